@@ -1,0 +1,35 @@
+// Errors. Every failed check ends in fatal(), which prints what, where and what to do, and ends the job.
+#pragma once
+#include <cstdarg>
+#include <stdexcept>
+#include <string>
+
+// Exit codes are a contract with scripts and schedulers.
+enum Exit : int {
+    kExitDone = 0,
+    kExitInternal = 1,        // a CHECK failed: a bug of ours
+    kExitRestart = 75,        // stopped by a signal or a lost peer: start again
+    kExitHang = 76,
+    kExitNotFinite = 77,
+    kExitConfig = 78,         // configuration or input
+    kExitCheckpoint = 79,     // no checkpoint that verifies
+};
+
+// What fatal() throws instead of exiting where Context::throw_on_fatal is set (tests, fuzzers).
+struct Fatal : std::runtime_error {
+    int code;
+    Fatal(int code, const std::string& message) : std::runtime_error(message), code(code) {}
+};
+
+// printf into a string
+[[gnu::format(printf, 1, 2)]] std::string strf(const char* fmt, ...);
+
+[[noreturn, gnu::format(printf, 4, 5)]] void fatal(int code, const char* file, int line, const char* fmt, ...);
+
+// An invariant of the program. Always compiled in.
+#define CHECK(cond, ...) \
+    do { if (!(cond)) [[unlikely]] fatal(kExitInternal, __FILE__, __LINE__, __VA_ARGS__); } while (0)
+
+// Something that the user gave: configuration, data, files. Says what, where, expected, found, what to do.
+#define CHECK_INPUT(cond, ...) \
+    do { if (!(cond)) [[unlikely]] fatal(kExitConfig, __FILE__, __LINE__, __VA_ARGS__); } while (0)

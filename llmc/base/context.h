@@ -1,0 +1,16 @@
+// The one mutable global of the project: what this rank is.
+//
+// A rank is a process or a thread. Read the context before a parallel region, never inside: OpenMP's workers
+// have thread-locals of their own.
+#pragma once
+#include <cstddef>
+
+struct Context {
+    int rank = 0;
+    int threads = 1;                // of this rank; every `omp parallel` says num_threads(context.threads)
+    std::byte* scratch = nullptr;   // what ops may use between entry and return
+    size_t scratch_bytes = 0;
+    bool throw_on_fatal = false;    // tests and fuzzers: fatal() throws Fatal
+};
+
+inline thread_local Context context;

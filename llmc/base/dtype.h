@@ -1,0 +1,37 @@
+// Number formats, and the namespace per precision.
+//
+// Numeric files are compiled once per precision with -DPRECISION=fp32, bf16 or fp64 and put everything they
+// define into `namespace PRECISION { ... }`. There
+//
+//     floatX   is the type of weights and activations,
+//     real     is the type of master weights, moments, gradients, losses and statistics.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+// bfloat16: the upper half of an FP32. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
+struct [[gnu::may_alias]] bfloat16 {
+    uint16_t bits;
+
+    bfloat16() = default;
+    explicit bfloat16(float f) {
+        const uint32_t u = std::bit_cast<uint32_t>(f);
+        const uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : rounded);
+    }
+    operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+};
+
+enum class DType { F32, BF16, F64 };
+
+constexpr size_t size_of(DType t) { return t == DType::F64 ? 8 : t == DType::F32 ? 4 : 2; }
+constexpr const char* name_of(DType t) { return t == DType::F64 ? "F64" : t == DType::F32 ? "F32" : "BF16"; }
+
+template <class T> inline constexpr DType dtype_of = DType::F32;
+template <> inline constexpr DType dtype_of<bfloat16> = DType::BF16;
+template <> inline constexpr DType dtype_of<double> = DType::F64;
+
+namespace fp32 { using floatX = float;    using real = float;  }
+namespace bf16 { using floatX = bfloat16; using real = float;  }
+namespace fp64 { using floatX = double;   using real = double; }

@@ -1,0 +1,116 @@
+#include "test/test.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "llmc/base/context.h"
+
+namespace test {
+
+static std::vector<Case>& cases() { static std::vector<Case> all; return all; }
+static int failures = 0;              // of the running test
+static std::string skipped;           // reason, where the running test was skipped
+
+bool add(const char* file, const char* precision, const char* name, void (*body)()) {
+    const std::string stem = std::filesystem::path(file).stem();
+    cases().push_back({stem + "." + (*precision ? precision + std::string(".") : "") + name, body});
+    return true;
+}
+
+void fail(const char* file, int line, const char* fmt, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (++failures <= 5) printf("    %s:%d: %s\n", file, line, text);
+}
+
+void skip(const char* fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    skipped = text;
+}
+
+Fatal fatal_of(const std::function<void()>& f) {
+    const bool before = context.throw_on_fatal;
+    context.throw_on_fatal = true;
+    Fatal result(0, "");
+    try { f(); } catch (const Fatal& e) { result = e; }
+    context.throw_on_fatal = before;
+    return result;
+}
+
+static std::string slurp(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+Ran run(const std::string& command) {
+    static int count = 0;
+    const std::string base = temporary_directory() + "/ran" + std::to_string(count++);
+    const int status = system(("{ " + command + "\n} >" + base + ".out 2>" + base + ".err </dev/null").c_str());
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return {code, slurp(base + ".out"), slurp(base + ".err")};
+}
+
+struct TemporaryDirectory {
+    std::string path;
+    TemporaryDirectory() {
+        char name[] = "/tmp/train_gpt_test_XXXXXX";
+        path = mkdtemp(name);
+    }
+    ~TemporaryDirectory() { std::error_code e; std::filesystem::remove_all(path, e); }
+};
+
+std::string temporary_directory() {
+    static TemporaryDirectory dir;
+    return dir.path;
+}
+
+static bool selected(const std::string& name, const std::vector<std::string>& filters) {
+    for (const auto& f : filters) if (name.find(f) != std::string::npos) return true;
+    return filters.empty();
+}
+
+}  // namespace test
+
+int main(int argc, char** argv) {
+    using namespace test;
+    bool verbose = false;
+    std::vector<std::string> filters;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-v")) verbose = true;
+        else filters.push_back(argv[i]);
+    }
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    context.throw_on_fatal = true;    // a failed CHECK fails its test and not the whole binary
+    int passed = 0, failed = 0, skips = 0;
+    for (const Case& c : cases()) {
+        if (!selected(c.name, filters)) continue;
+        failures = 0;
+        skipped.clear();
+        try { c.body(); } catch (const std::exception& e) { fail("exception", 0, "%s", e.what()); }
+        const bool skip = !failures && !skipped.empty();
+        failures ? failed++ : skip ? skips++ : passed++;
+        if (failures) printf("FAIL  %s (%d)\n", c.name.c_str(), failures);
+        else if (skip) printf("skip  %s: %s\n", c.name.c_str(), skipped.c_str());
+        else if (verbose) printf("ok    %s\n", c.name.c_str());
+    }
+    if (skips) printf("%d passed, %d failed, %d skipped\n", passed, failed, skips);
+    else printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,54 @@
+// A small test harness.
+//
+//     TEST(shard_round_trip) { EXPECT(count == 3, "count is %d", count); }
+//
+// In `namespace PRECISION` the test's name gets the precision as a prefix. A binary runs all its tests, or those
+// whose name contains one of its arguments, prints failures and one line per test with -v, and closes with
+// "N passed, N failed".
+#pragma once
+#include <functional>
+#include <string>
+
+#include "llmc/base/check.h"
+
+namespace test {
+
+struct Case { std::string name; void (*body)(); };
+bool add(const char* file, const char* precision, const char* name, void (*body)());
+[[gnu::format(printf, 3, 4)]] void fail(const char* file, int line, const char* fmt, ...);
+[[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);      // marks the running test as skipped, with its reason
+
+// Runs f and returns the Fatal it ends in; code 0 where it returns.
+Fatal fatal_of(const std::function<void()>& f);
+
+// Runs a shell command.
+struct Ran { int code; std::string out, err; };
+Ran run(const std::string& command);
+
+// A directory of this process's own, removed at exit.
+std::string temporary_directory();
+
+}  // namespace test
+
+#define TEST_STRING(x) #x
+#define TEST_NAME(x) TEST_STRING(x)
+#ifdef PRECISION
+#define TEST_PRECISION TEST_NAME(PRECISION)
+#else
+#define TEST_PRECISION ""
+#endif
+
+#define TEST(name)                                                                                         \
+    static void test_##name();                                                                             \
+    [[maybe_unused]] static bool added_##name = test::add(__FILE__, TEST_PRECISION, #name, test_##name);    \
+    static void test_##name()
+
+#define EXPECT(cond, ...) \
+    do { if (!(cond)) test::fail(__FILE__, __LINE__, "EXPECT(" #cond "): " __VA_ARGS__); } while (0)
+
+// !(x <= tol) rather than x > tol: NaN has to fail
+#define EXPECT_NEAR(a, b, tol)                                                                             \
+    do {                                                                                                   \
+        const double a_ = double(a), b_ = double(b), tol_ = double(tol), d_ = a_ > b_ ? a_ - b_ : b_ - a_; \
+        if (!(d_ <= tol_)) test::fail(__FILE__, __LINE__, #a " = %.17g, " #b " = %.17g: %.3g apart (%.3g allowed)", a_, b_, d_, tol_); \
+    } while (0)
