@@ -17,7 +17,7 @@ inline constexpr size_t kNormBlock = 65536;
 void sum_of_squares(real* sums, const real* grad, size_t count);
 
 // norm = sqrt of the sum of sums[0..blocks), in order (in double); loss: the step's, which has to be finite too
-void gradient_state(GradientState* state, const real* sums, size_t blocks, const real* loss, real clip);
+void gradient_state(GradientState* state, const real* sums, size_t blocks, const double* loss, real clip);
 
 // A run of elements of one tensor inside the flat buffers.
 struct AdamwTensor {

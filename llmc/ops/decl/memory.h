@@ -18,3 +18,4 @@ void warm_up(const ScratchSizes& s);
 void set_zero(void* p, size_t bytes);
 void round_to(floatX* out, const real* in, size_t count);      // nearest, ties to even
 void add(floatX* out, const floatX* a, const floatX* b, size_t count);
+void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
