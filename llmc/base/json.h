@@ -1,0 +1,24 @@
+// Writes JSON text, piece by piece: numbers in the shortest form that reads back the same.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+std::string json_number(double v);              // null where v is not finite
+std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
+
+// One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str()
+struct JsonLine {
+    std::string text = "{";
+
+    explicit JsonLine(std::string_view event) { add("event", event); }
+    JsonLine& raw(std::string_view key, std::string_view json);
+    JsonLine& add(std::string_view key, double v) { return raw(key, json_number(v)); }
+    JsonLine& add(std::string_view key, int v) { return raw(key, std::to_string(v)); }
+    JsonLine& add(std::string_view key, int64_t v) { return raw(key, std::to_string(v)); }
+    JsonLine& add(std::string_view key, uint64_t v) { return raw(key, std::to_string(v)); }
+    JsonLine& add(std::string_view key, bool v) { return raw(key, v ? "true" : "false"); }
+    JsonLine& add(std::string_view key, std::string_view v) { return raw(key, json_string(v)); }
+    JsonLine& add(std::string_view key, const char* v) { return add(key, std::string_view(v)); }
+    std::string str() const { return text + "}\n"; }
+};

@@ -1,0 +1,77 @@
+// The log of a run: lines on the screen, rows in run.dir/metrics.jsonl.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/base/config.h"
+
+// What is known once everything is built.
+struct StartInfo {
+    std::string device;             // "cpu", with its name
+    std::string precision;          // what run.precision resolved to
+    std::string data;               // "3 shards, 4,123,456 tokens; validation 412,345"
+    int threads = 1, world = 1;
+    int64_t params = 0;             // without padding
+    int vocab = 0;                  // resolved
+    int micro_batch = 0;            // resolved
+    size_t plan_bytes = 0;
+    double peak_tflops = 0;         // measured matmul rate of the machine; 0: unknown
+    int64_t first_step = 0;         // steps done before this start
+};
+
+struct TrainRow {
+    int64_t step = 0;               // steps finished, this one included
+    double loss = 0, norm = 0, lr = 0;
+    int64_t tokens = 0;             // since the start of the run
+    bool finite = true;             // false: the step was skipped
+};
+
+// Mean and deviation over a trailing window, for z-scores.
+struct Trailing {
+    static constexpr size_t kWindow = 128;
+    std::vector<double> values;     // a ring once it is full
+    size_t next = 0;
+
+    std::optional<double> score(double v);    // of v against the window, which then takes v in; none until it is full
+};
+
+struct RunLog {
+    // Makes run.dir, refuses one that holds a run, writes nothing yet.
+    explicit RunLog(const Config& cfg);
+    ~RunLog();
+    RunLog(const RunLog&) = delete;
+    RunLog& operator=(const RunLog&) = delete;
+
+    void start(const StartInfo& info);      // config.json, the header on screen
+    void begin();                           // starts the step's clock
+    void train(const TrainRow& row);        // stops it
+    void val(int64_t step, double loss, std::optional<double> bits_per_byte);
+    void sample(int64_t step, std::string_view text);   // prompt and continuation
+    void checkpoint(int64_t step, const std::string& dir);
+    void done(int64_t step, size_t peak_bytes);
+
+    double mean_step_ms() const;            // over this start's steps; 0 before the first
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Config cfg_;
+    StartInfo info_;
+    int file_ = -1;                         // metrics.jsonl; a row is one write
+    bool writes_ = false;                   // rank 0 does
+    bool failed_ = false;                   // a row could not be written, and that has been said
+    Clock::time_point step_begin_, loop_begin_, start_;
+    int64_t steps_done_ = 0;                // by this start
+    double step_ms_ = 0;                    // sum over them
+    std::optional<double> first_val_, last_val_, last_bpb_;
+    Trailing loss_, norm_;
+    bool header_due_ = true;
+
+    void write(const std::string& line);
+};
+
+// 6 N + 6 L C T: forward and backward, attention causal
+double model_flops_per_token(int64_t params, int layers, int channels, int context);
