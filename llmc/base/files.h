@@ -1,0 +1,58 @@
+// Files: a descriptor that closes itself, whole reads and writes, replacement by rename, globs.
+//
+// Every failure ends in CHECK_INPUT with the path and the system's reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+struct Fd {
+    int fd = -1;
+
+    Fd() = default;
+    explicit Fd(int fd) : fd(fd) {}
+    Fd(Fd&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+    Fd& operator=(Fd&& other) noexcept { std::swap(fd, other.fd); return *this; }
+    ~Fd();
+    explicit operator bool() const { return fd >= 0; }
+};
+
+Fd open_read(const std::string& path);
+uint64_t size_of_file(int fd, const std::string& path);
+bool is_regular_file(int fd);
+bool is_directory(const std::string& path);
+bool file_exists(const std::string& path);
+std::string read_file(const std::string& path);
+
+// Up to `bytes`, fewer only at the end of the file.
+size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path);
+// Exactly `bytes` from `offset`, whatever the position of the descriptor: safe from several threads.
+void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path);
+void write_all(int fd, const void* data, size_t bytes, const std::string& path);
+void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
+
+// A file that appears under its name only when it is complete: written under a temporary name in the same
+// directory, removed again if commit() is never called.
+struct NewFile {
+    std::string path, temporary;
+    Fd fd;
+
+    explicit NewFile(const std::string& path);
+    NewFile(NewFile&&) = default;
+    ~NewFile();
+    void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }
+    void commit();      // sync, close, rename
+};
+void write_file(const std::string& path, std::string_view content);     // by NewFile
+
+// An unlinked file in the directory, for what does not fit in memory.
+Fd temporary_file(const std::string& directory);
+
+// The files that the pattern names, sorted by name. A pattern without wildcards is a name; nothing found: empty.
+std::vector<std::string> glob_files(const std::string& pattern);
+
+std::string parent_directory(const std::string& path);     // "." where the path has none
+void make_directories(const std::string& path);            // and its parents

@@ -1,0 +1,46 @@
+#include "llmc/base/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "llmc/base/check.h"
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Progress::Progress(std::string what, const char* unit, uint64_t total)
+    : what(std::move(what)), unit(unit), total(total), started(seconds_now()), drawn(started), terminal(isatty(2)) {}
+
+static std::string quantity(double x, const char* unit) {
+    return strcmp(unit, "B") == 0 ? strf("%.1f MB", x / 1e6) : strf("%.0f %s", x, unit);
+}
+
+void Progress::update(uint64_t count) {
+    const double now = seconds_now();
+    if (now - drawn < (terminal ? 0.25 : 30)) return;
+    drawn = now;
+    const double rate = double(count) / std::max(now - started, 1e-9);
+    std::string line = what + "  ";
+    if (total) {
+        const double share = std::min(1.0, double(count) / double(total));
+        const int filled = int(share * 24);
+        if (terminal) line += "[" + std::string(filled, '#') + std::string(24 - filled, '.') + "] ";
+        line += strf("%3.0f%%  ", share * 100);
+    }
+    line += quantity(double(count), unit) + "  " + quantity(rate, unit) + "/s";
+    if (total && rate > 0) line += strf("  %.0f s left", double(total - std::min(count, total)) / rate);
+    if (terminal) fprintf(stderr, "\r%s\x1b[K", line.c_str());
+    else fprintf(stderr, "%s\n", line.c_str());
+    fflush(stderr);
+    shown = true;
+}
+
+void Progress::done() {
+    if (shown && terminal) fputs("\r\x1b[K", stderr);
+    shown = false;
+}

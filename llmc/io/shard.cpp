@@ -1,0 +1,152 @@
+#include "llmc/io/shard.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "llmc/base/check.h"
+
+constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
+enum { kMagic, kVersion, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256 };
+
+// What a file that is no shard looks like, with what to do.
+static std::string looks_like(std::string_view head) {
+    auto starts = [&](std::string_view s) {
+        return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(),
+                                                     [](char a, char b) { return a == (b | 0x20) || a == b; });
+    };
+    while (!head.empty() && (head[0] == ' ' || head[0] == '\n' || head[0] == '\r')) head.remove_prefix(1);
+    if (starts("version https://git-lfs"))
+        return "this is a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned";
+    if (starts("<!doctype") || starts("<html"))
+        return "this is an HTML page, likely an error page saved by a download: download the file again";
+    if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd"))
+        return "this is compressed: unpack it first";
+    const bool text = std::all_of(head.begin(), head.end(), [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
+    if (text && !head.empty()) return "this looks like text: make shards of it with ./tokenize encode";
+    return "make shards with ./tokenize encode";
+}
+
+static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
+    const bool known = magic == kMagic16 || magic == kMagic32;
+    CHECK_INPUT(known && head.size() == kShardHeaderBytes,
+                "%s: not a token shard: expected magic %d or %d and a header of %zu bytes, found %d in a file of %s%zu bytes\n"
+                "       %s", path, kMagic16, kMagic32, kShardHeaderBytes, magic,
+                head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head).c_str());
+    const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
+    CHECK_INPUT(version == expected, "%s: a token shard of version %d, expected version %d for magic %d", path, version,
+                expected, magic);
+}
+
+ShardFile open_shard_file(const std::string& path) {
+    ShardFile s{open_read(path), {.path = path}};
+    const uint64_t size = size_of_file(s.fd.fd, path);
+    int32_t header[kFields] = {};
+    const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
+    pread_all(s.fd.fd, header, have, 0, path);
+    check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic], header[kVersion]);
+
+    ShardInfo& info = s.info;
+    info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
+    CHECK_INPUT(header[kCount] >= 0, "%s: the header says %d tokens: the file is damaged", path.c_str(), header[kCount]);
+    info.tokens = uint64_t(header[kCount]);
+    const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
+    CHECK_INPUT(size == expected, "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
+                path.c_str(), size < expected ? "truncated" : "too long", (unsigned long long)info.tokens,
+                (unsigned long long)expected, (unsigned long long)size);
+    CHECK_INPUT(header[kVocab] >= 0 && header[kLargest] >= 0 && header[kLargest] <= std::max(0, header[kVocab] - 1),
+                "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path.c_str(),
+                header[kLargest], header[kVocab]);
+    info.vocab = uint32_t(header[kVocab]);
+    info.has_largest = info.vocab != 0;
+    info.largest = uint32_t(header[kLargest]);
+    if (info.vocab) info.tokenizer_hash = uint64_t(uint32_t(header[kHashHigh])) << 32 | uint32_t(header[kHashLow]);
+    return s;
+}
+
+ShardInfo open_shard(const std::string& path) { return open_shard_file(path).info; }
+
+void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out) {
+    const ShardInfo& s = shard.info;
+    CHECK(first <= s.tokens && count <= s.tokens - first, "%s: tokens %llu + %llu of %llu", s.path.c_str(),
+          (unsigned long long)first, (unsigned long long)count, (unsigned long long)s.tokens);
+    const uint64_t offset = kShardHeaderBytes + first * uint64_t(s.id_bytes);
+    // u16 ids are read into the upper half of out and widened from its front, which never overtakes them.
+    char* raw = reinterpret_cast<char*>(out) + (s.id_bytes == 2 ? count * 2 : 0);
+    pread_all(shard.fd.fd, raw, count * uint64_t(s.id_bytes), offset, s.path);
+    for (uint64_t i = 0; s.id_bytes == 2 && i < count; i++) {
+        uint16_t id;
+        memcpy(&id, raw + 2 * i, 2);
+        out[i] = id;
+    }
+}
+
+uint32_t scan_largest(const ShardFile& shard) {
+    std::vector<int32_t> ids(1 << 18);
+    uint32_t largest = 0;
+    for (uint64_t at = 0; at < shard.info.tokens; at += ids.size()) {
+        const uint64_t n = std::min<uint64_t>(ids.size(), shard.info.tokens - at);
+        read_tokens(shard, at, n, ids.data());
+        for (uint64_t i = 0; i < n; i++) largest = std::max(largest, uint32_t(ids[i]));
+    }
+    return largest;
+}
+
+ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
+    : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
+      id_bytes(vocab <= 65536 ? 2 : 4) {
+    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens", (unsigned long long)shard_tokens);
+}
+
+template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
+    Id m = 0;
+    for (const Id id : ids) m = std::max(m, id);
+    return std::max(largest, uint32_t(m));
+}
+
+template <class Id, class F> static void split(ShardWriter& w, std::span<const Id> ids, F&& append_bytes) {
+    CHECK(w.id_bytes == sizeof(Id), "ids of %zu bytes into shards of %d", sizeof(Id), w.id_bytes);
+    while (!ids.empty()) {
+        const auto part = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
+        w.largest = largest_of(part, w.largest);
+        append_bytes(part.data(), part.size());
+        ids = ids.subspan(part.size());
+    }
+}
+
+void ShardWriter::append(std::span<const uint16_t> ids) {
+    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
+}
+
+void ShardWriter::append(std::span<const uint32_t> ids) {
+    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
+}
+
+void ShardWriter::append_bytes(const void* ids, uint64_t count) {
+    if (pending.empty()) {
+        pending.emplace_back(strf("%s_%06zu.bin", prefix.c_str(), paths.size()));
+        const char header[kShardHeaderBytes] = {};      // filled in by close_shard()
+        pending[0].write(header, sizeof header);
+    }
+    pending[0].write(ids, count * uint64_t(id_bytes));
+    tokens += count;
+    if (tokens == shard_tokens) close_shard();
+}
+
+void ShardWriter::close_shard() {
+    int32_t header[kFields] = {};
+    header[kMagic] = id_bytes == 2 ? kMagic16 : kMagic32;
+    header[kVersion] = id_bytes == 2 ? kVersion16 : kVersion32;
+    header[kCount] = int32_t(tokens);
+    header[kVocab] = int32_t(vocab);
+    header[kLargest] = int32_t(largest);
+    header[kHashLow] = int32_t(uint32_t(tokenizer_hash));
+    header[kHashHigh] = int32_t(uint32_t(tokenizer_hash >> 32));
+    pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
+    pending[0].commit();
+    paths.push_back(pending[0].path);
+    pending.clear();
+    total += tokens;
+    tokens = largest = 0;
+}
+
+void ShardWriter::finish() { if (!pending.empty()) close_shard(); }

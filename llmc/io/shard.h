@@ -1,0 +1,70 @@
+// Token shards: llm.c's format.
+//
+//     256 int32 header
+//         [0] magic     20240520: u16 ids      20240801: u32 ids
+//         [1] version   1                      7
+//         [2] number of tokens
+//         ours, where llm.c leaves zeros and reads nothing:
+//         [3] vocabulary size, end-of-text included; 0: not known, and then neither are the next
+//         [4] largest id in the shard
+//         [5] [6] tokenizer hash, low and high half
+//     ids, little endian
+//
+// A set is one stream: its shards joined in the order of their names. A document starts with end-of-text.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/base/files.h"
+
+constexpr size_t kShardHeaderBytes = 1024;
+constexpr uint64_t kMaxShardTokens = 0x7fffffff;      // the header counts in an int32
+
+struct ShardInfo {
+    std::string path;
+    uint64_t tokens = 0;
+    int id_bytes = 2;               // 2 or 4
+    uint32_t vocab = 0;             // 0: not known
+    uint32_t largest = 0;           // where has_largest
+    bool has_largest = false;
+    uint64_t tokenizer_hash = 0;    // 0: not known
+};
+
+struct ShardFile {
+    Fd fd;
+    ShardInfo info;
+};
+
+// Opens and validates header and size; any other file is an error that says what it looks like.
+ShardFile open_shard_file(const std::string& path);
+ShardInfo open_shard(const std::string& path);
+
+// Tokens [first, first + count) into out. Reads by position: safe from several threads.
+void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out);
+
+// Largest id among all tokens; reads the whole file.
+uint32_t scan_largest(const ShardFile& shard);
+
+// Writes PREFIX_000000.bin, PREFIX_000001.bin, ...: each under a temporary name until it is complete.
+struct ShardWriter {
+    std::string prefix;
+    uint32_t vocab;
+    uint64_t tokenizer_hash, shard_tokens;
+    int id_bytes;
+    std::vector<NewFile> pending;   // the open shard, or none
+    std::vector<std::string> paths; // of finished shards
+    uint64_t tokens = 0;            // in the open shard
+    uint64_t total = 0;             // in all of them
+    uint32_t largest = 0;           // in the open shard
+
+    ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
+    void append(std::span<const uint16_t> ids);     // where id_bytes is 2
+    void append(std::span<const uint32_t> ids);     // where it is 4
+    void finish();                                  // a set without tokens has no shard
+
+   private:
+    void append_bytes(const void* ids, uint64_t count);
+    void close_shard();
+};
