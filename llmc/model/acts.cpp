@@ -1,0 +1,24 @@
+#include "llmc/model/acts.h"
+
+namespace PRECISION {
+
+static bool shared(const ActRow& row, Recompute level) { return !row.always_own && level >= row.shared_from; }
+
+void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n, Recompute level) {
+    for (const ActRow& row : block_acts(d, N, n)) {
+        const std::string name = std::string("activations: ") + row.name;
+        for (size_t l = 0; l < (shared(row, level) ? 1 : acts.size()); l++)
+            if (row.x) arena.add(name, &(acts[l].*row.x), row.count);
+            else arena.add(name, &(acts[l].*row.s), row.count);
+    }
+}
+
+void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level) {
+    for (const ActRow& row : block_acts(d, 0, 0))
+        for (size_t l = 1; shared(row, level) && l < acts.size(); l++)
+            if (row.x) acts[l].*row.x = acts[0].*row.x;
+            else acts[l].*row.s = acts[0].*row.s;
+    for (BlockActs& a : acts) a.kv = a.qkv;
+}
+
+}  // namespace PRECISION

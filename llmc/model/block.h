@@ -1,0 +1,63 @@
+// One transformer block, GPT-2's:
+//
+//     x1 = x  + Wattproj attention(Wqkv layernorm(x))
+//     x2 = x1 + Wfcproj gelu(Wfc layernorm(x1))
+//
+// The add that ends a block is left to the LayerNorm that comes next (of the following block, or the final one), which then
+// reads and writes the stream once: a block takes and returns a `Stream`.
+#pragma once
+#include "llmc/comm/axis.h"
+#include "llmc/model/acts.h"
+#include "llmc/model/params.h"
+
+namespace PRECISION {
+
+using BlockWeights = BlockTensors<floatX>;
+using BlockGrads = BlockTensors<real>;
+
+// The residual stream: x + (r + bias), not yet added where r is there.
+struct Stream {
+    const floatX* x;                  // (n, C)
+    const floatX* r = nullptr;        // (n, C)
+    const floatX* bias = nullptr;     // (C)
+};
+
+// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 (generation; B is 1), qkv points at row
+// t0 of the rows that kv points at.
+struct Span {
+    int B, T, t0 = 0;
+};
+
+// Buffers that are dead between two lines of a block.
+struct BlockScratch {
+    floatX* h;        // (N, C)   gathered input
+    floatX* r;        // (N, C)   what a matmul adds to the stream
+    floatX* slice;    // (n, C)   r or dh after the scatter
+    floatX* dh;       // (N, C)   gradients, from here on
+    floatX* dqkv;     // (N, 3C)
+    floatX* datty;    // (N, C)
+    floatX* dpre;     // (N, F)
+};
+void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward, const Axis& tp);
+
+struct Block {
+    Dims d;
+    const Axis& tp;
+    Recompute level;
+
+    Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
+
+    // Brings back what forward left in shared buffers.
+    void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
+
+    // dx (n, C) comes as the gradient of x2 and leaves as that of x.
+    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, const BlockScratch& s,
+                  Span span) const;
+
+private:
+    // forward without its last matmul: everything that backward reads
+    void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
+    ops::AttentionDims attention_dims(Span span) const;
+};
+
+}  // namespace PRECISION

@@ -1,0 +1,35 @@
+#include "llmc/model/gpt.h"
+
+namespace PRECISION {
+
+// Logits of 256 rows: the matmul is at full speed and the chunk (12.9M values at GPT-2's vocabulary) stays out of the plan's way.
+static constexpr int kChunk = 256;
+
+Gpt::Gpt(const GptShape& s, const Mesh& mesh)
+    : shape(s), d(s.d), tp(mesh.tp), block{d, tp, s.level}, chunk(std::min(kChunk, s.B * s.T)), acts(size_t(d.L)) {}
+
+ops::ScratchSizes Gpt::scratch_sizes() const {
+    return {.N = shape.B * shape.T, .T = shape.T, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = chunk, .Vp = d.Vp};
+}
+
+void Gpt::add_to(Arena& arena) {
+    const size_t N = size_t(shape.B) * shape.T, n = N / tp.size, C = size_t(d.C);
+    add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
+    add_block_scratch(arena, scratch, d, N, n, shape.backward, tp);
+    arena.add("final norm", &xf, n * C);
+    arena.add("final norm", &lnf, n * C);
+    arena.add("final norm", &lnf_mean, n);
+    arena.add("final norm", &lnf_rstd, n);
+    arena.add("logits of a chunk", &logits, size_t(chunk) * d.Vp);
+    arena.add("losses", &losses, N);
+    arena.add("losses", &loss, 1);
+    arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
+    arena.add("library scratch", &ops_scratch, ops::scratch_bytes(scratch_sizes()));
+}
+
+void Gpt::ready() {
+    share_block_acts(acts, d, shape.backward ? shape.level : Recompute::Block);
+    ops::lend_scratch(ops_scratch, ops::scratch_bytes(scratch_sizes()));
+}
+
+}  // namespace PRECISION

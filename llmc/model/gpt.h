@@ -1,0 +1,144 @@
+// The whole model on one rank: embedding, blocks, final norm, tied head; forward above backward.
+//
+// Weights and gradients come from a provider (llmc/train/zero.h), which knows how they are spread over ranks:
+//
+//     zero.embed(), zero.block(l), zero.final()                    weights, valid until the next but one is asked for
+//     zero.embed_grads(), zero.block_grads(l), zero.final_grads()  where to add gradients
+//     zero.done_embed(), zero.done_block(l), zero.done_final()     this micro-batch's gradients of it are complete
+//
+// so that no floor below train/ knows of data parallelism, and no call is virtual.
+#pragma once
+#include <algorithm>
+
+#include "llmc/model/block.h"
+#include "llmc/model/layout.h"
+
+namespace PRECISION {
+
+// A micro-batch: inputs and targets, (B, T) each.
+struct Batch {
+    const int32_t* tokens;
+    const int32_t* targets;
+    int B, T;
+};
+
+struct GptShape {
+    Dims d;
+    int B, T;             // largest micro-batch
+    Recompute level = Recompute::None;
+    bool backward = true;
+};
+
+struct Gpt {
+    GptShape shape;
+    Dims d;
+    Axis tp;
+    Block block;
+    int chunk;            // rows of logits in memory at once
+
+    std::vector<BlockActs> acts;
+    BlockScratch scratch;
+    floatX* xf;           // (n, C)       the residual stream after the last block
+    floatX* lnf;          // (n, C)
+    real *lnf_mean, *lnf_rstd;            // (n)
+    floatX* logits;       // (chunk, Vp)
+    real* losses;         // (N)
+    double* loss;         // sum of losses since clear_loss()
+    floatX* dx;           // (n, C)       gradient of the residual stream
+    std::byte* ops_scratch;
+
+    Gpt(const GptShape& shape, const Mesh& mesh);
+    Gpt(const Gpt&) = delete;
+
+    void add_to(Arena& arena);      // asks for memory
+    void ready();                   // after Arena::allocate()
+    ops::ScratchSizes scratch_sizes() const;
+
+    void clear_loss() { ops::set_zero(loss, sizeof *loss); }
+
+    // Up to the final norm, keeping what backward needs.
+    template <class Zero> void forward(Zero& zero, const Batch& b);
+
+    // Adds the losses of the micro-batch that forward() has seen.
+    template <class Zero> void head_loss(Zero& zero, const Batch& b);
+
+    // The same and the gradients of all parameters, each token's loss weighted by dloss.
+    template <class Zero> void backward(Zero& zero, const Batch& b, real dloss);
+
+private:
+    int slice(const Batch& b) const { return b.B * b.T / tp.size; }
+    ops::Encoder encoder(const Batch& b) const {
+        return {.tokens = b.tokens, .v0 = 0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
+    }
+    template <class Zero> void head_backward(Zero& zero, const Batch& b, real dloss);
+};
+
+template <class Zero> void Gpt::forward(Zero& zero, const Batch& b) {
+    const Span span{.B = b.B, .T = b.T};
+    const int n = slice(b);
+    const auto embed = zero.embed();
+    floatX* x = tp.whole(acts[0].x, scratch.h);
+    ops::encoder_forward(x, embed.wte, embed.wpe, encoder(b));
+    Stream stream{.x = tp.reduce_scatter(acts[0].x, x, size_t(n) * d.C)};
+
+    for (int l = 0; l < d.L; l++) stream = block.forward(zero.block(l), acts[l], stream, scratch, span);
+
+    const auto w = zero.final();
+    ops::layernorm_forward({.x1 = xf, .y = lnf, .mean = lnf_mean, .rstd = lnf_rstd, .x = stream.x, .r = stream.r,
+                            .bias = stream.bias, .w = w.lnfw, .b = w.lnfb}, n, d.C);
+}
+
+template <class Zero> void Gpt::head_loss(Zero& zero, const Batch& b) {
+    const int N = b.B * b.T;
+    const floatX* wte = zero.embed().wte;
+    const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * d.C);
+    for (int n0 = 0; n0 < N; n0 += chunk) {
+        const int rows = std::min(chunk, N - n0);
+        ops::matmul_forward(logits, h + size_t(n0) * d.C, wte, nullptr, rows, d.C, d.Vp);
+        ops::classifier_forward(losses + n0, logits, b.targets + n0, rows, d.V, d.Vp);
+    }
+    ops::sum_in_order(loss, losses, size_t(N));
+}
+
+// The chunk's logits become their gradients in place, and are used while they are warm. dlnf lies in scratch.dh.
+template <class Zero> void Gpt::head_backward(Zero& zero, const Batch& b, real dloss) {
+    const int N = b.B * b.T, C = d.C;
+    const floatX* wte = zero.embed().wte;
+    real* dwte = zero.embed_grads().wte;
+    const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * C);
+    for (int n0 = 0; n0 < N; n0 += chunk) {
+        const int rows = std::min(chunk, N - n0);
+        const size_t at = size_t(n0) * C;
+        ops::matmul_forward(logits, h + at, wte, nullptr, rows, C, d.Vp);
+        ops::classifier_forward_backward(losses + n0, logits, b.targets + n0, dloss, rows, d.V, d.Vp);
+        ops::matmul_backward_weight(dwte, logits, h + at, rows, C, d.Vp);
+        ops::matmul_backward_input(scratch.dh + at, logits, wte, rows, C, d.Vp);
+    }
+    ops::sum_in_order(loss, losses, size_t(N));
+}
+
+template <class Zero> void Gpt::backward(Zero& zero, const Batch& b, real dloss) {
+    const Span span{.B = b.B, .T = b.T};
+    const int n = slice(b);
+    const size_t nC = size_t(n) * d.C;
+    head_backward(zero, b, dloss);
+
+    ops::set_zero(dx, nC * sizeof(floatX));
+    const auto dfinal = zero.final_grads();
+    ops::layernorm_backward(dx, dfinal.lnfw, dfinal.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC), xf,
+                            zero.final().lnfw, lnf_mean, lnf_rstd, n, d.C);
+    zero.done_final();
+
+    for (int l = d.L - 1; l >= 0; l--) {
+        const BlockWeights w = zero.block(l);
+        block.recompute(w, acts[l], scratch, span);
+        block.backward(w, zero.block_grads(l), acts[l], dx, scratch, span);
+        zero.done_block(l);
+    }
+
+    const auto dembed = zero.embed_grads();
+    ops::encoder_backward(dembed.wte, dembed.wpe, tp.all_gather(scratch.h, dx, nC), encoder(b));
+    zero.done_embed();
+}
+
+}  // namespace PRECISION

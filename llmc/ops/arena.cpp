@@ -1,0 +1,33 @@
+#include "llmc/ops/arena.h"
+
+#include <algorithm>
+
+static constexpr size_t kAlign = 64, kPage = 4096;
+
+void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) {
+    CHECK(!memory, "arena: '%s' is added after the allocation", name.c_str());
+    const size_t aligned = (bytes + kAlign - 1) / kAlign * kAlign;
+    pieces.push_back({name, used, std::move(place)});
+    used += aligned;
+    total = (used + kPage - 1) / kPage * kPage;
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
+    if (row == rows.end()) rows.push_back({name, aligned});
+    else row->bytes += aligned;
+}
+
+std::vector<Arena::Row> Arena::plan() const {
+    auto result = rows;
+    if (total > used) result.push_back({"rounding to pages", total - used});
+    return result;
+}
+
+void Arena::allocate(Allocate allocate, Free free) {
+    CHECK(!memory, "arena: allocated twice");
+    memory = allocate(total);
+    release = free;
+    for (const Piece& p : pieces) p.place(static_cast<std::byte*>(memory) + p.offset);
+}
+
+Arena::~Arena() {
+    if (memory) release(memory, total);
+}

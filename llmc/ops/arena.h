@@ -1,0 +1,40 @@
+// One allocation for everything, planned before it is made.
+//
+// Whoever needs memory names it: arena.add("activations", &acts.x, count). allocate() then makes one allocation and fills in
+// all pointers. What is printed as the plan is the same list, so it is what gets allocated, byte for byte.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "llmc/base/check.h"
+
+struct Arena {
+    struct Row { std::string name; size_t bytes; };     // of the plan: what was added under this name, summed
+    struct Piece { std::string name; size_t offset; std::function<void(std::byte*)> place; };
+
+    // Memory for `count` elements; *pointer is set by allocate(). Pieces are aligned to 64 bytes.
+    template <class T> void add(const std::string& name, T** pointer, size_t count) {
+        reserve(name, count * sizeof(T), [pointer](std::byte* p) { *pointer = reinterpret_cast<T*>(p); });
+    }
+    void reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place);
+
+    size_t bytes() const { return total; }              // whole pages
+    std::vector<Row> plan() const;                      // in the order of first mention; sums to bytes()
+
+    using Allocate = void* (*)(size_t);
+    using Free = void (*)(void*, size_t);
+    void allocate(Allocate allocate, Free free);        // memory is zero; call once
+
+    Arena() = default;
+    Arena(const Arena&) = delete;
+    ~Arena();
+
+private:
+    std::vector<Piece> pieces;
+    std::vector<Row> rows;
+    size_t used = 0, total = 0;
+    void* memory = nullptr;
+    Free release = nullptr;
+};

@@ -1,0 +1,144 @@
+#include "llmc/train/dataset.h"
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cmath>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/base/rng.h"
+
+uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
+    const int half = std::max(1, (int(std::bit_width(n - 1)) + 1) / 2);
+    const uint64_t mask = (uint64_t(1) << half) - 1;
+    do {    // a permutation of [0, 4^half), less than four times n: a few rounds at most on average
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < 6; round++) {
+            const Philox f = philox(key, stream * 8 + round, right);
+            left ^= (uint64_t(f.x[0]) << 32 | f.x[1]) & mask;
+            std::swap(left, right);
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
+    // Stream 0 takes floor(i w / W) of the first i samples; the rest is shared out among the others in the same way.
+    uint64_t total = 0;
+    for (uint64_t w : weights) total += w;
+    for (size_t s = 0;; s++) {
+        const auto taken = [&](uint64_t count) { return uint64_t((unsigned __int128)count * weights[s] / total); };
+        const uint64_t before = taken(i), after = taken(i + 1);
+        if (after > before || s + 1 == weights.size()) return {s, s + 1 == weights.size() ? i : before};
+        i -= before;
+        total -= weights[s];
+    }
+}
+
+void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const {
+    size_t s = size_t(std::upper_bound(first.begin(), first.end(), i) - first.begin()) - 1;
+    for (size_t done = 0; done < count; s++) {
+        const uint64_t at = i + done - first[s];
+        const size_t n = size_t(std::min<uint64_t>(count - done, first[s + 1] - first[s] - at));
+        read_tokens(shards[s], at, n, out + done);
+        for (size_t k = done; vocab && k < done + n; k++)
+            CHECK_INPUT(out[k] < vocab && out[k] >= 0, "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                        "set model.vocab to the tokenizer's size", shards[s].info.path.c_str(), at + (k - done), out[k], vocab);
+        done += n;
+    }
+}
+
+void Dataset::sample(uint64_t i, int32_t* out) const {
+    const Pick p = pick(i, weights);
+    const TokenStream& stream = streams[p.stream];
+    const uint64_t epoch = p.index / stream.rows, at = p.index % stream.rows;
+    const uint64_t row = shuffle ? permute(at, stream.rows, seed, stream_of("shuffle") + (epoch << 8 | p.stream)) : at;
+    stream.read(row * uint64_t(T), size_t(T) + 1, vocab, out);
+}
+
+uint64_t Dataset::rows() const {
+    uint64_t n = 0;
+    for (const auto& s : streams) n += s.rows;
+    return n;
+}
+
+uint64_t Dataset::tokens() const {
+    uint64_t n = 0;
+    for (const auto& s : streams) n += s.tokens();
+    return n;
+}
+
+size_t Dataset::shards() const {
+    size_t n = 0;
+    for (const auto& s : streams) n += s.shards.size();
+    return n;
+}
+
+static TokenStream open_stream(const std::string& key, const std::string& glob, int T) {
+    TokenStream stream{.glob = glob, .shards = {}, .first = {0}};
+    for (const std::string& path : glob_files(glob)) {
+        stream.shards.push_back(open_shard_file(path));
+        stream.first.push_back(stream.first.back() + stream.shards.back().info.tokens);
+    }
+    CHECK_INPUT(!stream.shards.empty(), "%s = '%s': no file is there. Make token shards with ./tokenize encode, or see data/README.md",
+                key.c_str(), glob.c_str());
+    stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
+    return stream;
+}
+
+Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed, bool shuffle) {
+    Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .vocab = 0, .seed = seed, .shuffle = shuffle};
+    double sum = 0;
+    for (const Corpus& c : corpora) sum += c.weight;
+    CHECK_INPUT(!corpora.empty() && sum > 0, "%s: no corpus with a weight above 0", key.c_str());
+    uint64_t given = 0;
+    for (const Corpus& c : corpora) {
+        if (c.weight == 0) continue;
+        set.streams.push_back(open_stream(key, c.path, T));
+        set.weights.push_back(std::max<uint64_t>(1, uint64_t(std::llround(c.weight / sum * 0x1p32))));
+        given += set.weights.back();
+        const TokenStream& s = set.streams.back();
+        CHECK_INPUT(s.rows > 0, "%s = '%s': %" PRIu64 " tokens in %zu shard%s, but one row of model.context = %d needs %d; "
+                    "use more text or a smaller model.context", key.c_str(), c.path.c_str(), s.tokens(), s.shards.size(),
+                    s.shards.size() == 1 ? "" : "s", T, T + 1);
+    }
+    set.weights.back() += (uint64_t(1) << 32) - given;    // rounding, at most one part in 2^32 per corpus
+    return set;
+}
+
+int vocab_of(const Dataset& set) {
+    uint32_t vocab = 0;
+    for (const auto& stream : set.streams)
+        for (const auto& shard : stream.shards) vocab = std::max(vocab, shard.info.vocab);
+    return int(vocab);
+}
+
+static void scan(const ShardFile& shard, int vocab) {
+    std::vector<int32_t> ids(1 << 20);
+    for (uint64_t at = 0; at < shard.info.tokens; at += ids.size()) {
+        const size_t n = size_t(std::min<uint64_t>(ids.size(), shard.info.tokens - at));
+        read_tokens(shard, at, n, ids.data());
+        const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n));
+        CHECK_INPUT(*worst < vocab && *worst >= 0, "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                    "set model.vocab to the tokenizer's size, or encode the text with this run's tokenizer", shard.info.path.c_str(),
+                    at + uint64_t(worst - ids.begin()), *worst, vocab);
+    }
+}
+
+void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash) {
+    set.vocab = vocab;
+    uint64_t scanned = 0;
+    for (const auto& stream : set.streams)
+        for (const auto& shard : stream.shards) {
+            const ShardInfo& info = shard.info;
+            CHECK_INPUT(!info.has_largest || int64_t(info.largest) < vocab, "%s: its largest id is %u, but the vocabulary (model.vocab) "
+                        "has %d ids; set model.vocab to the tokenizer's size", info.path.c_str(), info.largest, vocab);
+            CHECK_INPUT(!info.tokenizer_hash || !tokenizer_hash || info.tokenizer_hash == tokenizer_hash,
+                        "%s was encoded by the tokenizer %016" PRIx64 ", but data.tokenizer is %016" PRIx64 "; encode the text again, "
+                        "or name the tokenizer that made it", info.path.c_str(), info.tokenizer_hash, tokenizer_hash);
+            scanned += info.has_largest ? 0 : info.tokens * uint64_t(info.id_bytes);
+            if (!info.has_largest && scanned <= 1'000'000'000) scan(shard, vocab);
+        }
+}

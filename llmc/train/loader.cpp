@@ -1,0 +1,72 @@
+#include "llmc/train/loader.h"
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+
+void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
+    const size_t T = size_t(set.T);
+    std::vector<int32_t> row(T + 1);
+    batch.B = B;
+    batch.tokens.resize(size_t(B) * T);
+    batch.targets.resize(size_t(B) * T);
+    for (int b = 0; b < B; b++) {
+        set.sample(first + uint64_t(b), row.data());
+        std::copy_n(row.begin(), T, batch.tokens.begin() + std::ptrdiff_t(size_t(b) * T));
+        std::copy_n(row.begin() + 1, T, batch.targets.begin() + std::ptrdiff_t(size_t(b) * T));
+    }
+}
+
+Loader::Loader(const Dataset& s, int micro_batch, uint64_t first) : set(s), B(micro_batch), taken(first), loaded(first) {
+    thread = std::thread(&Loader::read_ahead, this, context.rank);
+}
+
+Loader::~Loader() {
+    {
+        std::lock_guard lock(mutex);
+        stop = true;
+    }
+    changed.notify_all();
+    thread.join();
+}
+
+// fatal() throws here, so that the rank's own thread reports a bad shard and not a thread that nobody waits for
+void Loader::read_ahead(int rank) {
+    context.rank = rank;
+    context.throw_on_fatal = true;
+    for (std::unique_lock lock(mutex);;) {
+        changed.wait(lock, [this] { return stop || !full; });
+        if (stop) return;
+        lock.unlock();
+        std::exception_ptr caught;
+        try {
+            load_batch(ahead, set, loaded, B);
+        } catch (...) {
+            caught = std::current_exception();
+        }
+        lock.lock();
+        error = caught;
+        full = true;
+        changed.notify_all();
+    }
+}
+
+const TokenBatch& Loader::next() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return full; });
+    if (error) {
+        lock.unlock();
+        try {
+            std::rethrow_exception(error);
+        } catch (const Fatal& e) {
+            fatal(e.code, __FILE__, __LINE__, "%s", e.what());
+        }
+    }
+    std::swap(current, ahead);
+    loaded += uint64_t(B);
+    taken += uint64_t(B);
+    full = false;
+    changed.notify_all();
+    return current;
+}

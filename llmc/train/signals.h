@@ -1,0 +1,12 @@
+// Signals ask; the loop answers between two steps.
+//
+//     SIGUSR1            save and go on
+//     SIGUSR2            save and exit 75
+//     SIGTERM, SIGINT    save and exit 75
+#pragma once
+
+struct Signals { bool save = false, stop = false; };
+
+void catch_signals();
+Signals take_signals();         // what was asked since the last call; `stop` stays
+bool stop_asked();              // for long work that can end early
