@@ -79,7 +79,7 @@ $(BUILD)/found.mk: Makefile
 	else echo "oneDNN    left out: matmuls by plain loops, slower (apt-get install libdnnl-dev)" >> $(BUILD)/found.txt; fi
 	@echo "CUDA      left out: this version trains on the CPU" >> $(BUILD)/found.txt
 	@echo "MPI, NCCL left out: this version trains on one rank" >> $(BUILD)/found.txt
-	@echo "CPU_FEATURES := $$(echo | $(CXX) -march=$(ARCH) -dM -E - | sed -n 's/^#define __\(SSE4_2\|AVX\|AVX2\|FMA\|AVX512[A-Z0-9]*\|AMX_[A-Z0-9]*\)__ 1$$/\1/p' | sort | tr '\n' ' ')" >> $@.new
+	@echo "CPU_FEATURES := $$(echo | $(CXX) -march=$(ARCH) -dM -E - | sed -n 's/^#define __\(SSE4_2\|POPCNT\|MOVBE\|LZCNT\|BMI2*\|GFNI\|F16C\|FMA\|AVX[A-Z0-9]*\)__ 1$$/\1/p' | sort | tr '\n' ' ')" >> $@.new
 	@mv $@.new $@
 
 # compiled for any x86-64: it has to run in order to say that the rest cannot

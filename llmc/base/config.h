@@ -90,7 +90,7 @@ struct OptimizerConfig {
         f("lr", lr, "peak learning rate", range(0, 10));
         f("beta1", beta1, "decay of AdamW's first moment per step", half_open(0, 1));
         f("beta2", beta2, "decay of AdamW's second moment per step", half_open(0, 1));
-        f("eps", eps, "added to the root of AdamW's second moment", range(0, 1));
+        f("eps", eps, "added to the root of AdamW's second moment", range(1e-30, 1));
         f("weight_decay", weight_decay, "decoupled, times the learning rate, on matrices only", range(0, 10));
         f("grad_clip", grad_clip, "largest global norm of the gradient; 0: no clipping", at_least(0));
         f("schedule", schedule, "of the learning rate after warmup", one_of("cosine|linear|wsd|constant"));
@@ -240,6 +240,7 @@ Config parse_config(std::string_view json, const std::string& name);
 Config load_config(const std::string& path);
 
 // Sets one value from text, as `--train.steps=10` does with ("train.steps", "10").
+void check_setting(const std::string& path);    // that there is one of this name
 void set_value(Config& cfg, const std::string& path, const std::string& text);
 
 // What a config says that cannot hold together, or asks for what this version does not have. Needs no files.

@@ -1,0 +1,192 @@
+// Reading and checking configs: JSON, then the command line's values, then what has to hold between them.
+#include "llmc/base/config.h"
+
+#include <charconv>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/check.h"
+#include "llmc/base/fields.h"
+#include "llmc/base/json.h"
+
+using nlohmann::json;
+
+// What a message quotes of a value: one line, not too long.
+static std::string quoted(const json& v) {
+    std::string text = v.dump(-1, ' ', false, json::error_handler_t::replace);
+    return text.size() > 80 ? text.substr(0, 77) + "..." : text;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// one value
+
+// Each says whether v is of the type, and takes it over if so.
+static bool assign(bool& to, const json& v) { return v.is_boolean() && (to = v.get<bool>(), true); }
+static bool assign(std::string& to, const json& v) { return v.is_string() && (to = v.get<std::string>(), true); }
+static bool assign(double& to, const json& v) { return v.is_number() && (to = v.get<double>(), true); }
+
+// 1e6 is an integer too
+template <class T> requires std::is_integral_v<T> static bool assign(T& to, const json& v) {
+    if (!v.is_number()) return false;
+    const double d = v.get<double>();
+    if (!(std::abs(d) < 0x1p63) || d != std::floor(d)) return false;
+    const int64_t n = v.is_number_integer() ? v.get<int64_t>() : int64_t(d);
+    to = T(n);
+    return to == n;
+}
+
+static bool assign(Corpus& to, const json& v) {
+    if (!v.is_object() || !v.contains("path") || !assign(to.path, v["path"])) return false;
+    if (v.size() != 1 + v.count("weight")) return false;
+    return !v.contains("weight") || assign(to.weight, v["weight"]);
+}
+
+template <class T> static bool assign(std::vector<T>& to, const json& v) {
+    to.clear();
+    if constexpr (std::is_same_v<T, Corpus>)
+        if (v.is_string()) return to.push_back({v.get<std::string>()}), true;
+    if (!v.is_array()) return false;
+    for (const json& x : v)
+        if (!assign(to.emplace_back(), x)) return false;
+    return true;
+}
+
+// `where` starts the message: "config.json: train.steps = " or "--train.steps="
+static void set_field(const Field& f, const json& v, const std::string& where, const std::string& shown) {
+    const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
+    CHECK_INPUT(typed && allowed(f), "%s%s: expected %s\n       %s: %s", where.c_str(), shown.c_str(),
+                expected(f).c_str(), f.path().c_str(), f.meaning);
+}
+
+static const Field* find(const std::vector<Field>& all, const std::string& path) {
+    for (const Field& f : all)
+        if (f.path() == path) return &f;
+    return nullptr;
+}
+
+[[noreturn]] static void unknown(const std::string& where, const std::string& path) {
+    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such setting. Did you mean %s?\n"
+          "       ./train_gpt --help lists them all.", where.c_str(), nearest(path).c_str());
+}
+
+void check_setting(const std::string& path) {
+    Config cfg;
+    if (!find(fields(cfg), path)) unknown("--" + path.substr(0, 200), path);
+}
+
+void set_value(Config& cfg, const std::string& path, const std::string& text) {
+    const std::vector<Field> all = fields(cfg);
+    const Field* f = find(all, path);
+    if (!f) return check_setting(path);
+    const bool is_text = std::holds_alternative<std::string*>(f->value);
+    const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
+    json v = is_text || is_glob ? json(text) : json::parse(text, nullptr, false);
+    double number;
+    const char* end = text.data() + text.size();
+    if (v.is_discarded() && std::from_chars(text.data(), end, number).ptr == end) v = number;    // .5 and 1.
+    if (v.is_discarded()) v = text;
+    set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a file
+
+// "file, line 3, column 7: why", and the line with a mark below the place
+[[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte, std::string why) {
+    const size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
+    const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
+    const size_t line = 1 + size_t(std::count(text.begin(), text.begin() + ptrdiff_t(begin), '\n'));
+    const size_t crop = at - begin > 60 ? at - 60 : begin;
+    std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
+    for (char& c : shown)
+        if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
+    why.resize(std::min<size_t>(why.size(), 160));
+    fatal(kExitConfig, __FILE__, __LINE__, "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s",
+          name.c_str(), line, at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
+}
+
+// Why, without the library's name, its error number and the place.
+static std::string reason(const std::string& what) {
+    const size_t place = what.find("column "), colon = what.find(": ", place == std::string::npos ? 0 : place);
+    std::string text = colon == std::string::npos ? what : what.substr(colon + 2);
+    const size_t dash = text.find(" - ");
+    if (text.starts_with("syntax error") && dash != std::string::npos) text = text.substr(dash + 3);
+    for (char& c : text)
+        if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
+    return text;
+}
+
+static json parse_json(std::string_view text, const std::string& name) {
+    std::vector<std::set<std::string>> keys;    // of the objects that are open: a key twice would hide the first
+    const auto watch = [&](int depth, json::parse_event_t event, json& v) {
+        CHECK_INPUT(depth < 8, "%s: nested deeper than any config is", name.c_str());
+        if (event == json::parse_event_t::object_start) keys.emplace_back();
+        if (event == json::parse_event_t::object_end) keys.pop_back();
+        if (event == json::parse_event_t::key)
+            CHECK_INPUT(keys.back().insert(v.get<std::string>()).second, "%s: the key %s stands twice in one object",
+                        name.c_str(), quoted(v).c_str());
+        return true;
+    };
+    try {
+        return json::parse(text, watch);
+    } catch (const json::parse_error& e) {
+        broken(text, name, e.byte, reason(e.what()));
+    } catch (const json::exception& e) {    // a number beyond a double's range
+        fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), reason(e.what()).c_str());
+    }
+}
+
+Config parse_config(std::string_view text, const std::string& name) {
+    Config cfg;
+    const std::vector<Field> all = fields(cfg);
+    std::set<std::string> names;
+    for (const Section& s : sections()) names.insert(s.name);
+    const json root = parse_json(text, name);
+    CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s", name.c_str(),
+                quoted(root).c_str());
+    for (const auto& [section, values] : root.items()) {
+        const std::string at = name + ": " + section.substr(0, 200);
+        if (const Field* f = find(all, section)) {
+            set_field(*f, values, at + " = ", quoted(values));
+            continue;
+        }
+        if (!names.contains(section)) unknown(at, section);
+        CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(), quoted(values).c_str());
+        for (const auto& [key, v] : values.items()) {
+            const std::string path = section + "." + key.substr(0, 200);
+            const Field* f = find(all, path);
+            if (!f) unknown(name + ": " + path, path);
+            set_field(*f, v, name + ": " + path + " = ", quoted(v));
+        }
+    }
+    return cfg;
+}
+
+Config load_config(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    CHECK_INPUT(in, "cannot read the config %s: %s", path.c_str(), strerror(errno));
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    CHECK_INPUT(!in.bad() && !text.empty(), "the config %s is empty, or no file", path.c_str());
+    return parse_config(text, path);
+}
+
+std::string to_json(const Config& cfg) {
+    Config copy = cfg;
+    const std::vector<Field> all = fields(copy);
+    std::string text = "{", open;    // the section that is open
+    for (const Field& f : all) {
+        if (f.section != open) text += (open.empty() ? ",\n  " : "\n  },\n  ") + json_string(f.section) + ": {";
+        else if (&f != &all.front()) text += ",";
+        text += (f.section.empty() ? "\n  " : "\n    ") + json_string(f.key) + ": " + value_json(f.value);
+        open = f.section;
+    }
+    return text + "\n  }\n}\n";
+}

@@ -1,0 +1,76 @@
+// What has to hold between settings, and which values ask for parts that this version does not have.
+#include "llmc/base/check.h"
+#include "llmc/base/fields.h"
+
+// path = value: what is missing; what to do
+static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
+    if (!asked) return;
+    std::string value;
+    for (const Field& f : fields(cfg))
+        if (f.path() == path) value = value_json(f.value);
+    fatal(kExitConfig, __FILE__, __LINE__, "%s = %s: %s not in this version yet; set it to %s", path, value.c_str(), what,
+          instead);
+}
+
+static void check_parts(Config& c) {
+    const ParallelConfig& p = c.parallel;
+    missing(c.run.device == "cuda", c, "run.device", "training on CUDA devices is", "cpu or auto");
+    missing(p.tp > 1, c, "parallel.tp", "tensor parallelism is", "1");
+    missing(p.pp > 1, c, "parallel.pp", "pipeline parallelism is", "1");
+    missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
+    missing(p.zero > 0, c, "parallel.zero", "ZeRO is", "0");
+    missing(p.zero_group > 1, c, "parallel.zero_group", "ZeRO is", "0");
+    missing(p.ranks > 1, c, "parallel.ranks", "training on several ranks is", "0 or 1");
+    missing(p.transport != "auto", c, "parallel.transport", "training on several ranks is", "auto");
+    missing(p.schedule != "1f1b", c, "parallel.schedule", "the interleaved pipeline is", "1f1b");
+    missing(p.virtual_stages > 1, c, "parallel.virtual_stages", "the interleaved pipeline is", "1");
+    missing(p.reduce != "ordered", c, "parallel.reduce", "the libraries' own order of sums is", "ordered");
+    missing(p.reduce_dtype != "fp32", c, "parallel.reduce_dtype", "a reduction in bf16 is", "fp32");
+    missing(c.memory.offload != "none", c, "memory.offload", "offloading is", "none");
+    const std::string& init = c.model.init;
+    missing(init.starts_with("hf:") || init.starts_with("llmc:"), c, "model.init", "importing weights is",
+            "random or a checkpoint folder");
+    const std::string& resume = c.checkpoint.resume;
+    missing(resume != "auto" && resume != "never", c, "checkpoint.resume", "resuming is", "auto or never");
+    missing(c.checkpoint.async, c, "checkpoint.async", "saving while training goes on is", "false");
+    missing(!c.checkpoint.override_.empty(), c, "checkpoint.override", "resuming is", "[]");
+    missing(c.log.comm, c, "log.comm", "communication between ranks is", "false");
+}
+
+static void check_batch(const Config& c) {
+    const int64_t rows = c.train.micro_batch > 0 ? c.train.micro_batch : 1, unit = rows * c.model.context;
+    const int64_t batch = c.train.batch_tokens, below = batch / unit * unit;
+    if (batch % unit == 0) return;
+    const std::string of = c.train.micro_batch > 1
+        ? strf("train.micro_batch x model.context = %lld x %d = %lld", (long long)rows, c.model.context, (long long)unit)
+        : strf("model.context = %d", c.model.context);
+    const std::string fix = below ? strf("the nearest are %lld and %lld", (long long)below, (long long)(below + unit))
+                                  : strf("the least is %lld", (long long)unit);
+    fatal(kExitConfig, __FILE__, __LINE__, "train.batch_tokens = %lld is no multiple of %s: %s", (long long)batch,
+          of.c_str(), fix.c_str());
+}
+
+static int nearest_divisor(int n, int d) {
+    for (int away = 0;; away++) {
+        if (d - away > 0 && n % (d - away) == 0) return d - away;
+        if (n % (d + away) == 0) return d + away;
+    }
+}
+
+void validate(const Config& cfg) {
+    Config c = cfg;
+    for (const Field& f : fields(c))
+        CHECK_INPUT(allowed(f), "%s = %s: expected %s", f.path().c_str(), value_json(f.value).c_str(), expected(f).c_str());
+    check_parts(c);
+    const ModelConfig& m = c.model;
+    CHECK_INPUT(m.channels % m.heads == 0, "model.heads = %d does not divide model.channels = %d: each head has "
+                "channels / heads of them; the nearest that divides is %d", m.heads, m.channels,
+                nearest_divisor(m.channels, m.heads));
+    check_batch(c);
+    CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
+    CHECK_INPUT(c.model.init != "", "model.init is empty: set it to random, or to a checkpoint folder");
+    const OptimizerConfig& o = c.optimizer;
+    CHECK_INPUT(o.schedule != "wsd" || o.decay == 0 || o.warmup + o.decay <= c.train.steps || c.train.steps == 0,
+                "optimizer.warmup + optimizer.decay = %lld + %lld is more than train.steps = %lld", (long long)o.warmup,
+                (long long)o.decay, (long long)c.train.steps);
+}
