@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""FineWeb-Edu in GPT-2 tokens: llm.c's published shards, 100 M tokens (200 MB) each, 1001 of them, and one for
+validation, from the Hugging Face dataset karpathy/fineweb-edu-100B-gpt2-token-shards.
+
+    data/fineweb.py --shards 103          # 10.3 B tokens, 21 GB, enough for scripts/gpt2_124M.json
+    data/fineweb.py --shards 1001         # all: 100 B tokens, 200 GB
+
+A shard arrives as NAME.part and gets its name when it is complete: as long as its header says (1024 bytes and two
+for each token). What was broken off goes on where it stopped when the script is called again; complete shards are
+kept. --base-url takes any http(s) mirror or a folder (file:///path).
+"""
+import argparse
+import os
+import struct
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token-shards/resolve/main"
+SHARDS = 1001
+MAGIC, VERSION, HEADER = 20240520, 1, 1024
+CHUNK = 1 << 20
+
+
+class Wrong(Exception):
+    """What came is not a token shard: trying again does not help."""
+
+
+class Broken(Exception):
+    """The transfer stopped early: trying again may help."""
+
+
+def size_of_shard(head, source):
+    """Size in bytes that the header announces; says what else it is, where it is no header."""
+    if head.lstrip()[:15].lower().startswith((b"<!doctype", b"<html")):
+        raise Wrong(f"{source} gives a web page (HTML), not a token shard: the address is wrong or asks for a login")
+    if head.startswith(b"version https://git-lfs"):
+        raise Wrong(f"{source} is a Git LFS pointer, not the file it stands for: download it by its resolve/ address, "
+                    "or run `git lfs pull` there")
+    if len(head) < 12:
+        raise Broken(f"{source} ended after {len(head)} bytes, within the header")
+    magic, version, tokens = struct.unpack("<3i", head[:12])
+    if (magic, version) != (MAGIC, VERSION) or tokens <= 0:
+        raise Wrong(f"{source} is not a token shard: it starts with magic {magic}, version {version}, {tokens} tokens; "
+                    f"expected magic {MAGIC}, version {VERSION}")
+    return HEADER + 2 * tokens
+
+
+def is_complete(path):
+    with open(path, "rb") as f:
+        expected = size_of_shard(f.read(HEADER), path)
+    found = os.path.getsize(path)
+    if found != expected:
+        raise Wrong(f"{path} has {found} bytes, its header announces {expected}: delete it, and it is fetched again")
+    return True
+
+
+def open_at(url, offset, timeout):
+    """A stream of the file from byte `offset`; returns it with the offset it really starts at."""
+    if url.startswith("file:"):
+        path = urllib.request.url2pathname(urllib.parse.urlparse(url).path)
+        stream = open(path, "rb")
+        stream.seek(offset)
+        return stream, offset
+    request = urllib.request.Request(url, headers={"User-Agent": "train_gpt-data"})
+    if offset:
+        request.add_header("Range", f"bytes={offset}-")
+    try:
+        stream = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as e:
+        if e.code == 416:       # the part is as long as the file, or longer
+            raise Broken(f"{url} has no bytes from {offset} on")
+        raise
+    partial = stream.status == 206
+    return stream, offset if partial else 0
+
+
+def transfer(url, part, report, timeout):
+    """Appends what is missing to `part` and returns when it is as long as its header announces."""
+    have = os.path.getsize(part) if os.path.exists(part) else 0
+    head = open(part, "rb").read(HEADER) if have >= HEADER else b""
+    expected = size_of_shard(head, part) if head else None
+    if expected is not None and have == expected:
+        return expected
+    if expected is not None and have > expected:
+        have = 0
+    stream, start = open_at(url, have, timeout)
+    with stream, open(part, "r+b" if start else "wb") as out:
+        out.seek(start)
+        out.truncate()
+        done = start
+        if start == 0:
+            head = b""
+            while len(head) < HEADER and (more := stream.read(HEADER - len(head))):
+                head += more
+            expected = size_of_shard(head, url)
+            out.write(head)
+            done = len(head)
+        while done < expected and (more := stream.read(min(CHUNK, expected - done))):
+            out.write(more)
+            done += len(more)
+            report(done, expected)
+        if done == expected and stream.read(1):
+            raise Wrong(f"{url} is longer than the {expected} bytes that its header announces")
+    if done < expected:
+        raise Broken(f"{url} broke off at byte {done} of {expected}")
+    return expected
+
+
+def reporter(name):
+    """Progress: one line that is overwritten on a terminal, a line every ten seconds elsewhere."""
+    started = last = time.time()
+
+    def report(done, total):
+        nonlocal last
+        now = time.time()
+        terminal = sys.stdout.isatty()
+        if now - last < (0.2 if terminal else 10):
+            return
+        last = now
+        rate = done / max(now - started, 1e-9)
+        line = f"{name}  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.1f} MB/s"
+        print(line, end="\r" if terminal else "\n", flush=True)
+    return report
+
+
+def fetch(url, path, args):
+    name = os.path.basename(path)
+    if os.path.exists(path):
+        is_complete(path)
+        print(f"{name}  is here")
+        return
+    part = path + ".part"
+    for attempt in range(args.retries + 1):
+        try:
+            size = transfer(url, part, reporter(name), args.timeout)
+            os.replace(part, path)
+            print(f"{name}  {size / 1e6:.1f} MB, {(size - HEADER) // 2} tokens")
+            return
+        except urllib.error.HTTPError as e:
+            if e.code in (401, 403, 404, 410):
+                raise Wrong(f"{url}: the server answers {e.code} {e.reason}")
+            problem = f"{url}: the server answers {e.code} {e.reason}"
+        except FileNotFoundError as e:
+            raise Wrong(f"{url}: no such file: {e.filename}")
+        except Wrong:
+            if os.path.exists(part):
+                os.remove(part)
+            raise
+        except (Broken, OSError) as e:      # URLError, timeouts and resets are OSErrors
+            problem = str(e)
+        if attempt < args.retries:
+            wait = min(args.backoff * 2 ** attempt, 60)
+            print(f"{name}  {problem}; trying again in {wait:g} s", flush=True)
+            time.sleep(wait)
+    raise Broken(f"{problem}. Tried {args.retries + 1} times; call again to go on from there")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", type=int, default=103, help="training shards, from the first on (1 to 1001)")
+    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "fineweb"))
+    parser.add_argument("--base-url", default=BASE_URL)
+    parser.add_argument("--retries", type=int, default=8)
+    parser.add_argument("--backoff", type=float, default=1.0, help="seconds before the first retry; doubles each time")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte that count as broken off")
+    args = parser.parse_args()
+    if not 0 <= args.shards <= SHARDS:
+        parser.error(f"--shards={args.shards}: there are {SHARDS}")
+    os.makedirs(args.out, exist_ok=True)
+    names = ["edu_fineweb_val_000000.bin"] + [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
+    try:
+        for name in names:
+            fetch(f"{args.base_url.rstrip('/')}/{name}", os.path.join(args.out, name), args)
+    except (Wrong, Broken) as e:
+        sys.exit(f"error: {e}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; call again to go on from there")
+    print(f"{len(names)} shards in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

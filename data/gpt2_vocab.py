@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""GPT-2's vocabulary: data/gpt2/gpt2.tiktoken, 50256 byte-level ranks (end-of-text is the id after the last).
+
+    data/gpt2_vocab.py [--out data/gpt2] [--sdist FILE.tar.gz]
+
+The file is whisper/assets/gpt2.tiktoken in the source archive of the package openai-whisper on PyPI. The archive is
+downloaded and unpacked; nothing is built or installed. The package index is pip's: PIP_INDEX_URL, `pip config`, or
+PyPI. The archive is checked against the index's SHA-256, the vocabulary against the one known here.
+"""
+import argparse
+import base64
+import hashlib
+import html.parser
+import io
+import os
+import re
+import ssl
+import subprocess
+import sys
+import tarfile
+import urllib.parse
+import urllib.request
+
+PACKAGE = "openai-whisper"
+MEMBER = "whisper/assets/gpt2.tiktoken"
+SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
+DEFAULT_INDEX = "https://pypi.org/simple"
+
+
+class Links(html.parser.HTMLParser):
+    """The addresses of a page of the simple package index (PEP 503)."""
+
+    def __init__(self):
+        super().__init__()
+        self.links = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "a" and dict(attrs).get("href"):
+            self.links.append(dict(attrs)["href"])
+
+
+def pip_setting(key):
+    """A setting of pip from its environment variable or its configuration files; None where there is none."""
+    value = os.environ.get("PIP_" + key.upper().replace("-", "_"))
+    if value:
+        return value
+    for command in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
+        try:
+            done = subprocess.run(command + ["config", "get", f"global.{key}"], capture_output=True, text=True)
+        except OSError:
+            continue
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.strip()
+    return None
+
+
+def get(url):
+    certificates = pip_setting("cert")
+    context = ssl.create_default_context(cafile=certificates) if certificates else ssl.create_default_context()
+    headers = {"Accept": "text/html", "User-Agent": "train_gpt-data"}
+    keys, at, host = urllib.parse.urlsplit(url).netloc.rpartition("@")
+    if at:      # an index with a name and a password in its address
+        url = url.replace(keys + at + host, host, 1)
+        headers["Authorization"] = "Basic " + base64.b64encode(urllib.parse.unquote(keys).encode()).decode()
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60, context=context) as answer:
+        return answer.read()
+
+
+def release(url):
+    """Sorting key of a source archive's address: the numbers of its version."""
+    name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rsplit("/", 1)[-1])
+    return [int(x) for x in re.findall(r"\d+", name)]
+
+
+def newest_archive():
+    index = (pip_setting("index-url") or DEFAULT_INDEX).rstrip("/")
+    page = f"{index}/{PACKAGE}/"
+    links = Links()
+    links.feed(get(page).decode("utf-8", "replace"))
+    archives = [urllib.parse.urljoin(page, u) for u in links.links if urllib.parse.urlsplit(u).path.endswith(".tar.gz")]
+    if not archives:
+        raise ValueError(f"the package index lists no source archive of {PACKAGE}")
+    url, _, fragment = max(archives, key=release).partition("#")
+    data = get(url)
+    print(f"{url.rsplit('/', 1)[-1]}  {len(data)} bytes")
+    if fragment.startswith("sha256=") and hashlib.sha256(data).hexdigest() != fragment[7:]:
+        raise ValueError(f"{url.rsplit('/', 1)[-1]} does not have the SHA-256 that the index announces: {fragment[7:]}")
+    return data
+
+
+def vocabulary(archive):
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        names = [m for m in tar.getmembers() if m.isfile() and m.name.endswith("/" + MEMBER)]
+        if not names:
+            raise ValueError(f"the archive has no {MEMBER}")
+        return tar.extractfile(names[0]).read()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpt2"))
+    parser.add_argument("--sdist", help="the source archive, where it is at hand already")
+    args = parser.parse_args()
+    path = os.path.join(args.out, "gpt2.tiktoken")
+    if os.path.exists(path) and hashlib.sha256(open(path, "rb").read()).hexdigest() == SHA256:
+        print(f"{path}  is here")
+        return
+    try:
+        data = vocabulary(open(args.sdist, "rb").read() if args.sdist else newest_archive())
+    except (OSError, ValueError, tarfile.TarError) as e:
+        sys.exit(f"error: GPT-2's vocabulary could not be fetched: {e}\n"
+                 f"With the archive from another machine (pip download --no-deps --no-binary :all: {PACKAGE}):\n"
+                 f"    data/gpt2_vocab.py --sdist openai_whisper-VERSION.tar.gz")
+    found = hashlib.sha256(data).hexdigest()
+    if found != SHA256:
+        sys.exit(f"error: {MEMBER} has SHA-256 {found}, expected {SHA256}: not GPT-2's vocabulary")
+    os.makedirs(args.out, exist_ok=True)
+    with open(path + ".part", "wb") as f:
+        f.write(data)
+    os.replace(path + ".part", path)
+    print(f"{path}  {len(data)} bytes, {data.count(10)} ranks")
+
+
+if __name__ == "__main__":
+    main()
