@@ -57,7 +57,7 @@ struct DataConfig {
 
     template <class F> void visit(F&& f) {
         f("train", train, "token shards to train on: a glob, or [{\"path\": glob, \"weight\": w}, ...]");
-        f("val", val, "token shards to evaluate on, alike");
+        f("val", val, "token shards to evaluate on, written the same way");
         f("tokenizer", tokenizer, "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits "
           "per byte");
         f("shuffle", shuffle, "permute the rows anew each epoch");
@@ -226,7 +226,7 @@ struct Config {
         f("train", train, "batches and steps");
         f("optimizer", optimizer, "AdamW and its learning rate");
         f("parallel", parallel, "the ranks");
-        f("memory", memory, "time for memory");
+        f("memory", memory, "less memory for more time");
         f("eval", eval, "validation loss");
         f("sample", sample, "text from the model");
         f("checkpoint", checkpoint, "saving and going on");

@@ -52,6 +52,19 @@ std::string json_string(std::string_view s) {
     return text + "\"";
 }
 
+std::string printable(std::string_view s) {
+    std::string text;
+    while (!s.empty()) {
+        const size_t n = sequence(s);
+        const bool control = n == 1 && (uint8_t(s[0]) < 0x20 || s[0] == 0x7F) && s[0] != '\n' && s[0] != '\t';
+        const bool c1 = n == 2 && uint8_t(s[0]) == 0xC2 && uint8_t(s[1]) < 0xA0;    // the second set of control characters
+        if (n == 0 || control || c1) text += "\uFFFD";
+        else text += s.substr(0, n);
+        s.remove_prefix(n ? n : 1);
+    }
+    return text;
+}
+
 JsonLine& JsonLine::raw(std::string_view key, std::string_view json) {
     if (text.size() > 1) text += ",";
     text += json_string(key);

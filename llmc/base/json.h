@@ -7,6 +7,9 @@
 std::string json_number(double v);              // null where v is not finite
 std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
 
+// The text as valid UTF-8 without control characters but newline and tab; what is left out becomes U+FFFD.
+std::string printable(std::string_view s);
+
 // One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str()
 struct JsonLine {
     std::string text = "{";

@@ -67,10 +67,13 @@ private:
     int64_t steps_done_ = 0;                // by this start
     double step_ms_ = 0;                    // sum over them
     std::optional<double> first_val_, last_val_, last_bpb_;
+    int64_t first_val_step_ = 0, last_val_step_ = 0;
     Trailing loss_, norm_;
-    bool header_due_ = true;
+    bool header_due_ = true, mfu_noted_ = false;
 
+    struct StepRate { double ms, tokens_per_s, tflops, mfu, seconds_left; };
     void write(const std::string& line);
+    void print_step(const TrainRow& row, const StepRate& rate);
 };
 
 // 6 N + 6 L C T: forward and backward, attention causal
