@@ -24,12 +24,10 @@ void Gpt::add_to(Arena& arena) {
     arena.add("losses", &losses, N);
     arena.add("losses", &loss, 1);
     arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
-    arena.add("library scratch", &ops_scratch, ops::scratch_bytes(scratch_sizes()));
 }
 
 void Gpt::ready() {
     share_block_acts(acts, d, shape.backward ? shape.level : Recompute::Block);
-    ops::lend_scratch(ops_scratch, ops::scratch_bytes(scratch_sizes()));
 }
 
 }  // namespace PRECISION

@@ -45,7 +45,6 @@ struct Gpt {
     real* losses;         // (N)
     double* loss;         // sum of losses since clear_loss()
     floatX* dx;           // (n, C)       gradient of the residual stream
-    std::byte* ops_scratch;
 
     Gpt(const GptShape& shape, const Mesh& mesh);
     Gpt(const Gpt&) = delete;

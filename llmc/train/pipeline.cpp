@@ -1,5 +1,7 @@
 #include "llmc/train/pipeline.h"
 
+#include <cmath>
+
 namespace PRECISION {
 
 Pipeline::Pipeline(Gpt& g, Zero& z, int64_t batch_tokens)
@@ -26,17 +28,21 @@ double Pipeline::run(Loader& data) {
     return *gpt.loss / tokens;
 }
 
-double Pipeline::evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes, int64_t* target_bytes) {
+Pipeline::Evaluation Pipeline::evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes) {
     const int64_t all = int64_t(set.rows()), rows = batches ? std::min(all, batches * batch_rows) : all;
     gpt.clear_loss();
     TokenBatch batch;
+    int64_t target_bytes = 0;
     for (int64_t row = 0; row < rows; row += gpt.shape.B) {
         load_batch(batch, set, uint64_t(row), int(std::min<int64_t>(gpt.shape.B, rows - row)));
         gpt.forward(zero, batch_of(batch));
         gpt.head_loss(zero, batch_of(batch));
-        for (int32_t id : batch.targets) *target_bytes += size_t(id) < bytes.size() ? bytes[size_t(id)] : 0;
+        for (int32_t id : batch.targets) target_bytes += size_t(id) < bytes.size() ? bytes[size_t(id)] : 0;
     }
-    return *gpt.loss / (double(rows) * gpt.shape.T);
+    const double sum = *gpt.loss;
+    Evaluation e{.loss = sum / (double(rows) * gpt.shape.T), .bits_per_byte = {}};
+    if (target_bytes > 0) e.bits_per_byte = sum / std::log(2.0) / double(target_bytes);
+    return e;
 }
 
 }  // namespace PRECISION

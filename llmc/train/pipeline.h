@@ -1,5 +1,6 @@
 // Runs the forwards and backwards of a step, and of an evaluation.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "llmc/train/loader.h"
@@ -19,9 +20,12 @@ struct Pipeline {
     // Mean loss per token of a step's batch. The gradients of that mean are left in zero.grads.
     double run(Loader& data);
 
-    // Mean loss per token over the first `batches` batches of the set, its rows in order; 0: over every row.
-    // `bytes`: bytes of each id's text; the sum over all targets is added to *target_bytes.
-    double evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes, int64_t* target_bytes);
+    struct Evaluation {
+        double loss;                             // mean per token
+        std::optional<double> bits_per_byte;     // of the targets' text; none where `bytes` is empty
+    };
+    // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of each id's text.
+    Evaluation evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes);
 
 private:
     Batch batch_of(const TokenBatch& b) const {

@@ -1,0 +1,47 @@
+// Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of train/programs.cpp.
+#include <omp.h>
+
+#include <cstdio>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/base/machine.h"
+#include "llmc/base/options.h"
+#include "llmc/base/version.h"
+#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/train/programs.h"
+
+struct Precision {
+    const char* name;
+    int (*train)(Config);
+    int (*plan)(Config);
+    int (*generate)(Config, const std::string&);
+};
+static constexpr Precision precisions[] = {
+    {"fp32", fp32::train, fp32::plan, fp32::generate},
+    {"bf16", bf16::train, bf16::plan, bf16::generate},
+    {"fp64", fp64::train, fp64::plan, fp64::generate},
+};
+
+static const Precision& precision_of(Config& cfg) {
+    if (cfg.run.precision == "auto") cfg.run.precision = bf16_is_fast() ? "bf16" : "fp32";
+    for (const Precision& p : precisions)
+        if (cfg.run.precision == p.name) return p;
+    CHECK_INPUT(false, "run.precision = '%s': one of auto, fp32, bf16, fp64", cfg.run.precision.c_str());
+    __builtin_unreachable();
+}
+
+int main(int argc, char** argv) {
+    Options options = parse_command_line(argc, argv);
+    if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
+    if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
+    CHECK_INPUT(!options.export_to, "--export: not in this version; checkpoints are safetensors files in run.dir/step_N");
+
+    Config& cfg = options.config;
+    context.threads = cfg.run.threads ? cfg.run.threads : cores();
+    omp_set_num_threads(context.threads);
+    const Precision& p = precision_of(cfg);
+    if (options.plan) return p.plan(cfg);
+    if (options.generate) return p.generate(cfg, *options.generate);
+    return p.train(cfg);
+}

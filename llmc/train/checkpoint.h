@@ -1,0 +1,38 @@
+// Weights on disk: run.dir/step_N/ with model.safetensors, config.json and tokenizer.json.
+//
+// Tensors have the table's names ("wte", "h.3.qkvw"), the shapes of the table without padding rows, and are FP32 (FP64 in fp64
+// runs): the master weights. A folder is written under a temporary name, synced and renamed: one that is visible is complete.
+#pragma once
+#include <string>
+
+#include "llmc/base/config.h"
+#include "llmc/io/tokenizer.h"
+#include "llmc/model/layout.h"
+
+// The newest step_N of a run's folder; empty: none.
+std::string newest_checkpoint(const std::string& run_dir);
+
+// Deletes all but the newest keep_last (0: none is deleted) and those of steps divisible by keep_every.
+void prune_checkpoints(const CheckpointConfig& cfg, const std::string& run_dir);
+
+namespace PRECISION {
+
+struct Model;
+
+struct Checkpoint {
+    const Config& cfg;
+    Model& model;
+    const Tokenizer* tokenizer;      // or null
+
+    // Returns the folder.
+    std::string save(int64_t step) const;
+
+    // model.init: random weights, or those of a checkpoint's folder.
+    void load_or_init() const;
+    void load(const std::string& dir) const;
+
+private:
+    void write_weights(const std::string& path) const;
+};
+
+}  // namespace PRECISION
