@@ -3,13 +3,15 @@
 
     data/austen.py [--out data/austen] [--val 0.1] [--deb FILE]
 
-They come from Debian's package r-cran-janeaustenr, fetched with `apt-get download` and unpacked with `dpkg -x`
-(no root, nothing is installed). Its data is a lazy-load database of R: an index (.rdx) with the offset and length of
-every variable, and a file (.rdb) of zlib'd values in R's serialization format, read here without R.
+They come from Debian's package r-cran-janeaustenr, fetched with `apt-get download` and unpacked with
+`dpkg -x` (no root, nothing is installed). Its data is a lazy-load database of R: an index (.rdx) with the
+offset and length of every variable, and a file (.rdb) of zlib'd values in R's serialization format, read
+here without R.
 
-Writes OUT/01_sense_and_sensibility.txt to OUT/06_persuasion.txt, paragraphs unwrapped: one line each, an empty
-line between two. `--val F` writes OUT/train/ with the same files less the last fraction F of each, cut at a line as
-`./tokenize encode --val=F` cuts them: a tokenizer is trained on these, so that it has not seen the validation text.
+Writes OUT/01_sense_and_sensibility.txt to OUT/06_persuasion.txt, paragraphs unwrapped: one line each, an
+empty line between two. `--val F` writes OUT/train/ with the same files less the last fraction F of each,
+cut at a line as `./tokenize encode --val=F` cuts them: a tokenizer is trained on these, so that it has
+not seen the validation text.
 """
 import argparse
 import gzip
@@ -23,8 +25,8 @@ import zlib
 
 PACKAGE = "r-cran-janeaustenr"
 FOLDER = "usr/lib/R/site-library/janeaustenr/data"
-# In order of publication: file, variable, bytes and start of SHA-256 of the lines, each closed by a newline, as
-# release 1.0.0 of the package has them.
+# In order of publication: file, variable, bytes and start of SHA-256 of the lines (each closed by a newline)
+# in release 1.0.0 of the package.
 NOVELS = [
     ("01_sense_and_sensibility", "sensesensibility", 673688, "105e1651fe93bed7"),
     ("02_pride_and_prejudice", "prideprejudice", 684768, "dfc684d4f857fa93"),
@@ -36,10 +38,10 @@ NOVELS = [
 
 
 class RReader:
-    """One value in R's XDR serialization, versions 2 and 3 (the chapter "Serialization Formats" of R Internals).
+    """One value in R's XDR serialization, versions 2 and 3 (R Internals, "Serialization Formats").
 
-    Strings become str (None where NA), vectors lists, a list or vector with names a dict; attributes other than
-    names are read and dropped. Code, environments and pointers do not occur in data and are refused.
+    Strings become str (None where NA), vectors lists, a list or vector with names a dict; attributes other
+    than names are read and dropped. Code, environments and pointers do not occur in data and are refused.
     """
     NIL, REFERENCE, ALTREP, CHARACTERS = 254, 255, 238, 9
 
@@ -72,7 +74,7 @@ class RReader:
 
     def value(self):
         flags = self.integer()
-        kind, attributes, tagged = flags & 0xFF, flags & 0x200, flags & 0x400
+        kind, attributes = flags & 0xFF, flags & 0x200
         if kind == self.NIL:
             return None
         if kind == self.REFERENCE:
@@ -95,7 +97,7 @@ class RReader:
         elif kind == 24:
             result = self.take(self.length())
         else:
-            raise ValueError(f"type {kind} of R at byte {self.at - 4} is not data" + (" (tagged)" if tagged else ""))
+            raise ValueError(f"type {kind} of R before byte {self.at} is not data")
         names = (self.value() or {}).get("names") if attributes else None
         return dict(zip(names, result)) if names else result
 
@@ -132,7 +134,8 @@ def decode(blob):
 def database(folder):
     """All variables of a lazy-load database: a dict from name to value."""
     index_file = open(os.path.join(folder, "Rdata.rdx"), "rb").read()
-    index = decode(gzip.decompress(index_file) if index_file[:2] == b"\x1f\x8b" else zlib.decompress(index_file))
+    unpack = gzip.decompress if index_file[:2] == b"\x1f\x8b" else zlib.decompress
+    index = decode(unpack(index_file))
     blob = open(os.path.join(folder, "Rdata.rdb"), "rb").read()
     result = {}
     for name, (offset, length) in index["variables"].items():
@@ -170,8 +173,8 @@ def verify(variable, text, size, digest):
     found = hashlib.sha256(text.encode()).hexdigest()[:len(digest)]
     if found != digest:
         if abs(len(text.encode()) - size) > size // 50:
-            sys.exit(f"error: {PACKAGE}: {variable} has {len(text.encode())} bytes, expected about {size}: not the novel")
-        print(f"note: {variable} differs from release 1.0.0 of the package (SHA-256 {found}..., not {digest}...)")
+            sys.exit(f"error: {PACKAGE}: {variable} has {len(text.encode())} bytes, expected about {size}")
+        print(f"note: {variable} differs from release 1.0.0 of the package (SHA-256 {found}, not {digest})")
 
 
 def unwrap(lines):
@@ -194,9 +197,11 @@ def write(path, data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "austen"))
-    parser.add_argument("--val", type=float, default=0.1, help="fraction of each novel that OUT/train/ leaves out")
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--out", default=os.path.join(here, "austen"))
+    parser.add_argument("--val", type=float, default=0.1, help="fraction that OUT/train/ leaves out")
     parser.add_argument("--deb", help="the package, where it is at hand already")
     args = parser.parse_args()
     if not 0 <= args.val < 1:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""FineWeb-Edu in GPT-2 tokens: llm.c's published shards, 100 M tokens (200 MB) each, 1001 of them, and one for
-validation, from the Hugging Face dataset karpathy/fineweb-edu-100B-gpt2-token-shards.
+"""FineWeb-Edu in GPT-2 tokens: llm.c's published shards, 100 M tokens (200 MB) each, 1001 of them, and one
+for validation, from the Hugging Face dataset karpathy/fineweb-edu-100B-gpt2-token-shards.
 
     data/fineweb.py --shards 103          # 10.3 B tokens, 21 GB, enough for scripts/gpt2_124M.json
     data/fineweb.py --shards 1001         # all: 100 B tokens, 200 GB
 
-A shard arrives as NAME.part and gets its name when it is complete: as long as its header says (1024 bytes and two
-for each token). What was broken off goes on where it stopped when the script is called again; complete shards are
-kept. --base-url takes any http(s) mirror or a folder (file:///path).
+A shard arrives as NAME.part and gets its name when it is complete: as long as its header says (1024 bytes
+and two for each token). What was broken off goes on where it stopped when the script is called again;
+complete shards are kept. --base-url takes any http(s) mirror or a folder (file:///path).
 """
 import argparse
 import os
@@ -35,15 +35,15 @@ class Broken(Exception):
 def size_of_shard(head, source):
     """Size in bytes that the header announces; says what else it is, where it is no header."""
     if head.lstrip()[:15].lower().startswith((b"<!doctype", b"<html")):
-        raise Wrong(f"{source} gives a web page (HTML), not a token shard: the address is wrong or asks for a login")
+        raise Wrong(f"{source} gives a web page (HTML), not a token shard: a wrong address, or a login")
     if head.startswith(b"version https://git-lfs"):
-        raise Wrong(f"{source} is a Git LFS pointer, not the file it stands for: download it by its resolve/ address, "
-                    "or run `git lfs pull` there")
+        raise Wrong(f"{source} is a Git LFS pointer, not the file it stands for: download that by its "
+                    "resolve/ address, or run `git lfs pull` there")
     if len(head) < 12:
         raise Broken(f"{source} ended after {len(head)} bytes, within the header")
     magic, version, tokens = struct.unpack("<3i", head[:12])
     if (magic, version) != (MAGIC, VERSION) or tokens <= 0:
-        raise Wrong(f"{source} is not a token shard: it starts with magic {magic}, version {version}, {tokens} tokens; "
+        raise Wrong(f"{source} is not a token shard: magic {magic}, version {version}, {tokens} tokens; "
                     f"expected magic {MAGIC}, version {VERSION}")
     return HEADER + 2 * tokens
 
@@ -53,7 +53,7 @@ def is_complete(path):
         expected = size_of_shard(f.read(HEADER), path)
     found = os.path.getsize(path)
     if found != expected:
-        raise Wrong(f"{path} has {found} bytes, its header announces {expected}: delete it, and it is fetched again")
+        raise Wrong(f"{path} has {found} bytes, its header announces {expected}: delete it and call again")
     return True
 
 
@@ -159,18 +159,21 @@ def fetch(url, path, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=int, default=103, help="training shards, from the first on (1 to 1001)")
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "fineweb"))
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--shards", type=int, default=103, help="training shards, from the first (to 1001)")
+    parser.add_argument("--out", default=os.path.join(here, "fineweb"))
     parser.add_argument("--base-url", default=BASE_URL)
     parser.add_argument("--retries", type=int, default=8)
-    parser.add_argument("--backoff", type=float, default=1.0, help="seconds before the first retry; doubles each time")
-    parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte that count as broken off")
+    parser.add_argument("--backoff", type=float, default=1.0, help="seconds before a retry, then doubled")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte: broken off")
     args = parser.parse_args()
     if not 0 <= args.shards <= SHARDS:
         parser.error(f"--shards={args.shards}: there are {SHARDS}")
     os.makedirs(args.out, exist_ok=True)
-    names = ["edu_fineweb_val_000000.bin"] + [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
+    names = ["edu_fineweb_val_000000.bin"]
+    names += [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
     try:
         for name in names:
             fetch(f"{args.base_url.rstrip('/')}/{name}", os.path.join(args.out, name), args)

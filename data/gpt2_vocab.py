@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""GPT-2's vocabulary: data/gpt2/gpt2.tiktoken, 50256 byte-level ranks (end-of-text is the id after the last).
+"""GPT-2's vocabulary: data/gpt2/gpt2.tiktoken, 50256 byte-level ranks (end-of-text is the id after the
+last).
 
     data/gpt2_vocab.py [--out data/gpt2] [--sdist FILE.tar.gz]
 
-The file is whisper/assets/gpt2.tiktoken in the source archive of the package openai-whisper on PyPI. The archive is
-downloaded and unpacked; nothing is built or installed. The package index is pip's: PIP_INDEX_URL, `pip config`, or
-PyPI. The archive is checked against the index's SHA-256, the vocabulary against the one known here.
+The file is whisper/assets/gpt2.tiktoken in the source archive of the package openai-whisper on PyPI. The
+archive is downloaded and unpacked; nothing is built or installed. The package index is pip's:
+PIP_INDEX_URL, `pip config`, or PyPI. The archive is checked against the index's SHA-256, the vocabulary
+against the one known here.
 """
 import argparse
 import base64
@@ -46,7 +48,8 @@ def pip_setting(key):
         return value
     for command in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
         try:
-            done = subprocess.run(command + ["config", "get", f"global.{key}"], capture_output=True, text=True)
+            ask = command + ["config", "get", f"global.{key}"]
+            done = subprocess.run(ask, capture_output=True, text=True)
         except OSError:
             continue
         if done.returncode == 0 and done.stdout.strip():
@@ -56,13 +59,14 @@ def pip_setting(key):
 
 def get(url):
     certificates = pip_setting("cert")
-    context = ssl.create_default_context(cafile=certificates) if certificates else ssl.create_default_context()
+    context = ssl.create_default_context(cafile=certificates)
     headers = {"Accept": "text/html", "User-Agent": "train_gpt-data"}
     keys, at, host = urllib.parse.urlsplit(url).netloc.rpartition("@")
     if at:      # an index with a name and a password in its address
         url = url.replace(keys + at + host, host, 1)
         headers["Authorization"] = "Basic " + base64.b64encode(urllib.parse.unquote(keys).encode()).decode()
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60, context=context) as answer:
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         return answer.read()
 
 
@@ -77,14 +81,15 @@ def newest_archive():
     page = f"{index}/{PACKAGE}/"
     links = Links()
     links.feed(get(page).decode("utf-8", "replace"))
-    archives = [urllib.parse.urljoin(page, u) for u in links.links if urllib.parse.urlsplit(u).path.endswith(".tar.gz")]
+    all_files = [urllib.parse.urljoin(page, link) for link in links.links]
+    archives = [u for u in all_files if urllib.parse.urlsplit(u).path.endswith(".tar.gz")]
     if not archives:
         raise ValueError(f"the package index lists no source archive of {PACKAGE}")
     url, _, fragment = max(archives, key=release).partition("#")
     data = get(url)
     print(f"{url.rsplit('/', 1)[-1]}  {len(data)} bytes")
     if fragment.startswith("sha256=") and hashlib.sha256(data).hexdigest() != fragment[7:]:
-        raise ValueError(f"{url.rsplit('/', 1)[-1]} does not have the SHA-256 that the index announces: {fragment[7:]}")
+        raise ValueError(f"the archive does not have the SHA-256 that the index announces: {fragment[7:]}")
     return data
 
 
@@ -97,8 +102,10 @@ def vocabulary(archive):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpt2"))
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--out", default=os.path.join(here, "gpt2"))
     parser.add_argument("--sdist", help="the source archive, where it is at hand already")
     args = parser.parse_args()
     path = os.path.join(args.out, "gpt2.tiktoken")
@@ -109,7 +116,7 @@ def main():
         data = vocabulary(open(args.sdist, "rb").read() if args.sdist else newest_archive())
     except (OSError, ValueError, tarfile.TarError) as e:
         sys.exit(f"error: GPT-2's vocabulary could not be fetched: {e}\n"
-                 f"With the archive from another machine (pip download --no-deps --no-binary :all: {PACKAGE}):\n"
+                 f"With its source archive from another machine:\n"
                  f"    data/gpt2_vocab.py --sdist openai_whisper-VERSION.tar.gz")
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256:

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Holds the source to the rules of the house; `make check` calls it through dev/check.sh.
+
+    dev/check.py [--root DIR]
+
+Each violation is a line `file:line: rule: what was found`; the exit code is 1 where there is any.
+"""
+import argparse
+import json
+import os
+import py_compile
+import re
+import subprocess
+import sys
+import tempfile
+
+FLOORS = ["base", "io", "ops", "comm", "model", "train"]        # each includes itself and floors to its left
+FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
+HOST_LINES, KERNEL_LINES, COLUMNS = 60, 120, 110
+CPP = (".h", ".cpp", ".cu", ".cuh")
+TEXT = CPP + (".py", ".sh", ".json", ".md")
+MODEL_WORDS = re.compile(r"\b(dp|pp|ZeRO)\b|\bzero\.(h|cpp)\b")       # in comments too
+MODEL_NAMES = re.compile(r"\b[zZ]ero\b")                               # in code
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+LAUNCH = re.compile(r"<<<")
+FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
+LAUNCH_HELPER = "llmc/ops/cuda/launch."
+SELF = ("dev/check.py", "test/scripts.cpp")
+
+
+def files_of(root):
+    """What git has or would add; everything but build outputs where there is no git."""
+    def git(*args):
+        return subprocess.run(["git", "-C", root, *args], capture_output=True, text=True)
+    listed = git("ls-files", "-co", "--exclude-standard")
+    if listed.returncode == 0 and git("rev-parse", "--show-prefix").stdout.strip() == "":
+        names = listed.stdout.split("\n")
+    else:
+        paths = [os.path.join(folder, f) for folder, _, files in os.walk(root) for f in files]
+        names = [os.path.relpath(path, root) for path in paths]
+    skip = ("build/", "runs/", ".git/", "shared/")
+    return sorted(n for n in names if n and not n.startswith(skip) and os.path.isfile(os.path.join(root, n)))
+
+
+def without_comments_and_strings(text):
+    """The C++ text with comments, literals and preprocessor lines blanked; line breaks stay."""
+    pattern = re.compile(r'R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
+                         r'|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\''
+                         r'|//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\\n|\\.)*', re.S | re.M)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def functions_of(text):
+    """(first line, last line, header) of each function: bodies that stand in a namespace or a type."""
+    code = without_comments_and_strings(text)
+    stack, start, found = [], 0, []
+    last_closed = None
+    for m in re.finditer(r"[{};]", code):
+        at, char = m.start(), m.group()
+        inside = stack[-1][0] if stack else "namespace"
+        if char == "{":
+            header = code[start:at]
+            if inside in ("function", "data"):
+                kind = "inner" if inside == "function" else "data"
+            elif last_closed and re.fullmatch(r"\s*(,\s*\w+\s*)?", header):
+                kind, start = "function", last_closed       # the body after a member initialiser in braces
+            elif re.search(r"\bnamespace\b|\bextern\s*$", header) and "(" not in header:
+                kind = "namespace"
+            elif re.search(r"\b(struct|class|union|enum)\b", header) and "(" not in header:
+                kind = "type"
+            else:
+                kind = "function" if "(" in header else "data"
+            if inside == "inner":
+                kind = "inner"
+            stack.append((kind, start, header))
+            last_closed = None
+        elif char == "}" and stack:
+            kind, begin, header = stack.pop()
+            if kind == "function":
+                lead = len(code[begin:]) - len(code[begin:].lstrip())
+                first, last = (code.count("\n", 0, x) + 1 for x in (begin + lead, at))
+                found.append((first, last, header.strip()))
+                last_closed = begin
+            else:
+                last_closed = None
+        else:
+            last_closed = None
+        if not stack or stack[-1][0] in ("namespace", "type"):
+            start = at + 1
+    return found
+
+
+def name_of(header):
+    """The function's name, for the message."""
+    m = re.search(r"([\w:~]+|operator\S+)\s*\(", header)
+    return m.group(1) if m else header.split("\n")[0][:40]
+
+
+class Check:
+    def __init__(self, root):
+        self.root, self.violations, self.notes = root, [], []
+
+    def report(self, path, line, rule, what):
+        self.violations.append(f"{path}:{line}: {rule}: {what}")
+
+    def cpp(self, path, text, lines):
+        floor = path.split("/")[1] if path.startswith("llmc/") and path.count("/") > 1 else None
+        code = without_comments_and_strings(text).split("\n")
+        for i, line in enumerate(lines, 1):
+            included = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if included:
+                self.include(path, i, floor, included.group(1))
+            if floor == "model" and (m := MODEL_WORDS.search(line) or MODEL_NAMES.search(code[i - 1])):
+                self.report(path, i, "floors", f"model/ must not know of '{m.group()}'")
+            if LAUNCH.search(code[i - 1]) and not path.startswith(LAUNCH_HELPER):
+                self.report(path, i, "launch", f"'<<<' outside {LAUNCH_HELPER}*; use the launch helper")
+        kernels = path.startswith(("llmc/ops/cpu/", "llmc/ops/cuda/"))
+        for first, last, header in functions_of(text):
+            limit = KERNEL_LINES if kernels or "__global__" in header else HOST_LINES
+            if last - first + 1 > limit:
+                self.report(path, first, "function length",
+                            f"{name_of(header)} has {last - first + 1} lines, at most {limit}")
+
+    def include(self, path, line, floor, target):
+        if path.startswith("llmc/") and target.split("/")[-1].startswith("train_gpt"):
+            self.report(path, line, "floors", f"nothing in llmc/ includes {target}")
+        parts = target.split("/")
+        if floor in FLOORS and parts[0] == "llmc" and len(parts) > 2 and parts[1] in FLOORS:
+            if FLOORS.index(parts[1]) > FLOORS.index(floor):
+                order = " -> ".join(FLOORS)
+                self.report(path, line, "floors", f"{floor}/ must not include {target} (order: {order})")
+
+    def lengths(self, path, lines):
+        limit = OPS_FILE_LINES if path.startswith("llmc/ops/") else FILE_LINES
+        limit = MAIN_LINES if path == "train_gpt.cu" else limit
+        if len(lines) > limit:
+            self.report(path, limit + 1, "file length", f"{len(lines)} lines, at most {limit}")
+        for i, line in enumerate(lines, 1):
+            if len(line) > COLUMNS:
+                self.report(path, i, "columns", f"{len(line)} columns, at most {COLUMNS}")
+
+    def text(self, path, lines):
+        makefile = os.path.basename(path) == "Makefile"
+        for i, line in enumerate(lines, 1):
+            if "\t" in line and not makefile:
+                self.report(path, i, "blanks", "a tab; indent by four spaces")
+            if line != line.rstrip():
+                self.report(path, i, "blanks", "blanks at the end of the line")
+            if path not in SELF and (m := UNFINISHED.search(line)):
+                self.report(path, i, "unfinished", f"'{m.group()}': finish it, or open an issue")
+            if path not in SELF and not line.lstrip().startswith(("#", "//")) and not path.endswith(".md"):
+                if m := FAST_MATH.search(line):
+                    self.report(path, i, "fast math", f"'{m.group()}' changes values")
+
+    def python(self, path):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                py_compile.compile(os.path.join(self.root, path), cfile=folder + "/c", doraise=True)
+            except py_compile.PyCompileError as e:
+                self.report(path, getattr(e.exc_value, "lineno", 1), "python", str(e.exc_value))
+
+    def tool(self, command, paths, rule):
+        """Runs a linter over the files; its own lines `file:line: ...` are the violations."""
+        if not paths:
+            return
+        try:
+            done = subprocess.run(command + paths, cwd=self.root, capture_output=True, text=True)
+        except OSError:
+            self.notes.append(f"{command[0]} is not there: {len(paths)} files not linted with it")
+            return
+        if done.returncode:
+            for line in (done.stdout + done.stderr).splitlines():
+                self.violations.append(re.sub(r"^([^:]+:\d+(?::\d+)?):", rf"\1: {rule}:", line))
+
+    def run(self):
+        names = [n for n in files_of(self.root) if n.endswith(TEXT) or n in ("Makefile", ".ci/run")]
+        python, shell = [], []
+        for path in names:
+            with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as f:
+                text = f.read()
+            lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+            self.text(path, lines)
+            if path.endswith(".json"):
+                try:
+                    json.loads(text)
+                except ValueError as e:
+                    self.report(path, getattr(e, "lineno", 1), "json", str(e))
+            if path.endswith((".json", ".md")) or (lines and re.match(r"(//|#) generated by", lines[0])):
+                continue
+            if os.path.basename(path) != "Makefile":
+                self.lengths(path, lines)
+            if path.endswith(CPP):
+                self.cpp(path, text, lines)
+            if path.endswith(".py"):
+                self.python(path)
+                python.append(path)
+            if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
+                shell.append(path)
+        for path in shell:
+            self.tool(["bash", "-n"], [path], "shell")
+        self.tool(["shellcheck", "-f", "gcc"], shell, "shellcheck")
+        self.tool(["pyflakes3"], python, "pyflakes")
+        return len(names)
+
+
+def main():
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    check = Check(parser.parse_args().root)
+    count = check.run()
+    for line in check.violations + [f"note: {n}" for n in check.notes]:
+        print(line)
+    print(f"{count} files checked, {len(check.violations)} violations")
+    sys.exit(1 if check.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Curves of one or several runs, as a PNG.
+
+    scripts/plot.py runs/quickstart [runs/other ...] [--out FILE.png] [--x step|tokens] [--also lr,norm]
+
+Draws the training loss (faint, with a running mean above), the validation loss, and bits per byte where
+the run has them; --also adds a panel for each further figure of the training rows. A run is a folder with
+metrics.jsonl, or such a file. Without --out the picture goes to curve.png beside the first run's metrics.
+"""
+import argparse
+import json
+import math
+import os
+import sys
+
+NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping", "ms": "ms a step",
+         "tokens_per_s": "tokens a second", "mfu": "share of the peak"}
+
+
+def rows_of(run):
+    path = os.path.join(run, "metrics.jsonl") if os.path.isdir(run) else run
+    if not os.path.exists(path):
+        sys.exit(f"error: {path}: no such file; a run's folder has metrics.jsonl once it has started")
+    rows = []
+    with open(path) as f:
+        for number, line in enumerate(f, 1):
+            if not line.endswith("\n"):
+                break                   # is being written right now
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                sys.exit(f"error: {path}:{number}: not JSON: {line[:60].strip()}")
+    return rows
+
+
+def series(rows, event, key, x):
+    """The points of one figure; a validation row has no token count and takes that of its step."""
+    tokens = {0: 0}
+    for row in rows:
+        if row.get("event") == "train" and "tokens" in row:
+            tokens[row["step"]] = row["tokens"]
+    points = []
+    for row in rows:
+        if row.get("event") == event and isinstance(row.get(key), (int, float)) and math.isfinite(row[key]):
+            at = row["step"] if x == "step" else tokens.get(row["step"])
+            if at is not None:
+                points.append((at, row[key]))
+    return [p[0] for p in points], [p[1] for p in points]
+
+
+def running_mean(values, width):
+    """Mean of the last `width` values; of fewer at the start, where the curve is steep."""
+    sums = [0.0]
+    for value in values:
+        sums.append(sums[-1] + value)
+    spans = [min(width, 1 + i // 8) for i in range(len(values))]
+    return [(sums[i + 1] - sums[i + 1 - n]) / n for i, n in enumerate(spans)]
+
+
+def loss_limits(values):
+    """Vertical limits that show the learning: the first drop from ln V may leave the picture at the top."""
+    ordered = sorted(values)
+    low, high = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * 0.985))]
+    margin = 0.05 * max(high - low, 1e-3)
+    return low - margin, high + margin
+
+
+def draw_losses(axis, runs, x):
+    shown, clipped = [], []
+    for i, (name, rows) in enumerate(runs):
+        colour, prefix = f"C{i}", f"{name}: " if len(runs) > 1 else ""
+        at, loss = series(rows, "train", "loss", x)
+        if at:
+            width = max(1, min(len(loss) // 50, 200))
+            axis.plot(at, loss, color=colour, alpha=0.2, linewidth=0.6)
+            axis.plot(at, running_mean(loss, width), color=colour, linewidth=1.4,
+                      label=f"{prefix}training" + (f" (mean of {width} steps)" if width > 1 else ""))
+            clipped += loss
+        at, loss = series(rows, "val", "loss", x)
+        if at:
+            axis.plot(at, loss, color=colour if len(runs) > 1 else "C1", linestyle="--", marker="o",
+                      markersize=4, label=f"{prefix}validation, {loss[-1]:.3f} at the end")
+            shown += loss[1:] or loss
+    values = clipped + shown
+    if values:
+        axis.set_ylim(*loss_limits(values))
+    axis.set_ylabel("loss, nats a token")
+
+
+def draw_one(axis, runs, x, event, key, label):
+    for i, (name, rows) in enumerate(runs):
+        at, values = series(rows, event, key, x)
+        name = name if len(runs) > 1 else label
+        if event == "val":
+            end = f", {values[-1]:.3f} at the end" if values else ""
+            axis.plot(at, values, color=f"C{i}", linewidth=1.2, marker="o", markersize=4, label=name + end)
+        elif key == "lr":
+            axis.plot(at, values, color=f"C{i}", linewidth=1.4, label=name)
+        else:
+            axis.plot(at, values, color=f"C{i}", linewidth=0.6, alpha=0.2)
+            mean = running_mean(values, max(1, min(len(values) // 50, 200)))
+            axis.plot(at, mean, color=f"C{i}", linewidth=1.4, label=name)
+    axis.set_ylabel(label.split(",")[0])
+    if key == "norm":
+        axis.set_yscale("log")
+
+
+def main():
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser.add_argument("runs", nargs="+", help="folders of runs, or metrics.jsonl files")
+    parser.add_argument("--out", help="the picture (default: curve.png beside the first run's metrics)")
+    parser.add_argument("--x", choices=("step", "tokens"), default="step")
+    parser.add_argument("--also", default="", help="further figures of training: lr,norm,tokens_per_s,mfu,ms")
+    parser.add_argument("--log", action="store_true", help="logarithmic horizontal axis")
+    args = parser.parse_args()
+    runs = [(os.path.basename(os.path.normpath(r)), rows_of(r)) for r in args.runs]
+    if not any(row.get("event") in ("train", "val") for _, rows in runs for row in rows):
+        sys.exit(f"error: {' '.join(args.runs)}: no training or validation rows yet")
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit(f"error: no matplotlib for {sys.executable}: apt-get install python3-matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    has_bytes = any("bits_per_byte" in row for _, rows in runs for row in rows)
+    panels = [None] + ["bits_per_byte"] * has_bytes + [key for key in args.also.split(",") if key]
+    figure, axes = plt.subplots(len(panels), 1, sharex=True, squeeze=False, layout="constrained",
+                                figsize=(9, 1.2 + 2.9 * len(panels)),
+                                gridspec_kw={"height_ratios": [1.5] + [1] * (len(panels) - 1)})
+    for axis, key in zip(axes[:, 0], panels):
+        if key is None:
+            draw_losses(axis, runs, args.x)
+        elif key == "bits_per_byte":
+            draw_one(axis, runs, args.x, "val", key, "bits per byte, validation")
+        else:
+            draw_one(axis, runs, args.x, "train", key, NAMES.get(key, key))
+        axis.grid(alpha=0.3)
+        axis.legend(loc="upper right", frameon=False, fontsize=9)
+        if args.log:
+            axis.set_xscale("log")
+    axes[-1, 0].set_xlabel("optimizer steps" if args.x == "step" else "tokens")
+    figure.suptitle(", ".join(name for name, _ in runs), fontsize=11)
+    first = args.runs[0]
+    folder = first if os.path.isdir(first) else os.path.dirname(first) or "."
+    out = args.out or os.path.join(folder, "curve.png")
+    figure.savefig(out, dpi=120)
+    print(out)
+
+
+if __name__ == "__main__":
+    main()
