@@ -9,12 +9,6 @@
 #include "llmc/io/tokenizer.h"
 #include "llmc/model/layout.h"
 
-// The newest step_N of a run's folder; empty: none.
-std::string newest_checkpoint(const std::string& run_dir);
-
-// Deletes all but the newest keep_last (0: none is deleted) and those of steps divisible by keep_every.
-void prune_checkpoints(const CheckpointConfig& cfg, const std::string& run_dir);
-
 namespace PRECISION {
 
 struct Model;

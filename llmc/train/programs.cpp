@@ -5,6 +5,7 @@
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/model.h"
 #include "llmc/train/run_data.h"
+#include "llmc/train/run_folder.h"
 
 namespace PRECISION {
 
