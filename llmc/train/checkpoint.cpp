@@ -41,16 +41,25 @@ std::string Checkpoint::save(int64_t step) const {
     return folder.path;
 }
 
+// A tensor stored as T, converted to real.
+template <class T> static void load_tensor(const SafetensorsFile& file, const Tensor& t, Zero& zero) {
+    const TensorInfo& info = file.require(t.name, name_of(dtype_of<T>), shape_of(t.param));
+    std::vector<T> stored(kPiece);
+    std::vector<real> piece(kPiece);
+    for (size_t first = 0; first < t.param.used(); first += kPiece) {
+        const size_t count = std::min(kPiece, t.param.used() - first);
+        file.read(info, stored.data(), first * sizeof(T), count * sizeof(T));
+        std::copy_n(stored.begin(), count, piece.begin());
+        zero.import_tensor(t, first, count, piece.data());
+    }
+}
+
 void Checkpoint::load(const std::string& dir) const {
     const SafetensorsFile file(dir + "/model.safetensors");
-    std::vector<real> piece(kPiece);
     for (const Tensor& t : model.zero.layout.tensors) {
-        const TensorInfo& info = file.require(t.name, name_of(dtype_of<real>), shape_of(t.param));
-        for (size_t first = 0; first < t.param.used(); first += kPiece) {
-            const size_t count = std::min(kPiece, t.param.used() - first);
-            file.read(info, piece.data(), first * sizeof(real), count * sizeof(real));
-            model.zero.import_tensor(t, first, count, piece.data());
-        }
+        const TensorInfo* info = file.find(t.name);
+        if (info && info->dtype == "F64") load_tensor<double>(file, t, model.zero);
+        else load_tensor<float>(file, t, model.zero);
     }
 }
 
