@@ -11,6 +11,7 @@
 
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
+using ull = unsigned long long;
 static constexpr uint64_t kMaxHeader = 100'000'000;    // as the reference implementation has it
 
 size_t safetensors_dtype_bytes(std::string_view dtype) {
@@ -68,7 +69,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     for (TensorInfo& t : tensors) {
         uint64_t bytes;
         CHECK(names.insert(t.name).second, "%s: two tensors '%s'", path.c_str(), t.name.c_str());
-        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "%s: tensor '%s' of dtype '%s', shape %s",
+        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "%s: tensor '%s' of %s %s",
               path.c_str(), t.name.c_str(), t.dtype.c_str(), shown(t.shape).c_str());
         t.begin = left;
         t.end = left += bytes;
@@ -81,13 +82,13 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {
     CHECK(bytes <= left, "%s: %zu bytes more, the header leaves room for %llu", file.path.c_str(), bytes,
-          (unsigned long long)left);
+          (ull)left);
     file.write(data, bytes);
     left -= bytes;
 }
 
 void SafetensorsWriter::close() {
-    CHECK(left == 0, "%s: closed with %llu bytes of tensors missing", file.path.c_str(), (unsigned long long)left);
+    CHECK(left == 0, "%s: closed with %llu bytes of tensors missing", file.path.c_str(), (ull)left);
     file.commit();
 }
 
@@ -96,8 +97,8 @@ void SafetensorsWriter::close() {
 
 namespace {
 
-// Takes the header as the parser reads it, and stops it at the first thing that the format does not have. Nothing
-// nests deeper than {"name": {"key": [ numbers ]}}.
+// Takes the header as the parser reads it, and stops it at the first thing that the format does not have.
+// Nothing nests deeper than {"name": {"key": [ numbers ]}}.
 struct HeaderReader {
     using json = nlohmann::json;
     using number_integer_t = json::number_integer_t;
@@ -186,7 +187,8 @@ struct HeaderReader {
 
     bool end_object() {
         if (at == Entry) {
-            const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape" : !has_offsets ? "data_offsets" : nullptr;
+            const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape"
+                                : !has_offsets ? "data_offsets" : nullptr;
             if (missing) return fail("has no " + std::string(missing));
             tensors.back().begin = uint64_t(offsets[0]);
             tensors.back().end = uint64_t(offsets[1]);
@@ -209,24 +211,24 @@ struct HeaderReader {
 
 }  // namespace
 
-// Every tensor has the bytes of its shape, and together they are the data: no gap, no overlap, nothing left over.
+// Every tensor has the bytes of its shape, and together they are the data: no gap, no overlap, no rest.
 static void check_offsets(const std::string& path, std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
-    using ull = unsigned long long;
     std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
         return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
     });
     uint64_t at = 0;
     for (const TensorInfo& t : tensors) {
-        const std::string tensor = path + ": tensor " + shown(t.name), shape = shown(t.shape);
+        const std::string tensor = path + ": tensor " + shown(t.name), dims = shown(t.shape);
+        const char *name = tensor.c_str(), *shape = dims.c_str();
         uint64_t bytes;
-        CHECK_INPUT(shape_bytes(t, &bytes), "%s: shape %s is larger than any file", tensor.c_str(), shape.c_str());
+        CHECK_INPUT(shape_bytes(t, &bytes), "%s: shape %s exceeds any file", name, shape);
         CHECK_INPUT(t.begin <= t.end && t.end - t.begin == bytes,
-                    "%s: shape %s of %s takes %llu bytes, data_offsets are [%llu, %llu]", tensor.c_str(),
-                    shape.c_str(), t.dtype.c_str(), ull(bytes), ull(t.begin), ull(t.end));
-        CHECK_INPUT(t.begin == at, "%s: begins at byte %llu of the data, expected %llu, where the one before ends",
-                    tensor.c_str(), ull(t.begin), ull(at));
-        CHECK_INPUT(t.end <= data_bytes, "%s: ends at byte %llu of the data, but the file has %llu: it is truncated\n"
-                    "       copy or make it again", tensor.c_str(), ull(t.end), ull(data_bytes));
+                    "%s: shape %s of %s takes %llu bytes, data_offsets are [%llu, %llu]", name, shape,
+                    t.dtype.c_str(), ull(bytes), ull(t.begin), ull(t.end));
+        CHECK_INPUT(t.begin == at, "%s: begins at byte %llu of the data, expected %llu, where the one "
+                    "before ends", name, ull(t.begin), ull(at));
+        CHECK_INPUT(t.end <= data_bytes, "%s: ends at byte %llu of the data, but the file has %llu: "
+                    "truncated\n       copy or make it again", name, ull(t.end), ull(data_bytes));
         at = t.end;
     }
     CHECK_INPUT(at == data_bytes, "%s: the tensors end at byte %llu of the data, but the file has %llu",
@@ -235,24 +237,24 @@ static void check_offsets(const std::string& path, std::vector<TensorInfo>& tens
 
 // The header's text; its size is known to be in the file before memory is taken for it.
 static std::string read_header(const std::string& path, int fd, uint64_t size) {
-    using ull = unsigned long long;
-    CHECK_INPUT(size >= 8, "%s: not a safetensors file: %llu bytes, expected at least 8", path.c_str(), ull(size));
+    const char* file = path.c_str();
+    CHECK_INPUT(size >= 8, "%s: not a safetensors file: it has %llu bytes, less than 8", file, ull(size));
     char start[24] = {};
     pread_all(fd, start, std::min<uint64_t>(size, sizeof start), 0, path);
     CHECK_INPUT(memcmp(start, "version https://git-lfs", 23) != 0,
-                "%s: this is a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", path.c_str());
+                "%s: this is a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
     uint64_t bytes;
     memcpy(&bytes, start, sizeof bytes);
-    CHECK_INPUT(bytes <= kMaxHeader, "%s: not a safetensors file: its header would be of %llu bytes, at most %llu "
-                "are allowed", path.c_str(), ull(bytes), ull(kMaxHeader));
-    CHECK_INPUT(bytes <= size - 8, "%s: the header is of %llu bytes, but the file has %llu: it is truncated\n"
-                "       copy or make it again", path.c_str(), ull(bytes), ull(size - 8));
-    CHECK_INPUT(bytes > 0 && start[8] == '{', "%s: not a safetensors file: the header does not start with '{'",
-                path.c_str());
+    CHECK_INPUT(bytes <= kMaxHeader, "%s: not a safetensors file: its header would have %llu bytes, "
+                "at most %llu may be", file, ull(bytes), ull(kMaxHeader));
+    CHECK_INPUT(bytes <= size - 8, "%s: the header has %llu bytes, but the file ends after %llu: truncated\n"
+                "       copy or make it again", file, ull(bytes), ull(size - 8));
+    CHECK_INPUT(bytes > 0 && start[8] == '{', "%s: not a safetensors file: the header does not begin "
+                "with '{'", file);
     std::string header(bytes, '\0');
     pread_all(fd, header.data(), bytes, 8, path);
     const size_t nul = header.find('\0');       // the parser takes it for the end
-    CHECK_INPUT(nul == header.npos, "%s: the header is not valid JSON at its byte %zu", path.c_str(), nul + 1);
+    CHECK_INPUT(nul == header.npos, "%s: the header is not valid JSON at its byte %zu", file, nul + 1);
     return header;
 }
 
@@ -287,6 +289,6 @@ const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_vi
 
 void SafetensorsFile::read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const {
     CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "%s: tensor %s: bytes %llu + %zu of %llu",
-          path.c_str(), shown(t.name).c_str(), (unsigned long long)offset, bytes, (unsigned long long)t.bytes());
+          path.c_str(), shown(t.name).c_str(), (ull)offset, bytes, (ull)t.bytes());
     pread_all(fd.fd, out, bytes, data_start + t.begin + offset, path);
 }

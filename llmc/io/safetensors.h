@@ -1,4 +1,4 @@
-// Safetensors files: named tensors behind a header of JSON (https://github.com/huggingface/safetensors, "Format").
+// Safetensors files: named tensors behind a header of JSON (https://github.com/huggingface/safetensors).
 //
 //     u64      bytes of the header, little endian
 //     header   {"__metadata__": {"key": "value"},
@@ -28,8 +28,8 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 // Bytes of an element; 0: no such dtype.
 size_t safetensors_dtype_bytes(std::string_view dtype);
 
-// Streams a file: the header first, then the data of the tensors in their order, in pieces of any size. The file
-// appears under its name when close() has synced it.
+// Streams a file: the header first, then the data of the tensors in their order, in pieces of any size.
+// The file appears under its name when close() has synced it.
 struct SafetensorsWriter {
     NewFile file;
     uint64_t left;                      // bytes of data still to come
@@ -41,8 +41,8 @@ struct SafetensorsWriter {
     void close();
 };
 
-// An open file whose header has been verified: names unique, dtypes known, shapes and offsets consistent, the data
-// covered exactly. Anything else ends in CHECK_INPUT, before memory is taken for what is not there.
+// An open file whose header has been verified: names unique, dtypes known, shapes and offsets consistent, the
+// data covered exactly. Anything else ends in CHECK_INPUT, before memory is taken for what is not there.
 struct SafetensorsFile {
     std::string path;
     Fd fd;
@@ -54,7 +54,8 @@ struct SafetensorsFile {
 
     const TensorInfo* find(std::string_view name) const;    // null: not there
     // The tensor, which has to have this dtype and shape.
-    const TensorInfo& require(std::string_view name, std::string_view dtype, const std::vector<int64_t>& shape) const;
+    const TensorInfo& require(std::string_view name, std::string_view dtype,
+                              const std::vector<int64_t>& shape) const;
     // `bytes` of the tensor from `offset` on. Reads by position: safe from several threads.
     void read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const;
     void read(const TensorInfo& t, void* out) const { read(t, out, 0, size_t(t.bytes())); }
