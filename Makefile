@@ -22,8 +22,9 @@ BUILD  := build/$(DEVICE)-$(ARCH)$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(SANITIZ
 comma  := ,
 
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
+# -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
 CXXFLAGS += -std=c++20 -O3 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
-            -Wall -Wextra -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
+            -Wall -Wextra -Wno-restrict -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
             $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -g1 -O1)
 LDFLAGS  += -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 

@@ -1,12 +1,12 @@
 // Reading and checking configs: JSON, then the command line's values, then what has to hold between them.
 #include "llmc/base/config.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <type_traits>
 
@@ -71,9 +71,10 @@ static const Field* find(const std::vector<Field>& all, const std::string& path)
     return nullptr;
 }
 
-[[noreturn]] static void unknown(const std::string& where, const std::string& path) {
-    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such setting. Did you mean %s?\n"
-          "       ./train_gpt --help lists them all.", where.c_str(), nearest(path).c_str());
+[[noreturn]] static void unknown(const std::string& where, const std::string& path, bool section = false) {
+    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such %s. Did you mean %s?\n"
+          "       ./train_gpt --help lists them all.", where.c_str(), section ? "section" : "setting",
+          section ? nearest_section(path).c_str() : nearest(path).c_str());
 }
 
 void check_setting(const std::string& path) {
@@ -90,8 +91,8 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     json v = is_text || is_glob ? json(text) : json::parse(text, nullptr, false);
     double number;
     const char* end = text.data() + text.size();
-    if (v.is_discarded() && std::from_chars(text.data(), end, number).ptr == end) v = number;    // .5 and 1.
-    if (v.is_discarded()) v = text;
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (v.is_discarded()) v = rest == end && error == std::errc() ? json(number) : json();    // .5 and 1. too; null fits nowhere
     set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
 }
 
@@ -158,7 +159,7 @@ Config parse_config(std::string_view text, const std::string& name) {
             set_field(*f, values, at + " = ", quoted(values));
             continue;
         }
-        if (!names.contains(section)) unknown(at, section);
+        if (!names.contains(section)) unknown(at, section, values.is_object());
         CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(), quoted(values).c_str());
         for (const auto& [key, v] : values.items()) {
             const std::string path = section + "." + key.substr(0, 200);
@@ -170,11 +171,19 @@ Config parse_config(std::string_view text, const std::string& name) {
     return cfg;
 }
 
+static constexpr size_t kLargest = 1 << 20;
+
 Config load_config(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    CHECK_INPUT(in, "cannot read the config %s: %s", path.c_str(), strerror(errno));
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    CHECK_INPUT(!in.bad() && !text.empty(), "the config %s is empty, or no file", path.c_str());
+    FILE* file = fopen(path.c_str(), "rb");
+    CHECK_INPUT(file, "cannot read the config %s: %s", path.c_str(), strerror(errno));
+    std::string text;
+    char block[4096];
+    for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0 && text.size() < kLargest;) text.append(block, n);
+    const int error = ferror(file) ? errno : 0;
+    fclose(file);
+    CHECK_INPUT(!error, "cannot read the config %s: %s", path.c_str(), strerror(error));
+    CHECK_INPUT(!text.empty(), "the config %s is empty; {} takes all defaults", path.c_str());
+    CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(), kLargest);
     return parse_config(text, path);
 }
 

@@ -138,3 +138,10 @@ std::string nearest(const std::string& unknown) {
     }
     return names;
 }
+
+std::string nearest_section(const std::string& unknown) {
+    const std::string name = unknown.substr(0, 64);
+    const std::vector<Section> all = sections();
+    return std::min_element(all.begin(), all.end(), [&](const Section& a, const Section& b) {
+        return edit_distance(name, a.name) < edit_distance(name, b.name); })->name;
+}

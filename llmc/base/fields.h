@@ -32,3 +32,4 @@ int edit_distance(const std::string& a, const std::string& b);
 
 // The known paths nearest to one that is unknown, "optimizer.lr" or "eval.every, log.every".
 std::string nearest(const std::string& path);
+std::string nearest_section(const std::string& name);
