@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# `make quickstart`: from a fresh Debian or Ubuntu machine to a trained GPT and its prose, in a few minutes.
+#
+# Installs what is missing, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
+# The run is left in runs/quickstart/; an earlier one is kept as runs/quickstart.1, .2, ... Arguments go to
+# train_gpt (scripts/quickstart.sh --train.steps=500). PYTHON= chooses the interpreter, CXX= the compiler.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME
+run_dir=runs/quickstart
+corpus=data/austen
+log=build/quickstart.log
+mkdir -p build
+
+# ---------------------------------------------------------------------------------------------------------
+# a numbered line for each stage, its seconds at the end
+
+stage_number=0
+stage() {
+    stage_number=$((stage_number + 1))
+    stage_start=$EPOCHREALTIME
+    printf '%d. %s ... ' "$stage_number" "$1"
+}
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'; }
+done_with_stage() { printf '%s%s\n' "${1:+$1, }" "$(seconds_since "$stage_start")"; }
+give_up() { printf '\n\nerror: %s\n' "$1" >&2; exit 1; }
+fail_with_log() { tail -n 25 "$log" >&2; give_up "$1 (all of its output: $log)"; }
+
+# ---------------------------------------------------------------------------------------------------------
+# what is missing, and installing it
+
+compiler_major() { "$1" -dumpversion 2>/dev/null | cut -d. -f1; }
+
+choose_compiler() {         # the first g++ of version 12 or later
+    local candidate major
+    for candidate in ${CXX:+"$CXX"} g++ g++-15 g++-14 g++-13 g++-12; do
+        major=$(compiler_major "$candidate") || continue
+        if [ "${major:-0}" -ge 12 ] 2>/dev/null; then CXX=$candidate; export CXX; return 0; fi
+    done
+    return 1
+}
+
+has_header() { printf '#include <%s>\n' "$1" | "$CXX" -std=c++20 -x c++ -E - >/dev/null 2>&1; }
+
+find_missing() {            # sets the array `missing` to the names of Debian packages
+    local pair
+    missing=()
+    command -v make >/dev/null || missing+=(make)
+    [ -x "$(command -v "$PYTHON")" ] || missing+=(python3)
+    if ! choose_compiler; then
+        # an older g++ is there on Ubuntu 22.04
+        if command -v g++ >/dev/null; then missing+=(g++-12); else missing+=(g++); fi
+        CXX=g++
+    fi
+    for pair in zlib.h:zlib1g-dev zstd.h:libzstd-dev xxhash.h:libxxhash-dev cxxopts.hpp:libcxxopts-dev \
+                nlohmann/json.hpp:nlohmann-json3-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev; do
+        if [ "${DNNL:-1}" = 0 ] && [ "${pair#*:}" = libdnnl-dev ]; then continue; fi
+        has_header "${pair%%:*}" || missing+=("${pair#*:}")
+    done
+}
+
+find_root() {               # sets `as_root` to what runs a command as root, or fails
+    if [ "$(id -u)" = 0 ]; then as_root=(env)
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo -n env)
+    else return 1; fi
+}
+
+install_missing() {
+    local line="apt-get update && apt-get install -y ${missing[*]}"
+    command -v apt-get >/dev/null ||
+        give_up "missing (by Debian's names; there is no apt-get here): ${missing[*]}"
+    find_root || give_up "missing: ${missing[*]}. Installing needs root. Run this, then make quickstart again:
+    sudo sh -c '$line'"
+    "${as_root[@]}" apt-get update >"$log" 2>&1 || fail_with_log "apt-get update failed"
+    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        "${missing[@]}" >>"$log" 2>&1 || fail_with_log "'$line' failed"
+}
+
+prepare_machine() {
+    stage "Tools and libraries"
+    find_missing
+    if [ ${#missing[@]} = 0 ]; then done_with_stage "all there"; return; fi
+    local wanted="${missing[*]}"
+    printf 'installing %s ... ' "$wanted"
+    install_missing
+    find_missing
+    if [[ " ${missing[*]} " == *" g++-12 "* ]]; then install_missing; find_missing; fi
+    [ ${#missing[@]} = 0 ] || give_up "after installing, still missing: ${missing[*]} (log: $log)"
+    done_with_stage
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# the stages
+
+build() {
+    stage "Building train_gpt and tokenize"
+    # the outer make's job server does not reach here; variables given to it are in the environment
+    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -j"$(nproc)" train_gpt tokenize >"$log" 2>&1 ||
+        fail_with_log "the build failed"
+    done_with_stage
+}
+
+fetch_corpus() {
+    stage "Text: Jane Austen's six novels"
+    local novels=("$corpus"/0[1-6]_*.txt)
+    if [ ${#novels[@]} = 6 ] && [ -d "$corpus/train" ]; then done_with_stage "here already"; return; fi
+    if ! "$PYTHON" data/austen.py --out "$corpus" >"$log" 2>&1; then
+        # a fresh container has no package lists: apt-get update brings them
+        if command -v apt-get >/dev/null && find_root && "${as_root[@]}" apt-get update >>"$log" 2>&1 &&
+            "$PYTHON" data/austen.py --out "$corpus" >>"$log" 2>&1; then :
+        else printf '\n'; grep -A 9 '^error:' "$log" | sed 's/^error: //' >&2; exit 1; fi
+    fi
+    done_with_stage "$(du -cb "$corpus"/0*.txt | awk 'END { printf "%.1f MB", $1 / 1e6 }')"
+}
+
+train_tokenizer() {
+    stage "Tokenizer: 4096 tokens, learned from the training part"
+    ./tokenize train --vocab=4096 --out="$corpus/tokenizer.json" "$corpus"/train/*.txt >"$log" 2>&1 ||
+        fail_with_log "training the tokenizer failed"
+    done_with_stage
+}
+
+encode() {
+    stage "Token shards; the last tenth of each novel is for validation"
+    rm -f "$corpus"/austen_*.bin
+    ./tokenize encode --tokenizer="$corpus/tokenizer.json" --out="$corpus/austen" --val=0.1 "$corpus"/0*.txt \
+        >"$log" 2>&1 || fail_with_log "encoding failed"
+    done_with_stage
+}
+
+keep_earlier_run() {
+    [ -e "$run_dir" ] || return 0
+    local n=1
+    while [ -e "$run_dir.$n" ]; do n=$((n + 1)); done
+    mv "$run_dir" "$run_dir.$n"
+    echo "   the earlier run is kept as $run_dir.$n"
+}
+
+train() {
+    stage "Training (scripts/quickstart.json)"
+    printf '\n'
+    keep_earlier_run
+    local code=0
+    ./train_gpt scripts/quickstart.json "$@" || code=$?
+    if [ "$code" != 0 ]; then
+        printf '\nerror: train_gpt ended with exit code %d\n' "$code" >&2
+        exit "$code"
+    fi
+    printf '%d. Trained: ' "$stage_number"
+    done_with_stage
+}
+
+show() {
+    stage "Result"
+    printf '\n'
+    if "$PYTHON" -c 'import matplotlib' 2>/dev/null; then
+        "$PYTHON" scripts/plot.py "$run_dir" >"$log" 2>&1 || cat "$log" >&2
+    else
+        echo "   no plot without matplotlib (apt-get install python3-matplotlib): scripts/plot.py $run_dir"
+    fi
+    "$PYTHON" scripts/summary.py "$run_dir"
+    printf '\nMore text:   ./train_gpt scripts/quickstart.json --generate="The lighthouse"\n'
+    printf 'All of it:   %s/: %s\n' "$run_dir" "$(cd "$run_dir" && echo *)"
+    printf 'Your text:   data/README.md\n'
+}
+
+started=$EPOCHREALTIME
+prepare_machine
+build
+fetch_corpus
+train_tokenizer
+encode
+train "$@"
+show
+echo "Done in $(seconds_since "$started")."
