@@ -1,0 +1,265 @@
+#include "llmc/train/log.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include "llmc/base/context.h"
+#include "llmc/base/json.h"
+#include "test/test.h"
+
+using std::string;
+
+static string slurp(const string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+// What f prints on stdout.
+template <class F> static string printed(F&& f) {
+    const string path = test::temporary_directory() + "/stdout";
+    fflush(stdout);
+    const int screen = dup(1);
+    FILE* file = fopen(path.c_str(), "w");
+    dup2(fileno(file), 1);
+    f();
+    fflush(stdout);
+    dup2(screen, 1);
+    close(screen);
+    fclose(file);
+    return slurp(path);
+}
+
+static std::vector<string> lines(const string& text) {
+    std::vector<string> all;
+    std::stringstream in(text);
+    for (string line; std::getline(in, line);) all.push_back(line);
+    return all;
+}
+
+static Config small(const string& name) {
+    Config c;
+    c.run.dir = test::temporary_directory() + "/" + name;
+    c.model = {.layers = 2, .heads = 2, .channels = 64, .context = 64};
+    c.train = {.steps = 200, .batch_tokens = 512};
+    return c;
+}
+
+static const StartInfo kInfo = {.device = "cpu, a \"name\"", .precision = "fp32", .data = "3 shards", .threads = 2,
+                                .params = 100000, .vocab = 512, .micro_batch = 4, .plan_bytes = 1234567, .peak_tflops = 0.5};
+static const double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// A run of a few steps, with everything that a log may be told.
+static void a_run(const Config& c, int steps) {
+    RunLog log(c);
+    log.start(kInfo);
+    log.val(0, 6.25, 2.5);
+    for (int s = 1; s <= steps; s++) {
+        log.begin();
+        const bool finite = s != 3;
+        log.train({.step = s, .loss = finite ? 6 - 0.1 * s + 0.01 * (s % 7) : kNaN, .norm = 1 + 0.001 * (s * 37 % 11),
+                   .lr = 3e-4, .tokens = s * 512, .finite = finite});
+    }
+    log.val(steps, 0.1, std::nullopt);
+    log.sample(steps, "Once\nupon \"a\" \xff\xe2\x82 \x1b[31m\r time\n");
+    log.checkpoint(steps, c.run.dir + "/step_5");
+    log.done(steps, 1200000);
+}
+
+// The line without the values of the named keys.
+static string without(string line, std::vector<const char*> keys) {
+    for (const char* key : keys) {
+        const size_t at = line.find(strf("\"%s\":", key));
+        if (at == string::npos) continue;
+        const size_t begin = at + strlen(key) + 3, end = line.find_first_of(",}", begin);
+        line.replace(begin, end - begin, "*");
+    }
+    return line;
+}
+
+TEST(metrics_are_those_of_the_interface) {
+    const Config c = small("metrics");
+    const string screen = printed([&] { a_run(c, 5); });
+    const std::vector<string> rows = lines(slurp(c.run.dir + "/metrics.jsonl"));
+    const char* want[] = {
+        R"({"event":"start","params":100000,"world":1,"device":"cpu, a \"name\"","plan_bytes":1234567,"precision":"fp32","threads":2,"vocab":512,"peak_tflops":*})",
+        R"({"event":"val","step":0,"loss":6.25,"bits_per_byte":2.5})",
+        R"({"event":"train","step":1,"loss":5.91,"norm":1.004,"lr":3e-04,"tokens":512,"ms":*,"tokens_per_s":*,"mfu":*})",
+        R"({"event":"train","step":2,"loss":5.819999999999999,"norm":1.008,"lr":3e-04,"tokens":1024,"ms":*,"tokens_per_s":*,"mfu":*})",
+        R"({"event":"train","step":3,"loss":null,"norm":1.001,"lr":3e-04,"tokens":1536,"ms":*,"tokens_per_s":*,"mfu":*,"skipped":true})",
+        R"({"event":"train","step":4,"loss":5.64,"norm":1.005,"lr":3e-04,"tokens":2048,"ms":*,"tokens_per_s":*,"mfu":*})",
+        R"({"event":"train","step":5,"loss":5.55,"norm":1.009,"lr":3e-04,"tokens":2560,"ms":*,"tokens_per_s":*,"mfu":*})",
+        R"({"event":"val","step":5,"loss":0.1})",
+        "{\"event\":\"sample\",\"step\":5,\"text\":\"Once\\nupon \\\"a\\\" \uFFFD\uFFFD\uFFFD \\u001b[31m\\r time\\n\"}",
+        R"({"event":"done","step":5,"peak_bytes":1200000,"seconds":*})"};
+    EXPECT(rows.size() == std::size(want), "%zu rows", rows.size());
+    for (size_t i = 0; i < std::min(rows.size(), std::size(want)); i++) {
+        const string row = without(rows[i], {"ms", "tokens_per_s", "mfu", "seconds", "peak_tflops"});
+        EXPECT(row == want[i], "row %zu: '%s'", i, row.c_str());
+    }
+    EXPECT(slurp(c.run.dir + "/config.json") == to_json(c), "config.json is the resolved config");
+    EXPECT(screen.find_first_of("\x1b\r\xff") == string::npos, "'%s'", screen.c_str());
+    for (const char* words : {"100k parameters", "2 layers", "vocabulary 512", "102k tokens in all", "cpu, a \"name\", 2 threads, fp32",
+                              "3 shards", "1.23 MB planned", "5/200", "5.91000", "3.000e-04", "loss 6.25000 at step 0, 2.5000 bits per byte",
+                              "    | Once\n    | upon", "/step_5", "6.2500 at step 0, 0.1000 at step 5", "1.20 MB at most", "not finite"})
+        EXPECT(screen.find(words) != string::npos, "no '%s' in '%s'", words, screen.c_str());
+}
+
+TEST(columns_are_aligned) {
+    Config c = small("columns");
+    c.log.every = 2;
+    c.log.peak_tflops = 1e4;    // these steps take no time
+    const std::vector<string> all = lines(printed([&] { a_run(c, 9); }));
+    std::vector<string> steps;
+    for (const string& line : all)
+        if (line.find("/200 ") != string::npos || line.find("tokens/s  ") != string::npos) steps.push_back(line);
+    EXPECT(steps.size() == 6, "%zu lines: header, 2, 3 (skipped), 4, 6, 8", steps.size());
+    for (const string& line : steps) EXPECT(line.size() == steps[0].size() && line.size() <= 110, "'%s'", line.c_str());
+    EXPECT(lines(slurp(c.run.dir + "/metrics.jsonl")).size() == 14, "metrics.jsonl has every step");
+}
+
+TEST(two_runs_write_the_same) {
+    const Config a = small("same_a"), b = small("same_b");
+    printed([&] { a_run(a, 150); a_run(b, 150); });
+    const std::vector<string> x = lines(slurp(a.run.dir + "/metrics.jsonl")), y = lines(slurp(b.run.dir + "/metrics.jsonl"));
+    const auto timeless = [](const string& s) { return without(s, {"ms", "tokens_per_s", "mfu", "seconds"}); };
+    EXPECT(x.size() == y.size() && x.size() == 155, "%zu and %zu", x.size(), y.size());
+    for (size_t i = 0; i < x.size(); i++) EXPECT(timeless(x[i]) == timeless(y[i]), "%s", x[i].c_str());
+    size_t scored = 0;
+    for (const string& row : x) scored += row.find("\"loss_z\":") != string::npos && row.find("\"norm_z\":") != string::npos;
+    EXPECT(scored == 150 - 129, "%zu: the window fills with 128 steps, one of which was not finite", scored);
+}
+
+TEST(scores_follow_their_formula) {
+    Trailing t;
+    std::vector<double> v;
+    for (int i = 0; i < 400; i++) {
+        const double x = std::sin(i * 0.7) + (i == 300 ? 50 : 0);
+        const auto z = t.score(x);
+        EXPECT(z.has_value() == (i >= 128), "step %d", i);
+        if (z) {
+            double sum = 0, square = 0;
+            for (int k = i - 128; k < i; k++) sum += v[size_t(k)], square += v[size_t(k)] * v[size_t(k)];
+            const double mean = sum / 128;
+            EXPECT_NEAR(*z, (x - mean) / std::sqrt(square / 128 - mean * mean), 1e-9);
+        }
+        EXPECT(!t.score(kNaN) && !t.score(1 / 0.0), "what is not finite neither has a score nor enters");
+        v.push_back(x);
+    }
+    Trailing flat;
+    for (int i = 0; i < 200; i++) EXPECT(!flat.score(3), "no score where nothing varies");
+}
+
+static double number(const string& row, const char* key) {
+    const size_t at = row.find(strf("\"%s\":", key));
+    return at == string::npos || row.compare(at + strlen(key) + 3, 4, "null") == 0 ? kNaN : atof(row.c_str() + at + strlen(key) + 3);
+}
+
+TEST(rates_agree_with_the_clock) {
+    Config c = small("rates");
+    StartInfo info = kInfo;
+    const auto row = [&] {
+        std::filesystem::remove_all(c.run.dir);
+        string screen = printed([&] {
+            RunLog log(c);
+            log.start(info);
+            log.begin();
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            log.train({.step = 1, .loss = 1, .norm = 1, .lr = 1, .tokens = 512});
+        });
+        return lines(slurp(c.run.dir + "/metrics.jsonl"))[1] + screen;
+    };
+    const double flops = 6.0 * 100000 + 6.0 * 2 * 64 * 64;
+    string r = row();
+    const double ms = number(r, "ms"), rate = number(r, "tokens_per_s");
+    EXPECT(ms >= 20 && ms < 20000, "%g ms", ms);
+    EXPECT_NEAR(rate * ms, 512e3, 512e3 * 1e-3);
+    EXPECT_NEAR(number(r, "mfu"), rate * flops / 0.5e12, 1e-3 * rate * flops / 0.5e12);
+    EXPECT(r.find("mfu above") == string::npos, "%s", r.c_str());
+    info.peak_tflops = 0;
+    r = row();
+    EXPECT(r.find("\"mfu\":null") != string::npos && r.find(" n/a ") != string::npos, "%s", r.c_str());
+    c.log.peak_tflops = 1e-6;
+    r = row();
+    EXPECT(number(r, "mfu") > 1 && r.find("mfu above 100") != string::npos, "%s", r.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// run.dir
+
+static void expect_refused(const Config& c, std::vector<const char*> words) {
+    const Fatal e = test::fatal_of([&] { RunLog log(c); });
+    EXPECT(e.code == kExitConfig, "%s: code %d", c.run.dir.c_str(), e.code);
+    for (const char* w : words) EXPECT(strstr(e.what(), w), "no '%s' in '%s'", w, e.what());
+}
+
+TEST(run_dir_is_made_and_refused) {
+    Config c = small("a/b/c");
+    { RunLog log(c); }
+    EXPECT(std::filesystem::is_directory(c.run.dir) && std::filesystem::is_empty(c.run.dir), "nothing is written before start");
+    printed([&] { a_run(c, 1); });
+    const string config = slurp(c.run.dir + "/config.json");
+    expect_refused(c, {c.run.dir.c_str(), "already holds a run", "--run.dir=", "rm -r", "--generate"});
+    EXPECT(slurp(c.run.dir + "/config.json") == config, "untouched");
+
+    Config saved = small("saved"), mine = small("mine"), file = small("a_file/x"), proc = small("");
+    std::filesystem::create_directories(saved.run.dir + "/step_00000010");
+    expect_refused(saved, {"already holds a run"});
+    std::filesystem::create_directories(mine.run.dir);
+    std::ofstream(mine.run.dir + "/config.json") << "{}";
+    expect_refused(mine, {"config.json", "would replace", "--run.dir="});
+    std::ofstream(test::temporary_directory() + "/a_file") << "x";
+    expect_refused(file, {"a_file/x", "Not a directory"});
+    file.run.dir = test::temporary_directory() + "/a_file";
+    expect_refused(file, {"a_file", "Not a directory"});
+    proc.run.dir = "/proc/nope";
+    expect_refused(proc, {"cannot make run.dir /proc/nope"});
+}
+
+// Two runs that start at once in one folder: the second is told so.
+TEST(a_run_dir_has_one_run) {
+    const Config c = small("race");
+    RunLog a(c), b(c);
+    printed([&] { a.start(kInfo); });
+    const Fatal e = test::fatal_of([&] { b.start(kInfo); });
+    EXPECT(e.code == kExitConfig && strstr(e.what(), "metrics.jsonl"), "'%s'", e.what());
+}
+
+TEST(only_rank_0_writes) {
+    const Config c = small("rank1");
+    context.rank = 1;
+    const string screen = printed([&] { a_run(c, 2); });
+    context.rank = 0;
+    EXPECT(screen.empty() && !std::filesystem::exists(c.run.dir), "'%s'", screen.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// JSON
+
+TEST(numbers_read_back) {
+    for (double v : {0.0, 1.0, -1.5, 1.0 / 3, 1e-300, 123456789.123, 5e-324, 1.7976931348623157e308, 3e-4})
+        EXPECT(strtod(json_number(v).c_str(), nullptr) == v, "%.17g is written %s", v, json_number(v).c_str());
+    EXPECT(json_number(0.1) == "0.1" && json_number(2) == "2", "%s", json_number(0.1).c_str());
+    EXPECT(json_number(kNaN) == "null" && json_number(-1 / 0.0) == "null", "not finite");
+}
+
+TEST(strings_are_valid_utf8) {
+    const std::pair<string, string> cases[] = {
+        {"", "\"\""}, {"a\"\\\n\t", R"("a\"\\\n\t")"}, {string("\0\x7f", 2), R"("\u0000\u007f")"},
+        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
+        {"\x80", "\"\uFFFD\""}, {"\xc0\xaf", "\"\uFFFD\uFFFD\""},              // not the shortest form
+        {"\xed\xa0\x80", "\"\uFFFD\uFFFD\uFFFD\""},                            // a surrogate
+        {"\xf4\x90\x80\x80", "\"\uFFFD\uFFFD\uFFFD\uFFFD\""},                  // above U+10FFFF
+        {"\xe2\x82", "\"\uFFFD\uFFFD\""}, {"\xf0\x9f\x98x", "\"\uFFFD\uFFFD\uFFFDx\""}};
+    for (const auto& [text, want] : cases) EXPECT(json_string(text) == want, "%s", json_string(text).c_str());
+    EXPECT(printable("a\nb\tc\x1b\r\xc2\x9b\xff\xc3\xa9") == "a\nb\tc\uFFFD\uFFFD\uFFFD\uFFFD\xc3\xa9", "%s", printable("\x1b").c_str());
+}
