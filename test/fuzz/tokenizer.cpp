@@ -1,0 +1,24 @@
+// Any bytes as a tokenizer's file: a vocabulary that encodes and decodes its own input, or one fatal() with exit
+// code 78. The first byte chooses the kind of file.
+#include "llmc/io/tokenizer.h"
+#include "test/fuzz/fuzz.h"
+
+static void round_trip(Vocabulary v, std::string_view text) {
+    const Tokenizer tokenizer(std::move(v));
+    FUZZ_CHECK(tokenizer.decode(tokenizer.encode(text)) == text);
+    const Tokenizer again(vocabulary_of_json(json_of_vocabulary(tokenizer.vocabulary), "again.json"));
+    FUZZ_CHECK(again.hash() == tokenizer.hash());
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    if (size < 1) return 0;
+    const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+    expect_input_error([&] {
+        const size_t half = text.find('\f');
+        if (data[0] == 't') round_trip(vocabulary_of_tiktoken(text, "fuzz.tiktoken"), text);
+        else if (data[0] == 'g' && half != text.npos)
+            round_trip(vocabulary_of_gpt2(text.substr(0, half), text.substr(half + 1), "fuzz"), text);
+        else round_trip(vocabulary_of_json(text, "fuzz.json"), text);
+    });
+    return 0;
+}
