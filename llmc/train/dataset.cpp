@@ -25,16 +25,21 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
 }
 
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
-    // Stream 0 takes floor(i w / W) of the first i samples; the rest is shared out among the others in the same way.
+    // The list is halved by weight. The left half takes round(i left / total) of the first i samples, so the halves share i out
+    // and are off by half a sample; so do their halves with theirs.
+    size_t low = 0, high = weights.size();
     uint64_t total = 0;
     for (uint64_t w : weights) total += w;
-    for (size_t s = 0;; s++) {
-        const auto taken = [&](uint64_t count) { return uint64_t((unsigned __int128)count * weights[s] / total); };
-        const uint64_t before = taken(i), after = taken(i + 1);
-        if (after > before || s + 1 == weights.size()) return {s, s + 1 == weights.size() ? i : before};
-        i -= before;
-        total -= weights[s];
+    while (high - low > 1) {
+        size_t middle = low + 1;
+        uint64_t left = weights[low];
+        while (middle + 1 < high && left + weights[middle] / 2 < total / 2) left += weights[middle++];
+        const auto taken = [&](uint64_t count) { return uint64_t(((unsigned __int128)count * left + total / 2) / total); };
+        const uint64_t before = taken(i);
+        if (taken(i + 1) > before) high = middle, total = left, i = before;
+        else low = middle, total -= left, i -= before;
     }
+    return {low, i};
 }
 
 void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const {

@@ -51,6 +51,7 @@ int vocab_of(const Dataset& set);
 // A permutation of [0, n) as a function: a Feistel network on the next power of four, walked until it falls inside.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream);
 
-// Which stream sample i comes from and how many samples of that stream came before: shares hold at every i to within one sample.
+// Which stream sample i comes from and how many samples of that stream came before: shares hold at every i to within
+// half a sample with two streams, and two samples with any number.
 struct Pick { size_t stream; uint64_t index; };
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights);
