@@ -1,0 +1,90 @@
+// Vectors of the machine's width, loads and stores that convert from and to bfloat16, and sums in a fixed order.
+//
+// A sum over a row is taken in lanes: element i goes to lane i % (4 W), and the lanes are added up as a tree. So it
+// depends on the row alone, never on addresses, threads, or how the compiler unrolls.
+#pragma once
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "llmc/base/dtype.h"
+
+namespace simd {
+
+#if defined(__AVX512F__)
+inline constexpr size_t kVectorBytes = 64;
+#elif defined(__AVX__)
+inline constexpr size_t kVectorBytes = 32;
+#else
+inline constexpr size_t kVectorBytes = 16;
+#endif
+
+template <class Real> struct VectorOf { typedef Real type [[gnu::vector_size(kVectorBytes)]]; };
+template <class Real> using Vector = typename VectorOf<Real>::type;
+template <class Real> inline constexpr int width = int(kVectorBytes / sizeof(Real));
+
+using Bits = VectorOf<uint32_t>::type;
+typedef uint16_t Halves [[gnu::vector_size(kVectorBytes / 2)]];
+
+[[gnu::always_inline]] inline Vector<float> load(const float* p) { Vector<float> v; memcpy(&v, p, sizeof v); return v; }
+[[gnu::always_inline]] inline Vector<double> load(const double* p) { Vector<double> v; memcpy(&v, p, sizeof v); return v; }
+[[gnu::always_inline]] inline Vector<float> load(const bfloat16* p) {
+    Halves h;
+    memcpy(&h, p, sizeof h);
+    return std::bit_cast<Vector<float>>(__builtin_convertvector(h, Bits) << 16);
+}
+[[gnu::always_inline]] inline void store(float* p, Vector<float> v) { memcpy(p, &v, sizeof v); }
+[[gnu::always_inline]] inline void store(double* p, Vector<double> v) { memcpy(p, &v, sizeof v); }
+[[gnu::always_inline]] inline void store(bfloat16* p, Vector<float> v) {
+    const Bits u = std::bit_cast<Bits>(v);
+    const Bits rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
+    const Halves h = __builtin_convertvector((u & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
+    memcpy(p, &h, sizeof h);
+}
+
+// The first n < W elements; the lanes behind them are 0, and are not stored.
+template <class T> [[gnu::noinline]] auto load_part(const T* p, int n) {
+    T part[kVectorBytes / sizeof(float)] = {};
+    memcpy(part, p, size_t(n) * sizeof(T));
+    return load(part);
+}
+template <class T, class V> [[gnu::noinline]] void store_part(T* p, V v, int n) {
+    T part[kVectorBytes / sizeof(float)];
+    store(part, v);
+    memcpy(p, part, size_t(n) * sizeof(T));
+}
+// `left` elements are left of the row, at least 1.
+template <class T> [[gnu::always_inline]] inline auto load(const T* p, int left) {
+    return left >= int(sizeof(load(p)) / sizeof(load(p)[0])) ? load(p) : load_part(p, left);
+}
+template <class T, class V> [[gnu::always_inline]] inline void store(T* p, V v, int left) {
+    left >= int(sizeof(V) / sizeof(v[0])) ? store(p, v) : store_part(p, v, left);
+}
+
+template <class V> [[gnu::always_inline]] inline auto sum_lanes(V v) {
+    constexpr int W = int(sizeof(V) / sizeof(v[0]));
+    auto lanes = std::bit_cast<std::array<std::remove_cvref_t<decltype(v[0])>, W>>(v);
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+// Lanes n.. become 0.
+template <class V> [[gnu::noinline]] V first_lanes(V v, int n) {
+    for (int i = n; i < int(sizeof(V) / sizeof(v[0])); i++) v[i] = 0;
+    return v;
+}
+
+// The sum of term(i, left) over i = 0, W, 2W, ... below n; the lanes past the end are dropped.
+template <class Real, class Term> [[gnu::always_inline]] inline Real sum(int n, Term term) {
+    constexpr int W = width<Real>;
+    Vector<Real> s[4] = {};
+    int i = 0;
+    for (; i + 4 * W <= n; i += 4 * W)
+        for (int k = 0; k < 4; k++) s[k] += term(i + k * W, W);
+    #pragma GCC unroll 1
+    for (int k = 0; i < n; i += W, k++) s[k] += n - i >= W ? term(i, W) : first_lanes(term(i, n - i), n - i);
+    return sum_lanes((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+}  // namespace simd

@@ -1,0 +1,108 @@
+// Memory-bound: the update reads gradient, moments and masters once and writes them once. Its pieces end at multiples
+// of kPiece elements of a run, so that threads share no work but the list of pieces.
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/context.h"
+#include "llmc/base/rng.h"
+#include "llmc/base/simd.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cpu {
+
+using namespace simd;
+
+void sum_of_squares(real* sums, const real* grad, size_t count) {
+    const int64_t blocks = int64_t((count + kNormBlock - 1) / kNormBlock);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int64_t b = 0; b < blocks; b++) {
+        const real* g = grad + size_t(b) * kNormBlock;
+        const int n = int(std::min(kNormBlock, count - size_t(b) * kNormBlock));
+        sums[b] = sum<real>(n, [&](int i, int left) { const auto v = load(g + i, left); return v * v; });
+    }
+}
+
+void gradient_state(GradientState* state, const real* sums, size_t blocks, const double* loss, real clip) {
+    double total = 0;
+    for (size_t b = 0; b < blocks; b++) total += double(sums[b]);
+    const double norm = std::sqrt(total);
+    state->norm = real(norm);
+    state->scale = clip > 0 && norm > double(clip) ? real(double(clip) / norm) : real(1);
+    state->finite = std::isfinite(norm) && std::isfinite(*loss);
+}
+
+static constexpr size_t kPiece = 1 << 14;      // elements of one piece of a thread's work
+static constexpr size_t kDraw = 1024;          // random words drawn at once
+
+// What is the same for all elements of a run.
+struct Coefficients { real scale, beta1, beta2, lr, step_size, inverse_bias2, eps, decay; };
+
+static Coefficients coefficients(const Adamw& a, real decay) {
+    const double bias1 = 1 - std::pow(double(a.beta1), double(a.step)), bias2 = 1 - std::pow(double(a.beta2), double(a.step));
+    return {.scale = a.state->scale, .beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr, .step_size = real(a.lr / bias1),
+            .inverse_bias2 = real(1 / bias2), .eps = a.eps, .decay = decay};
+}
+
+static void update(real* __restrict master, real* __restrict m, real* __restrict v, const real* __restrict grad,
+                   size_t count, const Coefficients& k) {
+    const Coefficients c = k;
+    #pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const real g = grad[i] * c.scale;
+        m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
+        v[i] = c.beta2 * v[i] + (1 - c.beta2) * (g * g);
+        master[i] -= c.step_size * m[i] / (std::sqrt(v[i] * c.inverse_bias2) + c.eps) + c.lr * c.decay * master[i];
+    }
+}
+
+// words[i] = the random word of element first + i: word e % 4 of Philox at (seed, step, e / 4). first is a multiple of 4.
+static void draw(uint32_t* words, uint64_t seed, uint64_t step, uint64_t first, size_t count) {
+    #pragma omp simd
+    for (size_t q = 0; q < count / 4; q++) {
+        const Philox p = philox(seed, step, first / 4 + q);
+        for (int k = 0; k < 4; k++) words[4 * q + k] = p.x[k];
+    }
+}
+
+// Rounds the bits below bfloat16's up with the probability of the part cut off. What is not finite keeps its kind.
+static bfloat16 round_stochastically(float x, uint32_t random) {
+    const uint32_t u = std::bit_cast<uint32_t>(x), up = (u + (random >> 16)) >> 16;
+    bfloat16 nearest(x), result;
+    result.bits = uint16_t((u & 0x7f800000) == 0x7f800000 ? nearest.bits : up);
+    return result;
+}
+
+static void round_piece(floatX* param, const real* master, size_t count, uint64_t global, const Adamw& a) {
+    if (!a.stochastic) {
+        for (size_t i = 0; i < count; i++) param[i] = floatX(master[i]);
+        return;
+    }
+    uint32_t words[kDraw];
+    for (size_t i = 0; i < count;) {
+        const uint64_t first = (global + i) / 4 * 4;
+        const size_t skip = size_t(global + i - first), n = std::min(kDraw - skip, count - i);
+        draw(words, a.seed, uint64_t(a.step), first, (skip + n + 3) / 4 * 4);
+        for (size_t k = 0; k < n; k++) param[i + k] = floatX(round_stochastically(float(master[i + k]), words[skip + k]));
+        i += n;
+    }
+}
+
+void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
+    if (!a.state->finite) return;
+    #pragma omp parallel num_threads(context.threads)
+    for (size_t t = 0; t < count; t++) {
+        const AdamwTensor& run = tensors[t];
+        const Coefficients c = coefficients(a, run.decay);
+        const int64_t pieces = int64_t((run.count + kPiece - 1) / kPiece);
+        #pragma omp for schedule(static) nowait
+        for (int64_t p = 0; p < pieces; p++) {
+            const size_t from = size_t(p) * kPiece, at = run.start + from, n = std::min(kPiece, run.count - from);
+            update(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
+            if (a.param) round_piece(a.param + at, a.master + at, n, run.global + from, a);
+        }
+    }
+}
+
+}  // namespace cpu
+}  // namespace PRECISION

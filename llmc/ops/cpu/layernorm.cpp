@@ -1,0 +1,91 @@
+// Rows are spread over threads. Backward needs sums down the columns too: it takes the tokens in chunks that stay in
+// cache, first by rows for dx, then by columns for dw and db, so each column's sum runs in the order of the tokens.
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/context.h"
+#include "llmc/base/simd.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cpu {
+
+using namespace simd;
+static constexpr int W = width<real>;
+static constexpr real kEpsilon = real(1e-5);
+static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of the L2 cache that most machines have
+
+static void forward_row(const Layernorm& t, size_t n, int C) {
+    const floatX* x = t.x + n * C;
+    floatX* y = t.y + n * C;
+    if (t.r) {
+        const floatX* r = t.r + n * C;
+        floatX* x1 = t.x1 + n * C;
+        for (int i = 0; i < C; i += W)
+            store(x1 + i, load(x + i, C - i) + (load(r + i, C - i) + load(t.bias + i, C - i)), C - i);
+        x = x1;
+    }
+    const real mean = sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / C;
+    const real var = sum<real>(C, [&](int i, int left) {
+        const auto d = load(x + i, left) - mean;
+        return d * d;
+    }) / C;
+    const real rstd = 1 / std::sqrt(var + kEpsilon);
+    for (int i = 0; i < C; i += W) {
+        const auto normed = (load(x + i, C - i) - mean) * rstd;
+        store(y + i, normed * load(t.w + i, C - i) + load(t.b + i, C - i), C - i);
+    }
+    t.mean[n] = mean;
+    t.rstd[n] = rstd;
+}
+
+void layernorm_forward(const Layernorm& t, int N, int C) {
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < N; n++) forward_row(t, n, C);
+}
+
+// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
+static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, real mean, real rstd, int C) {
+    const real a = sum<real>(C, [&](int i, int left) { return load(w + i, left) * load(dy + i, left); }) / C;
+    const real b = sum<real>(C, [&](int i, int left) {
+        return load(w + i, left) * load(dy + i, left) * ((load(x1 + i, left) - mean) * rstd);
+    }) / C;
+    for (int i = 0; i < C; i += W) {
+        const auto xhat = (load(x1 + i, C - i) - mean) * rstd;
+        const auto g = (load(w + i, C - i) * load(dy + i, C - i) - a - xhat * b) * rstd;
+        store(dx + i, load(dx + i, C - i) + g, C - i);
+    }
+}
+
+// dw += sum of dy xhat, db += sum of dy over the rows, for W columns
+static void backward_columns(real* dw, real* db, const floatX* dy, const floatX* x1, const real* mean,
+                             const real* rstd, int rows, int C, int left) {
+    auto w = load(dw, left), b = load(db, left);
+    for (int n = 0; n < rows; n++) {
+        const auto g = load(dy + size_t(n) * C, left);
+        w += g * ((load(x1 + size_t(n) * C, left) - mean[n]) * rstd[n]);
+        b += g;
+    }
+    store(dw, w, left);
+    store(db, b, left);
+}
+
+void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
+                        const real* mean, const real* rstd, int N, int C) {
+    const int chunk = std::max(1, int(kChunkBytes / (2 * size_t(C) * sizeof(floatX))));
+    #pragma omp parallel num_threads(context.threads)
+    for (int start = 0; start < N; start += chunk) {
+        const int rows = std::min(chunk, N - start);
+        const size_t at = size_t(start) * C;
+        #pragma omp for schedule(static) nowait
+        for (int n = 0; n < rows; n++)
+            backward_row(dx + at + size_t(n) * C, dy + at + size_t(n) * C, x1 + at + size_t(n) * C, w,
+                         mean[start + n], rstd[start + n], C);
+        #pragma omp for schedule(static)
+        for (int i = 0; i < C; i += W)
+            backward_columns(dw + i, db + i, dy + at + i, x1 + at + i, mean + start, rstd + start, rows, C, C - i);
+    }
+}
+
+}  // namespace cpu
+}  // namespace PRECISION

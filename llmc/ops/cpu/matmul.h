@@ -1,0 +1,12 @@
+// What matmul.cpp tells memory.cpp.
+#pragma once
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cpu {
+
+size_t matmul_scratch(const ScratchSizes& s);       // bytes of context.scratch
+void matmul_warm_up(const ScratchSizes& s);
+
+}  // namespace cpu
+}  // namespace PRECISION
