@@ -101,8 +101,8 @@ NewFile::NewFile(const std::string& path) : path(path), temporary(strf("%s.%d.tm
 
 NewFile::~NewFile() { if (fd) unlink(temporary.c_str()); }
 
-void NewFile::commit() {
-    CHECK_INPUT(fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(), why().c_str());
+void NewFile::commit(bool sync) {
+    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(), why().c_str());
     const bool renamed = rename(temporary.c_str(), path.c_str()) == 0;
     CHECK_INPUT(renamed, "%s: cannot be renamed to %s: %s", temporary.c_str(), path.c_str(), why().c_str());
     fd = Fd();

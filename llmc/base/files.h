@@ -44,7 +44,7 @@ struct NewFile {
     NewFile(NewFile&&) = default;
     ~NewFile();
     void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }
-    void commit();      // sync, close, rename
+    void commit(bool sync = true);      // sync, close, rename; without sync a crash of the machine may lose it
 };
 void write_file(const std::string& path, std::string_view content);     // by NewFile
 

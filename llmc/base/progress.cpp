@@ -29,7 +29,7 @@ void Progress::update(uint64_t count) {
     if (total) {
         const double share = std::min(1.0, double(count) / double(total));
         const int filled = int(share * 24);
-        if (terminal) line += "[" + std::string(filled, '#') + std::string(24 - filled, '.') + "] ";
+        if (terminal) line += strf("[%-24s] ", std::string(filled, '#').c_str());
         line += strf("%3.0f%%  ", share * 100);
     }
     line += quantity(double(count), unit) + "  " + quantity(rate, unit) + "/s";

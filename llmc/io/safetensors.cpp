@@ -242,7 +242,7 @@ static std::string read_header(const std::string& path, int fd, uint64_t size) {
     char start[24] = {};
     pread_all(fd, start, std::min<uint64_t>(size, sizeof start), 0, path);
     CHECK_INPUT(memcmp(start, "version https://git-lfs", 23) != 0,
-                "%s: this is a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
+                "%s: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
     uint64_t bytes;
     memcpy(&bytes, start, sizeof bytes);
     CHECK_INPUT(bytes <= kMaxHeader, "%s: not a safetensors file: its header would have %llu bytes, "

@@ -142,7 +142,7 @@ void ShardWriter::close_shard() {
     header[kHashLow] = int32_t(uint32_t(tokenizer_hash));
     header[kHashHigh] = int32_t(uint32_t(tokenizer_hash >> 32));
     pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
-    pending[0].commit();
+    pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
     paths.push_back(pending[0].path);
     pending.clear();
     total += tokens;

@@ -22,6 +22,7 @@ struct Vocabulary {
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};
     uint32_t eot = 0;
+    bool words_are_tokens = false;      // known that the bytes of each token, as a word, encode to that token
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const { return {text.data() + start[id], start[id + 1] - start[id]}; }

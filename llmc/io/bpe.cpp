@@ -1,0 +1,102 @@
+#include "llmc/io/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <queue>
+
+#include "llmc/base/check.h"
+
+constexpr size_t kSlack = 64;       // slots after the last one, so that probing never wraps
+
+Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges) : byte_rank(65536, kNoRank), byte_of(vocab, -1) {
+    memcpy(byte_id, ids, sizeof byte_id);
+    for (int b = 0; b < 256; b++) byte_of[ids[b]] = int16_t(b);
+    const size_t size = std::bit_ceil(std::max<size_t>(merges * 2, 512));
+    shift = 64 - std::countr_zero(size);
+    slots.assign(size + kSlack, ~uint64_t(0));
+    merged.reserve(merges);
+}
+
+bool Bpe::add(Merge m) {
+    const uint64_t key = uint64_t(m.left) << 20 | m.right;
+    uint64_t i = key * 0x9e3779b97f4a7c15 >> shift;
+    for (; slots[i] != ~uint64_t(0); i++) {
+        if (slots[i] >> 24 == key) return false;
+    }
+    CHECK(i + 1 < slots.size(), "the table of merges is too crowded at slot %llu", (unsigned long long)i);
+    slots[i] = key << 24 | merged.size();
+    const int left = byte_of[m.left], right = byte_of[m.right];
+    if (left >= 0 && right >= 0) byte_rank[size_t(left << 8 | right)] = uint32_t(merged.size());
+    merged.push_back(m.id);
+    return true;
+}
+
+// In place on an array, for words of a few dozen bytes: O(n) a merge. ranks[i] is of the pair (i, i + 1).
+static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    uint32_t ranks[64];
+    size_t n = word.size();
+    for (size_t i = 0; i < n; i++) ids[i] = bpe.byte_id[uint8_t(word[i])];
+    for (size_t i = 0; i + 1 < n; i++) ranks[i] = bpe.byte_rank[uint8_t(word[i]) << 8 | uint8_t(word[i + 1])];
+    while (n > 1) {
+        size_t at = 0;
+        uint32_t best = ranks[0];
+        for (size_t i = 1; i + 1 < n; i++) {
+            if (ranks[i] < best) best = ranks[i], at = i;
+        }
+        if (best == kNoRank) break;
+        ids[at] = bpe.merged[best];
+        n--;
+        for (size_t i = at + 1; i < n; i++) ids[i] = ids[i + 1];
+        for (size_t i = at; i + 1 < n; i++) ranks[i] = ranks[i + 1];
+        if (at > 0) ranks[at - 1] = bpe.rank(ids[at - 1], ids[at]);
+        if (at + 1 < n) ranks[at] = bpe.rank(ids[at], ids[at + 1]);
+    }
+    return n;
+}
+
+// A linked list of parts and a heap of pairs, for any length: O(n log n). An entry of the heap is stale when the
+// parts at its place have changed since.
+static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    const size_t n = word.size();
+    CHECK(n < 0xffffffff, "a pre-token of %zu bytes", n);
+    struct Part { uint32_t id, before, after; };
+    struct Pair {
+        uint32_t rank, at;
+        bool operator<(const Pair& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
+    };
+    constexpr uint32_t kEnd = 0xffffffff, kGone = 0xffffffff;
+    std::vector<Part> parts(n);
+    std::vector<Pair> pairs;
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = {bpe.byte_id[uint8_t(word[i])], i ? i - 1 : kEnd, i + 1 < n ? i + 1 : kEnd};
+    }
+    const auto rank_at = [&](uint32_t i) {
+        return parts[i].after == kEnd ? kNoRank : bpe.rank(parts[i].id, parts[parts[i].after].id);
+    };
+    for (uint32_t i = 0; i < n; i++) {
+        if (const uint32_t r = rank_at(i); r != kNoRank) pairs.push_back({r, i});
+    }
+    std::priority_queue<Pair> queue({}, std::move(pairs));
+    while (!queue.empty()) {
+        const Pair top = queue.top();
+        queue.pop();
+        Part& left = parts[top.at];
+        if (left.id == kGone || rank_at(top.at) != top.rank) continue;
+        Part& right = parts[left.after];
+        left.id = bpe.merged[top.rank];
+        right.id = kGone;
+        left.after = right.after;
+        if (left.after != kEnd) parts[left.after].before = top.at;
+        if (const uint32_t r = rank_at(top.at); r != kNoRank) queue.push({r, top.at});
+        if (left.before == kEnd) continue;
+        if (const uint32_t r = rank_at(left.before); r != kNoRank) queue.push({r, left.before});
+    }
+    size_t count = 0;
+    for (uint32_t i = 0; i != kEnd && n; i = parts[i].after) ids[count++] = parts[i].id;
+    return count;
+}
+
+size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    return word.size() <= 64 ? encode_short(bpe, word, ids) : encode_long(bpe, word, ids);
+}

@@ -1,0 +1,36 @@
+// Byte-pair encoding of one pre-token: of all adjacent pairs that a merge joins, the one of the lowest rank is
+// joined, the leftmost first among equals, until none is left.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "llmc/io/tokenizer.h"
+
+constexpr uint32_t kMaxVocabulary = 1 << 20;
+constexpr uint32_t kNoRank = (1 << 24) - 1;
+
+// Pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot.
+struct Bpe {
+    std::vector<uint64_t> slots;
+    int shift;
+    std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
+    uint32_t byte_id[256];
+    std::vector<uint32_t> byte_rank;        // of two bytes: rank of their ids, kNoRank where they do not merge
+    std::vector<int16_t> byte_of;           // of an id: its byte, -1 where it is no single one
+
+    Bpe(const uint32_t (&byte_id)[256], size_t vocab, size_t merges);
+    bool add(Merge m);                      // at the next rank; false where the pair is there already
+
+    uint32_t rank(uint32_t left, uint32_t right) const {
+        const uint64_t key = uint64_t(left) << 20 | right;
+        for (uint64_t i = key * 0x9e3779b97f4a7c15 >> shift;; i++) {
+            if (slots[i] >> 24 == key) return uint32_t(slots[i]) & kNoRank;
+            if (slots[i] == ~uint64_t(0)) return kNoRank;
+        }
+    }
+};
+
+// Writes the ids of the pre-token, at most one a byte; returns how many.
+size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);

@@ -1,0 +1,78 @@
+// Documents: what ./tokenize reads, as a stream of chunks in bounded memory.
+//
+//     .txt              one document
+//     .jsonl            one a line, its "text"
+//     .gz, .zst         either of them, packed
+//     -                 standard input, one document
+//     a*b?.txt          all files of that name, sorted
+//
+// A chunk ends where its text can be cut without changing an id (safe_cut), or at the end of a document; short
+// documents share one. A chunk is a quarter of a megabyte, more only where a text has no place to cut.
+//
+// With a validation fraction F, each document is cut in two at the line start that is nearest to byte (1 - F) D of
+// its D, and the parts go to two sets. A document of one line goes to training whole. Where D is not known before
+// the end (packed, or a pipe), the text goes through a temporary file first.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/io/byte_stream.h"
+
+struct Piece {
+    size_t begin, end;          // in the chunk's text
+    bool starts_document;       // the first piece of a document (or of its validation part)
+    bool validation;
+};
+
+struct Chunk {
+    std::vector<char> text;     // kTextPadding bytes more than `size`
+    size_t size = 0;
+    std::vector<Piece> pieces;
+
+    char* grow(size_t bytes);   // room for so many more; returns the place
+    void append(std::string_view bytes);
+};
+
+struct DocumentReader {
+    std::vector<std::string> files;
+    double validation = 0;          // F
+    std::string spool_directory;    // for temporary files
+    size_t chunk_bytes = 1 << 18;
+    uint64_t total_bytes = 0;       // of all files; 0: not known
+    uint64_t documents = 0;         // begun so far
+
+    // Globs are resolved, and names and types checked, here.
+    DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory);
+    // One document: all bytes of the file as they are, whatever its name.
+    static DocumentReader whole_file(const std::string& path);
+
+    bool next(Chunk& chunk);        // false at the end of the last file
+    uint64_t position() const;      // bytes of total_bytes that were read
+
+   private:
+    DocumentReader() = default;
+    bool raw = false;
+    size_t next_file = 0;
+    uint64_t done_bytes = 0;                    // of files before
+    std::unique_ptr<ByteStream> stream;
+    bool json_lines = false;
+    std::string rest;                           // read, and not yet in a chunk
+    uint64_t line = 0;                          // of a .jsonl file
+    bool at_start = true;                       // of a document's part: the next piece starts it
+    bool in_validation = false;
+    uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
+
+    bool open_next();
+    void close_stream();
+    void spool();
+    void add_text(Chunk& chunk);
+    void add_lines(Chunk& chunk);
+    void add_document(Chunk& chunk, std::string_view text);
+};
+
+// Where to cut a document of `text` for the fraction F; its size where there is no such place.
+size_t validation_cut(std::string_view text, double fraction);
+uint64_t validation_cut(int fd, uint64_t size, double fraction, const std::string& path);

@@ -1,0 +1,66 @@
+#include "llmc/io/encode_set.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "llmc/base/files.h"
+#include "llmc/base/progress.h"
+#include "llmc/io/encoder.h"
+#include "llmc/io/pipeline.h"
+#include "llmc/io/shard.h"
+
+static void remove_stale(const std::string& prefix, const std::vector<std::string>& written) {
+    for (const std::string& path : glob_files(prefix + "_[0-9][0-9][0-9][0-9][0-9][0-9].bin")) {
+        if (std::find(written.begin(), written.end(), path) == written.end()) unlink(path.c_str());
+    }
+}
+
+template <class Id>
+static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options) {
+    struct Job {
+        Chunk chunk;
+        IdBuffer<Id> ids[2];        // for training, for validation
+    };
+    ShardWriter sets[2] = {{options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
+                           {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
+    std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
+    EncodeResult result = {};
+    Progress progress("encode", "B", reader.total_bytes);
+    run_pipeline<Job>(
+        options.threads,
+        [&](Job& job) {
+            progress.update(reader.position());
+            return reader.next(job.chunk);
+        },
+        [&](int thread, Job& job) {
+            auto& encoder = encoders[size_t(thread)];
+            if (!encoder) encoder = std::make_unique<Encoder<Id>>(tokenizer);
+            for (const Piece& p : job.chunk.pieces) {
+                IdBuffer<Id>& ids = job.ids[p.validation];
+                if (p.starts_document) ids.push(Id(tokenizer.eot()));
+                encoder->encode(job.chunk.text.data() + p.begin, p.end - p.begin, ids);
+            }
+        },
+        [&](Job& job) {
+            for (const Piece& p : job.chunk.pieces) result.bytes += p.end - p.begin;
+            for (int s = 0; s < 2; s++) {
+                sets[s].append(std::span<const Id>(job.ids[s].data.get(), job.ids[s].count));
+                job.ids[s].count = 0;
+            }
+        });
+    for (ShardWriter& s : sets) {
+        s.finish();
+        remove_stale(s.prefix, s.paths);
+        result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
+    }
+    result.documents = reader.documents;
+    result.train_tokens = sets[0].total, result.val_tokens = sets[1].total;
+    return result;
+}
+
+EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options) {
+    make_directories(parent_directory(options.prefix));
+    return tokenizer.vocab_size() <= 65536 ? encode_as<uint16_t>(tokenizer, reader, options)
+                                           : encode_as<uint32_t>(tokenizer, reader, options);
+}

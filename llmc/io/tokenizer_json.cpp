@@ -1,0 +1,178 @@
+// Hugging Face's tokenizer.json, and GPT-2's vocab.bpe with encoder.json.
+#include <nlohmann/json.hpp>
+
+#include <unordered_map>
+
+#include "llmc/base/check.h"
+#include "llmc/io/bpe.h"
+#include "llmc/io/vocabulary.h"
+
+using nlohmann::json;
+
+namespace {
+
+json parse(std::string_view content, const char* name) {
+    try {
+        return json::parse(content);
+    } catch (const json::exception& e) {
+        CHECK_INPUT(false, "%s: broken JSON: %s", name, e.what());
+    }
+}
+
+// Ids by text, both ways; the file may give ids in any order.
+struct Names {
+    const char* file;
+    TokenList tokens;
+    std::unordered_map<std::string, uint32_t> id;       // by the bytes of what is not added
+
+    explicit Names(const std::string& name) : file(name.c_str()) {}
+
+    void put(uint64_t id, const std::string& text, bool is_added) {
+        CHECK_INPUT(id < kMaxVocabulary, "%s: id %llu, expected less than %u", file, (unsigned long long)id, kMaxVocabulary);
+        if (id >= tokens.text.size()) tokens.text.resize(id + 1), tokens.added.resize(id + 1);
+        CHECK_INPUT(tokens.text[id].empty(), "%s: id %llu is there twice", file, (unsigned long long)id);
+        tokens.text[id] = text, tokens.added[id] = is_added;
+    }
+
+    // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there already.
+    void put_vocab(const json& vocab) {
+        CHECK_INPUT(vocab.is_object(), "%s: the vocabulary is no JSON object of tokens and ids", file);
+        for (const auto& [characters, id] : vocab.items()) {
+            CHECK_INPUT(id.is_number_unsigned(), "%s: token \"%s\": the id is no number", file, characters.c_str());
+            const uint64_t i = id.get<uint64_t>();
+            if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
+            std::string bytes;
+            if (characters == kEndOfText) { put(i, characters, true); continue; }
+            CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
+                        "%s: token \"%s\" is not in the characters of a byte-level vocabulary", file, characters.c_str());
+            put(i, bytes, false);
+            this->id.emplace(std::move(bytes), uint32_t(i));
+        }
+    }
+
+    Merge merge(std::string_view left, std::string_view right, size_t rank) {
+        std::string a, b;
+        const bool written = bytes_of_characters(left, a) && bytes_of_characters(right, b);
+        const auto l = id.find(a), r = id.find(b), both = id.find(a + b);
+        CHECK_INPUT(written && l != id.end() && r != id.end() && both != id.end(),
+                    "%s: merge %zu, \"%.*s\" and \"%.*s\": the two and what they become have to be in the vocabulary", file,
+                    rank, int(left.size()), left.data(), int(right.size()), right.data());
+        return {l->second, r->second, both->second};
+    }
+
+    Merge merge_of_line(std::string_view line, size_t rank) {
+        const size_t space = line.find(' ');
+        CHECK_INPUT(space != line.npos && line.find(' ', space + 1) == line.npos,
+                    "%s: merge %zu is \"%.*s\", expected two tokens with a space between", file, rank, int(line.size()), line.data());
+        return merge(line.substr(0, space), line.substr(space + 1), rank);
+    }
+
+    Vocabulary finish(std::vector<Merge> merges) {
+        uint32_t eot = 0;
+        while (eot < tokens.text.size() && !(tokens.added[eot] && tokens.text[eot] == kEndOfText)) eot++;
+        if (eot == tokens.text.size()) put(eot, std::string(kEndOfText), true);
+        Vocabulary v = vocabulary_of_tokens(tokens, eot, file);
+        Bpe seen(v.byte_id, v.size(), merges.size());
+        for (size_t i = 0; i < merges.size(); i++) {
+            CHECK_INPUT(seen.add(merges[i]), "%s: merge %zu is there twice", file, i);
+        }
+        v.merges = std::move(merges);
+        return v;
+    }
+};
+
+// What would change ids and is not done here has to be off.
+void check_model(const json& model, const char* name) {
+    const bool bpe = model.is_object() && model.contains("merges") && model.value("type", json("BPE")) == "BPE";
+    CHECK_INPUT(bpe && model["merges"].is_array() && model.contains("vocab"),
+                "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"", name);
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
+        const json value = model.value(key, json());
+        const bool off = value.is_null() || value == false || value == "" || value == 0.0;
+        CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, value.dump().c_str());
+    }
+}
+
+void check_pipeline(const json& file, const char* name) {
+    const json before = file.value("normalizer", json());
+    CHECK_INPUT(before.is_null(), "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
+    const json split = file.value("pre_tokenizer", json());
+    const bool gpt2 = split.is_object() && split.value("type", json()) == "ByteLevel" &&
+                      split.value("add_prefix_space", json(true)) == false && split.value("use_regex", json(true)) == true;
+    CHECK_INPUT(gpt2, "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, use_regex true", name,
+                split.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+}
+
+void put_added(const json& added, Names& names) {
+    CHECK_INPUT(added.is_null() || added.is_array(), "%s: added_tokens is no list", names.file);
+    for (const json& token : added) {
+        const bool complete = token.is_object() && token.contains("id") && token["id"].is_number_unsigned() &&
+                              token.contains("content") && token["content"].is_string();
+        CHECK_INPUT(complete, "%s: an entry of added_tokens has no id or no content", names.file);
+        names.put(token["id"].get<uint64_t>(), token["content"].get<std::string>(), true);
+    }
+}
+
+}  // namespace
+
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
+    const json file = parse(content, name.c_str());
+    CHECK_INPUT(file.is_object() && file.contains("model"), "%s: no \"model\": not a tokenizer.json", name.c_str());
+    const json& model = file["model"];
+    check_model(model, name.c_str());
+    check_pipeline(file, name.c_str());
+    Names names(name);
+    put_added(file.value("added_tokens", json()), names);
+    names.put_vocab(model["vocab"]);
+    std::vector<Merge> merges;
+    for (const json& m : model["merges"]) {
+        const bool pair = m.is_array() && m.size() == 2 && m[0].is_string() && m[1].is_string();
+        CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]", name.c_str(), merges.size());
+        merges.push_back(pair ? names.merge(m[0].get_ref<const std::string&>(), m[1].get_ref<const std::string&>(), merges.size())
+                              : names.merge_of_line(m.get_ref<const std::string&>(), merges.size()));
+    }
+    return names.finish(std::move(merges));
+}
+
+Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json, const std::string& folder) {
+    const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
+    Names names(encoder);
+    names.put_vocab(parse(encoder_json, encoder.c_str()));
+    names.file = list.c_str();
+    std::vector<Merge> merges;
+    for (size_t at = 0; at < vocab_bpe.size();) {
+        const size_t end = std::min(vocab_bpe.find('\n', at), vocab_bpe.size());
+        std::string_view line = vocab_bpe.substr(at, end - at);
+        if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+        const bool version = at == 0 && line.substr(0, 9) == "#version:";
+        if (!line.empty() && !version) merges.push_back(names.merge_of_line(line, merges.size()));
+        at = end + 1;
+    }
+    return names.finish(std::move(merges));
+}
+
+std::string json_of_vocabulary(const Vocabulary& v) {
+    nlohmann::ordered_json vocab = nlohmann::ordered_json::object(), merges = nlohmann::ordered_json::array();
+    nlohmann::ordered_json added = nlohmann::ordered_json::array();
+    std::vector<std::string> name(v.size());
+    for (uint32_t id = 0; id < v.size(); id++) {
+        name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
+        if (!v.added[id]) continue;
+        added.push_back({{"id", id}, {"content", name[id]}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
+                         {"normalized", false}, {"special", true}});
+    }
+    // A map that keeps its order searches for a key on each insertion; its vector does not.
+    auto& entries = vocab.get_ref<nlohmann::ordered_json::object_t&>();
+    for (uint32_t id = 0; id < v.size(); id++) {
+        static_cast<std::vector<std::pair<const std::string, nlohmann::ordered_json>>&>(entries).emplace_back(name[id], id);
+    }
+    for (const Merge& m : v.merges) merges.push_back({name[m.left], name[m.right]});
+    const nlohmann::ordered_json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    const nlohmann::ordered_json file = {
+        {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", nullptr},
+        {"pre_tokenizer", byte_level}, {"post_processor", nullptr}, {"decoder", byte_level},
+        {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
+                   {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
+                   {"vocab", std::move(vocab)}, {"merges", std::move(merges)}}}};
+    return file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}

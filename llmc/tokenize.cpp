@@ -1,0 +1,217 @@
+// ./tokenize: trains a tokenizer, makes token shards of text, and turns them back.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <cxxopts.hpp>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/base/progress.h"
+#include "llmc/io/bpe_train.h"
+#include "llmc/io/encode_set.h"
+#include "llmc/io/encoder.h"
+#include "llmc/io/pipeline.h"
+#include "llmc/io/shard.h"
+
+static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenization.
+
+  ./tokenize train  --vocab=N --out=tokenizer.json INPUT...
+      trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
+  ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
+      writes token shards PREFIX_train_000000.bin, ... and, of the last FRACTION of the bytes of each document,
+      cut at a line, PREFIX_val_000000.bin, ... (default: 0, none); N tokens a shard (default: 100000000)
+  ./tokenize decode --tokenizer=T SHARD...
+      text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
+  ./tokenize ids    --tokenizer=T [FILE|-]
+      ids of the whole input, one a line, no end-of-text added
+  ./tokenize info   SHARD...
+      header, counts, largest id, tokenizer hash
+
+INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (stdin, as .txt)
+T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
+        (end-of-text gets the id after its last rank)
+--threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
+)";
+
+namespace {
+
+struct Options {
+    std::string command, tokenizer, out;
+    uint32_t vocab;
+    double val;
+    uint64_t shard_tokens;
+    int threads;
+    std::vector<std::string> inputs;
+};
+
+Options parse(int argc, char** argv) {
+    cxxopts::Options spec("tokenize");
+    spec.add_options()("tokenizer", "", cxxopts::value<std::string>()->default_value(""))(
+        "out", "", cxxopts::value<std::string>()->default_value(""))("vocab", "", cxxopts::value<uint32_t>()->default_value("0"))(
+        "val", "", cxxopts::value<double>()->default_value("0"))(
+        "shard-tokens", "", cxxopts::value<uint64_t>()->default_value("100000000"))(
+        "threads", "", cxxopts::value<int>()->default_value("0"))("inputs", "", cxxopts::value<std::vector<std::string>>());
+    spec.parse_positional({"inputs"});
+    Options o;
+    try {
+        const auto args = spec.parse(argc, argv);
+        o.tokenizer = args["tokenizer"].as<std::string>();
+        o.out = args["out"].as<std::string>();
+        o.vocab = args["vocab"].as<uint32_t>();
+        o.val = args["val"].as<double>();
+        o.shard_tokens = args["shard-tokens"].as<uint64_t>();
+        o.threads = args["threads"].as<int>();
+        if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
+    } catch (const std::exception& e) {
+        CHECK_INPUT(false, "%s; ./tokenize --help lists the commands and options", e.what());
+    }
+    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores", o.threads);
+    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1", o.val);
+    CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens, "--shard-tokens=%llu, expected 1 to %llu",
+                (unsigned long long)o.shard_tokens, (unsigned long long)kMaxShardTokens);
+    if (o.threads == 0) o.threads = available_threads();
+    return o;
+}
+
+void require(bool given, const char* command, const char* what) {
+    CHECK_INPUT(given, "./tokenize %s needs %s; ./tokenize --help shows how", command, what);
+}
+
+Tokenizer tokenizer_of(const Options& o) {
+    require(!o.tokenizer.empty(), o.command.c_str(), "--tokenizer=T");
+    return Tokenizer::load(o.tokenizer);
+}
+
+int train(const Options& o) {
+    require(o.vocab, "train", "--vocab=N");
+    require(!o.out.empty(), "train", "--out=tokenizer.json");
+    CHECK_INPUT(o.vocab >= 257 && o.vocab <= kMaxVocabulary, "--vocab=%u, expected 257 (256 bytes and end-of-text) to %u", o.vocab, kMaxVocabulary);
+    CHECK_INPUT(o.out.ends_with(".json"), "--out=%s, expected a name that ends in .json", o.out.c_str());
+    make_directories(parent_directory(o.out));
+    const double start = seconds_now();
+    DocumentReader reader(o.inputs, 0, ".");
+    const WordCounts words = count_words(reader, o.threads);
+    const Tokenizer tokenizer(train_bpe(words, o.vocab));
+    tokenizer.save(o.out);
+    printf("%s: %u ids from %llu documents with %zu different words, %.1f s\n", o.out.c_str(), tokenizer.vocab_size(),
+           (unsigned long long)reader.documents, words.length.size(), seconds_now() - start);
+    if (tokenizer.vocab_size() < o.vocab) printf("the text has no pair left to merge: fewer ids than the %u asked for\n", o.vocab);
+    return kExitDone;
+}
+
+int encode(const Options& o) {
+    require(!o.out.empty(), "encode", "--out=PREFIX");
+    const double start = seconds_now();
+    const Tokenizer tokenizer = tokenizer_of(o);
+    DocumentReader reader(o.inputs, o.val, parent_directory(o.out));
+    const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
+    const double seconds = seconds_now() - start;
+    printf("%llu documents, %llu bytes: %llu tokens for training, %llu for validation, %zu shards, %.2f s, %.0f MB/s\n",
+           (unsigned long long)r.documents, (unsigned long long)r.bytes, (unsigned long long)r.train_tokens,
+           (unsigned long long)r.val_tokens, r.shards.size(), seconds, double(r.bytes) / 1e6 / seconds);
+    return kExitDone;
+}
+
+// Buffered output of a command whose stdout is data.
+struct Output {
+    std::string text;
+    void flush() { write_all(1, text.data(), text.size(), "stdout"), text.clear(); }
+    void add(std::string_view s) {
+        text += s;
+        if (text.size() > 1 << 18) flush();
+    }
+};
+
+int decode(const Options& o) {
+    const Tokenizer tokenizer = tokenizer_of(o);
+    require(!o.inputs.empty(), "decode", "token shards");
+    Output out;
+    std::vector<int32_t> ids(1 << 16);
+    bool first = true;
+    for (const std::string& pattern : o.inputs) {
+        const auto paths = glob_files(pattern);
+        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
+        for (const std::string& path : paths) {
+            const ShardFile shard = open_shard_file(path);
+            const ShardInfo& s = shard.info;
+            CHECK_INPUT(!s.tokenizer_hash || s.tokenizer_hash == tokenizer.hash(),
+                        "%s: made with another tokenizer: hash %016llx, %s has %016llx", path.c_str(),
+                        (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(), (unsigned long long)tokenizer.hash());
+            for (uint64_t at = 0; at < s.tokens; at += ids.size()) {
+                const uint64_t n = std::min<uint64_t>(ids.size(), s.tokens - at);
+                read_tokens(shard, at, n, ids.data());
+                for (uint64_t i = 0; i < n; i++) {
+                    const uint32_t id = uint32_t(ids[i]);
+                    CHECK_INPUT(id < tokenizer.vocab_size(), "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
+                                (unsigned long long)(at + i), id, tokenizer.vocab_size());
+                    const bool eot = id == tokenizer.eot();
+                    if (!eot || !first) out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
+                    first = false;
+                }
+            }
+        }
+    }
+    out.flush();
+    return kExitDone;
+}
+
+int ids(const Options& o) {
+    const Tokenizer tokenizer = tokenizer_of(o);
+    CHECK_INPUT(o.inputs.size() <= 1, "./tokenize ids takes one input, found %zu", o.inputs.size());
+    DocumentReader reader = DocumentReader::whole_file(o.inputs.empty() ? "-" : o.inputs[0]);
+    Encoder<uint32_t> encoder(tokenizer);
+    IdBuffer<uint32_t> ids;
+    Output out;
+    for (Chunk chunk; reader.next(chunk);) {
+        ids.count = 0;
+        for (const Piece& p : chunk.pieces) encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
+        for (size_t i = 0; i < ids.count; i++) {
+            char digits[16];
+            out.add({digits, size_t(snprintf(digits, sizeof digits, "%u\n", ids.data[i]))});
+        }
+    }
+    out.flush();
+    return kExitDone;
+}
+
+int info(const Options& o) {
+    require(!o.inputs.empty(), "info", "token shards");
+    uint64_t total = 0, files = 0;
+    for (const std::string& pattern : o.inputs) {
+        const auto paths = glob_files(pattern);
+        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
+        for (const std::string& path : paths) {
+            const ShardFile shard = open_shard_file(path);
+            const ShardInfo& s = shard.info;
+            const uint32_t largest = s.has_largest ? s.largest : scan_largest(shard);
+            printf("%s: %s, version %d, %llu tokens of %d bytes, largest id %u%s, ", path.c_str(),
+                   s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7, (unsigned long long)s.tokens,
+                   s.id_bytes, largest, s.has_largest ? "" : " (counted)");
+            if (s.vocab) printf("vocabulary %u, tokenizer %016llx\n", s.vocab, (unsigned long long)s.tokenizer_hash);
+            else printf("vocabulary and tokenizer not known\n");
+            total += s.tokens, files++;
+        }
+    }
+    if (files > 1) printf("%llu shards, %llu tokens\n", (unsigned long long)files, (unsigned long long)total);
+    return kExitDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string command = argc > 1 ? argv[1] : "";
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") { fputs(kHelp, stdout); return kExitDone; }
+    }
+    struct { const char* name; int (*run)(const Options&); } const commands[] = {
+        {"train", train}, {"encode", encode}, {"decode", decode}, {"ids", ids}, {"info", info}};
+    for (const auto& c : commands) {
+        if (command != c.name) continue;
+        Options options = parse(argc - 1, argv + 1);
+        options.command = command;
+        return c.run(options);
+    }
+    CHECK_INPUT(false, "%s%s%s: expected train, encode, decode, ids or info; ./tokenize --help shows each",
+                command.empty() ? "no command" : "unknown command \"", command.c_str(), command.empty() ? "" : "\"");
+}
