@@ -1,13 +1,10 @@
-#include <cstdio>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <sstream>
 
-#include "llmc/base/console.h"
-#include "llmc/base/cpu_guard.h"
 #include "llmc/base/fields.h"
-#include "llmc/base/json.h"
-#include "llmc/base/machine.h"
 #include "llmc/base/options.h"
 #include "llmc/base/version.h"
 #include "test/test.h"
@@ -40,7 +37,8 @@ static void refuse_args(std::vector<string> args, std::vector<const char*> words
 }
 
 static void refuse_json(const string& json, std::vector<const char*> words) {
-    expect_refused(json.substr(0, 60).c_str(), test::fatal_of([&] { parse_config(json, "some.json"); }), words);
+    expect_refused(json.substr(0, 60).c_str(), test::fatal_of([&] { parse_config(json, "some.json"); }),
+                   words);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -48,25 +46,28 @@ static void refuse_json(const string& json, std::vector<const char*> words) {
 TEST(defaults_hold) {
     const Options o = parse("{}", {});
     EXPECT(o.config.model.channels == 768 && !o.plan && !o.generate, "channels %d", o.config.model.channels);
-    for (const char* section : {"run", "model", "data", "train", "optimizer", "parallel", "memory", "eval", "sample",
-                                "checkpoint", "log"})
+    for (const char* section : {"run", "model", "data", "train", "optimizer", "parallel", "memory", "eval",
+                                "sample", "checkpoint", "log"})
         parse(strf("{\"%s\": {}}", section), {});
 }
 
 // INTERFACE.md's table: every key is there, and no other.
 TEST(keys_are_those_of_the_interface) {
-    const std::set<string> promised = {
-        "about", "run.dir", "run.seed", "run.device", "run.precision", "run.threads", "run.hang_timeout", "model.layers",
-        "model.heads", "model.channels", "model.context", "model.vocab", "model.init", "data.train", "data.val",
-        "data.tokenizer", "data.shuffle", "train.steps", "train.batch_tokens", "train.micro_batch", "train.max_skips",
-        "optimizer.lr", "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.weight_decay",
-        "optimizer.grad_clip", "optimizer.schedule", "optimizer.warmup", "optimizer.final_lr", "optimizer.decay",
-        "optimizer.stochastic_rounding", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.zero",
-        "parallel.zero_group", "parallel.ranks", "parallel.transport", "parallel.schedule", "parallel.virtual_stages",
-        "parallel.overlap", "parallel.reduce", "parallel.reduce_dtype", "memory.recompute", "memory.offload", "eval.every",
-        "eval.batches", "sample.every", "sample.tokens", "sample.temperature", "sample.top_k", "sample.top_p",
-        "sample.prompt", "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.resume",
-        "checkpoint.async", "checkpoint.override", "log.every", "log.comm", "log.peak_tflops"};
+    std::stringstream table(
+        "about run.dir run.seed run.device run.precision run.threads run.hang_timeout model.layers "
+        "model.heads model.channels model.context model.vocab model.init "
+        "data.train data.val data.tokenizer data.shuffle "
+        "train.steps train.batch_tokens train.micro_batch train.max_skips optimizer.lr optimizer.beta1 "
+        "optimizer.beta2 optimizer.eps optimizer.weight_decay optimizer.grad_clip optimizer.schedule "
+        "optimizer.warmup optimizer.final_lr optimizer.decay optimizer.stochastic_rounding parallel.tp "
+        "parallel.pp parallel.cp parallel.zero parallel.zero_group parallel.ranks parallel.transport "
+        "parallel.schedule parallel.virtual_stages parallel.overlap parallel.reduce parallel.reduce_dtype "
+        "memory.recompute memory.offload eval.every eval.batches sample.every sample.tokens "
+        "sample.temperature "
+        "sample.top_k sample.top_p sample.prompt checkpoint.every checkpoint.keep_last checkpoint.keep_every "
+        "checkpoint.resume checkpoint.async checkpoint.override log.every log.comm log.peak_tflops");
+    std::set<string> promised;
+    for (string key; table >> key;) promised.insert(key);
     Config c;
     std::set<string> found;
     for (const Field& f : fields(c)) EXPECT(found.insert(f.path()).second, "%s twice", f.path().c_str());
@@ -101,8 +102,10 @@ TEST(config_to_json_and_back) {
     const auto x = fields(a), y = fields(b);
     EXPECT(x.size() == y.size() && x.size() > 60, "%zu and %zu", x.size(), y.size());
     for (size_t i = 0; i < x.size(); i++) {
-        const bool same = std::visit([&](auto* p) { return *p == *std::get<decltype(p)>(y[i].value); }, x[i].value);
-        EXPECT(same, "%s: %s and %s", x[i].path().c_str(), value_json(x[i].value).c_str(), value_json(y[i].value).c_str());
+        const bool same =
+            std::visit([&](auto* p) { return *p == *std::get<decltype(p)>(y[i].value); }, x[i].value);
+        EXPECT(same, "%s: %s and %s", x[i].path().c_str(), value_json(x[i].value).c_str(),
+               value_json(y[i].value).c_str());
     }
     EXPECT(to_json(Config{}) == before && to_json(b) == to_json(a), "%s", to_json(b).c_str());
 }
@@ -121,38 +124,45 @@ TEST(every_key_is_set_by_the_command_line) {
 TEST(help_has_every_key_and_fits) {
     const string help = help_text();
     Config c;
-    for (const Field& f : fields(c)) EXPECT(help.find("  " + f.path() + "  ") != string::npos, "%s", f.path().c_str());
+    for (const Field& f : fields(c))
+        EXPECT(help.find("  " + f.path() + "  ") != string::npos, "%s", f.path().c_str());
     size_t begin = 0;
     for (size_t end; (end = help.find('\n', begin)) != string::npos; begin = end + 1) {
         const string line = help.substr(begin, end - begin);
         EXPECT(line.size() <= 110 && !line.ends_with(" "), "'%s'", line.c_str());
     }
-    for (const char* word : {"75", "76", "77", "78", "79", "--plan", "--generate", "--export", "cosine, linear, wsd"})
+    for (const char* word :
+         {"75", "76", "77", "78", "79", "--plan", "--generate", "--export", "cosine, linear, wsd"})
         EXPECT(help.find(word) != string::npos, "%s", word);
 }
 
 TEST(version_names_the_commit) {
     const string text = version_text("oneDNN 2.6.3");
     EXPECT(strlen(commit) >= 7, "%s", commit);
-    for (const char* word : {commit, "oneDNN 2.6.3", "fp64", "cpu"}) EXPECT(text.find(word) != string::npos, "%s", text.c_str());
+    for (const char* word : {commit, "oneDNN 2.6.3", "fp64", "cpu"})
+        EXPECT(text.find(word) != string::npos, "%s", text.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // command line
 
 TEST(command_line_goes_before_the_file) {
-    const Options o = parse(R"({"about": "x", "train": {"steps": 5, "batch_tokens": 4096}, "optimizer": {"lr": 1}})",
-                            {"--train.steps=7", "--train.steps=9", "--optimizer.lr", ".5", "--data.shuffle=false",
-                             R"(--data.train=[{"path": "a*.bin", "weight": 2}, {"path": "b.bin"}])", "--data.val=v=1.bin",
-                             "--sample.prompt=", "--plan", "--generate", "Once", "--train.micro_batch=2"});
+    const Options o =
+        parse(R"({"about": "x", "train": {"steps": 5, "batch_tokens": 4096}, "optimizer": {"lr": 1}})",
+              {"--train.steps=7", "--train.steps=9", "--optimizer.lr", ".5", "--data.shuffle=false",
+               R"(--data.train=[{"path": "a*.bin", "weight": 2}, {"path": "b.bin"}])", "--data.val=v=1.bin",
+               "--sample.prompt=", "--plan", "--generate", "Once", "--train.micro_batch=2"});
     const Config& c = o.config;
-    EXPECT(c.train.steps == 9 && c.train.batch_tokens == 4096 && c.train.micro_batch == 2, "%lld", (long long)c.train.steps);
-    EXPECT(c.optimizer.lr == 0.5 && !c.data.shuffle && c.about == "x" && c.sample.prompt.empty(), "lr %g", c.optimizer.lr);
+    EXPECT(c.train.steps == 9 && c.train.batch_tokens == 4096 && c.train.micro_batch == 2, "%lld",
+           (long long)c.train.steps);
+    EXPECT(c.optimizer.lr == 0.5 && !c.data.shuffle && c.about == "x" && c.sample.prompt.empty(), "lr %g",
+           c.optimizer.lr);
     const std::vector<Corpus> two = {{"a*.bin", 2}, {"b.bin", 1}}, one = {{"v=1.bin", 1}};
     EXPECT(c.data.train == two && c.data.val == one, "%s", to_json(c).c_str());
     EXPECT(o.plan && o.generate == "Once" && !o.export_to && !o.help, "flags");
     EXPECT(parse("{}", {"--generate=a=b c"}).generate == "a=b c", "generate");
-    EXPECT(parse(R"({"train": {"steps": 1e3}})", {"--run.seed=2e2"}).config.train.steps == 1000, "1e3 is an integer");
+    EXPECT(parse(R"({"train": {"steps": 1e3}})", {"--run.seed=2e2"}).config.train.steps == 1000,
+           "1e3 is an integer");
 }
 
 TEST(help_needs_no_config) {
@@ -165,7 +175,8 @@ TEST(help_needs_no_config) {
 
 TEST(command_line_errors) {
     const char* argv[] = {"./train_gpt", "--plan"};
-    expect_refused("nothing", test::fatal_of([&] { parse_command_line(1, argv); }), {"usage", "CONFIG.json", "--help"});
+    expect_refused("nothing", test::fatal_of([&] { parse_command_line(1, argv); }),
+                   {"usage", "CONFIG.json", "--help"});
     expect_refused("no config", test::fatal_of([&] { parse_command_line(2, argv); }), {"no config", "{}"});
     refuse_args({"--optimizer.lrr=1"}, {"--optimizer.lrr", "optimizer.lr?"});
     refuse_args({"--lr=1"}, {"--lr", "optimizer.lr?"});
@@ -238,15 +249,20 @@ TEST(json_errors) {
 
 TEST(file_errors) {
     const string dir = test::temporary_directory();
-    expect_refused("absent", test::fatal_of([&] { load_config(dir + "/absent.json"); }), {"absent.json", "No such file"});
+    expect_refused("absent", test::fatal_of([&] { load_config(dir + "/absent.json"); }),
+                   {"absent.json", "No such file"});
     expect_refused("folder", test::fatal_of([&] { load_config(dir); }), {dir.c_str()});
-    expect_refused("empty", test::fatal_of([&] { load_config(write_file("empty.json", "")); }), {"empty.json", "empty"});
+    expect_refused("empty", test::fatal_of([&] { load_config(write_file("empty.json", "")); }),
+                   {"empty.json", "empty"});
 }
 
 TEST(what_has_to_hold_between_settings) {
-    refuse_args({"--model.channels=64", "--model.heads=5"}, {"model.heads = 5", "model.channels = 64", "is 4"});
-    refuse_args({"--model.context=64", "--train.batch_tokens=500"}, {"batch_tokens = 500", "context = 64", "448 and 512"});
-    refuse_args({"--model.context=64", "--train.batch_tokens=500", "--train.micro_batch=4"}, {"500", "4 x 64 = 256", "256 and 512"});
+    refuse_args({"--model.channels=64", "--model.heads=5"},
+                {"model.heads = 5", "model.channels = 64", "is 4"});
+    refuse_args({"--model.context=64", "--train.batch_tokens=500"},
+                {"batch_tokens = 500", "context = 64", "448 and 512"});
+    refuse_args({"--model.context=64", "--train.batch_tokens=500", "--train.micro_batch=4"},
+                {"500", "4 x 64 = 256", "256 and 512"});
     refuse_args({"--train.batch_tokens=500"}, {"500", "1024", "least is 1024"});
     refuse_args({"--optimizer.schedule=wsd", "--optimizer.decay=950"}, {"100 + 950", "train.steps = 1000"});
     refuse_args({"--run.dir="}, {"run.dir is empty"});
@@ -255,82 +271,18 @@ TEST(what_has_to_hold_between_settings) {
 }
 
 TEST(parts_of_later_versions) {
-    for (const char* setting : {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2", "parallel.zero=1",
-                                "parallel.zero_group=2", "parallel.ranks=2", "parallel.transport=mpi",
-                                "parallel.schedule=interleaved", "parallel.virtual_stages=2", "parallel.reduce=native",
-                                "parallel.reduce_dtype=bf16", "memory.offload=optimizer", "model.init=hf:x",
-                                "model.init=llmc:x", "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
-                                "checkpoint.override=[\"optimizer.lr\"]", "log.comm=true"}) {
+    for (const char* setting :
+         {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2", "parallel.zero=1",
+          "parallel.zero_group=2", "parallel.ranks=2", "parallel.transport=mpi",
+          "parallel.schedule=interleaved", "parallel.virtual_stages=2", "parallel.reduce=native",
+          "parallel.reduce_dtype=bf16", "memory.offload=optimizer", "model.init=hf:x", "model.init=llmc:x",
+          "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
+          "checkpoint.override=[\"optimizer.lr\"]", "log.comm=true"}) {
         const string path = string(setting).substr(0, string(setting).find('='));
         refuse_args({string("--") + setting}, {(path + " = ").c_str(), "not in this version", "set it to"});
     }
-    for (const char* setting : {"run.device=cpu", "parallel.tp=1", "parallel.ranks=1", "checkpoint.resume=never",
-                                "model.init=runs/x/step_5", "parallel.overlap=false", "memory.recompute=block"})
+    for (const char* setting :
+         {"run.device=cpu", "parallel.tp=1", "parallel.ranks=1", "checkpoint.resume=never",
+          "model.init=runs/x/step_5", "parallel.overlap=false", "memory.recompute=block"})
         parse("{}", {string("--") + setting});
-}
-
-// ---------------------------------------------------------------------------------------------------------
-
-// The steps of 0..10, the last one at 10, at which f holds.
-template <class F> static string steps(F&& due) {
-    string text;
-    for (int64_t s = 0; s <= 10; s++) text += due(s, s == 10) ? std::to_string(s) + " " : "";
-    return text;
-}
-
-TEST(when_things_are_due) {
-    Config c;
-    c.eval.every = c.sample.every = c.checkpoint.every = 4;
-    const auto eval = [&](int64_t s, bool last) { return c.eval.due(s, last); };
-    const auto sample = [&](int64_t s, bool last) { return c.sample.due(s, last); };
-    const auto checkpoint = [&](int64_t s, bool last) { return c.checkpoint.due(s, last); };
-    EXPECT(steps(eval) == "0 4 8 10 ", "%s", steps(eval).c_str());
-    EXPECT(steps(sample) == "4 8 10 ", "%s", steps(sample).c_str());
-    EXPECT(steps(checkpoint) == "4 8 10 ", "%s", steps(checkpoint).c_str());
-    EXPECT(c.eval.due(0, true) && c.sample.due(0, true) && !c.checkpoint.due(0, true), "train.steps = 0");
-    c.eval.every = c.sample.every = c.checkpoint.every = 0;
-    EXPECT(steps(eval) + steps(sample) + steps(checkpoint) == "", "0 turns a thing off");
-}
-
-TEST(numbers_for_people) {
-    const std::pair<string, const char*> cases[] = {
-        {human_bytes(0), "0 B"}, {human_bytes(999), "999 B"}, {human_bytes(1236e6), "1.24 GB"}, {human_bytes(999.7e3), "1.00 MB"},
-        {human_count(124439808), "124M"}, {human_count(1557.6e6), "1.56G"}, {human_count(12), "12"},
-        {human_seconds(0.34), "340 ms"}, {human_seconds(3.44), "3.4 s"}, {human_seconds(125), "2 min 05 s"},
-        {human_seconds(12000), "3 h 20 min"}, {human_seconds(356400), "4 d 03 h"}, {human_seconds(59.97), "1 min 00 s"},
-        {human_seconds(-1), "n/a"}, {grouped(0), "0"}, {grouped(999), "999"}, {grouped(124439808), "124,439,808"},
-        {grouped(-1234), "-1,234"}, {grouped(-123), "-123"},
-        {table({{"op", "ms"}, {"matmul", "1.5"}, {"x"}}, "lr"), "op       ms\nmatmul  1.5\nx\n"}};
-    for (const auto& [found, want] : cases) EXPECT(found == want, "'%s', not '%s'", found.c_str(), want);
-}
-
-TEST(machine_tells) {
-    const size_t before = peak_resident_bytes();
-    EXPECT(before > 1 << 20 && before < size_t(1) << 40 && resident_bytes() <= before, "%zu", before);
-    constexpr size_t kBytes = 32 << 20;
-    {
-        std::vector<char> block(kBytes, 1);
-        EXPECT(block[kBytes / 2] == 1, "touched");
-    }
-    const size_t peak = peak_resident_bytes();
-    EXPECT(peak >= before + kBytes / 2, "%zu after %zu", peak, before);
-    if (reset_peak_resident()) EXPECT(peak_resident_bytes() <= peak - kBytes / 2, "%zu after %zu", peak_resident_bytes(), peak);
-    EXPECT(available_memory_bytes() > 1 << 20 && cores() >= 1 && !cpu_name().empty(), "%d cores", cores());
-}
-
-TEST(guard_names_what_is_lacking) {
-    char text[64];
-    EXPECT(!lacks(built_for.features, cpu_has, text, sizeof text), "this machine lacks %s", text);
-    EXPECT(!lacks("", cpu_has, text, sizeof text) && text[0] == 0, "'%s'", text);
-    const auto old = [](const char* name) { return strcmp(name, "AVX512BF16") && strcmp(name, "FMA"); };
-    EXPECT(lacks("AVX AVX512BF16 AVX512F  FMA ", old, text, sizeof text) && !strcmp(text, "AVX512BF16 FMA"), "'%s'", text);
-    EXPECT(lacks("FMA FMA FMA", old, text, 8) && !strcmp(text, "FMA FMA"), "'%s'", text);
-    EXPECT(cpu_has("SSE4_2") == bool(__builtin_cpu_supports("sse4.2")), "SSE4_2");
-    EXPECT(cpu_has("BMI2") == bool(__builtin_cpu_supports("bmi2")), "BMI2");
-    EXPECT(cpu_has("FMA") == bool(__builtin_cpu_supports("fma")), "FMA");
-    EXPECT(cpu_has("AVX2") == bool(__builtin_cpu_supports("avx2")), "AVX2");
-    EXPECT(cpu_has("AVX512F") == bool(__builtin_cpu_supports("avx512f")), "AVX512F");
-    EXPECT(cpu_has("AVX512BF16") == bool(__builtin_cpu_supports("avx512bf16")), "AVX512BF16");
-    EXPECT(cpu_has("AVX512VP2INTERSECT") == bool(__builtin_cpu_supports("avx512vp2intersect")), "VP2INTERSECT");
-    EXPECT(strlen(built_for.features) > 0 || !strcmp(built_for.arch, "x86-64"), "the Makefile's list is empty");
 }

@@ -29,7 +29,9 @@ static std::string quoted(const json& v) {
 
 // Each says whether v is of the type, and takes it over if so.
 static bool assign(bool& to, const json& v) { return v.is_boolean() && (to = v.get<bool>(), true); }
-static bool assign(std::string& to, const json& v) { return v.is_string() && (to = v.get<std::string>(), true); }
+static bool assign(std::string& to, const json& v) {
+    return v.is_string() && (to = v.get<std::string>(), true);
+}
 static bool assign(double& to, const json& v) { return v.is_number() && (to = v.get<double>(), true); }
 
 // 1e6 is an integer too
@@ -92,7 +94,8 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     double number;
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, number);
-    if (v.is_discarded()) v = rest == end && error == std::errc() ? json(number) : json();    // .5 and 1. too; null fits nowhere
+    const bool is_number = rest == end && error == std::errc();    // JSON does not have .5 and 1.
+    if (v.is_discarded()) v = is_number ? json(number) : json();    // null fits nowhere
     set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
 }
 
@@ -100,7 +103,8 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 // a file
 
 // "file, line 3, column 7: why", and the line with a mark below the place
-[[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte, std::string why) {
+[[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
+                                std::string why) {
     const size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
     const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
     const size_t begin = before == std::string_view::npos ? 0 : before + 1;
@@ -110,13 +114,15 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     for (char& c : shown)
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
     why.resize(std::min<size_t>(why.size(), 160));
-    fatal(kExitConfig, __FILE__, __LINE__, "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s",
-          name.c_str(), line, at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
+    fatal(kExitConfig, __FILE__, __LINE__,
+          "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s", name.c_str(), line,
+          at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
 }
 
 // Why, without the library's name, its error number and the place.
 static std::string reason(const std::string& what) {
-    const size_t place = what.find("column "), colon = what.find(": ", place == std::string::npos ? 0 : place);
+    const size_t place = what.find("column ");
+    const size_t colon = what.find(": ", place == std::string::npos ? 0 : place);
     std::string text = colon == std::string::npos ? what : what.substr(colon + 2);
     const size_t dash = text.find(" - ");
     if (text.starts_with("syntax error") && dash != std::string::npos) text = text.substr(dash + 3);
@@ -126,14 +132,14 @@ static std::string reason(const std::string& what) {
 }
 
 static json parse_json(std::string_view text, const std::string& name) {
-    std::vector<std::set<std::string>> keys;    // of the objects that are open: a key twice would hide the first
+    std::vector<std::set<std::string>> keys;    // of the open objects; a key twice would hide the first
     const auto watch = [&](int depth, json::parse_event_t event, json& v) {
         CHECK_INPUT(depth < 8, "%s: nested deeper than any config is", name.c_str());
         if (event == json::parse_event_t::object_start) keys.emplace_back();
         if (event == json::parse_event_t::object_end) keys.pop_back();
         if (event == json::parse_event_t::key)
-            CHECK_INPUT(keys.back().insert(v.get<std::string>()).second, "%s: the key %s stands twice in one object",
-                        name.c_str(), quoted(v).c_str());
+            CHECK_INPUT(keys.back().insert(v.get<std::string>()).second,
+                        "%s: the key %s stands twice in one object", name.c_str(), quoted(v).c_str());
         return true;
     };
     try {
@@ -151,8 +157,8 @@ Config parse_config(std::string_view text, const std::string& name) {
     std::set<std::string> names;
     for (const Section& s : sections()) names.insert(s.name);
     const json root = parse_json(text, name);
-    CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s", name.c_str(),
-                quoted(root).c_str());
+    CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s",
+                name.c_str(), quoted(root).c_str());
     for (const auto& [section, values] : root.items()) {
         const std::string at = name + ": " + section.substr(0, 200);
         if (const Field* f = find(all, section)) {
@@ -160,7 +166,8 @@ Config parse_config(std::string_view text, const std::string& name) {
             continue;
         }
         if (!names.contains(section)) unknown(at, section, values.is_object());
-        CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(), quoted(values).c_str());
+        CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(),
+                    quoted(values).c_str());
         for (const auto& [key, v] : values.items()) {
             const std::string path = section + "." + key.substr(0, 200);
             const Field* f = find(all, path);
@@ -178,12 +185,14 @@ Config load_config(const std::string& path) {
     CHECK_INPUT(file, "cannot read the config %s: %s", path.c_str(), strerror(errno));
     std::string text;
     char block[4096];
-    for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0 && text.size() < kLargest;) text.append(block, n);
+    for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0 && text.size() < kLargest;)
+        text.append(block, n);
     const int error = ferror(file) ? errno : 0;
     fclose(file);
     CHECK_INPUT(!error, "cannot read the config %s: %s", path.c_str(), strerror(error));
     CHECK_INPUT(!text.empty(), "the config %s is empty; {} takes all defaults", path.c_str());
-    CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(), kLargest);
+    CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(),
+                kLargest);
     return parse_config(text, path);
 }
 
@@ -192,7 +201,8 @@ std::string to_json(const Config& cfg) {
     const std::vector<Field> all = fields(copy);
     std::string text = "{", open;    // the section that is open
     for (const Field& f : all) {
-        if (f.section != open) text += (open.empty() ? ",\n  " : "\n  },\n  ") + json_string(f.section) + ": {";
+        if (f.section != open)
+            text += (open.empty() ? ",\n  " : "\n  },\n  ") + json_string(f.section) + ": {";
         else if (&f != &all.front()) text += ",";
         text += (f.section.empty() ? "\n  " : "\n    ") + json_string(f.key) + ": " + value_json(f.value);
         open = f.section;

@@ -58,8 +58,8 @@ struct DataConfig {
     template <class F> void visit(F&& f) {
         f("train", train, "token shards to train on: a glob, or [{\"path\": glob, \"weight\": w}, ...]");
         f("val", val, "token shards to evaluate on, written the same way");
-        f("tokenizer", tokenizer, "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits "
-          "per byte");
+        f("tokenizer", tokenizer,
+          "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits per byte");
         f("shuffle", shuffle, "permute the rows anew each epoch");
     }
 };
@@ -74,8 +74,9 @@ struct TrainConfig {
         f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", at_least(1));
         f("micro_batch", micro_batch, "sequences that a rank computes at once; 0: as many as fit",
           range(0, 1 << 20));
-        f("max_skips", max_skips, "steps skipped because loss or gradient is not finite; one more ends the run "
-          "with exit code 77", at_least(0));
+        f("max_skips", max_skips,
+          "steps skipped because loss or gradient is not finite; one more ends the run with exit code 77",
+          at_least(0));
     }
 };
 
@@ -114,13 +115,16 @@ struct ParallelConfig {
         f("cp", cp, "ranks that share a sequence (context parallelism)", range(1, 1024));
         f("zero", zero, "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights",
           range(0, 3));
-        f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all", range(0, 1 << 20));
+        f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
+          range(0, 1 << 20));
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
         f("transport", transport, "of messages between ranks", one_of("auto|mpi|nccl|threads"));
         f("schedule", schedule, "order of micro-batches in the pipeline", one_of("1f1b|interleaved"));
-        f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline", range(1, 64));
+        f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
+          range(1, 64));
         f("overlap", overlap, "communicate while computing");
-        f("reduce", reduce, "order of sums over ranks: fixed, or the library's own", one_of("ordered|native"));
+        f("reduce", reduce, "order of sums over ranks: fixed, or the library's own",
+          one_of("ordered|native"));
         f("reduce_dtype", reduce_dtype, "of gradients on the wire", one_of("fp32|bf16"));
     }
 };
@@ -141,8 +145,8 @@ struct EvalConfig {
     bool due(int64_t step, bool last) const { return every && (last || step % every == 0); }
 
     template <class F> void visit(F&& f) {
-        f("every", every, "steps between evaluations, also before the first step and after the last; 0: never",
-          at_least(0));
+        f("every", every,
+          "steps between evaluations, also before the first step and after the last; 0: never", at_least(0));
         f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set",
           at_least(0));
     }
@@ -185,7 +189,8 @@ struct CheckpointConfig {
           at_least(0));
         f("keep_last", keep_last, "newest checkpoints to keep; 0: all", at_least(0));
         f("keep_every", keep_every, "keep those of steps divisible by this as well; 0: no more", at_least(0));
-        f("resume", resume, "auto: go on from the newest checkpoint of run.dir; never; or a checkpoint folder");
+        f("resume", resume,
+          "auto: go on from the newest checkpoint of run.dir; never; or a checkpoint folder");
         f("async", async, "write to disk while training goes on");
         f("override", override_, "keys whose values may differ from those of the checkpoint");
     }
@@ -197,7 +202,8 @@ struct LogConfig {
     double peak_tflops = 0;
 
     template <class F> void visit(F&& f) {
-        f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none", at_least(0));
+        f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
+          at_least(0));
         f("comm", comm, "log time and volume of communication");
         f("peak_tflops", peak_tflops, "matmul rate of the device in TFLOP/s, for mfu; 0: from the table, or "
           "measured", at_least(0));

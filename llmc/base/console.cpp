@@ -9,7 +9,8 @@
 static std::string scaled(double v, const char* const* prefixes, int count) {
     int k = 0;
     while (k + 1 < count && std::abs(v) >= 999.5) v /= 1000, k++;
-    const int digits = k == 0 && v == std::floor(v) ? 0 : std::abs(v) < 9.995 ? 2 : std::abs(v) < 99.95 ? 1 : 0;
+    const bool whole = k == 0 && v == std::floor(v);
+    const int digits = whole || std::abs(v) >= 99.95 ? 0 : std::abs(v) >= 9.995 ? 1 : 2;
     return strf("%.*f%s", digits, v, prefixes[k]);
 }
 

@@ -1,5 +1,5 @@
-// Compiled for any x86-64 (see the Makefile), and with nothing from the standard library but plain C: a template
-// of C++ could be the copy that another file compiled with wider instructions.
+// Compiled for any x86-64 (see the Makefile), and with nothing from the standard library but plain C: a
+// template of C++ could be the copy that another file compiled with wider instructions.
 #include "llmc/base/cpu_guard.h"
 
 #include <cpuid.h>
@@ -85,6 +85,7 @@ __attribute__((constructor(101))) static void guard() {
     say(built_for.arch);
     say("): this one lacks ");
     say(lacking);
-    say("\n       Build it here:  make clean && make          or for most CPUs:  make clean && make ARCH=x86-64-v3\n");
+    say("\n       Build it here:  make clean && make          or for most CPUs:  make clean && make "
+        "ARCH=x86-64-v3\n");
     _exit(78);
 }

@@ -63,25 +63,29 @@ static std::string with_commas(const char* choices) {
 }
 
 static bool is_choice(const std::string& v, const char* choices) {
-    return v.find('|') == std::string::npos && ("|" + std::string(choices) + "|").find("|" + v + "|") != std::string::npos;
+    return v.find('|') == std::string::npos &&
+           ("|" + std::string(choices) + "|").find("|" + v + "|") != std::string::npos;
 }
 
 // "of 1 to 4096", "of at least 1", or nothing
 static std::string bounds(const Limits& l) {
     const bool low = std::isfinite(l.low), high = std::isfinite(l.high);
-    if (low && high) return " of " + json_number(l.low) + " to " + (l.open ? "less than " : "") + json_number(l.high);
+    if (low && high)
+        return " of " + json_number(l.low) + " to " + (l.open ? "less than " : "") + json_number(l.high);
     return low ? " of at least " + json_number(l.low) : "";
 }
 
 std::string expected(const Field& f) {
     return std::visit([&](auto* p) -> std::string {
         using T = std::remove_pointer_t<decltype(p)>;
-        if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>) return "an integer" + bounds(f.limits);
+        if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>)
+            return "an integer" + bounds(f.limits);
         if constexpr (std::is_same_v<T, double>) return "a number" + bounds(f.limits);
         if constexpr (std::is_same_v<T, bool>) return "true or false";
         if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return "a glob, or [{\"path\": glob, \"weight\": number above 0}, ...]";
-        if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a JSON list of texts, such as [\"optimizer.lr\"]";
+        if constexpr (std::is_same_v<T, std::vector<std::string>>)
+            return "a JSON list of texts, such as [\"optimizer.lr\"]";
         return f.limits.choices ? "one of " + with_commas(f.limits.choices) : "a text";
     }, f.value);
 }
@@ -121,7 +125,8 @@ int edit_distance(const std::string& a, const std::string& b) {
 // A right key in a wrong section, or in none, counts as one mistake.
 static int mistakes(const std::string& path, const Field& f) {
     const size_t dot = path.rfind('.');
-    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot), key = path.substr(dot + 1);
+    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+    const std::string key = path.substr(dot + 1);
     return edit_distance(key, f.key) + std::min(edit_distance(section, f.section), 1 + int(key.size() < 3));
 }
 

@@ -57,7 +57,7 @@ std::string printable(std::string_view s) {
     while (!s.empty()) {
         const size_t n = sequence(s);
         const bool control = n == 1 && (uint8_t(s[0]) < 0x20 || s[0] == 0x7F) && s[0] != '\n' && s[0] != '\t';
-        const bool c1 = n == 2 && uint8_t(s[0]) == 0xC2 && uint8_t(s[1]) < 0xA0;    // the second set of control characters
+        const bool c1 = n == 2 && uint8_t(s[0]) == 0xC2 && uint8_t(s[1]) < 0xA0;    // U+0080 to U+009F
         if (n == 0 || control || c1) text += "\uFFFD";
         else text += s.substr(0, n);
         s.remove_prefix(n ? n : 1);

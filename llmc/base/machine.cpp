@@ -20,7 +20,9 @@ static std::string entry(const char* file, std::string_view key) {
     return "";
 }
 
-static size_t kilobytes(const char* file, const char* key) { return strtoull(entry(file, key).c_str(), nullptr, 10) * 1024; }
+static size_t kilobytes(const char* file, const char* key) {
+    return strtoull(entry(file, key).c_str(), nullptr, 10) * 1024;
+}
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
@@ -46,14 +48,17 @@ static size_t room_in_groups() {
     size_t room = SIZE_MAX;
     for (;;) {
         const std::string dir = "/sys/fs/cgroup" + (path == "/" ? "" : path);
-        const size_t limit = number_in(dir + "/memory.max", SIZE_MAX), used = number_in(dir + "/memory.current", 0);
+        const size_t limit = number_in(dir + "/memory.max", SIZE_MAX);
+        const size_t used = number_in(dir + "/memory.current", 0);
         if (limit != SIZE_MAX) room = std::min(room, limit - std::min(used, limit));
         if (path.empty() || path == "/") return room;
         path.resize(path.rfind('/'));
     }
 }
 
-size_t available_memory_bytes() { return std::min(kilobytes("/proc/meminfo", "MemAvailable"), room_in_groups()); }
+size_t available_memory_bytes() {
+    return std::min(kilobytes("/proc/meminfo", "MemAvailable"), room_in_groups());
+}
 
 std::string cpu_name() { return entry("/proc/cpuinfo", "model name"); }
 

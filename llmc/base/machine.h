@@ -6,6 +6,6 @@
 size_t peak_resident_bytes();           // VmHWM: most memory that this process ever held
 bool reset_peak_resident();             // VmHWM = what is held now; false where that is not allowed
 size_t resident_bytes();
-size_t available_memory_bytes();        // what can still be allocated without swapping, control groups included
+size_t available_memory_bytes();  // what can still be allocated without swapping, control groups included
 std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
 int cores();                            // that this process may run on

@@ -1,5 +1,5 @@
-// The settings are free keys, which an option library would hand back unparsed; what is left are five flags, so
-// both are parsed here.
+// The settings are free keys, which an option library would hand back unparsed; what is left are five flags,
+// so both are parsed here.
 #include "llmc/base/options.h"
 
 #include <utility>
@@ -43,8 +43,8 @@ static bool is_flag(const Argument& a, const char* name) {
 static void check_export(const std::string& to) {
     CHECK_INPUT(to.starts_with("hf:") || to.starts_with("gguf:") || to.starts_with("llmc:"),
                 "--export=%s: expected hf:DIR, gguf:FILE or llmc:FILE", to.c_str());
-    CHECK_INPUT(false, "--export=%s: exporting is not in this version yet; checkpoints hold model.safetensors, with the "
-                "tensors' names from the table of parameters", to.c_str());
+    fatal(kExitConfig, __FILE__, __LINE__, "--export=%s: exporting is not in this version yet; "
+          "checkpoints hold model.safetensors, its tensors named as in llmc/model/params.h", to.c_str());
 }
 
 // A name without a section may be a flag misspelt, or a setting without its section.
@@ -62,11 +62,12 @@ Options parse_command_line(int argc, const char* const* argv) {
     std::vector<std::pair<std::string, std::string>> settings;
     for (size_t i = 0; i < args.size();) {
         if (args[i] == "-h") { o.help = true; i++; continue; }
-        CHECK_INPUT(!args[i].starts_with("-") || args[i].starts_with("--"), "%s: options start with two dashes\n%s",
-                    args[i].c_str(), kUsage);
+        CHECK_INPUT(!args[i].starts_with("-") || args[i].starts_with("--"),
+                    "%s: options start with two dashes\n%s", args[i].c_str(), kUsage);
         if (!args[i].starts_with("--")) {
-            CHECK_INPUT(o.config_path.empty(), "two configs, %s and %s: one is expected. A setting is written "
-                        "--section.key=value", o.config_path.c_str(), args[i].c_str());
+            CHECK_INPUT(o.config_path.empty(),
+                        "two configs, %s and %s: one is expected. A setting is written --section.key=value",
+                        o.config_path.c_str(), args[i].c_str());
             o.config_path = args[i++];
             continue;
         }
@@ -84,7 +85,8 @@ Options parse_command_line(int argc, const char* const* argv) {
         }
     }
     if (o.help || o.version) return o;
-    CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {} takes all defaults)\n%s", kUsage);
+    CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {} takes all defaults)\n%s",
+                kUsage);
     o.config = load_config(o.config_path);
     for (const auto& [path, value] : settings) set_value(o.config, path, value);
     validate(o.config);

@@ -1,4 +1,6 @@
 // What has to hold between settings, and which values ask for parts that this version does not have.
+#include <algorithm>
+
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
 
@@ -8,8 +10,8 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
     std::string value;
     for (const Field& f : fields(cfg))
         if (f.path() == path) value = value_json(f.value);
-    fatal(kExitConfig, __FILE__, __LINE__, "%s = %s: %s not in this version yet; set it to %s", path, value.c_str(), what,
-          instead);
+    fatal(kExitConfig, __FILE__, __LINE__, "%s = %s: %s not in this version yet; set it to %s", path,
+          value.c_str(), what, instead);
 }
 
 static void check_parts(Config& c) {
@@ -38,16 +40,15 @@ static void check_parts(Config& c) {
 }
 
 static void check_batch(const Config& c) {
-    const int64_t rows = c.train.micro_batch > 0 ? c.train.micro_batch : 1, unit = rows * c.model.context;
-    const int64_t batch = c.train.batch_tokens, below = batch / unit * unit;
-    if (batch % unit == 0) return;
-    const std::string of = c.train.micro_batch > 1
-        ? strf("train.micro_batch x model.context = %lld x %d = %lld", (long long)rows, c.model.context, (long long)unit)
-        : strf("model.context = %d", c.model.context);
-    const std::string fix = below ? strf("the nearest are %lld and %lld", (long long)below, (long long)(below + unit))
-                                  : strf("the least is %lld", (long long)unit);
-    fatal(kExitConfig, __FILE__, __LINE__, "train.batch_tokens = %lld is no multiple of %s: %s", (long long)batch,
-          of.c_str(), fix.c_str());
+    const long long batch = c.train.batch_tokens, T = c.model.context;
+    const long long rows = std::max(c.train.micro_batch, 1);
+    const long long unit = rows * T, below = batch / unit * unit;
+    const std::string of = rows == 1 ? strf("model.context = %lld", T) :
+        strf("train.micro_batch x model.context = %lld x %lld = %lld", rows, T, unit);
+    const std::string fix = below == 0 ? strf("the least is %lld", unit) :
+        strf("the nearest are %lld and %lld", below, below + unit);
+    CHECK_INPUT(batch % unit == 0, "train.batch_tokens = %lld is no multiple of %s: %s", batch, of.c_str(),
+                fix.c_str());
 }
 
 static int nearest_divisor(int n, int d) {
@@ -60,17 +61,20 @@ static int nearest_divisor(int n, int d) {
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
-        CHECK_INPUT(allowed(f), "%s = %s: expected %s", f.path().c_str(), value_json(f.value).c_str(), expected(f).c_str());
+        CHECK_INPUT(allowed(f), "%s = %s: expected %s", f.path().c_str(), value_json(f.value).c_str(),
+                    expected(f).c_str());
     check_parts(c);
     const ModelConfig& m = c.model;
-    CHECK_INPUT(m.channels % m.heads == 0, "model.heads = %d does not divide model.channels = %d: each head has "
-                "channels / heads of them; the nearest that divides is %d", m.heads, m.channels,
-                nearest_divisor(m.channels, m.heads));
+    CHECK_INPUT(m.channels % m.heads == 0,
+                "model.heads = %d does not divide model.channels = %d: each head has "
+                "channels / heads of them; the nearest that divides is %d",
+                m.heads, m.channels, nearest_divisor(m.channels, m.heads));
     check_batch(c);
     CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
     CHECK_INPUT(c.model.init != "", "model.init is empty: set it to random, or to a checkpoint folder");
     const OptimizerConfig& o = c.optimizer;
-    CHECK_INPUT(o.schedule != "wsd" || o.decay == 0 || o.warmup + o.decay <= c.train.steps || c.train.steps == 0,
-                "optimizer.warmup + optimizer.decay = %lld + %lld is more than train.steps = %lld", (long long)o.warmup,
-                (long long)o.decay, (long long)c.train.steps);
+    CHECK_INPUT(
+        o.schedule != "wsd" || o.decay == 0 || o.warmup + o.decay <= c.train.steps || c.train.steps == 0,
+        "optimizer.warmup + optimizer.decay = %lld + %lld is more than train.steps = %lld",
+        (long long)o.warmup, (long long)o.decay, (long long)c.train.steps);
 }

@@ -55,14 +55,17 @@ RunLog::RunLog(const Config& cfg) : cfg_(cfg), writes_(context.rank == 0), start
     fs::create_directories(dir, error);
     if (!error && !fs::is_directory(dir)) error = std::make_error_code(std::errc::not_a_directory);
     CHECK_INPUT(!error, "cannot make run.dir %s: %s", dir.c_str(), error.message().c_str());
-    CHECK_INPUT(access(dir.c_str(), W_OK | X_OK) == 0, "cannot write to run.dir %s: %s", dir.c_str(), strerror(errno));
+    CHECK_INPUT(access(dir.c_str(), W_OK | X_OK) == 0, "cannot write to run.dir %s: %s", dir.c_str(),
+                strerror(errno));
     CHECK_INPUT(!fs::exists(dir + "/metrics.jsonl") && !holds_checkpoint(dir),
                 "run.dir %s already holds a run, and this version cannot go on with one.\n"
                 "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s).\n"
                 "       --generate=TEXT writes text with the checkpoint in it.",
                 dir.c_str(), dir.c_str(), dir.c_str());
-    CHECK_INPUT(!fs::exists(dir + "/config.json"), "run.dir %s holds a config.json, which the run's own would replace.\n"
-                "       Name another folder (--run.dir=%s/run), or move the file.", dir.c_str(), dir.c_str());
+    CHECK_INPUT(!fs::exists(dir + "/config.json"),
+                "run.dir %s holds a config.json, which the run's own would replace.\n"
+                "       Name another folder (--run.dir=%s/run), or move the file.",
+                dir.c_str(), dir.c_str());
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -82,7 +85,8 @@ static bool write_all(int file, const char* text, size_t size) {
 void RunLog::write(const std::string& line) {
     if (file_ < 0 || write_all(file_, line.data(), line.size()) || failed_) return;
     failed_ = true;
-    fprintf(stderr, "warning: cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.\n",
+    fprintf(stderr,
+            "warning: cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.\n",
             cfg_.run.dir.c_str(), strerror(errno));
 }
 
@@ -92,13 +96,15 @@ void RunLog::write(const std::string& line) {
 static void print_header(const Config& cfg, const StartInfo& info) {
     const ModelConfig& m = cfg.model;
     const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
-    printf("model   %d layers, %d heads, %d channels, context %d, vocabulary %s: %s parameters\n", m.layers, m.heads,
-           m.channels, m.context, grouped(info.vocab).c_str(), human_count(double(info.params)).c_str());
+    printf("model   %d layers, %d heads, %d channels, context %d, vocabulary %s: %s parameters\n", m.layers,
+           m.heads, m.channels, m.context, grouped(info.vocab).c_str(),
+           human_count(double(info.params)).c_str());
     printf("device  %s, %d thread%s, %s\n", info.device.c_str(), info.threads, info.threads == 1 ? "" : "s",
            info.precision.c_str());
     if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
     printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all\n", grouped(cfg.train.steps).c_str(),
-           grouped(cfg.train.batch_tokens).c_str(), info.micro_batch, m.context, human_count(double(tokens)).c_str());
+           grouped(cfg.train.batch_tokens).c_str(), info.micro_batch, m.context,
+           human_count(double(tokens)).c_str());
     printf("memory  %s planned\n", human_bytes(double(info.plan_bytes)).c_str());
     if (info.peak_tflops > 0) printf("matmul  %.3g TFLOP/s at most\n", info.peak_tflops);
     printf("writes  %s/\n\n", cfg.run.dir.c_str());
@@ -115,9 +121,16 @@ void RunLog::start(const StartInfo& info) {
     const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const bool written = file >= 0 && write_all(file, text.data(), text.size());
     CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
-    write(JsonLine("start").add("params", info.params).add("world", info.world).add("device", info.device)
-          .add("plan_bytes", info.plan_bytes).add("precision", info.precision).add("threads", info.threads)
-          .add("vocab", info.vocab).add("peak_tflops", info_.peak_tflops > 0 ? info_.peak_tflops : kUnknown).str());
+    write(JsonLine("start")
+              .add("params", info.params)
+              .add("world", info.world)
+              .add("device", info.device)
+              .add("plan_bytes", info.plan_bytes)
+              .add("precision", info.precision)
+              .add("threads", info.threads)
+              .add("vocab", info.vocab)
+              .add("peak_tflops", info_.peak_tflops > 0 ? info_.peak_tflops : kUnknown)
+              .str());
     print_header(cfg_, info_);
     fflush(stdout);
 }
@@ -127,13 +140,18 @@ double RunLog::mean_step_ms() const { return steps_done_ ? step_ms_ / double(ste
 void RunLog::done(int64_t step, size_t peak_bytes) {
     if (!writes_) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    write(JsonLine("done").add("step", step).add("peak_bytes", peak_bytes).add("seconds", std::round(seconds * 1e3) / 1e3).str());
+    write(JsonLine("done")
+              .add("step", step)
+              .add("peak_bytes", peak_bytes)
+              .add("seconds", std::round(seconds * 1e3) / 1e3)
+              .str());
     printf("\ndone    %s steps in %s", grouped(step).c_str(), human_seconds(seconds).c_str());
     if (steps_done_)
         printf(", %s a step, %s tokens/s", human_seconds(mean_step_ms() / 1e3).c_str(),
                grouped(std::llround(double(cfg_.train.batch_tokens) * 1e3 / mean_step_ms())).c_str());
-    if (last_val_) printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", *first_val_, (long long)first_val_step_,
-                          *last_val_, (long long)last_val_step_);
+    if (last_val_)
+        printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", *first_val_,
+               (long long)first_val_step_, *last_val_, (long long)last_val_step_);
     if (last_bpb_) printf(", %.4f bits per byte", *last_bpb_);
     printf("\nmemory  %s at most, %s planned\n", human_bytes(double(peak_bytes)).c_str(),
            human_bytes(double(info_.plan_bytes)).c_str());
@@ -164,13 +182,15 @@ void RunLog::print_step(const TrainRow& row, const StepRate& r) {
     const std::string step = std::to_string(row.step) + "/" + std::to_string(cfg_.train.steps);
     const std::string mfu = fixed("%.1f%%", 100 * r.mfu);
     printf(kColumns, step.c_str(), fixed("%.5f", row.loss).c_str(), fixed("%.4f", row.norm).c_str(),
-           fixed("%.3e", row.lr).c_str(), fixed("%.1f", r.ms).c_str(), grouped(std::llround(r.tokens_per_s)).c_str(),
-           fixed("%.4f", r.tflops).c_str(), mfu.c_str(), human_seconds(r.seconds_left).c_str());
-    if (!row.finite) printf("%15s  loss or gradient is not finite: the weights stay as they are\n", "skipped");
+           fixed("%.3e", row.lr).c_str(), fixed("%.1f", r.ms).c_str(),
+           grouped(std::llround(r.tokens_per_s)).c_str(), fixed("%.4f", r.tflops).c_str(), mfu.c_str(),
+           human_seconds(r.seconds_left).c_str());
+    if (!row.finite)
+        printf("%15s  loss or gradient is not finite: the weights stay as they are\n", "skipped");
     if (r.mfu > 1 && !mfu_noted_) {
         mfu_noted_ = true;
-        printf("%15s  mfu above 100%%: the matmul rate of %.3g TFLOP/s is too low; log.peak_tflops sets it\n", "note",
-               info_.peak_tflops);
+        printf("%15s  mfu above 100%%: the matmul rate of %.3g TFLOP/s is too low; log.peak_tflops sets it\n",
+               "note", info_.peak_tflops);
     }
     fflush(stdout);
 }
@@ -180,7 +200,9 @@ void RunLog::train(const TrainRow& row) {
     StepRate r;
     r.ms = std::max(std::chrono::duration<double, std::milli>(now - step_begin_).count(), 1e-3);
     r.tokens_per_s = double(cfg_.train.batch_tokens) / r.ms * 1e3;
-    r.tflops = r.tokens_per_s * 1e-12 * model_flops_per_token(info_.params, cfg_.model.layers, cfg_.model.channels, cfg_.model.context);
+    r.tflops =
+        r.tokens_per_s * 1e-12 *
+        model_flops_per_token(info_.params, cfg_.model.layers, cfg_.model.channels, cfg_.model.context);
     r.mfu = info_.peak_tflops > 0 ? r.tflops / info_.peak_tflops : kUnknown;
     steps_done_++;
     step_ms_ += r.ms;
@@ -190,14 +212,20 @@ void RunLog::train(const TrainRow& row) {
     if (!writes_) return;
 
     JsonLine line("train");
-    line.add("step", row.step).add("loss", row.loss).add("norm", row.norm).add("lr", row.lr).add("tokens", row.tokens)
-        .add("ms", std::round(r.ms * 1e3) / 1e3).add("tokens_per_s", std::round(r.tokens_per_s * 1e3) / 1e3)
+    line.add("step", row.step)
+        .add("loss", row.loss)
+        .add("norm", row.norm)
+        .add("lr", row.lr)
+        .add("tokens", row.tokens)
+        .add("ms", std::round(r.ms * 1e3) / 1e3)
+        .add("tokens_per_s", std::round(r.tokens_per_s * 1e3) / 1e3)
         .add("mfu", r.mfu);
     if (const auto z = loss_.score(row.loss)) line.add("loss_z", *z);
     if (const auto z = norm_.score(row.norm)) line.add("norm_z", *z);
     if (!row.finite) line.add("skipped", true);
     write(line.str());
-    if (cfg_.log.every && (row.step % cfg_.log.every == 0 || row.step == cfg_.train.steps || !row.finite)) print_step(row, r);
+    if (cfg_.log.every && (row.step % cfg_.log.every == 0 || row.step == cfg_.train.steps || !row.finite))
+        print_step(row, r);
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {

@@ -36,7 +36,8 @@ struct Trailing {
     std::vector<double> values;     // a ring once it is full
     size_t next = 0;
 
-    std::optional<double> score(double v);    // of v against the window, which then takes v in; none until it is full
+    // Of v against the window, which then takes v in; none until the window is full.
+    std::optional<double> score(double v);
 };
 
 struct RunLog {

@@ -1,0 +1,92 @@
+// When things are due, numbers as people read them, what the machine tells, the guard against a lesser CPU.
+#include <cstring>
+#include <vector>
+
+#include "llmc/base/config.h"
+#include "llmc/base/console.h"
+#include "llmc/base/cpu_guard.h"
+#include "llmc/base/machine.h"
+#include "test/test.h"
+
+using std::string;
+
+// The steps of 0..10, the last one at 10, at which f holds.
+template <class F> static string steps(F&& due) {
+    string text;
+    for (int64_t s = 0; s <= 10; s++) text += due(s, s == 10) ? std::to_string(s) + " " : "";
+    return text;
+}
+
+TEST(when_things_are_due) {
+    Config c;
+    c.eval.every = c.sample.every = c.checkpoint.every = 4;
+    const auto eval = [&](int64_t s, bool last) { return c.eval.due(s, last); };
+    const auto sample = [&](int64_t s, bool last) { return c.sample.due(s, last); };
+    const auto checkpoint = [&](int64_t s, bool last) { return c.checkpoint.due(s, last); };
+    EXPECT(steps(eval) == "0 4 8 10 ", "%s", steps(eval).c_str());
+    EXPECT(steps(sample) == "4 8 10 ", "%s", steps(sample).c_str());
+    EXPECT(steps(checkpoint) == "4 8 10 ", "%s", steps(checkpoint).c_str());
+    EXPECT(c.eval.due(0, true) && c.sample.due(0, true) && !c.checkpoint.due(0, true), "train.steps = 0");
+    c.eval.every = c.sample.every = c.checkpoint.every = 0;
+    EXPECT(steps(eval) + steps(sample) + steps(checkpoint) == "", "0 turns a thing off");
+}
+
+TEST(numbers_for_people) {
+    const std::pair<string, const char*> cases[] = {
+        {human_bytes(0), "0 B"},
+        {human_bytes(999), "999 B"},
+        {human_bytes(1236e6), "1.24 GB"},
+        {human_bytes(999.7e3), "1.00 MB"},
+        {human_count(124439808), "124M"},
+        {human_count(1557.6e6), "1.56G"},
+        {human_count(12), "12"},
+        {human_seconds(0.34), "340 ms"},
+        {human_seconds(3.44), "3.4 s"},
+        {human_seconds(125), "2 min 05 s"},
+        {human_seconds(12000), "3 h 20 min"},
+        {human_seconds(356400), "4 d 03 h"},
+        {human_seconds(59.97), "1 min 00 s"},
+        {human_seconds(-1), "n/a"},
+        {grouped(0), "0"},
+        {grouped(999), "999"},
+        {grouped(124439808), "124,439,808"},
+        {grouped(-1234), "-1,234"},
+        {grouped(-123), "-123"},
+        {table({{"op", "ms"}, {"matmul", "1.5"}, {"x"}}, "lr"), "op       ms\nmatmul  1.5\nx\n"}};
+    for (const auto& [found, want] : cases) EXPECT(found == want, "'%s', not '%s'", found.c_str(), want);
+}
+
+TEST(machine_tells) {
+    const size_t held = resident_bytes(), before = peak_resident_bytes();
+    EXPECT(held > 1 << 20 && before >= held && before < size_t(1) << 40, "%zu held, %zu at most", held, before);
+    constexpr size_t kBytes = 32 << 20;
+    {
+        std::vector<char> block(kBytes, 1);
+        EXPECT(block[kBytes / 2] == 1, "touched");
+    }
+    const size_t peak = peak_resident_bytes();
+    EXPECT(peak >= before + kBytes / 2, "%zu after %zu", peak, before);
+    if (reset_peak_resident())
+        EXPECT(peak_resident_bytes() <= peak - kBytes / 2, "%zu after %zu", peak_resident_bytes(), peak);
+    EXPECT(available_memory_bytes() > 1 << 20 && cores() >= 1 && !cpu_name().empty(), "%d cores", cores());
+}
+
+TEST(guard_names_what_is_lacking) {
+    char text[64];
+    EXPECT(!lacks(built_for.features, cpu_has, text, sizeof text), "this machine lacks %s", text);
+    EXPECT(!lacks("", cpu_has, text, sizeof text) && text[0] == 0, "'%s'", text);
+    const auto old = [](const char* name) { return strcmp(name, "AVX512BF16") && strcmp(name, "FMA"); };
+    EXPECT(lacks("AVX AVX512BF16 AVX512F  FMA ", old, text, sizeof text) && !strcmp(text, "AVX512BF16 FMA"),
+           "'%s'", text);
+    EXPECT(lacks("FMA FMA FMA", old, text, 8) && !strcmp(text, "FMA FMA"), "'%s'", text);
+    EXPECT(cpu_has("SSE4_2") == bool(__builtin_cpu_supports("sse4.2")), "SSE4_2");
+    EXPECT(cpu_has("BMI2") == bool(__builtin_cpu_supports("bmi2")), "BMI2");
+    EXPECT(cpu_has("FMA") == bool(__builtin_cpu_supports("fma")), "FMA");
+    EXPECT(cpu_has("AVX2") == bool(__builtin_cpu_supports("avx2")), "AVX2");
+    EXPECT(cpu_has("AVX512F") == bool(__builtin_cpu_supports("avx512f")), "AVX512F");
+    EXPECT(cpu_has("AVX512BF16") == bool(__builtin_cpu_supports("avx512bf16")), "AVX512BF16");
+    EXPECT(cpu_has("AVX512VP2INTERSECT") == bool(__builtin_cpu_supports("avx512vp2intersect")),
+           "VP2INTERSECT");
+    EXPECT(strlen(built_for.features) > 0 || !strcmp(built_for.arch, "x86-64"),
+           "the Makefile's list is empty");
+}
