@@ -58,7 +58,7 @@ TEST(numbers_for_people) {
 
 TEST(machine_tells) {
     const size_t held = resident_bytes(), before = peak_resident_bytes();
-    EXPECT(held > 1 << 20 && before >= held && before < size_t(1) << 40, "%zu held, %zu at most", held, before);
+    EXPECT(held > 1 << 20 && before >= held && before < size_t(1) << 40, "%zu of %zu", held, before);
     constexpr size_t kBytes = 32 << 20;
     {
         std::vector<char> block(kBytes, 1);
