@@ -1,6 +1,8 @@
 // COMMIT comes from the Makefile.
 #include "llmc/base/version.h"
 
+#include <sstream>
+
 #include "llmc/base/check.h"
 #include "llmc/base/cpu_guard.h"
 
@@ -15,5 +17,12 @@ std::string version_text(const std::string& libraries) {
     text += "backends    cpu\nprecisions  fp32, bf16, fp64\n";
     text += strf("libraries   %s\n", libraries.empty() ? "none for matmul" : libraries.c_str());
     text += strf("compiler    %s\n", "g++ " __VERSION__);
-    return text + strf("built for   %s (%s)\n", built_for.arch, built_for.features);
+    text += strf("built for   %s:", built_for.arch);
+    size_t column = text.size() - text.rfind('\n');
+    std::stringstream features(built_for.features);
+    for (std::string name; features >> name; column += name.size() + 1) {
+        if (column + name.size() > 100) text += "\n           ", column = 12;
+        text += " " + name;
+    }
+    return text + "\n";
 }
