@@ -23,9 +23,11 @@ for binary in "$@"; do
         p=0 f=1 s=0 why="  died or broke off (exit code $code)"
     fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    printf '%s  %-24s %4d passed, %d failed%s%s\n' "$time" "$name" "$p" "$f" "$([ "$s" = 0 ] || echo ", $s skipped")" "$why"
+    [ "$s" = 0 ] || why=", $s skipped$why"
+    printf '%s  %-24s %4d passed, %d failed%s\n' "$time" "$name" "$p" "$f" "$why"
     if [ "$f" != 0 ]; then sed 's/^/          /' "$log"; else grep '^skip ' "$log" | sed 's/^/          /'; fi
 done
 if [ $# = 0 ]; then echo "no tests given" >&2; failed=1; fi
-echo "$passed passed, $failed failed$([ "$skipped" = 0 ] || echo ", $skipped skipped")"
+[ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
+echo "$passed passed, $failed failed$skips"
 [ "$failed" = 0 ]

@@ -35,7 +35,7 @@ export clang out
 compile() {     # one source, unless its object is newer than every source and header
     local object
     object=$out/objects/$(echo "$1" | tr '/' '_').o
-    if [ -e "$object" ] && [ -z "$(find llmc/base llmc/io -newer "$object" -name '*.[hc]*')" ]; then return; fi
+    [ ! -e "$object" ] || [ -n "$(find llmc/base llmc/io -newer "$object" -name '*.[hc]*')" ] || return 0
     "$clang" "${@:2}" -c "$1" -o "$object"
 }
 export -f compile
@@ -49,7 +49,8 @@ for source in "${sources[@]}"; do objects+=("$out/objects/$(echo "$source" | tr 
 passed=0 failed=0
 for name in "${names[@]}"; do
     "$clang" "${flags[@]}" -fsanitize=fuzzer "test/fuzz/$name.cpp" "${objects[@]}" -o "$out/$name" \
-        -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 || fail_all "$out/$name.log" "$name does not build"
+        -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 ||
+        fail_all "$out/$name.log" "$name does not build"
     mkdir -p "$out/corpus/$name" "test/fuzz/corpus/$name"
     start=$SECONDS
     if "$out/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=65536 \
@@ -61,7 +62,8 @@ for name in "${names[@]}"; do
     else
         failed=$((failed + 1))
         grep -vE '^#[0-9]+' "$out/$name.log" | tail -n 40
-        echo "FAIL  fuzz $name: again with  $out/$name $(sed -n 's/.*Test unit written to //p' "$out/$name.log")"
+        artifact=$(sed -n 's/.*Test unit written to //p' "$out/$name.log")
+        echo "FAIL  fuzz $name: again with  $out/$name $artifact"
     fi
 done
 echo "$passed passed, $failed failed"

@@ -10,8 +10,12 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 
-#define FUZZ_CHECK(cond) \
-    do { if (!(cond)) { fprintf(stderr, "%s:%d: FUZZ_CHECK(" #cond ")\n", __FILE__, __LINE__); abort(); } } while (0)
+#define FUZZ_CHECK(cond)                                                                     \
+    do {                                                                                     \
+        if (cond) break;                                                                     \
+        fprintf(stderr, "%s:%d: FUZZ_CHECK(" #cond ")\n", __FILE__, __LINE__);               \
+        abort();                                                                             \
+    } while (0)
 
 template <class F> void expect_input_error(F&& f) {
     context.throw_on_fatal = true;

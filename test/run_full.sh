@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# `make test-full`: what `make test` has no time for. Each part closes with its own "N passed, N failed"; the
+# last line is their sum.
+#
+#   - all tests, and the programs they drive, under AddressSanitizer and UBSan, in a copy of the tree
+#   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
+#   - fuzzers, FUZZ_SECONDS (60) each
+#
+# FULL_TIMEOUT (1500) bounds each part, in seconds. Parts can be named: test/run_full.sh sanitizers fuzzers
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+out=build/full
+mkdir -p "$out"
+jobs=$(nproc)
+limit=${FULL_TIMEOUT:-1500}
+passed=0 failed=0 skipped=0
+
+part() {        # part NAME FUNCTION: runs it, shows its output, adds its closing line to the sum
+    local start=$SECONDS last
+    echo "-- $1"
+    "$2" 2>&1 | tee "$out/$1.log"
+    last=$(tail -n 1 "$out/$1.log")
+    if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
+        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
+        skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
+    else
+        failed=$((failed + 1))
+        echo "FAIL  $1 broke off"
+    fi
+    echo "   ($((SECONDS - start)) s)"
+}
+
+# make without the options of the make above: its job server is not for us
+plain_make() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -j"$jobs" "$@"; }
+
+# A copy, since ./train_gpt and ./tokenize of a sanitized build must not replace the user's. Times are kept, so
+# that a second call builds only what changed.
+copy_of_tree() {
+    mkdir -p "$1"
+    find "$1" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+    tar --exclude=./build --exclude=./runs --exclude=./.git --exclude='./data/*/*' --exclude=./train_gpt \
+        --exclude=./tokenize -cf - . | tar -xf - -C "$1"
+}
+
+sanitizers() {
+    local tree=$out/sanitized
+    copy_of_tree "$tree"
+    cd "$tree" || return
+    plain_make SANITIZE=address,undefined tests >build.log 2>&1 || { tail -n 30 build.log; return; }
+    # no leak check: OpenMP's and oneDNN's pools live until the process ends
+    export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined test
+}
+
+portable() {
+    local arch=x86-64-v3 build sources targets=()
+    if [ "$(uname -m)" != x86_64 ]; then arch=native; fi
+    build=build/cpu-$arch-nodnnl
+    if [ "$arch" != native ] && ! grep -qw avx2 /proc/cpuinfo; then
+        echo "skip  portable: this CPU has no AVX2"; echo "0 passed, 0 failed, 1 skipped"; return
+    fi
+    mapfile -t sources < <(grep -l '^namespace PRECISION' test/*.cpp)
+    for source in "${sources[@]}"; do targets+=("$build/test/$(basename "$source" .cpp)"); done
+    plain_make DNNL=0 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
+        { tail -n 30 "$out/portable-build.log"; return; }
+    BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+}
+
+fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
+
+parts=("$@")
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers); fi
+for name in "${parts[@]}"; do part "$name" "$name"; done
+[ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
+echo "$passed passed, $failed failed$skips"
+[ "$failed" = 0 ]
