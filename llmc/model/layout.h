@@ -31,7 +31,7 @@ inline constexpr size_t kTensorAlign = 64;
 Layout make_layout(const Dims& d);
 
 // Points every slot of a group at its tensor; `memory` is the first element of the group's bucket.
-template <class G, class T> void bind(G& group, T* memory, const std::vector<Slot<G>>& table) {
+template <class G, class T> void point_slots(G& group, T* memory, const std::vector<Slot<G>>& table) {
     for (const auto& row : table) {
         group.*(row.slot) = memory;
         memory += (row.param.count() + kTensorAlign - 1) / kTensorAlign * kTensorAlign;
@@ -39,16 +39,16 @@ template <class G, class T> void bind(G& group, T* memory, const std::vector<Slo
 }
 template <class T> EmbedTensors<T> bind_embed(T* bucket, const Dims& d) {
     EmbedTensors<T> g;
-    bind(g, bucket, embed_params<T>(d));
+    point_slots(g, bucket, embed_params<T>(d));
     return g;
 }
 template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d) {
     BlockTensors<T> g;
-    bind(g, bucket, block_params<T>(d));
+    point_slots(g, bucket, block_params<T>(d));
     return g;
 }
 template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d) {
     FinalTensors<T> g;
-    bind(g, bucket, final_params<T>(d));
+    point_slots(g, bucket, final_params<T>(d));
     return g;
 }
