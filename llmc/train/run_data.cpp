@@ -28,6 +28,8 @@ RunData open_run_data(const Config& cfg) {
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
     if (cfg.train.steps > 0) data.train = open_dataset("data.train", cfg.data.train, cfg.model.context, seed, cfg.data.shuffle);
     if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, cfg.model.context, seed, false);
+    // every row once: corpora share the samples as they share the rows
+    for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++) data.val.weights[s] = data.val.streams[s].rows;
     if (cfg.train.steps > 0) check_size(cfg, data.train);
 
     data.vocab = vocab_of(cfg, data.tokenizer);
