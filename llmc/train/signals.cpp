@@ -1,6 +1,7 @@
 #include "llmc/train/signals.h"
 
 #include <csignal>
+#include <initializer_list>
 
 static volatile std::sig_atomic_t save_flag = 0, stop_flag = 0;
 
@@ -17,9 +18,9 @@ void catch_signals() {
 }
 
 Signals take_signals() {
-    const Signals result{.save = save_flag != 0, .stop = stop_flag != 0};
-    save_flag = 0;
-    return result;
+    const bool stop = stop_flag != 0, save = save_flag != 0;
+    if (save) save_flag = 0;    // one that comes in between is seen by the next call
+    return {.save = save || stop, .stop = stop};
 }
 
 bool stop_asked() { return stop_flag != 0; }

@@ -1,0 +1,111 @@
+// A small GPT with awkward sizes (V % 8 = 2, odd T, more tokens than one chunk of logits), for tests of the trainer.
+#pragma once
+#include <omp.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "llmc/base/context.h"
+#include "llmc/train/learning_rate.h"
+#include "llmc/train/model.h"
+#include "test/shards.h"
+
+namespace PRECISION {
+
+inline constexpr bool kIsFp64 = sizeof(floatX) == 8, kIsBf16 = sizeof(floatX) == 2;
+
+inline void set_threads(int threads) {
+    context.threads = threads;
+    omp_set_num_threads(threads);
+}
+
+inline Config tiny_config() {
+    Config cfg;
+    cfg.model = {.layers = 2, .heads = 3, .channels = 48, .context = 37, .vocab = 66, .init = "random"};
+    cfg.train = {.steps = 100, .batch_tokens = 8 * 37, .micro_batch = 8, .max_skips = 0};
+    cfg.optimizer.lr = 1e-3, cfg.optimizer.warmup = 2;
+    return cfg;
+}
+
+// A model in memory. The scratch is lent to the model that was made or used last: use() before going back to an older one.
+struct Tiny {
+    Config cfg;
+    Dims d;
+    Model model;
+    Dataset set;
+
+    explicit Tiny(const Config& c, bool generates = false)
+        : cfg(c), d(dims_of(c, c.model.vocab)), model(cfg, d, Mesh(), c.train.micro_batch, generates) {
+        model.allocate();
+        model.zero.init_weights(uint64_t(cfg.run.seed));
+        const std::string path = test::temporary_directory() + "/tiny.bin";
+        test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
+        set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
+        validate_ids(set, cfg.model.vocab, 0);
+    }
+    void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }
+
+    real* masters() { return model.zero.master ? model.zero.master : reinterpret_cast<real*>(model.zero.params); }
+    size_t size() const { return model.zero.layout.size(); }
+    const Tensor& tensor(const std::string& name) const {
+        for (const Tensor& t : model.zero.layout.tensors)
+            if (t.name == name) return t;
+        fatal(kExitInternal, __FILE__, __LINE__, "no tensor %s", name.c_str());
+    }
+
+    // Weights that are far from their initialisation, so that attention and GELU do something.
+    void shake(double scale = 0.2) {
+        for (const Tensor& t : model.zero.layout.tensors) {
+            std::vector<real> values(t.param.used());
+            model.zero.export_tensor(t, 0, values.size(), values.data());
+            for (size_t i = 0; i < values.size(); i++) values[i] += real(scale * normal(99, 7, t.global + i));
+            model.zero.import_tensor(t, 0, values.size(), values.data());
+        }
+    }
+};
+
+// What a few steps leave behind, compared bit for bit.
+struct Trace {
+    std::vector<double> losses, norms;
+    std::vector<floatX> params;
+    std::vector<real> masters, m, v;
+
+    bool operator==(const Trace& o) const {
+        const auto same = [](const auto& a, const auto& b) {
+            return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+        };
+        return same(losses, o.losses) && same(norms, o.norms) && same(params, o.params) && same(masters, o.masters) &&
+               same(m, o.m) && same(v, o.v);
+    }
+    void keep_state(Tiny& t) {
+        const size_t n = t.size();
+        params.assign(t.model.zero.params, t.model.zero.params + n), masters.assign(t.masters(), t.masters() + n);
+        m.assign(t.model.zero.m, t.model.zero.m + n), v.assign(t.model.zero.v, t.model.zero.v + n);
+    }
+};
+
+// One optimizer step, as the main loop makes it.
+inline bool train_step(Tiny& t, Pipeline& pipeline, Loader& data, int64_t step, Trace& trace) {
+    trace.losses.push_back(pipeline.run(data));
+    const auto [norm, finite] = t.model.optimizer->clip_gradients(t.model.gpt.loss);
+    trace.norms.push_back(norm);
+    t.model.optimizer->update(learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);
+    return finite;
+}
+
+inline Trace train_steps(Tiny& t, int steps) {
+    Trace trace;
+    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Loader data(t.set, t.cfg.train.micro_batch, 0);
+    for (int s = 0; s < steps; s++) train_step(t, pipeline, data, s, trace);
+    trace.keep_state(t);
+    return trace;
+}
+
+inline Trace train_steps(const Config& cfg, int steps) {
+    Tiny t(cfg);
+    return train_steps(t, steps);
+}
+
+}  // namespace PRECISION

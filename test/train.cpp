@@ -1,0 +1,244 @@
+// Whole training steps: what must not change a bit, and what must never reach the weights.
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+static double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    double worst = a.size() == b.size() ? 0 : INFINITY;
+    for (size_t i = 0; i < a.size() && i < b.size(); i++) worst = std::max(worst, std::abs(a[i] / b[i] - 1));
+    return worst;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// what a step does not depend on
+
+TEST(two_runs_are_the_same) {
+    const Trace a = train_steps(tiny_config(), 3), b = train_steps(tiny_config(), 3);
+    EXPECT(a == b, "losses differ by %.3g", largest_difference(a.losses, b.losses));
+    Config other = tiny_config();
+    other.run.seed = 2;
+    EXPECT(!(train_steps(other, 3) == a), "another seed gives the same run");
+}
+
+// A step's 8 rows at once, or in 2, 4 or 8 pieces.
+TEST(micro_batches_do_not_matter) {
+    const Trace whole = train_steps(tiny_config(), 3);
+    for (int B : {4, 2, 1}) {
+        Config cfg = tiny_config();
+        cfg.train.micro_batch = B;
+        const Trace t = train_steps(cfg, 3);
+        if (kIsFp64) EXPECT(t == whole, "micro-batch %d: losses differ by %.3g, norms by %.3g", B,
+                            largest_difference(t.losses, whole.losses), largest_difference(t.norms, whole.norms));
+        EXPECT(largest_difference(t.losses, whole.losses) < (kIsBf16 ? 1e-3 : 1e-6), "micro-batch %d: losses differ by %.3g", B,
+               largest_difference(t.losses, whole.losses));
+        EXPECT(largest_difference(t.norms, whole.norms) < (kIsBf16 ? 2e-2 : 1e-4), "micro-batch %d: norms differ by %.3g", B,
+               largest_difference(t.norms, whole.norms));
+    }
+}
+
+TEST(recomputation_changes_no_bit) {
+    const Trace kept = train_steps(tiny_config(), 3);
+    for (const char* level : {"selective", "block"}) {
+        Config cfg = tiny_config();
+        cfg.memory.recompute = level;
+        const Trace t = train_steps(cfg, 3);
+        EXPECT(t == kept, "%s: losses differ by %.3g, norms by %.3g", level, largest_difference(t.losses, kept.losses),
+               largest_difference(t.norms, kept.norms));
+    }
+}
+
+TEST(threads_do_not_matter) {
+    if (kIsBf16) return;
+    const Trace one = train_steps(tiny_config(), 3);
+    for (int threads : {2, 3}) {
+        set_threads(threads);
+        const Trace t = train_steps(tiny_config(), 3);
+        if (kIsFp64) EXPECT(t == one, "%d threads: losses differ by %.3g", threads, largest_difference(t.losses, one.losses));
+        EXPECT(largest_difference(t.losses, one.losses) < 1e-6, "%d threads: losses differ by %.3g", threads,
+               largest_difference(t.losses, one.losses));
+    }
+    set_threads(1);
+}
+
+// Evaluating before every step leaves the run as it is: losses are not carried over (a bug of llm.c), weights and order stay.
+TEST(evaluation_does_not_disturb_training) {
+    const Trace plain = train_steps(tiny_config(), 3);
+    Tiny t(tiny_config());
+    Trace trace;
+    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Loader data(t.set, t.cfg.train.micro_batch, 0);
+    for (int s = 0; s < 3; s++) {
+        pipeline.evaluate(t.set, 2, {});
+        train_step(t, pipeline, data, s, trace);
+    }
+    trace.keep_state(t);
+    EXPECT(trace == plain, "losses differ by %.3g", largest_difference(trace.losses, plain.losses));
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the loss
+
+TEST(initial_loss_is_ln_v) {
+    const Trace t = train_steps(tiny_config(), 1);
+    EXPECT_NEAR(t.losses[0], std::log(66.0), 0.05);
+}
+
+TEST(the_loss_falls) {
+    Config cfg = tiny_config();
+    cfg.optimizer.lr = 1e-2, cfg.optimizer.schedule = "constant";
+    const Trace t = train_steps(cfg, 40);
+    EXPECT(t.losses.back() < t.losses[0] - 0.8, "%.3f after %.3f", t.losses.back(), t.losses[0]);
+}
+
+// The mean over rows, one by one, however rows and micro-batches divide.
+TEST(evaluation_takes_every_row_once) {
+    Config cfg = tiny_config();
+    cfg.train.batch_tokens = 2 * 37;
+    double reference = 0;
+    for (int B : {1, 2, 4}) {
+        cfg.train.micro_batch = B;
+        Tiny t(cfg);
+        t.shake();
+        const std::string path = test::write_shard(test::temporary_directory() + "/val.bin", test::random_ids(7 * 37 + 20, 66, 5));
+        const Dataset val = open_dataset("data.val", {{path}}, 37, 1, false);
+        Pipeline pipeline(t.model.gpt, t.model.zero, cfg.train.batch_tokens);
+        if (B == 1) {
+            for (uint64_t row = 0; row < 7; row++) {
+                TokenBatch batch;
+                load_batch(batch, val, row, 1);
+                const Batch b{.tokens = batch.tokens.data(), .targets = batch.targets.data(), .B = 1, .T = 37};
+                t.model.gpt.clear_loss();
+                t.model.gpt.forward(t.model.zero, b);
+                t.model.gpt.head_loss(t.model.zero, b);
+                reference += *t.model.gpt.loss / (7 * 37);
+                if (row == 5) EXPECT_NEAR(pipeline.evaluate(val, 3, {}).loss, reference * 7 / 6, kIsBf16 ? 1e-3 : 1e-5);
+            }
+        }
+        const double tolerance = kIsFp64 ? 1e-12 : kIsBf16 ? 1e-2 : 1e-5;
+        EXPECT_NEAR(pipeline.evaluate(val, 0, {}).loss, reference, tolerance);
+        EXPECT_NEAR(pipeline.evaluate(val, 100, {}).loss, reference, tolerance);
+    }
+}
+
+TEST(bits_per_byte_divide_by_the_targets_text) {
+    Tiny t(tiny_config());
+    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    std::vector<uint16_t> bytes(66);
+    for (size_t i = 1; i < 66; i++) bytes[i] = uint16_t(i % 5);      // id 0, as end-of-text, has none
+    const auto e = pipeline.evaluate(t.set, 1, bytes);
+    double length = 0;
+    std::vector<int32_t> row(38);
+    for (uint64_t i = 0; i < 8; i++) {
+        t.set.sample(i, row.data());
+        for (size_t k = 1; k < 38; k++) length += bytes[size_t(row[k])];
+    }
+    EXPECT(e.bits_per_byte.has_value(), "no bits per byte");
+    EXPECT_NEAR(*e.bits_per_byte, e.loss * 8 * 37 / std::log(2.0) / length, 1e-9);
+    EXPECT(!pipeline.evaluate(t.set, 1, {}).bits_per_byte, "bits per byte without a tokenizer");
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the optimizer
+
+// One value that is not finite, in a gradient anywhere or in the loss: reported, and everything stays as it is.
+TEST(what_is_not_finite_never_reaches_the_weights) {
+    Tiny t(tiny_config());
+    train_steps(t, 2);
+    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Loader data(t.set, t.cfg.train.micro_batch, 16);
+    Trace before, after;
+    before.keep_state(t);
+    for (const double poison : {double(NAN), double(INFINITY), -double(INFINITY)})
+        for (const char* where : {"wte", "h.0.ln1b", "h.1.fcw", "lnfb", "loss"}) {
+            pipeline.run(data);
+            if (!strcmp(where, "loss")) *t.model.gpt.loss = poison;
+            else t.model.zero.grads[t.tensor(where).start + t.tensor(where).param.used() - 1] = real(poison);
+            const auto [norm, finite] = t.model.optimizer->clip_gradients(t.model.gpt.loss);
+            EXPECT(!finite, "%g in %s passes as finite", poison, where);
+            EXPECT(std::isfinite(norm) == !strcmp(where, "loss"), "%g in %s: norm %g", poison, where, norm);
+            t.model.optimizer->update(1e-3, 2);
+            after.keep_state(t);
+            EXPECT(after == before, "%g in %s changes the weights or the moments", poison, where);
+        }
+    Trace trace;
+    EXPECT(train_step(t, pipeline, data, 2, trace), "a sound step after them is not taken");
+    after.keep_state(t);
+    EXPECT(!(after == before) && std::isfinite(trace.losses[0]), "a sound step after them changes nothing");
+}
+
+TEST(a_poisoned_weight_shows_in_loss_and_norm) {
+    Tiny t(tiny_config());
+    const Tensor& w = t.tensor("h.1.qkvw");
+    const real nan = real(NAN);
+    t.model.zero.import_tensor(w, 5, 1, &nan);
+    Trace trace;
+    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Loader data(t.set, t.cfg.train.micro_batch, 0);
+    EXPECT(!train_step(t, pipeline, data, 0, trace), "passes as finite");
+    EXPECT(std::isnan(trace.losses[0]) && std::isnan(trace.norms[0]), "loss %g, norm %g", trace.losses[0], trace.norms[0]);
+}
+
+// With zero gradients only decay acts: on matrices, and on nothing else.
+TEST(decay_is_on_matrices_only) {
+    Config cfg = tiny_config();
+    cfg.optimizer.weight_decay = 0.5;
+    Tiny t(cfg);
+    t.shake();
+    const std::vector<real> before(t.masters(), t.masters() + t.size());
+    t.model.zero.clear_grads();
+    t.model.gpt.clear_loss();
+    t.model.optimizer->clip_gradients(t.model.gpt.loss);
+    t.model.optimizer->update(0.1, 0);
+    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+        const std::string name = tensor.name.substr(tensor.name.rfind('.') + 1);
+        bool matrix = false;
+        for (const char* m : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"}) matrix = matrix || name == m;
+        for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++)
+            EXPECT_NEAR(t.masters()[i], before[i] * (matrix ? 1 - 0.1 * 0.5 : 1), matrix ? 1e-7 : 0);
+    }
+}
+
+// Each tensor takes part: after a step every one has changed, gaps and padding rows have not.
+TEST(a_step_reaches_every_tensor_and_no_padding) {
+    Tiny t(tiny_config());
+    const std::vector<real> before(t.masters(), t.masters() + t.size());
+    train_steps(t, 3);
+    std::vector<bool> used(t.size());
+    for (const Tensor& tensor : t.model.zero.layout.tensors) {
+        size_t changed = 0;
+        for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++) {
+            used[i] = true;
+            changed += t.masters()[i] != before[i];
+        }
+        EXPECT(changed > tensor.param.used() / 2, "%s: %zu of %zu changed", tensor.name.c_str(), changed, tensor.param.used());
+    }
+    size_t padding = 0;
+    for (size_t i = 0; i < t.size(); i++) {
+        if (used[i]) continue;
+        padding++;
+        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.model.zero.m[i] == 0 && t.model.zero.v[i] == 0 &&
+               t.model.zero.params[i] == 0, "element %zu of the padding is not zero", i);
+    }
+    EXPECT(padding >= size_t(128 - 66) * 48, "%zu elements of padding", padding);
+}
+
+// Whatever stands in the padding rows of wte: the same losses and gradients.
+TEST(logits_of_padding_never_matter) {
+    std::vector<std::vector<real>> grads;
+    std::vector<double> losses;
+    for (const double fill : {0.0, 3.0}) {
+        Tiny t(tiny_config());
+        t.shake();
+        const Tensor& wte = t.tensor("wte");
+        for (size_t i = wte.param.used(); i < wte.param.count(); i++) t.model.zero.params[wte.start + i] = floatX(float(fill));
+        Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+        Loader data(t.set, t.cfg.train.micro_batch, 0);
+        losses.push_back(pipeline.run(data));
+        losses.push_back(pipeline.evaluate(t.set, 1, {}).loss);
+        grads.emplace_back(t.model.zero.grads, t.model.zero.grads + t.size());
+    }
+    EXPECT(losses[0] == losses[2] && losses[1] == losses[3], "losses %.17g and %.17g", losses[0], losses[2]);
+    EXPECT(memcmp(grads[0].data(), grads[1].data(), grads[0].size() * sizeof(real)) == 0, "gradients differ");
+}
+
+}  // namespace PRECISION
