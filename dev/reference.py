@@ -6,7 +6,7 @@
   dev/reference.py --checkpoint=runs/X/step_N --tokens=1,2,3
                                 loss of every next token, and logits after the last one, as JSON
 
-The fixture holds what float64 computes: logits, losses, gradients and ten steps of AdamW. It also holds how far
+The fixture holds what float64 computes: logits, losses, gradients and ten steps of AdamW; and how far
 the same computation is off when all that a run in bf16 or fp32 stores is rounded to that format at random
 (error.bf16.grad.wte: the largest difference of an element, for each part of a fused matrix). That is the unit
 of the tolerances in test/test_gpt.cpp.
