@@ -7,52 +7,62 @@
 
 #include "llmc/base/check.h"
 
-constexpr size_t kSlack = 64;       // slots after the last one, so that probing never wraps
+constexpr size_t kSlack = 4096;       // slots after the last one, so that probing never wraps
 
 Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges) : byte_rank(65536, kNoRank), byte_of(vocab, -1) {
     memcpy(byte_id, ids, sizeof byte_id);
     for (int b = 0; b < 256; b++) byte_of[ids[b]] = int16_t(b);
     const size_t size = std::bit_ceil(std::max<size_t>(merges * 2, 512));
     shift = 64 - std::countr_zero(size);
-    slots.assign(size + kSlack, ~uint64_t(0));
+    slots = Table<uint64_t>(size + kSlack);
     merged.reserve(merges);
 }
 
 bool Bpe::add(Merge m) {
     const uint64_t key = uint64_t(m.left) << 20 | m.right;
     uint64_t i = key * 0x9e3779b97f4a7c15 >> shift;
-    for (; slots[i] != ~uint64_t(0); i++) {
+    for (; slots[i]; i++) {
         if (slots[i] >> 24 == key) return false;
     }
-    CHECK(i + 1 < slots.size(), "the table of merges is too crowded at slot %llu", (unsigned long long)i);
-    slots[i] = key << 24 | merged.size();
+    CHECK(i + 1 < slots.size, "the table of merges is too crowded at slot %llu", (unsigned long long)i);
+    slots[i] = key << 24 | (merged.size() + 1);
     const int left = byte_of[m.left], right = byte_of[m.right];
     if (left >= 0 && right >= 0) byte_rank[size_t(left << 8 | right)] = uint32_t(merged.size());
     merged.push_back(m.id);
     return true;
 }
 
-// In place on an array, for words of a few dozen bytes: O(n) a merge. ranks[i] is of the pair (i, i + 1).
-static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* ids) {
-    uint32_t ranks[64];
-    size_t n = word.size();
+// In place, for words of a few dozen bytes. Part i stays where its first byte is; bits of `parts` say which are
+// left. keys[i] is the rank of part i with the next one above the place i, so that the smallest key is the merge to
+// make; its search over a fixed number of places takes a few vector instructions.
+template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* out) {
+    constexpr uint32_t kNone = kNoRank << 6;
+    const size_t n = word.size();
+    uint32_t ids[N], keys[N];
+    for (size_t i = 0; i < N; i++) keys[i] = kNone;
     for (size_t i = 0; i < n; i++) ids[i] = bpe.byte_id[uint8_t(word[i])];
-    for (size_t i = 0; i + 1 < n; i++) ranks[i] = bpe.byte_rank[uint8_t(word[i]) << 8 | uint8_t(word[i + 1])];
-    while (n > 1) {
-        size_t at = 0;
-        uint32_t best = ranks[0];
-        for (size_t i = 1; i + 1 < n; i++) {
-            if (ranks[i] < best) best = ranks[i], at = i;
-        }
-        if (best == kNoRank) break;
-        ids[at] = bpe.merged[best];
-        n--;
-        for (size_t i = at + 1; i < n; i++) ids[i] = ids[i + 1];
-        for (size_t i = at; i + 1 < n; i++) ranks[i] = ranks[i + 1];
-        if (at > 0) ranks[at - 1] = bpe.rank(ids[at - 1], ids[at]);
-        if (at + 1 < n) ranks[at] = bpe.rank(ids[at], ids[at + 1]);
+    for (size_t i = 0; i + 1 < n; i++) {
+        keys[i] = bpe.byte_rank[uint8_t(word[i]) << 8 | uint8_t(word[i + 1])] << 6 | uint32_t(i);
     }
-    return n;
+    uint64_t parts = ~uint64_t(0) >> (64 - n);
+    for (;;) {
+        uint32_t best = keys[0];
+        for (size_t i = 1; i < N; i++) best = std::min(best, keys[i]);
+        if (best >= kNone) break;
+        const uint32_t at = best & 63;
+        const uint64_t above = ~uint64_t(1) << at;              // places after `at`
+        const uint64_t gone = (parts & above) & -(parts & above);
+        parts &= ~gone;
+        keys[std::countr_zero(gone)] = kNone;
+        ids[at] = bpe.merged[best >> 6];
+        const uint64_t after = parts & above, before = parts & ~above & ~(uint64_t(1) << at);
+        const int next = std::countr_zero(after | uint64_t(1) << 63), last = std::bit_width(before | 1) - 1;
+        keys[at] = after ? bpe.rank(ids[at], ids[next]) << 6 | at : kNone;
+        if (before) keys[last] = bpe.rank(ids[last], ids[at]) << 6 | uint32_t(last);
+    }
+    size_t count = 0;
+    for (uint64_t left = parts; left; left &= left - 1) out[count++] = ids[std::countr_zero(left)];
+    return count;
 }
 
 // A linked list of parts and a heap of pairs, for any length: O(n log n). An entry of the heap is stale when the
@@ -98,5 +108,10 @@ static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) 
 }
 
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
-    return word.size() <= 64 ? encode_short(bpe, word, ids) : encode_long(bpe, word, ids);
+    const size_t n = word.size();
+    if (n <= 1) return n ? ids[0] = bpe.byte_id[uint8_t(word[0])], 1 : 0;
+    return n <= 16   ? encode_short<16>(bpe, word, ids)
+           : n <= 32 ? encode_short<32>(bpe, word, ids)
+           : n <= 64 ? encode_short<64>(bpe, word, ids)
+                     : encode_long(bpe, word, ids);
 }

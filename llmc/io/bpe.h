@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/io/table.h"
 #include "llmc/io/tokenizer.h"
 
 constexpr uint32_t kMaxVocabulary = 1 << 20;
@@ -13,7 +14,7 @@ constexpr uint32_t kNoRank = (1 << 24) - 1;
 
 // Pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot.
 struct Bpe {
-    std::vector<uint64_t> slots;
+    Table<uint64_t> slots;                  // left, right, rank + 1; 0: empty
     int shift;
     std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
     uint32_t byte_id[256];
@@ -25,9 +26,8 @@ struct Bpe {
 
     uint32_t rank(uint32_t left, uint32_t right) const {
         const uint64_t key = uint64_t(left) << 20 | right;
-        for (uint64_t i = key * 0x9e3779b97f4a7c15 >> shift;; i++) {
-            if (slots[i] >> 24 == key) return uint32_t(slots[i]) & kNoRank;
-            if (slots[i] == ~uint64_t(0)) return kNoRank;
+        for (const uint64_t* slot = slots.data + (key * 0x9e3779b97f4a7c15 >> shift);; slot++) {
+            if (*slot >> 24 == key || *slot == 0) return (uint32_t(*slot) - 1) & kNoRank;
         }
     }
 };

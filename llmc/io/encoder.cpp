@@ -12,7 +12,7 @@ constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // bytes of a word that is its own key
 constexpr int kFirstSlots = 18, kMostSlots = 20;    // log2: 8 to 32 MB
 constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
-constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 17;
+constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
 
 // Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always there.
 struct KeyMasks { uint64_t low[17], high[17]; };
@@ -35,15 +35,14 @@ static inline size_t hash_key(uint64_t low, uint64_t high, int shift) {
 template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
     const uint32_t vocab = tokenizer.vocab_size();
     CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "%u ids", vocab);
-    long_slots.resize(kLongSlots);
+    long_slots = Table<LongSlot>(kLongSlots);
     reset(kFirstSlots);
 }
 
 // Empty but for the vocabulary's own words.
 template <class Id> void Encoder<Id>::reset(int log2_slots) {
     shift = 64 - log2_slots;
-    slots.clear();
-    slots.resize((size_t(1) << log2_slots) + kProbeSlack);
+    slots = Table<Slot>((size_t(1) << log2_slots) + kProbeSlack);
     used = 0;
     insert({0, uint64_t(kMaxKey + 1) << 56, {}, Id(kInline + 1)});
     const Vocabulary& v = tokenizer.vocabulary;
@@ -59,13 +58,13 @@ template <class Id> void Encoder<Id>::reset(int log2_slots) {
 }
 
 template <class Id> void Encoder<Id>::insert(const Slot& s) {
-    const size_t size = slots.size() - kProbeSlack;
-    if (used > size / 2) {
+    const size_t size = slots.size - kProbeSlack;
+    if (used > size / 4 * 3) {
         const int bits = std::countr_zero(size);
         if (bits == kMostSlots) {
             reset(bits);
         } else {
-            std::vector<Slot> old((2 * size) + kProbeSlack);
+            Table<Slot> old(2 * size + kProbeSlack);
             old.swap(slots);
             shift--, used = 0;
             for (const Slot& o : old) if (o.count) insert(o);
@@ -73,7 +72,7 @@ template <class Id> void Encoder<Id>::insert(const Slot& s) {
     }
     size_t i = hash_key(s.low, s.high, shift);
     while (slots[i].count) i++;
-    CHECK(i + 1 < slots.size(), "the cache of words is too crowded at slot %zu of %zu", i, slots.size());
+    CHECK(i + 1 < slots.size, "the cache of words is too crowded at slot %zu of %zu", i, slots.size);
     slots[i] = s;
     used++;
 }
@@ -150,7 +149,8 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
     const uint64_t hash = XXH3_64bits(word.data(), word.size());
     for (size_t i = hash & (kLongSlots - 1); long_slots[i].count; i = (i + 1) & (kLongSlots - 1)) {
         const LongSlot& s = long_slots[i];
-        if (s.hash != hash || std::string_view(long_text).substr(s.text, s.length) != word) continue;
+        if (s.hash != hash || s.length != word.size() ||
+            memcmp(long_text.data() + s.text, word.data(), word.size())) continue;
         for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
         return out + s.count;
     }
@@ -163,12 +163,12 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
 
 template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t hash, size_t count) {
     if (long_used > kLongSlots / 2 || long_text.size() > kLongBytes) {
-        long_slots.assign(kLongSlots, {});
+        long_slots = Table<LongSlot>(kLongSlots);
         long_text.clear(), long_ids.clear(), long_used = 0;
     }
     size_t i = hash & (kLongSlots - 1);
     while (long_slots[i].count) i = (i + 1) & (kLongSlots - 1);
-    long_slots[i] = {hash, long_text.size(), word.size(), long_ids.size(), count};
+    long_slots[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()), uint16_t(count)};
     long_text += word;
     long_ids.insert(long_ids.end(), scratch.begin(), scratch.begin() + std::ptrdiff_t(count));
     long_used++;

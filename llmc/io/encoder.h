@@ -13,6 +13,7 @@
 
 #include "llmc/io/bpe.h"
 #include "llmc/io/pretokenize.h"
+#include "llmc/io/table.h"
 
 // A vector that does not write zeros first.
 template <class Id> struct IdBuffer {
@@ -37,11 +38,11 @@ template <class Id> struct Encoder {      // Id: uint16_t, where the vocabulary 
    private:
     static constexpr size_t kInline = sizeof(Id) == 2 ? 7 : 3;
     struct alignas(32) Slot { uint64_t low, high; Id ids[kInline]; Id count; };       // count 0: empty
-    struct LongSlot { uint64_t hash; size_t text, length, ids, count; };              // count 0: empty
+    struct LongSlot { uint64_t hash; uint32_t text, ids; uint16_t length, count; };    // count 0: empty
 
     Tokenizer tokenizer;
-    std::vector<Slot> slots;
-    std::vector<LongSlot> long_slots;
+    Table<Slot> slots;
+    Table<LongSlot> long_slots;
     size_t used = 0, long_used = 0;
     int shift;
     std::string long_text;                  // the words of long_slots, one after the other
