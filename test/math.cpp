@@ -1,0 +1,135 @@
+#include "llmc/base/math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "llmc/base/simd.h"
+#include "test/test.h"
+
+static constexpr int kChunk = 4096;     // consecutive floats: of one sign and one exponent
+
+struct Worst { double ulp; float x; };
+
+// The error of y in units of the last place of the float nearest to `want`.
+static double ulps(float y, double want) {
+    if (want != want) return y != y ? 0 : INFINITY;
+    const float nearest = float(want);
+    if (nearest == y) return 0;
+    const uint64_t exponent = std::max(std::bit_cast<uint32_t>(nearest) >> 23 & 255, uint32_t(1));
+    const double error = std::fabs(double(y) - want) / std::bit_cast<double>((exponent - 150 + 1023) << 52);
+    return error == error ? error : INFINITY;
+}
+
+// Tries all floats, or every `stride`-th chunk. Where the answer is known without libm, it is the float one of `exact`.
+template <class Ours, class Exact> static Worst worst_of_all(Ours ours, Exact exact, int stride) {
+    Worst worst = {0, 0};
+    #pragma omp parallel for schedule(dynamic, 256)
+    for (int64_t chunk = 0; chunk < (int64_t(1) << 32) / kChunk; chunk += stride) {
+        alignas(64) float x[kChunk], y[kChunk];
+        for (int i = 0; i < kChunk; i++) x[i] = std::bit_cast<float>(uint32_t(chunk * kChunk + i));
+        #pragma omp simd
+        for (int i = 0; i < kChunk; i++) y[i] = ours(x[i]);
+        Worst here = {0, 0};
+        if (exact.known(x[0]) && exact.known(x[kChunk - 1])) {
+            uint32_t most = 0;
+            #pragma omp simd reduction(max : most)
+            for (int i = 0; i < kChunk; i++) {
+                const float want = exact(x[i]);
+                const uint32_t a = std::bit_cast<uint32_t>(y[i]), b = std::bit_cast<uint32_t>(want);
+                const uint32_t apart = a - b < b - a ? a - b : b - a, bad = y[i] != y[i] ? 0 : 1 << 30;
+                const uint32_t e = want != want ? bad : apart;
+                most = e > most ? e : most;
+            }
+            here = {double(most), x[0]};
+        } else {
+            for (int i = 0; i < kChunk; i++)
+                if (const double e = ulps(y[i], exact(double(x[i]))); !(e <= here.ulp)) here = {e, x[i]};
+        }
+        #pragma omp critical
+        if (!(here.ulp <= worst.ulp)) worst = here;
+    }
+    return worst;
+}
+
+// Below 2^-25 exp is 1 and from 2^7 on infinite or 0; tanh is x below 2^-13 and 1 from 2^4 on. By exp, tanh is right to
+// 1e-12 there.
+struct Exp {
+    static bool known(float x) { return !(std::fabs(x) >= 0x1p-25f && std::fabs(x) < 0x1p7f); }
+    double operator()(double x) const { return std::exp(x); }
+    float operator()(float x) const { return x != x ? x : std::fabs(x) < 1 ? 1 : x > 0 ? INFINITY : 0; }
+};
+struct Tanh {
+    static bool known(float x) { return !(std::fabs(x) >= 0x1p-13f && std::fabs(x) < 0x1p4f); }
+    double operator()(double x) const { const double t = std::exp(-2 * std::fabs(x)); return std::copysign((1 - t) / (1 + t), x); }
+    float operator()(float x) const { return x != x || std::fabs(x) < 1 ? x : std::copysign(1.f, x); }
+};
+
+// Every float takes 11 s on 2 cores: that is for TEST_FULL=1.
+static int stride() { return getenv("TEST_FULL") ? 1 : 16; }
+
+TEST(exp_of_every_float) {
+    const Worst w = worst_of_all([](float x) { return simd::vexp(x); }, Exp{}, stride());
+    EXPECT(w.ulp <= 2, "%g ulp at %a", w.ulp, w.x);
+    const Worst broken = worst_of_all([](float x) { return x == 1.5f ? 4.5f : simd::vexp(x); }, Exp{}, 16);
+    EXPECT(broken.ulp > 2, "one wrong value goes unnoticed");
+}
+
+TEST(tanh_of_every_float) {
+    const Worst w = worst_of_all([](float x) { return simd::vtanh(x); }, Tanh{}, stride());
+    EXPECT(w.ulp <= 2, "%g ulp at %a", w.ulp, w.x);
+    EXPECT(std::signbit(simd::vtanh(-0.f)) && !std::signbit(simd::vtanh(0.f)));
+}
+
+TEST(limits) {
+    EXPECT(simd::vexp(INFINITY) == INFINITY && simd::vexp(-INFINITY) == 0 && std::isnan(simd::vexp(NAN)));
+    EXPECT(simd::vexp(88.72284f) == INFINITY && simd::vexp(88.722f) < INFINITY);
+    EXPECT(simd::vexp(-103.f) == 0x1p-149f && simd::vexp(-104.f) == 0);
+    EXPECT(simd::vtanh(INFINITY) == 1 && simd::vtanh(-INFINITY) == -1 && std::isnan(simd::vtanh(NAN)));
+}
+
+static double exact_gelu(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
+TEST(gelu) {
+    for (double x = -12; x <= 12; x += 1. / 64) {
+        EXPECT_NEAR(simd::gelu(float(x)), exact_gelu(x), 2e-7 * std::max(std::fabs(x), 1.));
+        EXPECT_NEAR(simd::gelu(x), exact_gelu(x), 1e-14);
+        const double h = 1e-5, slope = (exact_gelu(x + h) - exact_gelu(x - h)) / (2 * h);
+        EXPECT_NEAR(simd::gelu_grad(x), slope, 1e-9);
+        EXPECT_NEAR(simd::gelu_grad(float(x)), simd::gelu_grad(x), 2e-6);
+    }
+    for (const float x : {1e4f, 1e15f, 1e30f}) {
+        EXPECT(simd::gelu(x) == x && simd::gelu(-x) == 0);
+        EXPECT(simd::gelu_grad(x) == 1 && simd::gelu_grad(-x) == 0 && simd::gelu_grad(double(-x)) == 0);
+    }
+    EXPECT(std::isnan(simd::gelu(NAN)) && std::isnan(simd::gelu_grad(NAN)));
+}
+
+TEST(sums_and_partial_vectors) {
+    float x[200];
+    for (int i = 0; i < 200; i++) x[i] = float(i + 1);
+    for (int n = 0; n <= 200; n++) {
+        const float s = simd::sum<float>(n, [&](int i, int left) { return simd::load(x + i, left) + 0.f; });
+        EXPECT(s == n * (n + 1) / 2, "%d: %g", n, double(s));
+    }
+    for (int n = 1; n <= 40; n++) {
+        bfloat16 out[64];
+        for (bfloat16& o : out) o = bfloat16(-1.f);
+        for (int i = 0; i < n; i += simd::width<float>) simd::store(out + i, simd::load(x + i, n - i), n - i);
+        for (int i = 0; i < 64; i++) EXPECT(float(out[i]) == (i < n ? float(i + 1) : -1.f), "n %d i %d", n, i);
+    }
+}
+
+TEST(bfloat16_vectors_round_as_scalars_do) {
+    for (uint64_t u = 0; u < uint64_t(1) << 32; u += 65521) {
+        float x[simd::width<float>];
+        bfloat16 y[simd::width<float>];
+        for (int i = 0; i < simd::width<float>; i++) x[i] = std::bit_cast<float>(uint32_t(u + uint64_t(i) * 0x8000));
+        simd::store(y, simd::load(x));
+        for (int i = 0; i < simd::width<float>; i++) EXPECT(y[i].bits == bfloat16(x[i]).bits, "%a", x[i]);
+        const auto back = simd::load(y);
+        for (int i = 0; i < simd::width<float>; i++)
+            EXPECT(std::bit_cast<uint32_t>(float(back[i])) == uint32_t(y[i].bits) << 16, "%a", x[i]);
+    }
+}
