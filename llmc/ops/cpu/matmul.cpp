@@ -1,0 +1,211 @@
+// Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which convert
+// BF16 to FP32 as they pack. GELU and its derivative follow panel by panel.
+#include "llmc/ops/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "llmc/base/math.h"
+#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/gemm_plain.h"
+
+namespace PRECISION {
+namespace cpu {
+
+// ---------------------------------------------------------------------------------------------------------
+// the three products of a linear layer
+
+static Product forward_product(int N, int C, int OC, bool bias) {
+    return {.m = N, .n = OC, .k = C, .in = dtype_of<floatX>, .out = dtype_of<floatX>, .a_transposed = false,
+            .b_transposed = true, .bias = bias, .accumulate = false};
+}
+static Product input_product(int N, int C, int OC, DType out) {
+    return {.m = N, .n = C, .k = OC, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
+            .b_transposed = false, .bias = false, .accumulate = false};
+}
+static Product weight_product(int N, int C, int OC) {
+    return {.m = OC, .n = C, .k = N, .in = dtype_of<floatX>, .out = dtype_of<real>, .a_transposed = true,
+            .b_transposed = false, .bias = false, .accumulate = true};
+}
+
+// Computes the product by oneDNN and returns true; false where the plain loops have to. `used`: scratch of the caller.
+// REQUIRES: matmul_scratch() covers the sizes of a model; other shapes that want more scratch go to the plain loops.
+static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) {
+    if (!dnnl_computes(p.in) || used + dnnl_scratch(p, context.threads) > context.scratch_bytes) return false;
+    dnnl_product(p, t, context.scratch + used, context.threads);
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// GELU in blocks of fixed length: the last one is filled up, so that every value takes the same instructions
+
+static constexpr int kBlock = 64;
+
+template <class F> [[gnu::always_inline]] inline void in_blocks(size_t count, F block) {
+    size_t i = 0;
+    for (; i + kBlock <= count; i += kBlock) block(i, kBlock);
+    if (i < count) block(i, int(count - i));
+}
+
+[[gnu::noinline]] static void gelu_blocks(floatX* act, const floatX* pre, size_t count) {
+    in_blocks(count, [=](size_t i, int n) {
+        floatX part[kBlock] = {};
+        if (n < kBlock) std::copy(pre + i, pre + i + n, part);
+        const floatX* from = n < kBlock ? part : pre + i;
+        floatX* to = n < kBlock ? part : act + i;
+        #pragma omp simd
+        for (int k = 0; k < kBlock; k++) to[k] = floatX(simd::gelu(real(from[k])));
+        if (n < kBlock) std::copy(part, part + n, act + i);
+    });
+}
+
+// dpre = dact * gelu'(pre)
+[[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre, size_t count) {
+    in_blocks(count, [=](size_t i, int n) {
+        real gradient[kBlock] = {};
+        floatX value[kBlock] = {};
+        if (n < kBlock) std::copy(dact + i, dact + i + n, gradient), std::copy(pre + i, pre + i + n, value);
+        const real* g = n < kBlock ? gradient : dact + i;
+        const floatX* from = n < kBlock ? value : pre + i;
+        floatX* to = n < kBlock ? value : dpre + i;
+        #pragma omp simd
+        for (int k = 0; k < kBlock; k++) to[k] = floatX(g[k] * simd::gelu_grad(real(from[k])));
+        if (n < kBlock) std::copy(value, value + n, dpre + i);
+    });
+}
+
+// f(start, count) over `count` elements, divided among the threads in whole blocks
+template <class F> static void in_parallel(size_t count, F f) {
+    constexpr size_t piece = 32 * kBlock;
+    const int64_t pieces = int64_t((count + piece - 1) / piece);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int64_t i = 0; i < pieces; i++) f(i * piece, std::min(piece, count - i * piece));
+}
+
+void gelu_forward(floatX* act, const floatX* pre, size_t count) {
+    in_parallel(count, [=](size_t start, size_t n) { gelu_blocks(act + start, pre + start, n); });
+}
+
+// Rows of a panel: what oneDNN computes at full speed, and what the caches still hold when GELU reads it.
+static constexpr int kPanelRows = 256;
+
+static bool fused_by_dnnl() { return dnnl_computes(dtype_of<floatX>); }
+
+// ---------------------------------------------------------------------------------------------------------
+// forward
+
+static auto from_zero() { return [](int, int, real*, int) {}; }
+
+static void plain_forward(floatX* act, floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    gemm(N, OC, C, {x, size_t(C), 1}, {w, 1, size_t(C)}, from_zero(), [=](int i, int j, real* sum, int n) {
+        floatX* to = out + size_t(i) * OC + j;
+        if (bias) for (int k = 0; k < n; k++) to[k] = floatX(sum[k] + real(bias[j + k]));
+        else for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
+        if (act) gelu_blocks(act + size_t(i) * OC + j, to, size_t(n));
+    });
+}
+
+void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    if (by_dnnl(forward_product(N, C, OC, bias != nullptr), {.c = out, .a = x, .b = w, .bias = bias})) return;
+    plain_forward(nullptr, out, x, w, bias, N, C, OC);
+}
+
+void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    if (!fused_by_dnnl()) return plain_forward(act, pre, x, w, bias, N, C, OC);
+    for (int n = 0; n < N; n += kPanelRows) {
+        const int rows = std::min(kPanelRows, N - n);
+        const size_t at = size_t(n) * OC;
+        matmul_forward(pre + at, x + size_t(n) * C, w, bias, rows, C, OC);
+        gelu_forward(act + at, pre + at, size_t(rows) * OC);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// backward
+
+static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w, const floatX* pre, int N, int C, int OC) {
+    gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(), [=](int i, int j, real* sum, int n) {
+        const size_t at = size_t(i) * C + j;
+        if (pre) gelu_backward_blocks(dx + at, sum, pre + at, size_t(n));
+        else for (int k = 0; k < n; k++) dx[at + k] = floatX(sum[k]);
+    });
+}
+
+void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
+    if (by_dnnl(input_product(N, C, OC, dtype_of<floatX>), {.c = dx, .a = dout, .b = w, .bias = nullptr})) return;
+    plain_backward_input(dx, dout, w, nullptr, N, C, OC);
+}
+
+// The panel dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
+static size_t panel_bytes(int C) { return (size_t(kPanelRows) * C * sizeof(real) + 63) / 64 * 64; }
+
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N, int C, int OC) {
+    if (!fused_by_dnnl()) return plain_backward_input(dpre, dout, w, pre, N, C, OC);
+    for (int n = 0; n < N; n += kPanelRows) {
+        const int rows = std::min(kPanelRows, N - n);
+        const size_t at = size_t(n) * C;
+        const floatX* from = dout + size_t(n) * OC;
+        const Product product = input_product(rows, C, OC, dtype_of<real>);
+        real* panel = reinterpret_cast<real*>(context.scratch);
+        if (!by_dnnl(product, {.c = panel, .a = from, .b = w, .bias = nullptr}, panel_bytes(C))) {
+            plain_backward_input(dpre + at, from, w, pre + at, rows, C, OC);
+            continue;
+        }
+        in_parallel(size_t(rows) * C, [=](size_t start, size_t count) {
+            gelu_backward_blocks(dpre + at + start, panel + start, pre + at + start, count);
+        });
+    }
+}
+
+void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
+    if (by_dnnl(weight_product(N, C, OC), {.c = dw, .a = dout, .b = x, .bias = nullptr})) return;
+    gemm(OC, C, N, {dout, 1, size_t(OC)}, {x, size_t(C), 1},
+         [=](int i, int j, real* sum, int n) { std::copy_n(dw + size_t(i) * C + j, n, sum); },
+         [=](int i, int j, real* sum, int n) { std::copy_n(sum, n, dw + size_t(i) * C + j); });
+}
+
+void bias_backward(real* db, const floatX* dout, int N, int OC) {
+    const int threads = context.threads, width = std::clamp((OC / threads + 63) / 64 * 64, 64, 512);
+    #pragma omp parallel for schedule(static) num_threads(threads)
+    for (int j = 0; j < OC; j += width) {
+        const int end = std::min(OC, j + width);
+        for (int n = 0; n < N; n++) {
+            const floatX* row = dout + size_t(n) * OC;
+            #pragma omp simd
+            for (int c = j; c < end; c++) db[c] += real(row[c]);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// what a model of these sizes needs
+
+template <class F> static void for_each_product(const ScratchSizes& s, F f) {
+    const auto linear = [&](int N, int C, int OC, bool bias) {
+        f(forward_product(N, C, OC, bias), 0);
+        f(input_product(N, C, OC, dtype_of<floatX>), 0);
+        f(weight_product(N, C, OC), 0);
+    };
+    linear(s.N, s.C, 3 * s.C, true);
+    linear(s.N, s.C, s.C, false);
+    linear(s.N, s.C, s.F, true);
+    linear(s.N, s.F, s.C, false);
+    for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {
+        if (rows == 0) continue;
+        f(forward_product(rows, s.C, s.F, true), 0);
+        f(input_product(rows, s.F, s.C, dtype_of<real>), panel_bytes(s.F));
+    }
+    for (int rows : {std::min(s.chunk, s.N), s.N % s.chunk})
+        if (rows) linear(rows, s.C, s.Vp, false);
+}
+
+size_t matmul_scratch(const ScratchSizes& s) {
+    size_t most = gemm_scratch(context.threads);
+    if (dnnl_computes(dtype_of<floatX>))
+        for_each_product(s, [&](const Product& p, size_t used) { most = std::max(most, used + dnnl_scratch(p, context.threads)); });
+    return most;
+}
+
+void matmul_warm_up(const ScratchSizes& s) { matmul_scratch(s); }
+
+}  // namespace cpu
+}  // namespace PRECISION
