@@ -24,10 +24,21 @@ void Gpt::add_to(Arena& arena) {
     arena.add("losses", &losses, N);
     arena.add("losses", &loss, 1);
     arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
+    if (shape.backward && kApart) arena.add("gradient of wte as embedding", &dtokens, size_t(d.Vp) * C);
 }
 
 void Gpt::ready() {
     share_block_acts(acts, d, shape.backward ? shape.level : Recompute::Block);
+}
+
+void Gpt::begin_step() {
+    apart = kApart;
+    if (apart) ops::set_zero(dtokens, size_t(d.Vp) * d.C * sizeof(real));
+}
+
+void Gpt::end_step(real* dwte) {
+    for (size_t i = 0; apart && i < size_t(d.Vp) * d.C; i++) dwte[i] += dtokens[i];
+    apart = false;
 }
 
 }  // namespace PRECISION

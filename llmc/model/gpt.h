@@ -45,6 +45,12 @@ struct Gpt {
     real* losses;         // (N)
     double* loss;         // sum of losses since clear_loss()
     floatX* dx;           // (n, C)       gradient of the residual stream
+    real* dtokens;        // (Vp, C)      fp64 only: gradient of wte as embedding, between begin_step() and end_step()
+    bool apart = false;   // between the two
+
+    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each in the order of its tokens
+    // and adds them at its end, so that the sum is bit for bit the same however the batch is cut into micro-batches.
+    static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
     Gpt(const GptShape& shape, const Mesh& mesh);
     Gpt(const Gpt&) = delete;
@@ -53,6 +59,8 @@ struct Gpt {
     void ready();                   // after Arena::allocate()
     ops::ScratchSizes scratch_sizes() const;
 
+    void begin_step();              // of several calls of backward(); without the two, each call is complete
+    void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
     // Up to the final norm, keeping what backward needs.
@@ -136,7 +144,7 @@ template <class Zero> void Gpt::backward(Zero& zero, const Batch& b, real dloss)
     }
 
     const auto dembed = zero.embed_grads();
-    ops::encoder_backward(dembed.wte, dembed.wpe, tp.all_gather(scratch.h, dx, nC), encoder(b));
+    ops::encoder_backward(apart ? dtokens : dembed.wte, dembed.wpe, tp.all_gather(scratch.h, dx, nC), encoder(b));
     zero.done_embed();
 }
 

@@ -12,6 +12,7 @@ double Pipeline::run(Loader& data) {
     const double tokens = double(batch_rows) * gpt.shape.T;
     zero.clear_grads();
     gpt.clear_loss();
+    gpt.begin_step();
     Batch batch{};
     for (const Action& action : actions) switch (action.kind) {
         case Action::Forward:
@@ -25,6 +26,7 @@ double Pipeline::run(Loader& data) {
         case Action::Recv:
             CHECK(false, "pipeline: one stage has nobody to talk to");
     }
+    gpt.end_step(zero.embed_grads().wte);
     return *gpt.loss / tokens;
 }
 
