@@ -8,7 +8,6 @@
 #include "llmc/train/signals.h"
 #include "test/shards.h"
 
-
 using std::string;
 using std::vector;
 using test::write_shard;
