@@ -185,9 +185,12 @@ def unwrap(lines):
 
 
 def training_part(text, fraction):
-    """The text up to the last line end within its first 1 - fraction bytes."""
+    """The text up to the line start that is nearest to 1 - fraction of its bytes."""
     data = text.encode()
-    return data[:data.rfind(b"\n", 0, int(len(data) * (1 - fraction))) + 1]
+    target = len(data) - int(len(data) * fraction)
+    before, after = data.rfind(b"\n", 0, target) + 1, data.find(b"\n", target) + 1
+    cut = before if before and (not after or target - before <= after - target) else after
+    return data[:cut or len(data)]
 
 
 def write(path, data):

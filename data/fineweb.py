@@ -80,11 +80,13 @@ def open_at(url, offset, timeout):
 def transfer(url, part, report, timeout):
     """Appends what is missing to `part` and returns when it is as long as its header announces."""
     have = os.path.getsize(part) if os.path.exists(part) else 0
-    head = open(part, "rb").read(HEADER) if have >= HEADER else b""
-    expected = size_of_shard(head, part) if head else None
-    if expected is not None and have == expected:
+    expected = 0
+    if have >= HEADER:
+        with open(part, "rb") as f:
+            expected = size_of_shard(f.read(HEADER), part)
+    if have == expected > 0:
         return expected
-    if expected is not None and have > expected:
+    if have < HEADER or have > expected:
         have = 0
     stream, start = open_at(url, have, timeout)
     with stream, open(part, "r+b" if start else "wb") as out:

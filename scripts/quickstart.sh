@@ -40,7 +40,7 @@ choose_compiler() {         # the first g++ of version 12 or later
     return 1
 }
 
-has_header() { printf '#include <%s>\n' "$1" | "$CXX" -std=c++20 -x c++ -E - >/dev/null 2>&1; }
+has_header() { "$CXX" -std=c++20 -x c++ -E - >/dev/null 2>&1 <<<"#include <$1>"; }
 
 find_missing() {            # sets the array `missing` to the names of Debian packages
     local pair

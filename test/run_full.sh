@@ -33,8 +33,8 @@ part() {        # part NAME FUNCTION: runs it, shows its output, adds its closin
 # make without the options of the make above: its job server is not for us
 plain_make() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -j"$jobs" "$@"; }
 
-# A copy, since ./train_gpt and ./tokenize of a sanitized build must not replace the user's. Times are kept, so
-# that a second call builds only what changed.
+# A copy, since ./train_gpt and ./tokenize of a sanitized build must not replace the user's. Times are kept: a
+# second call builds only what changed.
 copy_of_tree() {
     mkdir -p "$1"
     find "$1" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +

@@ -1,0 +1,110 @@
+// scripts/quickstart.sh in a copy of its own, where make, apt-get, the compiler, tokenize and train_gpt are
+// small scripts that note what they were asked: what it installs, keeps, prints, and how it stops.
+#include "test/script_helpers.h"
+
+struct Machine {
+    std::string root, bin;
+
+    explicit Machine(const std::string& name) : root(folder(name)), bin(root + "/bin") {
+        test::run("mkdir -p " + root + "/data && cp -r scripts " + root);
+        test::run("cp data/*.py " + root + "/data");
+        for (int i = 1; i <= 6; i++) {
+            const std::string novel = "/0" + std::to_string(i) + "_novel.txt";
+            write(root + "/data/austen" + novel, "A novel.\n");
+            write(root + "/data/austen/train" + novel, "A novel.\n");
+        }
+        // a g++ that knows every header but those in the file `absent`
+        program("g++", "if [ \"$1\" = -dumpversion ]; then echo 12; exit; fi\n"
+                       "if [ -s " + root + "/absent ]; then ! grep -qf " + root + "/absent -; fi");
+        program("make", "true");
+        program("id", "echo 0");
+        program("sudo", "exit 1");
+        program("apt-get", "if [ $1 = install ]; then rm -f " + root + "/absent; fi");
+        write_program(root + "/tokenize", "echo tokenize $@ >>" + root + "/calls");
+        write_program(root + "/train_gpt",
+                      "echo train_gpt $@ >>" + root + "/calls; mkdir -p runs/quickstart\n"
+                      "cat >runs/quickstart/metrics.jsonl <<'EOF'\n"
+                      "{\"event\":\"train\",\"step\":5,\"loss\":3.1,\"tokens\":99}\n"
+                      "{\"event\":\"val\",\"step\":0,\"loss\":8.3,\"bits_per_byte\":2.91}\n"
+                      "{\"event\":\"val\",\"step\":5,\"loss\":3.25,\"bits_per_byte\":1.234}\n"
+                      "{\"event\":\"sample\",\"step\":5,\"text\":\"The lighthouse was lit.\"}\nEOF");
+    }
+    void program(const std::string& name, const std::string& body) const {
+        write_program(bin + "/" + name, "echo " + name + " $@ >>" + root + "/calls\n" + body);
+    }
+    test::Ran run(const std::string& arguments = "") const {
+        std::filesystem::remove(root + "/calls");
+        return test::run("PATH=" + bin + ":$PATH CXX= " + root + "/scripts/quickstart.sh " + arguments);
+    }
+    std::string calls() const { return read(root + "/calls"); }
+};
+
+TEST(nothing_is_installed_where_all_is_there) {
+    const Machine m("quick");
+    const auto ran = m.run("--train.steps=5");
+    EXPECT(ran.code == 0, "exit %d: %s%s", ran.code, ran.out.c_str(), ran.err.c_str());
+    EXPECT(!has(m.calls(), "apt-get"), "apt-get is called:\n%s", m.calls().c_str());
+    EXPECT(has(m.calls(), "train_gpt scripts/quickstart.json --train.steps=5"), "%s", m.calls().c_str());
+    EXPECT(has(m.calls(), "--vocab=4096 --out=data/austen/tokenizer.json data/austen/train/01_"),
+           "the tokenizer sees more than the training part:\n%s", m.calls().c_str());
+    EXPECT(has(m.calls(), "--val=0.1 data/austen/01_novel.txt"), "%s", m.calls().c_str());
+    for (const char* part : {"1. Tools", "6. Training", "7. Result", "1.234", "The lighthouse was lit."})
+        EXPECT(has(ran.out, part), "no '%s' in:\n%s", part, ran.out.c_str());
+    EXPECT(!has(ran.out, "\x1b") && !has(ran.out, "\r"), "escape codes where stdout is no terminal");
+    const bool plots = test::run(python() + " -c 'import matplotlib'").code == 0;
+    EXPECT(std::filesystem::exists(m.root + "/runs/quickstart/curve.png") == plots, "%s", ran.out.c_str());
+    EXPECT(has(ran.out, "no plot") == !plots, "%s", ran.out.c_str());
+}
+
+TEST(an_earlier_run_is_kept) {
+    const Machine m("again");
+    for (int i = 0; i < 3; i++) {
+        write(m.root + "/runs/quickstart/mark", std::to_string(i));
+        const auto ran = m.run();
+        EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+        const std::string kept = "runs/quickstart." + std::to_string(i + 1);
+        EXPECT(has(ran.out, "kept as " + kept), "%s", ran.out.c_str());
+        EXPECT(read(m.root + "/" + kept + "/mark") == std::to_string(i), "%s is another run", kept.c_str());
+        EXPECT(!std::filesystem::exists(m.root + "/runs/quickstart/mark"), "the new run is not new");
+    }
+}
+
+TEST(missing_packages_are_installed) {
+    const Machine m("install");
+    write(m.root + "/absent", "zstd.h\ncxxopts.hpp\n");
+    const auto ran = m.run();
+    EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+    const std::string calls = m.calls();
+    const size_t update = calls.find("apt-get update"), install = calls.find("apt-get install");
+    EXPECT(update < install && install != calls.npos, "apt-get update comes first:\n%s", calls.c_str());
+    EXPECT(has(calls, "--no-install-recommends libzstd-dev libcxxopts-dev\n"), "%s", calls.c_str());
+}
+
+TEST(without_root_the_line_is_printed) {
+    const Machine m("no_root");
+    write(m.root + "/absent", "zstd.h\ndnnl.hpp\n");
+    m.program("id", "echo 1000");
+    auto ran = m.run();
+    expect_error(ran, {"sudo sh -c 'apt-get update && apt-get install -y libzstd-dev libdnnl-dev'"});
+    EXPECT(!has(m.calls(), "apt-get"), "apt-get is called:\n%s", m.calls().c_str());
+    m.program("sudo", "shift; exec \"$@\"");        // a sudo without a password
+    ran = m.run();
+    EXPECT(ran.code == 0 && has(m.calls(), "apt-get install"), "exit %d: %s", ran.code, ran.err.c_str());
+}
+
+TEST(a_failed_step_is_named) {
+    const Machine m("fails");
+    write(m.root + "/absent", "zstd.h\n");
+    m.program("apt-get", "echo 'E: no network'; exit 100");
+    expect_error(m.run(), {"apt-get update failed", "E: no network"});
+    std::filesystem::remove(m.root + "/absent");
+    m.program("make", "echo 'x.cpp:1: error: no'; exit 2");
+    expect_error(m.run(), {"the build failed", "x.cpp:1: error: no"});
+    m.program("make", "true");
+    std::filesystem::remove(m.root + "/data/austen/06_novel.txt");
+    expect_error(m.run(), {"could not be fetched", "r-cran-janeaustenr", "no network", "data/README.md"});
+    write(m.root + "/data/austen/06_novel.txt", "A novel.\n");
+    write_program(m.root + "/train_gpt", "exit 77");
+    const auto ran = m.run();
+    EXPECT(ran.code == 77 && has(ran.err, "exit code 77"), "exit %d: %s", ran.code, ran.err.c_str());
+}

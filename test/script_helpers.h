@@ -1,0 +1,48 @@
+// What tests of scripts share: temporary folders and files, and expectations on a command that ran.
+#pragma once
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "test/test.h"
+
+inline std::string python() {
+    const char* p = getenv("PYTHON");
+    return p && *p ? p : "/usr/bin/python3";
+}
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+inline std::string folder(const std::string& name) {
+    const std::string path = test::temporary_directory() + "/" + name;
+    std::filesystem::create_directories(path);
+    return path;
+}
+
+inline void write(const std::string& path, const std::string& content) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << content;
+}
+
+inline void write_program(const std::string& path, const std::string& body) {
+    write(path, "#!/bin/bash\n" + body + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::all);
+}
+
+inline std::string read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::string last_line(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text.substr(text.rfind('\n') + 1);
+}
+
+// A script that ends with exit code 1 and says these, without a trace of Python's.
+inline void expect_error(const test::Ran& ran, const std::vector<std::string>& says) {
+    EXPECT(ran.code == 1 && !has(ran.err, "Traceback"), "exit %d: %s", ran.code, ran.err.c_str());
+    for (const auto& s : says) EXPECT(has(ran.err, s), "not there: '%s' in: %s", s.c_str(), ran.err.c_str());
+}
