@@ -1,0 +1,270 @@
+// Every product at awkward sizes against a naive sum in FP64, and what must not change a bit.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "llmc/base/context.h"
+#include "llmc/base/math.h"
+#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/ops.h"
+#include "test/test.h"
+
+namespace PRECISION {
+namespace {
+
+struct Shape { int N, C, OC; };
+const std::vector<Shape> shapes = {{1, 8, 16},   {1, 768, 50}, {3, 5, 7},     {7, 1600, 90},  {33, 64, 130},
+                                   {65, 193, 386}, {257, 96, 34}, {385, 40, 300}, {130, 1600, 202}};
+
+// Scratch and number of threads of a test, returned at its end.
+struct Rank {
+    std::vector<std::byte> memory;
+    explicit Rank(int threads = 2) {
+        context.threads = threads;
+        memory.resize(ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 1, .D = 64, .F = 1600, .chunk = 64, .Vp = 256}) + 64);
+        const size_t skip = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+        ops::lend_scratch(memory.data() + skip, memory.size() - 64);
+    }
+    ~Rank() { ops::lend_scratch(nullptr, 0); }
+};
+
+// Values in (-scale, scale) by a hash of the index, rounded to T
+template <class T> std::vector<T> values(size_t count, uint64_t seed, double scale = 1) {
+    std::vector<T> v(count);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t h = (i + 1) * 0x9e3779b97f4a7c15 + seed * 0xd1b54a32d192ed03;
+        h = (h ^ h >> 31) * 0xbf58476d1ce4e5b9;
+        h ^= h >> 29;
+        v[i] = T(real((double(h >> 11) / double(1ull << 52) - 1) * scale));
+    }
+    return v;
+}
+
+double tolerance() { return sizeof(floatX) == 8 ? 1e-13 : 1e-5; }      // of the sum of absolute products
+
+// What was computed against an exact sum. FP32 and FP64: element by element. BF16: the L2 error of the whole tensor against that of
+// computing in FP32 and rounding once. Outputs in `real` of a BF16 build are FP32 sums.
+struct Compare {
+    const char* what;
+    Shape s;
+    bool rounded = sizeof(floatX) == 2;      // outputs are in BF16
+    double error = 0, once = 0, worst = 0;
+    void element(double got, double exact, double absolute) {
+        if (rounded) {
+            const double best = double(float(bfloat16(float(exact))));
+            error += (got - exact) * (got - exact);
+            once += (best - exact) * (best - exact);
+            if (got != got) worst = INFINITY;
+        } else worst = std::max(worst, got == got ? std::fabs(got - exact) / (absolute + 1e-30) : INFINITY);
+    }
+    void verdict() const {
+        const double tol = rounded ? 1.5 * std::sqrt(once) : tolerance(), err = rounded ? std::sqrt(error) + worst : worst;
+        EXPECT(err <= tol, "%s of N=%d C=%d OC=%d: error %.3g, %.3g allowed", what, s.N, s.C, s.OC, err, tol);
+    }
+};
+
+double gelu_exact(double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }
+double gelu_slope(double v) {
+    const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v), t = std::tanh(u);
+    return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
+}
+
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// Inputs of all products of a shape.
+struct Case {
+    Shape s;
+    std::vector<floatX> x, w, bias, dout, pre;
+    std::vector<real> dw, db;
+    explicit Case(Shape s)
+        : s(s), x(values<floatX>(size_t(s.N) * s.C, 1)), w(values<floatX>(size_t(s.OC) * s.C, 2)), bias(values<floatX>(s.OC, 3)),
+          dout(values<floatX>(size_t(s.N) * s.OC, 4)), pre(values<floatX>(size_t(s.N) * s.C, 5, 4)),
+          dw(values<real>(size_t(s.OC) * s.C, 6)), db(values<real>(s.OC, 7)) {}
+};
+
+void check_forward(const Case& c, bool bias) {
+    const auto [N, C, OC] = c.s;
+    std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size());
+    ops::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
+    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
+    Compare forward{.what = "forward", .s = c.s}, fused{.what = "forward before GELU", .s = c.s}, gelu{.what = "GELU", .s = c.s};
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < OC; o++) {
+            double sum = bias ? double(c.bias[o]) : 0, absolute = std::fabs(sum);
+            for (int k = 0; k < C; k++) {
+                const double p = double(c.x[size_t(n) * C + k]) * double(c.w[size_t(o) * C + k]);
+                sum += p, absolute += std::fabs(p);
+            }
+            const size_t at = size_t(n) * OC + o;
+            forward.element(double(out[at]), sum, absolute);
+            fused.element(double(pre[at]), sum, absolute);
+            gelu.element(double(act[at]), gelu_exact(double(pre[at])), std::fabs(double(pre[at])));
+        }
+    forward.verdict(), fused.verdict(), gelu.verdict();
+    std::vector<floatX> again(act.size());
+    ops::gelu_forward(again.data(), pre.data(), pre.size());
+    EXPECT(same_bits(act, again), "GELU of N=%d OC=%d recomputed", N, OC);
+}
+
+void check_input(const Case& c) {
+    const auto [N, C, OC] = c.s;
+    std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
+    ops::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    Compare input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < C; i++) {
+            double sum = 0, absolute = 0;
+            for (int o = 0; o < OC; o++) {
+                const double p = double(c.dout[size_t(n) * OC + o]) * double(c.w[size_t(o) * C + i]);
+                sum += p, absolute += std::fabs(p);
+            }
+            const size_t at = size_t(n) * C + i;
+            const double slope = gelu_slope(double(c.pre[at]));
+            input.element(double(dx[at]), sum, absolute);
+            gelu.element(double(dpre[at]), sum * slope, absolute * (std::fabs(slope) + 1e-2));
+        }
+    input.verdict(), gelu.verdict();
+}
+
+void check_weight(const Case& c) {
+    const auto [N, C, OC] = c.s;
+    std::vector<real> dw = c.dw, db = c.db;
+    ops::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
+    ops::bias_backward(db.data(), c.dout.data(), N, OC);
+    Compare weight{.what = "backward_weight", .s = c.s, .rounded = false}, bias{.what = "bias_backward", .s = c.s, .rounded = false};
+    for (int o = 0; o < OC; o++) {
+        for (int i = 0; i < C; i++) {
+            double sum = double(c.dw[size_t(o) * C + i]), absolute = std::fabs(sum);
+            for (int n = 0; n < N; n++) {
+                const double p = double(c.dout[size_t(n) * OC + o]) * double(c.x[size_t(n) * C + i]);
+                sum += p, absolute += std::fabs(p);
+            }
+            weight.element(double(dw[size_t(o) * C + i]), sum, absolute);
+        }
+        double sum = double(c.db[o]), absolute = std::fabs(sum);
+        for (int n = 0; n < N; n++) sum += double(c.dout[size_t(n) * OC + o]), absolute += std::fabs(double(c.dout[size_t(n) * OC + o]));
+        bias.element(double(db[o]), sum, absolute);
+    }
+    weight.verdict(), bias.verdict();
+}
+
+TEST(matmul_against_naive_sums) {
+    for (int threads : {1, 2}) {
+        Rank rank(threads);
+        for (const Shape& s : shapes) {
+            const Case c(s);
+            check_forward(c, true);
+            check_forward(c, false);
+            check_input(c);
+            check_weight(c);
+        }
+    }
+}
+
+// All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut them.
+std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
+    Rank rank(threads);
+    const auto [N, C, OC] = c.s;
+    std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size()), dx(size_t(N) * C), dpre(dx.size());
+    std::vector<real> dw = c.dw, db = c.db;
+    for (int part = 0; part < parts; part++) {
+        const int from = N * part / parts, n = N * (part + 1) / parts - from;
+        if (n == 0) continue;
+        const size_t in = size_t(from) * C, o = size_t(from) * OC;
+        ops::matmul_forward(out.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
+        ops::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
+        ops::matmul_backward_input(dx.data() + in, c.dout.data() + o, c.w.data(), n, C, OC);
+        ops::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n, C, OC);
+        ops::matmul_backward_weight(dw.data(), c.dout.data() + o, c.x.data() + in, n, C, OC);
+        ops::bias_backward(db.data(), c.dout.data() + o, n, OC);
+    }
+    std::vector<std::vector<real>> all;
+    for (const auto* v : {&out, &act, &pre, &dx, &dpre}) all.emplace_back(v->begin(), v->end());
+    all.push_back(dw), all.push_back(db);
+    return all;
+}
+
+void expect_same(const std::vector<std::vector<real>>& a, const std::vector<std::vector<real>>& b, Shape s, const char* what) {
+    const char* names[] = {"out", "act", "pre", "dx", "dpre", "dw", "db"};
+    for (size_t i = 0; i < a.size(); i++)
+        EXPECT(same_bits(a[i], b[i]), "%s of N=%d C=%d OC=%d differs %s", names[i], s.N, s.C, s.OC, what);
+}
+
+TEST(matmul_repeats_bit_for_bit) {
+    for (const Shape& s : shapes) {
+        const Case c(s);
+        expect_same(results(c, 2, 1), results(c, 2, 1), s, "from run to run");
+    }
+}
+
+// Holds wherever the products are our own: in FP64 always.
+TEST(matmul_bits_do_not_depend_on_micro_batches_or_threads) {
+    if (dnnl_computes(dtype_of<floatX>)) return;
+    for (const Shape& s : shapes) {
+        const Case c(s);
+        const auto whole = results(c, 1, 1);
+        for (int parts : {2, 3}) expect_same(whole, results(c, 1, parts), s, "with the number of micro-batches");
+        for (int threads : {2, 3, 5}) expect_same(whole, results(c, threads, 1), s, "with the number of threads");
+    }
+}
+
+TEST(matmul_gelu_backward_against_finite_differences) {
+    if (sizeof(floatX) != 8) return;
+    Rank rank;
+    const Case c({5, 40, 9});
+    const auto [N, C, OC] = c.s;
+    std::vector<floatX> dpre(size_t(N) * C);
+    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    const auto loss = [&](const std::vector<floatX>& pre) {       // sum of dout * (gelu(pre) w^T)
+        std::vector<floatX> act(pre.size()), out(size_t(N) * OC);
+        ops::gelu_forward(act.data(), pre.data(), pre.size());
+        ops::matmul_forward(out.data(), act.data(), c.w.data(), nullptr, N, C, OC);
+        double sum = 0;
+        for (size_t i = 0; i < out.size(); i++) sum += double(out[i]) * double(c.dout[i]);
+        return sum;
+    };
+    for (size_t i = 0; i < dpre.size(); i += 3) {
+        const double h = 1e-5;
+        auto up = c.pre, down = c.pre;
+        up[i] = floatX(double(up[i]) + h), down[i] = floatX(double(down[i]) - h);
+        EXPECT_NEAR(double(dpre[i]), (loss(up) - loss(down)) / (2 * h), 1e-8);
+    }
+}
+
+TEST(matmul_hands_nan_and_infinity_on) {
+    Rank rank;
+    Case c({37, 70, 45});
+    const auto [N, C, OC] = c.s;
+    const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+    c.x[size_t(3) * C + 7] = floatX(nan);
+    c.x[size_t(4) * C + 7] = floatX(inf);
+    c.dout[size_t(5) * OC + 2] = floatX(nan);
+    c.pre[size_t(6) * C + 1] = floatX(nan);
+    std::vector<floatX> act(size_t(N) * OC), pre(act.size()), dx(size_t(N) * C), dpre(dx.size());
+    std::vector<real> dw(size_t(OC) * C), db(OC);
+    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), c.bias.data(), N, C, OC);
+    ops::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    ops::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
+    ops::bias_backward(db.data(), c.dout.data(), N, OC);
+    const auto finite = [](auto v) { return std::isfinite(double(v)); };
+    for (int o = 0; o < OC; o++) {
+        EXPECT(std::isnan(double(act[size_t(3) * OC + o])), "act[3, %d]", o);
+        EXPECT(!finite(pre[size_t(4) * OC + o]), "pre[4, %d]", o);
+        EXPECT(finite(act[size_t(2) * OC + o]), "act[2, %d]", o);
+        EXPECT(finite(db[o]) == (o != 2), "db[%d]", o);
+        for (int i = 0; i < C; i++) EXPECT(finite(dw[size_t(o) * C + i]) == (o != 2 && i != 7), "dw[%d, %d]", o, i);
+    }
+    for (int n = 0; n < N; n++)
+        for (int i = 0; i < C; i++) {
+            EXPECT(finite(dx[size_t(n) * C + i]) == (n != 5), "dx[%d, %d]", n, i);
+            EXPECT(finite(dpre[size_t(n) * C + i]) == (n != 5 && !(n == 6 && i == 1)), "dpre[%d, %d]", n, i);
+        }
+}
+
+}  // namespace
+}  // namespace PRECISION
