@@ -1,0 +1,101 @@
+#include "test/compare.h"
+
+namespace PRECISION {
+
+// V % 8 = 2 and 1 among them; the padding is NaN before the call.
+struct Shape { int N, V, Vp; };
+static const Shape kShapes[] = {{1, 1, 128}, {3, 10, 128}, {5, 1026, 1152}, {2, 4099, 4224}, {33, 258, 384}, {2, 128, 128}};
+
+struct Tensors {
+    Shape s;
+    std::vector<floatX> logits;
+    std::vector<int32_t> targets;
+    std::vector<real> losses;
+
+    explicit Tensors(const Shape& s, double size = 3) : s(s), logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)), losses(poisoned<real>(s.N)) {
+        for (int n = 0; n < s.N; n++) {
+            targets.push_back(n == 0 ? s.V - 1 : int32_t(uniform(1, 2, n) * s.V));
+            for (int i = s.V; i < s.Vp; i++) logits[size_t(n) * s.Vp + i] = floatX(real(NAN));
+        }
+    }
+    void forward() { cpu::classifier_forward(losses.data(), logits.data(), targets.data(), s.N, s.V, s.Vp); }
+    void backward(real dloss) {
+        cpu::classifier_forward_backward(losses.data(), logits.data(), targets.data(), dloss, s.N, s.V, s.Vp);
+    }
+};
+
+TEST(matches_the_reference) {
+    for (const Shape& s : kShapes)
+        for (const double size : {3., 1e3}) {
+            const Lent lent(2);
+            Tensors t(s, size), f(s, size);
+            const double dloss = 1.0 / 1024;
+            Wide losses, gradient(t.logits.size()), loss_sums, sums(t.logits.size(), 1e-30);
+            for (int n = 0; n < s.N; n++) {
+                const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+                double max = -INFINITY, total = 0;
+                for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
+                for (int i = 0; i < s.V; i++) total += std::exp(double(row[i]) - max);
+                losses.push_back(max + std::log(total) - double(row[t.targets[n]]));
+                loss_sums.push_back(std::fabs(max) + std::log(total) + std::fabs(double(row[t.targets[n]])));
+                for (int i = 0; i < s.V; i++) {
+                    const double p = std::exp(double(row[i]) - max) / total, hot = i == t.targets[n];
+                    gradient[size_t(n) * s.Vp + i] = (p - hot) * dloss, sums[size_t(n) * s.Vp + i] = (p + hot) * dloss + 1e-38;
+                }
+            }
+            f.forward();
+            EXPECT_CLOSE(f.losses, losses, loss_sums);
+            t.backward(real(dloss));
+            EXPECT(same_bits(t.losses, f.losses));
+            EXPECT_CLOSE(t.logits, gradient, sums);
+            for (int n = 0; n < s.N; n++)
+                for (int i = s.V; i < s.Vp; i++) EXPECT(double(t.logits[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
+        }
+}
+
+TEST(what_is_not_finite_shows_in_the_loss) {
+    const Lent lent(2);
+    for (const double bad : {double(NAN), double(INFINITY)})
+        for (const int at : {0, 9, 700, 1025}) {
+            Tensors t({1, 1026, 1152}), u({1, 1026, 1152});
+            t.logits[at] = u.logits[at] = floatX(real(bad));
+            t.forward(), u.backward(1);
+            EXPECT(!std::isfinite(double(t.losses[0])) && !std::isfinite(double(u.losses[0])), "%g at %d", bad, at);
+        }
+    Tensors t({1, 1026, 1152});                             // all but the target impossible
+    for (int i = 0; i < 1025; i++) t.logits[i] = floatX(real(-INFINITY));
+    t.backward(1);
+    EXPECT_NEAR(t.losses[0], 0, 1e-6);
+    EXPECT(double(t.logits[0]) == 0 && std::fabs(double(t.logits[1025])) < 1e-6);
+}
+
+TEST(threads_change_no_bit) {
+    std::vector<Tensors> runs;
+    for (const int threads : {1, 2, 3}) {
+        const Lent lent(threads);
+        runs.emplace_back(Shape{7, 1026, 1152});
+        runs.back().backward(real(0.1));
+    }
+    for (const Tensors& t : runs) EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
+}
+
+TEST(finite_differences) {
+    if (sizeof(floatX) != 8) return;
+    const Lent lent(2);
+    Tensors t({2, 19, 128}), g({2, 19, 128});
+    g.backward(real(0.7));
+    for (int n = 0; n < 2; n++)
+        for (int i = 0; i < 19; i++) {
+            floatX& x = t.logits[size_t(n) * 128 + i];
+            const floatX before = x;
+            x = floatX(real(double(before) + 1e-5));
+            t.forward();
+            const double up = double(t.losses[n]);
+            x = floatX(real(double(before) - 1e-5));
+            t.forward();
+            EXPECT_NEAR(g.logits[size_t(n) * 128 + i], 0.7 * (up - double(t.losses[n])) / 2e-5, 1e-8);
+            x = before;
+        }
+}
+
+}  // namespace PRECISION

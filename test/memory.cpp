@@ -1,0 +1,46 @@
+#include "test/compare.h"
+
+namespace PRECISION {
+
+TEST(allocated_memory_is_zero_and_aligned) {
+    const Lent lent(2);
+    for (const size_t bytes : {size_t(1), size_t(4096), size_t(5 << 20)}) {
+        auto* p = static_cast<unsigned char*>(cpu::device_allocate(bytes));
+        EXPECT((reinterpret_cast<uintptr_t>(p) & 4095) == 0);
+        size_t set = 0;
+        for (size_t i = 0; i < bytes; i++) set += p[i] != 0;
+        EXPECT(set == 0);
+        memset(p, 1, bytes);
+        cpu::set_zero(p, bytes - bytes / 3);
+        for (size_t i = 0; i < bytes; i += 1 + bytes / 1000) EXPECT(p[i] == (i >= bytes - bytes / 3), "byte %zu of %zu", i, bytes);
+        cpu::device_free(p, bytes);
+    }
+}
+
+TEST(too_much_memory_is_said_and_not_killed_for) {
+    const Fatal f = test::fatal_of([] { cpu::device_allocate(size_t(1) << 46); });
+    const std::string what = f.what();
+    EXPECT(f.code == kExitConfig, "%d", f.code);
+    for (const char* word : {"70368.74 GB needed", "GB available", "micro_batch"})
+        EXPECT(what.find(word) != std::string::npos, "'%s' in: %s", word, what.c_str());
+}
+
+TEST(vector_operations) {
+    for (const int threads : {1, 3}) {
+        const Lent lent(threads);
+        const auto in = normals<real>(1001, 1);
+        const auto a = normals<floatX>(1001, 2), b = normals<floatX>(1001, 3);
+        auto rounded = poisoned<floatX>(1001), sum = poisoned<floatX>(1001);
+        cpu::round_to(rounded.data(), in.data(), in.size());
+        cpu::add(sum.data(), a.data(), b.data(), a.size());
+        double total = 1, want = 1;
+        cpu::sum_in_order(&total, in.data(), in.size());
+        for (size_t i = 0; i < in.size(); i++) {
+            want += double(in[i]);
+            EXPECT(double(rounded[i]) == double(floatX(in[i])) && double(sum[i]) == double(floatX(real(a[i]) + real(b[i]))), "%zu", i);
+        }
+        EXPECT(total == want);
+    }
+}
+
+}  // namespace PRECISION
