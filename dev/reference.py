@@ -101,7 +101,7 @@ def initial(rng):
 # ten steps
 
 def train(init, tokens, dtype=None):
-    """Master weights in float64. With a dtype, the model works on what the dtype holds of them."""
+    """With a dtype: master weights are FP32, and the model works on what the dtype holds of them."""
     master = {k: v.double().requires_grad_() for k, v in init.items()}
     groups = [{"params": [v for v in master.values() if (v.dim() == 2) == matrix],
                "weight_decay": HYPER["weight_decay"] * matrix} for matrix in (True, False)]
@@ -121,6 +121,8 @@ def train(init, tokens, dtype=None):
         for group in optimizer.param_groups:
             group["lr"] = LR[step]
         optimizer.step()
+        for v in master.values() if dtype else ():
+            v.data = rounded(v.data, torch.float32)
         out["loss"].append(loss.item())
         out["norm"].append(norm)
     out.update({"final." + k: v.detach() for k, v in master.items()})
