@@ -81,7 +81,7 @@ inline int padded_to(int n, int step) { return (n + step - 1) / step * step; }
 
 struct GemmTile { int i, j, M, N; };       // rows i.. and columns j.. of C
 
-// Start fills rows of the tile, start(tile, row of the tile, N reals), finish takes them.
+// start and finish: as for gemm() below
 template <class Start, class Finish>
 void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std::byte* scratch, Start start, Finish finish) {
     real* a = reinterpret_cast<real*>(scratch);
@@ -91,8 +91,9 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
         std::fill(c + i * kStrideC, c + i * kStrideC + N, real(0));
         if (i < t.M) start(t.i + i, t.j, c + i * kStrideC, t.N);
     }
-    for (int k = 0; k < K; k += kTileK) {
-        const int depth = std::min(kTileK, K - k);
+    const int panels = (K + kTileK - 1) / kTileK, even = padded_to((K + panels - 1) / panels, kGemmW);
+    for (int k = 0; k < K; k += even) {
+        const int depth = std::min(even, K - k);
         const floatX* from_b = B.p + k * B.row + t.j * B.column;
         if (B.column == 1) pack_rows(b, kStrideB, from_b, B.row, depth, t.N, depth, N);
         else {

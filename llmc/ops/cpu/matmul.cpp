@@ -40,36 +40,34 @@ static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) 
 
 static constexpr int kBlock = 64;
 
-template <class F> [[gnu::always_inline]] inline void in_blocks(size_t count, F block) {
-    size_t i = 0;
-    for (; i + kBlock <= count; i += kBlock) block(i, kBlock);
-    if (i < count) block(i, int(count - i));
+// block(to, from) computes kBlock values of `out` from kBlock of `in`, both in `real`.
+template <class Block>
+[[gnu::always_inline]] inline void in_blocks(floatX* out, const floatX* in, size_t count, Block block) {
+    constexpr int W = simd::width<real>;
+    for (size_t i = 0; i < count; i += kBlock) {
+        const int n = int(std::min(count - i, size_t(kBlock)));
+        alignas(64) real from[kBlock], to[kBlock];
+        if (n == kBlock) for (int k = 0; k < kBlock; k += W) simd::store(from + k, simd::load(in + i + k));
+        else for (int k = 0; k < kBlock; k++) from[k] = k < n ? real(in[i + k]) : real(0);
+        block(to, from, i, n);
+        if (n == kBlock) for (int k = 0; k < kBlock; k += W) simd::store(out + i + k, simd::load(to + k));
+        else for (int k = 0; k < n; k++) out[i + k] = floatX(to[k]);
+    }
 }
 
 [[gnu::noinline]] static void gelu_blocks(floatX* act, const floatX* pre, size_t count) {
-    in_blocks(count, [=](size_t i, int n) {
-        floatX part[kBlock] = {};
-        if (n < kBlock) std::copy(pre + i, pre + i + n, part);
-        const floatX* from = n < kBlock ? part : pre + i;
-        floatX* to = n < kBlock ? part : act + i;
+    in_blocks(act, pre, count, [](real* to, const real* from, size_t, int) {
         #pragma omp simd
-        for (int k = 0; k < kBlock; k++) to[k] = floatX(simd::gelu(real(from[k])));
-        if (n < kBlock) std::copy(part, part + n, act + i);
+        for (int k = 0; k < kBlock; k++) to[k] = simd::gelu(from[k]);
     });
 }
 
-// dpre = dact * gelu'(pre)
+// dpre = dact * gelu'(pre), rounded once
 [[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre, size_t count) {
-    in_blocks(count, [=](size_t i, int n) {
-        real gradient[kBlock] = {};
-        floatX value[kBlock] = {};
-        if (n < kBlock) std::copy(dact + i, dact + i + n, gradient), std::copy(pre + i, pre + i + n, value);
-        const real* g = n < kBlock ? gradient : dact + i;
-        const floatX* from = n < kBlock ? value : pre + i;
-        floatX* to = n < kBlock ? value : dpre + i;
+    in_blocks(dpre, pre, count, [dact](real* to, const real* from, size_t i, int n) {
         #pragma omp simd
-        for (int k = 0; k < kBlock; k++) to[k] = floatX(g[k] * simd::gelu_grad(real(from[k])));
-        if (n < kBlock) std::copy(value, value + n, dpre + i);
+        for (int k = 0; k < kBlock; k++) to[k] = simd::gelu_grad(from[k]);
+        for (int k = 0; k < n; k++) to[k] *= dact[i + k];
     });
 }
 
