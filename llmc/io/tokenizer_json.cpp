@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "llmc/base/check.h"
 #include "llmc/io/bpe.h"
@@ -24,6 +25,7 @@ struct Names {
     const char* file;
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of what is not added
+    std::unordered_set<std::string> added_text;
 
     explicit Names(const std::string& name) : file(name.c_str()) {}
 
@@ -41,6 +43,8 @@ struct Names {
             CHECK_INPUT(id.is_number_unsigned(), "%s: token \"%s\": the id is no number", file, characters.c_str());
             const uint64_t i = id.get<uint64_t>();
             if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
+            CHECK_INPUT(!added_text.contains(characters), "%s: \"%s\" is in the vocabulary and an added token, with different ids",
+                        file, characters.c_str());
             std::string bytes;
             if (characters == kEndOfText) { put(i, characters, true); continue; }
             CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
@@ -109,7 +113,9 @@ void put_added(const json& added, Names& names) {
         const bool complete = token.is_object() && token.contains("id") && token["id"].is_number_unsigned() &&
                               token.contains("content") && token["content"].is_string();
         CHECK_INPUT(complete, "%s: an entry of added_tokens has no id or no content", names.file);
-        names.put(token["id"].get<uint64_t>(), token["content"].get<std::string>(), true);
+        const std::string content = token["content"].get<std::string>();
+        CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice", names.file, content.c_str());
+        names.put(token["id"].get<uint64_t>(), content, true);
     }
 }
 
