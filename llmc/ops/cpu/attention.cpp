@@ -4,8 +4,9 @@
 //     S = K Q^T     P = exp(S - lse)    O^T += V^T P
 //     dP = V dO^T   dS = P (dP - delta)   dV += P dO   dK += dS Q   dQ^T += K^T dS      delta = rowsum(dO * O)
 //
-// Q carries the factor 1 / sqrt(D) from its tile on. Blocks of keys above the diagonal are skipped. Every sum runs in
-// the order of the keys or of the queries, so nothing depends on threads or on the other sequences.
+// Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv matrix are
+// so far apart that they share a few sets of the cache. What lies above the diagonal is skipped. Every sum runs in the
+// order of the keys or of the queries, so nothing depends on threads or on the other sequences.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -36,9 +37,10 @@ struct Slice {
     real* take(size_t count) { real* p = next; next += (count + 15) / 16 * 16; return p; }
 };
 
+// Four matrices of keys (K, V and their gradients), and the tiles of a block.
 static size_t slice_elements(int T, int D) {
-    const size_t Dp = size_t(padded(D));
-    return Dp * (2 * kKeys + 5 * kQueries) + 2 * kKeys * kQueries + 4 * kQueries + 2 * Dp * round_up(T, kKeys) + 16 * 16;
+    const size_t Dp = size_t(padded(D)), tiles = 5 * Dp * kQueries + 2 * kKeys * kQueries + 4 * kQueries;
+    return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
 size_t attention_scratch(int T, int D) { return slice_elements(T, D) * sizeof(real) * size_t(context.threads); }
@@ -47,54 +49,115 @@ static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
     return {reinterpret_cast<real*>(scratch) + size_t(thread) * elements};
 }
 
-// What a task works on: one head of one sequence, and of its queries the block [q0, q0 + nq).
-struct Block {
-    int b, h, q0, nq;
-    size_t q, kv, o, stats;     // offsets: of query row q0, of key row 0, of output row q0, of query q0 in (B, NH, Tq)
+// K and V of a head, (keys, Dp) in `real`, rows of zeros up to a whole block.
+struct Keys { real *k, *v; };
+
+static Keys pack(const floatX* k, const floatX* v, size_t stride, int keys, int D, Slice& slice) {
+    const int rows = round_up(keys, kKeys), Dp = padded(D);
+    const Keys packed = {slice.take(size_t(rows) * Dp), slice.take(size_t(rows) * Dp)};
+    copy_tile(packed.k, Dp, k, stride, keys, D, rows, 1);
+    copy_tile(packed.v, Dp, v, stride, keys, D, rows, 1);
+    return packed;
+}
+
+// Queries [q0, q0 + nq) of a head of a sequence.
+struct Queries {
+    int nq, nqp;                // number, and number of columns in tiles
+    size_t q, o, stats;         // offsets: of query row q0, of its output, of it in (B, NH, Tq)
     int first;                  // position of query q0, counted from the first key
-    int keys;                   // that its last query sees
+    int keys;                   // that the last query sees
 };
 
-static Block block_of(const AttentionDims& d, int b, int h, int q0) {
-    const int nq = std::min(kQueries, d.Tq - q0), first = d.q_offset + q0 - d.k_offset;
-    const size_t row = size_t(b) * d.Tq + q0, channel = size_t(h) * d.D;
-    return {.b = b, .h = h, .q0 = q0, .nq = nq,
-            .q = row * d.q_stride + channel, .kv = size_t(b) * d.Tk * d.kv_stride + channel,
-            .o = row * d.NH * d.D + channel, .stats = (size_t(b) * d.NH + h) * d.Tq + q0,
+static Queries queries_of(const AttentionDims& d, int head, int q0) {
+    const int b = head / d.NH, h = head % d.NH, nq = std::min(kQueries, d.Tq - q0);
+    const int first = d.q_offset + q0 - d.k_offset;
+    const size_t row = size_t(b) * d.Tq + q0;
+    return {.nq = nq, .nqp = round_up(nq, W), .q = row * d.q_stride + size_t(h) * d.D,
+            .o = (row * d.NH + h) * d.D, .stats = size_t(head) * d.Tq + q0,
             .first = first, .keys = std::min(first + nq, d.Tk)};
 }
 
-// Rows of s are keys k0.. , columns queries from `first`: what a query does not see becomes `value`.
-static void mask(real* s, real value, int k0, int nk, int first, int nq) {
-    for (int u = std::max(0, first + 1 - k0); u < nk; u++)
-        std::fill(s + u * kQueries, s + u * kQueries + std::min(nq, k0 + u - first), value);
+static size_t key_offset(const AttentionDims& d, int head) {
+    return size_t(head / d.NH) * d.Tk * d.kv_stride + size_t(head % d.NH) * d.D;
 }
 
-struct Softmax { real *max, *sum, *scale; };    // of each query, so far; scale: what the last block changed the maximum by
+// A block of scores: queries against keys [k0, k0 + nk).
+struct Pair {
+    const Queries& q;
+    int k0, nk;
 
-// p = exp(s - max) over the block's keys, in place. Below kTiny an exp is 0: subnormal numbers are slow.
-static void online_softmax(real* s, const Softmax& state, int nk, int nq) {
+    int first_query(int u) const { return std::clamp(k0 + u - q.first, 0, q.nq); }     // that sees key u
+    int keys_below(int j) const { return std::clamp(q.first + j - k0, 0, nk); }        // that queries before j see
+};
+
+static Pair pair_of(const Queries& q, int k0) { return {q, k0, std::min(kKeys, q.keys - k0)}; }
+
+// (keys, queries) = A (keys, D) B (D, queries), as far as it is seen
+static void scores(real* s, const real* a, const real* b, const Pair& p, int D) {
+    for (int j = 0; j < p.q.nqp; j += 2 * W)
+        multiply_add<false>(s + j, kQueries, {a, padded(D), 1}, b + j, kQueries,
+                            round_up(p.keys_below(j + 2 * W), kTileRows), std::min(2 * W, p.q.nqp - j), D);
+}
+
+// (D, queries) += A^T (D, keys) S (keys, queries)
+static void add_over_keys(real* c, const real* a, const real* s, const Pair& p, int D) {
+    for (int j = 0; j < p.q.nqp; j += 2 * W)
+        multiply_add(c + j, kQueries, {a, 1, padded(D)}, s + j, kQueries, round_up(D, kTileRows),
+                     std::min(2 * W, p.q.nqp - j), p.keys_below(j + 2 * W));
+}
+
+// (keys, D) += S (keys, queries) B (queries, D)
+static void add_over_queries(real* c, const real* s, const real* b, const Pair& p, int D) {
+    const int Dp = padded(D), step = p.first_query(p.nk - 1) > 0 ? kTileRows : round_up(p.nk, kTileRows);
+    for (int u = 0; u < p.nk; u += step) {
+        const int q = p.first_query(u);
+        multiply_add(c + u * Dp, Dp, {s + u * kQueries + q, kQueries, 1}, b + q * Dp, Dp, step, Dp, p.q.nq - q);
+    }
+}
+
+// Scores of key u that no query sees become -inf in the vector where the first seen one is. Returns where it starts.
+static int mask_row(real* s, const Pair& p, int u) {
+    const int seen = p.first_query(u), start = seen / W * W;
+    for (int q = start; q < seen; q++) s[u * kQueries + q] = kNever;
+    return start;
+}
+
+// exp(x) for x <= 0. Below kTiny it is 0: subnormal numbers are slow.
+[[gnu::always_inline]] inline real exp_or_zero(real x) {
     constexpr real kTiny = sizeof(real) == 8 ? -700 : -87;
+    const real e = vexp(x < kTiny ? kTiny : x);
+    return x < kTiny ? 0 : e;
+}
+
+struct Softmax { real *max, *sum, *scale; };    // per query, so far; scale: for what was summed before this block
+
+// s becomes exp(s - max).
+static void online_softmax(real* s, const Softmax& state, const Pair& p) {
+    const int nq = p.q.nqp;
     alignas(64) real max[kQueries], sum[kQueries];
-    for (int q = 0; q < nq; q++) max[q] = state.max[q];
-    for (int u = 0; u < nk; u++)
+    int start[kKeys];
+    std::copy(state.max, state.max + nq, max);
+    for (int u = 0; u < p.nk; u++) {
+        start[u] = mask_row(s, p, u);
         #pragma omp simd
-        for (int q = 0; q < nq; q++) max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
+        for (int q = start[u]; q < nq; q++) max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
+    }
     #pragma omp simd
     for (int q = 0; q < nq; q++) {
         state.scale[q] = vexp(state.max[q] - max[q]);
         state.max[q] = max[q];
         sum[q] = state.sum[q] * state.scale[q];
     }
-    for (int u = 0; u < nk; u++)
+    for (int u = 0; u < p.nk; u++) {
+        std::fill(s + u * kQueries, s + u * kQueries + start[u], real(0));
         #pragma omp simd
-        for (int q = 0; q < nq; q++) {
-            const real x = s[u * kQueries + q] - max[q];
-            const real p = x < kTiny ? 0 : vexp(x < kTiny ? kTiny : x);
-            s[u * kQueries + q] = p;
-            sum[q] += p;
+        for (int q = start[u]; q < nq; q++) {
+            const real e = exp_or_zero(s[u * kQueries + q] - max[q]);
+            s[u * kQueries + q] = e;
+            sum[q] += e;
         }
-    for (int q = 0; q < nq; q++) state.sum[q] = sum[q];
+    }
+    std::copy(sum, sum + nq, state.sum);
 }
 
 static void scale_columns(real* tile, const real* scale, int rows, int nq) {
@@ -103,96 +166,98 @@ static void scale_columns(real* tile, const real* scale, int rows, int nq) {
         for (int q = 0; q < nq; q++) tile[i * kQueries + q] *= scale[q];
 }
 
-static void forward_block(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
-                          const AttentionDims& d, const Block& t, Slice slice) {
-    const int D = d.D, Dp = padded(D), nqp = round_up(t.nq, W);
+static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& keys, const AttentionDims& d,
+                          const Queries& t, Slice slice) {
+    const int D = d.D, Dp = padded(D);
     real *qT = slice.take(size_t(Dp) * kQueries), *oT = slice.take(size_t(Dp) * kQueries);
-    real *kt = slice.take(size_t(Dp) * kKeys), *vt = slice.take(size_t(Dp) * kKeys), *s = slice.take(kKeys * kQueries);
-    const Softmax state = {.max = slice.take(kQueries), .sum = slice.take(kQueries), .scale = slice.take(kQueries)};
+    real* s = slice.take(kKeys * kQueries);
+    const Softmax state = {slice.take(kQueries), slice.take(kQueries), slice.take(kQueries)};
     std::fill(state.max, state.max + kQueries, std::numeric_limits<real>::lowest());
     std::fill(state.sum, state.sum + kQueries, real(0));
     std::fill(oT, oT + size_t(Dp) * kQueries, real(0));
     transpose<true>(qT, kQueries, q + t.q, d.q_stride, t.nq, D, 1 / std::sqrt(real(D)));
 
     for (int k0 = 0; k0 < t.keys; k0 += kKeys) {
-        const int nk = std::min(kKeys, t.keys - k0), nkp = round_up(nk, kTileRows);
-        copy_tile(kt, Dp, k + t.kv + k0 * d.kv_stride, d.kv_stride, nk, D, nkp, 1);
-        copy_tile(vt, Dp, v + t.kv + k0 * d.kv_stride, d.kv_stride, nk, D, nk, 1);
-        std::fill(s, s + nkp * kQueries, real(0));
-        multiply_add(s, kQueries, {kt, Dp, 1}, qT, kQueries, nkp, nqp, D);
-        mask(s, kNever, k0, nk, t.first, nqp);
-        online_softmax(s, state, nk, nqp);
-        scale_columns(oT, state.scale, D, nqp);
-        multiply_add(oT, kQueries, {vt, 1, Dp}, s, kQueries, round_up(D, kTileRows), nqp, nk);
+        const Pair p = pair_of(t, k0);
+        scores(s, keys.k + size_t(k0) * Dp, qT, p, D);
+        online_softmax(s, state, p);
+        scale_columns(oT, state.scale, D, t.nqp);
+        add_over_keys(oT, keys.v + size_t(k0) * Dp, s, p, D);
     }
-    for (int i = 0; i < nqp; i++) state.scale[i] = 1 / state.sum[i];
-    scale_columns(oT, state.scale, D, nqp);
+    for (int i = 0; i < t.nqp; i++) state.scale[i] = 1 / state.sum[i];
+    scale_columns(oT, state.scale, D, t.nqp);
     transpose<false>(out + t.o, size_t(d.NH) * D, oT, kQueries, D, t.nq, 1);
     for (int i = 0; i < t.nq; i++) lse[t.stats + i] = state.max[i] + std::log(state.sum[i]);
 }
 
+static size_t checked_slice(const AttentionDims& d, int threads) {
+    const size_t elements = slice_elements(d.Tk, d.D), needed = elements * sizeof(real) * size_t(threads);
+    CHECK(context.scratch_bytes >= needed, "attention: %zu bytes of scratch, %zu needed", context.scratch_bytes, needed);
+    CHECK(d.q_offset >= d.k_offset, "attention: the query at %d sees no key, the first is at %d", d.q_offset, d.k_offset);
+    return elements;
+}
+
+// A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
 void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v, const AttentionDims& d) {
-    const size_t elements = slice_elements(0, d.D);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
+    const int parts = std::clamp(4 * threads / heads, 1, blocks);
+    const size_t elements = checked_slice(d, threads);
     std::byte* scratch = context.scratch;
-    CHECK(context.scratch_bytes >= elements * sizeof(real) * threads, "attention: %zu bytes of scratch, %zu needed",
-          context.scratch_bytes, elements * sizeof(real) * threads);
-    CHECK(d.q_offset >= d.k_offset, "attention: a query at position %d sees no key, the first is at %d", d.q_offset, d.k_offset);
-    // the late blocks see the most keys: they go first, so that threads finish together
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t task = 0; task < int64_t(heads) * blocks; task++) {
-        const int head = int(task % heads), q0 = (blocks - 1 - int(task / heads)) * kQueries;
-        forward_block(out, lse, q, k, v, d, block_of(d, head / d.NH, head % d.NH, q0),
-                      slice_of(scratch, omp_get_thread_num(), elements));
+    for (int task = 0; task < heads * parts; task++) {
+        const int head = task / parts;
+        const size_t at = key_offset(d, head);
+        Slice slice = slice_of(scratch, omp_get_thread_num(), elements);
+        const Keys keys = pack(k + at, v + at, d.kv_stride, d.Tk, d.D, slice);
+        for (int block = task % parts; block < blocks; block += parts)
+            forward_block(out, lse, q, keys, d, queries_of(d, head, block * kQueries), slice);
     }
 }
 
-// p = exp(s - lse), ds = p (dp - delta) in place of dp. Queries that pad the block have lse = inf, so p = 0.
-static void softmax_backward(real* s, real* dp, const real* lse, const real* delta, int nk, int nq) {
-    constexpr real kTiny = sizeof(real) == 8 ? -700 : -87;
-    for (int u = 0; u < nk; u++)
+// p = exp(s - lse), in place of s; ds = p (dp - delta), in place of dp. Queries that pad the block have lse = inf: p = 0.
+static void softmax_backward(real* s, real* dp, const real* lse, const real* delta, const Pair& p) {
+    for (int u = 0; u < p.nk; u++) {
+        const int start = mask_row(s, p, u);
+        real *su = s + u * kQueries, *du = dp + u * kQueries;
+        std::fill(su, su + start, real(0));
+        std::fill(du, du + start, real(0));
         #pragma omp simd
-        for (int q = 0; q < nq; q++) {
-            const real x = s[u * kQueries + q] - lse[q];
-            const real p = x < kTiny ? 0 : vexp(x < kTiny ? kTiny : x);
-            s[u * kQueries + q] = p;
-            dp[u * kQueries + q] = p * (dp[u * kQueries + q] - delta[q]);
+        for (int q = start; q < p.q.nqp; q++) {
+            const real e = exp_or_zero(su[q] - lse[q]);
+            su[q] = e;
+            du[q] = e * (du[q] - delta[q]);
         }
+    }
 }
 
-// Adds the block's part to dk and dv, (Tk, Dp) in `real`, and sets its rows of dq.
-static void backward_block(real* dk, real* dv, const AttentionBackward& t, const AttentionDims& d, const Block& at, Slice slice) {
-    const int D = d.D, Dp = padded(D), nqp = round_up(at.nq, W);
-    const size_t o_stride = size_t(d.NH) * D;
+// Adds the block's part to dk and dv, (keys, Dp) in `real`, and sets its rows of dq.
+static void backward_block(const Keys& grads, const Keys& keys, const AttentionBackward& t, const AttentionDims& d,
+                           const Queries& at, Slice slice) {
+    const int D = d.D, Dp = padded(D);
+    const size_t tile = size_t(Dp) * kQueries, o_stride = size_t(d.NH) * D;
     const real scale = 1 / std::sqrt(real(D));
-    real *qT = slice.take(size_t(Dp) * kQueries), *doT = slice.take(size_t(Dp) * kQueries), *dqT = slice.take(size_t(Dp) * kQueries);
-    real *q = slice.take(size_t(Dp) * kQueries), *dout = slice.take(size_t(Dp) * kQueries);
-    real *k = slice.take(size_t(Dp) * kKeys), *v = slice.take(size_t(Dp) * kKeys);
+    real *qT = slice.take(tile), *doutT = slice.take(tile), *dqT = slice.take(tile), *q = slice.take(tile), *dout = slice.take(tile);
     real *s = slice.take(kKeys * kQueries), *dp = slice.take(kKeys * kQueries);
     real *lse = slice.take(kQueries), *delta = slice.take(kQueries);
-    transpose<true>(qT, kQueries, t.q + at.q, d.q_stride, at.nq, D, scale);
-    transpose<true>(doT, kQueries, t.dout + at.o, o_stride, at.nq, D, 1);
-    copy_tile(q, Dp, t.q + at.q, d.q_stride, at.nq, D, nqp, scale);
-    copy_tile(dout, Dp, t.dout + at.o, o_stride, at.nq, D, nqp, 1);
-    std::fill(dqT, dqT + size_t(Dp) * kQueries, real(0));
-    for (int i = 0; i < nqp; i++) {
+    copy_tile(q, Dp, t.q + at.q, d.q_stride, at.nq, D, at.nqp, scale);
+    copy_tile(dout, Dp, t.dout + at.o, o_stride, at.nq, D, at.nqp, 1);
+    transpose<true>(qT, kQueries, q, Dp, at.nqp, D, 1);
+    transpose<true>(doutT, kQueries, dout, Dp, at.nqp, D, 1);
+    std::fill(dqT, dqT + tile, real(0));
+    for (int i = 0; i < at.nqp; i++) {
         const floatX *a = t.dout + at.o + i * o_stride, *b = t.out + at.o + i * o_stride;
         lse[i] = i < at.nq ? t.lse[at.stats + i] : -kNever;
         delta[i] = i < at.nq ? sum<real>(D, [&](int j, int left) { return load(a + j, left) * load(b + j, left); }) : 0;
     }
     for (int k0 = 0; k0 < at.keys; k0 += kKeys) {
-        const int nk = std::min(kKeys, at.keys - k0), nkp = round_up(nk, kTileRows);
-        copy_tile(k, Dp, t.k + at.kv + k0 * d.kv_stride, d.kv_stride, nk, D, nkp, 1);
-        copy_tile(v, Dp, t.v + at.kv + k0 * d.kv_stride, d.kv_stride, nk, D, nkp, 1);
-        std::fill(s, s + nkp * kQueries, real(0));
-        std::fill(dp, dp + nkp * kQueries, real(0));
-        multiply_add(s, kQueries, {k, Dp, 1}, qT, kQueries, nkp, nqp, D);
-        multiply_add(dp, kQueries, {v, Dp, 1}, doT, kQueries, nkp, nqp, D);
-        mask(s, kNever, k0, nk, at.first, nqp);
-        softmax_backward(s, dp, lse, delta, nk, nqp);
-        multiply_add(dv + size_t(k0) * Dp, Dp, {s, kQueries, 1}, dout, Dp, nkp, Dp, at.nq);
-        multiply_add(dk + size_t(k0) * Dp, Dp, {dp, kQueries, 1}, q, Dp, nkp, Dp, at.nq);
-        multiply_add(dqT, kQueries, {k, 1, Dp}, dp, kQueries, round_up(D, kTileRows), nqp, nk);
+        const Pair p = pair_of(at, k0);
+        const size_t row = size_t(k0) * Dp;
+        scores(s, keys.k + row, qT, p, D);
+        scores(dp, keys.v + row, doutT, p, D);
+        softmax_backward(s, dp, lse, delta, p);
+        add_over_queries(grads.v + row, s, dout, p, D);
+        add_over_queries(grads.k + row, dp, q, p, D);
+        add_over_keys(dqT, keys.k + row, dp, p, D);
     }
     transpose<false>(t.dq + at.q, d.q_stride, dqT, kQueries, D, at.nq, scale);
 }
@@ -202,26 +267,22 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
         for (int j = 0; j < D; j += W) store(out + i * stride + j, load(tile + size_t(i) * padded(D) + j), D - j);
 }
 
-// A head of a sequence is one task: its dk and dv sum over its blocks of queries, in order.
+// A task is a head: its dk and dv sum over its blocks of queries, in order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
-    const size_t elements = slice_elements(d.Tk, d.D), keys = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
     const int threads = context.threads;
+    const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
     std::byte* scratch = context.scratch;
-    CHECK(context.scratch_bytes >= elements * sizeof(real) * threads, "attention: %zu bytes of scratch, %zu needed",
-          context.scratch_bytes, elements * sizeof(real) * threads);
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int head = 0; head < d.B * d.NH; head++) {
+        const size_t at = key_offset(d, head);
         Slice slice = slice_of(scratch, omp_get_thread_num(), elements);
-        real *dk = slice.take(keys), *dv = slice.take(keys);
-        std::fill(dk, dk + keys, real(0));
-        std::fill(dv, dv + keys, real(0));
-        Block block = {};
-        for (int q0 = 0; q0 < d.Tq; q0 += kQueries) {
-            block = block_of(d, head / d.NH, head % d.NH, q0);
-            backward_block(dk, dv, t, d, block, slice);
-        }
-        store_rows(t.dk + block.kv, d.kv_stride, dk, d.Tk, d.D);
-        store_rows(t.dv + block.kv, d.kv_stride, dv, d.Tk, d.D);
+        const Keys keys = pack(t.k + at, t.v + at, d.kv_stride, d.Tk, d.D, slice);
+        const Keys grads = {slice.take(count), slice.take(count)};
+        std::fill(grads.k, grads.k + count, real(0));
+        std::fill(grads.v, grads.v + count, real(0));
+        for (int q0 = 0; q0 < d.Tq; q0 += kQueries) backward_block(grads, keys, t, d, queries_of(d, head, q0), slice);
+        store_rows(t.dk + at, d.kv_stride, grads.k, d.Tk, d.D);
+        store_rows(t.dv + at, d.kv_stride, grads.v, d.Tk, d.D);
     }
 }
 

@@ -17,13 +17,14 @@ struct Strided { const real* p; int row, column; };
 
 inline Strided transposed(const Strided& a) { return {a.p, a.column, a.row}; }
 
-template <int V> [[gnu::always_inline]] inline void tile_kernel(real* c, int ldc, const Strided& a, const real* b, int ldb, int K) {
+template <bool Add, int V>
+[[gnu::always_inline]] inline void tile_kernel(real* c, int ldc, const Strided& a, const real* b, int ldb, int K) {
     constexpr int W = simd::width<real>, R = kTileRows;
     simd::Vector<real> acc[R][V];
     #pragma GCC unroll 8
     for (int i = 0; i < R; i++)
         #pragma GCC unroll 2
-        for (int j = 0; j < V; j++) acc[i][j] = simd::load(c + i * ldc + j * W);
+        for (int j = 0; j < V; j++) acc[i][j] = Add ? simd::load(c + i * ldc + j * W) : simd::Vector<real>{};
     for (int k = 0; k < K; k++) {
         simd::Vector<real> bk[V];
         #pragma GCC unroll 2
@@ -39,14 +40,15 @@ template <int V> [[gnu::always_inline]] inline void tile_kernel(real* c, int ldc
         for (int j = 0; j < V; j++) simd::store(c + i * ldc + j * W, acc[i][j]);
 }
 
-// C += A B: (M, N) (M, K) (K, N). M in multiples of kTileRows, N of W. Every element sums over k in order.
-inline void multiply_add(real* c, int ldc, const Strided& a, const real* b, int ldb, int M, int N, int K) {
+// C += A B, or C = A B: (M, N) (M, K) (K, N). M in multiples of kTileRows, N of W. Every element sums over k in order.
+template <bool Add = true>
+void multiply_add(real* c, int ldc, const Strided& a, const real* b, int ldb, int M, int N, int K) {
     constexpr int W = simd::width<real>;
     for (int j = 0; j < N; j += 2 * W)
         for (int i = 0; i < M; i += kTileRows) {
             const Strided rows = {a.p + i * a.row, a.row, a.column};
-            if (N - j >= 2 * W) tile_kernel<2>(c + i * ldc + j, ldc, rows, b + j, ldb, K);
-            else tile_kernel<1>(c + i * ldc + j, ldc, rows, b + j, ldb, K);
+            if (N - j >= 2 * W) tile_kernel<Add, 2>(c + i * ldc + j, ldc, rows, b + j, ldb, K);
+            else tile_kernel<Add, 1>(c + i * ldc + j, ldc, rows, b + j, ldb, K);
         }
 }
 
