@@ -1,0 +1,6 @@
+#!/bin/sh
+# make bench: operations one by one, then whole steps of GPT-2 124M against the matmul rate of the same run.
+# Tables on screen, one JSON under dev/results/. PRECISIONS="fp32 bf16" chooses.
+set -eu
+cd "$(dirname "$0")/.."
+exec "${PYTHON:-/usr/bin/python3}" dev/bench.py "${BUILD:-build/cpu-native}" ${PRECISIONS:-fp32 bf16}
