@@ -6,7 +6,7 @@ Decoder::Decoder(const Dims& dims, const Mesh& mesh)
     : d(dims), tp(mesh.tp), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)), cache(size_t(d.L)), acts(1) {}
 
 ops::ScratchSizes Decoder::scratch_sizes() const {
-    return {.N = rows, .T = rows, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = 1, .Vp = d.Vp};
+    return {.N = rows, .T = d.maxT, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = 1, .Vp = d.Vp};
 }
 
 void Decoder::add_to(Arena& arena) {

@@ -5,7 +5,7 @@ void device_free(void* p, size_t bytes);
 
 // The largest scratch that any op needs for these sizes. The caller allocates it once and lends it by lend_scratch().
 struct ScratchSizes {
-    int N, T, C, NH, D;        // tokens and sequence length of a micro-batch, channels, heads, head size
+    int N, T, C, NH, D;        // tokens of a micro-batch, longest sequence of keys, channels, heads, head size
     int F;                     // width of the feed-forward layer
     int chunk, Vp;             // rows of logits at once, padded vocabulary
 };
