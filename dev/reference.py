@@ -4,7 +4,8 @@
   dev/reference.py              writes test/data/gpt_reference.safetensors, which test/test_gpt reads
   dev/reference.py --check      computes it again and compares with the file
   dev/reference.py --checkpoint=runs/X/step_N --tokens=1,2,3
-                                loss of every next token, and logits after the last one, as JSON
+                                loss of every next token, and logits after the last one, as JSON;
+                                of context + 1 tokens the last is a target only
 
 The fixture holds what float64 computes: logits, losses, gradients and ten steps of AdamW; and how far
 the same computation is off when all that a run in bf16 or fp32 stores is rounded to that format at random
@@ -193,16 +194,22 @@ def check(now, then):
             assert error <= 1e-11, f"{k}: relative error {error:.2e}"
             worst = max(worst, error)
     print(f"{len(now)} tensors agree, largest relative error {worst:.1e}")
+    return 0
 
 
 def judge(folder, tokens):
     p, _ = read(os.path.join(folder, "model.safetensors"))
-    config = json.load(open(os.path.join(folder, "config.json")))["model"]
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)["model"]
+    if not 1 <= len(tokens) <= config["context"] + 1:
+        sys.exit(f"{len(tokens)} tokens, expected 1 to {config['context'] + 1}")
     ids = torch.tensor([tokens])
-    logits = forward({k: v.double() for k, v in p.items()}, ids, config["layers"], config["heads"])[0]
-    losses = F.cross_entropy(logits[:-1], ids[0, 1:], reduction="none").tolist()
+    inputs = ids[:, :config["context"]]
+    logits = forward({k: v.double() for k, v in p.items()}, inputs, config["layers"], config["heads"])[0]
+    losses = F.cross_entropy(logits[:len(tokens) - 1], ids[0, 1:], reduction="none").tolist()
     mean = sum(losses) / len(losses) if losses else None
     print(json.dumps({"loss": mean, "losses": losses, "logits": logits[-1].tolist()}))
+    return 0
 
 
 def main():

@@ -1,4 +1,5 @@
-// Any bytes as a safetensors file: tensors that together are all of its data, or one fatal() with exit code 78.
+// Any bytes as a safetensors file: tensors that together are all of its data, or one fatal() with exit
+// code 78.
 #include <sys/mman.h>
 #include <unistd.h>
 
