@@ -11,12 +11,26 @@ struct Tensors {
     std::vector<real> master, m, v, grad;
     std::vector<floatX> param;
     GradientState state = {.norm = 1, .scale = real(0.5), .finite = 1};
-    cpu::Adamw a = {.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr, .state = nullptr,
-                    .lr = real(0.01), .beta1 = real(0.9), .beta2 = real(0.95), .eps = real(1e-8), .step = 3,
-                    .stochastic = false, .seed = 42};
+    cpu::Adamw a = {.param = nullptr,
+                    .master = nullptr,
+                    .m = nullptr,
+                    .v = nullptr,
+                    .grad = nullptr,
+                    .state = nullptr,
+                    .lr = real(0.01),
+                    .beta1 = real(0.9),
+                    .beta2 = real(0.95),
+                    .eps = real(1e-8),
+                    .step = 3,
+                    .stochastic = false,
+                    .seed = 42};
 
-    explicit Tensors(size_t count) : master(normals<real>(count, 1)), m(normals<real>(count, 2, 0.1)),
-                                     v(normals<real>(count, 3, 0.01)), grad(normals<real>(count, 4)), param(poisoned<floatX>(count)) {
+    explicit Tensors(size_t count)
+        : master(normals<real>(count, 1)),
+          m(normals<real>(count, 2, 0.1)),
+          v(normals<real>(count, 3, 0.01)),
+          grad(normals<real>(count, 4)),
+          param(poisoned<floatX>(count)) {
         for (real& x : v) x = std::fabs(x);
     }
     void update(const std::vector<AdamwTensor>& runs) {
@@ -27,22 +41,26 @@ struct Tensors {
 };
 
 // Runs with and without decay and a gap between them; 40,000 elements are several pieces.
-static const std::vector<AdamwTensor> kRuns = {{0, 1, 100, 0}, {1, 40000, 1000, real(0.1)}, {40008, 17, 90001, 0}};
+static const std::vector<AdamwTensor> kRuns = {
+    {0, 1, 100, 0}, {1, 40000, 1000, real(0.1)}, {40008, 17, 90001, 0}};
 static constexpr size_t kCount = 40030;
 
 TEST(matches_the_formula) {
     const Lent lent(2);
     Tensors t(kCount), before(kCount);
     t.update(kRuns);
-    Wide master = wide(before.master), m = wide(before.m), v = wide(before.v), sums(kCount, 1), m_sums(kCount, 1), v_sums(kCount, 1);
+    Wide master = wide(before.master), m = wide(before.m), v = wide(before.v), sums(kCount, 1),
+         m_sums(kCount, 1), v_sums(kCount, 1);
     std::vector<bool> inside(kCount);
     for (const AdamwTensor& run : kRuns)
         for (size_t i = run.start; i < run.start + run.count; i++) {
             const double g = double(before.grad[i]) * 0.5, b1 = double(t.a.beta1), b2 = double(t.a.beta2);
             inside[i] = true;
-            m_sums[i] = std::fabs(b1 * m[i]) + std::fabs((1 - b1) * g), v_sums[i] = b2 * v[i] + (1 - b2) * g * g;
+            m_sums[i] = std::fabs(b1 * m[i]) + std::fabs((1 - b1) * g),
+            v_sums[i] = b2 * v[i] + (1 - b2) * g * g;
             m[i] = b1 * m[i] + (1 - b1) * g, v[i] = b2 * v[i] + (1 - b2) * g * g;
-            const double step = double(t.a.lr) / (std::sqrt(v[i] / (1 - b2 * b2 * b2)) + 1e-8) / (1 - b1 * b1 * b1);
+            const double step =
+                double(t.a.lr) / (std::sqrt(v[i] / (1 - b2 * b2 * b2)) + 1e-8) / (1 - b1 * b1 * b1);
             sums[i] = std::fabs(master[i]) + step * m_sums[i];
             master[i] -= step * m[i] + double(t.a.lr) * double(run.decay) * master[i];
         }
@@ -50,7 +68,8 @@ TEST(matches_the_formula) {
     EXPECT_CLOSE(t.m, m, m_sums);
     EXPECT_CLOSE(t.v, v, v_sums);
     for (size_t i = 0; i < kCount; i++)
-        if (inside[i] && t.a.param) EXPECT(double(t.param[i]) == double(floatX(t.master[i])), "param[%zu]", i);
+        if (inside[i] && t.a.param)
+            EXPECT(double(t.param[i]) == double(floatX(t.master[i])), "param[%zu]", i);
         else EXPECT(std::isnan(double(t.param[i])), "param[%zu] was written", i);
 }
 
@@ -64,7 +83,8 @@ TEST(cuts_and_threads_change_no_bit) {
             runs.back().a.stochastic = true;
             runs.back().update({{1, cut, 1000, real(0.1)}, {1 + cut, 40000 - cut, 1000 + cut, real(0.1)}});
         }
-    for (const Tensors& t : runs) EXPECT(same_bits(t.master, runs[0].master) && same_bits(t.param, runs[0].param));
+    for (const Tensors& t : runs)
+        EXPECT(same_bits(t.master, runs[0].master) && same_bits(t.param, runs[0].param));
 }
 
 TEST(nothing_moves_where_the_gradient_is_not_finite) {
@@ -81,7 +101,8 @@ TEST(stochastic_rounding) {
     const Lent lent(2);
     auto ups = [](int64_t step, uint64_t seed, uint64_t global) {
         Tensors t(40000);
-        for (size_t i = 0; i < 40000; i++) t.master[i] = real(1 + 0.25 / 128), t.m[i] = t.v[i] = t.grad[i] = 0;
+        for (size_t i = 0; i < 40000; i++)
+            t.master[i] = real(1 + 0.25 / 128), t.m[i] = t.v[i] = t.grad[i] = 0;
         t.a.stochastic = true, t.a.step = step, t.a.seed = seed;
         t.update({{0, 40000, global, 0}});
         std::vector<int> up;
@@ -99,10 +120,12 @@ TEST(stochastic_rounding) {
     const auto first = ups(1, 42, 0);
     EXPECT_NEAR(share(first, [&](size_t i) { return first[i]; }), 0.25, 0.01);
     for (const auto& other : {ups(2, 42, 0), ups(1, 43, 0), ups(1, 42, 40000), ups(1, 42, uint64_t(1) << 34)})
-        EXPECT_NEAR(share(first, [&](size_t i) { return first[i] * other[i]; }), 0.0625, 0.008);      // independent
+        EXPECT_NEAR(share(first, [&](size_t i) { return first[i] * other[i]; }), 0.0625,
+                    0.008);  // independent
     EXPECT(ups(1, 42, 0) == first);
     Tensors t(2);
-    t.master = {real(INFINITY), std::numeric_limits<real>::quiet_NaN()}, t.grad = t.m = t.v = {0, 0}, t.a.stochastic = true;
+    t.master = {real(INFINITY), std::numeric_limits<real>::quiet_NaN()}, t.grad = t.m = t.v = {0, 0},
+    t.a.stochastic = true;
     t.update({{0, 2, 0, 0}});
     EXPECT(!std::isfinite(double(t.param[0])) && std::isnan(double(t.param[1])));
 }
@@ -126,7 +149,8 @@ TEST(norm_and_clipping) {
         }
     }
     const real ok = 4, nan = real(NAN), inf = real(INFINITY);
-    for (const auto& [sum, loss, finite] : {std::tuple{ok, 1., 1}, {nan, 1., 0}, {inf, 1., 0}, {ok, NAN, 0}, {ok, INFINITY, 0}}) {
+    for (const auto& [sum, loss, finite] :
+         {std::tuple{ok, 1., 1}, {nan, 1., 0}, {inf, 1., 0}, {ok, NAN, 0}, {ok, INFINITY, 0}}) {
         GradientState s;
         cpu::gradient_state(&s, &sum, 1, &loss, 1);
         EXPECT(s.finite == finite, "sum %g, loss %g", double(sum), loss);

@@ -7,9 +7,10 @@ using cpu::AttentionDims;
 struct Shape { int B, Tq, Tk, NH, D, q_offset, k_offset; };
 
 static const Shape kShapes[] = {
-    {1, 1, 1, 1, 8, 0, 0},       {3, 5, 5, 2, 16, 0, 0},     {2, 64, 64, 1, 64, 0, 0},   {1, 65, 65, 2, 32, 0, 0},
-    {2, 130, 130, 3, 24, 0, 0},  {1, 200, 200, 1, 128, 0, 0}, {2, 70, 70, 2, 5, 0, 0},    {1, 129, 129, 1, 80, 0, 0},
-    {1, 1, 77, 2, 64, 76, 0},    {2, 3, 40, 2, 32, 37, 0},    {1, 5, 11, 1, 17, 10, 4},   {1, 70, 40, 1, 16, 3, 0},
+    {1, 1, 1, 1, 8, 0, 0},     {3, 5, 5, 2, 16, 0, 0},     {2, 64, 64, 1, 64, 0, 0},
+    {1, 65, 65, 2, 32, 0, 0},  {2, 130, 130, 3, 24, 0, 0}, {1, 200, 200, 1, 128, 0, 0},
+    {2, 70, 70, 2, 5, 0, 0},   {1, 129, 129, 1, 80, 0, 0}, {1, 1, 77, 2, 64, 76, 0},
+    {2, 3, 40, 2, 32, 37, 0},  {1, 5, 11, 1, 17, 10, 4},   {1, 70, 40, 1, 16, 3, 0},
     {1, 33, 33, 25, 64, 0, 0},
 };
 
@@ -21,8 +22,15 @@ struct Tensors {
 
     Tensors(const Shape& s, double size = 1) {
         const size_t C = size_t(s.NH) * s.D, q_rows = size_t(s.B) * s.Tq, k_rows = size_t(s.B) * s.Tk;
-        d = {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 3, .kv_stride = 2 * C + 1,
-             .q_offset = s.q_offset, .k_offset = s.k_offset};
+        d = {.B = s.B,
+             .Tq = s.Tq,
+             .Tk = s.Tk,
+             .NH = s.NH,
+             .D = s.D,
+             .q_stride = C + 3,
+             .kv_stride = 2 * C + 1,
+             .q_offset = s.q_offset,
+             .k_offset = s.k_offset};
         q = normals<floatX>(q_rows * d.q_stride, 1, size), k = normals<floatX>(k_rows * d.kv_stride, 2, size);
         v = normals<floatX>(k_rows * d.kv_stride, 3), dout = normals<floatX>(q_rows * C, 4);
         out = poisoned<floatX>(q_rows * C), lse = poisoned<real>(size_t(s.B) * s.NH * s.Tq);
@@ -30,8 +38,16 @@ struct Tensors {
     }
     void run() {
         cpu::attention_forward(out.data(), lse.data(), q.data(), k.data(), v.data(), d);
-        cpu::attention_backward({.dq = dq.data(), .dk = dk.data(), .dv = dv.data(), .dout = dout.data(), .out = out.data(),
-                                 .lse = lse.data(), .q = q.data(), .k = k.data(), .v = v.data()}, d);
+        cpu::attention_backward({.dq = dq.data(),
+                                 .dk = dk.data(),
+                                 .dv = dv.data(),
+                                 .dout = dout.data(),
+                                 .out = out.data(),
+                                 .lse = lse.data(),
+                                 .q = q.data(),
+                                 .k = k.data(),
+                                 .v = v.data()},
+                                d);
     }
 };
 
@@ -40,7 +56,8 @@ struct Reference {
     AttentionDims d;
     Wide q, k, v, dout, out, lse, dq, dk, dv, out_sums, lse_sums, dq_sums, dk_sums, dv_sums;
 
-    explicit Reference(const Tensors& t) : d(t.d), q(wide(t.q)), k(wide(t.k)), v(wide(t.v)), dout(wide(t.dout)) {
+    explicit Reference(const Tensors& t)
+        : d(t.d), q(wide(t.q)), k(wide(t.k)), v(wide(t.v)), dout(wide(t.dout)) {
         for (Wide* w : {&out, &out_sums}) w->assign(t.out.size(), 0);
         for (Wide* w : {&lse, &lse_sums}) w->assign(t.lse.size(), 0);
         for (Wide* w : {&dq, &dq_sums}) w->assign(t.q.size(), 0);
@@ -52,7 +69,8 @@ struct Reference {
 
     void row(int b, int h, int i) {
         const size_t C = size_t(d.NH) * d.D, at_o = (size_t(b) * d.Tq + i) * C + h * d.D;
-        const size_t at_q = (size_t(b) * d.Tq + i) * d.q_stride + h * d.D, at_l = (size_t(b) * d.NH + h) * d.Tq + i;
+        const size_t at_q = (size_t(b) * d.Tq + i) * d.q_stride + h * d.D,
+                     at_l = (size_t(b) * d.NH + h) * d.Tq + i;
         const double scale = 1 / std::sqrt(double(d.D));
         const int keys = std::min(d.Tk, d.q_offset + i - d.k_offset + 1);
         Wide s(keys), dp(keys), dp_sums(keys);
@@ -60,7 +78,8 @@ struct Reference {
         double max = -INFINITY, total = 0, delta = 0, delta_sum = 0;
         for (int u = 0; u < keys; u++) {
             double size = 0;
-            for (int c = 0; c < d.D; c++) s[u] += q[at_q + c] * k[key(u) + c] * scale, size += std::fabs(q[at_q + c] * k[key(u) + c]);
+            for (int c = 0; c < d.D; c++)
+                s[u] += q[at_q + c] * k[key(u) + c] * scale, size += std::fabs(q[at_q + c] * k[key(u) + c]);
             max = std::max(max, s[u]);
             lse_sums[at_l] = std::max(lse_sums[at_l], size * scale + 1);
         }
@@ -70,13 +89,17 @@ struct Reference {
             for (int c = 0; c < d.D; c++) {
                 const double p = std::exp(s[u] - lse[at_l]);
                 out[at_o + c] += p * v[key(u) + c], out_sums[at_o + c] += std::fabs(p * v[key(u) + c]);
-                dp[u] += dout[at_o + c] * v[key(u) + c], dp_sums[u] += std::fabs(dout[at_o + c] * v[key(u) + c]);
+                dp[u] += dout[at_o + c] * v[key(u) + c],
+                    dp_sums[u] += std::fabs(dout[at_o + c] * v[key(u) + c]);
                 dv[key(u) + c] += p * dout[at_o + c], dv_sums[key(u) + c] += std::fabs(p * dout[at_o + c]);
             }
-        for (int c = 0; c < d.D; c++) delta += dout[at_o + c] * out[at_o + c], delta_sum += std::fabs(dout[at_o + c]) * out_sums[at_o + c];
+        for (int c = 0; c < d.D; c++)
+            delta += dout[at_o + c] * out[at_o + c],
+                delta_sum += std::fabs(dout[at_o + c]) * out_sums[at_o + c];
         for (int u = 0; u < keys; u++)
             for (int c = 0; c < d.D; c++) {
-                const double p = std::exp(s[u] - lse[at_l]) * scale, ds = p * (dp[u] - delta), size = p * (dp_sums[u] + delta_sum);
+                const double p = std::exp(s[u] - lse[at_l]) * scale, ds = p * (dp[u] - delta),
+                             size = p * (dp_sums[u] + delta_sum);
                 dq[at_q + c] += ds * k[key(u) + c], dq_sums[at_q + c] += size * std::fabs(k[key(u) + c]);
                 dk[key(u) + c] += ds * q[at_q + c], dk_sums[key(u) + c] += size * std::fabs(q[at_q + c]);
             }
@@ -84,7 +107,8 @@ struct Reference {
 };
 
 // The columns of a strided matrix that belong to its rows, and those between, which are nobody's.
-template <class T> static std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
+template <class T>
+static std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
     std::vector<T> out;
     for (size_t row = 0; row < m.size(); row += stride)
         for (size_t i = first; i < last; i++) out.push_back(m[row + i]);
@@ -92,7 +116,8 @@ template <class T> static std::vector<T> columns(const std::vector<T>& m, size_t
 }
 
 static cpu::ScratchSizes sizes(const Shape& s) {
-    return {.N = s.B * s.Tk, .T = s.Tk, .C = s.NH * s.D, .NH = s.NH, .D = s.D, .F = 64, .chunk = 16, .Vp = 128};
+    return {
+        .N = s.B * s.Tk, .T = s.Tk, .C = s.NH * s.D, .NH = s.NH, .D = s.D, .F = 64, .chunk = 16, .Vp = 128};
 }
 
 TEST(matches_the_reference) {
@@ -108,9 +133,12 @@ TEST(matches_the_reference) {
         EXPECT_CLOSE(inside(t.dq, qs), inside(r.dq, qs), inside(r.dq_sums, qs), 2);
         EXPECT_CLOSE(inside(t.dk, ks), inside(r.dk, ks), inside(r.dk_sums, ks), 2);
         EXPECT_CLOSE(inside(t.dv, ks), inside(r.dv, ks), inside(r.dv_sums, ks), 2);
-        for (const floatX x : columns(t.dq, qs, C, qs)) EXPECT(std::isnan(double(x)), "dq between the rows was written");
-        for (const floatX x : columns(t.dk, ks, C, ks)) EXPECT(std::isnan(double(x)), "dk between the rows was written");
-        for (const floatX x : columns(t.dv, ks, C, ks)) EXPECT(std::isnan(double(x)), "dv between the rows was written");
+        for (const floatX x : columns(t.dq, qs, C, qs))
+            EXPECT(std::isnan(double(x)), "dq between the rows was written");
+        for (const floatX x : columns(t.dk, ks, C, ks))
+            EXPECT(std::isnan(double(x)), "dk between the rows was written");
+        for (const floatX x : columns(t.dv, ks, C, ks))
+            EXPECT(std::isnan(double(x)), "dv between the rows was written");
     }
 }
 
@@ -144,9 +172,11 @@ TEST(sequences_do_not_meet) {
         part(t.q, all.q), part(t.k, all.k), part(t.v, all.v), part(t.dout, all.dout);
         t.run();
         Tensors want(one);
-        part(want.out, all.out), part(want.lse, all.lse), part(want.dq, all.dq), part(want.dk, all.dk), part(want.dv, all.dv);
+        part(want.out, all.out), part(want.lse, all.lse), part(want.dq, all.dq), part(want.dk, all.dk),
+            part(want.dv, all.dv);
         EXPECT(same_bits(t.out, want.out) && same_bits(t.lse, want.lse), "sequence %d", b);
-        EXPECT(same_bits(t.dq, want.dq) && same_bits(t.dk, want.dk) && same_bits(t.dv, want.dv), "sequence %d", b);
+        EXPECT(same_bits(t.dq, want.dq) && same_bits(t.dk, want.dk) && same_bits(t.dv, want.dv),
+               "sequence %d", b);
     }
 }
 
@@ -162,7 +192,8 @@ TEST(cached_rows) {
         d.Tq = 1, d.Tk = i + 1, d.q_offset = i;
         std::vector<floatX> row(C);
         std::vector<real> lse(s.NH);
-        cpu::attention_forward(row.data(), lse.data(), t.q.data() + i * d.q_stride, t.k.data(), t.v.data(), d);
+        cpu::attention_forward(row.data(), lse.data(), t.q.data() + i * d.q_stride, t.k.data(), t.v.data(),
+                               d);
         const double tolerance = sizeof(real) == 8 ? 1e-12 : sizeof(floatX) == 4 ? 1e-5 : 1e-2;
         for (int c = 0; c < C; c++) EXPECT_NEAR(row[c], t.out[i * C + c], tolerance);
     }

@@ -4,7 +4,8 @@ namespace PRECISION {
 
 // V % 8 = 2 and 1 among them; the padding is NaN before the call.
 struct Shape { int N, V, Vp; };
-static const Shape kShapes[] = {{1, 1, 128}, {3, 10, 128}, {5, 1026, 1152}, {2, 4099, 4224}, {33, 258, 384}, {2, 128, 128}};
+static const Shape kShapes[] = {{1, 1, 128},     {3, 10, 128},   {5, 1026, 1152},
+                                {2, 4099, 4224}, {33, 258, 384}, {2, 128, 128}};
 
 struct Tensors {
     Shape s;
@@ -12,7 +13,8 @@ struct Tensors {
     std::vector<int32_t> targets;
     std::vector<real> losses;
 
-    explicit Tensors(const Shape& s, double size = 3) : s(s), logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)), losses(poisoned<real>(s.N)) {
+    explicit Tensors(const Shape& s, double size = 3)
+        : s(s), logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)), losses(poisoned<real>(s.N)) {
         for (int n = 0; n < s.N; n++) {
             targets.push_back(n == 0 ? s.V - 1 : int32_t(uniform(1, 2, n) * s.V));
             for (int i = s.V; i < s.Vp; i++) logits[size_t(n) * s.Vp + i] = floatX(real(NAN));
@@ -40,7 +42,8 @@ TEST(matches_the_reference) {
                 loss_sums.push_back(std::fabs(max) + std::log(total) + std::fabs(double(row[t.targets[n]])));
                 for (int i = 0; i < s.V; i++) {
                     const double p = std::exp(double(row[i]) - max) / total, hot = i == t.targets[n];
-                    gradient[size_t(n) * s.Vp + i] = (p - hot) * dloss, sums[size_t(n) * s.Vp + i] = (p + hot) * dloss + 1e-38;
+                    gradient[size_t(n) * s.Vp + i] = (p - hot) * dloss,
+                                                sums[size_t(n) * s.Vp + i] = (p + hot) * dloss + 1e-38;
                 }
             }
             f.forward();
@@ -49,7 +52,8 @@ TEST(matches_the_reference) {
             EXPECT(same_bits(t.losses, f.losses));
             EXPECT_CLOSE(t.logits, gradient, sums);
             for (int n = 0; n < s.N; n++)
-                for (int i = s.V; i < s.Vp; i++) EXPECT(double(t.logits[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
+                for (int i = s.V; i < s.Vp; i++)
+                    EXPECT(double(t.logits[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
         }
 }
 
@@ -60,7 +64,8 @@ TEST(what_is_not_finite_shows_in_the_loss) {
             Tensors t({1, 1026, 1152}), u({1, 1026, 1152});
             t.logits[at] = u.logits[at] = floatX(real(bad));
             t.forward(), u.backward(1);
-            EXPECT(!std::isfinite(double(t.losses[0])) && !std::isfinite(double(u.losses[0])), "%g at %d", bad, at);
+            EXPECT(!std::isfinite(double(t.losses[0])) && !std::isfinite(double(u.losses[0])), "%g at %d",
+                   bad, at);
         }
     Tensors t({1, 1026, 1152});                             // all but the target impossible
     for (int i = 0; i < 1025; i++) t.logits[i] = floatX(real(-INFINITY));
@@ -76,7 +81,8 @@ TEST(threads_change_no_bit) {
         runs.emplace_back(Shape{7, 1026, 1152});
         runs.back().backward(real(0.1));
     }
-    for (const Tensors& t : runs) EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
+    for (const Tensors& t : runs)
+        EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
 }
 
 TEST(finite_differences) {

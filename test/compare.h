@@ -1,7 +1,8 @@
 // How the tests of operations compare: random inputs, a reference in fp64, and the tolerances of the project.
 //
-//     fp32, and `real` outputs   |error| <= 1e-5 of the sum of the absolute products of the element (fp64: 1e-13)
-//     bf16 outputs               relative L2 error of the tensor <= 1.5 times that of rounding the exact one once
+//     fp32, and `real` outputs   |error| <= 1e-5 of the sum of the absolute products of the element (fp64:
+//     1e-13) bf16 outputs               relative L2 error of the tensor <= 1.5 times that of rounding the
+//     exact one once
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -16,7 +17,8 @@ namespace PRECISION {
 
 using Wide = std::vector<double>;       // of the reference
 
-template <class T> std::vector<T> normals(size_t count, uint64_t stream, double deviation = 1, double mean = 0) {
+template <class T>
+std::vector<T> normals(size_t count, uint64_t stream, double deviation = 1, double mean = 0) {
     std::vector<T> out(count);
     for (size_t i = 0; i < count; i++) out[i] = T(real(mean + deviation * normal(1234, stream, i)));
     return out;
@@ -35,7 +37,8 @@ template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>&
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-struct Mismatch { double excess; size_t at; double got, want; };    // the error as a multiple of what is allowed; > 1 fails
+// excess: the error as a multiple of what is allowed; above 1 fails.
+struct Mismatch { double excess; size_t at; double got, want; };
 
 // sums[i]: the sum of the absolute products that element i consists of.
 template <class T> Mismatch compare_sums(const std::vector<T>& got, const Wide& want, const Wide& sums) {
@@ -44,7 +47,8 @@ template <class T> Mismatch compare_sums(const std::vector<T>& got, const Wide& 
     for (size_t i = 0; i < want.size() && worst.excess != INFINITY; i++) {
         const double error = std::fabs(double(got[i]) - want[i]);
         const double excess = error == 0 ? 0 : error / (tolerance * std::fabs(sums[i]));
-        if (!(excess <= worst.excess)) worst = {excess == excess ? excess : INFINITY, i, double(got[i]), want[i]};
+        if (!(excess <= worst.excess))
+            worst = {excess == excess ? excess : INFINITY, i, double(got[i]), want[i]};
     }
     return worst;
 }
@@ -64,17 +68,20 @@ inline Mismatch compare_rounded(const std::vector<bfloat16>& got, const Wide& wa
     return worst;
 }
 
-template <class T> Mismatch compare(const std::vector<T>& got, const Wide& want, const Wide& sums, double factor = 1.5) {
+template <class T>
+Mismatch compare(const std::vector<T>& got, const Wide& want, const Wide& sums, double factor = 1.5) {
     if constexpr (std::is_same_v<T, bfloat16>) return compare_rounded(got, want, factor);
     else return compare_sums(got, want, sums);
 }
 
 // Also perturbs one element, which the comparison has to notice: a check that cannot fail is none.
-template <class T> void expect_close(const char* file, int line, const char* what, std::vector<T> got, const Wide& want,
-                                     const Wide& sums, double factor = 1.5) {
+template <class T>
+void expect_close(const char* file, int line, const char* what, std::vector<T> got, const Wide& want,
+                  const Wide& sums, double factor = 1.5) {
     const Mismatch m = compare(got, want, sums, factor);
     if (!(m.excess <= 1))
-        test::fail(file, line, "%s[%zu] = %.9g, expected %.9g: %.3g times the tolerance", what, m.at, m.got, m.want, m.excess);
+        test::fail(file, line, "%s[%zu] = %.9g, expected %.9g: %.3g times the tolerance", what, m.at, m.got,
+                   m.want, m.excess);
     if (got.empty()) return;
     const size_t i = got.size() / 2;
     double norm = 0;
@@ -92,7 +99,9 @@ struct Lent {
     void* memory;
     size_t bytes;
 
-    explicit Lent(int threads, const cpu::ScratchSizes& s = {.N = 64, .T = 64, .C = 64, .NH = 1, .D = 64, .F = 64, .chunk = 64, .Vp = 128}) {
+    explicit Lent(int threads,
+                  const cpu::ScratchSizes& s = {
+                      .N = 64, .T = 64, .C = 64, .NH = 1, .D = 64, .F = 64, .chunk = 64, .Vp = 128}) {
         context.threads = threads;
         bytes = cpu::scratch_bytes(s);
         memory = cpu::device_allocate(bytes);

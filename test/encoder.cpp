@@ -4,8 +4,9 @@ namespace PRECISION {
 
 // This rank has rows v0 .. v0 + V of wte; tokens are from 0 .. all.
 struct Shape { int B, T, C, v0, V, all, t0; };
-static const Shape kShapes[] = {{1, 1, 8, 0, 1, 1, 0},       {3, 7, 40, 0, 11, 11, 0}, {2, 5, 1600, 0, 6, 6, 2},
-                                {2, 33, 24, 4, 5, 14, 0},    {1, 9, 17, 0, 3, 3, 0},   {5, 64, 768, 0, 100, 100, 3}};
+static const Shape kShapes[] = {{1, 1, 8, 0, 1, 1, 0},    {3, 7, 40, 0, 11, 11, 0},
+                                {2, 5, 1600, 0, 6, 6, 2}, {2, 33, 24, 4, 5, 14, 0},
+                                {1, 9, 17, 0, 3, 3, 0},   {5, 64, 768, 0, 100, 100, 3}};
 
 struct Tensors {
     cpu::Encoder e;
@@ -70,7 +71,8 @@ TEST(threads_and_cuts_change_no_bit) {
             if (cut < 120) runs.back().backward(cut, 120);
         }
     for (const Tensors& t : runs)
-        EXPECT(same_bits(t.out, runs[0].out) && same_bits(t.dwte, runs[0].dwte) && same_bits(t.dwpe, runs[0].dwpe));
+        EXPECT(same_bits(t.out, runs[0].out) && same_bits(t.dwte, runs[0].dwte) &&
+               same_bits(t.dwpe, runs[0].dwpe));
 }
 
 }  // namespace PRECISION

@@ -4,7 +4,8 @@ namespace PRECISION {
 
 // N tokens, C channels
 struct Shape { int N, C; };
-static const Shape kShapes[] = {{1, 1}, {1, 8}, {3, 256}, {7, 1600}, {5, 40}, {2, 768}, {65, 48}, {130, 33}, {301, 257}};
+static const Shape kShapes[] = {{1, 1},   {1, 8},   {3, 256},  {7, 1600}, {5, 40},
+                                {2, 768}, {65, 48}, {130, 33}, {301, 257}};
 
 struct Tensors {
     int N, C;
@@ -13,20 +14,28 @@ struct Tensors {
 
     explicit Tensors(const Shape& s) : N(s.N), C(s.C) {
         const size_t n = size_t(N) * C;
-        x = normals<floatX>(n, 1, 2, 0.5), r = normals<floatX>(n, 2), bias = normals<floatX>(C, 3), w = normals<floatX>(C, 4, 0.3, 1);
+        x = normals<floatX>(n, 1, 2, 0.5), r = normals<floatX>(n, 2), bias = normals<floatX>(C, 3),
+        w = normals<floatX>(C, 4, 0.3, 1);
         b = normals<floatX>(C, 5), dy = normals<floatX>(n, 6), dx = normals<floatX>(n, 7);
         x1 = poisoned<floatX>(n), y = poisoned<floatX>(n), mean = poisoned<real>(N), rstd = poisoned<real>(N);
         dw = normals<real>(C, 8), db = normals<real>(C, 9);
     }
     cpu::Layernorm forward_of(floatX* stream) {
-        return {.x1 = stream, .y = y.data(), .mean = mean.data(), .rstd = rstd.data(), .x = x.data(), .r = r.data(),
-                .bias = bias.data(), .w = w.data(), .b = b.data()};
+        return {.x1 = stream,
+                .y = y.data(),
+                .mean = mean.data(),
+                .rstd = rstd.data(),
+                .x = x.data(),
+                .r = r.data(),
+                .bias = bias.data(),
+                .w = w.data(),
+                .b = b.data()};
     }
     void forward() { cpu::layernorm_forward(forward_of(x1.data()), N, C); }
     void backward(int from, int to) {
         const size_t at = size_t(from) * C;
-        cpu::layernorm_backward(dx.data() + at, dw.data(), db.data(), dy.data() + at, x1.data() + at, w.data(),
-                                mean.data() + from, rstd.data() + from, to - from, C);
+        cpu::layernorm_backward(dx.data() + at, dw.data(), db.data(), dy.data() + at, x1.data() + at,
+                                w.data(), mean.data() + from, rstd.data() + from, to - from, C);
     }
 };
 
@@ -43,7 +52,8 @@ struct Reference {
             double mean = 0, size = 0, var = 0, a = 0, a_sum = 0, b = 0, b_sum = 0;
             for (int i = 0; i < C; i++) {
                 x1.push_back(double(t.x[at + i]) + double(t.r[at + i]) + double(t.bias[i]));
-                x1_sums.push_back(std::fabs(double(t.x[at + i])) + std::fabs(double(t.r[at + i])) + std::fabs(double(t.bias[i])));
+                x1_sums.push_back(std::fabs(double(t.x[at + i])) + std::fabs(double(t.r[at + i])) +
+                                  std::fabs(double(t.bias[i])));
                 mean += double(t.x1[at + i]) / C, size += std::fabs(double(t.x1[at + i])) / C;
             }
             for (int i = 0; i < C; i++) var += std::pow(double(t.x1[at + i]) - mean, 2) / C;
@@ -52,13 +62,17 @@ struct Reference {
             auto xhat_sum = [&](int i) { return (std::fabs(double(t.x1[at + i])) + size) * rstd; };
             for (int i = 0; i < C; i++) {
                 const double w = double(t.w[i]), g = double(t.dy[at + i]);
-                y.push_back(xhat(i) * w + double(t.b[i])), y_sums.push_back(xhat_sum(i) * std::fabs(w) + std::fabs(double(t.b[i])));
-                a += w * g / C, a_sum += std::fabs(w * g) / C, b += w * g * xhat(i) / C, b_sum += std::fabs(w * g) * xhat_sum(i) / C;
-                dw[i] += g * xhat(i), dw_sums[i] += std::fabs(g) * xhat_sum(i), db[i] += g, db_sums[i] += std::fabs(g);
+                y.push_back(xhat(i) * w + double(t.b[i])),
+                    y_sums.push_back(xhat_sum(i) * std::fabs(w) + std::fabs(double(t.b[i])));
+                a += w * g / C, a_sum += std::fabs(w * g) / C, b += w * g * xhat(i) / C,
+                    b_sum += std::fabs(w * g) * xhat_sum(i) / C;
+                dw[i] += g * xhat(i), dw_sums[i] += std::fabs(g) * xhat_sum(i), db[i] += g,
+                    db_sums[i] += std::fabs(g);
             }
             for (int i = 0; i < C; i++) {
                 const double wdy = double(t.w[i]) * double(t.dy[at + i]);
-                dx_sums.push_back(std::fabs(dx[at + i]) + rstd * (std::fabs(wdy) + a_sum + xhat_sum(i) * b_sum));
+                dx_sums.push_back(std::fabs(dx[at + i]) +
+                                  rstd * (std::fabs(wdy) + a_sum + xhat_sum(i) * b_sum));
                 dx[at + i] += rstd * (wdy - a - xhat(i) * b);
             }
         }
@@ -115,7 +129,8 @@ TEST(finite_differences) {
     if (sizeof(floatX) != 8) return;
     const Lent lent(2);
     Tensors t({3, 11});
-    std::fill(t.dx.begin(), t.dx.end(), floatX(0)), std::fill(t.dw.begin(), t.dw.end(), 0), std::fill(t.db.begin(), t.db.end(), 0);
+    std::fill(t.dx.begin(), t.dx.end(), floatX(0)), std::fill(t.dw.begin(), t.dw.end(), 0),
+        std::fill(t.db.begin(), t.db.end(), 0);
     t.forward();
     t.backward(0, 3);
     auto loss = [&] {

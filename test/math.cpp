@@ -22,7 +22,8 @@ static double ulps(float y, double want) {
     return error == error ? error : INFINITY;
 }
 
-// Tries all floats, or every `stride`-th chunk. Where the answer is known without libm, it is the float one of `exact`.
+// Tries all floats, or every `stride`-th chunk. Where the answer is known without libm, it is the float one
+// of `exact`.
 template <class Ours, class Exact> static Worst worst_of_all(Ours ours, Exact exact, int stride) {
     Worst worst = {0, 0};
     #pragma omp parallel for schedule(dynamic, 256)
@@ -53,8 +54,8 @@ template <class Ours, class Exact> static Worst worst_of_all(Ours ours, Exact ex
     return worst;
 }
 
-// Below 2^-25 exp is 1 and from 2^7 on infinite or 0; tanh is x below 2^-13 and 1 from 2^4 on. By exp, tanh is right to
-// 1e-12 there.
+// Below 2^-25 exp is 1 and from 2^7 on infinite or 0; tanh is x below 2^-13 and 1 from 2^4 on. By exp, tanh
+// is right to 1e-12 there.
 struct Exp {
     static bool known(float x) { return !(std::fabs(x) >= 0x1p-25f && std::fabs(x) < 0x1p7f); }
     double operator()(double x) const { return std::exp(x); }
@@ -62,7 +63,10 @@ struct Exp {
 };
 struct Tanh {
     static bool known(float x) { return !(std::fabs(x) >= 0x1p-13f && std::fabs(x) < 0x1p4f); }
-    double operator()(double x) const { const double t = std::exp(-2 * std::fabs(x)); return std::copysign((1 - t) / (1 + t), x); }
+    double operator()(double x) const {
+        const double t = std::exp(-2 * std::fabs(x));
+        return std::copysign((1 - t) / (1 + t), x);
+    }
     float operator()(float x) const { return x != x || std::fabs(x) < 1 ? x : std::copysign(1.f, x); }
 };
 
@@ -89,7 +93,9 @@ TEST(limits) {
     EXPECT(simd::vtanh(INFINITY) == 1 && simd::vtanh(-INFINITY) == -1 && std::isnan(simd::vtanh(NAN)));
 }
 
-static double exact_gelu(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+static double exact_gelu(double x) {
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 
 TEST(gelu) {
     for (double x = -12; x <= 12; x += 1. / 64) {
@@ -117,7 +123,8 @@ TEST(sums_and_partial_vectors) {
         bfloat16 out[64];
         for (bfloat16& o : out) o = bfloat16(-1.f);
         for (int i = 0; i < n; i += simd::width<float>) simd::store(out + i, simd::load(x + i, n - i), n - i);
-        for (int i = 0; i < 64; i++) EXPECT(float(out[i]) == (i < n ? float(i + 1) : -1.f), "n %d i %d", n, i);
+        for (int i = 0; i < 64; i++)
+            EXPECT(float(out[i]) == (i < n ? float(i + 1) : -1.f), "n %d i %d", n, i);
     }
 }
 
@@ -125,7 +132,8 @@ TEST(bfloat16_vectors_round_as_scalars_do) {
     for (uint64_t u = 0; u < uint64_t(1) << 32; u += 65521) {
         float x[simd::width<float>];
         bfloat16 y[simd::width<float>];
-        for (int i = 0; i < simd::width<float>; i++) x[i] = std::bit_cast<float>(uint32_t(u + uint64_t(i) * 0x8000));
+        for (int i = 0; i < simd::width<float>; i++)
+            x[i] = std::bit_cast<float>(uint32_t(u + uint64_t(i) * 0x8000));
         simd::store(y, simd::load(x));
         for (int i = 0; i < simd::width<float>; i++) EXPECT(y[i].bits == bfloat16(x[i]).bits, "%a", x[i]);
         const auto back = simd::load(y);

@@ -12,7 +12,8 @@ TEST(allocated_memory_is_zero_and_aligned) {
         EXPECT(set == 0);
         memset(p, 1, bytes);
         cpu::set_zero(p, bytes - bytes / 3);
-        for (size_t i = 0; i < bytes; i += 1 + bytes / 1000) EXPECT(p[i] == (i >= bytes - bytes / 3), "byte %zu of %zu", i, bytes);
+        for (size_t i = 0; i < bytes; i += 1 + bytes / 1000)
+            EXPECT(p[i] == (i >= bytes - bytes / 3), "byte %zu of %zu", i, bytes);
         cpu::device_free(p, bytes);
     }
 }
@@ -37,7 +38,9 @@ TEST(vector_operations) {
         cpu::sum_in_order(&total, in.data(), in.size());
         for (size_t i = 0; i < in.size(); i++) {
             want += double(in[i]);
-            EXPECT(double(rounded[i]) == double(floatX(in[i])) && double(sum[i]) == double(floatX(real(a[i]) + real(b[i]))), "%zu", i);
+            EXPECT(double(rounded[i]) == double(floatX(in[i])) &&
+                       double(sum[i]) == double(floatX(real(a[i]) + real(b[i]))),
+                   "%zu", i);
         }
         EXPECT(total == want);
     }

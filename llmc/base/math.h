@@ -12,7 +12,8 @@
 namespace simd {
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split so that n * ln2_high is exact.
-// The two factors of 2^n are normal numbers even where the result is subnormal or infinite: it is rounded once.
+// The two factors of 2^n are normal numbers even where the result is subnormal or infinite: it is
+// rounded once.
 [[gnu::always_inline]] inline float vexp(float x) {
     const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     const float shift = 0x1.8p23f;            // float(n) + shift has n in its low mantissa bits
@@ -27,7 +28,8 @@ namespace simd {
     p = p * r + 0.5f;
     p = (p * (r * r) + r) + 1.f;
     const int32_t e = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift), half = e >> 1;
-    const float a = std::bit_cast<float>((half + 127) << 23), b = std::bit_cast<float>((e - half + 127) << 23);
+    const float a = std::bit_cast<float>((half + 127) << 23),
+                b = std::bit_cast<float>((e - half + 127) << 23);
     return p * a * b;
 }
 
@@ -51,8 +53,9 @@ template <class Real> [[gnu::always_inline]] inline Real gelu(Real x) {
     return x / (Real(1) + vexp(minus_2u));
 }
 
-// s = 1 / (1 + exp(-2u));  gelu'(x) = s + x s (1 - s) 2u'(x). With t = exp(-2 |u|), s (1 - s) = t / (1 + t)^2.
-// Beyond |x| = 30 the derivative is 0 or 1 to the last bit, and u would overflow further out.
+// s = 1 / (1 + exp(-2u));  gelu'(x) = s + x s (1 - s) 2u'(x)
+// With t = exp(-2 |u|), s (1 - s) = t / (1 + t)^2. Beyond |x| = 30 the derivative is 0 or 1 to the last bit, and u
+// would overflow further out.
 template <class Real> [[gnu::always_inline]] inline Real gelu_grad(Real x) {
     x = x > Real(30) ? Real(30) : x;
     x = x < Real(-30) ? Real(-30) : x;

@@ -1,7 +1,8 @@
-// Vectors of the machine's width, loads and stores that convert from and to bfloat16, and sums in a fixed order.
+// Vectors of the machine's width, loads and stores that convert from and to bfloat16, and sums in
+// a fixed order.
 //
-// A sum over a row is taken in lanes: element i goes to lane i % (4 W), and the lanes are added up as a tree. So it
-// depends on the row alone, never on addresses, threads, or how the compiler unrolls.
+// A sum over a row is taken in lanes: element i goes to lane i % (4 W), and the lanes are added up as a tree.
+// So it depends on the row alone, never on addresses, threads, or how the compiler unrolls.
 #pragma once
 #include <immintrin.h>
 
@@ -28,12 +29,21 @@ template <class Real> inline constexpr int width = int(kVectorBytes / sizeof(Rea
 using Bits = VectorOf<uint32_t>::type;
 typedef uint16_t Halves [[gnu::vector_size(kVectorBytes / 2)]];
 
-[[gnu::always_inline]] inline Vector<float> load(const float* p) { Vector<float> v; memcpy(&v, p, sizeof v); return v; }
-[[gnu::always_inline]] inline Vector<double> load(const double* p) { Vector<double> v; memcpy(&v, p, sizeof v); return v; }
+[[gnu::always_inline]] inline Vector<float> load(const float* p) {
+    Vector<float> v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+[[gnu::always_inline]] inline Vector<double> load(const double* p) {
+    Vector<double> v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 #if defined(__AVX512F__)        // GCC 12 makes five instructions of the general form
 [[gnu::always_inline]] inline Vector<float> load(const bfloat16* p) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return std::bit_cast<Vector<float>>(std::bit_cast<Bits>(_mm512_maskz_cvtepu16_epi32(0xffff, halves)) << 16);
+    return std::bit_cast<Vector<float>>(std::bit_cast<Bits>(_mm512_maskz_cvtepu16_epi32(0xffff, halves))
+                                        << 16);
 }
 #else
 [[gnu::always_inline]] inline Vector<float> load(const bfloat16* p) {

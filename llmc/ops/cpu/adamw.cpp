@@ -1,5 +1,5 @@
-// Memory-bound: the update reads gradient, moments and masters once and writes them once. Its pieces end at multiples
-// of kPiece elements of a run, so that threads share no work but the list of pieces.
+// Memory-bound: the update reads gradient, moments and masters once and writes them once. Threads take
+// pieces of a run; every element's result depends on that element alone.
 #include <algorithm>
 #include <cmath>
 
@@ -39,24 +39,27 @@ static constexpr size_t kDraw = 1024;          // random words drawn at once
 struct Coefficients { real scale, beta1, beta2, lr, step_size, inverse_bias2, eps, decay; };
 
 static Coefficients coefficients(const Adamw& a, real decay) {
-    const double bias1 = 1 - std::pow(double(a.beta1), double(a.step)), bias2 = 1 - std::pow(double(a.beta2), double(a.step));
-    return {.scale = a.state->scale, .beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr, .step_size = real(a.lr / bias1),
-            .inverse_bias2 = real(1 / bias2), .eps = a.eps, .decay = decay};
+    const double t = double(a.step);
+    const double bias1 = 1 - std::pow(double(a.beta1), t), bias2 = 1 - std::pow(double(a.beta2), t);
+    return {.scale = a.state->scale, .beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr,
+            .step_size = real(a.lr / bias1), .inverse_bias2 = real(1 / bias2), .eps = a.eps, .decay = decay};
 }
 
-static void update(real* __restrict master, real* __restrict m, real* __restrict v, const real* __restrict grad,
-                   size_t count, const Coefficients& k) {
+static void update(real* __restrict master, real* __restrict m, real* __restrict v,
+                   const real* __restrict grad, size_t count, const Coefficients& k) {
     const Coefficients c = k;
     #pragma omp simd
     for (size_t i = 0; i < count; i++) {
         const real g = grad[i] * c.scale;
         m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
         v[i] = c.beta2 * v[i] + (1 - c.beta2) * (g * g);
-        master[i] -= c.step_size * m[i] / (std::sqrt(v[i] * c.inverse_bias2) + c.eps) + c.lr * c.decay * master[i];
+        master[i] -=
+            c.step_size * m[i] / (std::sqrt(v[i] * c.inverse_bias2) + c.eps) + c.lr * c.decay * master[i];
     }
 }
 
-// words[i] = the random word of element first + i: word e % 4 of Philox at (seed, step, e / 4). first is a multiple of 4.
+// words[i] = the random word of element first + i: word e % 4 of Philox at (seed, step, e / 4). first is a
+// multiple of 4.
 static void draw(uint32_t* words, uint64_t seed, uint64_t step, uint64_t first, size_t count) {
     #pragma omp simd
     for (size_t q = 0; q < count / 4; q++) {
@@ -65,7 +68,8 @@ static void draw(uint32_t* words, uint64_t seed, uint64_t step, uint64_t first, 
     }
 }
 
-// Rounds the bits below bfloat16's up with the probability of the part cut off. What is not finite keeps its kind.
+// Rounds the bits below bfloat16's up with the probability of the part cut off. What is not finite
+// keeps its kind.
 static bfloat16 round_stochastically(float x, uint32_t random) {
     const uint32_t u = std::bit_cast<uint32_t>(x), up = (u + (random >> 16)) >> 16;
     bfloat16 nearest(x), result;
@@ -83,7 +87,8 @@ static void round_piece(floatX* param, const real* master, size_t count, uint64_
         const uint64_t first = (global + i) / 4 * 4;
         const size_t skip = size_t(global + i - first), n = std::min(kDraw - skip, count - i);
         draw(words, a.seed, uint64_t(a.step), first, (skip + n + 3) / 4 * 4);
-        for (size_t k = 0; k < n; k++) param[i + k] = floatX(round_stochastically(float(master[i + k]), words[skip + k]));
+        for (size_t k = 0; k < n; k++)
+            param[i + k] = floatX(round_stochastically(float(master[i + k]), words[skip + k]));
         i += n;
     }
 }
@@ -97,7 +102,8 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
         const int64_t pieces = int64_t((run.count + kPiece - 1) / kPiece);
         #pragma omp for schedule(static) nowait
         for (int64_t p = 0; p < pieces; p++) {
-            const size_t from = size_t(p) * kPiece, at = run.start + from, n = std::min(kPiece, run.count - from);
+            const size_t from = size_t(p) * kPiece, at = run.start + from,
+                         n = std::min(kPiece, run.count - from);
             update(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
             if (a.param) round_piece(a.param + at, a.master + at, n, run.global + from, a);
         }

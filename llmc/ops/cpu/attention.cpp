@@ -1,12 +1,15 @@
-// Scores stand transposed, s[key][query]: the online softmax then works on vectors of queries, without a sum across
-// lanes, and K and V are read as they lie. Only Q, O, dO and dQ are transposed, once per block of queries.
+// Scores stand transposed, s[key][query]: the online softmax then works on vectors of queries, without a sum
+// across lanes, and K and V are read as they lie. Only Q, O, dO and dQ are transposed, once per block of
+// queries.
 //
 //     S = K Q^T     P = exp(S - lse)    O^T += V^T P
-//     dP = V dO^T   dS = P (dP - delta)   dV += P dO   dK += dS Q   dQ^T += K^T dS      delta = rowsum(dO * O)
+//     dP = V dO^T   dS = P (dP - delta)   dV += P dO   dK += dS Q   dQ^T += K^T dS
+//     delta = rowsum(dO * O)
 //
-// Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv matrix are
-// so far apart that they share a few sets of the cache. What lies above the diagonal is skipped. Every sum runs in the
-// order of the keys or of the queries, so nothing depends on threads or on the other sequences.
+// Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv
+// matrix are so far apart that they share a few sets of the cache. What lies above the diagonal is skipped.
+// Every sum runs in the order of the keys or of the queries, so nothing depends on threads or on the other
+// sequences.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -43,7 +46,9 @@ static size_t slice_elements(int T, int D) {
     return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
-size_t attention_scratch(int T, int D) { return slice_elements(T, D) * sizeof(real) * size_t(context.threads); }
+size_t attention_scratch(int T, int D) {
+    return slice_elements(T, D) * sizeof(real) * size_t(context.threads);
+}
 
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
     return {reinterpret_cast<real*>(scratch) + size_t(thread) * elements};
@@ -87,7 +92,7 @@ struct Pair {
     int k0, nk;
 
     int first_query(int u) const { return std::clamp(k0 + u - q.first, 0, q.nq); }     // that sees key u
-    int keys_below(int j) const { return std::clamp(q.first + j - k0, 0, nk); }        // that queries before j see
+    int keys_below(int j) const { return std::clamp(q.first + j - k0, 0, nk); }  // that queries before j see
 };
 
 static Pair pair_of(const Queries& q, int k0) { return {q, k0, std::min(kKeys, q.keys - k0)}; }
@@ -111,11 +116,13 @@ static void add_over_queries(real* c, const real* s, const real* b, const Pair& 
     const int Dp = padded(D), step = p.first_query(p.nk - 1) > 0 ? kTileRows : round_up(p.nk, kTileRows);
     for (int u = 0; u < p.nk; u += step) {
         const int q = p.first_query(u);
-        multiply_add(c + u * Dp, Dp, {s + u * kQueries + q, kQueries, 1}, b + q * Dp, Dp, step, Dp, p.q.nq - q);
+        multiply_add(c + u * Dp, Dp, {s + u * kQueries + q, kQueries, 1}, b + q * Dp, Dp, step, Dp,
+                     p.q.nq - q);
     }
 }
 
-// Scores of key u that no query sees become -inf in the vector where the first seen one is. Returns where it starts.
+// In the vector of queries where the first one that sees key u stands, those before it get -inf. Returns where
+// that vector starts.
 static int mask_row(real* s, const Pair& p, int u) {
     const int seen = p.first_query(u), start = seen / W * W;
     for (int q = start; q < seen; q++) s[u * kQueries + q] = kNever;
@@ -129,7 +136,8 @@ static int mask_row(real* s, const Pair& p, int u) {
     return x < kTiny ? 0 : e;
 }
 
-struct Softmax { real *max, *sum, *scale; };    // per query, so far; scale: for what was summed before this block
+// Per query, over the blocks so far. scale: what the last block's larger maximum makes of the sums before it.
+struct Softmax { real *max, *sum, *scale; };
 
 // s becomes exp(s - max).
 static void online_softmax(real* s, const Softmax& state, const Pair& p) {
@@ -140,7 +148,8 @@ static void online_softmax(real* s, const Softmax& state, const Pair& p) {
     for (int u = 0; u < p.nk; u++) {
         start[u] = mask_row(s, p, u);
         #pragma omp simd
-        for (int q = start[u]; q < nq; q++) max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
+        for (int q = start[u]; q < nq; q++)
+            max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
     }
     #pragma omp simd
     for (int q = 0; q < nq; q++) {
@@ -192,13 +201,16 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
 
 static size_t checked_slice(const AttentionDims& d, int threads) {
     const size_t elements = slice_elements(d.Tk, d.D), needed = elements * sizeof(real) * size_t(threads);
-    CHECK(context.scratch_bytes >= needed, "attention: %zu bytes of scratch, %zu needed", context.scratch_bytes, needed);
-    CHECK(d.q_offset >= d.k_offset, "attention: the query at %d sees no key, the first is at %d", d.q_offset, d.k_offset);
+    CHECK(context.scratch_bytes >= needed, "attention: %zu bytes of scratch, %zu needed",
+          context.scratch_bytes, needed);
+    CHECK(d.q_offset >= d.k_offset, "attention: the query at %d sees no key, the first is at %d", d.q_offset,
+          d.k_offset);
     return elements;
 }
 
 // A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
-void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v, const AttentionDims& d) {
+void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
+                       const AttentionDims& d) {
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
     const size_t elements = checked_slice(d, threads);
@@ -214,7 +226,8 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
     }
 }
 
-// p = exp(s - lse), in place of s; ds = p (dp - delta), in place of dp. Queries that pad the block have lse = inf: p = 0.
+// p = exp(s - lse), in place of s; ds = p (dp - delta), in place of dp. Queries that pad the block have
+// lse = inf, and so p = 0.
 static void softmax_backward(real* s, real* dp, const real* lse, const real* delta, const Pair& p) {
     for (int u = 0; u < p.nk; u++) {
         const int start = mask_row(s, p, u);
@@ -231,12 +244,13 @@ static void softmax_backward(real* s, real* dp, const real* lse, const real* del
 }
 
 // Adds the block's part to dk and dv, (keys, Dp) in `real`, and sets its rows of dq.
-static void backward_block(const Keys& grads, const Keys& keys, const AttentionBackward& t, const AttentionDims& d,
-                           const Queries& at, Slice slice) {
+static void backward_block(const Keys& grads, const Keys& keys, const AttentionBackward& t,
+                           const AttentionDims& d, const Queries& at, Slice slice) {
     const int D = d.D, Dp = padded(D);
     const size_t tile = size_t(Dp) * kQueries, o_stride = size_t(d.NH) * D;
     const real scale = 1 / std::sqrt(real(D));
-    real *qT = slice.take(tile), *doutT = slice.take(tile), *dqT = slice.take(tile), *q = slice.take(tile), *dout = slice.take(tile);
+    real *qT = slice.take(tile), *doutT = slice.take(tile), *dqT = slice.take(tile), *q = slice.take(tile),
+         *dout = slice.take(tile);
     real *s = slice.take(kKeys * kQueries), *dp = slice.take(kKeys * kQueries);
     real *lse = slice.take(kQueries), *delta = slice.take(kQueries);
     copy_tile(q, Dp, t.q + at.q, d.q_stride, at.nq, D, at.nqp, scale);
@@ -247,7 +261,9 @@ static void backward_block(const Keys& grads, const Keys& keys, const AttentionB
     for (int i = 0; i < at.nqp; i++) {
         const floatX *a = t.dout + at.o + i * o_stride, *b = t.out + at.o + i * o_stride;
         lse[i] = i < at.nq ? t.lse[at.stats + i] : -kNever;
-        delta[i] = i < at.nq ? sum<real>(D, [&](int j, int left) { return load(a + j, left) * load(b + j, left); }) : 0;
+        delta[i] = i < at.nq
+                       ? sum<real>(D, [&](int j, int left) { return load(a + j, left) * load(b + j, left); })
+                       : 0;
     }
     for (int k0 = 0; k0 < at.keys; k0 += kKeys) {
         const Pair p = pair_of(at, k0);
@@ -264,7 +280,8 @@ static void backward_block(const Keys& grads, const Keys& keys, const AttentionB
 
 static void store_rows(floatX* out, size_t stride, const real* tile, int rows, int D) {
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < D; j += W) store(out + i * stride + j, load(tile + size_t(i) * padded(D) + j), D - j);
+        for (int j = 0; j < D; j += W)
+            store(out + i * stride + j, load(tile + size_t(i) * padded(D) + j), D - j);
 }
 
 // A task is a head: its dk and dv sum over its blocks of queries, in order.
@@ -280,7 +297,8 @@ void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
         const Keys grads = {slice.take(count), slice.take(count)};
         std::fill(grads.k, grads.k + count, real(0));
         std::fill(grads.v, grads.v + count, real(0));
-        for (int q0 = 0; q0 < d.Tq; q0 += kQueries) backward_block(grads, keys, t, d, queries_of(d, head, q0), slice);
+        for (int q0 = 0; q0 < d.Tq; q0 += kQueries)
+            backward_block(grads, keys, t, d, queries_of(d, head, q0), slice);
         store_rows(t.dk + at, d.kv_stride, grads.k, d.Tk, d.D);
         store_rows(t.dv + at, d.kv_stride, grads.v, d.Tk, d.D);
     }

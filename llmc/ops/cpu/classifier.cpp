@@ -1,5 +1,5 @@
-// Rows are spread over threads; a row stays in the L2 cache between its two passes. The first pass takes blocks of
-// logits: the maximum of a block first, so that one exp per logit is enough for the online sum.
+// Rows are spread over threads; a row stays in the L2 cache between its two passes. The first pass takes
+// blocks of logits: the maximum of a block first, so that one exp per logit is enough for the online sum.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,8 +31,8 @@ static real max_of(const floatX* x, int n, real max) {
     return max;
 }
 
-// NaN among the logits, or +inf, makes the sum NaN. The lowest finite number as first maximum, and not -inf, keeps rows
-// with some -inf right.
+// NaN among the logits, or +inf, makes the sum NaN. The lowest finite number as first maximum, and not -inf,
+// keeps rows with some -inf right.
 static Softmax softmax_of(const floatX* x, int V) {
     alignas(64) real block[kBlock];
     real max = std::numeric_limits<real>::lowest();
@@ -72,7 +72,8 @@ static real gradient_row(floatX* row, int32_t target, real dloss, int V, int Vp)
     return loss_of(s, logit);
 }
 
-void classifier_forward_backward(real* losses, floatX* logits, const int32_t* targets, real dloss, int N, int V, int Vp) {
+void classifier_forward_backward(real* losses, floatX* logits, const int32_t* targets, real dloss, int N,
+                                 int V, int Vp) {
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++) losses[n] = gradient_row(logits + size_t(n) * Vp, targets[n], dloss, V, Vp);
 }

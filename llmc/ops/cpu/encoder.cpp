@@ -1,5 +1,5 @@
-// Forward goes row by row. Backward gives every thread a range of columns and all tokens: whatever tokens repeat, the
-// work is even, and each row's sum runs in the order of the tokens.
+// Forward goes row by row. Backward gives every thread a range of columns and all tokens: whatever tokens
+// repeat, the work is even, and each row's sum runs in the order of the tokens.
 #include <algorithm>
 
 #include "llmc/base/context.h"

@@ -1,5 +1,6 @@
-// Rows are spread over threads. Backward needs sums down the columns too: it takes the tokens in chunks that stay in
-// cache, first by rows for dx, then by columns for dw and db, so each column's sum runs in the order of the tokens.
+// Rows are spread over threads. Backward needs sums down the columns too: it takes the tokens in chunks that
+// stay in cache, first by rows for dx, then by columns for dw and db, so each column's sum runs in the order
+// of the tokens.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +14,7 @@ namespace cpu {
 using namespace simd;
 static constexpr int W = width<real>;
 static constexpr real kEpsilon = real(1e-5);
-static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of the L2 cache that most machines have
+static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of a common L2 cache
 
 static void forward_row(const Layernorm& t, size_t n, int C) {
     const floatX* x = t.x + n * C;
@@ -45,7 +46,8 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
 }
 
 // dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
-static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, real mean, real rstd, int C) {
+static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, real mean,
+                         real rstd, int C) {
     const real a = sum<real>(C, [&](int i, int left) { return load(w + i, left) * load(dy + i, left); }) / C;
     const real b = sum<real>(C, [&](int i, int left) {
         return load(w + i, left) * load(dy + i, left) * ((load(x1 + i, left) - mean) * rstd);
@@ -83,7 +85,8 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
                          mean[start + n], rstd[start + n], C);
         #pragma omp for schedule(static)
         for (int i = 0; i < C; i += W)
-            backward_columns(dw + i, db + i, dy + at + i, x1 + at + i, mean + start, rstd + start, rows, C, C - i);
+            backward_columns(dw + i, db + i, dy + at + i, x1 + at + i, mean + start, rstd + start, rows, C,
+                             C - i);
     }
 }
 

@@ -18,17 +18,20 @@ static constexpr size_t kPage = 4096, kHugePage = 2 << 20;
 
 static size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// The mapping starts at a huge page. The kernel promises more memory than there is and kills who touches it, so what is
-// available is asked first.
+// The mapping starts at a huge page. The kernel promises more memory than there is and kills who touches it,
+// so what is available is asked first.
 void* device_allocate(size_t bytes) {
     const size_t size = whole_pages(std::max(bytes, size_t(1))), available = available_memory_bytes();
     void* mapped = MAP_FAILED;
     if (available == 0 || size <= available)
-        mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK_INPUT(mapped != MAP_FAILED,
-                "no memory for the tensors: %.2f GB needed, %.2f GB available. Make train.micro_batch or the model "
-                "smaller, choose memory.recompute=block, or stop what else holds memory (--plan prints what needs how much)",
-                size / 1e9, available / 1e9);
+        mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK_INPUT(
+        mapped != MAP_FAILED,
+        "no memory for the tensors: %.2f GB needed, %.2f GB available. Make train.micro_batch or the model "
+        "smaller, choose memory.recompute=block, or stop what else holds memory (--plan prints what needs "
+        "how much)",
+        size / 1e9, available / 1e9);
     std::byte* start = static_cast<std::byte*>(mapped);
     const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
     if (head) munmap(start, head);
@@ -41,7 +44,9 @@ void* device_allocate(size_t bytes) {
 
 void device_free(void* p, size_t bytes) { munmap(p, whole_pages(std::max(bytes, size_t(1)))); }
 
-size_t scratch_bytes(const ScratchSizes& s) { return std::max(matmul_scratch(s), attention_scratch(s.T, s.D)); }
+size_t scratch_bytes(const ScratchSizes& s) {
+    return std::max(matmul_scratch(s), attention_scratch(s.T, s.D));
+}
 
 void lend_scratch(void* memory, size_t bytes) {
     context.scratch = static_cast<std::byte*>(memory);

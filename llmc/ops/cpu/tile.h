@@ -18,7 +18,8 @@ struct Strided { const real* p; int row, column; };
 inline Strided transposed(const Strided& a) { return {a.p, a.column, a.row}; }
 
 template <bool Add, int V>
-[[gnu::always_inline]] inline void tile_kernel(real* c, int ldc, const Strided& a, const real* b, int ldb, int K) {
+[[gnu::always_inline]] inline void tile_kernel(real* c, int ldc, const Strided& a, const real* b, int ldb,
+                                               int K) {
     constexpr int W = simd::width<real>, R = kTileRows;
     simd::Vector<real> acc[R][V];
     #pragma GCC unroll 8
@@ -40,7 +41,8 @@ template <bool Add, int V>
         for (int j = 0; j < V; j++) simd::store(c + i * ldc + j * W, acc[i][j]);
 }
 
-// C += A B, or C = A B: (M, N) (M, K) (K, N). M in multiples of kTileRows, N of W. Every element sums over k in order.
+// C += A B, or C = A B: (M, N) (M, K) (K, N). M in multiples of kTileRows, N of W. Every element sums over k
+// in order.
 template <bool Add = true>
 void multiply_add(real* c, int ldc, const Strided& a, const real* b, int ldb, int M, int N, int K) {
     constexpr int W = simd::width<real>;
@@ -77,17 +79,19 @@ template <int S, int... L>
     if constexpr (W > 8) swap_blocks<8>(v, lanes);
 }
 
-// out[j][i] = in[i][j] * scale, for (rows, columns) of `in`. Into a tile (ToTile) the rows of `out` are filled up to
-// whole vectors with zeros.
+// out[j][i] = in[i][j] * scale, for (rows, columns) of `in`. Into a tile (ToTile) the rows of `out` are
+// filled up to whole vectors with zeros.
 template <bool ToTile, class Out, class In>
-void transpose(Out* out, size_t out_stride, const In* in, size_t in_stride, int rows, int columns, real scale) {
+void transpose(Out* out, size_t out_stride, const In* in, size_t in_stride, int rows, int columns,
+               real scale) {
     constexpr int W = simd::width<real>;
     for (int i = 0; i < rows; i += W)
         for (int j = 0; j < columns; j += W) {
             simd::Vector<real> v[W];
             #pragma GCC unroll 16
             for (int k = 0; k < W; k++)
-                v[k] = i + k < rows ? simd::load(in + (i + k) * in_stride + j, columns - j) * scale : simd::Vector<real>{};
+                v[k] = i + k < rows ? simd::load(in + (i + k) * in_stride + j, columns - j) * scale
+                                    : simd::Vector<real>{};
             transpose_block(v);
             #pragma GCC unroll 16
             for (int k = 0; k < W; k++)
@@ -96,12 +100,14 @@ void transpose(Out* out, size_t out_stride, const In* in, size_t in_stride, int 
 }
 
 // out[i][j] = in[i][j] * scale, with zeros in columns up to `padded` and in rows up to `padded_rows`.
-inline void copy_tile(real* out, int padded, const floatX* in, size_t stride, int rows, int columns, int padded_rows, real scale) {
+inline void copy_tile(real* out, int padded, const floatX* in, size_t stride, int rows, int columns,
+                      int padded_rows, real scale) {
     constexpr int W = simd::width<real>;
     for (int i = 0; i < padded_rows; i++)
         for (int j = 0; j < padded; j += W)
-            simd::store(out + i * padded + j, i < rows && j < columns ? simd::load(in + i * stride + j, columns - j) * scale
-                                                                       : simd::Vector<real>{});
+            simd::store(out + i * padded + j, i < rows && j < columns
+                                                  ? simd::load(in + i * stride + j, columns - j) * scale
+                                                  : simd::Vector<real>{});
 }
 
 }  // namespace cpu
