@@ -19,8 +19,8 @@ static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizatio
   ./tokenize train  --vocab=N --out=tokenizer.json INPUT...
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
-      writes token shards PREFIX_train_000000.bin, ... and, of the last FRACTION of the bytes of each document,
-      cut at a line, PREFIX_val_000000.bin, ... (default: 0, none); N tokens a shard (default: 100000000)
+      writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
+      FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000)
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [FILE|-]
@@ -28,7 +28,8 @@ static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizatio
   ./tokenize info   SHARD...
       header, counts, largest id, tokenizer hash
 
-INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (stdin, as .txt)
+INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (standard
+        input, as .txt)
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
         (end-of-text gets the id after its last rank)
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
@@ -48,10 +49,12 @@ struct Options {
 Options parse(int argc, char** argv) {
     cxxopts::Options spec("tokenize");
     spec.add_options()("tokenizer", "", cxxopts::value<std::string>()->default_value(""))(
-        "out", "", cxxopts::value<std::string>()->default_value(""))("vocab", "", cxxopts::value<uint32_t>()->default_value("0"))(
+        "out", "", cxxopts::value<std::string>()->default_value(""))(
+        "vocab", "", cxxopts::value<uint32_t>()->default_value("0"))(
         "val", "", cxxopts::value<double>()->default_value("0"))(
         "shard-tokens", "", cxxopts::value<uint64_t>()->default_value("100000000"))(
-        "threads", "", cxxopts::value<int>()->default_value("0"))("inputs", "", cxxopts::value<std::vector<std::string>>());
+        "threads", "", cxxopts::value<int>()->default_value("0"))("inputs", "",
+                                                                  cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
     Options o;
     try {
@@ -66,10 +69,13 @@ Options parse(int argc, char** argv) {
     } catch (const std::exception& e) {
         CHECK_INPUT(false, "%s; ./tokenize --help lists the commands and options", e.what());
     }
-    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores", o.threads);
-    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1", o.val);
-    CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens, "--shard-tokens=%llu, expected 1 to %llu",
-                (unsigned long long)o.shard_tokens, (unsigned long long)kMaxShardTokens);
+    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores",
+                o.threads);
+    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1",
+                o.val);
+    CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens,
+                "--shard-tokens=%llu, expected 1 to %llu", (unsigned long long)o.shard_tokens,
+                (unsigned long long)kMaxShardTokens);
     if (o.threads == 0) o.threads = available_threads();
     return o;
 }
@@ -86,7 +92,8 @@ Tokenizer tokenizer_of(const Options& o) {
 int train(const Options& o) {
     require(o.vocab, "train", "--vocab=N");
     require(!o.out.empty(), "train", "--out=tokenizer.json");
-    CHECK_INPUT(o.vocab >= 257 && o.vocab <= kMaxVocabulary, "--vocab=%u, expected 257 (256 bytes and end-of-text) to %u", o.vocab, kMaxVocabulary);
+    CHECK_INPUT(o.vocab >= 257 && o.vocab <= kMaxVocabulary,
+                "--vocab=%u, expected 257 (256 bytes and end-of-text) to %u", o.vocab, kMaxVocabulary);
     CHECK_INPUT(o.out.ends_with(".json"), "--out=%s, expected a name that ends in .json", o.out.c_str());
     make_directories(parent_directory(o.out));
     const double start = seconds_now();
@@ -94,9 +101,11 @@ int train(const Options& o) {
     const WordCounts words = count_words(reader, o.threads);
     const Tokenizer tokenizer(train_bpe(words, o.vocab));
     tokenizer.save(o.out);
-    printf("%s: %u ids from %llu documents with %zu different words, %.1f s\n", o.out.c_str(), tokenizer.vocab_size(),
-           (unsigned long long)reader.documents, words.length.size(), seconds_now() - start);
-    if (tokenizer.vocab_size() < o.vocab) printf("the text has no pair left to merge: fewer ids than the %u asked for\n", o.vocab);
+    printf("%s: %u ids from %llu documents with %zu different words, %.1f s\n", o.out.c_str(),
+           tokenizer.vocab_size(), (unsigned long long)reader.documents, words.length.size(),
+           seconds_now() - start);
+    if (tokenizer.vocab_size() < o.vocab)
+        printf("the text has no pair left to merge: fewer ids than the %u asked for\n", o.vocab);
     return kExitDone;
 }
 
@@ -107,9 +116,11 @@ int encode(const Options& o) {
     DocumentReader reader(o.inputs, o.val, parent_directory(o.out));
     const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
     const double seconds = seconds_now() - start;
-    printf("%llu documents, %llu bytes: %llu tokens for training, %llu for validation, %zu shards, %.2f s, %.0f MB/s\n",
-           (unsigned long long)r.documents, (unsigned long long)r.bytes, (unsigned long long)r.train_tokens,
-           (unsigned long long)r.val_tokens, r.shards.size(), seconds, double(r.bytes) / 1e6 / seconds);
+    printf(
+        "%llu documents, %llu bytes: %llu tokens for training, %llu for validation, %zu shards, %.2f s, %.0f "
+        "MB/s\n",
+        (unsigned long long)r.documents, (unsigned long long)r.bytes, (unsigned long long)r.train_tokens,
+        (unsigned long long)r.val_tokens, r.shards.size(), seconds, double(r.bytes) / 1e6 / seconds);
     return kExitDone;
 }
 
@@ -137,16 +148,19 @@ int decode(const Options& o) {
             const ShardInfo& s = shard.info;
             CHECK_INPUT(!s.tokenizer_hash || s.tokenizer_hash == tokenizer.hash(),
                         "%s: made with another tokenizer: hash %016llx, %s has %016llx", path.c_str(),
-                        (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(), (unsigned long long)tokenizer.hash());
+                        (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(),
+                        (unsigned long long)tokenizer.hash());
             for (uint64_t at = 0; at < s.tokens; at += ids.size()) {
                 const uint64_t n = std::min<uint64_t>(ids.size(), s.tokens - at);
                 read_tokens(shard, at, n, ids.data());
                 for (uint64_t i = 0; i < n; i++) {
                     const uint32_t id = uint32_t(ids[i]);
-                    CHECK_INPUT(id < tokenizer.vocab_size(), "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
+                    CHECK_INPUT(id < tokenizer.vocab_size(),
+                                "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
                                 (unsigned long long)(at + i), id, tokenizer.vocab_size());
                     const bool eot = id == tokenizer.eot();
-                    if (!eot || !first) out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
+                    if (!eot || !first)
+                        out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
                     first = false;
                 }
             }
@@ -186,9 +200,10 @@ int info(const Options& o) {
             const ShardInfo& s = shard.info;
             const uint32_t largest = s.has_largest ? s.largest : scan_largest(shard);
             printf("%s: %s, version %d, %llu tokens of %d bytes, largest id %u%s, ", path.c_str(),
-                   s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7, (unsigned long long)s.tokens,
-                   s.id_bytes, largest, s.has_largest ? "" : " (counted)");
-            if (s.vocab) printf("vocabulary %u, tokenizer %016llx\n", s.vocab, (unsigned long long)s.tokenizer_hash);
+                   s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7,
+                   (unsigned long long)s.tokens, s.id_bytes, largest, s.has_largest ? "" : " (counted)");
+            if (s.vocab)
+                printf("vocabulary %u, tokenizer %016llx\n", s.vocab, (unsigned long long)s.tokenizer_hash);
             else printf("vocabulary and tokenizer not known\n");
             total += s.tokens, files++;
         }
@@ -202,7 +217,10 @@ int info(const Options& o) {
 int main(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") { fputs(kHelp, stdout); return kExitDone; }
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") {
+            fputs(kHelp, stdout);
+            return kExitDone;
+        }
     }
     struct { const char* name; int (*run)(const Options&); } const commands[] = {
         {"train", train}, {"encode", encode}, {"decode", decode}, {"ids", ids}, {"info", info}};
@@ -213,5 +231,6 @@ int main(int argc, char** argv) {
         return c.run(options);
     }
     CHECK_INPUT(false, "%s%s%s: expected train, encode, decode, ids or info; ./tokenize --help shows each",
-                command.empty() ? "no command" : "unknown command \"", command.c_str(), command.empty() ? "" : "\"");
+                command.empty() ? "no command" : "unknown command \"", command.c_str(),
+                command.empty() ? "" : "\"");
 }

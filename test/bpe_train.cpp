@@ -24,14 +24,16 @@ TEST(merges_equal_those_of_hugging_face) {
         const auto &a = t.vocabulary.merges, &b = expected.vocabulary.merges;
         EXPECT(a.size() == b.size() && a.size() == 1243, "%zu and %zu", a.size(), b.size());
         size_t same = 0;
-        while (same < a.size() && a[same].left == b[same].left && a[same].right == b[same].right && a[same].id == b[same].id) same++;
+        while (same < a.size() && a[same].left == b[same].left && a[same].right == b[same].right &&
+               a[same].id == b[same].id)
+            same++;
         EXPECT(same == b.size(), "%d threads: merge %zu differs", threads, same);
         EXPECT(t.hash() == expected.hash());
     }
 }
 
-// Counts all pairs anew for each merge. Random words over few letters: nothing but ties. Runs of one letter are
-// left out, where counts depend on how overlaps are counted.
+// Counts all pairs anew for each merge. Random words over few letters: nothing but ties. Runs of one letter
+// are left out, where counts depend on how overlaps are counted.
 TEST(merges_equal_those_of_a_naive_trainer) {
     for (uint64_t seed = 0; seed < 30; seed++) {
         const auto draw = [&](uint64_t i, uint64_t below) { return philox(seed, 1, i).x[0] % below; };
@@ -49,19 +51,25 @@ TEST(merges_equal_those_of_a_naive_trainer) {
             words.length.push_back(uint32_t(word.size()));
             words.count.push_back(1 + draw(w * 100 + 50, 3));
             std::vector<uint32_t> ids;
-            for (const char c : word) ids.push_back(uint32_t(std::find(alphabet.order.begin(), alphabet.order.end(), uint8_t(c)) - alphabet.order.begin()));
+            for (const char c : word)
+                ids.push_back(uint32_t(std::find(alphabet.order.begin(), alphabet.order.end(), uint8_t(c)) -
+                                       alphabet.order.begin()));
             parts.push_back({ids, words.count.back()});
         }
         const Vocabulary v = train_bpe(words, 300);
         for (uint32_t k = 0; k < v.merges.size(); k++) {
             std::map<std::pair<uint32_t, uint32_t>, uint64_t> counts;
-            for (const auto& [ids, times] : parts) for (size_t i = 0; i + 1 < ids.size(); i++) counts[{ids[i], ids[i + 1]}] += times;
+            for (const auto& [ids, times] : parts)
+                for (size_t i = 0; i + 1 < ids.size(); i++) counts[{ids[i], ids[i + 1]}] += times;
             auto best = counts.begin();     // the smallest pair of the largest count
             for (auto it = counts.begin(); it != counts.end(); it++) if (it->second > best->second) best = it;
             const Merge m = v.merges[k];
-            if (best->first != std::pair(m.left, m.right)) EXPECT(false, "seed %llu, merge %u", (unsigned long long)seed, k);
+            if (best->first != std::pair(m.left, m.right))
+                EXPECT(false, "seed %llu, merge %u", (unsigned long long)seed, k);
             for (auto& [ids, times] : parts) {
-                for (size_t i = 0; i + 1 < ids.size(); i++) if (ids[i] == m.left && ids[i + 1] == m.right) ids[i] = m.id, ids.erase(ids.begin() + std::ptrdiff_t(i) + 1);
+                for (size_t i = 0; i + 1 < ids.size(); i++)
+                    if (ids[i] == m.left && ids[i + 1] == m.right)
+                        ids[i] = m.id, ids.erase(ids.begin() + std::ptrdiff_t(i) + 1);
             }
         }
         EXPECT(v.merges.size() == 43, "%zu merges", v.merges.size());

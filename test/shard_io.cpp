@@ -1,4 +1,5 @@
-// Token shards: what is written comes back, in one file or in seven; foreign and damaged files are named as such.
+// Token shards: what is written comes back, in one file or in seven; foreign and damaged files are named as
+// such.
 #include "llmc/io/shard.h"
 
 #include <unistd.h>
@@ -20,9 +21,12 @@ static std::vector<int32_t> all_of(const std::vector<std::string>& paths) {
     return ids;
 }
 
-template <class Id> static std::vector<std::string> write_set(const std::string& prefix, uint32_t vocab, uint64_t shard_tokens, const std::vector<Id>& ids) {
+template <class Id>
+static std::vector<std::string> write_set(const std::string& prefix, uint32_t vocab, uint64_t shard_tokens,
+                                          const std::vector<Id>& ids) {
     ShardWriter w(prefix, vocab, 0x123456789abcdef0, shard_tokens);
-    for (size_t at = 0; at < ids.size(); at += 777) w.append(std::span<const Id>(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
+    for (size_t at = 0; at < ids.size(); at += 777)
+        w.append(std::span<const Id>(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
     w.finish();
     EXPECT(w.total == ids.size());
     return w.paths;
@@ -32,12 +36,16 @@ template <class Id> static void round_trip(uint32_t vocab, const char* name) {
     std::vector<Id> ids(21000);
     for (size_t i = 0; i < ids.size(); i++) ids[i] = Id(i * 2654435761u % vocab);
     const std::vector<int32_t> expected(ids.begin(), ids.end());
-    const auto one = write_set(path_of(name), vocab, 1000000, ids), seven = write_set(path_of(name + std::string("7")), vocab, 3000, ids);
-    EXPECT(one.size() == 1 && seven.size() == 7 && seven[6].ends_with("_000006.bin"), "%zu and %zu", one.size(), seven.size());
+    const auto one = write_set(path_of(name), vocab, 1000000, ids),
+               seven = write_set(path_of(name + std::string("7")), vocab, 3000, ids);
+    EXPECT(one.size() == 1 && seven.size() == 7 && seven[6].ends_with("_000006.bin"), "%zu and %zu",
+           one.size(), seven.size());
     EXPECT(all_of(one) == expected && all_of(seven) == expected);
     const ShardInfo s = open_shard(seven[2]);
-    EXPECT(s.tokens == 3000 && s.vocab == vocab && s.has_largest && s.tokenizer_hash == 0x123456789abcdef0 && s.id_bytes == sizeof(Id));
-    EXPECT(s.largest == uint32_t(*std::max_element(expected.begin() + 6000, expected.begin() + 9000)), "%u", s.largest);
+    EXPECT(s.tokens == 3000 && s.vocab == vocab && s.has_largest && s.tokenizer_hash == 0x123456789abcdef0 &&
+           s.id_bytes == sizeof(Id));
+    EXPECT(s.largest == uint32_t(*std::max_element(expected.begin() + 6000, expected.begin() + 9000)), "%u",
+           s.largest);
     EXPECT(scan_largest(open_shard_file(seven[2])) == s.largest);
     std::vector<int32_t> part(7);
     read_tokens(open_shard_file(one[0]), 12345, 7, part.data());
@@ -59,7 +67,8 @@ TEST(nothing_appears_before_it_is_complete) {
     EXPECT(glob_files(prefix + "*").empty(), "the temporary file is removed");
 }
 
-static std::string shard_header(int32_t magic, int32_t version, int32_t tokens, int32_t vocab = 0, int32_t largest = 0) {
+static std::string shard_header(int32_t magic, int32_t version, int32_t tokens, int32_t vocab = 0,
+                                int32_t largest = 0) {
     int32_t h[256] = {magic, version, tokens, vocab, largest};
     return {reinterpret_cast<char*>(h), sizeof h};
 }
@@ -69,7 +78,8 @@ TEST(a_shard_beyond_four_gigabytes) {
     const std::string path = path_of("big.bin");
     const int32_t tokens = 1200000000;
     write_file(path, shard_header(20240801, 7, tokens));
-    if (truncate(path.c_str(), 1024 + 4 * int64_t(tokens)) != 0) return test::skip("the disk refuses a file of 4.8 GB: %s", strerror(errno));
+    if (truncate(path.c_str(), 1024 + 4 * int64_t(tokens)) != 0)
+        return test::skip("the disk refuses a file of 4.8 GB: %s", strerror(errno));
     const ShardFile s = open_shard_file(path);
     EXPECT(s.info.tokens == uint64_t(tokens) && !s.info.has_largest && s.info.vocab == 0);
     { NewFile f(path_of("tail")); }
@@ -90,19 +100,22 @@ static void refused(const std::string& content, const std::vector<std::string>& 
     const Fatal f = test::fatal_of([&] { open_shard(path); });
     EXPECT(f.code == kExitConfig, "exit code %d", f.code);
     EXPECT(std::string(f.what()).find("refused.bin") != std::string::npos, "%s", f.what());
-    for (const auto& w : words) EXPECT(std::string(f.what()).find(w) != std::string::npos, "no \"%s\" in: %s", w.c_str(), f.what());
+    for (const auto& w : words)
+        EXPECT(std::string(f.what()).find(w) != std::string::npos, "no \"%s\" in: %s", w.c_str(), f.what());
 }
 
 TEST(foreign_and_damaged_files_are_named) {
     refused("<!DOCTYPE html>" + std::string(5000, 'x'), {"20240520", "20240801", "HTML", "download"});
-    refused("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", {"Git LFS", "git lfs pull"});
+    refused("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            {"Git LFS", "git lfs pull"});
     refused("plain text, more of it\n", {"text", "./tokenize encode"});
     refused("\x1f\x8b" + std::string(3000, '\1'), {"compressed"});
     refused("", {"20240520", "0 bytes"});
     refused(shard_header(20240520, 1, 0).substr(0, 700), {"700 bytes"});
     refused(shard_header(20240521, 1, 0), {"20240521"});
     refused(shard_header(20240520, 7, 0), {"version 7", "expected version 1"});
-    refused(shard_header(20240520, 1, 100) + std::string(199, 0), {"truncated", "100 tokens", "1224 bytes", "1223"});
+    refused(shard_header(20240520, 1, 100) + std::string(199, 0),
+            {"truncated", "100 tokens", "1224 bytes", "1223"});
     refused(shard_header(20240801, 7, 100) + std::string(401, 0), {"too long", "1424 bytes", "1425"});
     refused(shard_header(20240520, 1, -5), {"-5 tokens"});
     refused(shard_header(20240520, 1, 0, 300, 300), {"300", "damaged"});

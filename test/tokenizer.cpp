@@ -15,14 +15,52 @@
 
 static const std::string kData = "test/data/tokenizer/";
 
-static uint64_t draw(uint64_t key, uint64_t index, uint64_t below) { return philox(key, 0, index).x[0] % below; }
+static uint64_t draw(uint64_t key, uint64_t index, uint64_t below) {
+    return philox(key, 0, index).x[0] % below;
+}
 
 // Pieces that matter to the pattern, glued together at random; some are not UTF-8.
 static std::string random_text(uint64_t seed, size_t pieces) {
-    static const char* const parts[] = {"a", "b", "Z", "s", "ll", "ve", "re", "t", "1", "23", " ", " ", "  ", "\n", "\n\n", "\t", "\r\n",
-                                        "'", "'s", "'ll", "''", ".", "!?", "-", "\xc3\xa9", "\xe4\xbd\xa0", "\xc2\xa0", "\xe3\x80\x80",
-                                        "\xe2\x80\x83", "\xf0\x9f\x98\x80", "\xcc\x81", "\xc2\xbd", "\xd9\xa1", "\xff", "\xc3", "\xe2\x80",
-                                        "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\x80", "\x01"};
+    static const char* const parts[] = {"a",
+                                        "b",
+                                        "Z",
+                                        "s",
+                                        "ll",
+                                        "ve",
+                                        "re",
+                                        "t",
+                                        "1",
+                                        "23",
+                                        " ",
+                                        " ",
+                                        "  ",
+                                        "\n",
+                                        "\n\n",
+                                        "\t",
+                                        "\r\n",
+                                        "'",
+                                        "'s",
+                                        "'ll",
+                                        "''",
+                                        ".",
+                                        "!?",
+                                        "-",
+                                        "\xc3\xa9",
+                                        "\xe4\xbd\xa0",
+                                        "\xc2\xa0",
+                                        "\xe3\x80\x80",
+                                        "\xe2\x80\x83",
+                                        "\xf0\x9f\x98\x80",
+                                        "\xcc\x81",
+                                        "\xc2\xbd",
+                                        "\xd9\xa1",
+                                        "\xff",
+                                        "\xc3",
+                                        "\xe2\x80",
+                                        "\xed\xa0\x80",
+                                        "\xf4\x90\x80\x80",
+                                        "\xc0\x80",
+                                        "\x01"};
     std::string text;
     for (size_t i = 0; i < pieces; i++) text += parts[draw(seed, i, std::size(parts))];
     if (draw(seed, pieces, 4) == 0) text.insert(draw(seed, pieces + 1, text.size() + 1), 1, '\0');
@@ -85,7 +123,8 @@ TEST(unicode_classes_of_all_code_points) {
         char name;
         unsigned first, last;
         if (sscanf(line.c_str(), "%c %x %x", &name, &first, &last) != 3) continue;
-        for (unsigned c = first; c <= last; c++) expected[c] = name == 'L' ? kLetter : name == 'N' ? kNumber : kSpace;
+        for (unsigned c = first; c <= last; c++)
+            expected[c] = name == 'L' ? kLetter : name == 'N' ? kNumber : kSpace;
         ranges++;
     }
     EXPECT(ranges > 800, "%zu ranges", ranges);
@@ -101,7 +140,8 @@ TEST(utf8_round_trip) {
         const int n = encode_utf8(c, utf8);
         const Char d = decode_utf8(reinterpret_cast<uint8_t*>(utf8), size_t(n));
         const bool surrogate = c >= 0xd800 && c < 0xe000;
-        if (surrogate ? d.code != kInvalid : d.code != c || int(d.bytes) != n) EXPECT(false, "U+%04X gives %x", c, d.code);
+        if (surrogate ? d.code != kInvalid : d.code != c || int(d.bytes) != n)
+            EXPECT(false, "U+%04X gives %x", c, d.code);
     }
 }
 
@@ -132,7 +172,8 @@ TEST(a_safe_cut_changes_no_pretoken) {
         cuts++;
         std::vector<size_t> starts = naive_starts(std::string_view(text).substr(0, cut));
         for (const size_t s : naive_starts(std::string_view(text).substr(cut))) starts.push_back(cut + s);
-        if (cut > n || starts != naive_starts(text)) EXPECT(false, "seed %llu, cut at %zu of %zu", (unsigned long long)seed, cut, text.size());
+        if (cut > n || starts != naive_starts(text))
+            EXPECT(false, "seed %llu, cut at %zu of %zu", (unsigned long long)seed, cut, text.size());
     }
     EXPECT(cuts > 1000, "%zu cuts", cuts);
 }
@@ -177,7 +218,8 @@ TEST(encoders_agree_and_decode_gives_the_bytes_back) {
         const size_t run = draw(seed, 3000000, 3) ? 0 : draw(seed, 3000001, 90);
         const std::string text = random_text(seed, 60) + std::string(run, "=a0"[draw(seed, 3000002, 3)]);
         const auto expected = naive_encode(t, text);
-        const bool same = t.encode(text) == expected && fast_encode(narrow, text) == expected && fast_encode(wide, text) == expected;
+        const bool same = t.encode(text) == expected && fast_encode(narrow, text) == expected &&
+                          fast_encode(wide, text) == expected;
         if (!same || t.decode(expected) != text) EXPECT(false, "seed %llu", (unsigned long long)seed);
     }
 }
@@ -191,7 +233,8 @@ TEST(random_bytes_round_trip) {
     size_t bytes = 0;
     for (const int32_t id : ids) bytes += t.bytes_of(uint32_t(id)).size();
     EXPECT(bytes == text.size(), "%zu", bytes);
-    EXPECT(t.bytes_of(t.eot()).empty() && t.eot() == 1499 && t.vocab_size() == 1500, "end-of-text %u of %u", t.eot(), t.vocab_size());
+    EXPECT(t.bytes_of(t.eot()).empty() && t.eot() == 1499 && t.vocab_size() == 1500, "end-of-text %u of %u",
+           t.eot(), t.vocab_size());
 }
 
 TEST(ids_equal_those_of_tiktoken) {
@@ -203,7 +246,8 @@ TEST(ids_equal_those_of_tiktoken) {
         EXPECT(t.encode(text) == expected && expected.size() > 5000, "%s", file);
         Encoder<uint16_t> encoder(t);
         EXPECT(fast_encode(encoder, text) == expected, "%s", file);
-        EXPECT(t.hash() == Tokenizer::load(kData + "hf.json").hash(), "%s: hash %016llx", file, (unsigned long long)t.hash());
+        EXPECT(t.hash() == Tokenizer::load(kData + "hf.json").hash(), "%s: hash %016llx", file,
+               (unsigned long long)t.hash());
     }
 }
 
@@ -223,7 +267,9 @@ TEST(a_full_cache_starts_again) {
     std::string text;
     for (uint64_t round = 0; round < 10; round++) {
         text.clear();
-        for (uint64_t i = 0; i < 100000; i++) text += strf(" %c%llu", char('a' + draw(round, i, 26)), (unsigned long long)(round * 100000 + i) * 7919);
+        for (uint64_t i = 0; i < 100000; i++)
+            text += strf(" %c%llu", char('a' + draw(round, i, 26)),
+                         (unsigned long long)(round * 100000 + i) * 7919);
         EXPECT(t.decode(fast_encode(encoder, text)) == text, "round %llu", (unsigned long long)round);
     }
     const std::string_view part = std::string_view(text).substr(0, 5000);

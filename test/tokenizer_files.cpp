@@ -10,14 +10,16 @@ static const std::string kData = "test/data/tokenizer/";
 using nlohmann::json;
 
 TEST(the_same_vocabulary_has_one_hash) {
-    const Tokenizer a = Tokenizer::load(kData + "hf.json"), b = Tokenizer::load(kData + "hf.tiktoken"), c = Tokenizer::load(kData + "gpt2");
+    const Tokenizer a = Tokenizer::load(kData + "hf.json"), b = Tokenizer::load(kData + "hf.tiktoken"),
+                    c = Tokenizer::load(kData + "gpt2");
     EXPECT(a.hash() && a.hash() == b.hash() && b.hash() == c.hash());
     a.save(test::temporary_directory() + "/saved.json");
     EXPECT(Tokenizer::load(test::temporary_directory() + "/saved.json").hash() == a.hash());
 
     json changed = json::parse(read_file(kData + "hf.json"));
     std::swap(changed["model"]["merges"][3], changed["model"]["merges"][4]);
-    EXPECT(Tokenizer(vocabulary_of_json(changed.dump(), "x")).hash() != a.hash(), "the order of merges counts");
+    EXPECT(Tokenizer(vocabulary_of_json(changed.dump(), "x")).hash() != a.hash(),
+           "the order of merges counts");
 }
 
 TEST(both_spellings_of_merges) {
@@ -25,7 +27,8 @@ TEST(both_spellings_of_merges) {
     for (json& m : file["model"]["merges"]) {
         if (m.is_array()) m = m[0].get<std::string>() + " " + m[1].get<std::string>();
     }
-    EXPECT(Tokenizer(vocabulary_of_json(file.dump(), "x")).hash() == Tokenizer::load(kData + "hf.json").hash());
+    EXPECT(Tokenizer(vocabulary_of_json(file.dump(), "x")).hash() ==
+           Tokenizer::load(kData + "hf.json").hash());
 }
 
 TEST(end_of_text_where_the_file_has_it) {
@@ -39,48 +42,68 @@ TEST(end_of_text_where_the_file_has_it) {
     file["added_tokens"].push_back({{"id", 0}, {"content", "<|endoftext|>"}});
     const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
     EXPECT(t.eot() == 0 && t.vocab_size() == 1500, "%u of %u", t.eot(), t.vocab_size());
-    const auto front = t.encode("some <|endoftext|> text"), back = Tokenizer::load(kData + "hf.json").encode("some <|endoftext|> text");
+    const auto front = t.encode("some <|endoftext|> text"),
+               back = Tokenizer::load(kData + "hf.json").encode("some <|endoftext|> text");
     EXPECT(front.size() == back.size() && front.size() > 4);
     for (size_t i = 0; i < front.size(); i++) EXPECT(front[i] == back[i] + 1);
 }
 
-static void refused(const std::string& what, const std::function<void()>& load, const std::vector<std::string>& words) {
+static void refused(const std::string& what, const std::function<void()>& load,
+                    const std::vector<std::string>& words) {
     const Fatal f = test::fatal_of(load);
     EXPECT(f.code == kExitConfig, "%s: exit code %d, %s", what.c_str(), f.code, f.what());
-    for (const auto& w : words) EXPECT(std::string(f.what()).find(w) != std::string::npos, "%s: no \"%s\" in: %s", what.c_str(), w.c_str(), f.what());
+    for (const auto& w : words)
+        EXPECT(std::string(f.what()).find(w) != std::string::npos, "%s: no \"%s\" in: %s", what.c_str(),
+               w.c_str(), f.what());
 }
 
 TEST(malformed_json_is_refused) {
     const json good = json::parse(read_file(kData + "hf.json"));
-    const auto bad = [&](const char* what, const std::function<void(json&)>& change, const std::vector<std::string>& words) {
+    const auto bad = [&](const char* what, const std::function<void(json&)>& change,
+                         const std::vector<std::string>& words) {
         json file = good;
         change(file);
         refused(what, [&] { vocabulary_of_json(file.dump(), "bad.json"); }, words);
     };
-    refused("cut", [&] { vocabulary_of_json(good.dump().substr(0, 500), "bad.json"); }, {"bad.json", "JSON", "501"});
+    refused("cut", [&] { vocabulary_of_json(good.dump().substr(0, 500), "bad.json"); },
+            {"bad.json", "JSON", "501"});
     refused("empty", [] { vocabulary_of_json("", "bad.json"); }, {"bad.json"});
     bad("no model", [](json& f) { f.erase("model"); }, {"bad.json", "model"});
     bad("another model", [](json& f) { f["model"]["type"] = "Unigram"; }, {"BPE"});
     bad("a dropout", [](json& f) { f["model"]["dropout"] = 0.1; }, {"dropout", "0.1"});
     bad("a normalizer", [](json& f) { f["normalizer"] = {{"type", "NFC"}}; }, {"normalizer"});
-    bad("another split", [](json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; }, {"pre_tokenizer", "Whitespace"});
-    bad("a prefix space", [](json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; }, {"add_prefix_space"});
-    bad("a missing byte", [](json& f) { f["model"]["vocab"].erase("!"); f["model"]["vocab"]["zzzz"] = 0; }, {"0x21"});
+    bad("another split", [](json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; },
+        {"pre_tokenizer", "Whitespace"});
+    bad("a prefix space", [](json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; },
+        {"add_prefix_space"});
+    bad("a missing byte",
+        [](json& f) {
+            f["model"]["vocab"].erase("!");
+            f["model"]["vocab"]["zzzz"] = 0;
+            f["model"]["merges"].clear();
+        },
+        {"0x21"});
     bad("an id twice", [](json& f) { f["model"]["vocab"]["\""] = 0; }, {"id 0", "twice"});
     bad("a gap", [](json& f) { f["model"]["vocab"]["zzzz"] = 1700; }, {"1500", "empty"});
     bad("a huge id", [](json& f) { f["model"]["vocab"]["zzzz"] = 4000000000u; }, {"4000000000"});
     bad("a negative id", [](json& f) { f["model"]["vocab"]["zzzz"] = -1; }, {"zzzz"});
     bad("no byte level", [](json& f) { f["model"]["vocab"]["\xe4\xbd\xa0"] = 1500; }, {"byte-level"});
-    bad("a merge of nothing", [](json& f) { f["model"]["merges"].push_back({"zzz", "q"}); }, {"merge 1243", "zzz"});
-    bad("a merge twice", [](json& f) { f["model"]["merges"].push_back(f["model"]["merges"][0]); }, {"merge 1243", "twice"});
+    bad("a merge of nothing", [](json& f) { f["model"]["merges"].push_back({"zzz", "q"}); },
+        {"merge 1243", "zzz"});
+    bad("a merge twice", [](json& f) { f["model"]["merges"].push_back(f["model"]["merges"][0]); },
+        {"merge 1243", "twice"});
     bad("no merge", [](json& f) { f["model"]["merges"][5] = 7; }, {"merge 5"});
-    bad("an added token twice", [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "<|endoftext|>"}}); }, {"twice"});
-    bad("an added token that is in the vocabulary", [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "a"}}); }, {"\"a\""});
+    bad("an added token twice",
+        [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "<|endoftext|>"}}); },
+        {"twice"});
+    bad("an added token that is in the vocabulary",
+        [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "a"}}); }, {"\"a\""});
 }
 
 TEST(malformed_ranks_are_refused) {
     const std::string good = read_file(kData + "hf.tiktoken");
-    const auto bad = [&](const char* what, const std::string& from, const std::string& to, const std::vector<std::string>& words) {
+    const auto bad = [&](const char* what, const std::string& from, const std::string& to,
+                         const std::vector<std::string>& words) {
         std::string file = good;
         CHECK(file.find(from) != file.npos, "%s is not in the file", from.c_str());
         file.replace(file.find(from), from.size(), to);
@@ -97,19 +120,24 @@ TEST(malformed_ranks_are_refused) {
 }
 
 TEST(malformed_gpt2_files_are_refused) {
-    const std::string merges = read_file(kData + "gpt2/vocab.bpe"), ids = read_file(kData + "gpt2/encoder.json");
-    refused("three tokens", [&] { vocabulary_of_gpt2(merges + "a b c\n", ids, "dir"); }, {"dir/vocab.bpe", "merge 1243", "a b c"});
+    const std::string merges = read_file(kData + "gpt2/vocab.bpe"),
+                      ids = read_file(kData + "gpt2/encoder.json");
+    refused("three tokens", [&] { vocabulary_of_gpt2(merges + "a b c\n", ids, "dir"); },
+            {"dir/vocab.bpe", "merge 1243", "a b c"});
     refused("a list", [&] { vocabulary_of_gpt2(merges, "[1]", "dir"); }, {"dir/encoder.json", "object"});
-    refused("no file", [] { Tokenizer::load("/nowhere/tokenizer.json"); }, {"/nowhere/tokenizer.json", "no such file"});
+    refused("no file", [] { Tokenizer::load("/nowhere/tokenizer.json"); },
+            {"/nowhere/tokenizer.json", "no such file"});
     refused("a folder without", [] { Tokenizer::load("/proc"); }, {"/proc", "vocab.bpe"});
     refused("another suffix", [] { Tokenizer::load("Makefile"); }, {"Makefile", ".tiktoken"});
 }
 
 TEST(alphabet) {
     const ByteAlphabet& a = byte_alphabet();
-    EXPECT(a.order[0] == '!' && a.order[93] == '~' && a.order[94] == 0xa1 && a.order[188] == 0 && a.of_byte[' '] == 0x120);
+    EXPECT(a.order[0] == '!' && a.order[93] == '~' && a.order[94] == 0xa1 && a.order[188] == 0 &&
+           a.of_byte[' '] == 0x120);
     std::string bytes, all;
     for (int b = 0; b < 256; b++) all += char(b);
     EXPECT(bytes_of_characters(characters_of_bytes(all), bytes) && bytes == all);
-    EXPECT(!bytes_of_characters(" ", bytes) && !bytes_of_characters("\xe4\xbd\xa0", bytes) && !bytes_of_characters("\xff", bytes));
+    EXPECT(!bytes_of_characters(" ", bytes) && !bytes_of_characters("\xe4\xbd\xa0", bytes) &&
+           !bytes_of_characters("\xff", bytes));
 }

@@ -70,15 +70,16 @@ void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::stri
         const ssize_t n = pread(fd, static_cast<char*>(out) + done, part, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
         CHECK_INPUT(n >= 0, "%s: cannot be read: %s", path.c_str(), why().c_str());
-        CHECK_INPUT(n > 0, "%s: ends at byte %llu, expected %llu bytes more; was it cut while in use?", path.c_str(),
-                    (unsigned long long)(offset + done), (unsigned long long)(bytes - done));
+        CHECK_INPUT(n > 0, "%s: ends at byte %llu, expected %llu bytes more; was it cut while in use?",
+                    path.c_str(), (unsigned long long)(offset + done), (unsigned long long)(bytes - done));
         done += size_t(n);
     }
 }
 
 void write_all(int fd, const void* data, size_t bytes, const std::string& path) {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, static_cast<const char*>(data) + done, std::min<size_t>(bytes - done, 1 << 30));
+        const ssize_t n =
+            write(fd, static_cast<const char*>(data) + done, std::min<size_t>(bytes - done, 1 << 30));
         if (n < 0 && errno == EINTR) continue;
         CHECK_INPUT(n >= 0, "%s: cannot be written: %s", path.c_str(), why().c_str());
         done += size_t(n);
@@ -87,7 +88,8 @@ void write_all(int fd, const void* data, size_t bytes, const std::string& path) 
 
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path) {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(offset + done));
+        const ssize_t n =
+            pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
         CHECK_INPUT(n >= 0, "%s: cannot be written: %s", path.c_str(), why().c_str());
         done += size_t(n);
@@ -102,7 +104,8 @@ NewFile::NewFile(const std::string& path) : path(path), temporary(strf("%s.%d.tm
 NewFile::~NewFile() { if (fd) unlink(temporary.c_str()); }
 
 void NewFile::commit(bool sync) {
-    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(), why().c_str());
+    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(),
+                why().c_str());
     const bool renamed = rename(temporary.c_str(), path.c_str()) == 0;
     CHECK_INPUT(renamed, "%s: cannot be renamed to %s: %s", temporary.c_str(), path.c_str(), why().c_str());
     fd = Fd();
@@ -126,7 +129,8 @@ std::vector<std::string> glob_files(const std::string& pattern) {
     if (file_exists(pattern)) return {pattern};
     glob_t g;
     std::vector<std::string> names;
-    if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &g) == 0) names.assign(g.gl_pathv, g.gl_pathv + g.gl_pathc);
+    if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &g) == 0)
+        names.assign(g.gl_pathv, g.gl_pathv + g.gl_pathc);
     globfree(&g);
     std::sort(names.begin(), names.end());      // by bytes: the same order under any locale
     return names;

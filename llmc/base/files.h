@@ -44,14 +44,15 @@ struct NewFile {
     NewFile(NewFile&&) = default;
     ~NewFile();
     void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }
-    void commit(bool sync = true);      // sync, close, rename; without sync a crash of the machine may lose it
+    void commit(bool sync = true);  // sync, close, rename; without sync a crash of the machine may lose it
 };
 void write_file(const std::string& path, std::string_view content);     // by NewFile
 
 // An unlinked file in the directory, for what does not fit in memory.
 Fd temporary_file(const std::string& directory);
 
-// The files that the pattern names, sorted by name. A pattern without wildcards is a name; nothing found: empty.
+// The files that the pattern names, sorted by name. A pattern without wildcards is a name; nothing found:
+// empty.
 std::vector<std::string> glob_files(const std::string& pattern);
 
 std::string parent_directory(const std::string& path);     // "." where the path has none

@@ -14,7 +14,12 @@ double seconds_now() {
 }
 
 Progress::Progress(std::string what, const char* unit, uint64_t total)
-    : what(std::move(what)), unit(unit), total(total), started(seconds_now()), drawn(started), terminal(isatty(2)) {}
+    : what(std::move(what)),
+      unit(unit),
+      total(total),
+      started(seconds_now()),
+      drawn(started),
+      terminal(isatty(2)) {}
 
 static std::string quantity(double x, const char* unit) {
     return strcmp(unit, "B") == 0 ? strf("%.1f MB", x / 1e6) : strf("%.0f %s", x, unit);

@@ -9,7 +9,8 @@
 
 constexpr size_t kSlack = 4096;       // slots after the last one, so that probing never wraps
 
-Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges) : byte_rank(65536, kNoRank), byte_of(vocab, -1) {
+Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges)
+    : byte_rank(65536, kNoRank), byte_of(vocab, -1) {
     memcpy(byte_id, ids, sizeof byte_id);
     for (int b = 0; b < 256; b++) byte_of[ids[b]] = int16_t(b);
     const size_t size = std::bit_ceil(std::max<size_t>(merges * 2, 512));
@@ -32,9 +33,9 @@ bool Bpe::add(Merge m) {
     return true;
 }
 
-// In place, for words of a few dozen bytes. Part i stays where its first byte is; bits of `parts` say which are
-// left. keys[i] is the rank of part i with the next one above the place i, so that the smallest key is the merge to
-// make; its search over a fixed number of places takes a few vector instructions.
+// In place, for words of a few dozen bytes. Part i stays where its first byte is; bits of `parts` say which
+// are left. keys[i] is the rank of part i with the next one above the place i, so that the smallest key is
+// the merge to make; its search over a fixed number of places takes a few vector instructions.
 template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* out) {
     constexpr uint32_t kNone = kNoRank << 6;
     const size_t n = word.size();
@@ -65,8 +66,8 @@ template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view 
     return count;
 }
 
-// A linked list of parts and a heap of pairs, for any length: O(n log n). An entry of the heap is stale when the
-// parts at its place have changed since.
+// A linked list of parts and a heap of pairs, for any length: O(n log n). An entry of the heap is stale when
+// the parts at its place have changed since.
 static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
     CHECK(n < 0xffffffff, "a pre-token of %zu bytes", n);

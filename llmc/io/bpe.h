@@ -1,5 +1,5 @@
-// Byte-pair encoding of one pre-token: of all adjacent pairs that a merge joins, the one of the lowest rank is
-// joined, the leftmost first among equals, until none is left.
+// Byte-pair encoding of one pre-token: of all adjacent pairs that a merge joins, the one of the lowest rank
+// is joined, the leftmost first among equals, until none is left.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -18,7 +18,7 @@ struct Bpe {
     int shift;
     std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
     uint32_t byte_id[256];
-    std::vector<uint32_t> byte_rank;        // of two bytes: rank of their ids, kNoRank where they do not merge
+    std::vector<uint32_t> byte_rank;  // of two bytes: rank of their ids, kNoRank where they do not merge
     std::vector<int16_t> byte_of;           // of an id: its byte, -1 where it is no single one
 
     Bpe(const uint32_t (&byte_id)[256], size_t vocab, size_t merges);

@@ -1,9 +1,9 @@
 // The counting of Hugging Face's trainer, which decides ties and rare cases:
 //
 //   - a pair's count is changed by each merge next to it and never set to zero when it is merged itself;
-//   - the queue's entry of a pair has the words in which it *appeared since the merge before*, and only these are
-//     changed when it is taken. A pair can come again (where a merge yields a token that was there), with an
-//     entry of its own;
+//   - the queue's entry of a pair has the words in which it *appeared since the merge before*, and only
+//     these are changed when it is taken. A pair can come again (where a merge yields a token that was
+//     there), with an entry of its own;
 //   - an entry whose count is not the pair's count any more goes back with the new one.
 #include "llmc/io/bpe_train.h"
 
@@ -75,7 +75,7 @@ struct Trainer {
     PairCounts counts;
     std::priority_queue<Entry> queue;
     std::vector<std::vector<uint32_t>> lists;
-    std::vector<size_t> as_left, as_right;              // by neighbour: list of (new, id) and of (id, new), + 1
+    std::vector<size_t> as_left, as_right;  // by neighbour: list of (new, id) and of (id, new), + 1
     std::vector<uint64_t> appeared;                     // pairs in this merge
 
     Trainer(const WordCounts& words, uint32_t vocab);
@@ -93,7 +93,8 @@ Trainer::Trainer(const WordCounts& words, uint32_t vocab) : as_left(vocab), as_r
         token.emplace_back(1, char(b));
         id_of.emplace(token.back(), byte_id[b]);
     }
-    CHECK_INPUT(words.length.size() < 0xffffffff, "%zu different words, expected fewer than 2^32", words.length.size());
+    CHECK_INPUT(words.length.size() < 0xffffffff, "%zu different words, expected fewer than 2^32",
+                words.length.size());
     length = words.length;
     symbols.reserve(words.text.size());
     for (const char c : words.text) symbols.push_back(byte_id[uint8_t(c)]);
@@ -185,8 +186,9 @@ std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
 }  // namespace
 
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
-    CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary, "a vocabulary of %u: expected at least 257 (256 bytes and end-of-text) and at most %u",
-                vocab, kMaxVocabulary);
+    CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary,
+                "a vocabulary of %u: expected at least 257 (256 bytes and end-of-text) and at most %u", vocab,
+                kMaxVocabulary);
     Trainer t(words, vocab);
     t.count_pairs();
     Progress progress("build vocabulary", "tokens", vocab);

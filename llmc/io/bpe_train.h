@@ -1,9 +1,10 @@
-// Training of a byte-level BPE: from the 256 bytes, the most frequent pair of neighbours becomes a token, again and
-// again (Sennrich, Haddow, Birch 2016), within pre-tokens.
+// Training of a byte-level BPE: from the 256 bytes, the most frequent pair of neighbours becomes a token,
+// again and again (Sennrich, Haddow, Birch 2016), within pre-tokens.
 //
-// Merges are those of Hugging Face's BpeTrainer (min_frequency 0, the byte-level initial alphabet): of equally
-// frequent pairs the one of the smaller ids goes first; bytes have their ids in the order of GPT-2's characters;
-// a pair whose text is a token already becomes that token. Its counting is followed to the letter, see the .cpp.
+// Merges are those of Hugging Face's BpeTrainer (min_frequency 0, the byte-level initial alphabet): of
+// equally frequent pairs the one of the smaller ids goes first; bytes have their ids in the order of GPT-2's
+// characters; a pair whose text is a token already becomes that token. Its counting is followed to the
+// letter, see the .cpp.
 #pragma once
 #include <cstdint>
 #include <string>

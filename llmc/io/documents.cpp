@@ -19,7 +19,8 @@ void Chunk::append(std::string_view bytes) {
 
 static uint64_t target_of(uint64_t size, double fraction) { return size - uint64_t(double(size) * fraction); }
 
-// Of the line starts at or before the target and after it, the nearer one; neither at the ends of the document.
+// Of the line starts at or before the target and after it, the nearer one; neither at the ends of the
+// document.
 static uint64_t nearer(uint64_t before, uint64_t after, uint64_t target, uint64_t size) {
     const bool left = before > 0 && before < size, right = after > 0 && after < size;
     if (left && (!right || target - before <= after - target)) return before;
@@ -29,7 +30,8 @@ static uint64_t nearer(uint64_t before, uint64_t after, uint64_t target, uint64_
 size_t validation_cut(std::string_view text, double fraction) {
     if (fraction <= 0 || text.empty()) return text.size();
     const size_t target = target_of(text.size(), fraction);
-    const size_t before = target ? text.rfind('\n', target - 1) + 1 : 0, after = text.find('\n', target) + 1;   // npos + 1 = 0
+    const size_t before = target ? text.rfind('\n', target - 1) + 1 : 0,
+                 after = text.find('\n', target) + 1;  // npos + 1 = 0
     return nearer(before, after, target, text.size());
 }
 
@@ -56,11 +58,13 @@ uint64_t validation_cut(int fd, uint64_t size, double fraction, const std::strin
 
 // The name without .gz or .zst.
 static std::string_view unpacked_name(std::string_view name) {
-    for (const std::string_view end : {".gz", ".zst"}) if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+    for (const std::string_view end : {".gz", ".zst"})
+        if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
     return name;
 }
 
-DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory)
+DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double validation,
+                               std::string spool_directory)
     : validation(validation), spool_directory(std::move(spool_directory)) {
     bool known = true;
     for (const std::string& input : inputs) {

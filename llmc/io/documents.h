@@ -6,12 +6,12 @@
 //     -                 standard input, one document
 //     a*b?.txt          all files of that name, sorted
 //
-// A chunk ends where its text can be cut without changing an id (safe_cut), or at the end of a document; short
-// documents share one. A chunk is a quarter of a megabyte, more only where a text has no place to cut.
+// A chunk ends where its text can be cut without changing an id (safe_cut), or at the end of a document;
+// short documents share one. A chunk is a quarter of a megabyte, more only where a text has no place to cut.
 //
-// With a validation fraction F, each document is cut in two at the line start that is nearest to byte (1 - F) D of
-// its D, and the parts go to two sets. A document of one line goes to training whole. Where D is not known before
-// the end (packed, or a pipe), the text goes through a temporary file first.
+// With a validation fraction F, each document is cut in two at the line start that is nearest to byte (1 - F)
+// D of its D, and the parts go to two sets. A document of one line goes to training whole. Where D is not
+// known before the end (packed, or a pipe), the text goes through a temporary file first.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -17,13 +17,15 @@ static void remove_stale(const std::string& prefix, const std::vector<std::strin
 }
 
 template <class Id>
-static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options) {
+static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader,
+                              const EncodeOptions& options) {
     struct Job {
         Chunk chunk;
         IdBuffer<Id> ids[2];        // for training, for validation
     };
-    ShardWriter sets[2] = {{options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
-                           {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
+    ShardWriter sets[2] = {
+        {options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
+        {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
     std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
     EncodeResult result = {};
     Progress progress("encode", "B", reader.total_bytes);

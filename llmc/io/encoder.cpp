@@ -14,7 +14,8 @@ constexpr int kFirstSlots = 18, kMostSlots = 20;    // log2: 8 to 32 MB
 constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
 constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
 
-// Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always there.
+// Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always
+// there.
 struct KeyMasks { uint64_t low[17], high[17]; };
 
 static constexpr KeyMasks kMasks = [] {
@@ -92,7 +93,8 @@ template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffe
         const int count = std::popcount(bits);
         uint32_t* next = at + have;
         for (int done = 0; done < count; done += 8) {       // eight at a time: few branches to mispredict
-            for (int k = 0; k < 8; k++, bits &= bits - 1) next[done + k] = uint32_t(block * 64) + uint32_t(std::countr_zero(bits));
+            for (int k = 0; k < 8; k++, bits &= bits - 1)
+                next[done + k] = uint32_t(block * 64) + uint32_t(std::countr_zero(bits));
         }
         have += size_t(count);
         if (have > kBatch) {
@@ -106,7 +108,8 @@ template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffe
 }
 
 // Word i is text[at[i] .. at[i + 1]).
-template <class Id> Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words, Id* out) {
+template <class Id>
+Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words, Id* out) {
     uint64_t low[kBatch + 64], high[kBatch + 64];
     uint32_t where[kBatch + 64];
     for (size_t i = 0; i < words; i++) {
@@ -128,7 +131,8 @@ template <class Id> Id* Encoder<Id>::encode_words(const char* text, const uint32
             out += count;
         } else {
             const size_t n = at[i + 1] - at[i];
-            out = count ? encode_long({text + at[i], n}, out) : encode_new(text + at[i], n, {low[i], high[i], {}, 0}, out);
+            out = count ? encode_long({text + at[i], n}, out)
+                        : encode_new(text + at[i], n, {low[i], high[i], {}, 0}, out);
         }
     }
     return out;
@@ -168,7 +172,8 @@ template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t h
     }
     size_t i = hash & (kLongSlots - 1);
     while (long_slots[i].count) i = (i + 1) & (kLongSlots - 1);
-    long_slots[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()), uint16_t(count)};
+    long_slots[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()),
+                     uint16_t(count)};
     long_text += word;
     long_ids.insert(long_ids.end(), scratch.begin(), scratch.begin() + std::ptrdiff_t(count));
     long_used++;

@@ -1,10 +1,10 @@
 // The fast encoder: text to ids, with a cache of pre-tokens.
 //
-// A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length on
-// top. A slot holds the key and the ids, 32 bytes, so that a hit reads half a cache line and writes its ids with
-// one copy. Words are taken 128 at a time: first keys, hashes and prefetches, then the lookups, so that no lookup
-// waits for memory. Longer words, and those of more ids than fit, go through a second table. A cache that is full
-// is emptied, which bounds its memory.
+// A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length
+// on top. A slot holds the key and the ids, 32 bytes, so that a hit reads half a cache line and writes its
+// ids with one copy. Words are taken 128 at a time: first keys, hashes and prefetches, then the lookups, so
+// that no lookup waits for memory. Longer words, and those of more ids than fit, go through a second table. A
+// cache that is full is emptied, which bounds its memory.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,7 +29,8 @@ template <class Id> struct IdBuffer {
     void push(Id id) { reserve(count + 1), data[count++] = id; }
 };
 
-template <class Id> struct Encoder {      // Id: uint16_t, where the vocabulary has at most 65536 ids, or uint32_t
+template <class Id>
+struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, or uint32_t
     explicit Encoder(const Tokenizer& tokenizer);
 
     // Appends the ids of a text of which kTextPadding more bytes are readable.

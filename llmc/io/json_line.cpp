@@ -38,7 +38,8 @@ struct TextOf {
 void parse_json_line(std::string_view row, const std::string& path, uint64_t line, std::string& text) {
     TextOf result{.text = text, .error = {}};
     const bool parsed = nlohmann::json::sax_parse(row, &result);
-    CHECK_INPUT(parsed, "%s:%llu: broken JSON: %s", path.c_str(), (unsigned long long)line, result.error.c_str());
-    CHECK_INPUT(result.object && result.found, "%s:%llu: no \"text\" string in the object: \"%.60s\"", path.c_str(),
-                (unsigned long long)line, std::string(row).c_str());
+    CHECK_INPUT(parsed, "%s:%llu: broken JSON: %s", path.c_str(), (unsigned long long)line,
+                result.error.c_str());
+    CHECK_INPUT(result.object && result.found, "%s:%llu: no \"text\" string in the object: \"%.60s\"",
+                path.c_str(), (unsigned long long)line, std::string(row).c_str());
 }

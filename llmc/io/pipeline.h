@@ -1,5 +1,5 @@
-// Jobs in order over several threads, in bounded memory: the calling thread fills jobs and takes results, both in
-// order; workers do what is between, in any order. One thread: all of it in the calling one.
+// Jobs in order over several threads, in bounded memory: the calling thread fills jobs and takes results,
+// both in order; workers do what is between, in any order. One thread: all of it in the calling one.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -18,7 +18,8 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
     std::vector<Entry> ring(size_t(threads) * 2 + 1);
     std::mutex mutex;
     std::condition_variable filled, finished;
-    uint64_t first = 0, started = 0, end = 0;       // jobs [first, started) are with workers or done, [started, end) wait
+    // Jobs [first, started) are with workers or done, [started, end) wait.
+    uint64_t first = 0, started = 0, end = 0;
     bool closed = false;
 
     const auto worker = [&](int thread) {

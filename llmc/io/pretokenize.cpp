@@ -21,8 +21,12 @@ Masks classify(const uint8_t* s) {
         return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(c, _mm512_set1_epi8(first)), _mm512_set1_epi8(count));
     };
     const uint64_t blank = _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8(' '));
-    return {in(_mm512_or_si512(c, _mm512_set1_epi8(0x20)), 'a', 26), in(c, '0', 10), in(c, '\t', 5) | blank, blank,
-            _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8('\'')), _mm512_movepi8_mask(c)};
+    return {in(_mm512_or_si512(c, _mm512_set1_epi8(0x20)), 'a', 26),
+            in(c, '0', 10),
+            in(c, '\t', 5) | blank,
+            blank,
+            _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8('\'')),
+            _mm512_movepi8_mask(c)};
 }
 
 #elif defined(__AVX2__)
@@ -81,7 +85,8 @@ struct Carry {
 
 // Characters beyond ASCII: their class, for all their bytes; `inner` gets all of them but the first ones,
 // `last_space` the spaces after which there is another character.
-void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64_t& last_space, Carry& carry) {
+void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64_t& last_space,
+                   Carry& carry) {
     uint64_t by_class[4] = {};
     by_class[carry.tail_class] = inner = carry.tail;
     uint64_t high = m.high & ~carry.tail;
@@ -138,8 +143,8 @@ inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
     last |= ascii_space & ~next_space;
 
     const uint64_t after_blank = m.blank << 1 | carry.blank;
-    uint64_t starts = (m.letter & ~(m.letter << 1 | carry.letter)) | (m.number & ~(m.number << 1 | carry.number)) |
-                      (other & ~(other << 1 | carry.other));
+    uint64_t starts = (m.letter & ~(m.letter << 1 | carry.letter)) |
+                      (m.number & ~(m.number << 1 | carry.number)) | (other & ~(other << 1 | carry.other));
     starts = (starts & ~after_blank) | (m.space & (~(m.space << 1 | carry.space) | last));
     starts &= ~inner & valid;
     starts = (starts & ~carry.clear) | (carry.set & valid);

@@ -2,14 +2,15 @@
 //
 //     '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// No merge crosses a split. Without contractions the start of a match is a local property of characters c at i:
+// No merge crosses a split. Without contractions the start of a match is a local property of characters c at
+// i:
 //
 //     c not a space:  the character before is of another class, and is not U+0020 (which joins what follows)
 //     c a space:      the character before is no space, or the one after is there and is no space
 //                     (a run of spaces gives its last one back to what follows)
 //
-// and a contraction, tried first, matches only at an apostrophe that is such a start: its letters start no match,
-// what follows them does. All this is bit arithmetic on 64 characters at a time.
+// and a contraction, tried first, matches only at an apostrophe that is such a start: its letters start no
+// match, what follows them does. All this is bit arithmetic on 64 characters at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +18,16 @@
 // Bytes that must be readable after the end of a text.
 constexpr size_t kTextPadding = 64;
 
-// Sets bit i of `starts` where a match starts at byte i; (n + 63) / 64 words are written. No bit at n or after it.
+// Sets bit i of `starts` where a match starts at byte i; (n + 63) / 64 words are written. No bit at n or
+// after it.
 void mark_starts(const char* text, size_t n, uint64_t* starts);
 
 // The largest cut <= n where the text can be split and both parts be pre-tokenized on their own with the same
 // result, 0 where there is none.
 //
-// It is before an ASCII space character that follows no space. Right part: a match starts there (the rule above),
-// and a match depends on nothing before its start. Left part: it ends with a character that is no space, so all
-// runs of spaces and their lookahead lie inside it; other matches end where their class ends, and the one at the
-// cut ends there in the whole text too. A contraction's letters are no spaces, so none crosses the cut.
+// It is before an ASCII space character that follows no space. Right part: a match starts there (the rule
+// above), and a match depends on nothing before its start. Left part: it ends with a character that is no
+// space, so all runs of spaces and their lookahead lie inside it; other matches end where their class ends,
+// and the one at the cut ends there in the whole text too. A contraction's letters are no spaces, so none
+// crosses the cut.
 size_t safe_cut(const char* text, size_t n);

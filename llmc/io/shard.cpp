@@ -11,8 +11,9 @@ enum { kMagic, kVersion, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields 
 // What a file that is no shard looks like, with what to do.
 static std::string looks_like(std::string_view head) {
     auto starts = [&](std::string_view s) {
-        return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(),
-                                                     [](char a, char b) { return a == (b | 0x20) || a == b; });
+        return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(), [](char a, char b) {
+                   return a == (b | 0x20) || a == b;
+               });
     };
     while (!head.empty() && (head[0] == ' ' || head[0] == '\n' || head[0] == '\r')) head.remove_prefix(1);
     if (starts("version https://git-lfs"))
@@ -21,7 +22,8 @@ static std::string looks_like(std::string_view head) {
         return "this is an HTML page, likely an error page saved by a download: download the file again";
     if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd"))
         return "this is compressed: unpack it first";
-    const bool text = std::all_of(head.begin(), head.end(), [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
+    const bool text = std::all_of(head.begin(), head.end(),
+                                  [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
     if (text && !head.empty()) return "this looks like text: make shards of it with ./tokenize encode";
     return "make shards with ./tokenize encode";
 }
@@ -29,12 +31,14 @@ static std::string looks_like(std::string_view head) {
 static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
     const bool known = magic == kMagic16 || magic == kMagic32;
     CHECK_INPUT(known && head.size() == kShardHeaderBytes,
-                "%s: not a token shard: expected magic %d or %d and a header of %zu bytes, found %d in a file of %s%zu bytes\n"
-                "       %s", path, kMagic16, kMagic32, kShardHeaderBytes, magic,
+                "%s: not a token shard: expected magic %d or %d and a header of %zu bytes, found %d in a "
+                "file of %s%zu bytes\n"
+                "       %s",
+                path, kMagic16, kMagic32, kShardHeaderBytes, magic,
                 head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head).c_str());
     const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
-    CHECK_INPUT(version == expected, "%s: a token shard of version %d, expected version %d for magic %d", path, version,
-                expected, magic);
+    CHECK_INPUT(version == expected, "%s: a token shard of version %d, expected version %d for magic %d",
+                path, version, expected, magic);
 }
 
 ShardFile open_shard_file(const std::string& path) {
@@ -43,23 +47,28 @@ ShardFile open_shard_file(const std::string& path) {
     int32_t header[kFields] = {};
     const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
     pread_all(s.fd.fd, header, have, 0, path);
-    check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic], header[kVersion]);
+    check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic],
+                header[kVersion]);
 
     ShardInfo& info = s.info;
     info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
-    CHECK_INPUT(header[kCount] >= 0, "%s: the header says %d tokens: the file is damaged", path.c_str(), header[kCount]);
+    CHECK_INPUT(header[kCount] >= 0, "%s: the header says %d tokens: the file is damaged", path.c_str(),
+                header[kCount]);
     info.tokens = uint64_t(header[kCount]);
     const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
-    CHECK_INPUT(size == expected, "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
+    CHECK_INPUT(size == expected,
+                "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
                 path.c_str(), size < expected ? "truncated" : "too long", (unsigned long long)info.tokens,
                 (unsigned long long)expected, (unsigned long long)size);
-    CHECK_INPUT(header[kVocab] >= 0 && header[kLargest] >= 0 && header[kLargest] <= std::max(0, header[kVocab] - 1),
-                "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path.c_str(),
-                header[kLargest], header[kVocab]);
+    CHECK_INPUT(
+        header[kVocab] >= 0 && header[kLargest] >= 0 && header[kLargest] <= std::max(0, header[kVocab] - 1),
+        "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path.c_str(),
+        header[kLargest], header[kVocab]);
     info.vocab = uint32_t(header[kVocab]);
     info.has_largest = info.vocab != 0;
     info.largest = uint32_t(header[kLargest]);
-    if (info.vocab) info.tokenizer_hash = uint64_t(uint32_t(header[kHashHigh])) << 32 | uint32_t(header[kHashLow]);
+    if (info.vocab)
+        info.tokenizer_hash = uint64_t(uint32_t(header[kHashHigh])) << 32 | uint32_t(header[kHashLow]);
     return s;
 }
 
@@ -94,7 +103,8 @@ uint32_t scan_largest(const ShardFile& shard) {
 ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
     : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
       id_bytes(vocab <= 65536 ? 2 : 4) {
-    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens", (unsigned long long)shard_tokens);
+    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens",
+          (unsigned long long)shard_tokens);
 }
 
 template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {

@@ -64,19 +64,25 @@ static bool ends_with(std::string_view s, std::string_view end) {
 
 Tokenizer Tokenizer::load(const std::string& path) {
     if (is_directory(path)) {
-        const std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json", json = path + "/tokenizer.json";
+        const std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json",
+                          json = path + "/tokenizer.json";
         if (!file_exists(merges) && file_exists(json)) return load(json);
         CHECK_INPUT(file_exists(merges) && file_exists(ids),
-                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder, or a tokenizer.json",
+                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder, or a "
+                    "tokenizer.json",
                     path.c_str());
         return Tokenizer(vocabulary_of_gpt2(read_file(merges), read_file(ids), path));
     }
     CHECK_INPUT(file_exists(path),
-                "%s: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe and encoder.json,\n"
-                "       or a .tiktoken file. ./tokenize train makes one from text.", path.c_str());
-    if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
-    CHECK_INPUT(ends_with(path, ".json"), "%s: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
+                "%s: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
+                "and encoder.json,\n"
+                "       or a .tiktoken file. ./tokenize train makes one from text.",
                 path.c_str());
+    if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
+    CHECK_INPUT(
+        ends_with(path, ".json"),
+        "%s: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
+        path.c_str());
     return Tokenizer(vocabulary_of_json(read_file(path), path));
 }
 

@@ -30,25 +30,30 @@ struct Names {
     explicit Names(const std::string& name) : file(name.c_str()) {}
 
     void put(uint64_t id, const std::string& text, bool is_added) {
-        CHECK_INPUT(id < kMaxVocabulary, "%s: id %llu, expected less than %u", file, (unsigned long long)id, kMaxVocabulary);
+        CHECK_INPUT(id < kMaxVocabulary, "%s: id %llu, expected less than %u", file, (unsigned long long)id,
+                    kMaxVocabulary);
         if (id >= tokens.text.size()) tokens.text.resize(id + 1), tokens.added.resize(id + 1);
         CHECK_INPUT(tokens.text[id].empty(), "%s: id %llu is there twice", file, (unsigned long long)id);
         tokens.text[id] = text, tokens.added[id] = is_added;
     }
 
-    // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there already.
+    // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there
+    // already.
     void put_vocab(const json& vocab) {
         CHECK_INPUT(vocab.is_object(), "%s: the vocabulary is no JSON object of tokens and ids", file);
         for (const auto& [characters, id] : vocab.items()) {
-            CHECK_INPUT(id.is_number_unsigned(), "%s: token \"%s\": the id is no number", file, characters.c_str());
+            CHECK_INPUT(id.is_number_unsigned(), "%s: token \"%s\": the id is no number", file,
+                        characters.c_str());
             const uint64_t i = id.get<uint64_t>();
             if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
-            CHECK_INPUT(!added_text.contains(characters), "%s: \"%s\" is in the vocabulary and an added token, with different ids",
-                        file, characters.c_str());
+            CHECK_INPUT(!added_text.contains(characters),
+                        "%s: \"%s\" is in the vocabulary and an added token, with different ids", file,
+                        characters.c_str());
             std::string bytes;
             if (characters == kEndOfText) { put(i, characters, true); continue; }
             CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
-                        "%s: token \"%s\" is not in the characters of a byte-level vocabulary", file, characters.c_str());
+                        "%s: token \"%s\" is not in the characters of a byte-level vocabulary", file,
+                        characters.c_str());
             put(i, bytes, false);
             this->id.emplace(std::move(bytes), uint32_t(i));
         }
@@ -58,16 +63,18 @@ struct Names {
         std::string a, b;
         const bool written = bytes_of_characters(left, a) && bytes_of_characters(right, b);
         const auto l = id.find(a), r = id.find(b), both = id.find(a + b);
-        CHECK_INPUT(written && l != id.end() && r != id.end() && both != id.end(),
-                    "%s: merge %zu, \"%.*s\" and \"%.*s\": the two and what they become have to be in the vocabulary", file,
-                    rank, int(left.size()), left.data(), int(right.size()), right.data());
+        CHECK_INPUT(
+            written && l != id.end() && r != id.end() && both != id.end(),
+            "%s: merge %zu, \"%.*s\" and \"%.*s\": the two and what they become have to be in the vocabulary",
+            file, rank, int(left.size()), left.data(), int(right.size()), right.data());
         return {l->second, r->second, both->second};
     }
 
     Merge merge_of_line(std::string_view line, size_t rank) {
         const size_t space = line.find(' ');
         CHECK_INPUT(space != line.npos && line.find(' ', space + 1) == line.npos,
-                    "%s: merge %zu is \"%.*s\", expected two tokens with a space between", file, rank, int(line.size()), line.data());
+                    "%s: merge %zu is \"%.*s\", expected two tokens with a space between", file, rank,
+                    int(line.size()), line.data());
         return merge(line.substr(0, space), line.substr(space + 1), rank);
     }
 
@@ -87,10 +94,13 @@ struct Names {
 
 // What would change ids and is not done here has to be off.
 void check_model(const json& model, const char* name) {
-    const bool bpe = model.is_object() && model.contains("merges") && model.value("type", json("BPE")) == "BPE";
+    const bool bpe =
+        model.is_object() && model.contains("merges") && model.value("type", json("BPE")) == "BPE";
     CHECK_INPUT(bpe && model["merges"].is_array() && model.contains("vocab"),
-                "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"", name);
-    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
+                "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
+                name);
+    for (const char* key :
+         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
         const json value = model.value(key, json());
         const bool off = value.is_null() || value == false || value == "" || value == 0.0;
         CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, value.dump().c_str());
@@ -99,12 +109,16 @@ void check_model(const json& model, const char* name) {
 
 void check_pipeline(const json& file, const char* name) {
     const json before = file.value("normalizer", json());
-    CHECK_INPUT(before.is_null(), "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
+    CHECK_INPUT(before.is_null(),
+                "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
     const json split = file.value("pre_tokenizer", json());
     const bool gpt2 = split.is_object() && split.value("type", json()) == "ByteLevel" &&
-                      split.value("add_prefix_space", json(true)) == false && split.value("use_regex", json(true)) == true;
-    CHECK_INPUT(gpt2, "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, use_regex true", name,
-                split.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+                      split.value("add_prefix_space", json(true)) == false &&
+                      split.value("use_regex", json(true)) == true;
+    CHECK_INPUT(gpt2,
+                "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, "
+                "use_regex true",
+                name, split.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
 }
 
 void put_added(const json& added, Names& names) {
@@ -114,7 +128,8 @@ void put_added(const json& added, Names& names) {
                               token.contains("content") && token["content"].is_string();
         CHECK_INPUT(complete, "%s: an entry of added_tokens has no id or no content", names.file);
         const std::string content = token["content"].get<std::string>();
-        CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice", names.file, content.c_str());
+        CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice",
+                    names.file, content.c_str());
         names.put(token["id"].get<uint64_t>(), content, true);
     }
 }
@@ -123,7 +138,8 @@ void put_added(const json& added, Names& names) {
 
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
     const json file = parse(content, name.c_str());
-    CHECK_INPUT(file.is_object() && file.contains("model"), "%s: no \"model\": not a tokenizer.json", name.c_str());
+    CHECK_INPUT(file.is_object() && file.contains("model"), "%s: no \"model\": not a tokenizer.json",
+                name.c_str());
     const json& model = file["model"];
     check_model(model, name.c_str());
     check_pipeline(file, name.c_str());
@@ -133,14 +149,17 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
     std::vector<Merge> merges;
     for (const json& m : model["merges"]) {
         const bool pair = m.is_array() && m.size() == 2 && m[0].is_string() && m[1].is_string();
-        CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]", name.c_str(), merges.size());
-        merges.push_back(pair ? names.merge(m[0].get_ref<const std::string&>(), m[1].get_ref<const std::string&>(), merges.size())
+        CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]",
+                    name.c_str(), merges.size());
+        merges.push_back(pair ? names.merge(m[0].get_ref<const std::string&>(),
+                                            m[1].get_ref<const std::string&>(), merges.size())
                               : names.merge_of_line(m.get_ref<const std::string&>(), merges.size()));
     }
     return names.finish(std::move(merges));
 }
 
-Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json, const std::string& folder) {
+Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
+                              const std::string& folder) {
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
     Names names(encoder);
     names.put_vocab(parse(encoder_json, encoder.c_str()));
@@ -164,21 +183,37 @@ std::string json_of_vocabulary(const Vocabulary& v) {
     for (uint32_t id = 0; id < v.size(); id++) {
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
         if (!v.added[id]) continue;
-        added.push_back({{"id", id}, {"content", name[id]}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                         {"normalized", false}, {"special", true}});
+        added.push_back({{"id", id},
+                         {"content", name[id]},
+                         {"single_word", false},
+                         {"lstrip", false},
+                         {"rstrip", false},
+                         {"normalized", false},
+                         {"special", true}});
     }
     // A map that keeps its order searches for a key on each insertion; its vector does not.
     auto& entries = vocab.get_ref<nlohmann::ordered_json::object_t&>();
     for (uint32_t id = 0; id < v.size(); id++) {
-        static_cast<std::vector<std::pair<const std::string, nlohmann::ordered_json>>&>(entries).emplace_back(name[id], id);
+        static_cast<std::vector<std::pair<const std::string, nlohmann::ordered_json>>&>(entries).emplace_back(
+            name[id], id);
     }
     for (const Merge& m : v.merges) merges.push_back({name[m.left], name[m.right]});
-    const nlohmann::ordered_json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-    const nlohmann::ordered_json file = {
-        {"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added}, {"normalizer", nullptr},
-        {"pre_tokenizer", byte_level}, {"post_processor", nullptr}, {"decoder", byte_level},
-        {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                   {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
-                   {"vocab", std::move(vocab)}, {"merges", std::move(merges)}}}};
+    const nlohmann::ordered_json byte_level = {
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    nlohmann::ordered_json model = {{"type", "BPE"}};
+    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+        model[key] = nullptr;
+    }
+    for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model[key] = false;
+    model["vocab"] = std::move(vocab);
+    model["merges"] = std::move(merges);
+
+    nlohmann::ordered_json file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
+    file["added_tokens"] = std::move(added);
+    file["normalizer"] = nullptr;
+    file["pre_tokenizer"] = byte_level;
+    file["post_processor"] = nullptr;
+    file["decoder"] = byte_level;
+    file["model"] = std::move(model);
     return file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }

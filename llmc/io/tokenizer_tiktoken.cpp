@@ -1,10 +1,10 @@
 // .tiktoken: a line a token, its bytes in base64 and its rank.
 //
-// The file has no merges. tiktoken joins the adjacent pair whose bytes together have the lowest rank, whatever
-// the pair. Only one pair ever yields a token: joins within the token's bytes depend on nothing outside them as
-// long as no join crosses their ends, so in any text the pair that is joined last is the one that stands there when
-// the token's bytes are encoded alone. Encoding each token with the merges before it finds that pair; a token that
-// does not come down to two parts could not have been trained, and is refused.
+// The file has no merges. tiktoken joins the adjacent pair whose bytes together have the lowest rank,
+// whatever the pair. Only one pair ever yields a token: joins within the token's bytes depend on nothing
+// outside them as long as no join crosses their ends, so in any text the pair that is joined last is the one
+// that stands there when the token's bytes are encoded alone. Encoding each token with the merges before it
+// finds that pair; a token that does not come down to two parts could not have been trained, and is refused.
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -12,8 +12,12 @@
 #include "llmc/io/vocabulary.h"
 
 static int base64_value(char c) {
-    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+' ? 62 : c == '/' ? 63 : -1;
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
 }
 
 // Appends the bytes; false where it is not base64.
@@ -52,12 +56,15 @@ static void parse_lines(std::string_view content, const char* name, Vocabulary& 
         if (stop == p) { p = next; continue; }
         const char* space = static_cast<const char*>(memchr(p, ' ', size_t(stop - p)));
         CHECK_INPUT(space, "%s:%zu: expected a token in base64, a space and its rank", name, line);
-        CHECK_INPUT(decode_base64({p, size_t(space - p)}, v.text), "%s:%zu: the token is not base64", name, line);
+        CHECK_INPUT(decode_base64({p, size_t(space - p)}, v.text), "%s:%zu: the token is not base64", name,
+                    line);
         uint64_t rank = 0;
-        for (p = space + 1; p < stop && *p >= '0' && *p <= '9' && rank < kMaxVocabulary; p++) rank = rank * 10 + uint64_t(*p - '0');
+        for (p = space + 1; p < stop && *p >= '0' && *p <= '9' && rank < kMaxVocabulary; p++)
+            rank = rank * 10 + uint64_t(*p - '0');
         const size_t expected = v.start.size() - 1;
-        CHECK_INPUT(p == stop && stop > space + 1 && rank == expected, "%s:%zu: expected rank %zu, found \"%.*s\"", name, line,
-                    expected, int(std::min<std::ptrdiff_t>(stop - space - 1, 20)), space + 1);
+        CHECK_INPUT(p == stop && stop > space + 1 && rank == expected,
+                    "%s:%zu: expected rank %zu, found \"%.*s\"", name, line, expected,
+                    int(std::min<std::ptrdiff_t>(stop - space - 1, 20)), space + 1);
         CHECK_INPUT(v.start.size() < kMaxVocabulary, "%s: more than %u tokens", name, kMaxVocabulary);
         v.start.push_back(uint32_t(v.text.size()));
         p = next;
@@ -74,7 +81,8 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& p
     bool have[256] = {};
     for (uint32_t id = 0; id < 256; id++) {
         const std::string_view t = v.text_of(id);
-        CHECK_INPUT(t.size() == 1 && !have[uint8_t(t[0])], "%s: token %u is not one of the 256 single bytes", name, id);
+        CHECK_INPUT(t.size() == 1 && !have[uint8_t(t[0])], "%s: token %u is not one of the 256 single bytes",
+                    name, id);
         have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
     }

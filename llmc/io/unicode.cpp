@@ -28,7 +28,8 @@ int encode_utf8(uint32_t c, char* out) {
     if (c < 0x80) return out[0] = char(c), 1;
     if (c < 0x800) return out[0] = char(0xc0 | c >> 6), out[1] = char(0x80 | (c & 0x3f)), 2;
     if (c < 0x10000) {
-        out[0] = char(0xe0 | c >> 12), out[1] = char(0x80 | (c >> 6 & 0x3f)), out[2] = char(0x80 | (c & 0x3f));
+        out[0] = char(0xe0 | c >> 12), out[1] = char(0x80 | (c >> 6 & 0x3f)),
+        out[2] = char(0x80 | (c & 0x3f));
         return 3;
     }
     out[0] = char(0xf0 | c >> 18), out[1] = char(0x80 | (c >> 12 & 0x3f));

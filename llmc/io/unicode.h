@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-enum CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };      // the rest, \p{L}, \p{N}, \s of Unicode 16.0
+enum CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };  // the rest, \p{L}, \p{N}, \s of Unicode 16.0
 
 constexpr uint32_t kInvalid = 0xffffffff;
 

@@ -26,7 +26,8 @@ bool bytes_of_characters(std::string_view characters, std::string& bytes) {
     const ByteAlphabet& a = byte_alphabet();
     bytes.clear();
     for (size_t i = 0; i < characters.size();) {
-        const Char c = decode_utf8(reinterpret_cast<const uint8_t*>(characters.data()) + i, characters.size() - i);
+        const Char c =
+            decode_utf8(reinterpret_cast<const uint8_t*>(characters.data()) + i, characters.size() - i);
         if (c.code >= a.to_byte.size() || a.to_byte[c.code] < 0) return false;
         bytes += char(a.to_byte[c.code]);
         i += c.bytes;
@@ -58,11 +59,13 @@ Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const cha
         v.text.insert(v.text.end(), t.begin(), t.end());
         v.start.push_back(uint32_t(v.text.size()));
         if (t.size() > 1 || v.added[id]) continue;
-        CHECK_INPUT(!have[uint8_t(t[0])], "%s: tokens %u and %u are both the byte 0x%02x", name, v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
+        CHECK_INPUT(!have[uint8_t(t[0])], "%s: tokens %u and %u are both the byte 0x%02x", name,
+                    v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
         have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
     }
     const long missing = std::find(have, have + 256, false) - have;
-    CHECK_INPUT(missing == 256, "%s: no token for the byte 0x%02lx: not a byte-level vocabulary", name, missing);
+    CHECK_INPUT(missing == 256, "%s: no token for the byte 0x%02lx: not a byte-level vocabulary", name,
+                missing);
     return v;
 }

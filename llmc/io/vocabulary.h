@@ -8,8 +8,8 @@
 #include "llmc/io/tokenizer.h"
 
 // GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]; to_byte is its inverse, -1
-// where a code point below 512 stands for none. In the order of code points the bytes are 0x21..0x7e, 0xa1..0xac,
-// 0xae..0xff as themselves, then the others from U+0100 on.
+// where a code point below 512 stands for none. In the order of code points the bytes are 0x21..0x7e,
+// 0xa1..0xac, 0xae..0xff as themselves, then the others from U+0100 on.
 struct ByteAlphabet {
     std::array<uint16_t, 256> of_byte;
     std::array<int16_t, 512> to_byte;
@@ -29,5 +29,6 @@ struct TokenList {
     std::vector<uint8_t> added;
 };
 
-// Checks that single bytes are all there and no text is there twice, and lays out the vocabulary without merges.
+// Checks that single bytes are all there and no text is there twice, and lays out the vocabulary without
+// merges.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);

@@ -24,7 +24,10 @@ struct Counter {
         size_t i = hash & (slots.size() - 1);
         for (; slots[i].count; i = (i + 1) & (slots.size() - 1)) {
             Slot& s = slots[i];
-            if (s.hash == hash && std::string_view(text).substr(s.text, s.length) == word) { s.count += times; return; }
+            if (s.hash == hash && std::string_view(text).substr(s.text, s.length) == word) {
+                s.count += times;
+                return;
+            }
         }
         slots[i] = {hash, text.size(), times, uint32_t(word.size())};
         text += word;
@@ -69,17 +72,22 @@ WordCounts count_words(DocumentReader& reader, int threads) {
             return reader.next(chunk);
         },
         [&](int thread, Chunk& chunk) {
-            for (const Piece& p : chunk.pieces) counters[size_t(thread)].add_text(chunk.text.data() + p.begin, p.end - p.begin);
+            for (const Piece& p : chunk.pieces)
+                counters[size_t(thread)].add_text(chunk.text.data() + p.begin, p.end - p.begin);
         },
         [](Chunk&) {});
     Counter& all = counters[0];
     for (size_t t = 1; t < counters.size(); t++) {
-        for (const auto& s : counters[t].slots) if (s.count) all.add({counters[t].text.data() + s.text, s.length}, s.count);
+        for (const auto& s : counters[t].slots)
+            if (s.count) all.add({counters[t].text.data() + s.text, s.length}, s.count);
     }
     // By their bytes: the result does not depend on threads.
     std::erase_if(all.slots, [](const Counter::Slot& s) { return s.count == 0; });
-    const auto text_of = [&](const Counter::Slot& s) { return std::string_view(all.text).substr(s.text, s.length); };
-    std::sort(all.slots.begin(), all.slots.end(), [&](const auto& a, const auto& b) { return text_of(a) < text_of(b); });
+    const auto text_of = [&](const Counter::Slot& s) {
+        return std::string_view(all.text).substr(s.text, s.length);
+    };
+    std::sort(all.slots.begin(), all.slots.end(),
+              [&](const auto& a, const auto& b) { return text_of(a) < text_of(b); });
     WordCounts words;
     words.text.reserve(all.text.size());
     for (const auto& s : all.slots) {
