@@ -1,0 +1,193 @@
+// ./train_gpt as a user sees it: flags, a run's files, and what each mistake is told.
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "test/program.h"
+
+using namespace test;
+using std::string;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+
+// ---------------------------------------------------------------------------------------------------------
+// flags
+
+TEST(help_and_version) {
+    const Ran help = run("./train_gpt --help");
+    EXPECT(help.code == 0 && help.err.empty(), "code %d, '%s'", help.code, help.err.c_str());
+    for (const char* key : {"run.dir", "model.layers", "train.batch_tokens", "optimizer.lr", "memory.recompute", "log.every"})
+        EXPECT(has(help.out, key) || has(help.out, strchr(key, '.') + 1), "--help lacks %s", key);
+    const Ran version = run("./train_gpt --version");
+    EXPECT(version.code == 0 && !version.out.empty(), "code %d, '%s'", version.code, version.out.c_str());
+    const Ran none = run("./train_gpt");
+    EXPECT(none.code == 78 && has(none.err, "usage"), "code %d, '%s'", none.code, none.err.c_str());
+}
+
+TEST(plan_starts_nothing) {
+    const Ran plan = train_gpt(tiny_program_config("plan"), "--plan --train.steps=77");
+    EXPECT(plan.code == 0, "code %d, '%s'", plan.code, plan.err.c_str());
+    for (const char* word : {"weights", "gradients", "total", "\"batch_tokens\": 256", "\"steps\": 77"})
+        EXPECT(has(plan.out, word), "no '%s' in the plan", word);
+    EXPECT(!std::filesystem::exists(folder("plan")), "run.dir is made");
+    const string config = plan.out.substr(plan.out.find('{'));
+    EXPECT(json::parse(config, nullptr, false).is_object(), "what follows the plan is not the config");
+}
+
+// A model of 175 billion parameters on any machine.
+TEST(plan_takes_no_memory) {
+    const Ran plan = run("(ulimit -v 4000000; ./train_gpt scripts/gpt3_175B.json --plan --model.vocab=50257)");
+    EXPECT(plan.code == 0 && has(plan.out, "174,") && has(plan.out, "TB"), "code %d, '%s' '%s'", plan.code,
+           plan.out.substr(0, 100).c_str(), plan.err.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a run
+
+static void check_train_rows(const std::vector<json>& rows) {
+    for (size_t i = 0; i < rows.size(); i++) {
+        const json& row = rows[i];
+        for (const char* key : {"step", "loss", "norm", "lr", "tokens", "ms", "tokens_per_s", "mfu"})
+            EXPECT(row.contains(key) && row[key].is_number(), "row %zu has no number %s: %s", i, key, row.dump().c_str());
+        EXPECT(row["step"] == i + 1 && row["tokens"] == 256 * (i + 1), "row %zu: %s", i, row.dump().c_str());
+        EXPECT(row["norm"] > 0 && !row.contains("skipped"), "row %zu: %s", i, row.dump().c_str());
+    }
+    EXPECT_NEAR(rows[0]["lr"].get<double>(), 0.5e-3, 1e-12);
+    EXPECT_NEAR(rows[1]["lr"].get<double>(), 1e-3, 1e-12);
+}
+
+TEST(a_run_and_its_files) {
+    const Ran ran = train_gpt(tiny_program_config("whole"));
+    EXPECT(ran.code == 0 && ran.err.empty(), "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(!has(ran.out + ran.err, "\x1b") && !has(ran.out, "\r"), "escape codes, and stdout is no terminal");
+    const auto rows = rows_of("whole");
+    EXPECT(rows.size() == 15, "%zu rows: 1 start, 10 train, 3 val, 1 done", rows.size());
+    const json start = rows.front(), done = rows.back();
+    EXPECT(start["event"] == "start" && done["event"] == "done" && done["step"] == 10, "'%s'", done.dump().c_str());
+    const int params = 512 * 64 + 32 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
+    EXPECT(start["params"] == params && start["world"] == 1, "%s", start.dump().c_str());
+    EXPECT(start["plan_bytes"] > 0 && done["peak_bytes"] > 0 && has(start["device"], "cpu"), "%s", start.dump().c_str());
+
+    check_train_rows(rows_of("whole", "train"));
+    EXPECT((steps_of("whole", "val") == std::vector{0, 5, 10}), "validated at other steps");
+    const auto val = rows_of("whole", "val");
+    EXPECT_NEAR(val[0]["loss"].get<double>(), std::log(512.0), 0.1);
+    EXPECT(val[2]["loss"] < val[0]["loss"] && !val[0].contains("bits_per_byte"), "%s", val[2].dump().c_str());
+    const json config = json::parse(text_of(folder("whole") + "/config.json"), nullptr, false);
+    EXPECT(config.is_object() && config["train"]["steps"] == 10 && config["log"]["every"] == 1, "config.json");
+    EXPECT(!there(folder("whole") + "/checkpoints.jsonl"), "checkpoint.every = 0 saves nothing");
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder("whole"))) files++, (void)entry;
+    EXPECT(files == 2, "%zu files", files);
+}
+
+TEST(the_same_bytes_twice) {
+    train_gpt(tiny_program_config("a"));
+    train_gpt(tiny_program_config("b"), "--run.threads=2");
+    EXPECT(timeless("a").size() > 1000, "%zu bytes", timeless("a").size());
+    train_gpt(tiny_program_config("c"));
+    EXPECT(timeless("a") == timeless("c"), "two runs differ");
+    const auto one = rows_of("a", "train"), two = rows_of("b", "train");
+    for (size_t i = 0; i < one.size() && two.size() == one.size(); i++)
+        EXPECT_NEAR(one[i]["loss"].get<double>(), two[i]["loss"].get<double>(), 1e-5);
+    EXPECT(one.size() == 10 && two.size() == 10, "%zu and %zu steps", one.size(), two.size());
+}
+
+// Weights, states and activations large enough that what a process takes besides them stays below 2%.
+TEST(memory_is_as_planned) {
+    const Ran ran = train_gpt(tiny_program_config("memory", {{"model", {{"layers", 4}, {"heads", 4}, {"channels", 256}, {"context", 256}}},
+                                                             {"train", {{"steps", 2}, {"batch_tokens", 2048}, {"micro_batch", 8}}},
+                                                             {"eval", {{"batches", 1}}}}), "--run.threads=2");
+    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    const double plan = rows_of("memory", "start")[0]["plan_bytes"], peak = rows_of("memory", "done")[0]["peak_bytes"];
+    EXPECT(plan > 90e6, "a plan of %.0f bytes is too small to tell", plan);
+    EXPECT_NEAR(peak / plan, 1, 0.02);
+}
+
+TEST(zero_turns_things_off) {
+    const Ran ran = train_gpt(tiny_program_config("off"), "--eval.every=0 --log.every=0 --data.val=/nowhere.bin");
+    EXPECT(ran.code == 0 && rows_of("off", "train").size() == 10 && rows_of("off", "val").empty(), "code %d, '%s'", ran.code,
+           ran.err.c_str());
+    EXPECT(!has(ran.out, "10/10"), "log.every = 0 prints steps");
+    const Ran none = train_gpt(tiny_program_config("evaluate"), "--train.steps=0 --data.train=/nowhere.bin");
+    EXPECT(none.code == 0 && rows_of("evaluate", "train").empty(), "code %d, '%s'", none.code, none.err.c_str());
+    EXPECT((steps_of("evaluate", "val") == std::vector{0}), "train.steps = 0 evaluates once");
+}
+
+// Learning rates that throw the weights to infinity: the steps after it are skipped and counted.
+TEST(not_finite_ends_with_77) {
+    const string wild = "--optimizer.warmup=0 --optimizer.lr=10 --optimizer.weight_decay=10 --optimizer.schedule=constant --eval.every=0 "
+                        "--train.steps=200 --train.max_skips=3 --optimizer.grad_clip=0";
+    const Ran ran = train_gpt(tiny_program_config("wild"), wild);
+    EXPECT(ran.code == 77 && has(ran.err, "train.max_skips = 3") && has(ran.err, "optimizer.lr"), "code %d, '%s'", ran.code, ran.err.c_str());
+    const auto rows = rows_of("wild", "train");
+    EXPECT(rows.size() > 4, "%zu steps", rows.size());
+    int skipped = 0;
+    for (size_t i = 0; i < rows.size(); i++) {
+        EXPECT(rows[i]["step"] == i + 1 && rows[i]["tokens"] == 256 * (i + 1), "a skipped step counts: %s", rows[i].dump().c_str());
+        skipped += rows[i].value("skipped", false);
+    }
+    EXPECT(skipped == 4 && rows.back()["skipped"] == true, "%d steps skipped, 4 expected", skipped);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// mistakes
+
+// Exit code 78, at most 8 lines on stderr that hold all words.
+static void refused(const string& args, std::vector<string> words, string config = "") {
+    static int count = 0;
+    if (config.empty()) config = tiny_program_config("refused" + std::to_string(count++));
+    const Ran ran = train_gpt(config, args);
+    EXPECT(ran.code == 78, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
+    EXPECT(std::count(ran.err.begin(), ran.err.end(), '\n') <= 8 && !has(ran.err, "terminate"), "%s: '%s'", args.c_str(), ran.err.c_str());
+    for (const string& w : words) EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
+}
+
+TEST(mistakes_in_settings) {
+    refused("--optimizer.lrr=1", {"optimizer.lrr", "optimizer.lr"});
+    refused("--train.steps=many", {"train.steps", "many"});
+    refused("--model.heads=0", {"model.heads"});
+    refused("--model.heads=5", {"5", "64"});
+    refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
+    refused("--run.dir=/proc/nope", {"/proc/nope"});
+    std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";
+    refused("", {"broken.json", "line"}, folder("broken.json"));
+    refused("", {"absent.json"}, folder("absent.json"));
+}
+
+TEST(mistakes_in_data) {
+    refused("--data.train=" + folder("nothing_*.bin"), {"data.train", "nothing_"});
+    std::ofstream(folder("html.bin")) << "<!DOCTYPE html>" + string(5000, 'x');
+    refused("--data.train=" + folder("html.bin"), {"html.bin", "20240520", "HTML"});
+    std::ofstream(folder("lfs.bin")) << "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    refused("--data.train=" + folder("lfs.bin"), {"lfs.bin", "git lfs pull"});
+    write_shard(folder("small.bin"), random_ids(40, 500));
+    refused("--data.train=" + folder("small.bin"), {"small.bin", "40 tokens", "257"});
+    auto ids = random_ids(9000, 500);
+    write_shard(folder("cut.bin"), ids);
+    std::filesystem::resize_file(folder("cut.bin"), 1024 + 9001);
+    refused("--data.train=" + folder("cut.bin"), {"cut.bin", "truncated", "9000"});
+    ids[8000] = 60000;
+    write_shard(folder("big_id.bin"), ids);
+    refused("--data.train=" + folder("big_id.bin"), {"big_id.bin", "60000", "512", "model.vocab"});
+    refused("--data.tokenizer=" + folder("no_tokenizer.json"), {"no_tokenizer.json"});
+}
+
+TEST(parts_of_later_versions_say_so) {
+    for (const char* setting : {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2", "parallel.zero=3", "parallel.ranks=2",
+                                "parallel.transport=mpi", "memory.offload=optimizer", "model.init=hf:somewhere"}) {
+        const string key = string(setting).substr(0, strcspn(setting, "="));
+        refused(string("--") + setting, {key, "not in this version"});
+    }
+    refused("--export=hf:somewhere", {"--export", "not in this version"});
+}
+
+TEST(a_folder_that_holds_a_run) {
+    const string config = tiny_program_config("used");
+    EXPECT(train_gpt(config, "--train.steps=1").code == 0, "the first run");
+    const string before = text_of(folder("used") + "/metrics.jsonl");
+    refused("", {folder("used"), "already holds a run", "--run.dir="}, config);
+    EXPECT(text_of(folder("used") + "/metrics.jsonl") == before, "its metrics are touched");
+    std::filesystem::create_directories(folder("checkpoint_only") + "/step_5");
+    refused("", {"checkpoint_only", "already holds a run"}, tiny_program_config("checkpoint_only"));
+}
