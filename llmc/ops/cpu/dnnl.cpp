@@ -1,5 +1,5 @@
-// One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A rank has its own cache, as
-// it has its own Context; oneDNN shares compiled code between ranks.
+// One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A rank has its
+// own cache, as it has its own Context; oneDNN shares compiled code between ranks.
 #include "llmc/ops/cpu/dnnl.h"
 
 #include "llmc/base/check.h"
@@ -10,7 +10,9 @@ bool dnnl_computes(DType) { return false; }
 bool bf16_is_fast() { return false; }
 std::string matmul_library() { return {}; }
 size_t dnnl_scratch(const Product&, int) { return 0; }
-void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) { CHECK(false, "this build has no oneDNN"); }
+void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
+    CHECK(false, "this build has no oneDNN");
+}
 
 #else
 
@@ -25,7 +27,7 @@ using dnnl::memory;
 struct Primitive {
     dnnl::matmul op;
     memory a, b, c, bias, scratchpad;
-    std::unordered_map<int, memory> arguments;     // the same memory objects; only their addresses change
+    std::unordered_map<int, memory> arguments;  // the same memory objects; only their addresses change
     size_t scratch;
 };
 
@@ -39,9 +41,10 @@ struct Hash {
     size_t operator()(const Key& k) const {
         const Product& p = k.product;
         uint64_t h = 0;
-        for (uint64_t x : {uint64_t(p.m), uint64_t(p.n), uint64_t(p.k), uint64_t(k.threads),
-                           uint64_t(p.in) | uint64_t(p.out) << 2 | uint64_t(p.a_transposed) << 4 |
-                           uint64_t(p.b_transposed) << 5 | uint64_t(p.bias) << 6 | uint64_t(p.accumulate) << 7}) {
+        for (uint64_t x :
+             {uint64_t(p.m), uint64_t(p.n), uint64_t(p.k), uint64_t(k.threads),
+              uint64_t(p.in) | uint64_t(p.out) << 2 | uint64_t(p.a_transposed) << 4 |
+                  uint64_t(p.b_transposed) << 5 | uint64_t(p.bias) << 6 | uint64_t(p.accumulate) << 7}) {
             h = (h ^ x) * 0x9e3779b97f4a7c15;
             h ^= h >> 29;
         }
@@ -70,7 +73,9 @@ static memory::desc matrix(int64_t rows, int64_t columns, DType t, bool transpos
     return {{rows, columns}, type_of(t), transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
 }
 
-struct Descriptions { memory::desc a, b, c, bias; };
+struct Descriptions {
+    memory::desc a, b, c, bias;
+};
 
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl::matmul::primitive_desc describe(const Descriptions& d, const dnnl::primitive_attr& attr) {
@@ -83,8 +88,10 @@ static dnnl::matmul::primitive_desc describe(const Descriptions& d, const dnnl::
 #endif
 
 static std::unique_ptr<Primitive> build(const Product& p) {
-    const Descriptions d = {.a = matrix(p.m, p.k, p.in, p.a_transposed), .b = matrix(p.k, p.n, p.in, p.b_transposed),
-                            .c = matrix(p.m, p.n, p.out, false), .bias = p.bias ? matrix(1, p.n, p.in, false) : memory::desc()};
+    const Descriptions d = {.a = matrix(p.m, p.k, p.in, p.a_transposed),
+                            .b = matrix(p.k, p.n, p.in, p.b_transposed),
+                            .c = matrix(p.m, p.n, p.out, false),
+                            .bias = p.bias ? matrix(1, p.n, p.in, false) : memory::desc()};
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (p.accumulate) {
@@ -101,7 +108,9 @@ static std::unique_ptr<Primitive> build(const Product& p) {
     result->c = memory(d.c, engine, nullptr);
     result->scratchpad = memory(description.scratchpad_desc(), engine, nullptr);
     result->scratch = description.scratchpad_desc().get_size();
-    result->arguments = {{DNNL_ARG_SRC, result->a}, {DNNL_ARG_WEIGHTS, result->b}, {DNNL_ARG_DST, result->c},
+    result->arguments = {{DNNL_ARG_SRC, result->a},
+                         {DNNL_ARG_WEIGHTS, result->b},
+                         {DNNL_ARG_DST, result->c},
                          {DNNL_ARG_SCRATCHPAD, result->scratchpad}};
     if (p.bias) {
         result->bias = memory(d.bias, engine, nullptr);
@@ -111,14 +120,15 @@ static std::unique_ptr<Primitive> build(const Product& p) {
 }
 
 [[noreturn]] static void failed(const Product& p, const dnnl::error& e) {
-    fatal(kExitInternal, __FILE__, __LINE__, "oneDNN, product of (%lld, %lld) and (%lld, %lld): %s (status %d)",
-          (long long)p.m, (long long)p.k, (long long)p.k, (long long)p.n, e.what(), int(e.status));
+    fatal(kExitInternal, __FILE__, __LINE__,
+          "oneDNN, product of (%lld, %lld) and (%lld, %lld): %s (status %d)", (long long)p.m, (long long)p.k,
+          (long long)p.k, (long long)p.n, e.what(), int(e.status));
 }
 
 static Primitive& find(const Product& p, int threads) {
     auto& slot = cache().primitives[{p, threads}];
     if (slot) return *slot;
-    omp_set_num_threads(threads);          // the work is divided when the primitive is built
+    omp_set_num_threads(threads);  // the work is divided when the primitive is built
     try {
         slot = build(p);
     } catch (const dnnl::error& e) { failed(p, e); }
@@ -141,8 +151,9 @@ void dnnl_product(const Product& p, const ProductTensors& t, std::byte* scratch,
     } catch (const dnnl::error& e) { failed(p, e); }
 }
 
-// VDPBF16PS does two multiplications where an FMA does one. AMD issues both at one rate (Zen 5: 808 to 1007 GFLOP/s against
-// 445 to 535). Intel issues it at half the rate or less (Emerald Rapids: 165 against 280) and has AMX for BF16 instead.
+// VDPBF16PS does two multiplications where an FMA does one. AMD issues both at one rate (Zen 5: 808 to 1007
+// GFLOP/s against 445 to 535). Intel issues it at half the rate or less (Emerald Rapids: 165 against 280) and
+// has AMX for BF16 instead.
 bool bf16_is_fast() {
     const auto isa = int(dnnl::get_effective_cpu_isa());
     const auto has = [isa](dnnl::cpu_isa x) { return (isa & int(x)) == int(x); };

@@ -9,23 +9,27 @@
 // C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  C is dense by rows
 struct Product {
     int64_t m, n, k;
-    DType in, out;               // of A, B and bias; of C. Sums are in FP32
-    bool a_transposed;           // A lies in memory as (k, m)
-    bool b_transposed;           // B lies in memory as (n, k)
-    bool bias;                   // (n), added to every row
-    bool accumulate;             // C is added to
+    DType in, out;      // of A, B and bias; of C. Sums are in FP32
+    bool a_transposed;  // A lies in memory as (k, m)
+    bool b_transposed;  // B lies in memory as (n, k)
+    bool bias;          // (n), added to every row
+    bool accumulate;    // C is added to
     bool operator==(const Product&) const = default;
 };
 
-// Whether oneDNN is the fastest way to products of this type on this CPU. FP32: wherever there is oneDNN. BF16: where the
-// CPU multiplies BF16 faster than FP32. FP64: never. It asks the CPU, no clock: every run on a machine decides alike.
+// Whether oneDNN is the fastest way to products of this type on this CPU. FP32: wherever there is oneDNN.
+// BF16: where the CPU multiplies BF16 faster than FP32. FP64: never. It asks the CPU, no clock: every run on
+// a machine decides alike.
 bool dnnl_computes(DType in);
 
-bool bf16_is_fast();             // what run.precision=auto goes by
-std::string matmul_library();    // "oneDNN 2.6.3", or empty
+bool bf16_is_fast();           // what run.precision=auto goes by
+std::string matmul_library();  // "oneDNN 2.6.3", or empty
 
 // Scratch that the product needs. The first call for a product builds its code, which later calls find.
 size_t dnnl_scratch(const Product& p, int threads);
 
-struct ProductTensors { void* c; const void *a, *b, *bias; };
+struct ProductTensors {
+    void* c;
+    const void *a, *b, *bias;
+};
 void dnnl_product(const Product& p, const ProductTensors& t, std::byte* scratch, int threads);

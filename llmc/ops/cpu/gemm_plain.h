@@ -1,8 +1,10 @@
-// Matrix product by blocks, in `real`: for FP64, for BF16 on CPUs that do not multiply it fast, and where there is no oneDNN.
+// Matrix product by blocks, in `real`: for FP64, for BF16 on CPUs that do not multiply it fast, and where
+// there is no oneDNN.
 //
-// A tile of the result stays in scratch in `real` while k runs over it in panels; operands are converted to `real` as
-// they are packed. Every element is one chain of FMAs over k in order, started from where the tile started, in edge tiles
-// (padded) as in full ones: its value depends on nothing but its row of A and its column of B.
+// A tile of the result stays in scratch in `real` while k runs over it in panels; operands are converted to
+// `real` as they are packed. Every element is one chain of FMAs over k in order, started from where the tile
+// started, in edge tiles (padded) as in full ones: its value depends on nothing but its row of A and its
+// column of B.
 #pragma once
 #include <omp.h>
 
@@ -16,31 +18,40 @@ namespace PRECISION {
 namespace cpu {
 
 inline constexpr int kGemmW = simd::width<real>;
-inline constexpr int kGemmRows = simd::kVectorBytes == 64 ? 12 : 6;       // by two vectors: the registers hold one such block
+inline constexpr int kGemmRows =
+    simd::kVectorBytes == 64 ? 12 : 6;  // by two vectors: the registers hold one such block
 inline constexpr int kGemmColumns = 2 * kGemmW;
 inline constexpr int kTileM = 384, kTileN = sizeof(real) == 8 ? 192 : 256, kTileK = 192;
-// Rows in scratch are a cache line longer than a power of two, or they would all fall into a few sets of the cache.
+// Rows in scratch are a cache line longer than a power of two, or they would all fall into a few sets of the
+// cache.
 inline constexpr int kPad = 64 / int(sizeof(real));
-inline constexpr int kStrideA = kTileK + kPad, kStrideAT = kTileM + kPad, kStrideB = kTileN + kPad, kStrideC = kTileN + kPad;
+inline constexpr int kStrideA = kTileK + kPad, kStrideAT = kTileM + kPad, kStrideB = kTileN + kPad,
+                     kStrideC = kTileN + kPad;
 inline constexpr size_t kPackedA = std::max(size_t(kTileM) * kStrideA, size_t(kTileK) * kStrideAT);
 inline constexpr size_t kPackedB = size_t(kTileK) * kStrideB, kTileC = size_t(kTileM) * kStrideC;
 static_assert(kTileM % kGemmRows == 0 && kTileN % kGemmColumns == 0 && kTileK % kGemmW == 0);
 
-inline size_t gemm_scratch(int threads) { return size_t(threads) * (kPackedA + kPackedB + kTileC) * sizeof(real); }
+inline size_t gemm_scratch(int threads) {
+    return size_t(threads) * (kPackedA + kPackedB + kTileC) * sizeof(real);
+}
 
 // Element (i, j) at p[i * row + j * column]; one of the strides is 1.
-struct Operand { const floatX* p; size_t row, column; };
+struct Operand {
+    const floatX* p;
+    size_t row, column;
+};
 
 template <int Row, int Column>
-[[gnu::always_inline]] inline void gemm_kernel(real* __restrict c, const real* __restrict a, const real* __restrict b, int K) {
+[[gnu::always_inline]] inline void gemm_kernel(real* __restrict c, const real* __restrict a,
+                                               const real* __restrict b, int K) {
     constexpr int W = kGemmW, R = kGemmRows;
     simd::Vector<real> acc[R][2];
-    #pragma GCC unroll 12
+#pragma GCC unroll 12
     for (int i = 0; i < R; i++)
         for (int j = 0; j < 2; j++) acc[i][j] = simd::load(c + i * kStrideC + j * W);
     for (int k = 0; k < K; k++) {
         const auto b0 = simd::load(b), b1 = simd::load(b + W);
-        #pragma GCC unroll 12
+#pragma GCC unroll 12
         for (int i = 0; i < R; i++) {
             acc[i][0] += a[i * Row] * b0;
             acc[i][1] += a[i * Row] * b1;
@@ -48,7 +59,7 @@ template <int Row, int Column>
         a += Column;
         b += kStrideB;
     }
-    #pragma GCC unroll 12
+#pragma GCC unroll 12
     for (int i = 0; i < R; i++)
         for (int j = 0; j < 2; j++) simd::store(c + i * kStrideC + j * W, acc[i][j]);
 }
@@ -64,8 +75,8 @@ template <int Row, int Column>
 inline int padded_to(int n, int step) { return (n + step - 1) / step * step; }
 
 // The rows of a (rows, columns) matrix in `real`, columns in order, zeros where padded.
-[[gnu::noinline]] inline void pack_rows(real* out, int out_stride, const floatX* in, size_t stride, int rows, int columns,
-                                        int padded_rows, int padded_columns) {
+[[gnu::noinline]] inline void pack_rows(real* out, int out_stride, const floatX* in, size_t stride, int rows,
+                                        int columns, int padded_rows, int padded_columns) {
     constexpr int W = kGemmW;
     for (int i = 0; i < padded_rows; i++) {
         real* to = out + size_t(i) * out_stride;
@@ -79,11 +90,14 @@ inline int padded_to(int n, int step) { return (n + step - 1) / step * step; }
     }
 }
 
-struct GemmTile { int i, j, M, N; };       // rows i.. and columns j.. of C
+struct GemmTile {
+    int i, j, M, N;
+};  // rows i.. and columns j.. of C
 
 // start and finish: as for gemm() below
 template <class Start, class Finish>
-void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std::byte* scratch, Start start, Finish finish) {
+void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std::byte* scratch, Start start,
+               Finish finish) {
     real* a = reinterpret_cast<real*>(scratch);
     real *b = a + kPackedA, *c = b + kPackedB;
     const int M = padded_to(t.M, kGemmRows), N = padded_to(t.N, kGemmColumns);
@@ -95,9 +109,11 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
     for (int k = 0; k < K; k += even) {
         const int depth = std::min(even, K - k);
         const floatX* from_b = B.p + k * B.row + t.j * B.column;
-        if (B.column == 1) pack_rows(b, kStrideB, from_b, B.row, depth, t.N, depth, N);
+        if (B.column == 1)
+            pack_rows(b, kStrideB, from_b, B.row, depth, t.N, depth, N);
         else {
-            if (t.N < N) for (int i = 0; i < depth; i++) std::fill(b + i * kStrideB, b + i * kStrideB + N, real(0));
+            if (t.N < N)
+                for (int i = 0; i < depth; i++) std::fill(b + i * kStrideB, b + i * kStrideB + N, real(0));
             transpose<true>(b, kStrideB, from_b, B.column, t.N, depth, real(1));
         }
         const floatX* from_a = A.p + t.i * A.row + k * A.column;
@@ -112,8 +128,8 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
     for (int i = 0; i < t.M; i++) finish(t.i + i, t.j, c + i * kStrideC, t.N);
 }
 
-// C = A B of (M, N) = (M, K) (K, N). start(i, j, tile, n) sets what the sums of C[i, j .. j + n) start from (it finds zeros),
-// finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
+// C = A B of (M, N) = (M, K) (K, N). start(i, j, tile, n) sets what the sums of C[i, j .. j + n) start from
+// (it finds zeros), finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
 template <class Start, class Finish>
 void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, Finish finish) {
     const int threads = context.threads;
@@ -122,9 +138,11 @@ void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, 
           gemm_scratch(threads), context.scratch_bytes);
     const int rows = (M + kTileM - 1) / kTileM;
     int columns = (N + kTileN - 1) / kTileN;
-    while (rows * columns % threads && N / (columns + 1) >= 2 * kGemmColumns && rows * columns < 4 * threads) columns++;
-    const int m = padded_to((M + rows - 1) / rows, kGemmRows), n = padded_to((N + columns - 1) / columns, kGemmColumns);
-    #pragma omp parallel for schedule(dynamic) num_threads(threads)
+    while (rows * columns % threads && N / (columns + 1) >= 2 * kGemmColumns && rows * columns < 4 * threads)
+        columns++;
+    const int m = padded_to((M + rows - 1) / rows, kGemmRows),
+              n = padded_to((N + columns - 1) / columns, kGemmColumns);
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int tile = 0; tile < rows * columns; tile++) {
         const int i = tile % rows * m, j = tile / rows * n;
         if (i >= M || j >= N) continue;

@@ -1,5 +1,5 @@
-// Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which convert
-// BF16 to FP32 as they pack. GELU and its derivative follow panel by panel.
+// Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which
+// convert BF16 to FP32 as they pack. GELU and its derivative follow panel by panel.
 #include "llmc/ops/cpu/matmul.h"
 
 #include <algorithm>
@@ -15,20 +15,42 @@ namespace cpu {
 // the three products of a linear layer
 
 static Product forward_product(int N, int C, int OC, bool bias) {
-    return {.m = N, .n = OC, .k = C, .in = dtype_of<floatX>, .out = dtype_of<floatX>, .a_transposed = false,
-            .b_transposed = true, .bias = bias, .accumulate = false};
+    return {.m = N,
+            .n = OC,
+            .k = C,
+            .in = dtype_of<floatX>,
+            .out = dtype_of<floatX>,
+            .a_transposed = false,
+            .b_transposed = true,
+            .bias = bias,
+            .accumulate = false};
 }
 static Product input_product(int N, int C, int OC, DType out) {
-    return {.m = N, .n = C, .k = OC, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
-            .b_transposed = false, .bias = false, .accumulate = false};
+    return {.m = N,
+            .n = C,
+            .k = OC,
+            .in = dtype_of<floatX>,
+            .out = out,
+            .a_transposed = false,
+            .b_transposed = false,
+            .bias = false,
+            .accumulate = false};
 }
 static Product weight_product(int N, int C, int OC) {
-    return {.m = OC, .n = C, .k = N, .in = dtype_of<floatX>, .out = dtype_of<real>, .a_transposed = true,
-            .b_transposed = false, .bias = false, .accumulate = true};
+    return {.m = OC,
+            .n = C,
+            .k = N,
+            .in = dtype_of<floatX>,
+            .out = dtype_of<real>,
+            .a_transposed = true,
+            .b_transposed = false,
+            .bias = false,
+            .accumulate = true};
 }
 
-// Computes the product by oneDNN and returns true; false where the plain loops have to. `used`: scratch of the caller.
-// REQUIRES: matmul_scratch() covers the sizes of a model; other shapes that want more scratch go to the plain loops.
+// Computes the product by oneDNN and returns true; false where the plain loops have to. `used`: scratch of
+// the caller. REQUIRES: matmul_scratch() covers the sizes of a model; other shapes that want more scratch go
+// to the plain loops.
 static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) {
     if (!dnnl_computes(p.in) || used + dnnl_scratch(p, context.threads) > context.scratch_bytes) return false;
     dnnl_product(p, t, context.scratch + used, context.threads);
@@ -47,35 +69,41 @@ template <class Block>
     for (size_t i = 0; i < count; i += kBlock) {
         const int n = int(std::min(count - i, size_t(kBlock)));
         alignas(64) real from[kBlock], to[kBlock];
-        if (n == kBlock) for (int k = 0; k < kBlock; k += W) simd::store(from + k, simd::load(in + i + k));
-        else for (int k = 0; k < kBlock; k++) from[k] = k < n ? real(in[i + k]) : real(0);
+        if (n == kBlock)
+            for (int k = 0; k < kBlock; k += W) simd::store(from + k, simd::load(in + i + k));
+        else
+            for (int k = 0; k < kBlock; k++) from[k] = k < n ? real(in[i + k]) : real(0);
         block(to, from, i, n);
-        if (n == kBlock) for (int k = 0; k < kBlock; k += W) simd::store(out + i + k, simd::load(to + k));
-        else for (int k = 0; k < n; k++) out[i + k] = floatX(to[k]);
+        if (n == kBlock)
+            for (int k = 0; k < kBlock; k += W) simd::store(out + i + k, simd::load(to + k));
+        else
+            for (int k = 0; k < n; k++) out[i + k] = floatX(to[k]);
     }
 }
 
 [[gnu::noinline]] static void gelu_blocks(floatX* act, const floatX* pre, size_t count) {
     in_blocks(act, pre, count, [](real* to, const real* from, size_t, int) {
-        #pragma omp simd
+#pragma omp simd
         for (int k = 0; k < kBlock; k++) to[k] = simd::gelu(from[k]);
     });
 }
 
 // dpre = dact * gelu'(pre), rounded once
-[[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre, size_t count) {
+[[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre,
+                                                   size_t count) {
     in_blocks(dpre, pre, count, [dact](real* to, const real* from, size_t i, int n) {
-        #pragma omp simd
+#pragma omp simd
         for (int k = 0; k < kBlock; k++) to[k] = simd::gelu_grad(from[k]);
         for (int k = 0; k < n; k++) to[k] *= dact[i + k];
     });
 }
 
 // f(start, count) over `count` elements, divided among the threads in whole blocks
-template <class F> static void in_parallel(size_t count, F f) {
+template <class F>
+static void in_parallel(size_t count, F f) {
     constexpr size_t piece = 32 * kBlock;
     const int64_t pieces = int64_t((count + piece - 1) / piece);
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
+#pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int64_t i = 0; i < pieces; i++) f(i * piece, std::min(piece, count - i * piece));
 }
 
@@ -91,13 +119,18 @@ static bool fused_by_dnnl() { return dnnl_computes(dtype_of<floatX>); }
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
-static auto from_zero() { return [](int, int, real*, int) {}; }
+static auto from_zero() {
+    return [](int, int, real*, int) {};
+}
 
-static void plain_forward(floatX* act, floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+static void plain_forward(floatX* act, floatX* out, const floatX* x, const floatX* w, const floatX* bias,
+                          int N, int C, int OC) {
     gemm(N, OC, C, {x, size_t(C), 1}, {w, 1, size_t(C)}, from_zero(), [=](int i, int j, real* sum, int n) {
         floatX* to = out + size_t(i) * OC + j;
-        if (bias) for (int k = 0; k < n; k++) to[k] = floatX(sum[k] + real(bias[j + k]));
-        else for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
+        if (bias)
+            for (int k = 0; k < n; k++) to[k] = floatX(sum[k] + real(bias[j + k]));
+        else
+            for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
         if (act) gelu_blocks(act + size_t(i) * OC + j, to, size_t(n));
     });
 }
@@ -107,7 +140,8 @@ void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX*
     plain_forward(nullptr, out, x, w, bias, N, C, OC);
 }
 
-void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
+                         int N, int C, int OC) {
     if (!fused_by_dnnl()) return plain_forward(act, pre, x, w, bias, N, C, OC);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
@@ -120,23 +154,29 @@ void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX
 // ---------------------------------------------------------------------------------------------------------
 // backward
 
-static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w, const floatX* pre, int N, int C, int OC) {
-    gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(), [=](int i, int j, real* sum, int n) {
-        const size_t at = size_t(i) * C + j;
-        if (pre) gelu_backward_blocks(dx + at, sum, pre + at, size_t(n));
-        else for (int k = 0; k < n; k++) dx[at + k] = floatX(sum[k]);
-    });
+static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w, const floatX* pre, int N,
+                                 int C, int OC) {
+    gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(),
+         [=](int i, int j, real* sum, int n) {
+             const size_t at = size_t(i) * C + j;
+             if (pre)
+                 gelu_backward_blocks(dx + at, sum, pre + at, size_t(n));
+             else
+                 for (int k = 0; k < n; k++) dx[at + k] = floatX(sum[k]);
+         });
 }
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
-    if (by_dnnl(input_product(N, C, OC, dtype_of<floatX>), {.c = dx, .a = dout, .b = w, .bias = nullptr})) return;
+    if (by_dnnl(input_product(N, C, OC, dtype_of<floatX>), {.c = dx, .a = dout, .b = w, .bias = nullptr}))
+        return;
     plain_backward_input(dx, dout, w, nullptr, N, C, OC);
 }
 
 // The panel dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
 static size_t panel_bytes(int C) { return (size_t(kPanelRows) * C * sizeof(real) + 63) / 64 * 64; }
 
-void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N, int C, int OC) {
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
+                                int C, int OC) {
     if (!fused_by_dnnl()) return plain_backward_input(dpre, dout, w, pre, N, C, OC);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
@@ -156,19 +196,20 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
     if (by_dnnl(weight_product(N, C, OC), {.c = dw, .a = dout, .b = x, .bias = nullptr})) return;
-    gemm(OC, C, N, {dout, 1, size_t(OC)}, {x, size_t(C), 1},
-         [=](int i, int j, real* sum, int n) { std::copy_n(dw + size_t(i) * C + j, n, sum); },
-         [=](int i, int j, real* sum, int n) { std::copy_n(sum, n, dw + size_t(i) * C + j); });
+    gemm(
+        OC, C, N, {dout, 1, size_t(OC)}, {x, size_t(C), 1},
+        [=](int i, int j, real* sum, int n) { std::copy_n(dw + size_t(i) * C + j, n, sum); },
+        [=](int i, int j, real* sum, int n) { std::copy_n(sum, n, dw + size_t(i) * C + j); });
 }
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
     const int threads = context.threads, width = std::clamp((OC / threads + 63) / 64 * 64, 64, 512);
-    #pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (int j = 0; j < OC; j += width) {
         const int end = std::min(OC, j + width);
         for (int n = 0; n < N; n++) {
             const floatX* row = dout + size_t(n) * OC;
-            #pragma omp simd
+#pragma omp simd
             for (int c = j; c < end; c++) db[c] += real(row[c]);
         }
     }
@@ -177,7 +218,8 @@ void bias_backward(real* db, const floatX* dout, int N, int OC) {
 // ---------------------------------------------------------------------------------------------------------
 // what a model of these sizes needs
 
-template <class F> static void for_each_product(const ScratchSizes& s, F f) {
+template <class F>
+static void for_each_product(const ScratchSizes& s, F f) {
     const auto linear = [&](int N, int C, int OC, bool bias) {
         f(forward_product(N, C, OC, bias), 0);
         f(input_product(N, C, OC, dtype_of<floatX>), 0);
@@ -199,7 +241,9 @@ template <class F> static void for_each_product(const ScratchSizes& s, F f) {
 size_t matmul_scratch(const ScratchSizes& s) {
     size_t most = gemm_scratch(context.threads);
     if (dnnl_computes(dtype_of<floatX>))
-        for_each_product(s, [&](const Product& p, size_t used) { most = std::max(most, used + dnnl_scratch(p, context.threads)); });
+        for_each_product(s, [&](const Product& p, size_t used) {
+            most = std::max(most, used + dnnl_scratch(p, context.threads));
+        });
     return most;
 }
 

@@ -5,7 +5,7 @@
 namespace PRECISION {
 namespace cpu {
 
-size_t matmul_scratch(const ScratchSizes& s);       // bytes of context.scratch
+size_t matmul_scratch(const ScratchSizes& s);  // bytes of context.scratch
 void matmul_warm_up(const ScratchSizes& s);
 
 }  // namespace cpu
