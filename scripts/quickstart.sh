@@ -151,8 +151,7 @@ train() {
 }
 
 show() {
-    stage "Result"
-    printf '\n'
+    printf '%d. Result\n' $((stage_number + 1))
     if "$PYTHON" -c 'import matplotlib' 2>/dev/null; then
         "$PYTHON" scripts/plot.py "$run_dir" >"$log" 2>&1 || cat "$log" >&2
     else
