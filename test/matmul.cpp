@@ -13,16 +13,20 @@
 namespace PRECISION {
 namespace {
 
-struct Shape { int N, C, OC; };
-const std::vector<Shape> shapes = {{1, 8, 16},   {1, 768, 50}, {3, 5, 7},     {7, 1600, 90},  {33, 64, 130},
-                                   {65, 193, 386}, {257, 96, 34}, {385, 40, 300}, {130, 1600, 202}};
+struct Shape {
+    int N, C, OC;
+};
+const std::vector<Shape> shapes = {{1, 8, 16},    {1, 768, 50},   {3, 5, 7},
+                                   {7, 1600, 90}, {33, 64, 130},  {65, 193, 386},
+                                   {257, 96, 34}, {385, 40, 300}, {130, 1600, 202}};
 
 // Scratch and number of threads of a test, returned at its end.
 struct Rank {
     std::vector<std::byte> memory;
     explicit Rank(int threads = 2) {
         context.threads = threads;
-        memory.resize(ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 1, .D = 64, .F = 1600, .chunk = 64, .Vp = 256}) + 64);
+        memory.resize(64 + ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 1, .D = 64, .F = 1600,
+                                               .chunk = 64, .Vp = 256}));
         const size_t skip = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
         ops::lend_scratch(memory.data() + skip, memory.size() - 64);
     }
@@ -30,7 +34,8 @@ struct Rank {
 };
 
 // Values in (-scale, scale) by a hash of the index, rounded to T
-template <class T> std::vector<T> values(size_t count, uint64_t seed, double scale = 1) {
+template <class T>
+std::vector<T> values(size_t count, uint64_t seed, double scale = 1) {
     std::vector<T> v(count);
     for (size_t i = 0; i < count; i++) {
         uint64_t h = (i + 1) * 0x9e3779b97f4a7c15 + seed * 0xd1b54a32d192ed03;
@@ -41,14 +46,15 @@ template <class T> std::vector<T> values(size_t count, uint64_t seed, double sca
     return v;
 }
 
-double tolerance() { return sizeof(floatX) == 8 ? 1e-13 : 1e-5; }      // of the sum of absolute products
+double tolerance() { return sizeof(floatX) == 8 ? 1e-13 : 1e-5; }  // of the sum of absolute products
 
-// What was computed against an exact sum. FP32 and FP64: element by element. BF16: the L2 error of the whole tensor against that of
-// computing in FP32 and rounding once. Outputs in `real` of a BF16 build are FP32 sums.
+// What was computed against an exact sum. FP32 and FP64: element by element. BF16: the L2 error of the whole
+// tensor against that of computing in FP32 and rounding once. Outputs in `real` of a BF16 build are FP32
+// sums.
 struct Compare {
     const char* what;
     Shape s;
-    bool rounded = sizeof(floatX) == 2;      // outputs are in BF16
+    bool rounded = sizeof(floatX) == 2;  // outputs are in BF16
     double error = 0, once = 0, worst = 0;
     void element(double got, double exact, double absolute) {
         if (rounded) {
@@ -56,21 +62,26 @@ struct Compare {
             error += (got - exact) * (got - exact);
             once += (best - exact) * (best - exact);
             if (got != got) worst = INFINITY;
-        } else worst = std::max(worst, got == got ? std::fabs(got - exact) / (absolute + 1e-30) : INFINITY);
+        } else
+            worst = std::max(worst, got == got ? std::fabs(got - exact) / (absolute + 1e-30) : INFINITY);
     }
     void verdict() const {
-        const double tol = rounded ? 1.5 * std::sqrt(once) : tolerance(), err = rounded ? std::sqrt(error) + worst : worst;
+        const double tol = rounded ? 1.5 * std::sqrt(once) : tolerance(),
+                     err = rounded ? std::sqrt(error) + worst : worst;
         EXPECT(err <= tol, "%s of N=%d C=%d OC=%d: error %.3g, %.3g allowed", what, s.N, s.C, s.OC, err, tol);
     }
 };
 
-double gelu_exact(double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }
+double gelu_exact(double v) {
+    return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+}
 double gelu_slope(double v) {
     const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v), t = std::tanh(u);
     return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
 }
 
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
@@ -80,17 +91,24 @@ struct Case {
     std::vector<floatX> x, w, bias, dout, pre;
     std::vector<real> dw, db;
     explicit Case(Shape s)
-        : s(s), x(values<floatX>(size_t(s.N) * s.C, 1)), w(values<floatX>(size_t(s.OC) * s.C, 2)), bias(values<floatX>(s.OC, 3)),
-          dout(values<floatX>(size_t(s.N) * s.OC, 4)), pre(values<floatX>(size_t(s.N) * s.C, 5, 4)),
-          dw(values<real>(size_t(s.OC) * s.C, 6)), db(values<real>(s.OC, 7)) {}
+        : s(s),
+          x(values<floatX>(size_t(s.N) * s.C, 1)),
+          w(values<floatX>(size_t(s.OC) * s.C, 2)),
+          bias(values<floatX>(s.OC, 3)),
+          dout(values<floatX>(size_t(s.N) * s.OC, 4)),
+          pre(values<floatX>(size_t(s.N) * s.C, 5, 4)),
+          dw(values<real>(size_t(s.OC) * s.C, 6)),
+          db(values<real>(s.OC, 7)) {}
 };
 
 void check_forward(const Case& c, bool bias) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size());
     ops::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
-    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
-    Compare forward{.what = "forward", .s = c.s}, fused{.what = "forward before GELU", .s = c.s}, gelu{.what = "GELU", .s = c.s};
+    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr,
+                             N, C, OC);
+    Compare forward{.what = "forward", .s = c.s}, fused{.what = "forward before GELU", .s = c.s},
+        gelu{.what = "GELU", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
             double sum = bias ? double(c.bias[o]) : 0, absolute = std::fabs(sum);
@@ -135,7 +153,8 @@ void check_weight(const Case& c) {
     std::vector<real> dw = c.dw, db = c.db;
     ops::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
     ops::bias_backward(db.data(), c.dout.data(), N, OC);
-    Compare weight{.what = "backward_weight", .s = c.s, .rounded = false}, bias{.what = "bias_backward", .s = c.s, .rounded = false};
+    Compare weight{.what = "backward_weight", .s = c.s, .rounded = false},
+        bias{.what = "bias_backward", .s = c.s, .rounded = false};
     for (int o = 0; o < OC; o++) {
         for (int i = 0; i < C; i++) {
             double sum = double(c.dw[size_t(o) * C + i]), absolute = std::fabs(sum);
@@ -146,7 +165,9 @@ void check_weight(const Case& c) {
             weight.element(double(dw[size_t(o) * C + i]), sum, absolute);
         }
         double sum = double(c.db[o]), absolute = std::fabs(sum);
-        for (int n = 0; n < N; n++) sum += double(c.dout[size_t(n) * OC + o]), absolute += std::fabs(double(c.dout[size_t(n) * OC + o]));
+        for (int n = 0; n < N; n++)
+            sum += double(c.dout[size_t(n) * OC + o]),
+                absolute += std::fabs(double(c.dout[size_t(n) * OC + o]));
         bias.element(double(db[o]), sum, absolute);
     }
     weight.verdict(), bias.verdict();
@@ -165,20 +186,24 @@ TEST(matmul_against_naive_sums) {
     }
 }
 
-// All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut them.
+// All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut
+// them.
 std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
     Rank rank(threads);
     const auto [N, C, OC] = c.s;
-    std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size()), dx(size_t(N) * C), dpre(dx.size());
+    std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size()), dx(size_t(N) * C),
+        dpre(dx.size());
     std::vector<real> dw = c.dw, db = c.db;
     for (int part = 0; part < parts; part++) {
         const int from = N * part / parts, n = N * (part + 1) / parts - from;
         if (n == 0) continue;
         const size_t in = size_t(from) * C, o = size_t(from) * OC;
         ops::matmul_forward(out.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
-        ops::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
+        ops::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(),
+                                 n, C, OC);
         ops::matmul_backward_input(dx.data() + in, c.dout.data() + o, c.w.data(), n, C, OC);
-        ops::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n, C, OC);
+        ops::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n,
+                                        C, OC);
         ops::matmul_backward_weight(dw.data(), c.dout.data() + o, c.x.data() + in, n, C, OC);
         ops::bias_backward(db.data(), c.dout.data() + o, n, OC);
     }
@@ -188,7 +213,8 @@ std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
     return all;
 }
 
-void expect_same(const std::vector<std::vector<real>>& a, const std::vector<std::vector<real>>& b, Shape s, const char* what) {
+void expect_same(const std::vector<std::vector<real>>& a, const std::vector<std::vector<real>>& b, Shape s,
+                 const char* what) {
     const char* names[] = {"out", "act", "pre", "dx", "dpre", "dw", "db"};
     for (size_t i = 0; i < a.size(); i++)
         EXPECT(same_bits(a[i], b[i]), "%s of N=%d C=%d OC=%d differs %s", names[i], s.N, s.C, s.OC, what);
@@ -207,8 +233,10 @@ TEST(matmul_bits_do_not_depend_on_micro_batches_or_threads) {
     for (const Shape& s : shapes) {
         const Case c(s);
         const auto whole = results(c, 1, 1);
-        for (int parts : {2, 3}) expect_same(whole, results(c, 1, parts), s, "with the number of micro-batches");
-        for (int threads : {2, 3, 5}) expect_same(whole, results(c, threads, 1), s, "with the number of threads");
+        for (int parts : {2, 3})
+            expect_same(whole, results(c, 1, parts), s, "with the number of micro-batches");
+        for (int threads : {2, 3, 5})
+            expect_same(whole, results(c, threads, 1), s, "with the number of threads");
     }
 }
 
@@ -219,7 +247,7 @@ TEST(matmul_gelu_backward_against_finite_differences) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> dpre(size_t(N) * C);
     ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
-    const auto loss = [&](const std::vector<floatX>& pre) {       // sum of dout * (gelu(pre) w^T)
+    const auto loss = [&](const std::vector<floatX>& pre) {  // sum of dout * (gelu(pre) w^T)
         std::vector<floatX> act(pre.size()), out(size_t(N) * OC);
         ops::gelu_forward(act.data(), pre.data(), pre.size());
         ops::matmul_forward(out.data(), act.data(), c.w.data(), nullptr, N, C, OC);
@@ -257,7 +285,8 @@ TEST(matmul_hands_nan_and_infinity_on) {
         EXPECT(!finite(pre[size_t(4) * OC + o]), "pre[4, %d]", o);
         EXPECT(finite(act[size_t(2) * OC + o]), "act[2, %d]", o);
         EXPECT(finite(db[o]) == (o != 2), "db[%d]", o);
-        for (int i = 0; i < C; i++) EXPECT(finite(dw[size_t(o) * C + i]) == (o != 2 && i != 7), "dw[%d, %d]", o, i);
+        for (int i = 0; i < C; i++)
+            EXPECT(finite(dw[size_t(o) * C + i]) == (o != 2 && i != 7), "dw[%d, %d]", o, i);
     }
     for (int n = 0; n < N; n++)
         for (int i = 0; i < C; i++) {

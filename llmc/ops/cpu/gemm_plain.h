@@ -46,12 +46,12 @@ template <int Row, int Column>
                                                const real* __restrict b, int K) {
     constexpr int W = kGemmW, R = kGemmRows;
     simd::Vector<real> acc[R][2];
-#pragma GCC unroll 12
+    #pragma GCC unroll 12
     for (int i = 0; i < R; i++)
         for (int j = 0; j < 2; j++) acc[i][j] = simd::load(c + i * kStrideC + j * W);
     for (int k = 0; k < K; k++) {
         const auto b0 = simd::load(b), b1 = simd::load(b + W);
-#pragma GCC unroll 12
+        #pragma GCC unroll 12
         for (int i = 0; i < R; i++) {
             acc[i][0] += a[i * Row] * b0;
             acc[i][1] += a[i * Row] * b1;
@@ -59,7 +59,7 @@ template <int Row, int Column>
         a += Column;
         b += kStrideB;
     }
-#pragma GCC unroll 12
+    #pragma GCC unroll 12
     for (int i = 0; i < R; i++)
         for (int j = 0; j < 2; j++) simd::store(c + i * kStrideC + j * W, acc[i][j]);
 }
@@ -142,7 +142,7 @@ void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, 
         columns++;
     const int m = padded_to((M + rows - 1) / rows, kGemmRows),
               n = padded_to((N + columns - 1) / columns, kGemmColumns);
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int tile = 0; tile < rows * columns; tile++) {
         const int i = tile % rows * m, j = tile / rows * n;
         if (i >= M || j >= N) continue;

@@ -83,7 +83,7 @@ template <class Block>
 
 [[gnu::noinline]] static void gelu_blocks(floatX* act, const floatX* pre, size_t count) {
     in_blocks(act, pre, count, [](real* to, const real* from, size_t, int) {
-#pragma omp simd
+        #pragma omp simd
         for (int k = 0; k < kBlock; k++) to[k] = simd::gelu(from[k]);
     });
 }
@@ -92,7 +92,7 @@ template <class Block>
 [[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre,
                                                    size_t count) {
     in_blocks(dpre, pre, count, [dact](real* to, const real* from, size_t i, int n) {
-#pragma omp simd
+        #pragma omp simd
         for (int k = 0; k < kBlock; k++) to[k] = simd::gelu_grad(from[k]);
         for (int k = 0; k < n; k++) to[k] *= dact[i + k];
     });
@@ -103,7 +103,7 @@ template <class F>
 static void in_parallel(size_t count, F f) {
     constexpr size_t piece = 32 * kBlock;
     const int64_t pieces = int64_t((count + piece - 1) / piece);
-#pragma omp parallel for schedule(static) num_threads(context.threads)
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int64_t i = 0; i < pieces; i++) f(i * piece, std::min(piece, count - i * piece));
 }
 
@@ -204,12 +204,12 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
     const int threads = context.threads, width = std::clamp((OC / threads + 63) / 64 * 64, 64, 512);
-#pragma omp parallel for schedule(static) num_threads(threads)
+    #pragma omp parallel for schedule(static) num_threads(threads)
     for (int j = 0; j < OC; j += width) {
         const int end = std::min(OC, j + width);
         for (int n = 0; n < N; n++) {
             const floatX* row = dout + size_t(n) * OC;
-#pragma omp simd
+            #pragma omp simd
             for (int c = j; c < end; c++) db[c] += real(row[c]);
         }
     }
