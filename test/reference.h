@@ -1,0 +1,134 @@
+// PyTorch's GPT of dev/reference.py, and ours made to do the same.
+#pragma once
+#include <omp.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "llmc/base/context.h"
+#include "llmc/io/safetensors.h"
+#include "llmc/train/model.h"
+#include "test/test.h"
+
+namespace PRECISION {
+
+using Numbers = std::vector<double>;
+using Values = std::map<std::string, Numbers>;      // by name, padding left out
+
+struct Reference {
+    SafetensorsFile file{"test/data/gpt_reference.safetensors"};
+
+    double number(const char* key) const { return strtod(file.metadata.at(key).c_str(), nullptr); }
+    int integer(const char* key) const { return int(number(key)); }
+    template <class T> std::vector<T> tensor(const std::string& name) const {
+        const TensorInfo* t = file.find(name);
+        CHECK(t && t->bytes() % sizeof(T) == 0, "%s: no tensor %s", file.path.c_str(), name.c_str());
+        std::vector<T> values(t->bytes() / sizeof(T));
+        file.read(*t, values.data());
+        return values;
+    }
+};
+
+inline std::vector<int64_t> shape_of(const Param& p) {
+    return p.cols == 1 ? std::vector<int64_t>{p.used_rows} : std::vector<int64_t>{p.used_rows, p.cols};
+}
+
+inline Config config_of(const Reference& ref) {
+    Config c;
+    c.model.layers = ref.integer("layers"), c.model.heads = ref.integer("heads");
+    c.model.channels = ref.integer("channels"), c.model.context = ref.integer("context");
+    c.model.vocab = ref.integer("vocab");
+    c.optimizer.beta1 = ref.number("beta1"), c.optimizer.beta2 = ref.number("beta2");
+    c.optimizer.eps = ref.number("eps"), c.optimizer.weight_decay = ref.number("weight_decay");
+    c.optimizer.grad_clip = ref.number("grad_clip");
+    return c;
+}
+
+// Starts from the weights of the reference.
+struct Ours {
+    Reference ref;
+    Config cfg = config_of(ref);
+    int B = ref.integer("batch"), T = ref.integer("tokens");
+    Dims d = dims_of(cfg, cfg.model.vocab);
+    Model model{cfg, d, Mesh(), B, false};
+    std::vector<int32_t> inputs, targets;
+
+    Ours() {
+        omp_set_num_threads(context.threads);
+        model.allocate();
+        for (const Tensor& t : model.zero.layout.tensors) {
+            ref.file.require("init." + t.name, "F32", shape_of(t.param));
+            const auto init = ref.tensor<float>("init." + t.name);
+            const std::vector<real> values(init.begin(), init.end());
+            model.zero.import_tensor(t, 0, values.size(), values.data());
+        }
+    }
+
+    Batch batch(int step) {
+        const auto tokens = ref.tensor<int32_t>("tokens");
+        inputs.clear(), targets.clear();
+        for (int b = 0; b < B; b++) {
+            const int32_t* row = tokens.data() + size_t(step * B + b) * size_t(T + 1);
+            inputs.insert(inputs.end(), row, row + T);
+            targets.insert(targets.end(), row + 1, row + 1 + T);
+        }
+        return {.tokens = inputs.data(), .targets = targets.data(), .B = B, .T = T};
+    }
+
+    // Mean loss per token, without gradients; leaves the logits.
+    double loss(const Batch& b) {
+        model.gpt.clear_loss();
+        model.gpt.forward(model.zero, b);
+        model.gpt.head_loss(model.zero, b);
+        return *model.gpt.loss / (B * T);
+    }
+
+    double loss_and_gradients(const Batch& b) {
+        model.zero.clear_grads();
+        model.gpt.clear_loss();
+        model.gpt.forward(model.zero, b);
+        model.gpt.backward(model.zero, b, real(1.0 / (B * T)));
+        return *model.gpt.loss / (B * T);
+    }
+
+    Numbers logits() const {
+        Numbers all;
+        CHECK(model.gpt.chunk >= B * T, "logits of %d rows, expected %d", model.gpt.chunk, B * T);
+        for (int n = 0; n < B * T; n++) {
+            const floatX* row = model.gpt.logits + size_t(n) * size_t(d.Vp);
+            for (int v = 0; v < d.V; v++) all.push_back(double(row[v]));
+        }
+        return all;
+    }
+
+    // logits, loss, norm, grad.X and final.X, as the reference has them
+    Values ten_steps() {
+        Values out;
+        const auto lr = ref.tensor<double>("lr");
+        for (int step = 0; step < int(lr.size()); step++) {
+            const Batch b = batch(step);
+            if (step == 0) loss(b), out["logits"] = logits();
+            out["loss"].push_back(loss_and_gradients(b));
+            for (const Tensor& t : model.zero.layout.tensors) {
+                const real* g = model.zero.grads + t.start;
+                if (step == 0) out["grad." + t.name].assign(g, g + t.param.used());
+            }
+            out["norm"].push_back(model.optimizer->clip_gradients(model.gpt.loss).norm);
+            model.optimizer->update(lr[size_t(step)], step);
+        }
+        for (const Tensor& t : model.zero.layout.tensors) {
+            std::vector<real> w(t.param.used());
+            model.zero.export_tensor(t, 0, w.size(), w.data());
+            out["final." + t.name].assign(w.begin(), w.end());
+        }
+        return out;
+    }
+};
+
+inline const Values& ours() {
+    static const Values values = Ours().ten_steps();
+    return values;
+}
+
+}  // namespace PRECISION
