@@ -54,8 +54,8 @@ template <class Real> [[gnu::always_inline]] inline Real gelu(Real x) {
 }
 
 // s = 1 / (1 + exp(-2u));  gelu'(x) = s + x s (1 - s) 2u'(x)
-// With t = exp(-2 |u|), s (1 - s) = t / (1 + t)^2. Beyond |x| = 30 the derivative is 0 or 1 to the last bit, and u
-// would overflow further out.
+// With t = exp(-2 |u|), s (1 - s) = t / (1 + t)^2. Beyond |x| = 30 the derivative is 0 or 1 to the last bit,
+// and u would overflow further out.
 template <class Real> [[gnu::always_inline]] inline Real gelu_grad(Real x) {
     x = x > Real(30) ? Real(30) : x;
     x = x < Real(-30) ? Real(-30) : x;

@@ -121,8 +121,8 @@ static void add_over_queries(real* c, const real* s, const real* b, const Pair& 
     }
 }
 
-// In the vector of queries where the first one that sees key u stands, those before it get -inf. Returns where
-// that vector starts.
+// In the vector of queries where the first one that sees key u stands, those before it get -inf. Returns
+// where that vector starts.
 static int mask_row(real* s, const Pair& p, int u) {
     const int seen = p.first_query(u), start = seen / W * W;
     for (int q = start; q < seen; q++) s[u * kQueries + q] = kNever;
