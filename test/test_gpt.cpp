@@ -15,9 +15,9 @@
 //     fp64   1e-10 of the tensor's largest element, for both.
 //
 // AdamW divides gradients by their own size. Where a gradient is noise and nothing else, the error of a
-// weight is of the order of the learning rate, and a few such elements make up the root mean square: after ten
-// steps its tolerance is as that of an element. All of K's bias is such, as softmax is blind to it; the file
-// has errors per part of qkv, so Q and V are held to theirs.
+// weight is of the order of the learning rate, and a few such elements make up the root mean square: after
+// ten steps its tolerance is as that of an element. All of K's bias is such, as softmax is blind to it; the
+// file has errors per part of qkv, so Q and V are held to theirs.
 #include <algorithm>
 #include <cmath>
 
