@@ -144,7 +144,8 @@ void run(const Options& o, FILE* json) {
     const double model = N * (6 * kParameters + 6.0 * L * C * o.T) / step;
     printf("sum of a step: %.1f ms, %.0f tokens/s, model %.0f GFLOP/s = %.2f of the matmul rate;\n"
            "its matmuls %.1f ms at %.0f GFLOP/s\n",
-           step * 1e3, N / step, model / 1e9, model / peaks.matmul, matmuls * 1e3, matmul_flops / matmuls / 1e9);
+           step * 1e3, N / step, model / 1e9, model / peaks.matmul, matmuls * 1e3,
+           matmul_flops / matmuls / 1e9);
     if (!json) return;
     JsonLine line("ops");
     line.add("precision", kName).add("B", o.B).add("T", o.T).add("matmul_gflops", peaks.matmul / 1e9);
