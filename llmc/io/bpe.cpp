@@ -21,12 +21,14 @@ Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges)
 
 bool Bpe::add(Merge m) {
     const uint64_t key = uint64_t(m.left) << 20 | m.right;
-    uint64_t i = key * 0x9e3779b97f4a7c15 >> shift;
+    const uint64_t hash = hash_of(key);
+    uint64_t i = hash >> shift;
     for (; slots[i]; i++) {
         if (slots[i] >> 24 == key) return false;
     }
     CHECK(i + 1 < slots.size, "the table of merges is too crowded at slot %llu", (unsigned long long)i);
     slots[i] = key << 24 | (merged.size() + 1);
+    filter[hash >> (64 - 13)] |= uint64_t(1) << (hash >> (64 - 19) & 63);
     const int left = byte_of[m.left], right = byte_of[m.right];
     if (left >= 0 && right >= 0) byte_rank[size_t(left << 8 | right)] = uint32_t(merged.size());
     merged.push_back(m.id);

@@ -14,10 +14,9 @@ template <class T> struct Table {
 
     Table() = default;
     explicit Table(size_t n) : size(n) {
-        // Page by page on small tables, and where the address is not aligned, the kernel decides for itself.
         void* p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK_INPUT(p != MAP_FAILED, "out of memory: a table of %zu bytes", n * sizeof(T));
-        if (n * sizeof(T) >= kLargePage) madvise(p, bytes(), MADV_HUGEPAGE);
+        if (n * sizeof(T) >= kLargePage / 4) madvise(p, bytes(), MADV_HUGEPAGE);
         const size_t skip = (kLargePage - reinterpret_cast<size_t>(p) % kLargePage) % kLargePage;
         data = reinterpret_cast<T*>(static_cast<char*>(p) + skip);
         base = p;
@@ -37,5 +36,6 @@ template <class T> struct Table {
    private:
     static constexpr size_t kLargePage = 2 << 20;
     void* base = nullptr;
-    size_t bytes() const { return size * sizeof(T) + kLargePage; }
+    // Whole large pages, and one more for the alignment.
+    size_t bytes() const { return (size * sizeof(T) / kLargePage + 2) * kLargePage; }
 };
