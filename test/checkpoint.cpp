@@ -13,7 +13,8 @@ namespace PRECISION {
 
 static std::string fresh_folder() {
     static int count = 0;
-    const std::string path = test::temporary_directory() + "/" TEST_PRECISION "_run" + std::to_string(count++);
+    const std::string path =
+        test::temporary_directory() + "/" TEST_PRECISION "_run" + std::to_string(count++);
     fs::create_directories(path);
     return path;
 }
@@ -59,7 +60,8 @@ TEST(weights_without_masters) {
     Tiny b(cfg);
     EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
     Checkpoint{b.cfg, b.model, nullptr}.load(path);
-    EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0, "weights differ");
+    EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
+           "weights differ");
 }
 
 TEST(weights_of_another_shape) {
@@ -72,7 +74,8 @@ TEST(weights_of_another_shape) {
         Tiny b(cfg);
         const Fatal e = test::fatal_of([&] { Checkpoint{b.cfg, b.model, nullptr}.load(path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
-        for (const auto& w : words) EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
+        for (const auto& w : words)
+            EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
     };
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
@@ -86,18 +89,21 @@ TEST(a_checkpoint_is_there_only_when_it_is_complete) {
     const std::string dir = fresh_folder();
     Tiny a(config_in(dir));
     const NewFolder broken_off(dir + "/step_7");
-    EXPECT(broken_off.temporary != broken_off.path && fs::exists(broken_off.temporary) && !fs::exists(broken_off.path), "%s",
-           broken_off.temporary.c_str());
+    EXPECT(broken_off.temporary != broken_off.path && fs::exists(broken_off.temporary) &&
+               !fs::exists(broken_off.path),
+           "%s", broken_off.temporary.c_str());
     write_file(broken_off.temporary + "/left_over", "x");
-    EXPECT(newest_checkpoint(dir) == "" && checkpoint_steps(dir).empty(), "found '%s'", newest_checkpoint(dir).c_str());
+    EXPECT(newest_checkpoint(dir) == "" && checkpoint_steps(dir).empty(), "found '%s'",
+           newest_checkpoint(dir).c_str());
     Checkpoint{a.cfg, a.model, nullptr}.save(7);
     size_t entries = 0;
     for (const auto& e : fs::directory_iterator(dir)) entries++, (void)e;
-    EXPECT(entries == 2 && fs::exists(dir + "/step_7/model.safetensors"), "%zu entries: step_7 and checkpoints.jsonl are expected", entries);
+    EXPECT(entries == 2 && fs::exists(dir + "/step_7/model.safetensors"),
+           "%zu entries: step_7 and checkpoints.jsonl are expected", entries);
     EXPECT(!fs::exists(dir + "/step_7/left_over"), "what was left over is published");
     Checkpoint{a.cfg, a.model, nullptr}.save(7);    // once more: a signal asked for it
-    EXPECT(read_file(dir + "/checkpoints.jsonl").starts_with("{\"step\":7,\"dir\":\"" + dir + "/step_7\"}\n"), "'%s'",
-           read_file(dir + "/checkpoints.jsonl").c_str());
+    EXPECT(read_file(dir + "/checkpoints.jsonl").starts_with("{\"step\":7,\"dir\":\"" + dir + "/step_7\"}\n"),
+           "'%s'", read_file(dir + "/checkpoints.jsonl").c_str());
 }
 
 }  // namespace PRECISION

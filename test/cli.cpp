@@ -16,7 +16,8 @@ static bool has(const string& text, const string& word) { return text.find(word)
 TEST(help_and_version) {
     const Ran help = run("./train_gpt --help");
     EXPECT(help.code == 0 && help.err.empty(), "code %d, '%s'", help.code, help.err.c_str());
-    for (const char* key : {"run.dir", "model.layers", "train.batch_tokens", "optimizer.lr", "memory.recompute", "log.every"})
+    for (const char* key :
+         {"run.dir", "model.layers", "train.batch_tokens", "optimizer.lr", "memory.recompute", "log.every"})
         EXPECT(has(help.out, key) || has(help.out, strchr(key, '.') + 1), "--help lacks %s", key);
     const Ran version = run("./train_gpt --version");
     EXPECT(version.code == 0 && !version.out.empty(), "code %d, '%s'", version.code, version.out.c_str());
@@ -36,7 +37,8 @@ TEST(plan_starts_nothing) {
 
 // A model of 175 billion parameters on any machine.
 TEST(plan_takes_no_memory) {
-    const Ran plan = run("(ulimit -v 4000000; ./train_gpt scripts/gpt3_175B.json --plan --model.vocab=50257)");
+    const Ran plan =
+        run("(ulimit -v 4000000; ./train_gpt scripts/gpt3_175B.json --plan --model.vocab=50257)");
     EXPECT(plan.code == 0 && has(plan.out, "174,") && has(plan.out, "TB"), "code %d, '%s' '%s'", plan.code,
            plan.out.substr(0, 100).c_str(), plan.err.c_str());
 }
@@ -48,12 +50,13 @@ static void check_train_rows(const std::vector<json>& rows) {
     for (size_t i = 0; i < rows.size(); i++) {
         const json& row = rows[i];
         for (const char* key : {"step", "loss", "norm", "lr", "tokens", "ms", "tokens_per_s", "mfu"})
-            EXPECT(row.contains(key) && row[key].is_number(), "row %zu has no number %s: %s", i, key, row.dump().c_str());
+            EXPECT(row.contains(key) && row[key].is_number(), "row %zu has no number %s: %s", i, key,
+                   row.dump().c_str());
         EXPECT(row["step"] == i + 1 && row["tokens"] == 256 * (i + 1), "row %zu: %s", i, row.dump().c_str());
         EXPECT(row["norm"] > 0 && !row.contains("skipped"), "row %zu: %s", i, row.dump().c_str());
     }
-    EXPECT_NEAR(rows[0]["lr"].get<double>(), 0.5e-3, 1e-12);
-    EXPECT_NEAR(rows[1]["lr"].get<double>(), 1e-3, 1e-12);
+    EXPECT_NEAR(rows.at(0)["lr"].get<double>(), 0.5e-3, 1e-12);
+    EXPECT_NEAR(rows.at(1)["lr"].get<double>(), 1e-3, 1e-12);
 }
 
 TEST(a_run_and_its_files) {
@@ -62,19 +65,23 @@ TEST(a_run_and_its_files) {
     EXPECT(!has(ran.out + ran.err, "\x1b") && !has(ran.out, "\r"), "escape codes, and stdout is no terminal");
     const auto rows = rows_of("whole");
     EXPECT(rows.size() == 15, "%zu rows: 1 start, 10 train, 3 val, 1 done", rows.size());
-    const json start = rows.front(), done = rows.back();
-    EXPECT(start["event"] == "start" && done["event"] == "done" && done["step"] == 10, "'%s'", done.dump().c_str());
+    const json start = rows.at(0), done = rows.back();
+    EXPECT(start["event"] == "start" && done["event"] == "done" && done["step"] == 10, "'%s'",
+           done.dump().c_str());
     const int params = 512 * 64 + 32 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64;
     EXPECT(start["params"] == params && start["world"] == 1, "%s", start.dump().c_str());
-    EXPECT(start["plan_bytes"] > 0 && done["peak_bytes"] > 0 && has(start["device"], "cpu"), "%s", start.dump().c_str());
+    EXPECT(start["plan_bytes"] > 0 && done["peak_bytes"] > 0 && has(start["device"], "cpu"), "%s",
+           start.dump().c_str());
 
     check_train_rows(rows_of("whole", "train"));
     EXPECT((steps_of("whole", "val") == std::vector{0, 5, 10}), "validated at other steps");
     const auto val = rows_of("whole", "val");
-    EXPECT_NEAR(val[0]["loss"].get<double>(), std::log(512.0), 0.1);
-    EXPECT(val[2]["loss"] < val[0]["loss"] && !val[0].contains("bits_per_byte"), "%s", val[2].dump().c_str());
+    EXPECT_NEAR(val.at(0)["loss"].get<double>(), std::log(512.0), 0.1);
+    EXPECT(val.at(2)["loss"] < val.at(0)["loss"] && !val.at(0).contains("bits_per_byte"), "%s",
+           val.at(2).dump().c_str());
     const json config = json::parse(text_of(folder("whole") + "/config.json"), nullptr, false);
-    EXPECT(config.is_object() && config["train"]["steps"] == 10 && config["log"]["every"] == 1, "config.json");
+    EXPECT(config.is_object() && config["train"]["steps"] == 10 && config["log"]["every"] == 1,
+           "config.json");
     EXPECT(!there(folder("whole") + "/checkpoints.jsonl"), "checkpoint.every = 0 saves nothing");
     size_t files = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder("whole"))) files++, (void)entry;
@@ -95,36 +102,46 @@ TEST(the_same_bytes_twice) {
 
 // Weights, states and activations large enough that what a process takes besides them stays below 2%.
 TEST(memory_is_as_planned) {
-    const Ran ran = train_gpt(tiny_program_config("memory", {{"model", {{"layers", 4}, {"heads", 4}, {"channels", 256}, {"context", 256}}},
-                                                             {"train", {{"steps", 2}, {"batch_tokens", 2048}, {"micro_batch", 8}}},
-                                                             {"eval", {{"batches", 1}}}}), "--run.threads=2");
+    const Ran ran = train_gpt(
+        tiny_program_config("memory",
+                            {{"model", {{"layers", 4}, {"heads", 4}, {"channels", 256}, {"context", 256}}},
+                             {"train", {{"steps", 2}, {"batch_tokens", 2048}, {"micro_batch", 8}}},
+                             {"eval", {{"batches", 1}}}}),
+        "--run.threads=2");
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-    const double plan = rows_of("memory", "start")[0]["plan_bytes"], peak = rows_of("memory", "done")[0]["peak_bytes"];
+    const double plan = rows_of("memory", "start").at(0)["plan_bytes"],
+                 peak = rows_of("memory", "done").at(0)["peak_bytes"];
     EXPECT(plan > 90e6, "a plan of %.0f bytes is too small to tell", plan);
     EXPECT_NEAR(peak / plan, 1, 0.02);
 }
 
 TEST(zero_turns_things_off) {
-    const Ran ran = train_gpt(tiny_program_config("off"), "--eval.every=0 --log.every=0 --data.val=/nowhere.bin");
-    EXPECT(ran.code == 0 && rows_of("off", "train").size() == 10 && rows_of("off", "val").empty(), "code %d, '%s'", ran.code,
-           ran.err.c_str());
+    const Ran ran =
+        train_gpt(tiny_program_config("off"), "--eval.every=0 --log.every=0 --data.val=/nowhere.bin");
+    EXPECT(ran.code == 0 && rows_of("off", "train").size() == 10 && rows_of("off", "val").empty(),
+           "code %d, '%s'", ran.code, ran.err.c_str());
     EXPECT(!has(ran.out, "10/10"), "log.every = 0 prints steps");
     const Ran none = train_gpt(tiny_program_config("evaluate"), "--train.steps=0 --data.train=/nowhere.bin");
-    EXPECT(none.code == 0 && rows_of("evaluate", "train").empty(), "code %d, '%s'", none.code, none.err.c_str());
+    EXPECT(none.code == 0 && rows_of("evaluate", "train").empty(), "code %d, '%s'", none.code,
+           none.err.c_str());
     EXPECT((steps_of("evaluate", "val") == std::vector{0}), "train.steps = 0 evaluates once");
 }
 
 // Learning rates that throw the weights to infinity: the steps after it are skipped and counted.
 TEST(not_finite_ends_with_77) {
-    const string wild = "--optimizer.warmup=0 --optimizer.lr=10 --optimizer.weight_decay=10 --optimizer.schedule=constant --eval.every=0 "
-                        "--train.steps=200 --train.max_skips=3 --optimizer.grad_clip=0";
+    const string wild =
+        "--optimizer.warmup=0 --optimizer.lr=10 --optimizer.weight_decay=10 --optimizer.schedule=constant "
+        "--eval.every=0 "
+        "--train.steps=200 --train.max_skips=3 --optimizer.grad_clip=0";
     const Ran ran = train_gpt(tiny_program_config("wild"), wild);
-    EXPECT(ran.code == 77 && has(ran.err, "train.max_skips = 3") && has(ran.err, "optimizer.lr"), "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(ran.code == 77 && has(ran.err, "train.max_skips = 3") && has(ran.err, "optimizer.lr"),
+           "code %d, '%s'", ran.code, ran.err.c_str());
     const auto rows = rows_of("wild", "train");
     EXPECT(rows.size() > 4, "%zu steps", rows.size());
     int skipped = 0;
     for (size_t i = 0; i < rows.size(); i++) {
-        EXPECT(rows[i]["step"] == i + 1 && rows[i]["tokens"] == 256 * (i + 1), "a skipped step counts: %s", rows[i].dump().c_str());
+        EXPECT(rows[i]["step"] == i + 1 && rows[i]["tokens"] == 256 * (i + 1), "a skipped step counts: %s",
+               rows[i].dump().c_str());
         skipped += rows[i].value("skipped", false);
     }
     EXPECT(skipped == 4 && rows.back()["skipped"] == true, "%d steps skipped, 4 expected", skipped);
@@ -139,8 +156,10 @@ static void refused(const string& args, std::vector<string> words, string config
     if (config.empty()) config = tiny_program_config("refused" + std::to_string(count++));
     const Ran ran = train_gpt(config, args);
     EXPECT(ran.code == 78, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
-    EXPECT(std::count(ran.err.begin(), ran.err.end(), '\n') <= 8 && !has(ran.err, "terminate"), "%s: '%s'", args.c_str(), ran.err.c_str());
-    for (const string& w : words) EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
+    EXPECT(std::count(ran.err.begin(), ran.err.end(), '\n') <= 8 && !has(ran.err, "terminate"), "%s: '%s'",
+           args.c_str(), ran.err.c_str());
+    for (const string& w : words)
+        EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
 }
 
 TEST(mistakes_in_settings) {
@@ -174,8 +193,9 @@ TEST(mistakes_in_data) {
 }
 
 TEST(parts_of_later_versions_say_so) {
-    for (const char* setting : {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2", "parallel.zero=3", "parallel.ranks=2",
-                                "parallel.transport=mpi", "memory.offload=optimizer", "model.init=hf:somewhere"}) {
+    for (const char* setting : {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2",
+                                "parallel.zero=3", "parallel.ranks=2", "parallel.transport=mpi",
+                                "memory.offload=optimizer", "model.init=hf:somewhere"}) {
         const string key = string(setting).substr(0, strcspn(setting, "="));
         refused(string("--") + setting, {key, "not in this version"});
     }

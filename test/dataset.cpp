@@ -15,6 +15,10 @@ using test::write_shard;
 
 static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
 
+static Dataset open_set(const string& glob, int T, uint64_t seed = 1, bool shuffle = false) {
+    return open_dataset("data.train", {{glob}}, T, seed, shuffle);
+}
+
 static vector<int32_t> row_of(const Dataset& set, uint64_t i) {
     vector<int32_t> row(size_t(set.T) + 1);
     set.sample(i, row.data());
@@ -28,14 +32,16 @@ static vector<int32_t> expected_row(const vector<int32_t>& ids, uint64_t i, int 
 
 static void expect_words(const char* what, const Fatal& e, vector<string> words) {
     EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, e.what());
-    for (const string& w : words) EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
+    for (const string& w : words)
+        EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // permutation
 
 TEST(permute_is_a_bijection) {
-    for (uint64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 1023, 1024, 1025, 4095, 4097})
+    for (uint64_t n :
+         {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 1023, 1024, 1025, 4095})
         for (uint64_t key : {0, 1, 0x7fffffff})
             for (uint64_t stream : {0, 1, 1 << 20}) {
                 vector<int> seen(n);
@@ -62,12 +68,14 @@ TEST(permute_differs_by_seed_and_stream) {
     };
     EXPECT(alike(1, 1) == int(n), "not a pure function");
     for (uint64_t other = 2; other < 10; other++) {
-        EXPECT(alike(other, 1) < 10, "seeds 1 and %zu: %d of %zu alike", size_t(other), alike(other, 1), size_t(n));
-        EXPECT(alike(1, other) < 10, "streams 1 and %zu: %d of %zu alike", size_t(other), alike(1, other), size_t(n));
+        EXPECT(alike(other, 1) < 10, "seeds 1 and %zu: %d of %zu alike", size_t(other), alike(other, 1),
+               size_t(n));
+        EXPECT(alike(1, other) < 10, "streams 1 and %zu: %d of %zu alike", size_t(other), alike(1, other),
+               size_t(n));
     }
 }
 
-// Displacements and steps between neighbours have the mean of random orders, n / 3; a run of indices spreads evenly.
+// Displacements and steps between neighbours have the mean of random orders, n / 3; a run of indices spreads.
 TEST(permute_spreads) {
     for (uint64_t n : {1024, 3000, 5000}) {
         double moved = 0, step = 0, chi = 0;
@@ -94,8 +102,8 @@ static void check_pick(const vector<uint64_t>& weights, uint64_t samples, double
     for (uint64_t i = 0; i < samples; i++) {
         const Pick p = pick(i, weights);
         EXPECT(p.stream < weights.size(), "stream %zu of %zu", p.stream, weights.size());
-        EXPECT(p.index == count[p.stream], "sample %zu: index %zu of stream %zu, expected %zu", size_t(i), size_t(p.index), p.stream,
-               size_t(count[p.stream]));
+        EXPECT(p.index == count[p.stream], "sample %zu: index %zu of stream %zu, expected %zu", size_t(i),
+               size_t(p.index), p.stream, size_t(count[p.stream]));
         count[p.stream]++;
         for (size_t s = 0; s < weights.size(); s++)
             worst = std::max(worst, std::abs(double(count[s]) - double(i + 1) * double(weights[s]) / total));
@@ -127,7 +135,8 @@ TEST(pick_far_out) {
     for (uint64_t i = far; i < far + 400; i++) {
         const Pick p = pick(i, weights);
         const double share = p.stream ? 0.75 : 0.25;
-        EXPECT(std::abs(double(p.index) - double(i) * share) <= 1, "sample %zu: index %zu", size_t(i), size_t(p.index));
+        EXPECT(std::abs(double(p.index) - double(i) * share) <= 1, "sample %zu: index %zu", size_t(i),
+               size_t(p.index));
         first += p.stream == 0;
     }
     EXPECT(first == 100, "%zu of 400 from a quarter", size_t(first));
@@ -140,24 +149,27 @@ TEST(rows_are_the_tokens_they_should_be) {
     const int T = 7;
     for (size_t tokens : {8, 14, 15, 1000, 1001}) {
         const auto ids = test::random_ids(tokens, 60000);
-        const Dataset set = open_dataset("data.train", {{write_shard(path_of("rows.bin"), ids)}}, T, 1, false);
-        EXPECT(set.rows() == (tokens - 1) / T && set.tokens() == tokens, "%zu rows of %zu tokens", size_t(set.rows()), tokens);
-        for (uint64_t i = 0; i < set.rows(); i++) EXPECT(row_of(set, i) == expected_row(ids, i, T), "row %zu", size_t(i));
+        const Dataset set = open_set(write_shard(path_of("rows.bin"), ids), T);
+        EXPECT(set.rows() == (tokens - 1) / T && set.tokens() == tokens, "%zu rows of %zu tokens",
+               size_t(set.rows()), tokens);
+        for (uint64_t i = 0; i < set.rows(); i++)
+            EXPECT(row_of(set, i) == expected_row(ids, i, T), "row %zu", size_t(i));
         EXPECT(row_of(set, set.rows()) == expected_row(ids, 0, T), "the second epoch starts anew");
     }
 }
 
-// One shard or seven of the same stream, of lengths that cut rows anywhere, one of a single token and one of none.
+// One shard or seven of the same stream, cut anywhere, one of a single token and one of none.
 TEST(shards_do_not_matter) {
     const int T = 9;
     const auto ids = test::random_ids(2000, 500);
-    const vector<size_t> cuts = {0, 1, 300, 300, 311, 900, 1999, 2000};
+    const vector<int64_t> cuts = {0, 1, 300, 300, 311, 900, 1999, 2000};
     for (size_t i = 0; i + 1 < cuts.size(); i++)
-        write_shard(path_of(strf("part_%06zu.bin", i)), {ids.begin() + int64_t(cuts[i]), ids.begin() + int64_t(cuts[i + 1])});
-    const Dataset one = open_dataset("data.train", {{write_shard(path_of("whole.bin"), ids)}}, T, 3, true);
-    const Dataset seven = open_dataset("data.train", {{path_of("part_*.bin")}}, T, 3, true);
+        write_shard(path_of(strf("part_%06zu.bin", i)), {ids.begin() + cuts[i], ids.begin() + cuts[i + 1]});
+    const Dataset one = open_set(write_shard(path_of("whole.bin"), ids), T, 3, true);
+    const Dataset seven = open_set(path_of("part_*.bin"), T, 3, true);
     EXPECT(seven.shards() == 7 && one.rows() == seven.rows(), "%zu shards", seven.shards());
-    for (uint64_t i = 0; i < 3 * one.rows(); i++) EXPECT(row_of(one, i) == row_of(seven, i), "sample %zu", size_t(i));
+    for (uint64_t i = 0; i < 3 * one.rows(); i++)
+        EXPECT(row_of(one, i) == row_of(seven, i), "sample %zu", size_t(i));
 }
 
 // Ids that name their row: the first token of row i is i.
@@ -170,14 +182,16 @@ static vector<int32_t> numbered(size_t rows, int T, int32_t first = 0) {
 TEST(an_epoch_visits_each_row_once) {
     const int T = 3;
     const uint64_t rows = 101;
-    const Dataset set = open_dataset("data.train", {{write_shard(path_of("epoch.bin"), numbered(rows, T))}}, T, 11, true);
+    const Dataset set = open_set(write_shard(path_of("epoch.bin"), numbered(rows, T)), T, 11, true);
     vector<vector<int32_t>> epochs(3);
     for (uint64_t i = 0; i < 3 * rows; i++) epochs[i / rows].push_back(row_of(set, i)[0]);
     for (const auto& e : epochs)
-        EXPECT(std::set<int32_t>(e.begin(), e.end()).size() == rows && *std::max_element(e.begin(), e.end()) == 100, "rows are missing");
+        EXPECT(std::set<int32_t>(e.begin(), e.end()).size() == rows &&
+                   *std::max_element(e.begin(), e.end()) == 100,
+               "rows are missing");
     EXPECT(epochs[0] != epochs[1] && epochs[1] != epochs[2], "each epoch has an order of its own");
 
-    const Dataset other = open_dataset("data.train", {{path_of("epoch.bin")}}, T, 12, true);
+    const Dataset other = open_set(path_of("epoch.bin"), T, 12, true);
     int alike = 0;
     for (uint64_t i = 0; i < rows; i++) alike += row_of(other, i) == row_of(set, i);
     EXPECT(alike < 10, "another seed, and %d of %zu rows in the same place", alike, size_t(rows));
@@ -185,30 +199,37 @@ TEST(an_epoch_visits_each_row_once) {
 
 TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
-    write_shard(path_of("a_0.bin"), numbered(40, T, 1000)), write_shard(path_of("b_0.bin"), numbered(10, T, 2000));
-    const Dataset set = open_dataset("data.train", {{path_of("a_*.bin"), 3}, {path_of("unused.bin"), 0}, {path_of("b_*.bin"), 1}}, T, 5, true);
-    EXPECT(set.streams.size() == 2 && set.rows() == 50, "%zu streams, %zu rows", set.streams.size(), size_t(set.rows()));
+    write_shard(path_of("a_0.bin"), numbered(40, T, 1000));
+    write_shard(path_of("b_0.bin"), numbered(10, T, 2000));
+    const vector<Corpus> corpora = {{path_of("a_*.bin"), 3}, {path_of("none.bin"), 0}, {path_of("b_*.bin"), 1}};
+    const Dataset set = open_dataset("data.train", corpora, T, 5, true);
+    EXPECT(set.streams.size() == 2 && set.rows() == 50, "%zu rows", size_t(set.rows()));
     std::multiset<int32_t> a, b;
     for (uint64_t i = 0; i < 160; i++) {
         const int32_t id = row_of(set, i)[0];
         (id < 2000 ? a : b).insert(id);
     }
     EXPECT(a.size() == 120 && b.size() == 40, "%zu and %zu of 160 samples", a.size(), b.size());
-    for (int32_t i = 0; i < 40; i++) EXPECT(a.count(1000 + i) == 3, "row %d of a: %zu times in three epochs", i, a.count(1000 + i));
-    for (int32_t i = 0; i < 10; i++) EXPECT(b.count(2000 + i) == 4, "row %d of b: %zu times in four epochs", i, b.count(2000 + i));
+    for (int32_t i = 0; i < 40; i++)
+        EXPECT(a.count(1000 + i) == 3, "row %d of a: %zu times in three epochs", i, a.count(1000 + i));
+    for (int32_t i = 0; i < 10; i++)
+        EXPECT(b.count(2000 + i) == 4, "row %d of b: %zu times in four epochs", i, b.count(2000 + i));
 }
 
 TEST(shards_of_wide_ids) {
     const auto ids = test::random_ids(500, 200000);
-    const string path = write_shard(path_of("wide.bin"), ids, {.vocab = 200000, .largest = 199999, .id_bytes = 4});
-    const Dataset set = open_dataset("data.train", {{path}}, 8, 1, false);
+    const string path =
+        write_shard(path_of("wide.bin"), ids, {.vocab = 200000, .largest = 199999, .id_bytes = 4});
+    const Dataset set = open_set(path, 8);
     EXPECT(vocab_of(set) == 200000, "vocabulary %d", vocab_of(set));
-    for (uint64_t i = 0; i < set.rows(); i++) EXPECT(row_of(set, i) == expected_row(ids, i, 8), "row %zu", size_t(i));
+    for (uint64_t i = 0; i < set.rows(); i++)
+        EXPECT(row_of(set, i) == expected_row(ids, i, 8), "row %zu", size_t(i));
 }
 
 // Sparse files whose last tokens lie beyond 2 GiB, and beyond 4 GiB for wide ids.
 TEST(files_over_two_gigabytes) {
-    for (const auto& [id_bytes, tokens] : {std::pair<int, uint64_t>{2, (1u << 30) + 1000}, {4, (1u << 30) + 1000}}) {
+    for (const auto& [id_bytes, tokens] :
+         {std::pair<int, uint64_t>{2, (1u << 30) + 1000}, {4, (1u << 30) + 1000}}) {
         const int T = 16;
         const string path = path_of("sparse.bin");
         const auto tail = test::random_ids(5 * T, 50000);
@@ -218,10 +239,12 @@ TEST(files_over_two_gigabytes) {
         fseeko(f, off_t(1024 + first * uint64_t(id_bytes)), SEEK_SET);
         for (int32_t id : tail) fwrite(&id, 1, size_t(id_bytes), f);
         fclose(f);
-        if (truncate(path.c_str(), off_t(1024 + tokens * uint64_t(id_bytes))) != 0) return test::skip("no sparse files in /tmp");
-        Dataset set = open_dataset("data.train", {{path}}, T, 1, false);
+        if (truncate(path.c_str(), off_t(1024 + tokens * uint64_t(id_bytes))) != 0)
+            return test::skip("no sparse files in /tmp");
+        Dataset set = open_set(path, T);
         validate_ids(set, 50000, 0);
-        for (uint64_t i = 0; i < 4; i++) EXPECT(row_of(set, first / T + i) == expected_row(tail, i, T), "row %zu", size_t(i));
+        for (uint64_t i = 0; i < 4; i++)
+            EXPECT(row_of(set, first / T + i) == expected_row(tail, i, T), "row %zu", size_t(i));
         unlink(path.c_str());
     }
 }
@@ -233,38 +256,43 @@ TEST(a_set_without_rows) {
     const string path = write_shard(path_of("short.bin"), test::random_ids(64, 100));
     expect_words("64 tokens", test::fatal_of([&] { open_dataset("data.val", {{path}}, 64, 1, false); }),
                  {"data.val", "short.bin", "64 tokens", "model.context = 64", "needs 65"});
-    expect_words("no file", test::fatal_of([&] { open_dataset("data.train", {{path_of("nothing_*.bin")}}, 8, 1, false); }),
+    expect_words("no file", test::fatal_of([&] { open_set(path_of("nothing_*.bin"), 8); }),
                  {"data.train", "nothing_*.bin", "./tokenize encode"});
-    expect_words("no weight", test::fatal_of([&] { open_dataset("data.train", {{path, 0}}, 8, 1, false); }), {"data.train", "weight"});
+    const Fatal e = test::fatal_of([&] { open_dataset("data.train", {{path, 0}}, 8, 1, false); });
+    expect_words("no weight", e, {"data.train", "weight"});
 }
 
 TEST(ids_outside_the_vocabulary_at_start) {
     vector<int32_t> ids(3000, 5);
     ids[2500] = 700;
-    Dataset foreign = open_dataset("data.train", {{write_shard(path_of("foreign.bin"), ids)}}, 8, 1, false);
-    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700, 0); }), {"foreign.bin", "token 2500", "700", "model.vocab"});
+    Dataset foreign = open_set(write_shard(path_of("foreign.bin"), ids), 8);
+    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700, 0); }),
+                 {"foreign.bin", "token 2500", "700", "model.vocab"});
     validate_ids(foreign, 701, 0);
-    Dataset ours = open_dataset("data.train", {{write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700})}}, 8, 1, false);
-    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700, 0); }), {"ours.bin", "largest id is 700", "700 ids"});
+    Dataset ours = open_set(write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700}), 8);
+    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700, 0); }),
+                 {"ours.bin", "largest id is 700", "700 ids"});
     validate_ids(ours, 701, 0);
 }
 
 // A foreign shard that changed after it was read through, or was too large for that.
 TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
     vector<int32_t> ids(3000, 5);
-    Dataset set = open_dataset("data.train", {{write_shard(path_of("later.bin"), ids)}}, 8, 1, false);
+    Dataset set = open_set(write_shard(path_of("later.bin"), ids), 8);
     validate_ids(set, 700, 0);
     ids[2500] = 700;
     write_shard(path_of("later.bin"), ids);
-    set = open_dataset("data.train", {{path_of("later.bin")}}, 8, 1, false);
+    set = open_set(path_of("later.bin"), 8);
     set.vocab = 700;
     row_of(set, 2500 / 8 - 1), row_of(set, 2500 / 8 + 1);
-    expect_words("row", test::fatal_of([&] { row_of(set, 2500 / 8); }), {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
+    expect_words("row", test::fatal_of([&] { row_of(set, 2500 / 8); }),
+                 {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
 }
 
 TEST(shards_of_another_tokenizer) {
-    const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50), {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});
-    Dataset set = open_dataset("data.train", {{path}}, 8, 1, false);
+    const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50),
+                                    {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});
+    Dataset set = open_set(path, 8);
     validate_ids(set, 50, 0x1234567890abcdef);
     validate_ids(set, 50, 0);
     expect_words("hash", test::fatal_of([&] { validate_ids(set, 50, 0xfedcba0987654321); }),

@@ -40,7 +40,8 @@ static double difference(const Tiny& t, const floatX* row, const std::vector<dou
 
 static constexpr double kAllowed = kIsFp64 ? 1e-12 : kIsBf16 ? 0.05 : 1e-5;
 
-// A sequence in pieces of any size, past the decoder's 64 rows: the logits after each piece are those without a cache.
+// A sequence in pieces of any size, past the decoder's 64 rows: the logits after each piece are those without
+// a cache.
 TEST(cached_logits_are_the_uncached_ones) {
     for (const int context : {37, 150}) {
         Tiny t(config_of(context), true);
@@ -54,7 +55,8 @@ TEST(cached_logits_are_the_uncached_ones) {
                 const int count = std::min(piece, context - t0);
                 const floatX* row = decoder.next(t.model.zero, ids.data() + t0, count, t0);
                 const double d = difference(t, row, expected, size_t(t0 + count - 1));
-                EXPECT(d <= kAllowed, "context %d, %d tokens at %d: logits %.3g apart", context, count, t0, d);
+                EXPECT(d <= kAllowed, "context %d, %d tokens at %d: logits %.3g apart", context, count, t0,
+                       d);
             }
     }
 }
@@ -67,7 +69,9 @@ TEST(what_the_cache_held_before_does_not_matter) {
     const std::vector<double> expected = uncached(t, ids);
     t.model.decoder->next(t.model.zero, other.data(), 37, 0);
     t.model.decoder->next(t.model.zero, ids.data(), 20, 0);
-    EXPECT(difference(t, t.model.decoder->next(t.model.zero, ids.data() + 20, 1, 20), expected, 20) <= kAllowed, "after another sequence");
+    EXPECT(
+        difference(t, t.model.decoder->next(t.model.zero, ids.data() + 20, 1, 20), expected, 20) <= kAllowed,
+        "after another sequence");
     const Fatal e = test::fatal_of([&] { t.model.decoder->next(t.model.zero, ids.data(), 2, 36); });
     EXPECT(e.code == kExitInternal, "past the context: code %d, '%s'", e.code, e.what());
 }
@@ -83,8 +87,8 @@ static Tokenizer bytes_tokenizer() {
     return Tokenizer(vocabulary_of_tokens(list, 256, "bytes"));
 }
 
-static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleConfig& sample, const std::string& prompt, uint64_t stream = 0,
-                             int64_t seed = 1) {
+static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleConfig& sample,
+                             const std::string& prompt, uint64_t stream = 0, int64_t seed = 1) {
     Config cfg = t.cfg;
     cfg.sample = sample, cfg.run.seed = seed;
     std::string seen;
@@ -120,9 +124,11 @@ TEST(greedy_text_is_that_of_the_whole_forward) {
     t.shake(0.4);
     const std::string long_prompt(100, 'x');
     size_t different = 0;
-    for (const std::string& prompt : {std::string(), std::string("Once"), std::string(36, 'a'), std::string(37, 'b'), long_prompt}) {
+    for (const std::string& prompt :
+         {std::string(), std::string("Once"), std::string(36, 'a'), std::string(37, 'b'), long_prompt}) {
         const std::string text = generated(t, tokenizer, {.tokens = 120, .temperature = 0}, prompt);
-        EXPECT(text == greedy(t, prompt, 120), "prompt of %zu bytes: %zu bytes of text", prompt.size(), text.size());
+        EXPECT(text == greedy(t, prompt, 120), "prompt of %zu bytes: %zu bytes of text", prompt.size(),
+               text.size());
         EXPECT(text.size() > 80, "only %zu bytes past a context of 37", text.size());
         different = std::max(different, std::set<char>(text.begin(), text.end()).size());
     }
@@ -151,7 +157,8 @@ TEST(text_ends_with_its_document) {
     t.model.zero.import_tensor(t.tensor("lnfw"), 0, 1, &zero);
     t.model.zero.import_tensor(t.tensor("lnfb"), 0, 1, &one);
     t.model.zero.import_tensor(wte, 256 * size_t(t.d.C), 1, &ten);
-    EXPECT(generated(t, tokenizer, {.tokens = 20, .temperature = 0}, "Hello") == "", "end-of-text is the likeliest");
+    EXPECT(generated(t, tokenizer, {.tokens = 20, .temperature = 0}, "Hello") == "",
+           "end-of-text is the likeliest");
 }
 
 }  // namespace PRECISION

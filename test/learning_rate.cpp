@@ -17,7 +17,8 @@ TEST(warmup_rises_to_the_peak) {
         const OptimizerConfig o = with(schedule, 4, 0.1, 10);
         const double expected[] = {0.5e-3, 1e-3, 1.5e-3, 2e-3};
         for (int s = 0; s < 4; s++) EXPECT_NEAR(learning_rate(o, 100, s), expected[s], kNear);
-        EXPECT(learning_rate(o, 100, 4) <= 2e-3 && learning_rate(o, 100, 4) > 1.9e-3, "%s goes on at the peak", schedule);
+        EXPECT(learning_rate(o, 100, 4) <= 2e-3 && learning_rate(o, 100, 4) > 1.9e-3,
+               "%s goes on at the peak", schedule);
     }
 }
 
@@ -37,7 +38,7 @@ TEST(wsd_is_stable_then_decays) {
     const OptimizerConfig o = with("wsd", 3, 0.2, 4);
     for (int s = 2; s < 16; s++) EXPECT_NEAR(learning_rate(o, 20, s), 2e-3, kNear);
     for (int k = 1; k <= 4; k++) EXPECT_NEAR(learning_rate(o, 20, 15 + k), 2e-3 * (1 - 0.2 * k), kNear);
-    const OptimizerConfig fifth = with("wsd", 0, 0, 0);                          // the default decay: a fifth of the steps
+    const OptimizerConfig fifth = with("wsd", 0, 0, 0);  // the default decay: a fifth of the steps
     EXPECT_NEAR(learning_rate(fifth, 50, 39), 2e-3, kNear);
     EXPECT_NEAR(learning_rate(fifth, 50, 40), 1.8e-3, kNear);
     EXPECT_NEAR(learning_rate(fifth, 50, 49), 0, kNear);
@@ -57,5 +58,6 @@ TEST(without_warmup) {
 TEST(warmup_longer_than_the_run) {
     for (const char* schedule : {"cosine", "linear", "wsd", "constant"})
         for (int64_t steps : {4, 8})
-            for (int64_t s = 0; s < steps; s++) EXPECT_NEAR(learning_rate(with(schedule, 8, 0.1), steps, s), 2e-3 * double(s + 1) / 8, kNear);
+            for (int64_t s = 0; s < steps; s++)
+                EXPECT_NEAR(learning_rate(with(schedule, 8, 0.1), steps, s), 2e-3 * double(s + 1) / 8, kNear);
 }

@@ -21,7 +21,8 @@ static Dataset some_rows(int rows, int T, bool shuffle = true) {
 
 static void expect_words(const char* what, const Fatal& e, vector<string> words) {
     EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, e.what());
-    for (const string& w : words) EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
+    for (const string& w : words)
+        EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
 }
 
 TEST(batches_have_inputs_and_targets) {
@@ -29,12 +30,14 @@ TEST(batches_have_inputs_and_targets) {
     const Dataset set = some_rows(10, T);
     TokenBatch batch;
     load_batch(batch, set, 4, B);
-    EXPECT(batch.B == B && batch.tokens.size() == size_t(B * T) && batch.targets.size() == size_t(B * T), "shape");
+    EXPECT(batch.B == B && batch.tokens.size() == size_t(B * T) && batch.targets.size() == size_t(B * T),
+           "shape");
     vector<int32_t> row(T + 1);
     for (int b = 0; b < B; b++) {
         set.sample(4 + uint64_t(b), row.data());
         for (int t = 0; t < T; t++)
-            EXPECT(batch.tokens[size_t(b * T + t)] == row[size_t(t)] && batch.targets[size_t(b * T + t)] == row[size_t(t) + 1],
+            EXPECT(batch.tokens[size_t(b * T + t)] == row[size_t(t)] &&
+                       batch.targets[size_t(b * T + t)] == row[size_t(t) + 1],
                    "sequence %d, token %d", b, t);
     }
 }
@@ -49,8 +52,10 @@ TEST(reading_ahead_changes_nothing) {
             for (uint64_t k = 0; k < 12; k++) {
                 load_batch(expected, set, first + k * uint64_t(B), B);
                 const TokenBatch& batch = loader.next();
-                EXPECT(batch.tokens == expected.tokens && batch.targets == expected.targets && batch.B == B, "B %d, batch %zu", B, size_t(k));
-                EXPECT(loader.position() == first + (k + 1) * uint64_t(B), "position %zu", size_t(loader.position()));
+                EXPECT(batch.tokens == expected.tokens && batch.targets == expected.targets && batch.B == B,
+                       "B %d, batch %zu", B, size_t(k));
+                EXPECT(loader.position() == first + (k + 1) * uint64_t(B), "position %zu",
+                       size_t(loader.position()));
             }
         }
 }
@@ -64,7 +69,8 @@ TEST(a_loader_ends_at_any_time) {
     }
 }
 
-// fatal() in the reading thread would exit without the caller's word; the message has to reach next(), each time.
+// fatal() in the reading thread would exit without the caller's word; the message has to reach next(), each
+// time.
 TEST(errors_arrive_where_batches_are_taken) {
     vector<int32_t> ids(201, 5);
     ids[150] = 77;
@@ -75,7 +81,8 @@ TEST(errors_arrive_where_batches_are_taken) {
     loader.next();
     loader.next();
     for (int again = 0; again < 2; again++)
-        expect_words("rows 10 to 14, or 15", test::fatal_of([&] { loader.next(), loader.next(); }), {"bad.bin", "token 150", "id 77", "50 ids"});
+        expect_words("rows 10 to 14, or 15", test::fatal_of([&] { loader.next(), loader.next(); }),
+                     {"bad.bin", "token 150", "id 77", "50 ids"});
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -95,11 +102,13 @@ TEST(the_least_that_a_step_needs) {
     const string small = write_shard(path_of("small.bin"), test::random_ids(80, 500));
     EXPECT(open_run_data(config_of(enough, val)).train.rows() == 8, "81 tokens are enough");
     expect_words("80 tokens", test::fatal_of([&] { open_run_data(config_of(small, val)); }),
-                 {"data.train", "small.bin", "80 tokens", "model.context = 10", "train.batch_tokens = 80", "at least 81"});
+                 {"data.train", "small.bin", "80 tokens", "model.context = 10", "train.batch_tokens = 80",
+                  "at least 81"});
 }
 
 TEST(vocabulary_comes_from_where_it_is_known) {
-    const string named = write_shard(path_of("named.bin"), test::random_ids(200, 500), {.vocab = 500, .largest = 499});
+    const string named =
+        write_shard(path_of("named.bin"), test::random_ids(200, 500), {.vocab = 500, .largest = 499});
     const string foreign = write_shard(path_of("unnamed.bin"), test::random_ids(200, 500));
     Config cfg = config_of(named, foreign);
     cfg.model.vocab = 0;
@@ -107,7 +116,8 @@ TEST(vocabulary_comes_from_where_it_is_known) {
     cfg.data.train = {{foreign}};
     expect_words("nobody says", test::fatal_of([&] { open_run_data(cfg); }), {"model.vocab = 0", "50257"});
     cfg.model.vocab = 400;
-    expect_words("too small", test::fatal_of([&] { open_run_data(cfg); }), {"unnamed.bin", "400 ids", "model.vocab"});
+    expect_words("too small", test::fatal_of([&] { open_run_data(cfg); }),
+                 {"unnamed.bin", "400 ids", "model.vocab"});
 }
 
 // eval.batches = 0: every row of every corpus, whatever the weights.
@@ -118,7 +128,9 @@ TEST(evaluation_reads_every_row_once) {
     for (auto* part : {&a, &b, &c})
         for (size_t i = 0; i < part->size() / 10; i++) (*part)[i * 10] = (*part)[1] * 100 + int32_t(i);
     Config cfg = config_of(train, "");
-    cfg.data.val = {{write_shard(path_of("va.bin"), a), 5}, {write_shard(path_of("vb.bin"), b), 1}, {write_shard(path_of("vc.bin"), c), 9}};
+    cfg.data.val = {{write_shard(path_of("va.bin"), a), 5},
+                    {write_shard(path_of("vb.bin"), b), 1},
+                    {write_shard(path_of("vc.bin"), c), 9}};
     cfg.eval.batches = 0;
     const RunData data = open_run_data(cfg);
     std::set<int32_t> seen;
@@ -127,7 +139,8 @@ TEST(evaluation_reads_every_row_once) {
         data.val.sample(i, row.data());
         seen.insert(row[0]);
     }
-    EXPECT(data.val.rows() == 58 && seen.size() == 58, "%zu rows, %zu different", size_t(data.val.rows()), seen.size());
+    EXPECT(data.val.rows() == 58 && seen.size() == 58, "%zu rows, %zu different", size_t(data.val.rows()),
+           seen.size());
 }
 
 TEST(signals_are_kept_until_they_are_taken) {

@@ -37,7 +37,8 @@ TEST(rows_sum_to_what_is_allocated) {
             size_t sum = 0;
             for (const auto& row : model.arena.plan()) sum += row.bytes;
             const bool pages = sum % 4096 == 0;
-            EXPECT(sum == model.arena.bytes() && pages, "rows sum to %zu, the arena has %zu", sum, model.arena.bytes());
+            EXPECT(sum == model.arena.bytes() && pages, "rows sum to %zu, the arena has %zu", sum,
+                   model.arena.bytes());
         }
 }
 
@@ -48,11 +49,13 @@ TEST(weights_and_optimizer_as_counted_by_hand) {
     EXPECT(plan["weights"] == P * x, "weights: %zu bytes, expected %zu", plan["weights"], P * x);
     for (const char* row : {"gradients", "first moments", "second moments"})
         EXPECT(plan[row] == P * r, "%s: %zu bytes, expected %zu", row, plan[row], P * r);
-    EXPECT(plan["master weights"] == (kIsBf16 ? P * r : 0), "master weights: %zu bytes", plan["master weights"]);
+    EXPECT(plan["master weights"] == (kIsBf16 ? P * r : 0), "master weights: %zu bytes",
+           plan["master weights"]);
     EXPECT(model.zero.layout.parameters == P - (Vp - V) * C, "%zu parameters", model.zero.layout.parameters);
 }
 
-// Per token and block, in floatX: x, ln1, 3 qkv, atty, x1, ln2, 4 pre, 4 act = 16 C; in real: two means, two rstds, NH lse.
+// Per token and block, in floatX: x, ln1, 3 qkv, atty, x1, ln2, 4 pre, 4 act = 16 C; in real: two means, two
+// rstds, NH lse.
 TEST(activations_as_counted_by_hand) {
     const size_t stats = N * (4 + NH) * r;
     const std::map<std::string, size_t> expected = {
@@ -62,12 +65,14 @@ TEST(activations_as_counted_by_hand) {
     };
     for (const auto& [level, bytes] : expected) {
         auto plan = plan_of(make_model(plan_config(level.c_str())));
-        EXPECT(plan["activations"] == bytes, "%s: %zu bytes, expected %zu", level.c_str(), plan["activations"], bytes);
+        EXPECT(plan["activations"] == bytes, "%s: %zu bytes, expected %zu", level.c_str(),
+               plan["activations"], bytes);
         EXPECT(plan["block scratch"] == 10 * N * C * x, "block scratch: %zu bytes", plan["block scratch"]);
         EXPECT(plan["final norm"] == 2 * N * C * x + 2 * N * r, "final norm: %zu bytes", plan["final norm"]);
         EXPECT(plan["logits of a chunk"] == N * Vp * x, "logits: %zu bytes", plan["logits of a chunk"]);
         EXPECT(plan["losses"] == N * r + 64, "losses: %zu bytes", plan["losses"]);
-        EXPECT(plan["gradient of the stream"] == N * C * x, "gradient of the stream: %zu bytes", plan["gradient of the stream"]);
+        EXPECT(plan["gradient of the stream"] == N * C * x, "gradient of the stream: %zu bytes",
+               plan["gradient of the stream"]);
     }
 }
 
@@ -75,14 +80,17 @@ TEST(evaluation_alone_needs_no_gradients) {
     Config cfg = plan_config("none");
     cfg.train.steps = 0;
     auto plan = plan_of(make_model(cfg));
-    for (const char* row : {"gradients", "master weights", "first moments", "second moments", "gradient of the stream"})
+    for (const char* row :
+         {"gradients", "master weights", "first moments", "second moments", "gradient of the stream"})
         EXPECT(plan[row] == 0, "%s: %zu bytes", row, plan[row]);
-    EXPECT(plan["activations"] <= L * N * C * x + 15 * N * C * x + N * (4 + NH) * r, "activations: %zu bytes", plan["activations"]);
+    EXPECT(plan["activations"] <= L * N * C * x + 15 * N * C * x + N * (4 + NH) * r, "activations: %zu bytes",
+           plan["activations"]);
 }
 
 TEST(generation_holds_keys_and_values) {
     auto plan = plan_of(make_model(plan_config("none"), true));
-    EXPECT(plan["generation: keys and values"] == L * T * 3 * C * x, "%zu bytes", plan["generation: keys and values"]);
+    EXPECT(plan["generation: keys and values"] == L * T * 3 * C * x, "%zu bytes",
+           plan["generation: keys and values"]);
 }
 
 TEST(micro_batch_zero_takes_what_fits) {
@@ -91,7 +99,8 @@ TEST(micro_batch_zero_takes_what_fits) {
     cfg.train.batch_tokens = 12 * T;
     const int rows = choose_micro_batch(cfg, dims_of(cfg, V), Mesh(), false);
     EXPECT(rows == 12, "%d of 12 sequences, though all fit", rows);
-    cfg.model.context = 1 << 22, cfg.train.batch_tokens = int64_t(12) << 22;     // a sequence takes more than any machine has
+    cfg.model.context = 1 << 22,
+    cfg.train.batch_tokens = int64_t(12) << 22;  // a sequence takes more than any machine has
     const int least = choose_micro_batch(cfg, dims_of(cfg, V), Mesh(), false);
     const bool divides = 12 % least == 0;
     EXPECT(least < 12 && divides, "%d sequences of 4 million tokens", least);
@@ -109,11 +118,22 @@ TEST(pieces_do_not_overlap) {
         arena.add("second", &b, 9);
         arena.add("empty", &none, 0);
         arena.add("first", &c, 65);
-        arena.allocate([](size_t bytes) { asked = bytes; return aligned_alloc(4096, bytes); }, [](void* p, size_t) { freed++; free(p); });
-        EXPECT(asked == arena.bytes() && asked == 4096, "%zu bytes are allocated, %zu planned", asked, arena.bytes());
-        EXPECT(reinterpret_cast<char*>(b) - a == 64 && c - a == 64 + 128, "b at %td, c at %td", reinterpret_cast<char*>(b) - a, c - a);
+        arena.allocate(
+            [](size_t bytes) {
+                asked = bytes;
+                return aligned_alloc(4096, bytes);
+            },
+            [](void* p, size_t) {
+                freed++;
+                free(p);
+            });
+        EXPECT(asked == arena.bytes() && asked == 4096, "%zu bytes are allocated, %zu planned", asked,
+               arena.bytes());
+        EXPECT(reinterpret_cast<char*>(b) - a == 64 && c - a == 64 + 128, "b at %td, c at %td",
+               reinterpret_cast<char*>(b) - a, c - a);
         const auto plan = arena.plan();
-        EXPECT(plan[0].name == "first" && plan[0].bytes == 64 + 128 && plan[1].bytes == 128, "%zu and %zu bytes", plan[0].bytes, plan[1].bytes);
+        EXPECT(plan[0].name == "first" && plan[0].bytes == 64 + 128 && plan[1].bytes == 128,
+               "%zu and %zu bytes", plan[0].bytes, plan[1].bytes);
     }
     EXPECT(freed == 1, "freed %d times", freed);
 }

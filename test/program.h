@@ -24,7 +24,8 @@ inline bool there(const std::string& path) { return std::ifstream(path).good(); 
 // A model that trains in a second; `changes` are merged into its config, and the file's path is returned.
 inline std::string tiny_program_config(const std::string& run, const json& changes = json::object()) {
     const std::string train = folder("t_train.bin"), val = folder("t_val.bin");
-    if (!there(train)) write_shard(train, learnable_ids(21000, 500)), write_shard(val, learnable_ids(4000, 500, 2));
+    if (!there(train))
+        write_shard(train, learnable_ids(21000, 500)), write_shard(val, learnable_ids(4000, 500, 2));
     json cfg = {{"run", {{"dir", folder(run)}, {"seed", 7}, {"precision", "fp32"}, {"threads", 1}}},
                 {"model", {{"layers", 2}, {"heads", 2}, {"channels", 64}, {"context", 32}, {"vocab", 512}}},
                 {"data", {{"train", train}, {"val", val}}},
@@ -65,7 +66,8 @@ inline std::vector<int> steps_of(const std::string& run, const std::string& even
 inline std::string timeless(const std::string& run) {
     std::string text;
     for (json row : rows_of(run)) {
-        for (const char* key : {"ms", "tokens_per_s", "mfu", "seconds", "peak_bytes", "peak_tflops"}) row.erase(key);
+        for (const char* key : {"ms", "tokens_per_s", "mfu", "seconds", "peak_bytes", "peak_tflops"})
+            row.erase(key);
         text += row.dump() + "\n";
     }
     return text;

@@ -17,16 +17,19 @@ static std::string folder_with(const std::vector<std::string>& names) {
 }
 
 static Steps after_pruning(int keep_last, int64_t keep_every) {
-    const std::string dir = folder_with({"step_5", "step_10", "step_15", "step_20", "step_25", "step_99.incomplete", "other"});
+    const std::string dir =
+        folder_with({"step_5", "step_10", "step_15", "step_20", "step_25", "step_99.incomplete", "other"});
     CheckpointConfig cfg;
     cfg.keep_last = keep_last, cfg.keep_every = keep_every;
     prune_checkpoints(cfg, dir);
-    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.incomplete"), "what is no checkpoint was deleted");
+    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.incomplete"),
+           "what is no checkpoint was deleted");
     return checkpoint_steps(dir);
 }
 
 TEST(steps_are_numbers) {
-    const std::string dir = folder_with({"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.incomplete", "Step_300", "step_x"});
+    const std::string dir = folder_with(
+        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.incomplete", "Step_300", "step_x"});
     EXPECT((checkpoint_steps(dir) == Steps{9, 10, 100}), "%zu checkpoints", checkpoint_steps(dir).size());
     EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
     EXPECT(newest_checkpoint(folder_with({"step_9", "step_10"})).ends_with("/step_10"), "10 comes after 9");
@@ -44,6 +47,7 @@ TEST(acknowledged_line_by_line) {
     const std::string dir = folder_with({"x"});
     acknowledge_checkpoint(dir, 5, dir + "/step_5");
     acknowledge_checkpoint(dir, 10, "a \"name\"");
-    EXPECT(read_file(dir + "/checkpoints.jsonl") == "{\"step\":5,\"dir\":\"" + dir + "/step_5\"}\n{\"step\":10,\"dir\":\"a \\\"name\\\"\"}\n",
+    EXPECT(read_file(dir + "/checkpoints.jsonl") ==
+               "{\"step\":5,\"dir\":\"" + dir + "/step_5\"}\n{\"step\":10,\"dir\":\"a \\\"name\\\"\"}\n",
            "'%s'", read_file(dir + "/checkpoints.jsonl").c_str());
 }

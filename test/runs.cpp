@@ -12,7 +12,8 @@ static bool has(const string& text, const string& word) { return text.find(word)
 
 // Starts a long run, waits for its third step, sends the signal, waits for its end. Prints the exit code.
 static Ran signalled(const string& run_name, const string& signal, const string& args) {
-    const string config = tiny_program_config(run_name, {{"train", {{"steps", 1000000}}}, {"eval", {{"every", 0}}}});
+    const string config =
+        tiny_program_config(run_name, {{"train", {{"steps", 1000000}}}, {"eval", {{"every", 0}}}});
     const string metrics = folder(run_name) + "/metrics.jsonl";
     return run("./train_gpt " + config + " " + args + " & pid=$!\n"
                "i=0; until [ \"$(grep -c train " + metrics + " 2>/dev/null || :)\" -ge 3 ] 2>/dev/null; do\n"
@@ -22,7 +23,8 @@ static Ran signalled(const string& run_name, const string& signal, const string&
 
 // Waits up to 30 s for a folder with a checkpoint.
 static string until_saved(const string& run_name) {
-    return "i=0; until ls -d " + folder(run_name) + "/step_*[0-9] >/dev/null 2>&1; do sleep 0.02; i=$((i+1)); [ $i -lt 1500 ] || break; done\n";
+    return "i=0; until ls -d " + folder(run_name) +
+           "/step_*[0-9] >/dev/null 2>&1; do sleep 0.02; i=$((i+1)); [ $i -lt 1500 ] || break; done\n";
 }
 
 static std::vector<string> checkpoints_of(const string& run_name) {
@@ -38,37 +40,49 @@ static void check_saved(const string& run_name, const Ran& ran) {
     const auto names = checkpoints_of(run_name);
     const auto steps = steps_of(run_name, "train");
     EXPECT(names.size() == 1 && steps.size() >= 3, "%zu checkpoints, %zu steps", names.size(), steps.size());
-    if (names.size() != 1) return;
-    EXPECT(names[0] == "step_" + std::to_string(steps.back()), "%s after step %d", names[0].c_str(), steps.back());
-    for (const char* file : {"model.safetensors", "config.json"}) EXPECT(there(folder(run_name) + "/" + names[0] + "/" + file), "no %s", file);
-    EXPECT(has(text_of(folder(run_name) + "/checkpoints.jsonl"), "{\"step\":" + std::to_string(steps.back()) + ","), "checkpoints.jsonl");
+    if (names.size() != 1 || steps.empty()) return;
+    EXPECT(names[0] == "step_" + std::to_string(steps.back()), "%s after step %d", names[0].c_str(),
+           steps.back());
+    for (const char* file : {"model.safetensors", "config.json"})
+        EXPECT(there(folder(run_name) + "/" + names[0] + "/" + file), "no %s", file);
+    EXPECT(has(text_of(folder(run_name) + "/checkpoints.jsonl"),
+               "{\"step\":" + std::to_string(steps.back()) + ","),
+           "checkpoints.jsonl");
     EXPECT(rows_of(run_name, "done").empty(), "a run that was stopped is not done");
 }
 
 TEST(signals_that_stop) {
-    for (const char* name : {"TERM", "INT", "USR2"}) check_saved(name, signalled(name, string("kill -") + name + " $pid", ""));
+    for (const char* name : {"TERM", "INT", "USR2"})
+        check_saved(name, signalled(name, string("kill -") + name + " $pid", ""));
 }
 
 // SIGUSR1 saves, the steps go on; SIGTERM then ends the run, and keep_last = 1 leaves the later of the two.
 TEST(usr1_saves_and_goes_on) {
     const string more = "n=$(grep -c train " + folder("usr1") + "/metrics.jsonl); ";
-    const Ran ran = signalled("usr1", "kill -USR1 $pid\n" + until_saved("usr1") + more +
-                              "i=0; until [ $(grep -c train " + folder("usr1") + "/metrics.jsonl) -gt $((n+2)) ]; do sleep 0.02; "
-                              "i=$((i+1)); [ $i -lt 1500 ] || break; done; kill -TERM $pid", "--checkpoint.keep_last=1");
+    const Ran ran = signalled("usr1",
+                              "kill -USR1 $pid\n" + until_saved("usr1") + more +
+                                  "i=0; until [ $(grep -c train " + folder("usr1") +
+                                  "/metrics.jsonl) -gt $((n+2)) ]; do sleep 0.02; "
+                                  "i=$((i+1)); [ $i -lt 1500 ] || break; done; kill -TERM $pid",
+                              "--checkpoint.keep_last=1");
     check_saved("usr1", ran);
     const string lines = text_of(folder("usr1") + "/checkpoints.jsonl");
     EXPECT(std::count(lines.begin(), lines.end(), '\n') == 2, "'%s'", lines.c_str());
 }
 
 TEST(checkpoints_every_so_often) {
-    const Ran ran = train_gpt(tiny_program_config("often"), "--checkpoint.every=4 --checkpoint.keep_last=0 --eval.every=0");
+    const Ran ran = train_gpt(tiny_program_config("often"),
+                              "--checkpoint.every=4 --checkpoint.keep_last=0 --eval.every=0");
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-    for (int step : {4, 8, 10}) EXPECT(fs::exists(folder("often") + "/step_" + std::to_string(step)), "no checkpoint of step %d", step);
+    for (int step : {4, 8, 10})
+        EXPECT(fs::exists(folder("often") + "/step_" + std::to_string(step)), "no checkpoint of step %d",
+               step);
     EXPECT(checkpoints_of("often").size() == 3, "%zu checkpoints", checkpoints_of("often").size());
     string expected;
     for (int step : {4, 8, 10})
         expected += strf("{\"step\":%d,\"dir\":\"%s/step_%d\"}\n", step, folder("often").c_str(), step);
-    EXPECT(text_of(folder("often") + "/checkpoints.jsonl") == expected, "'%s'", text_of(folder("often") + "/checkpoints.jsonl").c_str());
+    EXPECT(text_of(folder("often") + "/checkpoints.jsonl") == expected, "'%s'",
+           text_of(folder("often") + "/checkpoints.jsonl").c_str());
 }
 
 // A run that starts from another's last weights begins where that one ended.
@@ -77,18 +91,22 @@ TEST(starting_from_a_checkpoint) {
     const string init = "--model.init=" + folder("first") + "/step_10";
     const Ran ran = train_gpt(tiny_program_config("second"), "--train.steps=0 " + init);
     const auto last = rows_of("first", "val"), begin = rows_of("second", "val");
-    EXPECT(ran.code == 0 && begin.size() == 1 && last.size() == 3, "code %d, '%s'", ran.code, ran.err.c_str());
-    EXPECT(begin[0]["loss"] == last[2]["loss"], "%s, but %s", begin[0].dump().c_str(), last[2].dump().c_str());
+    EXPECT(ran.code == 0 && begin.size() == 1 && last.size() == 3, "code %d, '%s'", ran.code,
+           ran.err.c_str());
+    EXPECT(begin.at(0)["loss"] == last.at(2)["loss"], "%s, but %s", begin.at(0).dump().c_str(),
+           last.at(2).dump().c_str());
     const Ran other = train_gpt(tiny_program_config("other_shape"), "--model.channels=32 " + init);
-    EXPECT(other.code == 78 && has(other.err, "wte") && has(other.err, "32") && has(other.err, "64"), "code %d, '%s'", other.code,
-           other.err.c_str());
+    EXPECT(other.code == 78 && has(other.err, "wte") && has(other.err, "32") && has(other.err, "64"),
+           "code %d, '%s'", other.code, other.err.c_str());
     // one weight that is not finite, at the end of the file: no step is taken
     const string weights = folder("first") + "/step_10/model.safetensors";
     const float nan = std::nanf("");
     FILE* f = fopen(weights.c_str(), "r+b");
     fseek(f, -4, SEEK_END), fwrite(&nan, 4, 1, f), fclose(f);
-    const Ran poisoned = train_gpt(tiny_program_config("poisoned"), init + " --train.max_skips=0 --eval.every=0");
-    EXPECT(poisoned.code == 77 && rows_of("poisoned", "train").size() == 1, "code %d, '%s'", poisoned.code, poisoned.err.c_str());
+    const Ran poisoned =
+        train_gpt(tiny_program_config("poisoned"), init + " --train.max_skips=0 --eval.every=0");
+    EXPECT(poisoned.code == 77 && rows_of("poisoned", "train").size() == 1, "code %d, '%s'", poisoned.code,
+           poisoned.err.c_str());
     const json row = rows_of("poisoned", "train").at(0);
     EXPECT(row["skipped"] == true && row["loss"].is_null(), "%s", row.dump().c_str());
 }
@@ -98,7 +116,8 @@ TEST(starting_from_a_checkpoint) {
 
 // Words in a random order: enough to train a vocabulary of 400 on.
 static string some_text() {
-    const char* words[] = {"the", "small", "model", "reads", "a", "page", "and", "writes", "another", "line", "of", "text"};
+    const char* words[] = {"the", "small",  "model",   "reads", "a",  "page",
+                           "and", "writes", "another", "line",  "of", "text"};
     string text;
     for (uint64_t i = 0; i < 12000; i++) {
         text += words[philox(1, 2, i).x[0] % 12];
@@ -113,12 +132,16 @@ static json text_config() {
         std::ofstream(folder("text.txt")) << some_text();
         const string tokenizer = folder("tokenizer.json"), input = folder("text.txt");
         const Ran a = run("./tokenize train --vocab=300 --out=" + tokenizer + " " + input);
-        const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") + " --val=0.1 " + input);
+        const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") +
+                          " --val=0.1 " + input);
         EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
         return true;
     }();
     (void)made;
-    return {{"data", {{"train", folder("text_train_*.bin")}, {"val", folder("text_val_*.bin")}, {"tokenizer", folder("tokenizer.json")}}},
+    return {{"data",
+             {{"train", folder("text_train_*.bin")},
+              {"val", folder("text_val_*.bin")},
+              {"tokenizer", folder("tokenizer.json")}}},
             {"model", {{"vocab", 0}}},
             {"train", {{"steps", 20}}},
             {"optimizer", {{"lr", 5e-3}}},
@@ -140,9 +163,10 @@ TEST(samples_and_bits_per_byte) {
     EXPECT(val.size() == 3, "%zu evaluations", val.size());
     for (const json& row : val) {
         const double loss = row["loss"], bits = row.value("bits_per_byte", 0.0);
-        EXPECT(bits > 0.3 && bits < loss / std::log(2.0), "%s: a token has one byte or more", row.dump().c_str());
+        EXPECT(bits > 0.3 && bits < loss / std::log(2.0), "%s: a token has one byte or more",
+               row.dump().c_str());
     }
-    EXPECT(val[2]["bits_per_byte"] < val[0]["bits_per_byte"], "nothing is learnt");
+    EXPECT(val.at(2)["bits_per_byte"] < val.at(0)["bits_per_byte"], "nothing is learnt");
     EXPECT(there(folder("prose") + "/step_20/tokenizer.json"), "the tokenizer is not in the checkpoint");
     train_gpt(tiny_program_config("prose2", text_config()));
     EXPECT(timeless("prose") == timeless("prose2"), "two runs with samples differ");
@@ -156,26 +180,33 @@ TEST(text_from_the_newest_checkpoint) {
     const Ran a = train_gpt(config, "--generate='the page' --sample.tokens=100");
     const Ran b = train_gpt(config, "--generate='the page' --sample.tokens=100 " + changed);
     const Ran c = train_gpt(config, "--generate='the page' --sample.tokens=100 --run.seed=8");
-    EXPECT(a.code == 0 && a.out.starts_with("the page") && a.out.size() > 100, "code %d, '%s' '%s'", a.code, a.out.c_str(), a.err.c_str());
-    EXPECT(b.code == 0 && a.out == b.out, "code %d, '%s' and '%s' '%s'", b.code, a.out.c_str(), b.out.c_str(), b.err.c_str());
+    EXPECT(a.code == 0 && a.out.starts_with("the page") && a.out.size() > 100, "code %d, '%s' '%s'", a.code,
+           a.out.c_str(), a.err.c_str());
+    EXPECT(b.code == 0 && a.out == b.out, "code %d, '%s' and '%s' '%s'", b.code, a.out.c_str(), b.out.c_str(),
+           b.err.c_str());
     EXPECT(c.code == 0 && a.out != c.out, "another seed, the same text");
     EXPECT(train_gpt(config, "--generate=").code == 0, "an empty prompt");
     const auto files = text_of(folder("prose") + "/metrics.jsonl");
-    EXPECT(std::count(files.begin(), files.end(), '\n') == 27, "--generate writes into run.dir");     // 1 + 20 + 3 + 2 + 1
+    EXPECT(std::count(files.begin(), files.end(), '\n') == 27,
+           "--generate writes into run.dir");  // 1 + 20 + 3 + 2 + 1
 
     const Ran none = train_gpt(tiny_program_config("empty"), "--generate=Once");
-    EXPECT(none.code == 78 && has(none.err, folder("empty")) && has(none.err, "--model.init"), "code %d, '%s'", none.code, none.err.c_str());
+    EXPECT(none.code == 78 && has(none.err, folder("empty")) && has(none.err, "--model.init"),
+           "code %d, '%s'", none.code, none.err.c_str());
     EXPECT(!fs::exists(folder("empty")), "--generate makes run.dir");
 }
 
 TEST(evaluating_and_sampling_only) {
     const string config = tiny_program_config("prose", text_config());
     if (checkpoints_of("prose").empty()) train_gpt(config);
-    const Ran ran = train_gpt(tiny_program_config("look", text_config()),
-                              "--train.steps=0 --model.init=" + folder("prose") + "/step_20 --data.train=/nowhere.bin");
+    const Ran ran =
+        train_gpt(tiny_program_config("look", text_config()),
+                  "--train.steps=0 --model.init=" + folder("prose") + "/step_20 --data.train=/nowhere.bin");
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-    EXPECT((steps_of("look", "val") == std::vector{0} && steps_of("look", "sample") == std::vector{0}), "one of each");
-    EXPECT(rows_of("look", "val")[0]["loss"] == rows_of("prose", "val")[2]["loss"], "%s", rows_of("look", "val")[0].dump().c_str());
+    EXPECT((steps_of("look", "val") == std::vector{0} && steps_of("look", "sample") == std::vector{0}),
+           "one of each");
+    EXPECT(rows_of("look", "val").at(0)["loss"] == rows_of("prose", "val").at(2)["loss"], "%s",
+           rows_of("look", "val").at(0).dump().c_str());
     EXPECT(checkpoints_of("look").empty(), "nothing is trained, nothing to save");
 }
 
@@ -183,6 +214,6 @@ TEST(shards_of_another_tokenizer_are_refused) {
     const string config = tiny_program_config("hash", text_config());
     run("./tokenize train --vocab=310 --out=" + folder("other.json") + " " + folder("text.txt"));
     const Ran ran = train_gpt(config, "--data.tokenizer=" + folder("other.json"));
-    EXPECT(ran.code == 78 && has(ran.err, "text_train_000000.bin") && has(ran.err, "data.tokenizer"), "code %d, '%s'", ran.code,
-           ran.err.c_str());
+    EXPECT(ran.code == 78 && has(ran.err, "text_train_000000.bin") && has(ran.err, "data.tokenizer"),
+           "code %d, '%s'", ran.code, ran.err.c_str());
 }

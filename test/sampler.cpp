@@ -19,10 +19,12 @@ static std::vector<float> some_logits(int V) {
     return logits;
 }
 
-static std::vector<int> draws(const SampleConfig& cfg, const std::vector<float>& logits, int count, uint64_t seed = 1) {
+static std::vector<int> draws(const SampleConfig& cfg, const std::vector<float>& logits, int count,
+                              uint64_t seed = 1) {
     Sampler sampler{cfg, seed, {}};
     std::vector<int> hits(logits.size());
-    for (int i = 0; i < count; i++) hits[size_t(sampler.draw(logits.data(), int(logits.size()), 7, uint64_t(i)))]++;
+    for (int i = 0; i < count; i++)
+        hits[size_t(sampler.draw(logits.data(), int(logits.size()), 7, uint64_t(i)))]++;
     return hits;
 }
 
@@ -30,11 +32,13 @@ TEST(the_likeliest) {
     auto logits = some_logits(100);
     logits[63] = 20, logits[64] = 20;       // the lower id of two alike
     for (const SampleConfig& cfg : {with(0, 0, 1), with(1, 1, 1), with(1, 0, 1e-9), with(1, 0, 0)})
-        EXPECT(draws(cfg, logits, 50)[63] == 50, "temperature %g, top_k %d, top_p %g", cfg.temperature, cfg.top_k, cfg.top_p);
+        EXPECT(draws(cfg, logits, 50)[63] == 50, "temperature %g, top_k %d, top_p %g", cfg.temperature,
+               cfg.top_k, cfg.top_p);
 }
 
 // Chi squared against the softmax of what top-k and top-p leave.
-static void check_distribution(const SampleConfig& cfg, const std::vector<float>& logits, const std::set<int>& allowed) {
+static void check_distribution(const SampleConfig& cfg, const std::vector<float>& logits,
+                               const std::set<int>& allowed) {
     constexpr int kDraws = 20000;
     const auto hits = draws(cfg, logits, kDraws);
     double sum = 0, chi = 0;
@@ -45,8 +49,9 @@ static void check_distribution(const SampleConfig& cfg, const std::vector<float>
         chi += (hits[i] - expected) * (hits[i] - expected) / expected;
     }
     const double freedom = double(allowed.size()) - 1;
-    EXPECT(chi < freedom + 4 * std::sqrt(2 * freedom), "temperature %g, top_k %d, top_p %g: chi squared %.1f of %g degrees of freedom",
-           cfg.temperature, cfg.top_k, cfg.top_p, chi, freedom);
+    EXPECT(chi < freedom + 4 * std::sqrt(2 * freedom),
+           "temperature %g, top_k %d, top_p %g: chi squared %.1f of %g degrees of freedom", cfg.temperature,
+           cfg.top_k, cfg.top_p, chi, freedom);
 }
 
 TEST(draws_follow_the_softmax) {
@@ -55,7 +60,8 @@ TEST(draws_follow_the_softmax) {
     check_distribution(with(0.5, 0, 1), logits, {0, 1, 2, 3, 4, 5, 6, 7});
     check_distribution(with(2, 100, 1), logits, {0, 1, 2, 3, 4, 5, 6, 7});
     check_distribution(with(1, 3, 1), logits, {2, 4, 7});
-    // probabilities 0.33, 0.30, 0.12, 0.07, ...: the least that holds 0.7 is the first three, and 0.6 the first two
+    // probabilities 0.33, 0.30, 0.12, 0.07, ...: the least that holds 0.7 is the first three, and 0.6 the
+    // first two
     check_distribution(with(1, 0, 0.7), logits, {2, 4, 7});
     check_distribution(with(1, 0, 0.6), logits, {2, 4});
     check_distribution(with(1, 2, 0.9), logits, {2, 4});
@@ -74,7 +80,8 @@ TEST(draws_are_pure) {
         same_stream += a.draw(logits.data(), 200, 4, i) == id;
         same_position += a.draw(logits.data(), 200, 3, i + 1000) == id;
     }
-    EXPECT(same_seed < 50 && same_stream < 50 && same_position < 50, "%d, %d and %d of 100 alike", same_seed, same_stream, same_position);
+    EXPECT(same_seed < 50 && same_stream < 50 && same_position < 50, "%d, %d and %d of 100 alike", same_seed,
+           same_stream, same_position);
 }
 
 TEST(nan_never_wins) {

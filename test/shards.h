@@ -17,12 +17,18 @@ struct ShardHeader {
 };
 
 inline void write_header(FILE* f, uint64_t tokens, const ShardHeader& h) {
-    int32_t header[256] = {h.id_bytes == 2 ? 20240520 : 20240801, h.id_bytes == 2 ? 1 : 7, int32_t(tokens), int32_t(h.vocab),
-                           int32_t(h.largest), int32_t(uint32_t(h.hash)), int32_t(uint32_t(h.hash >> 32))};
+    int32_t header[256] = {h.id_bytes == 2 ? 20240520 : 20240801,
+                           h.id_bytes == 2 ? 1 : 7,
+                           int32_t(tokens),
+                           int32_t(h.vocab),
+                           int32_t(h.largest),
+                           int32_t(uint32_t(h.hash)),
+                           int32_t(uint32_t(h.hash >> 32))};
     fwrite(header, 1, sizeof header, f);
 }
 
-inline std::string write_shard(const std::string& path, const std::vector<int32_t>& ids, const ShardHeader& h = {}) {
+inline std::string write_shard(const std::string& path, const std::vector<int32_t>& ids,
+                               const ShardHeader& h = {}) {
     FILE* f = fopen(path.c_str(), "wb");
     CHECK(f, "cannot write %s", path.c_str());
     write_header(f, ids.size(), h);

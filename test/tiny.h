@@ -1,4 +1,5 @@
-// A small GPT with awkward sizes (V % 8 = 2, odd T, more tokens than one chunk of logits), for tests of the trainer.
+// A small GPT with awkward sizes (V % 8 = 2, odd T, more tokens than one chunk of logits), for tests of the
+// trainer.
 #pragma once
 #include <omp.h>
 
@@ -28,7 +29,8 @@ inline Config tiny_config() {
     return cfg;
 }
 
-// A model in memory. The scratch is lent to the model that was made or used last: use() before going back to an older one.
+// A model in memory. The scratch is lent to the model that was made or used last: use() before going back to
+// an older one.
 struct Tiny {
     Config cfg;
     Dims d;
@@ -46,7 +48,9 @@ struct Tiny {
     }
     void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }
 
-    real* masters() { return model.zero.master ? model.zero.master : reinterpret_cast<real*>(model.zero.params); }
+    real* masters() {
+        return model.zero.master ? model.zero.master : reinterpret_cast<real*>(model.zero.params);
+    }
     size_t size() const { return model.zero.layout.size(); }
     const Tensor& tensor(const std::string& name) const {
         for (const Tensor& t : model.zero.layout.tensors)
@@ -75,12 +79,13 @@ struct Trace {
         const auto same = [](const auto& a, const auto& b) {
             return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
         };
-        return same(losses, o.losses) && same(norms, o.norms) && same(params, o.params) && same(masters, o.masters) &&
-               same(m, o.m) && same(v, o.v);
+        return same(losses, o.losses) && same(norms, o.norms) && same(params, o.params) &&
+               same(masters, o.masters) && same(m, o.m) && same(v, o.v);
     }
     void keep_state(Tiny& t) {
         const size_t n = t.size();
-        params.assign(t.model.zero.params, t.model.zero.params + n), masters.assign(t.masters(), t.masters() + n);
+        params.assign(t.model.zero.params, t.model.zero.params + n),
+            masters.assign(t.masters(), t.masters() + n);
         m.assign(t.model.zero.m, t.model.zero.m + n), v.assign(t.model.zero.v, t.model.zero.v + n);
     }
 };

@@ -27,12 +27,13 @@ TEST(micro_batches_do_not_matter) {
         Config cfg = tiny_config();
         cfg.train.micro_batch = B;
         const Trace t = train_steps(cfg, 3);
-        if (kIsFp64) EXPECT(t == whole, "micro-batch %d: losses differ by %.3g, norms by %.3g", B,
-                            largest_difference(t.losses, whole.losses), largest_difference(t.norms, whole.norms));
-        EXPECT(largest_difference(t.losses, whole.losses) < (kIsBf16 ? 1e-3 : 1e-6), "micro-batch %d: losses differ by %.3g", B,
-               largest_difference(t.losses, whole.losses));
-        EXPECT(largest_difference(t.norms, whole.norms) < (kIsBf16 ? 2e-2 : 1e-4), "micro-batch %d: norms differ by %.3g", B,
-               largest_difference(t.norms, whole.norms));
+        if (kIsFp64)
+            EXPECT(t == whole, "micro-batch %d: losses differ by %.3g, norms by %.3g", B,
+                   largest_difference(t.losses, whole.losses), largest_difference(t.norms, whole.norms));
+        EXPECT(largest_difference(t.losses, whole.losses) < (kIsBf16 ? 1e-3 : 1e-6),
+               "micro-batch %d: losses differ by %.3g", B, largest_difference(t.losses, whole.losses));
+        EXPECT(largest_difference(t.norms, whole.norms) < (kIsBf16 ? 2e-2 : 1e-4),
+               "micro-batch %d: norms differ by %.3g", B, largest_difference(t.norms, whole.norms));
     }
 }
 
@@ -42,8 +43,8 @@ TEST(recomputation_changes_no_bit) {
         Config cfg = tiny_config();
         cfg.memory.recompute = level;
         const Trace t = train_steps(cfg, 3);
-        EXPECT(t == kept, "%s: losses differ by %.3g, norms by %.3g", level, largest_difference(t.losses, kept.losses),
-               largest_difference(t.norms, kept.norms));
+        EXPECT(t == kept, "%s: losses differ by %.3g, norms by %.3g", level,
+               largest_difference(t.losses, kept.losses), largest_difference(t.norms, kept.norms));
     }
 }
 
@@ -53,14 +54,17 @@ TEST(threads_do_not_matter) {
     for (int threads : {2, 3}) {
         set_threads(threads);
         const Trace t = train_steps(tiny_config(), 3);
-        if (kIsFp64) EXPECT(t == one, "%d threads: losses differ by %.3g", threads, largest_difference(t.losses, one.losses));
+        if (kIsFp64)
+            EXPECT(t == one, "%d threads: losses differ by %.3g", threads,
+                   largest_difference(t.losses, one.losses));
         EXPECT(largest_difference(t.losses, one.losses) < 1e-6, "%d threads: losses differ by %.3g", threads,
                largest_difference(t.losses, one.losses));
     }
     set_threads(1);
 }
 
-// Evaluating before every step leaves the run as it is: losses are not carried over (a bug of llm.c), weights and order stay.
+// Evaluating before every step leaves the run as it is: losses are not carried over (a bug of llm.c), weights
+// and order stay.
 TEST(evaluation_does_not_disturb_training) {
     const Trace plain = train_steps(tiny_config(), 3);
     Tiny t(tiny_config());
@@ -99,19 +103,22 @@ TEST(evaluation_takes_every_row_once) {
         cfg.train.micro_batch = B;
         Tiny t(cfg);
         t.shake();
-        const std::string path = test::write_shard(test::temporary_directory() + "/val.bin", test::random_ids(7 * 37 + 20, 66, 5));
+        const std::string path =
+            test::write_shard(test::temporary_directory() + "/val.bin", test::random_ids(7 * 37 + 20, 66, 5));
         const Dataset val = open_dataset("data.val", {{path}}, 37, 1, false);
         Pipeline pipeline(t.model.gpt, t.model.zero, cfg.train.batch_tokens);
         if (B == 1) {
             for (uint64_t row = 0; row < 7; row++) {
                 TokenBatch batch;
                 load_batch(batch, val, row, 1);
-                const Batch b{.tokens = batch.tokens.data(), .targets = batch.targets.data(), .B = 1, .T = 37};
+                const Batch b{
+                    .tokens = batch.tokens.data(), .targets = batch.targets.data(), .B = 1, .T = 37};
                 t.model.gpt.clear_loss();
                 t.model.gpt.forward(t.model.zero, b);
                 t.model.gpt.head_loss(t.model.zero, b);
                 reference += *t.model.gpt.loss / (7 * 37);
-                if (row == 5) EXPECT_NEAR(pipeline.evaluate(val, 3, {}).loss, reference * 7 / 6, kIsBf16 ? 1e-3 : 1e-5);
+                if (row == 5)
+                    EXPECT_NEAR(pipeline.evaluate(val, 3, {}).loss, reference * 7 / 6, kIsBf16 ? 1e-3 : 1e-5);
             }
         }
         const double tolerance = kIsFp64 ? 1e-12 : kIsBf16 ? 1e-2 : 1e-5;
@@ -140,7 +147,8 @@ TEST(bits_per_byte_divide_by_the_targets_text) {
 // ---------------------------------------------------------------------------------------------------------
 // the optimizer
 
-// One value that is not finite, in a gradient anywhere or in the loss: reported, and everything stays as it is.
+// One value that is not finite, in a gradient anywhere or in the loss: reported, and everything stays as it
+// is.
 TEST(what_is_not_finite_never_reaches_the_weights) {
     Tiny t(tiny_config());
     train_steps(t, 2);
@@ -175,7 +183,8 @@ TEST(a_poisoned_weight_shows_in_loss_and_norm) {
     Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
     Loader data(t.set, t.cfg.train.micro_batch, 0);
     EXPECT(!train_step(t, pipeline, data, 0, trace), "passes as finite");
-    EXPECT(std::isnan(trace.losses[0]) && std::isnan(trace.norms[0]), "loss %g, norm %g", trace.losses[0], trace.norms[0]);
+    EXPECT(std::isnan(trace.losses[0]) && std::isnan(trace.norms[0]), "loss %g, norm %g", trace.losses[0],
+           trace.norms[0]);
 }
 
 // With zero gradients only decay acts: on matrices, and on nothing else.
@@ -192,7 +201,8 @@ TEST(decay_is_on_matrices_only) {
     for (const Tensor& tensor : t.model.zero.layout.tensors) {
         const std::string name = tensor.name.substr(tensor.name.rfind('.') + 1);
         bool matrix = false;
-        for (const char* m : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"}) matrix = matrix || name == m;
+        for (const char* m : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"})
+            matrix = matrix || name == m;
         for (size_t i = tensor.start; i < tensor.start + tensor.param.used(); i++)
             EXPECT_NEAR(t.masters()[i], before[i] * (matrix ? 1 - 0.1 * 0.5 : 1), matrix ? 1e-7 : 0);
     }
@@ -210,14 +220,16 @@ TEST(a_step_reaches_every_tensor_and_no_padding) {
             used[i] = true;
             changed += t.masters()[i] != before[i];
         }
-        EXPECT(changed > tensor.param.used() / 2, "%s: %zu of %zu changed", tensor.name.c_str(), changed, tensor.param.used());
+        EXPECT(changed > tensor.param.used() / 2, "%s: %zu of %zu changed", tensor.name.c_str(), changed,
+               tensor.param.used());
     }
     size_t padding = 0;
     for (size_t i = 0; i < t.size(); i++) {
         if (used[i]) continue;
         padding++;
-        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.model.zero.m[i] == 0 && t.model.zero.v[i] == 0 &&
-               t.model.zero.params[i] == 0, "element %zu of the padding is not zero", i);
+        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.model.zero.m[i] == 0 &&
+                   t.model.zero.v[i] == 0 && t.model.zero.params[i] == 0,
+               "element %zu of the padding is not zero", i);
     }
     EXPECT(padding >= size_t(128 - 66) * 48, "%zu elements of padding", padding);
 }
@@ -230,7 +242,8 @@ TEST(logits_of_padding_never_matter) {
         Tiny t(tiny_config());
         t.shake();
         const Tensor& wte = t.tensor("wte");
-        for (size_t i = wte.param.used(); i < wte.param.count(); i++) t.model.zero.params[wte.start + i] = floatX(float(fill));
+        for (size_t i = wte.param.used(); i < wte.param.count(); i++)
+            t.model.zero.params[wte.start + i] = floatX(float(fill));
         Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
         Loader data(t.set, t.cfg.train.micro_batch, 0);
         losses.push_back(pipeline.run(data));
