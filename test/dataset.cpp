@@ -201,7 +201,7 @@ TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
     write_shard(path_of("a_0.bin"), numbered(40, T, 1000));
     write_shard(path_of("b_0.bin"), numbered(10, T, 2000));
-    const vector<Corpus> corpora = {{path_of("a_*.bin"), 3}, {path_of("none.bin"), 0}, {path_of("b_*.bin"), 1}};
+    const vector<Corpus> corpora = {{path_of("a_*.bin"), 3}, {"none.bin", 0}, {path_of("b_*.bin"), 1}};
     const Dataset set = open_dataset("data.train", corpora, T, 5, true);
     EXPECT(set.streams.size() == 2 && set.rows() == 50, "%zu rows", size_t(set.rows()));
     std::multiset<int32_t> a, b;
