@@ -17,9 +17,9 @@ ifneq ($(DEVICE),cpu)
 $(error DEVICE=$(DEVICE): this version builds for DEVICE=cpu only)
 endif
 
+comma  := ,
 CCACHE := $(shell command -v ccache 2>/dev/null)
 BUILD  := build/$(DEVICE)-$(ARCH)$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
-comma  := ,
 
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
 # -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
