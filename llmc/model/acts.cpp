@@ -4,7 +4,8 @@ namespace PRECISION {
 
 static bool shared(const ActRow& row, Recompute level) { return !row.always_own && level >= row.shared_from; }
 
-void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n, Recompute level) {
+void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
+                    Recompute level) {
     for (const ActRow& row : block_acts(d, N, n)) {
         const std::string name = std::string("activations: ") + row.name;
         for (size_t l = 0; l < (shared(row, level) ? 1 : acts.size()); l++)

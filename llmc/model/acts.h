@@ -1,7 +1,7 @@
 // Every activation that a block keeps for its backward, declared once.
 //
-// Recomputation trades memory for time: from the level in the last column on, all blocks share one buffer, and backward
-// computes its contents again with the same forward.
+// Recomputation trades memory for time: from the level in the last column on, all blocks share one buffer,
+// and backward computes its contents again with the same forward.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ namespace PRECISION {
 struct BlockActs {
     floatX *x, *ln1, *qkv, *atty, *x1, *ln2, *pre, *act;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;
-    const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache of a sequence that is generated
+    const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
 };
 
 struct ActRow {
@@ -34,15 +34,15 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const size_t C = size_t(d.C), NH = size_t(d.NH), F = size_t(d.F);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     return {
-    // name        slot                       count      shared from
-    { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the residual stream as the block gets it
+    // name        slot                      count       shared from
+    { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the stream that comes in
     { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
     { "ln1_mean",  nullptr,  &A::ln1_mean,    n,         Block,      false },
     { "ln1_rstd",  nullptr,  &A::ln1_rstd,    n,         Block,      false },
     { "qkv",       &A::qkv,  nullptr,         N * 3 * C, Block,      false },
     { "atty",      &A::atty, nullptr,         N * C,     Block,      false },
     { "lse",       nullptr,  &A::lse,         N * NH,    Block,      false },
-    { "x1",        &A::x1,   nullptr,         n * C,     Block,      false },   // the residual stream after attention
+    { "x1",        &A::x1,   nullptr,         n * C,     Block,      false },   // the stream after attention
     { "ln2",       &A::ln2,  nullptr,         n * C,     Selective,  false },
     { "ln2_mean",  nullptr,  &A::ln2_mean,    n,         Block,      false },
     { "ln2_rstd",  nullptr,  &A::ln2_rstd,    n,         Block,      false },
@@ -52,7 +52,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
 }
 
 // Asks the arena for the activations of all blocks; `acts` has to stay where it is until allocate().
-void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n, Recompute level);
+void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
+                    Recompute level);
 
 // After allocate(): buffers that blocks share.
 void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level);

@@ -1,5 +1,5 @@
-// Gradients of parameters accumulate (+=). Gradients of activations are set (=), except the residual stream's, which
-// layernorm_backward adds to.
+// Gradients of parameters accumulate (+=). Gradients of activations are set (=), except the residual
+// stream's, which layernorm_backward adds to.
 #include "llmc/model/block.h"
 
 namespace PRECISION {
@@ -9,7 +9,8 @@ ops::AttentionDims Block::attention_dims(Span span) const {
             .q_stride = size_t(3 * d.C), .kv_stride = size_t(3 * d.C), .q_offset = span.t0, .k_offset = 0};
 }
 
-void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const {
+void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
+                        Span span) const {
     const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
     const size_t nC = size_t(n) * C;
 
@@ -27,7 +28,8 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     ops::matmul_gelu_forward(a.act, a.pre, h, w.fcw, w.fcb, N, C, F);
 }
 
-Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const {
+Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
+                      Span span) const {
     const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
     const size_t nC = size_t(n) * C;
     activations(w, a, in, s, span);
@@ -35,8 +37,8 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
     return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.fcprojb};
 }
 
-void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, const BlockScratch& s,
-                     Span span) const {
+void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
+                     const BlockScratch& s, Span span) const {
     const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
     const size_t nC = size_t(n) * C;
 
@@ -55,8 +57,9 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, C, C);
     ops::matmul_backward_input(s.datty, dout, w.attprojw, N, C, C);
-    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + C, .dv = s.dqkv + 2 * C, .dout = s.datty, .out = a.atty,
-                             .lse = a.lse, .q = a.qkv, .k = a.qkv + C, .v = a.qkv + 2 * C}, attention_dims(span));
+    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + C, .dv = s.dqkv + 2 * C,
+                             .dout = s.datty, .out = a.atty, .lse = a.lse,
+                             .q = a.qkv, .k = a.qkv + C, .v = a.qkv + 2 * C}, attention_dims(span));
     ops::bias_backward(dw.qkvb, s.dqkv, N, 3 * C);
     h = tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_backward_weight(dw.qkvw, s.dqkv, h, N, C, 3 * C);
@@ -77,7 +80,8 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
     }
 }
 
-void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward, const Axis& tp) {
+void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
+                       const Axis& tp) {
     const size_t C = size_t(d.C), F = size_t(d.F);
     s = {};
     arena.add("block scratch", &s.r, N * C);

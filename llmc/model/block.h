@@ -3,8 +3,8 @@
 //     x1 = x  + Wattproj attention(Wqkv layernorm(x))
 //     x2 = x1 + Wfcproj gelu(Wfc layernorm(x1))
 //
-// The add that ends a block is left to the LayerNorm that comes next (of the following block, or the final one), which then
-// reads and writes the stream once: a block takes and returns a `Stream`.
+// The add that ends a block is left to the LayerNorm that comes next (of the following block, or the final
+// one), which then reads and writes the stream once: a block takes and returns a `Stream`.
 #pragma once
 #include "llmc/comm/axis.h"
 #include "llmc/model/acts.h"
@@ -22,8 +22,8 @@ struct Stream {
     const floatX* bias = nullptr;     // (C)
 };
 
-// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 (generation; B is 1), qkv points at row
-// t0 of the rows that kv points at.
+// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 (generation; B is 1),
+// qkv points at row t0 of the rows that kv points at.
 struct Span {
     int B, T, t0 = 0;
 };
@@ -38,7 +38,8 @@ struct BlockScratch {
     floatX* datty;    // (N, C)
     floatX* dpre;     // (N, F)
 };
-void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward, const Axis& tp);
+void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
+                       const Axis& tp);
 
 struct Block {
     Dims d;
@@ -51,8 +52,8 @@ struct Block {
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
     // dx (n, C) comes as the gradient of x2 and leaves as that of x.
-    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, const BlockScratch& s,
-                  Span span) const;
+    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
+                  const BlockScratch& s, Span span) const;
 
 private:
     // forward without its last matmul: everything that backward reads

@@ -3,7 +3,8 @@
 namespace PRECISION {
 
 Decoder::Decoder(const Dims& dims, const Mesh& mesh)
-    : d(dims), tp(mesh.tp), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)), cache(size_t(d.L)), acts(1) {}
+    : d(dims), tp(mesh.tp), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)),
+      cache(size_t(d.L)), acts(1) {}
 
 ops::ScratchSizes Decoder::scratch_sizes() const {
     return {.N = rows, .T = d.maxT, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = 1, .Vp = d.Vp};

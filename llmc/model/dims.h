@@ -1,7 +1,7 @@
 // The legend of every shape comment.
 //
 //     L   blocks                         B   sequences of a micro-batch
-//     C   channels                       T   tokens of a sequence; maxT: the longest that the model knows positions for
+//     C   channels                       T   tokens of a sequence; maxT: positions that the model knows
 //     NH  heads                          N   tokens of a micro-batch, B T
 //     D   channels of a head, C / NH     n   tokens of this rank's slice, N / tp
 //     F   width of the feed-forward, 4C  V   vocabulary;  Vp: padded to a multiple of 128

@@ -2,14 +2,17 @@
 
 namespace PRECISION {
 
-// Logits of 256 rows: the matmul is at full speed and the chunk (12.9M values at GPT-2's vocabulary) stays out of the plan's way.
+// Logits of 256 rows: the matmul is at full speed, and the chunk (12.9M values at GPT-2's vocabulary) stays
+// out of the plan's way.
 static constexpr int kChunk = 256;
 
 Gpt::Gpt(const GptShape& s, const Mesh& mesh)
-    : shape(s), d(s.d), tp(mesh.tp), block{d, tp, s.level}, chunk(std::min(kChunk, s.B * s.T)), acts(size_t(d.L)) {}
+    : shape(s), d(s.d), tp(mesh.tp), block{d, tp, s.level}, chunk(std::min(kChunk, s.B * s.T)),
+      acts(size_t(d.L)) {}
 
 ops::ScratchSizes Gpt::scratch_sizes() const {
-    return {.N = shape.B * shape.T, .T = shape.T, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = chunk, .Vp = d.Vp};
+    return {.N = shape.B * shape.T, .T = shape.T, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F,
+            .chunk = chunk, .Vp = d.Vp};
 }
 
 void Gpt::add_to(Arena& arena) {

@@ -1,10 +1,10 @@
 // The whole model on one rank: embedding, blocks, final norm, tied head; forward above backward.
 //
-// Weights and gradients come from a provider (llmc/train/zero.h), which knows how they are spread over ranks:
+// Weights and gradients come from the provider of train/, which knows how they are spread over ranks:
 //
-//     zero.embed(), zero.block(l), zero.final()                    weights, valid until the next but one is asked for
-//     zero.embed_grads(), zero.block_grads(l), zero.final_grads()  where to add gradients
-//     zero.done_embed(), zero.done_block(l), zero.done_final()     this micro-batch's gradients of it are complete
+//     embed(), block(l), final()                      weights, valid until the next but one is asked for
+//     embed_grads(), block_grads(l), final_grads()    where to add gradients
+//     done_embed(), done_block(l), done_final()       this micro-batch's gradients of it are complete
 //
 // so that no floor below train/ knows of data parallelism, and no call is virtual.
 #pragma once
@@ -45,11 +45,12 @@ struct Gpt {
     real* losses;         // (N)
     double* loss;         // sum of losses since clear_loss()
     floatX* dx;           // (n, C)       gradient of the residual stream
-    real* dtokens;        // (Vp, C)      fp64 only: gradient of wte as embedding, between begin_step() and end_step()
-    bool apart = false;   // between the two
+    real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
+    bool apart = false;   // between begin_step() and end_step()
 
-    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each in the order of its tokens
-    // and adds them at its end, so that the sum is bit for bit the same however the batch is cut into micro-batches.
+    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each in the
+    // order of its tokens and adds them at its end, so that the sum is bit for bit the same however the batch
+    // is cut into micro-batches.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
     Gpt(const GptShape& shape, const Mesh& mesh);
@@ -64,40 +65,41 @@ struct Gpt {
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
     // Up to the final norm, keeping what backward needs.
-    template <class Zero> void forward(Zero& zero, const Batch& b);
+    template <class Weights> void forward(Weights& weights, const Batch& b);
 
     // Adds the losses of the micro-batch that forward() has seen.
-    template <class Zero> void head_loss(Zero& zero, const Batch& b);
+    template <class Weights> void head_loss(Weights& weights, const Batch& b);
 
     // The same and the gradients of all parameters, each token's loss weighted by dloss.
-    template <class Zero> void backward(Zero& zero, const Batch& b, real dloss);
+    template <class Weights> void backward(Weights& weights, const Batch& b, real dloss);
 
 private:
     int slice(const Batch& b) const { return b.B * b.T / tp.size; }
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = 0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
-    template <class Zero> void head_backward(Zero& zero, const Batch& b, real dloss);
+    template <class Weights> void head_backward(Weights& weights, const Batch& b, real dloss);
 };
 
-template <class Zero> void Gpt::forward(Zero& zero, const Batch& b) {
+template <class Weights> void Gpt::forward(Weights& weights, const Batch& b) {
     const Span span{.B = b.B, .T = b.T};
     const int n = slice(b);
-    const auto embed = zero.embed();
+    const auto embed = weights.embed();
     floatX* x = tp.whole(acts[0].x, scratch.h);
     ops::encoder_forward(x, embed.wte, embed.wpe, encoder(b));
     Stream stream{.x = tp.reduce_scatter(acts[0].x, x, size_t(n) * d.C)};
 
-    for (int l = 0; l < d.L; l++) stream = block.forward(zero.block(l), acts[l], stream, scratch, span);
+    for (int l = 0; l < d.L; l++) stream = block.forward(weights.block(l), acts[l], stream, scratch, span);
 
-    const auto w = zero.final();
-    ops::layernorm_forward({.x1 = xf, .y = lnf, .mean = lnf_mean, .rstd = lnf_rstd, .x = stream.x, .r = stream.r,
-                            .bias = stream.bias, .w = w.lnfw, .b = w.lnfb}, n, d.C);
+    const auto w = weights.final();
+    ops::layernorm_forward({.x1 = xf, .y = lnf, .mean = lnf_mean, .rstd = lnf_rstd,
+                            .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
+                           n, d.C);
 }
 
-template <class Zero> void Gpt::head_loss(Zero& zero, const Batch& b) {
+template <class Weights> void Gpt::head_loss(Weights& weights, const Batch& b) {
     const int N = b.B * b.T;
-    const floatX* wte = zero.embed().wte;
+    const floatX* wte = weights.embed().wte;
     const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * d.C);
     for (int n0 = 0; n0 < N; n0 += chunk) {
         const int rows = std::min(chunk, N - n0);
@@ -107,11 +109,11 @@ template <class Zero> void Gpt::head_loss(Zero& zero, const Batch& b) {
     ops::sum_in_order(loss, losses, size_t(N));
 }
 
-// The chunk's logits become their gradients in place, and are used while they are warm. dlnf lies in scratch.dh.
-template <class Zero> void Gpt::head_backward(Zero& zero, const Batch& b, real dloss) {
+// The chunk's logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
+template <class Weights> void Gpt::head_backward(Weights& weights, const Batch& b, real dloss) {
     const int N = b.B * b.T, C = d.C;
-    const floatX* wte = zero.embed().wte;
-    real* dwte = zero.embed_grads().wte;
+    const floatX* wte = weights.embed().wte;
+    real* dwte = weights.embed_grads().wte;
     const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * C);
     for (int n0 = 0; n0 < N; n0 += chunk) {
         const int rows = std::min(chunk, N - n0);
@@ -124,28 +126,30 @@ template <class Zero> void Gpt::head_backward(Zero& zero, const Batch& b, real d
     ops::sum_in_order(loss, losses, size_t(N));
 }
 
-template <class Zero> void Gpt::backward(Zero& zero, const Batch& b, real dloss) {
+template <class Weights> void Gpt::backward(Weights& weights, const Batch& b, real dloss) {
     const Span span{.B = b.B, .T = b.T};
     const int n = slice(b);
     const size_t nC = size_t(n) * d.C;
-    head_backward(zero, b, dloss);
+    head_backward(weights, b, dloss);
 
     ops::set_zero(dx, nC * sizeof(floatX));
-    const auto dfinal = zero.final_grads();
-    ops::layernorm_backward(dx, dfinal.lnfw, dfinal.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC), xf,
-                            zero.final().lnfw, lnf_mean, lnf_rstd, n, d.C);
-    zero.done_final();
+    const auto dfinal = weights.final_grads();
+    const floatX* dlnf = tp.reduce_scatter(scratch.slice, scratch.dh, nC);
+    ops::layernorm_backward(dx, dfinal.lnfw, dfinal.lnfb, dlnf, xf, weights.final().lnfw, lnf_mean, lnf_rstd,
+                            n, d.C);
+    weights.done_final();
 
     for (int l = d.L - 1; l >= 0; l--) {
-        const BlockWeights w = zero.block(l);
+        const BlockWeights w = weights.block(l);
         block.recompute(w, acts[l], scratch, span);
-        block.backward(w, zero.block_grads(l), acts[l], dx, scratch, span);
-        zero.done_block(l);
+        block.backward(w, weights.block_grads(l), acts[l], dx, scratch, span);
+        weights.done_block(l);
     }
 
-    const auto dembed = zero.embed_grads();
-    ops::encoder_backward(apart ? dtokens : dembed.wte, dembed.wpe, tp.all_gather(scratch.h, dx, nC), encoder(b));
-    zero.done_embed();
+    const auto dembed = weights.embed_grads();
+    const floatX* dout = tp.all_gather(scratch.h, dx, nC);
+    ops::encoder_backward(apart ? dtokens : dembed.wte, dembed.wpe, dout, encoder(b));
+    weights.done_embed();
 }
 
 }  // namespace PRECISION

@@ -3,7 +3,8 @@
 #include "llmc/base/check.h"
 
 template <class G>
-static void append(Layout& layout, const std::vector<Slot<G>>& table, int layer, size_t& at, uint64_t& global) {
+static void append(Layout& layout, const std::vector<Slot<G>>& table, int layer, size_t& at,
+                   uint64_t& global) {
     layout.buckets.push_back(at);
     for (const auto& row : table) {
         const Param& p = row.param;

@@ -1,7 +1,7 @@
 // Where every tensor lies in the flat buffers of parameters, gradients, master weights and moments.
 //
-// A flat buffer is a row of buckets: the embedding, each block, the final norm. A bucket is what is gathered, reduced and
-// sharded at once. Tensors start at multiples of 64 elements; the gaps are zero and stay zero.
+// A flat buffer is a row of buckets: the embedding, each block, the final norm. A bucket is what is gathered,
+// reduced and sharded at once. Tensors start at multiples of 64 elements; the gaps are zero and stay zero.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct Tensor {
     Param param;
     int layer;             // -1 outside blocks
     size_t start;          // in the flat buffers
-    uint64_t global;       // index of its first element among all elements of the model: the key of its random numbers
+    uint64_t global;       // index of its first element in the whole model: the key of its random numbers
 };
 
 struct Layout {
