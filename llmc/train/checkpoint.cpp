@@ -18,7 +18,8 @@ static std::vector<int64_t> shape_of(const Param& p) {
 void Checkpoint::write_weights(const std::string& path) const {
     const Layout& layout = model.zero.layout;
     std::vector<TensorInfo> infos;
-    for (const Tensor& t : layout.tensors) infos.push_back({.name = t.name, .dtype = name_of(dtype_of<real>), .shape = shape_of(t.param)});
+    for (const Tensor& t : layout.tensors)
+        infos.push_back({.name = t.name, .dtype = name_of(dtype_of<real>), .shape = shape_of(t.param)});
     SafetensorsWriter writer(path, infos, {{"format", "train_gpt 1"}});
     std::vector<real> piece(kPiece);
     for (const Tensor& t : layout.tensors)

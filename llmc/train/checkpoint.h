@@ -1,7 +1,8 @@
 // Weights on disk: run.dir/step_N/ with model.safetensors, config.json and tokenizer.json.
 //
-// Tensors have the table's names ("wte", "h.3.qkvw"), the shapes of the table without padding rows, and are FP32 (FP64 in fp64
-// runs): the master weights. A folder is written under a temporary name, synced and renamed: one that is visible is complete.
+// Tensors have the table's names ("wte", "h.3.qkvw"), the shapes of the table without padding rows, and are
+// FP32 (FP64 in fp64 runs): the master weights. A folder is written under a temporary name, synced and
+// renamed: one that is visible is complete.
 #pragma once
 #include <string>
 

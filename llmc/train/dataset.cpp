@@ -25,8 +25,8 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
 }
 
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
-    // The list is halved by weight. The left half takes round(i left / total) of the first i samples, so the halves share i out
-    // and are off by half a sample; so do their halves with theirs.
+    // The list is halved by weight. The left half takes round(i left / total) of the first i samples, so the
+    // halves share i out and are off by half a sample; so do their halves with theirs.
     size_t low = 0, high = weights.size();
     uint64_t total = 0;
     for (uint64_t w : weights) total += w;
@@ -34,7 +34,9 @@ Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
         size_t middle = low + 1;
         uint64_t left = weights[low];
         while (middle + 1 < high && left + weights[middle] / 2 < total / 2) left += weights[middle++];
-        const auto taken = [&](uint64_t count) { return uint64_t(((unsigned __int128)count * left + total / 2) / total); };
+        const auto taken = [&](uint64_t count) {
+            return uint64_t(((unsigned __int128)count * left + total / 2) / total);
+        };
         const uint64_t before = taken(i);
         if (taken(i + 1) > before) high = middle, total = left, i = before;
         else low = middle, total -= left, i -= before;
@@ -49,8 +51,10 @@ void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const 
         const size_t n = size_t(std::min<uint64_t>(count - done, first[s + 1] - first[s] - at));
         read_tokens(shards[s], at, n, out + done);
         for (size_t k = done; vocab && k < done + n; k++)
-            CHECK_INPUT(out[k] < vocab && out[k] >= 0, "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
-                        "set model.vocab to the tokenizer's size", shards[s].info.path.c_str(), at + (k - done), out[k], vocab);
+            CHECK_INPUT(out[k] < vocab && out[k] >= 0,
+                        "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                        "set model.vocab to the tokenizer's size",
+                        shards[s].info.path.c_str(), at + (k - done), out[k], vocab);
         done += n;
     }
 }
@@ -59,7 +63,8 @@ void Dataset::sample(uint64_t i, int32_t* out) const {
     const Pick p = pick(i, weights);
     const TokenStream& stream = streams[p.stream];
     const uint64_t epoch = p.index / stream.rows, at = p.index % stream.rows;
-    const uint64_t row = shuffle ? permute(at, stream.rows, seed, stream_of("shuffle") + (epoch << 8 | p.stream)) : at;
+    const uint64_t order = stream_of("shuffle") + (epoch << 8 | p.stream);
+    const uint64_t row = shuffle ? permute(at, stream.rows, seed, order) : at;
     stream.read(row * uint64_t(T), size_t(T) + 1, vocab, out);
 }
 
@@ -87,14 +92,16 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
         stream.shards.push_back(open_shard_file(path));
         stream.first.push_back(stream.first.back() + stream.shards.back().info.tokens);
     }
-    CHECK_INPUT(!stream.shards.empty(), "%s = '%s': no file is there. Make token shards with ./tokenize encode, or see data/README.md",
-                key.c_str(), glob.c_str());
+    CHECK_INPUT(!stream.shards.empty(),
+                "%s = '%s': no file is there. Make token shards with ./tokenize encode, "
+                "or see data/README.md", key.c_str(), glob.c_str());
     stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
     return stream;
 }
 
-Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed, bool shuffle) {
-    Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .vocab = 0, .seed = seed, .shuffle = shuffle};
+Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
+                     bool shuffle) {
+    Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .seed = seed, .shuffle = shuffle};
     double sum = 0;
     for (const Corpus& c : corpora) sum += c.weight;
     CHECK_INPUT(!corpora.empty() && sum > 0, "%s: no corpus with a weight above 0", key.c_str());
@@ -105,8 +112,10 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
         set.weights.push_back(std::max<uint64_t>(1, uint64_t(std::llround(c.weight / sum * 0x1p32))));
         given += set.weights.back();
         const TokenStream& s = set.streams.back();
-        CHECK_INPUT(s.rows > 0, "%s = '%s': %" PRIu64 " tokens in %zu shard%s, but one row of model.context = %d needs %d; "
-                    "use more text or a smaller model.context", key.c_str(), c.path.c_str(), s.tokens(), s.shards.size(),
+        CHECK_INPUT(s.rows > 0,
+                    "%s = '%s': %" PRIu64 " tokens in %zu shard%s, "
+                    "but one row of model.context = %d needs %d; use more text or a smaller model.context",
+                    key.c_str(), c.path.c_str(), s.tokens(), s.shards.size(),
                     s.shards.size() == 1 ? "" : "s", T, T + 1);
     }
     set.weights.back() += (uint64_t(1) << 32) - given;    // rounding, at most one part in 2^32 per corpus
@@ -126,9 +135,10 @@ static void scan(const ShardFile& shard, int vocab) {
         const size_t n = size_t(std::min<uint64_t>(ids.size(), shard.info.tokens - at));
         read_tokens(shard, at, n, ids.data());
         const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n));
-        CHECK_INPUT(*worst < vocab && *worst >= 0, "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
-                    "set model.vocab to the tokenizer's size, or encode the text with this run's tokenizer", shard.info.path.c_str(),
-                    at + uint64_t(worst - ids.begin()), *worst, vocab);
+        CHECK_INPUT(*worst < vocab && *worst >= 0,
+                    "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                    "set model.vocab to the tokenizer's size, or encode the text with this run's tokenizer",
+                    shard.info.path.c_str(), at + uint64_t(worst - ids.begin()), *worst, vocab);
     }
 }
 
@@ -138,11 +148,14 @@ void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash) {
     for (const auto& stream : set.streams)
         for (const auto& shard : stream.shards) {
             const ShardInfo& info = shard.info;
-            CHECK_INPUT(!info.has_largest || int64_t(info.largest) < vocab, "%s: its largest id is %u, but the vocabulary (model.vocab) "
-                        "has %d ids; set model.vocab to the tokenizer's size", info.path.c_str(), info.largest, vocab);
+            CHECK_INPUT(!info.has_largest || int64_t(info.largest) < vocab,
+                        "%s: its largest id is %u, but the vocabulary (model.vocab) has %d ids; "
+                        "set model.vocab to the tokenizer's size", info.path.c_str(), info.largest, vocab);
             CHECK_INPUT(!info.tokenizer_hash || !tokenizer_hash || info.tokenizer_hash == tokenizer_hash,
-                        "%s was encoded by the tokenizer %016" PRIx64 ", but data.tokenizer is %016" PRIx64 "; encode the text again, "
-                        "or name the tokenizer that made it", info.path.c_str(), info.tokenizer_hash, tokenizer_hash);
+                        "%s was encoded by the tokenizer %016" PRIx64 ", "
+                        "but data.tokenizer is %016" PRIx64 "; encode the text again, "
+                        "or name the tokenizer that made it",
+                        info.path.c_str(), info.tokenizer_hash, tokenizer_hash);
             scanned += info.has_largest ? 0 : info.tokens * uint64_t(info.id_bytes);
             if (!info.has_largest && scanned <= 1'000'000'000) scan(shard, vocab);
         }

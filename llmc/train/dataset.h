@@ -1,7 +1,8 @@
 // Which tokens a sample is made of: a pure function of (seed, sample index).
 //
-// A set is one stream of tokens, its shards joined in the order of their names. With context T, row i is tokens [iT, iT + T]:
-// T inputs and T targets. World size, micro-batch and accumulation decide who computes a sample, never which it is.
+// A set is one stream of tokens, its shards joined in the order of their names. With context T, row i is
+// tokens [iT, iT + T]: T inputs and T targets. World size, micro-batch and accumulation decide who computes a
+// sample, never which it is.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,18 +15,19 @@
 struct TokenStream {
     std::string glob;
     std::vector<ShardFile> shards;
-    std::vector<uint64_t> first;         // index of each shard's first token in the stream; one more at the end
+    std::vector<uint64_t> first;         // index of each shard's first token; one more at the end
     uint64_t rows = 0;
 
     uint64_t tokens() const { return first.back(); }
-    // Token i of the stream and the count - 1 after it; an id of `vocab` or more ends in fatal() that names the shard.
+    // Token i of the stream and the count - 1 after it; an id of `vocab` or more ends in fatal() that names
+    // the shard.
     void read(uint64_t i, size_t count, int vocab, int32_t* out) const;
 };
 
 struct Dataset {
     std::string key;                     // "data.train", for messages
     std::vector<TokenStream> streams;
-    std::vector<uint64_t> weights;       // share of each stream's tokens, in units of 2^-32 of the whole; they sum to 2^32
+    std::vector<uint64_t> weights;       // shares of the streams' tokens in units of 2^-32; they sum to 2^32
     int T = 0, vocab = 0;
     uint64_t seed = 0;
     bool shuffle = false;
@@ -39,19 +41,21 @@ struct Dataset {
 };
 
 // Opens and validates. vocab: the model's; 0 while it is not known yet (see largest_vocab).
-Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed, bool shuffle);
+Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
+                     bool shuffle);
 
-// Every id has to be below vocab, and every shard made by the tokenizer of this hash (0: unknown). Shards that do not say
-// their largest id are read through, up to 1 GB in all; after that rows are checked as they are loaded.
+// Every id has to be below vocab, and every shard made by the tokenizer of this hash (0: unknown). Shards
+// that do not say their largest id are read through, up to 1 GB in all; after that rows are checked as they
+// are loaded.
 void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash);
 
 // The vocabulary that the shards name, 0 where none does.
 int vocab_of(const Dataset& set);
 
-// A permutation of [0, n) as a function: a Feistel network on the next power of four, walked until it falls inside.
+// A permutation of [0, n) as a function: a Feistel network on the next power of four, walked until inside.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream);
 
-// Which stream sample i comes from and how many samples of that stream came before: shares hold at every i to within
-// half a sample with two streams, and two samples with any number.
+// Which stream sample i comes from and how many samples of that stream came before: shares hold at every i to
+// within half a sample with two streams, and two samples with any number.
 struct Pick { size_t stream; uint64_t index; };
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights);

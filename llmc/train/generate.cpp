@@ -2,7 +2,8 @@
 
 namespace PRECISION {
 
-// Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are in the cache.
+// Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are
+// in the cache.
 const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window) {
     const size_t context = size_t(decoder.d.maxT);
     if (ids.size() - *window > context) {
@@ -20,7 +21,8 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
     return logits.data();
 }
 
-std::string Generator::run(std::string_view prompt, uint64_t stream, const std::function<void(std::string_view)>& emit) {
+std::string Generator::run(std::string_view prompt, uint64_t stream,
+                           const std::function<void(std::string_view)>& emit) {
     std::vector<int32_t> ids = tokenizer.encode(prompt);
     ids.insert(ids.begin(), int32_t(tokenizer.eot()));
     size_t cached = 0, window = 0;

@@ -19,11 +19,14 @@ struct Generator {
     std::vector<float> logits;
 
     Generator(const Config& cfg, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer)
-        : decoder(decoder), zero(zero), tokenizer(tokenizer), sampler{cfg.sample, uint64_t(cfg.run.seed), {}} {}
+        : decoder(decoder), zero(zero), tokenizer(tokenizer),
+          sampler{cfg.sample, uint64_t(cfg.run.seed), {}} {}
 
-    // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the document. `stream` keys the
-    // random numbers. emit sees the text as it comes. Past the model's context the window moves on by half.
-    std::string run(std::string_view prompt, uint64_t stream, const std::function<void(std::string_view)>& emit = nullptr);
+    // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the
+    // document. `stream` keys the random numbers. emit sees the text as it comes. Past the model's context
+    // the window moves on by half.
+    std::string run(std::string_view prompt, uint64_t stream,
+                    const std::function<void(std::string_view)>& emit = nullptr);
 
 private:
     const float* next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window);

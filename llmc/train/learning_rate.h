@@ -4,7 +4,7 @@
 //     constant  lr
 //     linear    from lr to lr * final_lr over the remaining steps
 //     cosine    half a cosine between the same two (Loshchilov, Hutter 2016, arXiv 1608.03983)
-//     wsd       lr, then linear to lr * final_lr over the last `decay` steps (Hu et al. 2024, arXiv 2404.06395)
+//     wsd       lr, then linear to lr * final_lr in the last `decay` steps (Hu et al. 2024, arXiv 2404.06395)
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t step) {
     if (step < o.warmup) return o.lr * double(step + 1) / double(o.warmup);
     const double low = o.lr * o.final_lr;
-    // progress of a decay that starts with its first step already below lr and ends with the last step at `low`
+    // progress of a decay whose first step is already below lr and whose last step is at `low`
     const auto progress = [&](int64_t begin) {
         return std::clamp(double(step + 1 - begin) / double(std::max<int64_t>(1, steps - begin)), 0.0, 1.0);
     };

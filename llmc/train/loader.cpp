@@ -18,7 +18,8 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     }
 }
 
-Loader::Loader(const Dataset& s, int micro_batch, uint64_t first) : set(s), B(micro_batch), taken(first), loaded(first) {
+Loader::Loader(const Dataset& s, int micro_batch, uint64_t first)
+    : set(s), B(micro_batch), taken(first), loaded(first) {
     thread = std::thread(&Loader::read_ahead, this, context.rank);
 }
 
@@ -31,7 +32,7 @@ Loader::~Loader() {
     thread.join();
 }
 
-// fatal() throws here, so that the rank's own thread reports a bad shard and not a thread that nobody waits for
+// fatal() throws here, so that the rank's own thread reports a bad shard, not one that nobody waits for
 void Loader::read_ahead(int rank) {
     context.rank = rank;
     context.throw_on_fatal = true;

@@ -10,7 +10,8 @@ namespace PRECISION {
 
 double matmul_tflops() {
     constexpr int n = 1024;
-    constexpr ops::ScratchSizes sizes{.N = n, .T = n, .C = n, .NH = n / 64, .D = 64, .F = n, .chunk = 1, .Vp = n};
+    constexpr ops::ScratchSizes sizes{.N = n, .T = n, .C = n, .NH = n / 64, .D = 64, .F = n,
+                                      .chunk = 1, .Vp = n};
     Arena arena;
     floatX *a, *b, *c;
     std::byte* scratch;

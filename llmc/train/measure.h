@@ -14,7 +14,8 @@ struct PeakMemory {
 
 namespace PRECISION {
 
-// Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Takes memory and gives it back.
+// Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Takes memory and
+// gives it back.
 double matmul_tflops();
 
 }  // namespace PRECISION

@@ -12,7 +12,8 @@ static Recompute recompute_of(const Config& cfg) {
 
 Model::Model(const Config& cfg, const Dims& d, const Mesh& mesh, int micro_batch, bool generates)
     : zero(d, mesh),
-      gpt({.d = d, .B = micro_batch, .T = cfg.model.context, .level = recompute_of(cfg), .backward = cfg.train.steps > 0}, mesh) {
+      gpt({.d = d, .B = micro_batch, .T = cfg.model.context,
+           .level = recompute_of(cfg), .backward = cfg.train.steps > 0}, mesh) {
     zero.add_weights_to(arena);
     if (cfg.train.steps > 0) {
         zero.add_training_to(arena);
@@ -55,7 +56,8 @@ int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool 
 
 std::string plan_text(const Config& cfg, const Model& model) {
     std::vector<std::vector<std::string>> rows;
-    for (const auto& row : model.arena.plan()) rows.push_back({"  " + row.name, human_bytes(double(row.bytes))});
+    for (const auto& row : model.arena.plan())
+        rows.push_back({"  " + row.name, human_bytes(double(row.bytes))});
     rows.push_back({"  total", human_bytes(double(model.arena.bytes()))});
     return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s\n",
                 grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,

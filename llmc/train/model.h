@@ -27,7 +27,7 @@ struct Model {
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab);
 
-// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits into the memory that is there.
+// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory.
 int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates);
 
 // The plan, a row per kind of memory, and its sum.

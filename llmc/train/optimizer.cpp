@@ -2,7 +2,9 @@
 
 namespace PRECISION {
 
-static size_t norm_blocks(const Layout& layout) { return (layout.size() + ops::kNormBlock - 1) / ops::kNormBlock; }
+static size_t norm_blocks(const Layout& layout) {
+    return (layout.size() + ops::kNormBlock - 1) / ops::kNormBlock;
+}
 
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     for (const Tensor& t : zero.layout.tensors)
@@ -25,8 +27,9 @@ void Optimizer::update(double lr, int64_t step) {
     ops::adamw_update({.param = kMasterIsParam ? nullptr : zero.params,
                        .master = kMasterIsParam ? reinterpret_cast<real*>(zero.params) : zero.master,
                        .m = zero.m, .v = zero.v, .grad = zero.grads, .state = state,
-                       .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2), .eps = real(cfg.eps),
-                       .step = step + 1, .stochastic = cfg.stochastic_rounding, .seed = seed},
+                       .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
+                       .eps = real(cfg.eps), .step = step + 1,
+                       .stochastic = cfg.stochastic_rounding, .seed = seed},
                       tensors.data(), tensors.size());
 }
 

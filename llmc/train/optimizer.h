@@ -19,7 +19,8 @@ struct Optimizer {
 
     struct Result { double norm; bool finite; };
 
-    // The norm before clipping; the scale and whether all is finite stay with the gradients, for update(). loss: the step's.
+    // The norm before clipping; the scale and whether all is finite stay with the gradients, for update().
+    // loss: the step's.
     Result clip_gradients(const double* loss);
 
     // A step that is not finite leaves everything as it is. step: finished before this one.

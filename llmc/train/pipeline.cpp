@@ -30,7 +30,8 @@ double Pipeline::run(Loader& data) {
     return *gpt.loss / tokens;
 }
 
-Pipeline::Evaluation Pipeline::evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes) {
+Pipeline::Evaluation Pipeline::evaluate(const Dataset& set, int64_t batches,
+                                        std::span<const uint16_t> bytes) {
     const int64_t all = int64_t(set.rows()), rows = batches ? std::min(all, batches * batch_rows) : all;
     gpt.clear_loss();
     TokenBatch batch;

@@ -24,7 +24,8 @@ struct Pipeline {
         double loss;                             // mean per token
         std::optional<double> bits_per_byte;     // of the targets' text; none where `bytes` is empty
     };
-    // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of each id's text.
+    // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
+    // each id's text.
     Evaluation evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes);
 
 private:

@@ -27,8 +27,8 @@ int plan(Config cfg) {
 // Continues the text with the newest checkpoint of run.dir, or the one that model.init names.
 int generate(Config cfg, const std::string& prompt) {
     const std::string dir = cfg.model.init == "random" ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
-    CHECK_INPUT(!dir.empty(), "--generate: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder by "
-                "--model.init=DIR", cfg.run.dir.c_str());
+    CHECK_INPUT(!dir.empty(), "--generate: run.dir '%s' holds no checkpoint (step_N); train first, or name a "
+                "folder by --model.init=DIR", cfg.run.dir.c_str());
     const Config saved = load_config(dir + "/config.json");
     const std::string own = dir + "/tokenizer.json";
     const Tokenizer tokenizer = Tokenizer::load(file_exists(own) ? own : cfg.data.tokenizer);

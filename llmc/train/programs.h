@@ -4,6 +4,6 @@
 
 #include "llmc/base/config.h"
 
-namespace fp32 { int train(Config cfg); int plan(Config cfg); int generate(Config cfg, const std::string& prompt); }
-namespace bf16 { int train(Config cfg); int plan(Config cfg); int generate(Config cfg, const std::string& prompt); }
-namespace fp64 { int train(Config cfg); int plan(Config cfg); int generate(Config cfg, const std::string& prompt); }
+namespace fp32 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }
+namespace bf16 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }
+namespace fp64 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }

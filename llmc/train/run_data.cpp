@@ -9,33 +9,40 @@
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
     const int size = int(tokenizer->vocab_size());
-    CHECK_INPUT(cfg.model.vocab == 0 || cfg.model.vocab >= size, "model.vocab = %d, but data.tokenizer '%s' has %d ids; set model.vocab to "
-                "%d, or to 0", cfg.model.vocab, cfg.data.tokenizer.c_str(), size, size);
+    CHECK_INPUT(cfg.model.vocab == 0 || cfg.model.vocab >= size,
+                "model.vocab = %d, but data.tokenizer '%s' has %d ids; set model.vocab to %d, or to 0",
+                cfg.model.vocab, cfg.data.tokenizer.c_str(), size, size);
     return cfg.model.vocab ? cfg.model.vocab : size;
 }
 
 static void check_size(const Config& cfg, const Dataset& train) {
     const uint64_t rows = uint64_t(cfg.train.batch_tokens / cfg.model.context);
-    CHECK_INPUT(train.rows() >= rows, "data.train = '%s': %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, but a step of "
-                "train.batch_tokens = %" PRId64 " takes %" PRIu64 " rows, so at least %" PRIu64 " tokens; use more text or a smaller batch",
-                cfg.data.train[0].path.c_str(), train.tokens(), train.rows(), cfg.model.context, cfg.train.batch_tokens, rows,
-                rows * uint64_t(cfg.model.context) + 1);
+    CHECK_INPUT(train.rows() >= rows,
+                "data.train = '%s': %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, "
+                "but a step of train.batch_tokens = %" PRId64 " takes %" PRIu64 " rows, "
+                "so at least %" PRIu64 " tokens; use more text or a smaller batch",
+                cfg.data.train[0].path.c_str(), train.tokens(), train.rows(), cfg.model.context,
+                cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
 }
 
 RunData open_run_data(const Config& cfg) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    if (cfg.train.steps > 0) data.train = open_dataset("data.train", cfg.data.train, cfg.model.context, seed, cfg.data.shuffle);
-    if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, cfg.model.context, seed, false);
+    const int T = cfg.model.context;
+    if (cfg.train.steps > 0)
+        data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle);
+    if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false);
     // every row once: corpora share the samples as they share the rows
-    for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++) data.val.weights[s] = data.val.streams[s].rows;
+    for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
+        data.val.weights[s] = data.val.streams[s].rows;
     if (cfg.train.steps > 0) check_size(cfg, data.train);
 
     data.vocab = vocab_of(cfg, data.tokenizer);
     if (!data.vocab) data.vocab = std::max(vocab_of(data.train), vocab_of(data.val));
-    CHECK_INPUT(data.vocab > 0, "model.vocab = 0: neither data.tokenizer nor the shards say how many ids there are; set model.vocab "
-                "(50257 for GPT-2's shards)");
+    CHECK_INPUT(data.vocab > 0,
+                "model.vocab = 0: neither data.tokenizer nor the shards say how many ids there are; "
+                "set model.vocab (50257 for GPT-2's shards)");
     const uint64_t hash = data.tokenizer ? data.tokenizer->hash() : 0;
     validate_ids(data.train, data.vocab, hash);
     validate_ids(data.val, data.vocab, hash);
@@ -45,7 +52,8 @@ RunData open_run_data(const Config& cfg) {
 }
 
 static std::string describe(const Dataset& set) {
-    return grouped(int64_t(set.tokens())) + " tokens in " + std::to_string(set.shards()) + (set.shards() == 1 ? " shard" : " shards");
+    return grouped(int64_t(set.tokens())) + " tokens in " + std::to_string(set.shards()) +
+           (set.shards() == 1 ? " shard" : " shards");
 }
 
 std::string RunData::describe() const {

@@ -34,8 +34,8 @@ NewFolder::NewFolder(const std::string& p) : path(p), temporary(p + ".incomplete
 void NewFolder::publish() const {
     sync_folder(temporary);
     remove_folder(path);    // the same step once more: a signal asked for it
-    CHECK_INPUT(rename(temporary.c_str(), path.c_str()) == 0, "cannot rename '%s' to '%s': %s", temporary.c_str(), path.c_str(),
-                strerror(errno));
+    CHECK_INPUT(rename(temporary.c_str(), path.c_str()) == 0, "cannot rename '%s' to '%s': %s",
+                temporary.c_str(), path.c_str(), strerror(errno));
     sync_folder(parent_directory(path));
 }
 
@@ -71,5 +71,6 @@ void prune_checkpoints(const CheckpointConfig& cfg, const std::string& run_dir) 
     const auto steps = checkpoint_steps(run_dir);
     if (cfg.keep_last == 0) return;
     for (size_t i = 0; i + size_t(cfg.keep_last) < steps.size(); i++)
-        if (!cfg.keep_every || steps[i] % cfg.keep_every) remove_folder(run_dir + "/step_" + std::to_string(steps[i]));
+        if (!cfg.keep_every || steps[i] % cfg.keep_every)
+            remove_folder(run_dir + "/step_" + std::to_string(steps[i]));
 }

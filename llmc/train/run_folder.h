@@ -6,7 +6,7 @@
 
 #include "llmc/base/config.h"
 
-// A folder that appears under its name only when it is complete: filled under a temporary name, synced, renamed.
+// A folder that appears under its name when it is complete: filled under a temporary name, synced, renamed.
 struct NewFolder {
     std::string path, temporary;
     explicit NewFolder(const std::string& path);     // replaces what an interrupted save left

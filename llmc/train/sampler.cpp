@@ -13,7 +13,9 @@ int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t posi
     CHECK(!candidates.empty(), "sampling: all %d logits are NaN", V);
 
     // likeliest first; equal logits by id, so that the order is one
-    const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
+    const auto before = [](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first > b.first : a.second < b.second;
+    };
     if (cfg.temperature == 0) return std::min_element(candidates.begin(), candidates.end(), before)->second;
     std::sort(candidates.begin(), candidates.end(), before);
     if (cfg.top_k > 0 && size_t(cfg.top_k) < candidates.size()) candidates.resize(size_t(cfg.top_k));
@@ -23,7 +25,8 @@ int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t posi
     for (auto& c : candidates) sum += c.first = std::exp((c.first - largest) / cfg.temperature);
     double kept = 0;
     size_t count = 0;
-    while (count < candidates.size() && (count == 0 || kept < cfg.top_p * sum)) kept += candidates[count++].first;
+    while (count < candidates.size() && (count == 0 || kept < cfg.top_p * sum))
+        kept += candidates[count++].first;
 
     double r = uniform(seed, stream, position) * kept;
     for (size_t i = 0; i + 1 < count; i++)

@@ -1,4 +1,5 @@
-// Draws the next token from logits: temperature, then top-k, then top-p (nucleus: Holtzman et al. 2019, arXiv 1904.09751).
+// Draws the next token from logits: temperature, then top-k, then top-p (nucleus: Holtzman et al. 2019,
+// arXiv 1904.09751).
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -40,7 +40,8 @@ void Zero::init_weights(uint64_t seed) {
             real values[kPiece];
             const size_t count = std::min(kPiece, used - first);
             for (size_t i = 0; i < count; i++)
-                values[i] = random ? real(std * normal(seed, stream, first + i)) : real(t.param.init == Init::Ones);
+                values[i] = random ? real(std * normal(seed, stream, first + i))
+                                   : real(t.param.init == Init::Ones);
             import_tensor(t, first, count, values);
         }
     }

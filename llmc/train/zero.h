@@ -1,8 +1,9 @@
-// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks (ZeRO: Rajbhandari et al.
-// 2019, arXiv 1910.02054).
+// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks (ZeRO:
+// Rajbhandari et al. 2019, arXiv 1910.02054).
 //
-// The model asks for weights and says when gradients are done; what that means is decided here and nowhere else. In this
-// version everything is whole on the one rank (stage 0): weights are pointers, and done has nothing to do.
+// The model asks for weights and says when gradients are done; what that means is decided here and nowhere
+// else. In this version everything is whole on the one rank (stage 0): weights are pointers, and done has
+// nothing to do.
 #pragma once
 #include "llmc/comm/axis.h"
 #include "llmc/model/gpt.h"
