@@ -1,7 +1,8 @@
 // One allocation for everything, planned before it is made.
 //
-// Whoever needs memory names it: arena.add("activations", &acts.x, count). allocate() then makes one allocation and fills in
-// all pointers. What is printed as the plan is the same list, so it is what gets allocated, byte for byte.
+// Whoever needs memory names it: arena.add("activations", &acts.x, count). allocate() then makes one
+// allocation and fills in all pointers. What is printed as the plan is the same list, so it is what gets
+// allocated, byte for byte.
 #pragma once
 #include <cstddef>
 #include <functional>

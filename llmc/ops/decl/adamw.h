@@ -1,11 +1,13 @@
-// adamw -- gradient norm, clipping, and the AdamW update (Loshchilov, Hutter 2017, arXiv 1711.05101) of a flat buffer.
+// adamw -- gradient norm, clipping, and the AdamW update (Loshchilov, Hutter 2017, arXiv 1711.05101) of a
+// flat buffer.
 //
 //     g = grad * scale
 //     m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
 //     master -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * master)
 //     param   = master, rounded to nearest, or stochastically: up with the probability of the part cut off
 
-// What a step knows of its gradients. It lives where the gradients live; the update reads it there, so that no step waits for the host.
+// What a step knows of its gradients. It lives where the gradients live; the update reads it there, so that
+// no step waits for the host.
 struct GradientState {
     real norm;       // L2 norm over all parameters, before clipping
     real scale;      // what the update multiplies gradients by: min(1, clip / norm); 1 where clip is 0
@@ -16,13 +18,13 @@ struct GradientState {
 inline constexpr size_t kNormBlock = 65536;
 void sum_of_squares(real* sums, const real* grad, size_t count);
 
-// norm = sqrt of the sum of sums[0..blocks), in order (in double); loss: the step's, which has to be finite too
+// norm = sqrt of the sum of sums[0..blocks), in order (in double). The step's loss has to be finite as well.
 void gradient_state(GradientState* state, const real* sums, size_t blocks, const double* loss, real clip);
 
 // A run of elements of one tensor inside the flat buffers.
 struct AdamwTensor {
     size_t start, count;      // in the flat buffers
-    uint64_t global;          // index of the first element among all parameters of the model: the key of its random numbers
+    uint64_t global;          // index of the first element in the whole model: the key of its random numbers
     real decay;               // weight decay, 0 for vectors
 };
 

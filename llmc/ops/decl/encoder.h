@@ -11,7 +11,13 @@ struct Encoder {
     int t0;                   // position of a sequence's first token
 };
 
-void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e);   // (N, C) (V, C) (maxT, C)
+void encoder_forward(floatX* out,           // (N, C)
+                     const floatX* wte,     // (V, C)
+                     const floatX* wpe,     // (maxT, C)
+                     const Encoder& e);
 
 // dwte += and dwpe +=, in the order of the tokens: deterministic, without atomics.
-void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e);         // (V, C) (maxT, C) (N, C)
+void encoder_backward(real* dwte,           // (V, C)
+                      real* dwpe,           // (maxT, C)
+                      const floatX* dout,   // (N, C)
+                      const Encoder& e);

@@ -1,7 +1,7 @@
 // layernorm -- residual add and LayerNorm in one pass (Ba, Kiros, Hinton 2016, arXiv 1607.06450).
 //
 //     x1 = x + (r + bias)
-//     y  = (x1 - mean) * rstd * w + b         mean and rstd = 1 / sqrt(var + 1e-5) over the C channels of a token
+//     y  = (x1 - mean) * rstd * w + b     mean and rstd = 1 / sqrt(var + 1e-5) over the C channels of a token
 
 struct Layernorm {
     floatX*       x1;      // (N, C)  out: the residual stream, rounded; may be x
@@ -9,13 +9,14 @@ struct Layernorm {
     real*         mean;    // (N)     out, kept for backward
     real*         rstd;    // (N)     out, kept for backward
     const floatX* x;       // (N, C)
-    const floatX* r;       // (N, C)  what the last matmul adds to the stream, or null: x1 is not written, y is the norm of x
-    const floatX* bias;    // (C)     bias of that matmul (added here, after tensor parallelism's sum); null with r
+    const floatX* r;       // (N, C)  what the last matmul adds; null: x1 is not written, y is the norm of x
+    const floatX* bias;    // (C)     of that matmul, added after tensor parallelism's sum; null with r
     const floatX* w;       // (C)     gain
     const floatX* b;       // (C)     shift
 };
 
-// Statistics of the rounded x1, variance from differences to the mean. So a second call with x = x1, r = null gives the same bits.
+// Statistics of the rounded x1, variance from differences to the mean. So a second call with x = x1, r = null
+// gives the same bits.
 void layernorm_forward(const Layernorm& t, int N, int C);
 
 // dx += the gradient of x1 through y;  dw += and db +=.

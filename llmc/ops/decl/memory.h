@@ -3,16 +3,18 @@
 void* device_allocate(size_t bytes);      // whole pages, touched; fatal() with the size when there are none
 void device_free(void* p, size_t bytes);
 
-// The largest scratch that any op needs for these sizes. The caller allocates it once and lends it by lend_scratch().
+// The largest scratch that any op needs for these sizes. The caller allocates it once and lends it by
+// lend_scratch().
 struct ScratchSizes {
-    int N, T, C, NH, D;        // tokens of a micro-batch, longest sequence of keys, channels, heads, head size
+    int N, T, C, NH, D;        // tokens of a micro-batch, most keys of a sequence, channels, heads, head size
     int F;                     // width of the feed-forward layer
     int chunk, Vp;             // rows of logits at once, padded vocabulary
 };
 size_t scratch_bytes(const ScratchSizes& s);
 void lend_scratch(void* memory, size_t bytes);
 
-// Builds what the libraries build on first use (threads, compiled code) without any tensor, so that it is no part of a step.
+// Builds what the libraries build on first use (threads, compiled code) without any tensor, so that it is no
+// part of a step.
 void warm_up(const ScratchSizes& s);
 
 void set_zero(void* p, size_t bytes);
