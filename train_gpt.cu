@@ -1,8 +1,8 @@
 /*
 Pretrain a GPT. Usage: train_gpt config.json [--section.key=value ...]
 
-Compiled once per precision; llmc/main.cpp reads the command line and picks one. Every line below runs on every rank.
-README.md has the settings and a tour of the rest.
+Compiled once per precision; llmc/main.cpp reads the command line and picks one. Every line below runs on
+every rank. README.md has the settings and a tour of the rest.
 */
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
@@ -40,8 +40,9 @@ int train(Config cfg) {
     std::optional<Generator> generator;
     if (samples) generator.emplace(cfg, *model.decoder, model.zero, *data.tokenizer);
     log.start({.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
-               .threads = context.threads, .world = mesh.world, .params = int64_t(model.zero.layout.parameters),
-               .vocab = data.vocab, .micro_batch = cfg.train.micro_batch, .plan_bytes = model.arena.bytes(),
+               .threads = context.threads, .world = mesh.world,
+               .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
+               .micro_batch = cfg.train.micro_batch, .plan_bytes = model.arena.bytes(),
                .peak_tflops = peak_tflops, .first_step = 0});
 
     // steps + 1 turns, so that the trained model is evaluated and saved as well
@@ -62,15 +63,16 @@ int train(Config cfg) {
         if (last) break;
 
         log.begin();
-        const double loss = pipeline.run(*train_data);              // forward and backward of every micro-batch
+        const double loss = pipeline.run(*train_data);              // forward, backward of every micro-batch
         const auto [norm, finite] = model.optimizer->clip_gradients(model.gpt.loss);
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);
         model.optimizer->update(lr, step);                          // leaves all as it is where not finite
         log.train({.step = step + 1, .loss = loss, .norm = norm, .lr = lr,
                    .tokens = (step + 1) * cfg.train.batch_tokens, .finite = finite});
         if (!finite && ++skipped > cfg.train.max_skips)
-            fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were skipped, train.max_skips = %ld. "
-                  "Try a lower optimizer.lr or a longer optimizer.warmup", step + 1, loss, norm, skipped, cfg.train.max_skips);
+            fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were "
+                  "skipped, train.max_skips = %ld. Try a lower optimizer.lr or a longer optimizer.warmup",
+                  step + 1, loss, norm, skipped, cfg.train.max_skips);
     }
     log.done(cfg.train.steps, memory.peak());
     return kExitDone;

@@ -1,4 +1,5 @@
-// Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of train/programs.cpp.
+// Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of
+// train/programs.cpp.
 #include <omp.h>
 
 #include <cstdio>
@@ -35,7 +36,8 @@ int main(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
-    CHECK_INPUT(!options.export_to, "--export: not in this version; checkpoints are safetensors files in run.dir/step_N");
+    CHECK_INPUT(!options.export_to,
+                "--export: not in this version; checkpoints are safetensors files in run.dir/step_N");
 
     Config& cfg = options.config;
     context.threads = cfg.run.threads ? cfg.run.threads : cores();
