@@ -1,9 +1,8 @@
-// Which tokens a sample is made of: permutation, mixture of corpora, rows, shards, and what is refused.
+// Which tokens a sample is made of: permutation, mixture of corpora, rows, shards.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include "llmc/train/dataset.h"
@@ -28,12 +27,6 @@ static vector<int32_t> row_of(const Dataset& set, uint64_t i) {
 // tokens [iT, iT + T]
 static vector<int32_t> expected_row(const vector<int32_t>& ids, uint64_t i, int T) {
     return {ids.begin() + int64_t(i) * T, ids.begin() + (int64_t(i) + 1) * T + 1};
-}
-
-static void expect_words(const char* what, const Fatal& e, vector<string> words) {
-    EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, e.what());
-    for (const string& w : words)
-        EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -247,54 +240,4 @@ TEST(files_over_two_gigabytes) {
             EXPECT(row_of(set, first / T + i) == expected_row(tail, i, T), "row %zu", size_t(i));
         unlink(path.c_str());
     }
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// what is refused
-
-TEST(a_set_without_rows) {
-    const string path = write_shard(path_of("short.bin"), test::random_ids(64, 100));
-    expect_words("64 tokens", test::fatal_of([&] { open_dataset("data.val", {{path}}, 64, 1, false); }),
-                 {"data.val", "short.bin", "64 tokens", "model.context = 64", "needs 65"});
-    expect_words("no file", test::fatal_of([&] { open_set(path_of("nothing_*.bin"), 8); }),
-                 {"data.train", "nothing_*.bin", "./tokenize encode"});
-    const Fatal e = test::fatal_of([&] { open_dataset("data.train", {{path, 0}}, 8, 1, false); });
-    expect_words("no weight", e, {"data.train", "weight"});
-}
-
-TEST(ids_outside_the_vocabulary_at_start) {
-    vector<int32_t> ids(3000, 5);
-    ids[2500] = 700;
-    Dataset foreign = open_set(write_shard(path_of("foreign.bin"), ids), 8);
-    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700, 0); }),
-                 {"foreign.bin", "token 2500", "700", "model.vocab"});
-    validate_ids(foreign, 701, 0);
-    Dataset ours = open_set(write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700}), 8);
-    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700, 0); }),
-                 {"ours.bin", "largest id is 700", "700 ids"});
-    validate_ids(ours, 701, 0);
-}
-
-// A foreign shard that changed after it was read through, or was too large for that.
-TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
-    vector<int32_t> ids(3000, 5);
-    Dataset set = open_set(write_shard(path_of("later.bin"), ids), 8);
-    validate_ids(set, 700, 0);
-    ids[2500] = 700;
-    write_shard(path_of("later.bin"), ids);
-    set = open_set(path_of("later.bin"), 8);
-    set.vocab = 700;
-    row_of(set, 2500 / 8 - 1), row_of(set, 2500 / 8 + 1);
-    expect_words("row", test::fatal_of([&] { row_of(set, 2500 / 8); }),
-                 {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
-}
-
-TEST(shards_of_another_tokenizer) {
-    const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50),
-                                    {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});
-    Dataset set = open_set(path, 8);
-    validate_ids(set, 50, 0x1234567890abcdef);
-    validate_ids(set, 50, 0);
-    expect_words("hash", test::fatal_of([&] { validate_ids(set, 50, 0xfedcba0987654321); }),
-                 {"hash.bin", "1234567890abcdef", "fedcba0987654321", "data.tokenizer"});
 }

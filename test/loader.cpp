@@ -1,6 +1,5 @@
 // The thread that reads ahead, and what a run checks of its data before it starts.
 #include <csignal>
-#include <cstring>
 #include <set>
 
 #include "llmc/train/loader.h"
@@ -10,6 +9,7 @@
 
 using std::string;
 using std::vector;
+using test::expect_words;
 using test::write_shard;
 
 static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
@@ -17,12 +17,6 @@ static string path_of(const string& name) { return test::temporary_directory() +
 static Dataset some_rows(int rows, int T, bool shuffle = true) {
     const string path = write_shard(path_of("loader.bin"), test::random_ids(size_t(rows * T + 1), 500));
     return open_dataset("data.train", {{path}}, T, 1, shuffle);
-}
-
-static void expect_words(const char* what, const Fatal& e, vector<string> words) {
-    EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, e.what());
-    for (const string& w : words)
-        EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
 }
 
 TEST(batches_have_inputs_and_targets) {

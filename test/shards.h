@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,13 @@ inline std::vector<int32_t> learnable_ids(size_t count, int vocab, uint64_t seed
     for (size_t i = 1; i < count; i++)
         if (philox(seed, 1, i).x[0] % 5) ids[i] = (ids[i - 1] * 5 + 3) % vocab;
     return ids;
+}
+
+// What a refused file or setting has to be told with.
+inline void expect_words(const char* what, const Fatal& e, const std::vector<std::string>& words) {
+    EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, e.what());
+    for (const std::string& w : words)
+        EXPECT(strstr(e.what(), w.c_str()), "%s: no '%s' in '%s'", what, w.c_str(), e.what());
 }
 
 }  // namespace test

@@ -62,7 +62,8 @@ static std::string slurp(const std::string& path) {
 Ran run(const std::string& command) {
     static int count = 0;
     const std::string base = temporary_directory() + "/ran" + std::to_string(count++);
-    const int status = system(("{ " + command + "\n} >" + base + ".out 2>" + base + ".err </dev/null").c_str());
+    const std::string line = "{ " + command + "\n} >" + base + ".out 2>" + base + ".err </dev/null";
+    const int status = system(line.c_str());
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return {code, slurp(base + ".out"), slurp(base + ".err")};
 }

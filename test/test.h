@@ -2,9 +2,9 @@
 //
 //     TEST(shard_round_trip) { EXPECT(count == 3, "count is %d", count); }
 //
-// In `namespace PRECISION` the test's name gets the precision as a prefix. A binary runs all its tests, or those
-// whose name contains one of its arguments, prints failures and one line per test with -v, and closes with
-// "N passed, N failed".
+// In `namespace PRECISION` the test's name gets the precision as a prefix. A binary runs all its tests, or
+// those whose name contains one of its arguments, prints failures and one line per test with -v, and closes
+// with "N passed, N failed".
 #pragma once
 #include <functional>
 #include <string>
@@ -16,7 +16,7 @@ namespace test {
 struct Case { std::string name; void (*body)(); };
 bool add(const char* file, const char* precision, const char* name, void (*body)());
 [[gnu::format(printf, 3, 4)]] void fail(const char* file, int line, const char* fmt, ...);
-[[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);      // marks the running test as skipped, with its reason
+[[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);     // the running test, with the reason
 
 // Runs f and returns the Fatal it ends in; code 0 where it returns.
 Fatal fatal_of(const std::function<void()>& f);
@@ -40,7 +40,7 @@ std::string temporary_directory();
 
 #define TEST(name)                                                                                         \
     static void test_##name();                                                                             \
-    [[maybe_unused]] static bool added_##name = test::add(__FILE__, TEST_PRECISION, #name, test_##name);    \
+    [[maybe_unused]] static bool added_##name = test::add(__FILE__, TEST_PRECISION, #name, test_##name);   \
     static void test_##name()
 
 #define EXPECT(cond, ...) \
@@ -50,5 +50,7 @@ std::string temporary_directory();
 #define EXPECT_NEAR(a, b, tol)                                                                             \
     do {                                                                                                   \
         const double a_ = double(a), b_ = double(b), tol_ = double(tol), d_ = a_ > b_ ? a_ - b_ : b_ - a_; \
-        if (!(d_ <= tol_)) test::fail(__FILE__, __LINE__, #a " = %.17g, " #b " = %.17g: %.3g apart (%.3g allowed)", a_, b_, d_, tol_); \
+        if (!(d_ <= tol_))                                                                                 \
+            test::fail(__FILE__, __LINE__, #a " = %.17g, " #b " = %.17g: %.3g apart (%.3g allowed)",       \
+                       a_, b_, d_, tol_);                                                                  \
     } while (0)

@@ -1,0 +1,66 @@
+// What a dataset refuses: too little text, ids outside the vocabulary, shards of another tokenizer.
+#include "llmc/train/dataset.h"
+#include "test/shards.h"
+
+using std::string;
+using std::vector;
+using test::expect_words;
+using test::write_shard;
+
+static string path_of(const string& name) { return test::temporary_directory() + "/" + name; }
+
+static Dataset open_set(const string& glob, int T) {
+    return open_dataset("data.train", {{glob}}, T, 1, false);
+}
+
+static void read_row(const Dataset& set, uint64_t i) {
+    vector<int32_t> row(size_t(set.T) + 1);
+    set.sample(i, row.data());
+}
+
+TEST(a_set_without_rows) {
+    const string path = write_shard(path_of("short.bin"), test::random_ids(64, 100));
+    expect_words("64 tokens", test::fatal_of([&] { open_dataset("data.val", {{path}}, 64, 1, false); }),
+                 {"data.val", "short.bin", "64 tokens", "model.context = 64", "needs 65"});
+    expect_words("no file", test::fatal_of([&] { open_set(path_of("nothing_*.bin"), 8); }),
+                 {"data.train", "nothing_*.bin", "./tokenize encode"});
+    const Fatal e = test::fatal_of([&] { open_dataset("data.train", {{path, 0}}, 8, 1, false); });
+    expect_words("no weight", e, {"data.train", "weight"});
+}
+
+TEST(ids_outside_the_vocabulary_at_start) {
+    vector<int32_t> ids(3000, 5);
+    ids[2500] = 700;
+    Dataset foreign = open_set(write_shard(path_of("foreign.bin"), ids), 8);
+    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700, 0); }),
+                 {"foreign.bin", "token 2500", "700", "model.vocab"});
+    validate_ids(foreign, 701, 0);
+    Dataset ours = open_set(write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700}), 8);
+    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700, 0); }),
+                 {"ours.bin", "largest id is 700", "700 ids"});
+    validate_ids(ours, 701, 0);
+}
+
+// A foreign shard that changed after it was read through, or was too large for that.
+TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
+    vector<int32_t> ids(3000, 5);
+    Dataset set = open_set(write_shard(path_of("later.bin"), ids), 8);
+    validate_ids(set, 700, 0);
+    ids[2500] = 700;
+    write_shard(path_of("later.bin"), ids);
+    set = open_set(path_of("later.bin"), 8);
+    set.vocab = 700;
+    read_row(set, 2500 / 8 - 1), read_row(set, 2500 / 8 + 1);
+    expect_words("row", test::fatal_of([&] { read_row(set, 2500 / 8); }),
+                 {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
+}
+
+TEST(shards_of_another_tokenizer) {
+    const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50),
+                                    {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});
+    Dataset set = open_set(path, 8);
+    validate_ids(set, 50, 0x1234567890abcdef);
+    validate_ids(set, 50, 0);
+    expect_words("hash", test::fatal_of([&] { validate_ids(set, 50, 0xfedcba0987654321); }),
+                 {"hash.bin", "1234567890abcdef", "fedcba0987654321", "data.tokenizer"});
+}
