@@ -8,6 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/version.h"
 #include "llmc/io/bpe_train.h"
 #include "llmc/io/encode_set.h"
 #include "llmc/io/encoder.h"
@@ -24,7 +25,7 @@ static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizatio
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [FILE|-]
-      ids of the whole input, one a line, no end-of-text added
+      ids of the whole input, one a line, no end-of-text added; a .jsonl is text like any other here
   ./tokenize info   SHARD...
       header, counts, largest id, tokenizer hash
 
@@ -32,6 +33,7 @@ INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or
         input, as .txt)
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
         (end-of-text gets the id after its last rank)
+--version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
 
@@ -96,6 +98,7 @@ int train(const Options& o) {
                 "--vocab=%u, expected 257 (256 bytes and end-of-text) to %u", o.vocab, kMaxVocabulary);
     CHECK_INPUT(o.out.ends_with(".json"), "--out=%s, expected a name that ends in .json", o.out.c_str());
     make_directories(parent_directory(o.out));
+    { NewFile writable(o.out); }        // found out before the work, not after it
     const double start = seconds_now();
     DocumentReader reader(o.inputs, 0, ".");
     const WordCounts words = count_words(reader, o.threads);
@@ -219,6 +222,10 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") {
             fputs(kHelp, stdout);
+            return kExitDone;
+        }
+        if (!strcmp(argv[i], "--version")) {
+            fputs(build_text("tokenize").c_str(), stdout);
             return kExitDone;
         }
     }

@@ -98,7 +98,8 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
 
 NewFile::NewFile(const std::string& path) : path(path), temporary(strf("%s.%d.tmp", path.c_str(), getpid())) {
     fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    CHECK_INPUT(fd, "%s: cannot be created: %s", temporary.c_str(), why().c_str());
+    CHECK_INPUT(fd, "%s: no file can be created in the folder %s: %s", path.c_str(),
+                parent_directory(path).c_str(), why().c_str());
 }
 
 NewFile::~NewFile() { if (fd) unlink(temporary.c_str()); }

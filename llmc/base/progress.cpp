@@ -19,7 +19,7 @@ Progress::Progress(std::string what, const char* unit, uint64_t total)
       total(total),
       started(seconds_now()),
       drawn(started),
-      terminal(isatty(2)) {}
+      terminal(isatty(1) && isatty(2)) {}
 
 static std::string quantity(double x, const char* unit) {
     return strcmp(unit, "B") == 0 ? strf("%.1f MB", x / 1e6) : strf("%.0f %s", x, unit);

@@ -12,10 +12,8 @@
 
 const char* const commit = COMMIT;
 
-std::string version_text(const std::string& libraries) {
-    std::string text = strf("train_gpt, commit %s\n", commit);
-    text += "backends    cpu\nprecisions  fp32, bf16, fp64\n";
-    text += strf("libraries   %s\n", libraries.empty() ? "none for matmul" : libraries.c_str());
+std::string build_text(const char* program, const std::string& rows) {
+    std::string text = strf("%s, commit %s\n", program, commit) + rows;
     text += strf("compiler    %s\n", "g++ " __VERSION__);
     text += strf("built for   %s:", built_for.arch);
     size_t column = text.size() - text.rfind('\n');
@@ -25,4 +23,10 @@ std::string version_text(const std::string& libraries) {
         text += " " + name;
     }
     return text + "\n";
+}
+
+std::string version_text(const std::string& libraries) {
+    const char* named = libraries.empty() ? "none for matmul" : libraries.c_str();
+    return build_text("train_gpt", strf("backends    cpu\nprecisions  fp32, bf16, fp64\n"
+                                        "libraries   %s\n", named));
 }

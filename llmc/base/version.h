@@ -3,5 +3,7 @@
 
 extern const char* const commit;
 
-// What --version prints. `libraries` is a line per library that the caller knows, such as "oneDNN 2.6.3".
+// What ./tokenize --version prints: commit, compiler, CPU.
+std::string build_text(const char* program, const std::string& rows = "");
+// What ./train_gpt --version prints. `libraries` is a line per library that the caller knows, such as "oneDNN 2.6.3".
 std::string version_text(const std::string& libraries);

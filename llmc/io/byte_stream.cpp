@@ -22,11 +22,11 @@ static void free_unpacker(Unpacker* u) {
     delete u;
 }
 
-ByteStream::ByteStream(const std::string& path, bool unpack) : path(path), unpacker(nullptr, free_unpacker) {
+ByteStream::ByteStream(const std::string& path) : path(path), unpacker(nullptr, free_unpacker) {
     if (path != "-") file = open_read(path);
     fd = path == "-" ? 0 : file.fd;
     const bool gzip = path.ends_with(".gz"), zstd = path.ends_with(".zst");
-    if (!unpack || (!gzip && !zstd)) return;
+    if (!gzip && !zstd) return;
     unpacker.reset(new Unpacker);
     if (zstd) unpacker->zstd = ZSTD_createDStream();
     else CHECK(inflateInit2(&unpacker->gzip, 15 + 16) == Z_OK, "zlib");

@@ -15,7 +15,7 @@ struct ByteStream {
     uint64_t consumed = 0;          // bytes read from the file, packed or not
     std::unique_ptr<Unpacker, void (*)(Unpacker*)> unpacker;
 
-    explicit ByteStream(const std::string& path, bool unpack = true);
+    explicit ByteStream(const std::string& path);
     ~ByteStream();
 
     bool seekable() const { return path != "-" && !unpacker && is_regular_file(fd); }

@@ -86,9 +86,12 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
     if (!known) total_bytes = 0;
 }
 
-DocumentReader DocumentReader::whole_file(const std::string& path) {
+DocumentReader DocumentReader::whole_file(const std::string& input) {
     DocumentReader reader;
-    reader.files = {path};
+    reader.files = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
+    CHECK_INPUT(!reader.files.empty(), "%s: no such file, and no file of such a name", input.c_str());
+    CHECK_INPUT(reader.files.size() == 1, "%s: expected one file, found %zu files of such a name",
+                input.c_str(), reader.files.size());
     reader.raw = true;
     return reader;
 }
@@ -97,7 +100,7 @@ uint64_t DocumentReader::position() const { return done_bytes + (stream ? stream
 
 bool DocumentReader::open_next() {
     if (next_file == files.size()) return false;
-    stream = std::make_unique<ByteStream>(files[next_file++], !raw);
+    stream = std::make_unique<ByteStream>(files[next_file++]);
     json_lines = !raw && unpacked_name(stream->path).ends_with(".jsonl");
     line = 0, at_start = true, in_validation = false, text_left = ~uint64_t(0);
     if (json_lines) return true;

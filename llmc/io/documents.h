@@ -46,8 +46,9 @@ struct DocumentReader {
 
     // Globs are resolved, and names and types checked, here.
     DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory);
-    // One document: all bytes of the file as they are, whatever its name.
-    static DocumentReader whole_file(const std::string& path);
+    // One document: all bytes of one file, unpacked, of any name and kind; `input` may be a glob that names
+    // no other file.
+    static DocumentReader whole_file(const std::string& input);
 
     bool next(Chunk& chunk);        // false at the end of the last file
     uint64_t position() const;      // bytes of total_bytes that were read

@@ -1,0 +1,139 @@
+// ./tokenize as a user sees it: what is packed and what globs name, progress on a terminal and its absence
+// elsewhere, memory, messages.
+#include <pty.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "llmc/base/files.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/version.h"
+#include "llmc/io/tokenizer.h"
+#include "test/test.h"
+
+static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
+static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
+static bool has(const std::string& text, const char* word) { return text.find(word) != text.npos; }
+
+TEST(ids_of_packed_files_and_globs) {
+    const std::string text = read_file(kData + "hard.txt"), want = read_file(kData + "hard.ids");
+    gzFile gzip = gzopen(path_of("one.txt.gz").c_str(), "wb");
+    gzwrite(gzip, text.data(), unsigned(text.size()));
+    gzclose(gzip);
+    std::string packed(ZSTD_compressBound(text.size()), '\0');
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 1));
+    write_file(path_of("two.md.zst"), packed);
+    for (const char* input : {"one.txt.gz", "two.md.zst", "o*e.*", "t?o.md.zst"}) {
+        const auto ids = test::run("./tokenize ids" + kRanks + "'" + path_of(input) + "'");
+        EXPECT(ids.code == 0 && ids.out == want, "%s: exit %d, %zu bytes of ids, %s", input, ids.code,
+               ids.out.size(), ids.err.c_str());
+    }
+    // the raw text of a .jsonl, unlike what encode takes of it
+    write_file(path_of("row.jsonl"), "{\"text\": \"a\"}\n");
+    const auto raw = test::run("./tokenize ids" + kRanks + path_of("row.jsonl"));
+    const auto piped = test::run("./tokenize ids" + kRanks + " < " + path_of("row.jsonl"));
+    EXPECT(raw.code == 0 && raw.out == piped.out && raw.out.size() > 10, "%s", raw.out.c_str());
+    for (const char* input : {"*.*", "none*.txt"}) {
+        const auto r = test::run("./tokenize ids" + kRanks + "'" + path_of(input) + "'");
+        EXPECT(r.code == kExitConfig && r.out.empty() && has(r.err, input), "%d %s", r.code, r.err.c_str());
+    }
+}
+
+// What a terminal shows while `body` runs on it in a process of its own.
+template <class F> static std::string on_terminal(F&& body) {
+    int screen;
+    const pid_t child = forkpty(&screen, nullptr, nullptr, nullptr);
+    CHECK_INPUT(child >= 0, "no terminal can be opened");
+    if (child == 0) body(), _exit(0);
+    std::string shown;
+    char part[4096];
+    for (ssize_t n; (n = read(screen, part, sizeof part)) > 0;) shown.append(part, size_t(n));
+    close(screen);
+    waitpid(child, nullptr, 0);
+    return shown;
+}
+
+static std::string command_on_terminal(const std::string& command) {
+    return on_terminal([&] { execl("/bin/sh", "sh", "-c", command.c_str(), nullptr); });
+}
+
+TEST(progress_on_a_terminal_only) {
+    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + path_of("part.txt") + "; ";
+    const std::string slow = "(" + part + "sleep 0.4; " + part + part + ") | ./tokenize encode" + kRanks +
+                             " --out=" + path_of("slow") + " -";
+    const std::string shown = command_on_terminal(slow);
+    EXPECT(has(shown, "encode  0.") && has(shown, " MB/s\x1b[K") && has(shown, "1 documents"), "%s",
+           shown.c_str());
+    const std::string to_file = command_on_terminal(slow + " | cat");
+    EXPECT(!has(to_file, "\x1b") && !has(to_file, "encode") && has(to_file, "1 documents"), "%s",
+           to_file.c_str());
+    const std::string to_log = command_on_terminal(slow + " 2>" + path_of("log"));
+    EXPECT(!has(to_log, "\x1b") && read_file(path_of("log")).empty(), "%s", to_log.c_str());
+}
+
+TEST(a_bar_where_the_total_is_known) {
+    const std::string bar = on_terminal([] {
+        Progress p("prepare", "B", 4000000);
+        p.drawn -= 1, p.started -= 1;       // as if a second ago
+        p.update(1000000);
+    });
+    const char* quarter = "\rprepare  [######                  ]  25%  1.0 MB  1.0 MB/s  3 s left\x1b[K";
+    EXPECT(has(bar, quarter), "%s", bar.c_str());
+    EXPECT(bar.ends_with("\r\x1b[K"), "the line is removed at the end: %s", bar.c_str());
+}
+
+// Largest resident memory of a command, in MB. The sanitizers' quarantine of freed memory is kept small.
+static double peak_of(const std::string& command) {
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1);
+        execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
+        _exit(127);
+    }
+    int status = 0;
+    rusage used = {};
+    CHECK_INPUT(child > 0 && wait4(child, &status, 0, &used) == child, "no process");
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d of %s", status, command.c_str());
+    return double(used.ru_maxrss) * 1024 / 1e6;
+}
+
+TEST(memory_does_not_grow_with_the_text) {
+    // lines of words and numbers, which no cache holds all of
+    const std::string line = "It was the best of times, it was the worst of times: ";
+    const auto write = [&](const std::string& path, size_t megabytes) {
+        NewFile f(path);
+        uint64_t n = 1;
+        for (size_t m = 0; m < megabytes; m++) {
+            std::string block;
+            while (block.size() < 1000000) {
+                n = n * 6364136223846793005 + 1442695040888963407;
+                for (int i = 0; i < 20; i++) block += line;
+                block += std::to_string(n % 1000000) + "\n";
+            }
+            f.write(block.data(), block.size());
+        }
+        f.commit(false);
+    };
+    write(path_of("small.txt"), 5), write(path_of("large.txt"), 60);
+    const std::string encode = "./tokenize encode --threads=2" + kRanks + "--out=" + path_of("m") + " ";
+    const double small = peak_of(encode + path_of("small.txt") + " >/dev/null"),
+                 large = peak_of(encode + path_of("large.txt") + " >/dev/null"),
+                 piped = peak_of(encode + "- >/dev/null <" + path_of("large.txt"));
+    EXPECT(large < small + 15 && piped < small + 15, "%.1f MB for 5 MB of text, %.1f and %.1f for 60", small,
+           large, piped);
+}
+
+TEST(version_and_places_that_take_no_file) {
+    const auto version = test::run("./tokenize --version");
+    EXPECT(version.code == 0 && version.out.starts_with("tokenize, commit " + std::string(commit) + "\n"),
+           "%s", version.out.c_str());
+    const auto train = test::run("./tokenize train --vocab=300 --out=/proc/t.json " + kData + "corpus.txt");
+    const auto encode = test::run("./tokenize encode" + kRanks + "--out=/proc/t " + kData + "corpus.txt");
+    for (const auto& r : {train, encode}) {
+        EXPECT(r.code == kExitConfig && has(r.err, "the folder /proc:") && has(r.err, "/proc/t") &&
+                   !has(r.err, ".tmp"), "exit %d, %s", r.code, r.err.c_str());
+    }
+}
