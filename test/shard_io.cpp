@@ -41,7 +41,7 @@ template <class Id> static void round_trip(uint32_t vocab, const char* name) {
     EXPECT(one.size() == 1 && seven.size() == 7 && seven[6].ends_with("_000006.bin"), "%zu and %zu",
            one.size(), seven.size());
     EXPECT(all_of(one) == expected && all_of(seven) == expected);
-    const ShardInfo s = open_shard(seven[2]);
+    const ShardInfo s = open_shard_file(seven[2]).info;
     EXPECT(s.tokens == 3000 && s.vocab == vocab && s.has_largest && s.tokenizer_hash == 0x123456789abcdef0 &&
            s.id_bytes == sizeof(Id));
     EXPECT(s.largest == uint32_t(*std::max_element(expected.begin() + 6000, expected.begin() + 9000)), "%u",
@@ -97,7 +97,7 @@ TEST(a_shard_beyond_four_gigabytes) {
 static void refused(const std::string& content, const std::vector<std::string>& words) {
     const std::string path = path_of("refused.bin");
     write_file(path, content);
-    const Fatal f = test::fatal_of([&] { open_shard(path); });
+    const Fatal f = test::fatal_of([&] { open_shard_file(path); });
     EXPECT(f.code == kExitConfig, "exit code %d", f.code);
     EXPECT(std::string(f.what()).find("refused.bin") != std::string::npos, "%s", f.what());
     for (const auto& w : words)
@@ -119,5 +119,5 @@ TEST(foreign_and_damaged_files_are_named) {
     refused(shard_header(20240801, 7, 100) + std::string(401, 0), {"too long", "1424 bytes", "1425"});
     refused(shard_header(20240520, 1, -5), {"-5 tokens"});
     refused(shard_header(20240520, 1, 0, 300, 300), {"300", "damaged"});
-    EXPECT(test::fatal_of([] { open_shard("/nowhere/x.bin"); }).code == kExitConfig);
+    EXPECT(test::fatal_of([] { open_shard_file("/nowhere/x.bin"); }).code == kExitConfig);
 }

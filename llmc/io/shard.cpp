@@ -72,8 +72,6 @@ ShardFile open_shard_file(const std::string& path) {
     return s;
 }
 
-ShardInfo open_shard(const std::string& path) { return open_shard_file(path).info; }
-
 void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out) {
     const ShardInfo& s = shard.info;
     CHECK(first <= s.tokens && count <= s.tokens - first, "%s: tokens %llu + %llu of %llu", s.path.c_str(),

@@ -39,7 +39,6 @@ struct ShardFile {
 
 // Opens and validates header and size; any other file is an error that says what it looks like.
 ShardFile open_shard_file(const std::string& path);
-ShardInfo open_shard(const std::string& path);
 
 // Tokens [first, first + count) into out. Reads by position: safe from several threads.
 void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out);
