@@ -122,7 +122,7 @@ test-full:
 	@PYTHON=$(PYTHON) test/run_full.sh
 check:
 	@PYTHON=$(PYTHON) dev/check.sh
-bench: train_gpt $(BENCHES)
+bench: train_gpt tokenize $(BENCHES)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) dev/bench.sh
 quickstart:
 	@PYTHON=$(PYTHON) scripts/quickstart.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole steps of ./train_gpt at GPT-2 124M, and bench_ops; see bench.sh.
+"""Whole steps of ./train_gpt at GPT-2 124M, bench_ops, and ./tokenize; see bench.sh.
 
 Usage: bench.py BUILD PRECISION...
 """
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import bench_tokenize
 
 PARAMETERS, LAYERS, CHANNELS, VOCAB = 124439808, 12, 768, 50257
 SHAPES = ((4, 256), (1, 1024))             # B, T
@@ -82,12 +84,14 @@ def main():
                             of_peak=step["tokens_per_s"] * flops / 1e9 / rate, goal=GOALS[precision])
                 result["ops"] += ops
                 result["steps"].append(step)
+    result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
     with open(path, "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
     print("\nwhole steps, GPT-2 124M: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
+    print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 
 

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Speed of ./tokenize: encoding on one core from a cold start, training a vocabulary on all cores.
+
+Usage: bench_tokenize.py        (make bench calls it through bench.py, which keeps its rows)
+
+The text is what Debian's linux-doc-6.1 holds, 48 MB of distinct English; encoding takes GPT-2's vocabulary,
+which data/gpt2_vocab.py brings. Where either cannot be fetched, a line says so and the row is left out.
+Seconds are of the whole process, its start, reading and writing included; the text is in the page cache.
+"""
+import glob
+import gzip
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+PACKAGE, RANKS = "linux-doc-6.1", "data/gpt2/gpt2.tiktoken"
+TEXT = "build/bench/linux-doc.txt"
+GOAL_MBS, GOAL_SECONDS = 150, 30
+TRAIN_BYTES, TRAIN_VOCAB = 100_000_000, 32768
+
+
+def quiet(command, folder="."):
+    return subprocess.run(command, cwd=folder, shell=True, capture_output=True, check=False).returncode == 0
+
+
+def fetch_text():
+    """The text of all .rst files, in the order of their names; None where the package cannot be had."""
+    if os.path.exists(TEXT):
+        return TEXT
+    with tempfile.TemporaryDirectory() as folder:
+        get = f"apt-get download {PACKAGE} && dpkg -x *.deb x"
+        if not quiet(get, folder) and not quiet(f"apt-get update && {get}", folder):
+            return None
+        names = glob.glob(folder + "/x/**/*.rst*", recursive=True)
+        data = []
+        for name in sorted(n for n in names if os.path.isfile(n)):
+            with (gzip.open if name.endswith(".gz") else open)(name, "rb") as f:
+                data.append(f.read())
+    os.makedirs(os.path.dirname(TEXT), exist_ok=True)
+    with open(TEXT + ".part", "wb") as f:
+        f.write(b"".join(data))
+    os.replace(TEXT + ".part", TEXT)
+    return TEXT
+
+
+def seconds_of(command, runs):
+    best = math.inf
+    for _ in range(runs):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def encoding(text, folder):
+    """MB/s on one core, the best of three."""
+    core = min(os.sched_getaffinity(0))
+    command = ["taskset", "-c", str(core), "./tokenize", "encode", f"--tokenizer={RANKS}"]
+    seconds = min(seconds_of(command + [f"--out={folder}/{i}", text], 1) for i in range(3))
+    size = os.path.getsize(text)
+    return {"what": "encode", "bytes": size, "threads": 1, "seconds": seconds,
+            "mb_per_s": size / 1e6 / seconds, "goal_mb_per_s": GOAL_MBS}
+
+
+def training(text, folder):
+    """Seconds for a vocabulary of 32k ids on 100 MB: the text, as often as it takes."""
+    with open(text, "rb") as f:
+        data = f.read()
+    many = os.path.join(folder, "many.txt")
+    with open(many, "wb") as f:
+        f.write((data * (TRAIN_BYTES // len(data) + 1))[:TRAIN_BYTES])
+    command = ["./tokenize", "train", f"--vocab={TRAIN_VOCAB}", f"--out={folder}/t.json", many]
+    return {"what": "train", "bytes": TRAIN_BYTES, "vocab": TRAIN_VOCAB, "seconds": seconds_of(command, 1),
+            "threads": len(os.sched_getaffinity(0)), "goal_seconds": GOAL_SECONDS}
+
+
+def rows():
+    text = fetch_text()
+    if not text:
+        print(f"./tokenize is not measured: apt-get could not download {PACKAGE}")
+        return []
+    have_ranks = os.path.exists(RANKS) or quiet(f"{sys.executable} data/gpt2_vocab.py")
+    with tempfile.TemporaryDirectory() as folder:
+        result = [encoding(text, folder)] if have_ranks else []
+        if not have_ranks:
+            print(f"./tokenize encode is not measured: data/gpt2_vocab.py could not bring {RANKS}")
+        return result + [training(text, folder)]
+
+
+def line(row):
+    if row["what"] == "encode":
+        return (f"tokenize encode  {row['bytes'] / 1e6:.0f} MB of linux-doc, one core, cold start: "
+                f"{row['mb_per_s']:.0f} MB/s (asked: {row['goal_mb_per_s']})")
+    return (f"tokenize train   {row['vocab']} ids on {row['bytes'] / 1e6:.0f} MB, {row['threads']} threads: "
+            f"{row['seconds']:.1f} s (asked: {row['goal_seconds']})")
+
+
+if __name__ == "__main__":
+    for measured in rows():
+        print(line(measured))
