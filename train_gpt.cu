@@ -19,13 +19,13 @@ namespace PRECISION {
 
 int train(Config cfg) {
     catch_signals();
+    RunLog log(cfg);                                                // refuses a run.dir that is in use
     const Mesh mesh;                                                // who talks to whom
     const RunData data = open_run_data(cfg);                        // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     const Dims dims = dims_of(cfg, cfg.model.vocab = data.vocab);
-    cfg.train.micro_batch = choose_micro_batch(cfg, dims, mesh, samples);
+    cfg.train.micro_batch = fitting_micro_batch(cfg, dims, mesh, samples);
 
-    RunLog log(cfg);                                                // takes run.dir
     Model model(cfg, dims, mesh, cfg.train.micro_batch, samples);   // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer ? &*data.tokenizer : nullptr);
     const double peak_tflops = matmul_tflops();
@@ -39,27 +39,26 @@ int train(Config cfg) {
     if (cfg.train.steps > 0) train_data.emplace(data.train, cfg.train.micro_batch, 0);
     std::optional<Generator> generator;
     if (samples) generator.emplace(cfg, *model.decoder, model.zero, *data.tokenizer);
-    log.start({.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
-               .threads = context.threads, .world = mesh.world,
-               .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
-               .micro_batch = cfg.train.micro_batch, .plan_bytes = model.arena.bytes(),
-               .peak_tflops = peak_tflops, .first_step = 0});
+    log.start(cfg, {.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
+                    .threads = context.threads, .world = mesh.world,
+                    .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
+                    .micro_batch = cfg.train.micro_batch, .plan_bytes = model.arena.bytes(),
+                    .peak_tflops = peak_tflops, .first_step = 0});
 
     // steps + 1 turns, so that the trained model is evaluated and saved as well
     int64_t skipped = 0;
     for (int64_t step = 0;; step++) {
         const bool last = step == cfg.train.steps;
-        const Signals asked = take_signals();
-
-        if (cfg.eval.due(step, last)) {
-            const auto e = pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
-            log.val(step, e.loss, e.bits_per_byte);
-        }
+        if (cfg.eval.due(step, last))                               // nothing where a signal cut it short
+            if (const auto e = pipeline.evaluate(data.val, cfg.eval.batches, data.bytes))
+                log.val(step, e->loss, e->bits_per_byte);
         if (generator && cfg.sample.due(step, last))
-            log.sample(step, cfg.sample.prompt + generator->run(cfg.sample.prompt, uint64_t(step)));
+            if (const auto text = generator->run(cfg.sample.prompt, uint64_t(step)))
+                log.sample(step, cfg.sample.prompt + *text);
+        const Signals asked = take_signals();
         if (cfg.checkpoint.due(step, last) || asked.save)
-            log.checkpoint(step, checkpoint.save(step));
-        if (asked.stop) return kExitRestart;
+            log.checkpoint(step, checkpoint.save(step, last || asked.stop));
+        if (asked.stop) { log.stopped(step); return kExitRestart; }
         if (last) break;
 
         log.begin();

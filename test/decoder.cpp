@@ -93,7 +93,7 @@ static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleCo
     cfg.sample = sample, cfg.run.seed = seed;
     std::string seen;
     Generator generator(cfg, *t.model.decoder, t.model.zero, tokenizer);
-    const std::string text = generator.run(prompt, stream, [&](std::string_view piece) { seen += piece; });
+    const std::string text = *generator.run(prompt, stream, [&](std::string_view piece) { seen += piece; });
     EXPECT(seen == text, "emit saw '%s' of '%s'", seen.c_str(), text.c_str());
     return text;
 }

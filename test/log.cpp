@@ -68,7 +68,7 @@ static const double kNaN = std::numeric_limits<double>::quiet_NaN();
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps) {
     RunLog log(c);
-    log.start(kInfo);
+    log.start(c, kInfo);
     log.val(0, 6.25, 2.5);
     for (int s = 1; s <= steps; s++) {
         log.begin();
@@ -198,7 +198,7 @@ TEST(rates_agree_with_the_clock) {
         std::filesystem::remove_all(c.run.dir);
         string screen = printed([&] {
             RunLog log(c);
-            log.start(info);
+            log.start(c, info);
             log.begin();
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             log.train({.step = 1, .loss = 1, .norm = 1, .lr = 1, .tokens = 512});
@@ -232,8 +232,7 @@ static void expect_refused(const Config& c, std::vector<const char*> words) {
 TEST(run_dir_is_made_and_refused) {
     Config c = small("a/b/c");
     { RunLog log(c); }
-    EXPECT(std::filesystem::is_directory(c.run.dir) && std::filesystem::is_empty(c.run.dir),
-           "nothing is written before start");
+    EXPECT(!std::filesystem::exists(test::temporary_directory() + "/a"), "nothing is made before start");
     printed([&] { a_run(c, 1); });
     const string config = slurp(c.run.dir + "/config.json");
     expect_refused(c, {c.run.dir.c_str(), "already holds a run", "--run.dir=", "rm -r", "--generate"});
@@ -257,8 +256,8 @@ TEST(run_dir_is_made_and_refused) {
 TEST(a_run_dir_has_one_run) {
     const Config c = small("race");
     RunLog a(c), b(c);
-    printed([&] { a.start(kInfo); });
-    const Fatal e = test::fatal_of([&] { b.start(kInfo); });
+    printed([&] { a.start(c, kInfo); });
+    const Fatal e = test::fatal_of([&] { b.start(c, kInfo); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "metrics.jsonl"), "'%s'", e.what());
 }
 

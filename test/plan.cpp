@@ -106,6 +106,31 @@ TEST(micro_batch_zero_takes_what_fits) {
     EXPECT(least < 12 && divides, "%d sequences of 4 million tokens", least);
 }
 
+// Refused before anything is allocated, by the plan and what is free; the message names what fits.
+TEST(what_does_not_fit_is_refused_with_what_does) {
+    Config cfg = plan_config("none");
+    cfg.train.batch_tokens = 12 * T;
+    const Dims d = dims_of(cfg, V);
+    const auto plan = [&](const char* level, int rows) {
+        return Model(plan_config(level), d, Mesh(), rows, false).arena.bytes();
+    };
+    const auto pick = [&](int rows, size_t available) {
+        cfg.train.micro_batch = rows;
+        return fitting_micro_batch(cfg, d, Mesh(), false, available);
+    };
+    const auto refuse = [&](int rows, size_t available, const std::vector<std::string>& words) {
+        test::expect_words("micro-batch", test::fatal_of([&] { pick(rows, available); }), words);
+    };
+    EXPECT(pick(6, plan("none", 6)) == 6 && pick(12, 0) == 12, "what fits, and where nothing is known");
+    EXPECT(pick(0, plan("none", 4) * 10 / 9 + 10) == 4, "the largest that fits is chosen");
+    refuse(6, plan("none", 6) - 1, {"train.micro_batch = 6 needs", "that fits is train.micro_batch = 4"});
+    refuse(12, plan("none", 3), {"train.micro_batch = 12 needs", "that fits is train.micro_batch = 3"});
+    refuse(12, plan("none", 1), {"that fits is train.micro_batch = 1"});
+    refuse(12, plan("block", 1), {"memory.recompute=block", "train.micro_batch=1 does"});
+    refuse(0, plan("block", 1) - 1, {"train.micro_batch = 1 needs", "No micro-batch fits", "smaller",
+                                     "stop what else", "--plan"});
+}
+
 // Where pieces lie: one after the other, at multiples of 64 bytes, inside the one allocation.
 TEST(pieces_do_not_overlap) {
     static size_t asked;

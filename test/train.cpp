@@ -118,12 +118,12 @@ TEST(evaluation_takes_every_row_once) {
                 t.model.gpt.head_loss(t.model.zero, b);
                 reference += *t.model.gpt.loss / (7 * 37);
                 if (row == 5)
-                    EXPECT_NEAR(pipeline.evaluate(val, 3, {}).loss, reference * 7 / 6, kIsBf16 ? 1e-3 : 1e-5);
+                    EXPECT_NEAR(pipeline.evaluate(val, 3, {})->loss, reference * 7 / 6, kIsBf16 ? 1e-3 : 1e-5);
             }
         }
         const double tolerance = kIsFp64 ? 1e-12 : kIsBf16 ? 1e-2 : 1e-5;
-        EXPECT_NEAR(pipeline.evaluate(val, 0, {}).loss, reference, tolerance);
-        EXPECT_NEAR(pipeline.evaluate(val, 100, {}).loss, reference, tolerance);
+        EXPECT_NEAR(pipeline.evaluate(val, 0, {})->loss, reference, tolerance);
+        EXPECT_NEAR(pipeline.evaluate(val, 100, {})->loss, reference, tolerance);
     }
 }
 
@@ -132,7 +132,7 @@ TEST(bits_per_byte_divide_by_the_targets_text) {
     Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
     std::vector<uint16_t> bytes(66);
     for (size_t i = 1; i < 66; i++) bytes[i] = uint16_t(i % 5);      // id 0, as end-of-text, has none
-    const auto e = pipeline.evaluate(t.set, 1, bytes);
+    const auto e = *pipeline.evaluate(t.set, 1, bytes);
     double length = 0;
     std::vector<int32_t> row(38);
     for (uint64_t i = 0; i < 8; i++) {
@@ -141,7 +141,7 @@ TEST(bits_per_byte_divide_by_the_targets_text) {
     }
     EXPECT(e.bits_per_byte.has_value(), "no bits per byte");
     EXPECT_NEAR(*e.bits_per_byte, e.loss * 8 * 37 / std::log(2.0) / length, 1e-9);
-    EXPECT(!pipeline.evaluate(t.set, 1, {}).bits_per_byte, "bits per byte without a tokenizer");
+    EXPECT(!pipeline.evaluate(t.set, 1, {})->bits_per_byte, "bits per byte without a tokenizer");
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ TEST(logits_of_padding_never_matter) {
         Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
         Loader data(t.set, t.cfg.train.micro_batch, 0);
         losses.push_back(pipeline.run(data));
-        losses.push_back(pipeline.evaluate(t.set, 1, {}).loss);
+        losses.push_back(pipeline.evaluate(t.set, 1, {})->loss);
         grads.emplace_back(t.model.zero.grads, t.model.zero.grads + t.size());
     }
     EXPECT(losses[0] == losses[2] && losses[1] == losses[3], "losses %.17g and %.17g", losses[0], losses[2]);

@@ -1,10 +1,25 @@
 #include "llmc/train/checkpoint.h"
 
-#include <algorithm>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
 #include "llmc/io/safetensors.h"
 #include "llmc/train/model.h"
 #include "llmc/train/run_folder.h"
+
+// Bytes free on the disk of a folder; all that there can be where the system does not tell.
+static uint64_t free_bytes(const std::string& dir) {
+    std::error_code error;
+    const auto space = std::filesystem::space(dir, error);
+    return error ? UINT64_MAX : uint64_t(space.available);
+}
 
 namespace PRECISION {
 
@@ -31,7 +46,14 @@ void Checkpoint::write_weights(const std::string& path) const {
     writer.close();
 }
 
-std::string Checkpoint::save(int64_t step) const {
+uint64_t Checkpoint::bytes() const {
+    uint64_t elements = 0;
+    for (const Tensor& t : model.zero.layout.tensors) elements += t.param.used();
+    return elements * sizeof(real);
+}
+
+void Checkpoint::write(int64_t step) const {
+    CHECK_INPUT(bytes() <= free_bytes(cfg.run.dir), "no space left on the device");
     const NewFolder folder(cfg.run.dir + "/step_" + std::to_string(step));
     write_weights(folder.temporary + "/model.safetensors");
     write_file(folder.temporary + "/config.json", to_json(cfg) + "\n");
@@ -39,7 +61,29 @@ std::string Checkpoint::save(int64_t step) const {
     folder.publish();
     acknowledge_checkpoint(cfg.run.dir, step, folder.path);
     prune_checkpoints(cfg.checkpoint, cfg.run.dir);
-    return folder.path;
+}
+
+std::string Checkpoint::save(int64_t step, bool last) const {
+    const bool thrown_before = std::exchange(context.throw_on_fatal, true);
+    std::optional<Fatal> error;
+    try {
+        write(step);
+    } catch (const Fatal& e) {
+        error = e;
+    }
+    context.throw_on_fatal = thrown_before;
+    if (!error) return cfg.run.dir + "/step_" + std::to_string(step);
+    if (error->code != kExitConfig) fatal(error->code, __FILE__, __LINE__, "%s", error->what());
+    const std::string text =
+        strf("the checkpoint of step %" PRId64 " is not saved: %s.\n       It takes %s; in %s %s are free.",
+             step, error->what(), human_bytes(double(bytes())).c_str(), cfg.run.dir.c_str(),
+             human_bytes(double(free_bytes(cfg.run.dir))).c_str());
+    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, so what was trained since the "
+                    "one before is lost.\n       Make room before the next run, or name another disk by "
+                    "run.dir", text.c_str());
+    fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
+            "(checkpoint.keep_last); kill -USR1 %d saves at once\n", text.c_str(), int(getpid()));
+    return "";
 }
 
 // A tensor stored as T, converted to real.
@@ -66,7 +110,10 @@ void Checkpoint::load(const std::string& dir) const {
 
 void Checkpoint::load_or_init() const {
     if (cfg.model.init == "random") model.zero.init_weights(uint64_t(cfg.run.seed));
-    else load(cfg.model.init);
+    else {
+        check_init(cfg.model.init);
+        load(cfg.model.init);
+    }
 }
 
 }  // namespace PRECISION

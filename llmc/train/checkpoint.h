@@ -19,14 +19,17 @@ struct Checkpoint {
     Model& model;
     const Tokenizer* tokenizer;      // or null
 
-    // Returns the folder.
-    std::string save(int64_t step) const;
+    // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning says
+    // so and the folder is empty; if it was to be the last of a run, fatal() does.
+    std::string save(int64_t step, bool last = false) const;
 
     // model.init: random weights, or those of a checkpoint's folder.
     void load_or_init() const;
     void load(const std::string& dir) const;
 
 private:
+    uint64_t bytes() const;          // of the weights on disk
+    void write(int64_t step) const;
     void write_weights(const std::string& path) const;
 };
 

@@ -1,5 +1,7 @@
 #include "llmc/train/generate.h"
 
+#include "llmc/train/signals.h"
+
 namespace PRECISION {
 
 // Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are
@@ -21,13 +23,14 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
     return logits.data();
 }
 
-std::string Generator::run(std::string_view prompt, uint64_t stream,
-                           const std::function<void(std::string_view)>& emit) {
+std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stream,
+                                          const std::function<void(std::string_view)>& emit) {
     std::vector<int32_t> ids = tokenizer.encode(prompt);
     ids.insert(ids.begin(), int32_t(tokenizer.eot()));
     size_t cached = 0, window = 0;
     std::string text;
     for (int i = 0; i < sampler.cfg.tokens; i++) {
+        if (stop_asked()) return std::nullopt;
         const float* row = next_logits(ids, &cached, &window);
         ids.push_back(sampler.draw(row, decoder.d.V, stream, ids.size()));
         if (ids.back() == int32_t(tokenizer.eot())) break;

@@ -8,15 +8,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/files.h"
 #include "llmc/base/json.h"
-
-namespace fs = std::filesystem;
+#include "llmc/train/run_folder.h"
 
 static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
 
@@ -38,34 +37,8 @@ std::optional<double> Trailing::score(double v) {
     return z;
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// run.dir
-
-static bool holds_checkpoint(const std::string& dir) {
-    std::error_code error;
-    for (const auto& e : fs::directory_iterator(dir, error))
-        if (e.path().filename().string().starts_with("step_")) return true;
-    return false;
-}
-
-RunLog::RunLog(const Config& cfg) : cfg_(cfg), writes_(context.rank == 0), start_(Clock::now()) {
-    if (!writes_) return;
-    const std::string& dir = cfg.run.dir;
-    std::error_code error;
-    fs::create_directories(dir, error);
-    if (!error && !fs::is_directory(dir)) error = std::make_error_code(std::errc::not_a_directory);
-    CHECK_INPUT(!error, "cannot make run.dir %s: %s", dir.c_str(), error.message().c_str());
-    CHECK_INPUT(access(dir.c_str(), W_OK | X_OK) == 0, "cannot write to run.dir %s: %s", dir.c_str(),
-                strerror(errno));
-    CHECK_INPUT(!fs::exists(dir + "/metrics.jsonl") && !holds_checkpoint(dir),
-                "run.dir %s already holds a run, and this version cannot go on with one.\n"
-                "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s).\n"
-                "       --generate=TEXT writes text with the checkpoint in it.",
-                dir.c_str(), dir.c_str(), dir.c_str());
-    CHECK_INPUT(!fs::exists(dir + "/config.json"),
-                "run.dir %s holds a config.json, which the run's own would replace.\n"
-                "       Name another folder (--run.dir=%s/run), or move the file.",
-                dir.c_str(), dir.c_str());
+RunLog::RunLog(const Config& cfg) : writes_(context.rank == 0), start_(Clock::now()) {
+    if (writes_) check_run_dir(cfg.run.dir);
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -107,13 +80,16 @@ static void print_header(const Config& cfg, const StartInfo& info) {
            human_count(double(tokens)).c_str());
     printf("memory  %s planned\n", human_bytes(double(info.plan_bytes)).c_str());
     if (info.peak_tflops > 0) printf("matmul  %.3g TFLOP/s at most\n", info.peak_tflops);
+    if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
+        printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
     printf("writes  %s/\n\n", cfg.run.dir.c_str());
 }
 
-void RunLog::start(const StartInfo& info) {
-    info_ = info;
+void RunLog::start(const Config& cfg, const StartInfo& info) {
+    cfg_ = cfg, info_ = info;
     if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops;
     if (!writes_) return;
+    make_directories(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl", config = cfg_.run.dir + "/config.json";
     file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
@@ -256,7 +232,16 @@ void RunLog::sample(int64_t step, std::string_view text) {
 }
 
 void RunLog::checkpoint(int64_t step, const std::string& dir) {
-    if (!writes_) return;
+    if (!writes_ || dir.empty()) return;
+    saved_ = dir;
     printf("%15s  %s, after step %lld\n", "saved", dir.c_str(), (long long)step);
+    fflush(stdout);
+}
+
+void RunLog::stopped(int64_t step) {
+    if (!writes_) return;
+    printf("\nstopped at step %s. This version cannot resume; a new run starts from these weights, with the "
+           "optimizer and\n        the order of the data anew, by --model.init=%s --run.dir=%s_2\n",
+           grouped(step).c_str(), saved_.c_str(), cfg_.run.dir.c_str());
     fflush(stdout);
 }

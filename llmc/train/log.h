@@ -41,18 +41,20 @@ struct Trailing {
 };
 
 struct RunLog {
-    // Makes run.dir, refuses one that holds a run, writes nothing yet.
+    // Refuses a run.dir that holds a run, or cannot be made; makes and writes nothing yet.
     explicit RunLog(const Config& cfg);
     ~RunLog();
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
-    void start(const StartInfo& info);      // config.json, the header on screen
+    // Makes run.dir; config.json, resolved, and the header on screen.
+    void start(const Config& cfg, const StartInfo& info);
     void begin();                           // starts the step's clock
     void train(const TrainRow& row);        // stops it
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void sample(int64_t step, std::string_view text);   // prompt and continuation
-    void checkpoint(int64_t step, const std::string& dir);
+    void checkpoint(int64_t step, const std::string& dir);      // empty: none was saved
+    void stopped(int64_t step);             // by a signal, after checkpoint()
     void done(int64_t step, size_t peak_bytes);
 
     double mean_step_ms() const;            // over this start's steps; 0 before the first
@@ -61,6 +63,7 @@ private:
     using Clock = std::chrono::steady_clock;
     Config cfg_;
     StartInfo info_;
+    std::string saved_;                     // the last checkpoint
     int file_ = -1;                         // metrics.jsonl; a row is one write
     bool writes_ = false;                   // rank 0 does
     bool failed_ = false;                   // a row could not be written, and that has been said

@@ -1,7 +1,6 @@
 #include "llmc/train/model.h"
 
 #include "llmc/base/console.h"
-#include "llmc/base/machine.h"
 
 namespace PRECISION {
 
@@ -45,13 +44,40 @@ Dims dims_of(const Config& cfg, int vocab) {
     return make_dims(cfg.model.layers, cfg.model.heads, cfg.model.channels, cfg.model.context, vocab);
 }
 
-int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates) {
-    if (cfg.train.micro_batch) return cfg.train.micro_batch;
+// The largest divisor of the rows of a step whose plan takes at most `room` bytes; 0: none does.
+static int largest_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
+                               double room) {
     const int rows = int(cfg.train.batch_tokens / cfg.model.context);
-    const double room = 0.9 * double(available_memory_bytes());
-    for (int B = rows; B > 1; B--)
+    for (int B = rows; B > 0; B--)
         if (rows % B == 0 && double(Model(cfg, d, mesh, B, generates).arena.bytes()) <= room) return B;
-    return 1;
+    return 0;
+}
+
+int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates, size_t available) {
+    if (cfg.train.micro_batch) return cfg.train.micro_batch;
+    return std::max(1, largest_micro_batch(cfg, d, mesh, generates, 0.9 * double(available)));
+}
+
+int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
+                        size_t available) {
+    const auto plan = [&](const Config& c, int B) { return Model(c, d, mesh, B, generates).arena.bytes(); };
+    const auto shown = [](size_t bytes) { return human_bytes(double(bytes)); };
+    const int B = choose_micro_batch(cfg, d, mesh, generates, available);
+    if (available == 0 || plan(cfg, B) <= available) return B;      // 0: the system does not tell
+
+    const std::string what = strf("no memory for the tensors: train.micro_batch = %d needs %s, %s are "
+                                  "available.", B, shown(plan(cfg, B)).c_str(), shown(available).c_str());
+    const int fits = largest_micro_batch(cfg, d, mesh, generates, double(available));
+    CHECK_INPUT(fits == 0, "%s The largest that fits is train.micro_batch = %d, with %s", what.c_str(), fits,
+                shown(plan(cfg, fits)).c_str());
+    Config block = cfg;
+    block.memory.recompute = "block";
+    const size_t least = plan(block, 1);
+    CHECK_INPUT(least > available, "%s No micro-batch fits as it is; with memory.recompute=block "
+                "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
+    fatal(kExitConfig, __FILE__, __LINE__, "%s No micro-batch fits: with memory.recompute=block and one "
+          "sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what else "
+          "holds memory (--plan prints what needs how much)", what.c_str(), shown(least).c_str());
 }
 
 std::string plan_text(const Config& cfg, const Model& model) {

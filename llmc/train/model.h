@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "llmc/base/machine.h"
 #include "llmc/train/generate.h"
 #include "llmc/train/optimizer.h"
 #include "llmc/train/pipeline.h"
@@ -27,8 +28,14 @@ struct Model {
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab);
 
-// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory.
-int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates);
+// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory; 1
+// where none does.
+int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
+                       size_t available = available_memory_bytes());
+
+// The same, refused where its plan does not fit: the message names what would.
+int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
+                        size_t available = available_memory_bytes());
 
 // The plan, a row per kind of memory, and its sum.
 std::string plan_text(const Config& cfg, const Model& model);

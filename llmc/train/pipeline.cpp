@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "llmc/train/signals.h"
+
 namespace PRECISION {
 
 Pipeline::Pipeline(Gpt& g, Zero& z, int64_t batch_tokens)
@@ -30,13 +32,14 @@ double Pipeline::run(Loader& data) {
     return *gpt.loss / tokens;
 }
 
-Pipeline::Evaluation Pipeline::evaluate(const Dataset& set, int64_t batches,
-                                        std::span<const uint16_t> bytes) {
+std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t batches,
+                                                       std::span<const uint16_t> bytes) {
     const int64_t all = int64_t(set.rows()), rows = batches ? std::min(all, batches * batch_rows) : all;
     gpt.clear_loss();
     TokenBatch batch;
     int64_t target_bytes = 0;
     for (int64_t row = 0; row < rows; row += gpt.shape.B) {
+        if (stop_asked()) return std::nullopt;
         load_batch(batch, set, uint64_t(row), int(std::min<int64_t>(gpt.shape.B, rows - row)));
         gpt.forward(zero, batch_of(batch));
         gpt.head_loss(zero, batch_of(batch));

@@ -25,8 +25,9 @@ struct Pipeline {
         std::optional<double> bits_per_byte;     // of the targets' text; none where `bytes` is empty
     };
     // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
-    // each id's text.
-    Evaluation evaluate(const Dataset& set, int64_t batches, std::span<const uint16_t> bytes);
+    // each id's text. Nothing where stop_asked() cut it short.
+    std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
+                                       std::span<const uint16_t> bytes);
 
 private:
     Batch batch_of(const TokenBatch& b) const {

@@ -29,8 +29,11 @@ int generate(Config cfg, const std::string& prompt) {
     const std::string dir = cfg.model.init == "random" ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
     CHECK_INPUT(!dir.empty(), "--generate: run.dir '%s' holds no checkpoint (step_N); train first, or name a "
                 "folder by --model.init=DIR", cfg.run.dir.c_str());
+    check_init(dir);
     const Config saved = load_config(dir + "/config.json");
     const std::string own = dir + "/tokenizer.json";
+    CHECK_INPUT(file_exists(own) || !cfg.data.tokenizer.empty(),
+                "--generate: %s has no tokenizer.json; give --data.tokenizer=PATH", dir.c_str());
     const Tokenizer tokenizer = Tokenizer::load(file_exists(own) ? own : cfg.data.tokenizer);
     cfg.model = saved.model;
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};

@@ -31,12 +31,57 @@ NewFolder::NewFolder(const std::string& p) : path(p), temporary(p + ".incomplete
     make_directories(temporary);
 }
 
+NewFolder::~NewFolder() {
+    std::error_code error;
+    fs::remove_all(temporary, error);
+}
+
 void NewFolder::publish() const {
     sync_folder(temporary);
     remove_folder(path);    // the same step once more: a signal asked for it
     CHECK_INPUT(rename(temporary.c_str(), path.c_str()) == 0, "cannot rename '%s' to '%s': %s",
                 temporary.c_str(), path.c_str(), strerror(errno));
     sync_folder(parent_directory(path));
+}
+
+static bool holds_checkpoint(const std::string& dir) {
+    std::error_code error;
+    for (const auto& e : fs::directory_iterator(dir, error))
+        if (e.path().filename().string().starts_with("step_")) return true;
+    return false;
+}
+
+// Makes the folder, to see that it can be, and removes what was made.
+static void try_to_make(const std::string& dir) {
+    std::vector<fs::path> made;
+    std::error_code error, ignored;
+    for (fs::path p = dir; !p.empty() && !fs::exists(p, ignored); p = p.parent_path()) made.push_back(p);
+    fs::create_directories(dir, error);
+    if (!error && !fs::is_directory(dir, ignored)) error = std::make_error_code(std::errc::not_a_directory);
+    const bool writable = access(dir.c_str(), W_OK | X_OK) == 0;
+    const std::string why = strerror(errno);
+    for (const fs::path& p : made) fs::remove(p, ignored);
+    CHECK_INPUT(!error, "cannot make run.dir %s: %s", dir.c_str(), error.message().c_str());
+    CHECK_INPUT(writable, "cannot write to run.dir %s: %s", dir.c_str(), why.c_str());
+}
+
+void check_run_dir(const std::string& dir) {
+    try_to_make(dir);
+    CHECK_INPUT(!file_exists(dir + "/metrics.jsonl") && !holds_checkpoint(dir),
+                "run.dir %s already holds a run, and this version cannot go on with one.\n"
+                "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s).\n"
+                "       --generate=TEXT writes text with the checkpoint in it.",
+                dir.c_str(), dir.c_str(), dir.c_str());
+    CHECK_INPUT(!file_exists(dir + "/config.json"),
+                "run.dir %s holds a config.json, which the run's own would replace.\n"
+                "       Name another folder (--run.dir=%s/run), or move the file.",
+                dir.c_str(), dir.c_str());
+}
+
+void check_init(const std::string& dir) {
+    CHECK_INPUT(file_exists(dir + "/model.safetensors") && file_exists(dir + "/config.json"),
+                "model.init = '%s': there is no checkpoint (model.safetensors and config.json). Expected "
+                "random, or a folder step_N that a run has saved", dir.c_str());
 }
 
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {

@@ -2,7 +2,10 @@
 //
 //     SIGUSR1            save and go on
 //     SIGUSR2            save and exit 75
-//     SIGTERM, SIGINT    save and exit 75
+//     SIGTERM, SIGINT    save and exit 75; once more: exit 75 at once, without saving
+//
+// What would otherwise end the run, a reader of stdout that is gone (SIGPIPE) or a limit on the size of files
+// (SIGXFSZ), is left to whoever writes.
 #pragma once
 
 struct Signals { bool save = false, stop = false; };

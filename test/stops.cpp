@@ -1,0 +1,143 @@
+// What ends a run or gets in its way, from outside: signals in the middle of things, full disks, a reader of
+// stdout that leaves.
+#include <cstring>
+#include <filesystem>
+
+#include "test/program.h"
+
+namespace fs = std::filesystem;
+using namespace test;
+using std::string;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+
+static size_t count_of(const string& text, const string& word) {
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(word, at)) != string::npos; at++) count++;
+    return count;
+}
+
+static const char* const kStopping = "stopping: this step is finished and saved";
+
+// 4 million tokens: an evaluation, or a step, of a minute
+static string large_shard() {
+    static const string path = write_shard(folder("large.bin"), std::vector<int32_t>(4 << 20, 7));
+    return path;
+}
+
+// Starts a run, waits until metrics.jsonl has the word, sends signals, and gives it 15 s to end.
+static Ran interrupted(const string& name, const json& changes, const string& word, const string& signals) {
+    const string metrics = folder(name) + "/metrics.jsonl";
+    return run("./train_gpt " + tiny_program_config(name, changes) + " & pid=$!\n"
+               "i=0; until grep -q '\"" + word + "\"' " + metrics + " 2>/dev/null || [ $i -ge 1500 ]; do\n"
+               "  sleep 0.02; i=$((i+1)); done; sleep 0.3\n" + signals + "\n"
+               "i=0; while kill -0 $pid 2>/dev/null && [ $i -lt 750 ]; do sleep 0.02; i=$((i+1)); done\n"
+               "kill -9 $pid 2>/dev/null; wait $pid; echo \"exit code $?\" >&2");
+}
+
+TEST(an_evaluation_ends_where_it_is) {
+    const Ran ran = interrupted("evaluation",
+                                {{"data", {{"val", large_shard()}}}, {"eval", {{"batches", 0}}}}, "start",
+                                "kill -INT $pid");
+    EXPECT(has(ran.err, "exit code 75") && count_of(ran.err, kStopping) == 1, "'%s'", ran.err.c_str());
+    EXPECT(rows_of("evaluation", "val").empty() && rows_of("evaluation", "train").empty(),
+           "half an evaluation is logged");
+    EXPECT(there(folder("evaluation") + "/step_0/model.safetensors"), "nothing is saved");
+    for (const string& word : {"--model.init=" + folder("evaluation") + "/step_0",
+                               "--run.dir=" + folder("evaluation") + "_2"})
+        EXPECT(has(ran.out, word), "no way on, '%s', in '%s'", word.c_str(), ran.out.c_str());
+}
+
+TEST(a_sample_ends_where_it_is) {
+    std::ofstream(folder("text.txt")) << string(3000, 'a') + " few words to take bytes from\n";
+    const Ran made = run("./tokenize train --vocab=300 --out=" + folder("tokenizer.json") + " " +
+                         folder("text.txt"));
+    EXPECT(made.code == 0, "'%s'", made.err.c_str());
+    const Ran ran = interrupted("sample",
+                                {{"data", {{"tokenizer", folder("tokenizer.json")}}},
+                                 {"eval", {{"every", 0}}},
+                                 {"sample", {{"every", 1}, {"tokens", 1 << 24}, {"temperature", 0}}}},
+                                "train", "kill -TERM $pid");
+    EXPECT(has(ran.err, "exit code 75"), "'%s'", ran.err.c_str());
+    EXPECT(rows_of("sample", "sample").empty() && (steps_of("sample", "train") == std::vector{1}),
+           "half a sample is logged");
+    EXPECT(there(folder("sample") + "/step_1/model.safetensors"), "nothing is saved");
+}
+
+// A step of a minute: the second signal does not wait for it.
+static const json kLongStep = {{"train", {{"batch_tokens", (4 << 20) - 128}}}, {"eval", {{"every", 0}}}};
+
+TEST(a_second_signal_ends_at_once) {
+    json changes = kLongStep;
+    changes["data"]["train"] = large_shard();
+    const Ran ran =
+        interrupted("second", changes, "start", "kill -TERM $pid; sleep 0.8; kill -INT $pid");
+    EXPECT(has(ran.err, "exit code 75") && count_of(ran.err, kStopping) == 1, "'%s'", ran.err.c_str());
+    for (const auto& e : fs::directory_iterator(folder("second")))
+        EXPECT(!e.path().filename().string().starts_with("step_"), "%s", e.path().c_str());
+}
+
+// As timeout(1) sends them.
+TEST(two_signals_at_once_are_one) {
+    const Ran ran = interrupted("timeout", {{"train", {{"steps", 1000000}}}}, "train",
+                                "kill -TERM $pid; kill -TERM $pid");
+    EXPECT(has(ran.err, "exit code 75"), "'%s'", ran.err.c_str());
+    const auto steps = steps_of("timeout", "train");
+    const string saved = folder("timeout") + "/step_" + std::to_string(steps.empty() ? 0 : steps.back());
+    EXPECT(there(saved + "/model.safetensors"), "no %s", saved.c_str());
+}
+
+TEST(stdout_that_is_closed) {
+    const string config = tiny_program_config("head", {{"train", {{"steps", 300}}}});
+    const Ran ran = run("{ ./train_gpt " + config + " --checkpoint.every=300; echo \"exit code $?\" >&2; } | "
+                        "head -n 1");
+    EXPECT(has(ran.err, "exit code 0"), "'%s'", ran.err.c_str());
+    EXPECT(rows_of("head", "done").size() == 1 && there(folder("head") + "/step_300/model.safetensors"),
+           "the run ended with its reader");
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// disks
+
+static size_t incomplete(const string& run_dir) {
+    size_t count = 0;
+    for (const auto& e : fs::directory_iterator(run_dir)) count += has(e.path().string(), "incomplete");
+    return count;
+}
+
+// A limit on the size of files below that of the weights: every save fails as it writes. The run goes on to
+// its end, and only there it counts.
+TEST(saves_that_fail_do_not_end_the_run) {
+    const string config = tiny_program_config("limit");
+    const Ran ran = run("ulimit -f 200; ./train_gpt " + config + " --checkpoint.every=4");
+    EXPECT(ran.code == 78, "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(rows_of("limit", "train").size() == 10 && rows_of("limit", "val").size() == 3, "%zu steps",
+           rows_of("limit", "train").size());
+    EXPECT(count_of(ran.err, "warning: the checkpoint of step") == 2, "'%s'", ran.err.c_str());
+    for (const char* word : {"of step 4 is not saved", "of step 8 is not saved", "Training goes on",
+                             "checkpoint.keep_last", "model.safetensors", "are free",
+                             "error: the checkpoint of step 10 is not saved", "is lost"})
+        EXPECT(has(ran.err, word), "no '%s' in '%s'", word, ran.err.c_str());
+    EXPECT(incomplete(folder("limit")) == 0 && !has(ran.out, "saved  "), "'%s'", ran.out.c_str());
+    const Ran some = run("ulimit -f 200; ./train_gpt " + tiny_program_config("limit2") +
+                         " --train.steps=2");
+    EXPECT(some.code == 0 && some.err.empty(), "code %d, '%s'", some.code, some.err.c_str());
+}
+
+// A disk with room for one checkpoint of 0.54 MB: the first is saved and stays, the others are not begun.
+TEST(a_full_disk_keeps_what_is_there) {
+    const string disk = folder("disk");
+    fs::create_directories(disk);
+    if (run("mount -t tmpfs -o size=900k none " + disk).code != 0) {
+        skip("mounting a small disk is not allowed here");
+        return;
+    }
+    const Ran ran = train_gpt(tiny_program_config("disk/run", {{"run", {{"dir", disk + "/run"}}}}),
+                              "--checkpoint.every=4 --checkpoint.keep_last=0");
+    EXPECT(ran.code == 78, "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(rows_of("disk/run", "train").size() == 10, "%zu steps", rows_of("disk/run", "train").size());
+    for (const char* word : {"of step 8 is not saved: no space left", "It takes ", "are free", "step 10"})
+        EXPECT(has(ran.err, word), "no '%s' in '%s'", word, ran.err.c_str());
+    EXPECT(there(disk + "/run/step_4/model.safetensors") && incomplete(disk + "/run") == 0, "step_4");
+    EXPECT(run("umount " + disk).code == 0, "%s stays", disk.c_str());
+}
