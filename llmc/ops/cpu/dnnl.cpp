@@ -43,6 +43,7 @@ struct Hash {
         uint64_t h = 0;
         for (uint64_t x :
              {uint64_t(p.m), uint64_t(p.n), uint64_t(p.k), uint64_t(k.threads),
+                           uint64_t(p.b_stride), uint64_t(p.c_stride),
               uint64_t(p.in) | uint64_t(p.out) << 2 | uint64_t(p.a_transposed) << 4 |
                   uint64_t(p.b_transposed) << 5 | uint64_t(p.bias) << 6 | uint64_t(p.accumulate) << 7}) {
             h = (h ^ x) * 0x9e3779b97f4a7c15;
@@ -68,9 +69,10 @@ static memory::data_type type_of(DType t) {
     return t == DType::F32 ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
-// dense (rows, columns), in memory by rows or by columns
-static memory::desc matrix(int64_t rows, int64_t columns, DType t, bool transposed) {
-    return {{rows, columns}, type_of(t), transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
+// (rows, columns), in memory by rows or, transposed, by columns; stride 0: dense
+static memory::desc matrix(int64_t rows, int64_t columns, DType t, bool transposed, int64_t stride = 0) {
+    if (!stride) stride = transposed ? rows : columns;
+    return {{rows, columns}, type_of(t), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
 struct Descriptions {
@@ -89,8 +91,8 @@ static dnnl::matmul::primitive_desc describe(const Descriptions& d, const dnnl::
 
 static std::unique_ptr<Primitive> build(const Product& p) {
     const Descriptions d = {.a = matrix(p.m, p.k, p.in, p.a_transposed),
-                            .b = matrix(p.k, p.n, p.in, p.b_transposed),
-                            .c = matrix(p.m, p.n, p.out, false),
+                            .b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride),
+                            .c = matrix(p.m, p.n, p.out, false, p.c_stride),
                             .bias = p.bias ? matrix(1, p.n, p.in, false) : memory::desc()};
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -6,14 +6,16 @@
 
 #include "llmc/base/dtype.h"
 
-// C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  C is dense by rows
+// C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  A is dense, B and C may be columns of wider matrices
 struct Product {
     int64_t m, n, k;
-    DType in, out;      // of A, B and bias; of C. Sums are in FP32
-    bool a_transposed;  // A lies in memory as (k, m)
-    bool b_transposed;  // B lies in memory as (n, k)
-    bool bias;          // (n), added to every row
-    bool accumulate;    // C is added to
+    DType in, out;         // of A, B and bias; of C. Sums are in FP32
+    bool a_transposed;     // A lies in memory as (k, m)
+    bool b_transposed;     // B lies in memory as (n, k)
+    bool bias;             // (n), added to every row
+    bool accumulate;       // C is added to
+    int64_t b_stride = 0;  // elements from row to row of B as it lies in memory; 0: dense
+    int64_t c_stride = 0;  // of C
     bool operator==(const Product&) const = default;
 };
 

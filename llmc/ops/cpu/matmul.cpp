@@ -25,27 +25,27 @@ static Product forward_product(int N, int C, int OC, bool bias) {
             .bias = bias,
             .accumulate = false};
 }
-static Product input_product(int N, int C, int OC, DType out) {
-    return {.m = N,
-            .n = C,
-            .k = OC,
-            .in = dtype_of<floatX>,
-            .out = out,
-            .a_transposed = false,
-            .b_transposed = false,
-            .bias = false,
-            .accumulate = false};
+// The next two in columns [j, j + width) of the C there are.
+static Product input_product(int N, int C, int OC, int width, DType out) {
+    return {.m = N, .n = width, .k = OC, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
+            .b_transposed = false, .bias = false, .accumulate = false, .b_stride = C, .c_stride = C};
 }
-static Product weight_product(int N, int C, int OC) {
-    return {.m = OC,
-            .n = C,
-            .k = N,
-            .in = dtype_of<floatX>,
-            .out = dtype_of<real>,
-            .a_transposed = true,
-            .b_transposed = false,
-            .bias = false,
-            .accumulate = true};
+static Product weight_product(int N, int C, int OC, int width) {
+    return {.m = OC, .n = width, .k = N, .in = dtype_of<floatX>, .out = dtype_of<real>, .a_transposed = true,
+            .b_transposed = false, .bias = false, .accumulate = true, .b_stride = C, .c_stride = C};
+}
+
+// oneDNN reads a row-major B at half speed where it is 3072 columns wide (2.6.3, FP32, one core: 77 of 159
+// GFLOP/s) and somewhat slower than it could at other widths above 1024. So such products go in pieces:
+// f(first column, columns). Returns false where f does, which is at the first piece or never.
+template <class F> static bool in_columns(int C, F f) {
+    const int pieces = (C + 1023) / 1024, width = (C / pieces + 15) / 16 * 16;
+    for (int j = 0; j < C; j += width)
+        if (!f(j, std::min(width, C - j))) {
+            CHECK(j == 0, "matmul: columns %d to %d of %d take more scratch than those before", j, j + width, C);
+            return false;
+        }
+    return true;
 }
 
 // Computes the product by oneDNN and returns true; false where the plain loops have to. `used`: scratch of
@@ -167,9 +167,11 @@ static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w
 }
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
-    if (by_dnnl(input_product(N, C, OC, dtype_of<floatX>), {.c = dx, .a = dout, .b = w, .bias = nullptr}))
-        return;
-    plain_backward_input(dx, dout, w, nullptr, N, C, OC);
+    const bool done = in_columns(C, [=](int j, int width) {
+        return by_dnnl(input_product(N, C, OC, width, dtype_of<floatX>),
+                       {.c = dx + j, .a = dout, .b = w + j, .bias = nullptr});
+    });
+    if (!done) plain_backward_input(dx, dout, w, nullptr, N, C, OC);
 }
 
 // The panel dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
@@ -182,9 +184,12 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
         const int rows = std::min(kPanelRows, N - n);
         const size_t at = size_t(n) * C;
         const floatX* from = dout + size_t(n) * OC;
-        const Product product = input_product(rows, C, OC, dtype_of<real>);
         real* panel = reinterpret_cast<real*>(context.scratch);
-        if (!by_dnnl(product, {.c = panel, .a = from, .b = w, .bias = nullptr}, panel_bytes(C))) {
+        const bool done = in_columns(C, [=](int j, int width) {
+            return by_dnnl(input_product(rows, C, OC, width, dtype_of<real>),
+                           {.c = panel + j, .a = from, .b = w + j, .bias = nullptr}, panel_bytes(C));
+        });
+        if (!done) {
             plain_backward_input(dpre + at, from, w, pre + at, rows, C, OC);
             continue;
         }
@@ -195,7 +200,10 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
-    if (by_dnnl(weight_product(N, C, OC), {.c = dw, .a = dout, .b = x, .bias = nullptr})) return;
+    const bool done = in_columns(C, [=](int j, int width) {
+        return by_dnnl(weight_product(N, C, OC, width), {.c = dw + j, .a = dout, .b = x + j, .bias = nullptr});
+    });
+    if (done) return;
     gemm(
         OC, C, N, {dout, 1, size_t(OC)}, {x, size_t(C), 1},
         [=](int i, int j, real* sum, int n) { std::copy_n(dw + size_t(i) * C + j, n, sum); },
@@ -222,8 +230,11 @@ template <class F>
 static void for_each_product(const ScratchSizes& s, F f) {
     const auto linear = [&](int N, int C, int OC, bool bias) {
         f(forward_product(N, C, OC, bias), 0);
-        f(input_product(N, C, OC, dtype_of<floatX>), 0);
-        f(weight_product(N, C, OC), 0);
+        in_columns(C, [&](int, int width) {
+            f(input_product(N, C, OC, width, dtype_of<floatX>), 0);
+            f(weight_product(N, C, OC, width), 0);
+            return true;
+        });
     };
     linear(s.N, s.C, 3 * s.C, true);
     linear(s.N, s.C, s.C, false);
@@ -232,7 +243,10 @@ static void for_each_product(const ScratchSizes& s, F f) {
     for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {
         if (rows == 0) continue;
         f(forward_product(rows, s.C, s.F, true), 0);
-        f(input_product(rows, s.F, s.C, dtype_of<real>), panel_bytes(s.F));
+        in_columns(s.F, [&](int, int width) {
+            f(input_product(rows, s.F, s.C, width, dtype_of<real>), panel_bytes(s.F));
+            return true;
+        });
     }
     for (int rows : {std::min(s.chunk, s.N), s.N % s.chunk})
         if (rows) linear(rows, s.C, s.Vp, false);
