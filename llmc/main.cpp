@@ -7,6 +7,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
+#include "llmc/base/openmp.h"
 #include "llmc/base/options.h"
 #include "llmc/base/version.h"
 #include "llmc/ops/cpu/dnnl.h"
@@ -33,6 +34,7 @@ static const Precision& precision_of(Config& cfg) {
 }
 
 int main(int argc, char** argv) {
+    limit_spinning(argv);
     Options options = parse_command_line(argc, argv);
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
