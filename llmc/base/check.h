@@ -24,7 +24,8 @@ struct Fatal : std::runtime_error {
 // printf into a string
 [[gnu::format(printf, 1, 2)]] std::string strf(const char* fmt, ...);
 
-[[noreturn, gnu::format(printf, 4, 5)]] void fatal(int code, const char* file, int line, const char* fmt, ...);
+[[noreturn, gnu::format(printf, 4, 5)]]
+void fatal(int code, const char* file, int line, const char* fmt, ...);
 
 // An invariant of the program. Always compiled in.
 #define CHECK(cond, ...) \
