@@ -43,10 +43,13 @@ TOKENIZE_SOURCES := $(wildcard llmc/base/*.cpp llmc/io/*.cpp)
 all: train_gpt tokenize
 	@cat $(BUILD)/found.txt
 
-train_gpt: $(call objects,$(SOURCES) llmc/main.cpp)
-tokenize: $(call objects,$(TOKENIZE_SOURCES) llmc/tokenize.cpp)
-train_gpt tokenize:
+$(BUILD)/train_gpt: $(call objects,$(SOURCES) llmc/main.cpp)
+$(BUILD)/tokenize: $(call objects,$(TOKENIZE_SOURCES) llmc/tokenize.cpp)
+$(BUILD)/train_gpt $(BUILD)/tokenize:
 	$(LINK)
+# the programs at the top are those of the flags that were given last
+train_gpt tokenize: %: $(BUILD)/% FORCE
+	@cmp -s $< $@ || cp -f $< $@
 
 LINK    = @echo "link  $@" && mkdir -p $(@D) && $(CXX) $(LDFLAGS) $^ -o $@ $(LDLIBS)
 COMPILE = @echo "c++   $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(CXX) $(CXXFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=$(DEVICE) $(EXTRA) -x c++ -c $< -o $@
@@ -77,7 +80,8 @@ $(BUILD)/found.mk: Makefile
 	if [ -n "$$missing" ]; then echo "error: missing libraries. Install them with:  apt-get install$$missing" >&2; exit 1; fi
 	@if [ "$(DNNL)" != 0 ] && $(call found,dnnl,oneapi/dnnl/dnnl.hpp,-ldnnl); then \
 	    echo "HAVE_DNNL := 1" >> $@.new; echo "oneDNN    found: matmuls of fp32 and bf16" >> $(BUILD)/found.txt; \
-	else echo "oneDNN    left out: matmuls by plain loops, slower (apt-get install libdnnl-dev)" >> $(BUILD)/found.txt; fi
+	elif [ "$(DNNL)" = 0 ]; then echo "oneDNN    left out by DNNL=0: matmuls by plain loops" >> $(BUILD)/found.txt; \
+	else echo "oneDNN    not found: matmuls by plain loops, slower (apt-get install libdnnl-dev)" >> $(BUILD)/found.txt; fi
 	@echo "CUDA      left out: this version trains on the CPU" >> $(BUILD)/found.txt
 	@echo "MPI, NCCL left out: this version trains on one rank" >> $(BUILD)/found.txt
 	@echo "CPU_FEATURES := $$(echo | $(CXX) -march=$(ARCH) -dM -E - | sed -n 's/^#define __\(SSE4_2\|POPCNT\|MOVBE\|LZCNT\|BMI2*\|GFNI\|F16C\|FMA\|AVX[A-Z0-9]*\)__ 1$$/\1/p' | sort | tr '\n' ' ')" >> $@.new
@@ -112,8 +116,8 @@ $(TESTS): $(BUILD)/test/%: $$(call objects,test/$$*.cpp test/test.cpp) $(LIBRARY
 	$(LINK)
 $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $(LIBRARY)
 	$(LINK)
-test/test_gpt: $(BUILD)/test/test_gpt
-	@cp $< $@
+test/test_gpt: $(BUILD)/test/test_gpt FORCE
+	@cmp -s $< $@ || cp -f $< $@
 
 tests: train_gpt tokenize $(TESTS)
 test: tests
