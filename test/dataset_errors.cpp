@@ -55,6 +55,36 @@ TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
                  {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
 }
 
+// Two foreign shards of 0.6 GB each, which take no disk but for the header and one bad id: what is read
+// through at start ends within the second.
+TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
+    const uint64_t tokens = 300'000'000;
+    const auto write_sparse = [&](const string& name, uint64_t bad) {
+        FILE* f = fopen(path_of(name).c_str(), "wb");
+        test::write_header(f, tokens, {});
+        const uint16_t id = 700, end = 0;
+        if (bad) fseeko(f, off_t(1024 + 2 * bad), SEEK_SET), fwrite(&id, 2, 1, f);
+        fseeko(f, off_t(1024 + 2 * tokens - 2), SEEK_SET), fwrite(&end, 2, 1, f), fclose(f);
+    };
+    write_sparse("sparse_0.bin", 0);
+    write_sparse("sparse_1.bin", 200'000'000);
+    Dataset set = open_set(path_of("sparse_*.bin"), 8);
+    EXPECT(validate_ids(set, 700, 0) == 0, "0.4 GB of the second shard, up to token 200,000,000");
+    read_row(set, 499'999'999 / 8 - 1);
+    expect_words("its row", test::fatal_of([&] { read_row(set, 500'000'000 / 8); }),
+                 {"sparse_1.bin", "token 200000000", "id 700", "700 ids"});
+    write_sparse("sparse_1.bin", 199'999'999);
+    Dataset sooner = open_set(path_of("sparse_1.bin"), 8);
+    expect_words("at start", test::fatal_of([&] { validate_ids(sooner, 700, 0, 400'000'000); }),
+                 {"sparse_1.bin", "token 199999999", "700"});
+    // what one set has used up, the next does not get; shards that say their largest id take none
+    Dataset small = open_set(write_shard(path_of("small.bin"), vector<int32_t>(100, 5)), 8);
+    EXPECT(validate_ids(small, 700, 0, 300) == 100 && validate_ids(small, 700, 0, 150) == 0, "bytes left");
+    const string ours = write_shard(path_of("told.bin"), vector<int32_t>(100, 5), {.vocab = 9, .largest = 5});
+    Dataset told = open_set(ours, 8);
+    EXPECT(validate_ids(told, 700, 0, 300) == 300, "a shard that says its largest id is not read");
+}
+
 TEST(shards_of_another_tokenizer) {
     const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50),
                                     {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});

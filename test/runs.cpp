@@ -214,6 +214,6 @@ TEST(shards_of_another_tokenizer_are_refused) {
     const string config = tiny_program_config("hash", text_config());
     run("./tokenize train --vocab=310 --out=" + folder("other.json") + " " + folder("text.txt"));
     const Ran ran = train_gpt(config, "--data.tokenizer=" + folder("other.json"));
-    EXPECT(ran.code == 78 && has(ran.err, "text_train_000000.bin") && has(ran.err, "data.tokenizer"),
+    EXPECT(ran.code == 78 && has(ran.err, "text_val_000000.bin") && has(ran.err, "data.tokenizer"),
            "code %d, '%s'", ran.code, ran.err.c_str());
 }

@@ -129,10 +129,11 @@ int vocab_of(const Dataset& set) {
     return int(vocab);
 }
 
-static void scan(const ShardFile& shard, int vocab) {
+// The first `tokens` of a shard.
+static void scan(const ShardFile& shard, uint64_t tokens, int vocab) {
     std::vector<int32_t> ids(1 << 20);
-    for (uint64_t at = 0; at < shard.info.tokens; at += ids.size()) {
-        const size_t n = size_t(std::min<uint64_t>(ids.size(), shard.info.tokens - at));
+    for (uint64_t at = 0; at < tokens; at += ids.size()) {
+        const size_t n = size_t(std::min<uint64_t>(ids.size(), tokens - at));
         read_tokens(shard, at, n, ids.data());
         const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n));
         CHECK_INPUT(*worst < vocab && *worst >= 0,
@@ -142,9 +143,8 @@ static void scan(const ShardFile& shard, int vocab) {
     }
 }
 
-void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash) {
+uint64_t validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash, uint64_t budget) {
     set.vocab = vocab;
-    uint64_t scanned = 0;
     for (const auto& stream : set.streams)
         for (const auto& shard : stream.shards) {
             const ShardInfo& info = shard.info;
@@ -156,7 +156,10 @@ void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash) {
                         "but data.tokenizer is %016" PRIx64 "; encode the text again, "
                         "or name the tokenizer that made it",
                         info.path.c_str(), info.tokenizer_hash, tokenizer_hash);
-            scanned += info.has_largest ? 0 : info.tokens * uint64_t(info.id_bytes);
-            if (!info.has_largest && scanned <= 1'000'000'000) scan(shard, vocab);
+            if (info.has_largest) continue;
+            const uint64_t tokens = std::min(info.tokens, budget / uint64_t(info.id_bytes));
+            scan(shard, tokens, vocab);
+            budget -= tokens * uint64_t(info.id_bytes);
         }
+    return budget;
 }

@@ -40,14 +40,15 @@ struct Dataset {
     size_t shards() const;
 };
 
-// Opens and validates. vocab: the model's; 0 while it is not known yet (see largest_vocab).
+// Opens and validates. vocab: the model's; 0 while it is not known yet.
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle);
 
 // Every id has to be below vocab, and every shard made by the tokenizer of this hash (0: unknown). Shards
-// that do not say their largest id are read through, up to 1 GB in all; after that rows are checked as they
-// are loaded.
-void validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash);
+// that do not say their largest id are read through as far as `budget` bytes go, and what is left of them is
+// returned; the rest is checked row by row as it is loaded.
+inline constexpr uint64_t kScanBytes = 1'000'000'000;
+uint64_t validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash, uint64_t budget = kScanBytes);
 
 // The vocabulary that the shards name, 0 where none does.
 int vocab_of(const Dataset& set);
