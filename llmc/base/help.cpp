@@ -24,7 +24,7 @@ static const char* const kHead =
     "  --plan                           print the memory plan and the resolved config, allocate nothing\n"
     "  --generate=TEXT                  continue the text with the newest checkpoint of run.dir\n"
     "  --export=hf:DIR|gguf:FILE|llmc:FILE\n"
-    "                                   write the weights in another format\n"
+    "                                   write the weights in another format (not in this version)\n"
     "\n"
     "Settings, with their defaults\n";
 
@@ -32,15 +32,16 @@ static const char* const kTail =
     "\n"
     "Signals\n"
     "  SIGUSR1                          save a checkpoint and go on\n"
-    "  SIGUSR2, SIGTERM, SIGINT         save a checkpoint and exit with 75\n"
+    "  SIGUSR2, SIGTERM, SIGINT         save a checkpoint and exit with 75; SIGTERM or SIGINT once more: at "
+    "once\n"
     "\n"
     "Exit codes\n"
     "  0   done\n"
     "  75  stopped by a signal: start again\n"
-    "  76  a hang\n"
+    "  76  a hang (not in this version)\n"
     "  77  loss or gradient not finite, more than train.max_skips times\n"
     "  78  config or input is wrong: the message says what and where\n"
-    "  79  no checkpoint that verifies\n";
+    "  79  no checkpoint that verifies (not in this version)\n";
 
 // Appends text at column `indent`, broken at spaces so that no line is wider than kWidth.
 static void append_wrapped(std::string& out, const std::string& text, size_t indent) {
@@ -66,6 +67,15 @@ static std::string domain(const Field& f) {
     return f.limits.high <= 1000 ? " (" + text.substr(text.find(" of ") + 4) + ")" : "";
 }
 
+// What base/validate.cpp refuses: all values but the default, or one of several.
+static std::string missing(const Field& f) {
+    static const char* const all[] = {"run.hang_timeout", "checkpoint.resume", "checkpoint.async",
+                                      "checkpoint.override", "log.comm"};
+    if (std::find(std::begin(all), std::end(all), f.path()) != std::end(all)) return " (not in this version)";
+    if (f.path() == "memory.offload") return " (optimizer: not in this version)";
+    return f.path() == "run.device" ? " (cuda: not in this version)" : "";
+}
+
 static void append_field(std::string& out, const Field& f) {
     constexpr size_t kName = 2, kValue = 27, kMeaning = 43;
     const auto pad = [&](size_t line, size_t column) {    // at least two spaces, then up to the column
@@ -78,7 +88,7 @@ static void append_field(std::string& out, const Field& f) {
     out += value_json(f.value);
     if (out.size() - line + 2 > kMeaning) out += "\n" + std::string(kMeaning, ' ');
     else pad(line, kMeaning);
-    append_wrapped(out, f.meaning + domain(f), kMeaning);
+    append_wrapped(out, f.meaning + domain(f) + missing(f), kMeaning);
 }
 
 std::string help_text() {
@@ -88,7 +98,8 @@ std::string help_text() {
     for (const Field& f : all)
         if (f.section.empty()) append_field(out, f);
     for (const Section& s : sections()) {
-        out += "\n  " + s.name + ": " + s.meaning + "\n";
+        out += "\n  " + s.name + ": " + s.meaning +
+               (s.name == "parallel" ? " (not in this version: as they are)\n" : "\n");
         for (const Field& f : all)
             if (f.section == s.name) append_field(out, f);
     }

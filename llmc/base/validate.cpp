@@ -16,6 +16,7 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
 
 static void check_parts(Config& c) {
     const ParallelConfig& p = c.parallel;
+    missing(c.run.hang_timeout > 0, c, "run.hang_timeout", "watching for hangs is", "0");
     missing(c.run.device == "cuda", c, "run.device", "training on CUDA devices is", "cpu or auto");
     missing(p.tp > 1, c, "parallel.tp", "tensor parallelism is", "1");
     missing(p.pp > 1, c, "parallel.pp", "pipeline parallelism is", "1");
