@@ -38,11 +38,10 @@ int main(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
-    CHECK_INPUT(!options.export_to,
-                "--export: not in this version; checkpoints are safetensors files in run.dir/step_N");
 
     Config& cfg = options.config;
-    context.threads = cfg.run.threads ? cfg.run.threads : cores();
+    if (!cfg.run.threads) cfg.run.threads = cores();
+    context.threads = cfg.run.threads;
     omp_set_num_threads(context.threads);
     const Precision& p = precision_of(cfg);
     if (options.plan) return p.plan(cfg);

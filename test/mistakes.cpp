@@ -1,0 +1,115 @@
+// What ./train_gpt tells who asked for something that cannot be.
+#include <cstring>
+#include <filesystem>
+
+#include "test/program.h"
+
+using namespace test;
+using std::string;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+
+// Exit code 78, at most 8 lines on stderr that hold all words.
+static void refused(const string& args, std::vector<string> words, string config = "") {
+    static int count = 0;
+    if (config.empty()) config = tiny_program_config("refused" + std::to_string(count++));
+    const Ran ran = train_gpt(config, args);
+    EXPECT(ran.code == 78, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
+    EXPECT(std::count(ran.err.begin(), ran.err.end(), '\n') <= 8 && !has(ran.err, "terminate"), "%s: '%s'",
+           args.c_str(), ran.err.c_str());
+    for (const string& w : words)
+        EXPECT(has(ran.err, w), "%s: no '%s' in '%s'", args.c_str(), w.c_str(), ran.err.c_str());
+}
+
+TEST(mistakes_in_settings) {
+    refused("--optimizer.lrr=1", {"optimizer.lrr", "optimizer.lr"});
+    refused("--train.steps=many", {"train.steps", "many"});
+    refused("--model.heads=0", {"model.heads"});
+    refused("--model.heads=5", {"5", "64"});
+    refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
+    refused("--run.dir=/proc/nope", {"/proc/nope"});
+    std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";
+    refused("", {"broken.json", "line"}, folder("broken.json"));
+    refused("", {"absent.json"}, folder("absent.json"));
+}
+
+TEST(mistakes_in_data) {
+    refused("--data.train=" + folder("nothing_*.bin"), {"data.train", "nothing_"});
+    std::ofstream(folder("html.bin")) << "<!DOCTYPE html>" + string(5000, 'x');
+    refused("--data.train=" + folder("html.bin"), {"html.bin", "20240520", "HTML"});
+    std::ofstream(folder("lfs.bin")) << "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    refused("--data.train=" + folder("lfs.bin"), {"lfs.bin", "git lfs pull"});
+    write_shard(folder("small.bin"), random_ids(40, 500));
+    refused("--data.train=" + folder("small.bin"), {"small.bin", "40 tokens", "257"});
+    auto ids = random_ids(9000, 500);
+    write_shard(folder("cut.bin"), ids);
+    std::filesystem::resize_file(folder("cut.bin"), 1024 + 9001);
+    refused("--data.train=" + folder("cut.bin"), {"cut.bin", "truncated", "9000"});
+    ids[8000] = 60000;
+    write_shard(folder("big_id.bin"), ids);
+    refused("--data.train=" + folder("big_id.bin"), {"big_id.bin", "60000", "512", "model.vocab"});
+    refused("--data.tokenizer=" + folder("no_tokenizer.json"), {"no_tokenizer.json"});
+}
+
+// What --help says of a setting or a flag, on one line. Sections of parts that are missing say it once.
+static string help_of(const string& name) {
+    static const string help = run("./train_gpt --help").out;
+    const size_t at = help.find("\n  " + (name.starts_with("parallel.") ? "parallel:" : name));
+    if (at == string::npos) return "";
+    size_t end = at;
+    do end = help.find('\n', end + 1);
+    while (end != string::npos && help.compare(end + 1, 3, "   ") == 0);
+    string line;
+    for (const char c : help.substr(at, end - at))
+        if (c != '\n' && (c != ' ' || !line.ends_with(' '))) line += c;
+    return line;
+}
+
+TEST(parts_of_later_versions_say_so) {
+    for (const char* name : {"--export", "parallel.tp", "memory.offload", "run.hang_timeout", "run.device",
+                             "checkpoint.resume", "checkpoint.async", "checkpoint.override", "log.comm",
+                             "76 ", "79 "})
+        EXPECT(has(help_of(name), "not in this version"), "%s: '%s'", name, help_of(name).c_str());
+    for (const char* name : {"--plan", "run.seed", "memory.recompute", "checkpoint.every", "77 "})
+        EXPECT(!has(help_of(name), "not in this version") && help_of(name) != "", "%s", name);
+    for (const char* setting : {"run.device=cuda", "parallel.tp=2", "parallel.pp=2", "parallel.cp=2",
+                                "run.hang_timeout=60", "parallel.zero=3", "parallel.ranks=2",
+                                "parallel.transport=mpi", "memory.offload=optimizer",
+                                "model.init=hf:somewhere"}) {
+        const string key = string(setting).substr(0, strcspn(setting, "="));
+        refused(string("--") + setting, {key, "not in this version"});
+    }
+    refused("--export=hf:somewhere", {"--export", "not in this version"});
+}
+
+TEST(a_folder_that_holds_a_run) {
+    const string config = tiny_program_config("used");
+    EXPECT(train_gpt(config, "--train.steps=1").code == 0, "the first run");
+    const string before = text_of(folder("used") + "/metrics.jsonl");
+    refused("", {folder("used"), "already holds a run", "--run.dir="}, config);
+    EXPECT(text_of(folder("used") + "/metrics.jsonl") == before, "its metrics are touched");
+    // said before data is looked at
+    refused("--data.train=/nowhere.bin", {folder("used"), "already holds a run"}, config);
+    std::filesystem::create_directories(folder("checkpoint_only") + "/step_5");
+    refused("", {"checkpoint_only", "already holds a run"}, tiny_program_config("checkpoint_only"));
+}
+
+// A start that fails, early or late, leaves no folder and keeps one that was there.
+TEST(a_failed_start_leaves_no_folder) {
+    const string config = tiny_program_config("failed", {{"run", {{"dir", folder("failed/deep")}}}});
+    for (const string args : {"--data.train=/nowhere.bin", "--model.init=/nowhere/step_5"}) {
+        refused(args, {"/nowhere"}, config);
+        EXPECT(!std::filesystem::exists(folder("failed/deep")), "%s makes run.dir", args.c_str());
+    }
+    std::filesystem::create_directories(folder("failed/deep"));
+    refused("--data.train=/nowhere.bin", {"/nowhere"}, config);
+    EXPECT(std::filesystem::is_directory(folder("failed/deep")), "a folder of the user's is gone");
+}
+
+TEST(what_model_init_may_be) {
+    refused("--model.init=rnadom", {"model.init = 'rnadom'", "no checkpoint", "random", "step_N"});
+    refused("--model.init=rnadom --generate=Once", {"model.init = 'rnadom'", "no checkpoint"});
+    const string config = tiny_program_config("untokenized", {{"checkpoint", {{"every", 10}}}});
+    EXPECT(train_gpt(config).code == 0, "a run without a tokenizer");
+    refused("--generate=Once", {"step_10 has no tokenizer.json", "--data.tokenizer="}, config);
+}
