@@ -60,6 +60,8 @@ TEST(a_loader_ends_at_any_time) {
     for (int i = 0; i < 200; i++) {
         Loader loader(set, 1 + i % 50, uint64_t(i));
         for (int k = 0; k < i % 4; k++) loader.next();
+        const auto expected = uint64_t(i + i % 4 * (1 + i % 50));
+        EXPECT(loader.position() == expected, "loader %d is at %zu", i, size_t(loader.position()));
     }
 }
 

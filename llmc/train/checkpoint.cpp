@@ -78,8 +78,8 @@ std::string Checkpoint::save(int64_t step, bool last) const {
         strf("the checkpoint of step %" PRId64 " is not saved: %s.\n       It takes %s; in %s %s are free.",
              step, error->what(), human_bytes(double(bytes())).c_str(), cfg.run.dir.c_str(),
              human_bytes(double(free_bytes(cfg.run.dir))).c_str());
-    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, so what was trained since the "
-                    "one before is lost.\n       Make room before the next run, or name another disk by "
+    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, so what was trained since "
+                    "the one before is lost.\n       Make room before the next run, or name another disk by "
                     "run.dir", text.c_str());
     fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
             "(checkpoint.keep_last); kill -USR1 %d saves at once\n", text.c_str(), int(getpid()));

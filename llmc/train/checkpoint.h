@@ -19,8 +19,8 @@ struct Checkpoint {
     Model& model;
     const Tokenizer* tokenizer;      // or null
 
-    // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning says
-    // so and the folder is empty; if it was to be the last of a run, fatal() does.
+    // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning
+    // says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.
     std::string save(int64_t step, bool last = false) const;
 
     // model.init: random weights, or those of a checkpoint's folder.

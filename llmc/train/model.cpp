@@ -76,8 +76,8 @@ int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool
     CHECK_INPUT(least > available, "%s No micro-batch fits as it is; with memory.recompute=block "
                 "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
     fatal(kExitConfig, __FILE__, __LINE__, "%s No micro-batch fits: with memory.recompute=block and one "
-          "sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what else "
-          "holds memory (--plan prints what needs how much)", what.c_str(), shown(least).c_str());
+          "sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what "
+          "else holds memory (--plan prints what needs how much)", what.c_str(), shown(least).c_str());
 }
 
 std::string plan_text(const Config& cfg, const Model& model) {

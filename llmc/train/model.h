@@ -28,8 +28,8 @@ struct Model {
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab);
 
-// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory; 1
-// where none does.
+// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory;
+// 1 where none does.
 int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
                        size_t available = available_memory_bytes());
 
