@@ -224,6 +224,24 @@ TEST(encoders_agree_and_decode_gives_the_bytes_back) {
     }
 }
 
+TEST(words_of_a_few_bytes) {
+    const Tokenizer t = Tokenizer::load(kData + "hf.json");
+    const std::string letters = "etaoinshrdlucmfwypvbgkqjxz";
+    size_t joined = 0;
+    for (const char a : letters) {
+        for (const char b : letters) {
+            for (const char c : letters) {
+                for (const std::string& word : std::vector<std::string>{{a, b}, {a, b, c}, {' ', a, b}}) {
+                    const auto ids = t.encode(word), expected = naive_encode(t, word);
+                    if (ids != expected) EXPECT(false, "%s", word.c_str());
+                    joined += ids.size() < word.size();
+                }
+            }
+        }
+    }
+    EXPECT(joined > 5000, "%zu with a merge", joined);
+}
+
 TEST(random_bytes_round_trip) {
     const Tokenizer t = Tokenizer::load(kData + "hf.json");
     std::string text;

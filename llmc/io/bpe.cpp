@@ -9,10 +9,14 @@
 
 constexpr size_t kSlack = 4096;       // slots after the last one, so that probing never wraps
 
-Bpe::Bpe(const uint32_t (&ids)[256], size_t vocab, size_t merges)
-    : byte_rank(65536, kNoRank), byte_of(vocab, -1) {
-    memcpy(byte_id, ids, sizeof byte_id);
-    for (int b = 0; b < 256; b++) byte_of[ids[b]] = int16_t(b);
+Bpe::Bpe(const Vocabulary& v, size_t merges)
+    : byte_rank(65536, kNoRank), byte_of(v.size(), -1), ends(v.size()) {
+    memcpy(byte_id, v.byte_id, sizeof byte_id);
+    for (int b = 0; b < 256; b++) byte_of[byte_id[b]] = int16_t(b);
+    for (uint32_t id = 0; id < v.size(); id++) {
+        const std::string_view text = v.text_of(id);
+        if (!text.empty()) ends[id] = {uint8_t(text.front()), uint8_t(text.back())};
+    }
     const size_t size = std::bit_ceil(std::max<size_t>(merges * 2, 512));
     shift = 64 - std::countr_zero(size);
     slots = Table<uint64_t>(size + kSlack);
@@ -31,6 +35,8 @@ bool Bpe::add(Merge m) {
     filter[hash >> (64 - 13)] |= uint64_t(1) << (hash >> (64 - 19) & 63);
     const int left = byte_of[m.left], right = byte_of[m.right];
     if (left >= 0 && right >= 0) byte_rank[size_t(left << 8 | right)] = uint32_t(merged.size());
+    const uint8_t before = ends[m.left].last, after = ends[m.right].first;
+    joined[before << 2 | after >> 6] |= uint64_t(1) << (after & 63);
     merged.push_back(m.id);
     return true;
 }
@@ -110,11 +116,41 @@ static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) 
     return count;
 }
 
-size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+// Of one to three bytes: most characters of most scripts, on their own.
+static size_t encode_character(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
-    if (n <= 1) return n ? ids[0] = bpe.byte_id[uint8_t(word[0])], 1 : 0;
+    const auto byte = [&](size_t i) { return uint8_t(word[i]); };
+    const auto rank = [&](size_t i) { return bpe.byte_rank[size_t(byte(i) << 8 | byte(i + 1))]; };
+    for (size_t i = 0; i < n; i++) ids[i] = bpe.byte_id[byte(i)];
+    const uint32_t first = n > 1 ? rank(0) : kNoRank, second = n > 2 ? rank(1) : kNoRank;
+    if (std::min(first, second) == kNoRank) return n;
+    if (first <= second) ids[0] = bpe.merged[first], ids[1] = ids[n - 1];
+    else ids[1] = bpe.merged[second];
+    const uint32_t both = n > 2 ? bpe.rank(ids[0], ids[1]) : kNoRank;
+    if (both == kNoRank) return n - 1;
+    ids[0] = bpe.merged[both];
+    return n - 2;
+}
+
+static size_t encode_part(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    const size_t n = word.size();
+    if (n <= 3) return encode_character(bpe, word, ids);
     return n <= 16   ? encode_short<16>(bpe, word, ids)
            : n <= 32 ? encode_short<32>(bpe, word, ids)
            : n <= 64 ? encode_short<64>(bpe, word, ids)
                      : encode_long(bpe, word, ids);
+}
+
+// Between two bytes that no merge joins the word falls into parts that know nothing of each other: often the
+// characters of a script without spaces.
+size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    const size_t n = word.size();
+    if (n <= 8) return n ? encode_part(bpe, word, ids) : 0;
+    size_t count = 0, begin = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (bpe.joins(uint8_t(word[i - 1]), uint8_t(word[i]))) continue;
+        count += encode_part(bpe, word.substr(begin, i - begin), ids + count);
+        begin = i;
+    }
+    return count + encode_part(bpe, word.substr(begin), ids + count);
 }

@@ -23,10 +23,14 @@ struct Bpe {
     uint32_t byte_id[256];
     std::vector<uint32_t> byte_rank;  // of two bytes: rank of their ids, kNoRank where they do not merge
     std::vector<int16_t> byte_of;           // of an id: its byte, -1 where it is no single one
+    struct Ends { uint8_t first, last; };
+    std::vector<Ends> ends;                 // of an id: its bytes at both ends
+    uint64_t joined[1024] = {};             // bit first << 8 | second: some merge joins two such bytes
 
-    Bpe(const uint32_t (&byte_id)[256], size_t vocab, size_t merges);
+    Bpe(const Vocabulary& v, size_t merges);        // without merges yet, with room for so many
     bool add(Merge m);                      // at the next rank; false where the pair is there already
 
+    bool joins(uint8_t a, uint8_t b) const { return joined[a << 2 | b >> 6] >> (b & 63) & 1; }
     static uint64_t hash_of(uint64_t key) { return key * 0x9e3779b97f4a7c15; }
     uint32_t rank(uint32_t left, uint32_t right) const {
         const uint64_t key = uint64_t(left) << 20 | right, hash = hash_of(key);

@@ -10,7 +10,7 @@
 
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // bytes of a word that is its own key
-constexpr int kFirstSlots = 18, kMostSlots = 20;    // log2: 8 to 32 MB
+constexpr int kFirstSlots = 19, kMostSlots = 20;    // log2: 16 or 32 MB
 constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
 constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
 
@@ -46,6 +46,12 @@ template <class Id> void Encoder<Id>::reset(int log2_slots) {
     slots = Table<Slot>((size_t(1) << log2_slots) + kProbeSlack);
     used = 0;
     insert({0, uint64_t(kMaxKey + 1) << 56, {}, Id(kInline + 1)});
+    Slot ahead[32];         // their places are fetched while others are prepared
+    size_t waiting = 0;
+    const auto add = [&] {
+        for (size_t i = 0; i < waiting; i++) insert(ahead[i]);
+        waiting = 0;
+    };
     const Vocabulary& v = tokenizer.vocabulary;
     for (uint32_t id = 0; v.words_are_tokens && id < v.size(); id++) {
         const std::string_view word = v.text_of(id);
@@ -54,8 +60,11 @@ template <class Id> void Encoder<Id>::reset(int log2_slots) {
         memcpy(&s.low, word.data(), std::min<size_t>(word.size(), 8));
         if (word.size() > 8) memcpy(&s.high, word.data() + 8, word.size() - 8);
         s.high |= uint64_t(word.size()) << 56;
-        insert(s);
+        __builtin_prefetch(&slots[hash_key(s.low, s.high, shift)]);
+        ahead[waiting++] = s;
+        if (waiting == std::size(ahead)) add();
     }
+    add();
 }
 
 template <class Id> void Encoder<Id>::insert(const Slot& s) {

@@ -23,7 +23,7 @@ static uint64_t hash_of(const Vocabulary& v) {
 }
 
 Tokenizer::Tokenizer(Vocabulary v) : vocabulary(std::move(v)) {
-    auto tables = std::make_shared<Bpe>(vocabulary.byte_id, vocabulary.size(), vocabulary.merges.size());
+    auto tables = std::make_shared<Bpe>(vocabulary, vocabulary.merges.size());
     for (const Merge& m : vocabulary.merges) {
         CHECK(tables->add(m), "ids %u and %u merge twice", m.left, m.right);
     }

@@ -83,7 +83,7 @@ struct Names {
         while (eot < tokens.text.size() && !(tokens.added[eot] && tokens.text[eot] == kEndOfText)) eot++;
         if (eot == tokens.text.size()) put(eot, std::string(kEndOfText), true);
         Vocabulary v = vocabulary_of_tokens(tokens, eot, file);
-        Bpe seen(v.byte_id, v.size(), merges.size());
+        Bpe seen(v, merges.size());
         for (size_t i = 0; i < merges.size(); i++) {
             CHECK_INPUT(seen.add(merges[i]), "%s: merge %zu is there twice", file, i);
         }

@@ -86,7 +86,7 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& p
         have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
     }
-    Bpe bpe(v.byte_id, n, n);
+    Bpe bpe(v, n);
     std::vector<uint32_t> ids;
     v.merges.reserve(n);
     for (uint32_t id = 256; id < n; id++) {
