@@ -92,6 +92,10 @@ $(BUILD)/common/llmc/base/cpu_guard.o: CXXFLAGS := $(subst -march=$(ARCH),,$(CXX
 $(BUILD)/common/llmc/base/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(ARCH)"'
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 
+# JSON and options: run once, and slow to compile with more
+QUICK := base/config io/safetensors io/tokenizer_json tokenize
+$(QUICK:%=$(BUILD)/common/llmc/%.o): CXXFLAGS += -O1
+
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 $(BUILD)/commit: FORCE
