@@ -17,7 +17,7 @@ static size_t count_of(const string& text, const string& word) {
     return count;
 }
 
-static const char* const kStopping = "stopping: this step is finished and saved";
+static const char* const kStopping = "stopping after this step";
 
 // 4 million tokens: an evaluation, or a step, of a minute
 static string large_shard() {
@@ -77,10 +77,10 @@ TEST(a_second_signal_ends_at_once) {
         EXPECT(!e.path().filename().string().starts_with("step_"), "%s", e.path().c_str());
 }
 
-// As timeout(1) sends them.
+// As timeout(1) sends them, but of two kinds, so that both arrive.
 TEST(two_signals_at_once_are_one) {
     const Ran ran = interrupted("timeout", {{"train", {{"steps", 1000000}}}}, "train",
-                                "kill -TERM $pid; kill -TERM $pid");
+                                "kill -TERM $pid; kill -INT $pid");
     EXPECT(has(ran.err, "exit code 75"), "'%s'", ran.err.c_str());
     const auto steps = steps_of("timeout", "train");
     const string saved = folder("timeout") + "/step_" + std::to_string(steps.empty() ? 0 : steps.back());

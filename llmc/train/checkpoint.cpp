@@ -82,7 +82,7 @@ std::string Checkpoint::save(int64_t step, bool last) const {
                     "the one before is lost.\n       Make room before the next run, or name another disk by "
                     "run.dir", text.c_str());
     fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
-            "(checkpoint.keep_last); kill -USR1 %d saves at once\n", text.c_str(), int(getpid()));
+            "(checkpoint.keep_last); kill -USR1 %d tries again\n", text.c_str(), int(getpid()));
     return "";
 }
 

@@ -68,14 +68,14 @@ int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool
     const std::string what = strf("no memory for the tensors: train.micro_batch = %d needs %s, %s are "
                                   "available.", B, shown(plan(cfg, B)).c_str(), shown(available).c_str());
     const int fits = largest_micro_batch(cfg, d, mesh, generates, double(available));
-    CHECK_INPUT(fits == 0, "%s The largest that fits is train.micro_batch = %d, with %s", what.c_str(), fits,
-                shown(plan(cfg, fits)).c_str());
+    CHECK_INPUT(fits == 0, "%s\n       The largest that fits is train.micro_batch = %d, with %s",
+                what.c_str(), fits, shown(plan(cfg, fits)).c_str());
     Config block = cfg;
     block.memory.recompute = "block";
     const size_t least = plan(block, 1);
-    CHECK_INPUT(least > available, "%s No micro-batch fits as it is; with memory.recompute=block "
+    CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
                 "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
-    fatal(kExitConfig, __FILE__, __LINE__, "%s No micro-batch fits: with memory.recompute=block and one "
+    fatal(kExitConfig, __FILE__, __LINE__, "%s\n       No micro-batch fits: with memory.recompute=block and one "
           "sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what "
           "else holds memory (--plan prints what needs how much)", what.c_str(), shown(least).c_str());
 }

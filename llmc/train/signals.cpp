@@ -27,7 +27,7 @@ static int64_t now_ms() {
 // Runs on any thread, inside anything: no locks, no stdio.
 static void end_now_or_soon() {
     static constexpr char kSoon[] =
-        "stopping: this step is finished and saved; once more to end at once, without saving\n";
+        "stopping after this step, which is saved; once more to end at once, without saving\n";
     int64_t first = 0;
     const int64_t now = now_ms();
     if (first_request.compare_exchange_strong(first, now)) (void)!write(2, kSoon, sizeof kSoon - 1);
