@@ -37,6 +37,8 @@ template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
     const uint32_t vocab = tokenizer.vocab_size();
     CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "%u ids", vocab);
     long_slots = Table<LongSlot>(kLongSlots);
+    long_text.reserve(kLongBytes + kLongWord);      // growth would copy; pages come as they are written
+    long_ids.reserve(kLongBytes / 4);
     reset(kFirstSlots);
 }
 

@@ -22,6 +22,7 @@ template <class Id> struct IdBuffer {
 
     void reserve(size_t n) {
         if (n <= capacity) return;
+        n += n / 2;
         auto bigger = std::make_unique_for_overwrite<Id[]>(n);
         std::copy(data.get(), data.get() + count, bigger.get());
         data = std::move(bigger), capacity = n;
