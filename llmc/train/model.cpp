@@ -75,8 +75,8 @@ int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool
     const size_t least = plan(block, 1);
     CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
                 "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
-    fatal(kExitConfig, __FILE__, __LINE__, "%s\n       No micro-batch fits: with memory.recompute=block and one "
-          "sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what "
+    fatal(kExitConfig, __FILE__, __LINE__, "%s\n       No micro-batch fits: with memory.recompute=block and "
+          "one sequence at once %s are needed.\n       Make the model or model.context smaller, or stop what "
           "else holds memory (--plan prints what needs how much)", what.c_str(), shown(least).c_str());
 }
 
