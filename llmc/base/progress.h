@@ -1,8 +1,8 @@
 // Progress of long work, on stderr.
 //
 // Where stdout and stderr are both a terminal: one line that is redrawn in place, with share, rate and time
-// left. Elsewhere: a plain line each half minute at most, so that a log of short work has none. Calls are cheap: they draw four times a
-// second at most.
+// left. Elsewhere: a plain line each half minute at most, so that a log of short work has none. Calls are
+// cheap: they draw four times a second at most.
 #pragma once
 #include <cstdint>
 #include <string>

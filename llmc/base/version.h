@@ -5,5 +5,6 @@ extern const char* const commit;
 
 // What ./tokenize --version prints: commit, compiler, CPU.
 std::string build_text(const char* program, const std::string& rows = "");
-// What ./train_gpt --version prints. `libraries` is a line per library that the caller knows, such as "oneDNN 2.6.3".
+// What ./train_gpt --version prints. `libraries` is a line per library that the caller knows, such as
+// "oneDNN 2.6.3".
 std::string version_text(const std::string& libraries);
