@@ -42,7 +42,7 @@ template <class F> static bool in_columns(int C, F f) {
     const int pieces = (C + 1023) / 1024, width = (C / pieces + 15) / 16 * 16;
     for (int j = 0; j < C; j += width)
         if (!f(j, std::min(width, C - j))) {
-            CHECK(j == 0, "matmul: columns %d to %d of %d take more scratch than those before", j, j + width, C);
+            CHECK(j == 0, "matmul: columns %d.. of %d take more scratch than those before", j, C);
             return false;
         }
     return true;
@@ -201,7 +201,8 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
     const bool done = in_columns(C, [=](int j, int width) {
-        return by_dnnl(weight_product(N, C, OC, width), {.c = dw + j, .a = dout, .b = x + j, .bias = nullptr});
+        return by_dnnl(weight_product(N, C, OC, width),
+                       {.c = dw + j, .a = dout, .b = x + j, .bias = nullptr});
     });
     if (done) return;
     gemm(
