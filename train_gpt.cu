@@ -27,7 +27,7 @@ int train(Config cfg) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, dims, mesh, samples);
 
     Model model(cfg, dims, mesh, cfg.train.micro_batch, samples);   // planned, not yet there
-    Checkpoint checkpoint(cfg, model, data.tokenizer ? &*data.tokenizer : nullptr);
+    Checkpoint checkpoint{cfg, model, data.tokenizer_json};
     const double peak_tflops = matmul_tflops();
     model.warm_up();
     const PeakMemory memory;                                        // counts from here

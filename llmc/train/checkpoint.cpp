@@ -57,7 +57,7 @@ void Checkpoint::write(int64_t step) const {
     const NewFolder folder(cfg.run.dir + "/step_" + std::to_string(step));
     write_weights(folder.temporary + "/model.safetensors");
     write_file(folder.temporary + "/config.json", to_json(cfg) + "\n");
-    if (tokenizer) tokenizer->save(folder.temporary + "/tokenizer.json");
+    if (!tokenizer_json.empty()) write_file(folder.temporary + "/tokenizer.json", tokenizer_json);
     folder.publish();
     acknowledge_checkpoint(cfg.run.dir, step, folder.path);
     prune_checkpoints(cfg.checkpoint, cfg.run.dir);

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "llmc/base/config.h"
-#include "llmc/io/tokenizer.h"
 #include "llmc/model/layout.h"
 
 namespace PRECISION {
@@ -17,7 +16,7 @@ struct Model;
 struct Checkpoint {
     const Config& cfg;
     Model& model;
-    const Tokenizer* tokenizer;      // or null
+    std::string tokenizer_json;      // what the folder gets as tokenizer.json; empty: none
 
     // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning
     // says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.

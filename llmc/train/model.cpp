@@ -31,7 +31,12 @@ Model::Model(const Config& cfg, const Dims& d, const Mesh& mesh, int micro_batch
 
 void Model::warm_up() const {
     ops::warm_up(gpt.scratch_sizes());
-    if (decoder) ops::warm_up(decoder->scratch_sizes());
+    if (!decoder) return;
+    ops::ScratchSizes sizes = decoder->scratch_sizes();
+    for (int rows : {decoder->rows, 1}) {    // a prompt, then a token at a time
+        sizes.N = rows;
+        ops::warm_up(sizes);
+    }
 }
 
 void Model::allocate() {

@@ -41,7 +41,7 @@ int generate(Config cfg, const std::string& prompt) {
     const Mesh mesh;
     Model model(cfg, dims_of(cfg, cfg.model.vocab), mesh, 1, true);
     model.allocate();
-    Checkpoint{cfg, model, &tokenizer}.load(dir);
+    Checkpoint{cfg, model, ""}.load(dir);
     Generator generator(cfg, *model.decoder, model.zero, tokenizer);
     fputs(prompt.c_str(), stdout);
     generator.run(prompt, 0, [](std::string_view piece) {

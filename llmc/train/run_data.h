@@ -9,6 +9,7 @@ struct RunData {
     std::optional<Tokenizer> tokenizer;
     Dataset train, val;                  // without streams where the config asks for none
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
+    std::string tokenizer_json;          // for checkpoints; making it takes memory, so it is made once
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 
     std::string describe() const;        // for people
