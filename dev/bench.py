@@ -71,7 +71,9 @@ def line(s):
 
 def main():
     build, precisions = sys.argv[1], sys.argv[2:]
-    result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "ops": [], "steps": []}
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
+              "ops": [], "steps": []}
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"))
         for precision in precisions:
