@@ -25,6 +25,13 @@ Fatal fatal_of(const std::function<void()>& f);
 struct Ran { int code; std::string out, err; };
 Ran run(const std::string& command);
 
+// AddressSanitizer takes address space and memory of its own: what measures either is skipped.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
+
 // A directory of this process's own, removed at exit.
 std::string temporary_directory();
 

@@ -77,7 +77,8 @@ struct Trace {
 
     bool operator==(const Trace& o) const {
         const auto same = [](const auto& a, const auto& b) {
-            return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+            return a.size() == b.size() &&
+                   (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0);
         };
         return same(losses, o.losses) && same(norms, o.norms) && same(params, o.params) &&
                same(masters, o.masters) && same(m, o.m) && same(v, o.v);
