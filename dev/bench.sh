@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: operations one by one, then whole steps of GPT-2 124M against the matmul rate of the same run,
-# then ./tokenize. Tables on screen, one JSON under dev/results/. PRECISIONS="fp32 bf16" chooses.
+# then ./tokenize. Tables on screen, one JSON under dev/results/. BENCH="fp32 bf16" chooses precisions.
 set -eu
 cd "$(dirname "$0")/.."
-# shellcheck disable=SC2086  # PRECISIONS is a list of words
-exec "${PYTHON:-/usr/bin/python3}" dev/bench.py "${BUILD:-build/cpu-native}" ${PRECISIONS:-fp32 bf16}
+# shellcheck disable=SC2086  # BENCH is a list of words
+exec "${PYTHON:-/usr/bin/python3}" dev/bench.py "${BUILD:-build/cpu-native}" ${BENCH:-fp32 bf16}
