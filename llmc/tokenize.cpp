@@ -137,35 +137,42 @@ struct Output {
     }
 };
 
+// The files that the inputs name, each pattern's in the order of their names.
+std::vector<std::string> shards_of(const Options& o) {
+    std::vector<std::string> all;
+    for (const std::string& pattern : o.inputs) {
+        const auto paths = glob_files(pattern);
+        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
+        all.insert(all.end(), paths.begin(), paths.end());
+    }
+    return all;
+}
+
 int decode(const Options& o) {
     const Tokenizer tokenizer = tokenizer_of(o);
     require(!o.inputs.empty(), "decode", "token shards");
     Output out;
     std::vector<int32_t> ids(1 << 16);
     bool first = true;
-    for (const std::string& pattern : o.inputs) {
-        const auto paths = glob_files(pattern);
-        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
-        for (const std::string& path : paths) {
-            const ShardFile shard = open_shard_file(path);
-            const ShardInfo& s = shard.info;
-            CHECK_INPUT(!s.tokenizer_hash || s.tokenizer_hash == tokenizer.hash(),
-                        "%s: made with another tokenizer: hash %016llx, %s has %016llx", path.c_str(),
-                        (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(),
-                        (unsigned long long)tokenizer.hash());
-            for (uint64_t at = 0; at < s.tokens; at += ids.size()) {
-                const uint64_t n = std::min<uint64_t>(ids.size(), s.tokens - at);
-                read_tokens(shard, at, n, ids.data());
-                for (uint64_t i = 0; i < n; i++) {
-                    const uint32_t id = uint32_t(ids[i]);
-                    CHECK_INPUT(id < tokenizer.vocab_size(),
-                                "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
-                                (unsigned long long)(at + i), id, tokenizer.vocab_size());
-                    const bool eot = id == tokenizer.eot();
-                    if (!eot || !first)
-                        out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
-                    first = false;
-                }
+    for (const std::string& path : shards_of(o)) {
+        const ShardFile shard = open_shard_file(path);
+        const ShardInfo& s = shard.info;
+        CHECK_INPUT(!s.tokenizer_hash || s.tokenizer_hash == tokenizer.hash(),
+                    "%s: made with another tokenizer: hash %016llx, %s has %016llx", path.c_str(),
+                    (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(),
+                    (unsigned long long)tokenizer.hash());
+        for (uint64_t at = 0; at < s.tokens; at += ids.size()) {
+            const uint64_t n = std::min<uint64_t>(ids.size(), s.tokens - at);
+            read_tokens(shard, at, n, ids.data());
+            for (uint64_t i = 0; i < n; i++) {
+                const uint32_t id = uint32_t(ids[i]);
+                CHECK_INPUT(id < tokenizer.vocab_size(),
+                            "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
+                            (unsigned long long)(at + i), id, tokenizer.vocab_size());
+                const bool eot = id == tokenizer.eot();
+                if (!eot || !first)
+                    out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
+                first = false;
             }
         }
     }
@@ -195,21 +202,17 @@ int ids(const Options& o) {
 int info(const Options& o) {
     require(!o.inputs.empty(), "info", "token shards");
     uint64_t total = 0, files = 0;
-    for (const std::string& pattern : o.inputs) {
-        const auto paths = glob_files(pattern);
-        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
-        for (const std::string& path : paths) {
-            const ShardFile shard = open_shard_file(path);
-            const ShardInfo& s = shard.info;
-            const uint32_t largest = s.has_largest ? s.largest : scan_largest(shard);
-            printf("%s: %s, version %d, %llu tokens of %d bytes, largest id %u%s, ", path.c_str(),
-                   s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7,
-                   (unsigned long long)s.tokens, s.id_bytes, largest, s.has_largest ? "" : " (counted)");
-            if (s.vocab)
-                printf("vocabulary %u, tokenizer %016llx\n", s.vocab, (unsigned long long)s.tokenizer_hash);
-            else printf("vocabulary and tokenizer not known\n");
-            total += s.tokens, files++;
-        }
+    for (const std::string& path : shards_of(o)) {
+        const ShardFile shard = open_shard_file(path);
+        const ShardInfo& s = shard.info;
+        const uint32_t largest = s.has_largest ? s.largest : scan_largest(shard);
+        printf("%s: %s, version %d, %llu tokens of %d bytes, largest id %u%s, ", path.c_str(),
+               s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7,
+               (unsigned long long)s.tokens, s.id_bytes, largest, s.has_largest ? "" : " (counted)");
+        if (s.vocab)
+            printf("vocabulary %u, tokenizer %016llx\n", s.vocab, (unsigned long long)s.tokenizer_hash);
+        else printf("vocabulary and tokenizer not known\n");
+        total += s.tokens, files++;
     }
     if (files > 1) printf("%llu shards, %llu tokens\n", (unsigned long long)files, (unsigned long long)total);
     return kExitDone;
