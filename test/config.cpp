@@ -110,6 +110,12 @@ TEST(config_to_json_and_back) {
     EXPECT(to_json(Config{}) == before && to_json(b) == to_json(a), "%s", to_json(b).c_str());
 }
 
+TEST(zero_has_no_sign) {
+    Config cfg;
+    set_value(cfg, "optimizer.lr", "-0e-4");
+    EXPECT(to_json(parse_config(to_json(cfg), "echo")) == to_json(cfg), "an echo that reads back differs");
+}
+
 TEST(every_key_is_set_by_the_command_line) {
     Config a, b;
     for (const Field& f : fields(a)) {

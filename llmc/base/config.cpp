@@ -32,7 +32,10 @@ static bool assign(bool& to, const json& v) { return v.is_boolean() && (to = v.g
 static bool assign(std::string& to, const json& v) {
     return v.is_string() && (to = v.get<std::string>(), true);
 }
-static bool assign(double& to, const json& v) { return v.is_number() && (to = v.get<double>(), true); }
+// + 0.0: JSON's -0 is an integer, which has no sign to read back, so a setting has none either
+static bool assign(double& to, const json& v) {
+    return v.is_number() && (to = v.get<double>() + 0.0, true);
+}
 
 // 1e6 is an integer too
 template <class T> requires std::is_integral_v<T> static bool assign(T& to, const json& v) {
