@@ -1,0 +1,9 @@
+// The formats behind interchange.h, a file each: format_hf.cpp, format_gguf.cpp, format_llmc.cpp.
+#pragma once
+#include "llmc/train/interchange.h"
+
+ForeignModel open_hf(const std::string& dir);
+ForeignModel open_gguf(const std::string& file);
+ForeignModel open_llmc(const std::string& file);
+
+inline size_t used_count(const Tensor& t) { return size_t(t.param.used_rows) * size_t(t.param.cols); }

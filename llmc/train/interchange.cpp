@@ -1,0 +1,30 @@
+#include "llmc/train/interchange.h"
+
+#include "llmc/base/check.h"
+#include "llmc/train/formats.h"
+
+bool is_foreign(const std::string& init) { return init.starts_with("hf:") || init.starts_with("llmc:"); }
+
+ForeignModel open_foreign(const std::string& from) {
+    const std::string path = from.substr(from.find(':') + 1);
+    ForeignModel m = from.starts_with("hf:") ? open_hf(path)
+                   : from.starts_with("gguf:") ? open_gguf(path) : open_llmc(path);
+    m.from = from;
+    return m;
+}
+
+void fit_to_foreign(Config& cfg, const ForeignModel& m) {
+    ModelConfig& own = cfg.model;
+    if (!own.vocab) own.vocab = m.shape.vocab;
+    const auto same = [&](const char* key, int here, int there) {
+        CHECK_INPUT(here == there, "model.%s = %d, but the model of model.init = '%s' has %d; set model.%s "
+                    "to %d", key, here, m.from.c_str(), there, key, there);
+    };
+    same("layers", own.layers, m.shape.layers);
+    same("heads", own.heads, m.shape.heads);
+    same("channels", own.channels, m.shape.channels);
+    same("vocab", own.vocab, m.shape.vocab);
+    CHECK_INPUT(own.context <= m.shape.context,
+                "model.context = %d, but the model of model.init = '%s' knows %d positions; set model.context to "
+                "at most that", own.context, m.from.c_str(), m.shape.context);
+}
