@@ -62,22 +62,28 @@ static std::string header_of(const std::vector<TensorInfo>& tensors, const Safet
     return h;
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
-                                     const SafetensorsMetadata& metadata)
-    : file(path), left(0) {
+std::string safetensors_head(std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata) {
     std::set<std::string> names = {"__metadata__"};
+    uint64_t at = 0;
     for (TensorInfo& t : tensors) {
         uint64_t bytes;
-        CHECK(names.insert(t.name).second, "%s: two tensors '%s'", path.c_str(), t.name.c_str());
-        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "%s: tensor '%s' of %s %s",
-              path.c_str(), t.name.c_str(), t.dtype.c_str(), shown(t.shape).c_str());
-        t.begin = left;
-        t.end = left += bytes;
+        CHECK(names.insert(t.name).second, "two tensors '%s'", t.name.c_str());
+        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "tensor '%s' of %s %s",
+              t.name.c_str(), t.dtype.c_str(), shown(t.shape).c_str());
+        t.begin = at;
+        t.end = at += bytes;
     }
     const std::string header = header_of(tensors, metadata);
     const uint64_t bytes = header.size();
-    file.write(&bytes, sizeof bytes);
-    file.write(header.data(), header.size());
+    return std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + header;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
+                                     const SafetensorsMetadata& metadata)
+    : file(path) {
+    const std::string head = safetensors_head(tensors, metadata);
+    left = tensors.empty() ? 0 : tensors.back().end;
+    file.write(head.data(), head.size());
 }
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {

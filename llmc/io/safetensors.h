@@ -28,13 +28,15 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 // Bytes of an element; 0: no such dtype.
 size_t safetensors_dtype_bytes(std::string_view dtype);
 
+// What a file starts with, the length of the header included; fills in begin and end of the tensors.
+std::string safetensors_head(std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata = {});
+
 // Streams a file: the header first, then the data of the tensors in their order, in pieces of any size.
 // The file appears under its name when close() has synced it.
 struct SafetensorsWriter {
     NewFile file;
     uint64_t left;                      // bytes of data still to come
 
-    // begin and end of the tensors are computed here
     SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                       const SafetensorsMetadata& metadata = {});
     void write(const void* data, size_t bytes);

@@ -25,6 +25,6 @@ void fit_to_foreign(Config& cfg, const ForeignModel& m) {
     same("channels", own.channels, m.shape.channels);
     same("vocab", own.vocab, m.shape.vocab);
     CHECK_INPUT(own.context <= m.shape.context,
-                "model.context = %d, but the model of model.init = '%s' knows %d positions; set model.context to "
+                "model.context = %d, but the model of model.init = '%s' knows %d positions; set it to "
                 "at most that", own.context, m.from.c_str(), m.shape.context);
 }

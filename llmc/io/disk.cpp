@@ -1,0 +1,114 @@
+#include "llmc/io/disk.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+static int result(int code) { return code == 0 ? 0 : errno; }
+
+static int open_to(const std::string& path, int flags, int* file) {
+    *file = open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    return *file < 0 ? errno : 0;
+}
+
+static int sync_path(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    const int error = result(fsync(fd));
+    close(fd);
+    return error;
+}
+
+static int list_folder(const std::string& path, std::vector<std::string>* names) {
+    std::error_code error;
+    names->clear();
+    for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+        names->push_back(it->path().filename());
+    std::sort(names->begin(), names->end());
+    return error.value();
+}
+
+static int size_of(const std::string& path, uint64_t* bytes) {
+    struct stat s;
+    if (stat(path.c_str(), &s) != 0) return errno;
+    *bytes = uint64_t(s.st_size);
+    return S_ISDIR(s.st_mode) ? EISDIR : 0;
+}
+
+static ssize_t read_at(const std::string& path, void* out, size_t bytes, uint64_t offset) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    ssize_t got;
+    do got = pread(fd, out, bytes, off_t(offset));
+    while (got < 0 && errno == EINTR);
+    const ssize_t answer = got < 0 ? -errno : got;
+    close(fd);
+    return answer;
+}
+
+Disk posix_disk() {
+    return {.make_folder = [](auto& path) { return result(mkdir(path.c_str(), 0755)); },
+            .create = [](auto& path, int* file) { return open_to(path, O_EXCL, file); },
+            .append = [](auto& path, int* file) { return open_to(path, O_APPEND, file); },
+            .write = [](int file, const void* data, size_t bytes) -> ssize_t {
+                const ssize_t n = ::write(file, data, bytes);
+                return n < 0 ? -errno : n;
+            },
+            .sync = [](int file) { return result(fsync(file)); },
+            .close = [](int file) { return result(::close(file)); },
+            .sync_folder = sync_path,
+            .rename = [](auto& from, auto& to) { return result(::rename(from.c_str(), to.c_str())); },
+            .remove = [](auto& path) { return result(::remove(path.c_str())); },
+            .truncate = [](auto& path, uint64_t n) { return result(::truncate(path.c_str(), off_t(n))); },
+            .list = list_folder,
+            .size = size_of,
+            .read = read_at,
+            .free_bytes = [](auto& path) {
+                std::error_code error;
+                const auto space = fs::space(path, error);
+                return error ? UINT64_MAX : uint64_t(space.available);
+            }};
+}
+
+int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {
+    for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+        const ssize_t n = disk.write(file, at, bytes);
+        if (n < 0 && n != -EINTR) return int(-n);
+        if (n == 0) return EIO;
+        at += std::max<ssize_t>(n, 0), bytes -= size_t(std::max<ssize_t>(n, 0));
+    }
+    return 0;
+}
+
+int read_whole(const Disk& disk, const std::string& path, std::string* content) {
+    uint64_t bytes = 0;
+    if (const int error = disk.size(path, &bytes)) return error;
+    content->resize(size_t(bytes));
+    for (uint64_t at = 0; at < bytes;) {
+        const ssize_t n = disk.read(path, content->data() + at, size_t(bytes - at), at);
+        if (n < 0) return int(-n);
+        if (n == 0) { content->resize(size_t(at)); break; }
+        at += uint64_t(n);
+    }
+    return 0;
+}
+
+int remove_tree(const Disk& disk, const std::string& path) {
+    std::vector<std::string> names;
+    uint64_t bytes;
+    const int kind = disk.size(path, &bytes);
+    if (kind == ENOENT) return 0;
+    if (kind == EISDIR) {
+        if (const int error = disk.list(path, &names)) return error;
+        for (const std::string& name : names)
+            if (const int error = remove_tree(disk, path + "/" + name)) return error;
+    }
+    const int error = disk.remove(path);
+    return error == ENOENT ? 0 : error;
+}

@@ -1,0 +1,40 @@
+// What checkpoints ask of a file system, as a table of functions, so that tests can put one under them that
+// fails at a given operation, and one in memory that knows what a power cut would lose.
+//
+// Functions return 0 or an errno value. Nothing here retries: after a failed sync the pages may be gone, so
+// the file is written anew (https://wiki.postgresql.org/wiki/Fsync_Errors).
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct Disk {
+    using Path = const std::string&;
+
+    std::function<int(Path)> make_folder;                              // EEXIST: it is there
+    std::function<int(Path, int* file)> create;                        // a new file; EEXIST: it is there
+    std::function<int(Path, int* file)> append;                        // at its end; made where missing
+    std::function<ssize_t(int file, const void*, size_t)> write;       // bytes taken, perhaps fewer; -errno
+    std::function<int(int file)> sync;                                 // to the medium
+    std::function<int(int file)> close;
+    std::function<int(Path)> sync_folder;                              // its entries, to the medium
+    std::function<int(Path, Path)> rename;
+    std::function<int(Path)> remove;                                   // a file, or an empty folder
+    std::function<int(Path, uint64_t)> truncate;
+
+    std::function<int(Path, std::vector<std::string>*)> list;          // names in a folder, sorted
+    std::function<int(Path, uint64_t*)> size;                          // of a file; EISDIR: a folder
+    std::function<ssize_t(Path, void*, size_t, uint64_t offset)> read; // up to `bytes`; -errno
+    std::function<uint64_t(Path)> free_bytes;
+};
+
+Disk posix_disk();
+
+// Over any disk. The whole of it, however it is cut up; 0 or errno.
+int write_whole(const Disk& disk, int file, const void* data, size_t bytes);
+int read_whole(const Disk& disk, const std::string& path, std::string* content);
+int remove_tree(const Disk& disk, const std::string& path);            // 0 where there is none

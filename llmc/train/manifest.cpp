@@ -1,0 +1,215 @@
+#include "llmc/train/manifest.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+#include "llmc/io/safetensors.h"
+
+using nlohmann::json;
+
+uint64_t SavedPiece::elements() const {
+    uint64_t n = 1;
+    for (const int64_t e : extent) n *= uint64_t(e);
+    return n;
+}
+uint64_t SavedPiece::bytes() const { return elements() * safetensors_dtype_bytes(dtype); }
+
+// ---------------------------------------------------------------------------------------------------------
+// hashes
+
+static XXH3_state_t* xxh(void* state) { return static_cast<XXH3_state_t*>(state); }
+
+ChunkHasher::ChunkHasher() : state(XXH3_createState()) { XXH3_64bits_reset(xxh(state)); }
+ChunkHasher::~ChunkHasher() { XXH3_freeState(xxh(state)); }
+
+void ChunkHasher::add(const void* data, size_t bytes) {
+    for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+        if (in_chunk == kHashChunk) {
+            done.push_back(XXH3_64bits_digest(xxh(state)));
+            XXH3_64bits_reset(xxh(state));
+            in_chunk = 0;
+        }
+        const size_t n = size_t(std::min<uint64_t>(bytes, kHashChunk - in_chunk));
+        XXH3_64bits_update(xxh(state), at, n);
+        at += n, bytes -= n, in_chunk += n;
+    }
+}
+
+std::vector<uint64_t> ChunkHasher::finish() {
+    done.push_back(XXH3_64bits_digest(xxh(state)));
+    return std::move(done);
+}
+
+static std::string hex(uint64_t v) { return strf("%016" PRIx64, v); }
+
+// ---------------------------------------------------------------------------------------------------------
+// writing
+
+static std::string text_of(const std::vector<int64_t>& list) {
+    std::string text = "[";
+    for (size_t i = 0; i < list.size(); i++) text += (i ? "," : "") + std::to_string(list[i]);
+    return text + "]";
+}
+
+static std::string text_of(const SavedFile& f) {
+    std::string text = "{\"name\":" + json_string(f.name) + ",\"bytes\":" + std::to_string(f.bytes) +
+                       ",\"xxh3\":[";
+    for (size_t i = 0; i < f.hashes.size(); i++) text += (i ? ",\"" : "\"") + hex(f.hashes[i]) + "\"";
+    return text + "]}";
+}
+
+static std::string text_of(const SavedPiece& p) {
+    return "{\"tensor\":" + json_string(p.tensor) + ",\"part\":" + json_string(p.part) + ",\"dtype\":" +
+           json_string(p.dtype) + ",\"shape\":" + text_of(p.shape) + ",\"start\":" + text_of(p.start) +
+           ",\"extent\":" + text_of(p.extent) + ",\"file\":" + json_string(p.file) + ",\"at\":" +
+           std::to_string(p.at) + "}";
+}
+
+template <class T> static std::string lines_of(const std::vector<T>& list) {
+    std::string text = "[";
+    for (size_t i = 0; i < list.size(); i++) text += (i ? ",\n  " : "\n  ") + text_of(list[i]);
+    return text + (list.empty() ? "]" : "\n]");
+}
+
+static constexpr const char* kClosing = "\"xxh3\":\"";
+
+std::string to_json(const Manifest& m) {
+    const std::string text =
+        "{\"version\":" + std::to_string(m.version) + ",\n\"run\":" + json_string(m.run) + ",\n\"step\":" +
+        std::to_string(m.step) + ",\n\"config\":" + m.config + ",\n\"mesh\":" + m.mesh + ",\n\"state\":" +
+        m.state + ",\n\"files\":" + lines_of(m.files) + ",\n\"tensors\":" + lines_of(m.pieces) + ",\n";
+    return text + kClosing + hex(XXH3_64bits(text.data(), text.size())) + "\"}\n";
+}
+
+std::string to_json(const PartNote& note) {
+    return "{\"file\":" + text_of(note.file) + ",\n\"tensors\":" + lines_of(note.pieces) + "}\n";
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// reading
+
+namespace {
+
+// Each throws json::exception, or std::runtime_error with what is wrong.
+std::vector<int64_t> list_of(const json& v) {
+    std::vector<int64_t> list;
+    for (const json& x : v) {
+        const int64_t n = x.get<int64_t>();
+        if (n < 0 || n > int64_t(1) << 40) throw std::runtime_error("a size out of range");
+        list.push_back(n);
+    }
+    return list;
+}
+
+uint64_t hash_of(const json& v) {
+    const std::string text = v.get<std::string>();
+    size_t used = 0;
+    const uint64_t h = std::stoull(text, &used, 16);
+    if (used != text.size() || text.size() != 16) throw std::runtime_error("a hash that is none");
+    return h;
+}
+
+SavedFile file_of(const json& v) {
+    SavedFile f;
+    f.name = v.at("name").get<std::string>();
+    f.bytes = v.at("bytes").get<uint64_t>();
+    for (const json& h : v.at("xxh3")) f.hashes.push_back(hash_of(h));
+    if (f.name.empty() || f.name.find('/') != f.name.npos || f.name == ".." || f.name == ".")
+        throw std::runtime_error("a file name that leads out of the folder");
+    if (f.hashes.size() != std::max<uint64_t>(1, (f.bytes + kHashChunk - 1) / kHashChunk))
+        throw std::runtime_error("'" + f.name + "': the hashes do not fit its size");
+    return f;
+}
+
+SavedPiece piece_of(const json& v) {
+    SavedPiece p{.tensor = v.at("tensor").get<std::string>(), .part = v.at("part").get<std::string>(),
+                 .dtype = v.at("dtype").get<std::string>(), .shape = list_of(v.at("shape")),
+                 .start = list_of(v.at("start")), .extent = list_of(v.at("extent")),
+                 .file = v.at("file").get<std::string>(), .at = v.at("at").get<uint64_t>()};
+    uint64_t bytes = safetensors_dtype_bytes(p.dtype);
+    bool sane = bytes > 0 && p.start.size() == p.shape.size() && p.extent.size() == p.shape.size();
+    for (size_t i = 0; sane && i < p.shape.size(); i++)
+        sane = p.extent[i] > 0 && p.start[i] + p.extent[i] <= p.shape[i] &&
+               !__builtin_mul_overflow(bytes, uint64_t(p.shape[i]), &bytes);
+    if (!sane) throw std::runtime_error("'" + p.tensor + "': a piece outside of its tensor");
+    return p;
+}
+
+bool overlap(const SavedPiece& a, const SavedPiece& b) {
+    for (size_t i = 0; i < a.shape.size(); i++)
+        if (a.start[i] + a.extent[i] <= b.start[i] || b.start[i] + b.extent[i] <= a.start[i]) return false;
+    return true;
+}
+
+// Every piece lies in its file, and the pieces of each part of each tensor tile it.
+void check_pieces(const Manifest& m) {
+    std::map<std::string, uint64_t> size;
+    for (const SavedFile& f : m.files)
+        if (!size.emplace(f.name, f.bytes).second)
+            throw std::runtime_error("'" + f.name + "' is there twice");
+    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> parts;
+    for (const SavedPiece& p : m.pieces) {
+        const auto file = size.find(p.file);
+        if (file == size.end() || p.at > file->second || p.bytes() > file->second - p.at)
+            throw std::runtime_error("'" + p.tensor + "': a piece outside of its file");
+        parts[{p.tensor, p.part}].push_back(&p);
+    }
+    for (const auto& [name, pieces] : parts) {
+        const SavedPiece& first = *pieces[0];
+        uint64_t whole = 1, covered = 0;
+        for (const int64_t n : first.shape) whole *= uint64_t(n);
+        for (size_t i = 0; i < pieces.size(); i++) {
+            if (pieces[i]->shape != first.shape || pieces[i]->dtype != first.dtype)
+                throw std::runtime_error("'" + name.first + "': pieces of different tensors");
+            for (size_t j = 0; j < i; j++)
+                if (overlap(*pieces[i], *pieces[j]))
+                    throw std::runtime_error("'" + name.first + "': pieces that overlap");
+            covered += pieces[i]->elements();
+        }
+        if (covered != whole) throw std::runtime_error("'" + name.first + "': not all of it is there");
+    }
+}
+
+}  // namespace
+
+std::optional<Manifest> parse_manifest(std::string_view text, std::string* error) {
+    const size_t closing = text.rfind(kClosing);
+    const uint64_t hash = closing == text.npos ? 0 : XXH3_64bits(text.data(), closing);
+    if (closing == text.npos || text.substr(closing + strlen(kClosing)) != hex(hash) + "\"}\n") {
+        *error = "it is cut off or damaged: its hash is not that of its text";
+        return std::nullopt;
+    }
+    try {
+        const json v = json::parse(text);
+        Manifest m{.version = v.at("version").get<int>(), .run = v.at("run").get<std::string>(),
+                   .step = v.at("step").get<int64_t>(), .config = v.at("config").dump(),
+                   .mesh = v.at("mesh").dump(), .state = v.at("state").dump(), .files = {}, .pieces = {}};
+        if (m.version != 1)
+            throw std::runtime_error("version " + std::to_string(m.version) + ", expected 1");
+        for (const json& f : v.at("files")) m.files.push_back(file_of(f));
+        for (const json& p : v.at("tensors")) m.pieces.push_back(piece_of(p));
+        check_pieces(m);
+        return m;
+    } catch (const std::exception& e) {
+        *error = e.what();
+        return std::nullopt;
+    }
+}
+
+std::optional<PartNote> parse_note(std::string_view text) {
+    try {
+        const json v = json::parse(text);
+        PartNote note{.file = file_of(v.at("file")), .pieces = {}};
+        for (const json& p : v.at("tensors")) note.pieces.push_back(piece_of(p));
+        return note;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}

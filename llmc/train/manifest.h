@@ -1,0 +1,66 @@
+// manifest.json of a checkpoint: what was saved, where each piece of each tensor lies, and hashes of it all.
+//
+// A tensor has up to four parts: "weights" (where they are no copy of the masters), "master", "m", "v". Each
+// part is cut into rectangles in the coordinates of the whole tensor, without padding rows, so that any mesh
+// finds what it needs in what any other has written.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+inline constexpr const char* kManifest = "manifest.json";
+inline constexpr uint64_t kHashChunk = 1 << 20;     // bytes of a file behind each hash
+
+struct SavedPiece {
+    std::string tensor, part, dtype;            // "h.3.qkvw", "master", "F32"
+    std::vector<int64_t> shape;                 // of the whole tensor
+    std::vector<int64_t> start, extent;         // of the piece, a number per dimension
+    std::string file;
+    uint64_t at = 0;                            // its first byte in the file; row-major from there on
+
+    uint64_t elements() const;
+    uint64_t bytes() const;
+};
+
+struct SavedFile {
+    std::string name;
+    uint64_t bytes = 0;
+    std::vector<uint64_t> hashes;               // XXH3 of each kHashChunk bytes
+};
+
+struct Manifest {
+    int version = 1;
+    std::string run;                            // id of the run
+    int64_t step = 0;
+    std::string config, mesh, state;            // JSON: resolved settings; ranks it came from; what else a
+                                                // run goes on with (loader, statistics)
+    std::vector<SavedFile> files;               // all in the folder but the manifest
+    std::vector<SavedPiece> pieces;
+};
+
+// The text closes with its own hash, so that a flipped bit anywhere in it is seen.
+std::string to_json(const Manifest& m);
+
+// What is wrong goes into *error: not JSON, a bad hash, a piece outside of its tensor or its file, a tensor
+// that its pieces do not cover exactly. Never fatal(), and takes no memory beyond a few times the text.
+std::optional<Manifest> parse_manifest(std::string_view text, std::string* error);
+
+// What one writing rank hands to the one that writes the manifest.
+struct PartNote { SavedFile file; std::vector<SavedPiece> pieces; };
+std::string to_json(const PartNote& note);
+std::optional<PartNote> parse_note(std::string_view text);
+
+// Hashes of data that comes in pieces of any size.
+struct ChunkHasher {
+    ChunkHasher();
+    ChunkHasher(const ChunkHasher&) = delete;
+    ~ChunkHasher();
+    void add(const void* data, size_t bytes);
+    std::vector<uint64_t> finish();             // one of an empty chunk for no data at all
+private:
+    void* state;
+    uint64_t in_chunk = 0;
+    std::vector<uint64_t> done;
+};

@@ -1,0 +1,30 @@
+// What a run goes on from: the newest checkpoint that verifies.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/io/disk.h"
+#include "llmc/train/manifest.h"
+
+struct Verified {
+    std::optional<Manifest> manifest;       // when all is well
+    std::string problem;                    // else: which file, which tensor where it is one, what is wrong
+};
+enum class Check { Sizes, Hashes };         // Sizes: the manifest, and that every file is there and whole
+Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check = Check::Hashes);
+
+struct Recovery {
+    std::optional<Manifest> manifest;       // none: there is nothing to go on from
+    std::string folder;
+    std::vector<std::string> damaged;       // a line each: what was set aside, and why
+    bool hopeless = false;                  // there were checkpoints, and none verifies
+};
+
+// Removes what interrupted saves have left, sets damaged checkpoints aside (step_N.damaged) and acknowledges
+// the one found where that is missing. It may be interrupted anywhere, and run again.
+Recovery recover(const Disk& disk, const std::string& run_dir);
+
+// Cuts metrics.jsonl back: rows of steps after this one go, and a last line that is not whole. Rows are in
+// the order of their steps. step -1: all goes.
+void cut_metrics(const Disk& disk, const std::string& path, int64_t step);

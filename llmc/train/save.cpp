@@ -1,0 +1,198 @@
+#include "llmc/train/save.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+#include "llmc/io/safetensors.h"
+
+bool DiskQueue::advance() {
+    if (operations.empty() || !error.empty()) return false;
+    const Operation next = std::move(operations.front());
+    operations.pop_front();
+    if (const int code = next.run()) error = next.what + ": " + strerror(code);
+    return error.empty() && !operations.empty();
+}
+
+static std::string part_name(int rank) { return strf("rank_%05d", rank); }
+
+static int make_folder(const Disk& disk, const std::string& path) {
+    const int error = disk.make_folder(path);
+    return error == EEXIST ? 0 : error;       // another rank was first
+}
+
+namespace {
+
+// Closed when the queue that holds it breaks off, too.
+struct OpenFile {
+    const Disk& disk;
+    int file = -1;
+    explicit OpenFile(const Disk& disk) : disk(disk) {}
+    OpenFile(const OpenFile&) = delete;
+    ~OpenFile() { if (file >= 0) disk.close(file); }
+    int close() { return disk.close(std::exchange(file, -1)); }
+};
+
+}  // namespace
+
+static void add_sync_and_close(DiskQueue& q, const std::string& path, std::shared_ptr<OpenFile> f) {
+    q.add("cannot sync " + path, [f] { return f->disk.sync(f->file); });
+    q.add("cannot close " + path, [f] { return f->close(); });
+}
+
+// A new file of content that is known, on the medium at the end.
+static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
+                     std::function<std::string()> content) {
+    auto f = std::make_shared<OpenFile>(disk);
+    q.add("cannot make " + path, [path, f] { return f->disk.create(path, &f->file); });
+    q.add("cannot write " + path, [f, content] {
+        const std::string text = content();
+        return write_whole(f->disk, f->file, text.data(), text.size());
+    });
+    add_sync_and_close(q, path, f);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a rank's part
+
+// The head of the safetensors file; fills in where each piece lies in it.
+static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& file) {
+    std::vector<TensorInfo> infos;
+    for (SavedPiece& p : pieces) {
+        std::string name = p.part + "." + p.tensor;
+        for (size_t i = 0; i < p.start.size() && p.extent != p.shape; i++)
+            name += (i ? "," : "@") + std::to_string(p.start[i]);
+        infos.push_back({.name = name, .dtype = p.dtype, .shape = p.extent});
+    }
+    const std::string head = safetensors_head(infos, {{"format", "train_gpt 2"}});
+    for (size_t i = 0; i < pieces.size(); i++) {
+        pieces[i].file = file;
+        pieces[i].at = head.size() + infos[i].begin;
+    }
+    return head;
+}
+
+DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
+                    std::span<const std::byte> data, uint64_t total_bytes, size_t write_bytes) {
+    struct State {
+        std::string head;
+        ChunkHasher hasher;
+        PartNote note;
+    };
+    auto s = std::make_shared<State>();
+    auto f = std::make_shared<OpenFile>(disk);
+    const std::string name = part_name(rank) + ".safetensors", path = place.temporary() + "/" + name;
+    s->head = lay_out(pieces, name);
+    s->note.pieces = std::move(pieces);
+    s->note.file.name = name;
+    s->note.file.bytes = s->head.size() + data.size();
+
+    DiskQueue q;
+    q.add("no room for the checkpoint in " + place.run_dir, [&disk, place, total_bytes] {
+        return disk.free_bytes(place.run_dir) < total_bytes ? ENOSPC : 0;
+    });
+    q.add("cannot make " + place.temporary(),
+          [&disk, place] { return make_folder(disk, place.temporary()); });
+    q.add("cannot make " + path, [&disk, path, f] { return disk.create(path, &f->file); });
+    const auto write = [&q, &disk, path, s, f](const void* from, size_t bytes) {
+        q.add("cannot write " + path, [&disk, s, f, from, bytes] {
+            s->hasher.add(from, bytes);
+            return write_whole(disk, f->file, from, bytes);
+        });
+    };
+    write(s->head.data(), s->head.size());
+    for (size_t at = 0; at < data.size(); at += write_bytes)
+        write(data.data() + at, std::min(write_bytes, data.size() - at));
+    add_sync_and_close(q, path, f);
+    add_file(q, disk, place.temporary() + "/" + part_name(rank) + ".json", [s] {
+        s->note.file.hashes = s->hasher.finish();
+        return to_json(s->note);
+    });
+    return q;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// rank 0
+
+static int read_note(const Disk& disk, const std::string& path, Manifest& m) {
+    std::string text;
+    if (const int error = read_whole(disk, path, &text)) return error;
+    std::optional<PartNote> note = parse_note(text);
+    if (!note) return EIO;
+    m.files.push_back(std::move(note->file));
+    m.pieces.insert(m.pieces.end(), note->pieces.begin(), note->pieces.end());
+    return 0;
+}
+
+// A line that a kill or a power cut has cut off may be the file's last: the new one starts on its own.
+void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place) {
+    const std::string path = place.run_dir + "/checkpoints.jsonl";
+    auto f = std::make_shared<OpenFile>(disk);
+    q.add("cannot open " + path, [path, f] { return f->disk.append(path, &f->file); });
+    q.add("cannot write " + path, [place, f] {
+        const std::string line = "{\"step\":" + std::to_string(place.step) + ",\"dir\":" +
+                                 json_string(place.folder()) + "}\n";
+        return write_whole(f->disk, f->file, line.data(), line.size());
+    });
+    add_sync_and_close(q, path, f);
+    q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
+}
+
+DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
+                       std::vector<ExtraFile> extras) {
+    DiskQueue q;
+    const std::string dir = place.temporary();
+    auto m = std::make_shared<Manifest>(std::move(manifest));
+    for (const int rank : writers) {
+        const std::string note = dir + "/" + part_name(rank) + ".json";
+        q.add("cannot read " + note, [&disk, note, m] { return read_note(disk, note, *m); });
+        q.add("cannot remove " + note, [&disk, note] { return disk.remove(note); });
+    }
+    for (const ExtraFile& extra : extras) {
+        ChunkHasher hasher;
+        hasher.add(extra.content.data(), extra.content.size());
+        m->files.push_back({extra.name, extra.content.size(), hasher.finish()});
+        add_file(q, disk, dir + "/" + extra.name, [content = extra.content] { return content; });
+    }
+    add_file(q, disk, dir + "/" + kManifest, [m] { return to_json(*m); });
+    q.add("cannot sync " + dir, [&disk, dir] { return disk.sync_folder(dir); });
+    q.add("cannot rename " + dir, [&disk, dir, place] { return disk.rename(dir, place.folder()); });
+    q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
+    add_acknowledgement(q, disk, place);
+    return q;
+}
+
+// By rename first: a folder step_N is complete as long as it has that name.
+static void add_removal(DiskQueue& q, const Disk& disk, const std::string& folder) {
+    const std::string old = folder + ".tmp-old";
+    q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
+    q.add("cannot rename " + folder, [&disk, folder, old] { return disk.rename(folder, old); });
+    q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
+}
+
+DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, const std::string& run_dir) {
+    DiskQueue q;
+    const std::vector<int64_t> steps = saved_steps(disk, run_dir);
+    for (size_t i = 0; keep.keep_last && i + size_t(keep.keep_last) < steps.size(); i++)
+        if (!keep.keep_every || steps[i] % keep.keep_every)
+            add_removal(q, disk, run_dir + "/step_" + std::to_string(steps[i]));
+    return q;
+}
+
+std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
+    std::vector<std::string> names;
+    std::vector<int64_t> steps;
+    if (disk.list(run_dir, &names)) return {};
+    for (const std::string& name : names) {
+        int64_t step;
+        if (!name.starts_with("step_")) continue;
+        const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+        if (error == std::errc() && end == name.data() + name.size() && step >= 0) steps.push_back(step);
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+}

@@ -1,0 +1,140 @@
+// A run that saves small checkpoints by the real protocol, all ranks on one thread, and a judge of what is
+// left of it.
+#pragma once
+#include <algorithm>
+#include <span>
+
+#include "llmc/train/recover.h"
+#include "llmc/train/save.h"
+#include "test/test.h"
+
+namespace test {
+
+inline constexpr int kRows = 7, kCols = 5;
+
+// The value of each element depends on the step: a checkpoint made of two steps would show.
+inline float value_of(int64_t step, int row, int col) { return float(step * 1000 + row * kCols + col); }
+
+// Tensors cut by rows over the ranks, two parts of each.
+struct Share { std::vector<SavedPiece> pieces; std::vector<float> data; };
+inline Share share_of(int rank, int ranks, int64_t step) {
+    Share s;
+    const int begin = kRows * rank / ranks, end = kRows * (rank + 1) / ranks;
+    for (const char* part : {"master", "m"}) {
+        s.pieces.push_back({.tensor = "w", .part = part, .dtype = "F32", .shape = {kRows, kCols},
+                            .start = {begin, 0}, .extent = {end - begin, kCols}, .file = "", .at = 0});
+        for (int r = begin; r < end; r++)
+            for (int c = 0; c < kCols; c++) s.data.push_back(value_of(step, r, c));
+    }
+    return s;
+}
+
+inline Manifest head_of(int64_t step) {
+    Manifest m;
+    m.run = "test", m.step = step, m.config = "{}", m.mesh = "{}", m.state = "{}";
+    return m;
+}
+
+// Protocols that leave something out, to see that the tests notice.
+struct Mutant {
+    bool acknowledge_first = false;      // a line in checkpoints.jsonl before the rename
+    bool unsynced_parts = false;         // the manifest is on the medium before the data
+};
+
+inline void move_to_front(DiskQueue& q, const std::string& from) {
+    const auto is_first = [&](const auto& o) { return o.what.starts_with(from); };
+    const auto first = std::find_if(q.operations.begin(), q.operations.end(), is_first);
+    std::rotate(q.operations.begin(), first, q.operations.end());
+}
+inline void drop(DiskQueue& q, const std::string& what) {
+    std::erase_if(q.operations, [&](const auto& o) { return o.what.starts_with(what); });
+}
+
+// One save by all ranks on one thread, an operation of each in turn. What failed; empty: nothing.
+inline std::string save(const Disk& disk, const std::string& dir, int64_t step, int ranks, int attempt,
+                        const Mutant& mutant = {}) {
+    const SavePlace place{.run_dir = dir, .step = step, .attempt = attempt};
+    std::vector<Share> shares;
+    std::vector<DiskQueue> parts;
+    std::vector<int> writers;
+    for (int r = 0; r < ranks; r++) shares.push_back(share_of(r, ranks, step));
+    for (int r = 0; r < ranks; r++) {
+        writers.push_back(r);
+        parts.push_back(save_part(disk, place, r, shares[size_t(r)].pieces,
+                                  std::as_bytes(std::span(shares[size_t(r)].data)), 1, 100));
+        if (mutant.unsynced_parts) drop(parts.back(), "cannot sync");
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (DiskQueue& q : parts) more |= q.advance();
+    }
+    std::string error;
+    for (const DiskQueue& q : parts) if (error.empty()) error = q.error;
+    if (error.empty()) {
+        DiskQueue publish = save_publish(disk, place, head_of(step), writers, {{"config.json", "{}\n"}});
+        if (mutant.acknowledge_first) move_to_front(publish, "cannot open " + dir + "/checkpoints");
+        publish.run();
+        error = publish.error;
+    }
+    if (!error.empty()) (void)remove_tree(disk, place.temporary());
+    return error;
+}
+
+// The third save removes the first.
+inline CheckpointConfig two_are_kept() {
+    CheckpointConfig keep;
+    keep.keep_last = 2;
+    return keep;
+}
+
+// A run: recovers, then saves the steps that follow, up to `last`. acknowledged is written as soon as a save
+// is on the medium.
+inline void run_to(const Disk& disk, const std::string& dir, int ranks, int64_t last,
+                   volatile int64_t* acknowledged, const Mutant& mutant = {}) {
+    const Recovery r = recover(disk, dir);
+    for (int64_t step = r.manifest ? r.manifest->step + 1 : 1; step <= last; step++) {
+        if (!save(disk, dir, step, ranks, 1, mutant).empty()) return;
+        *acknowledged = step;
+        DiskQueue prune = prune_checkpoints(disk, two_are_kept(), dir);
+        prune.run();
+    }
+}
+
+// The last step that checkpoints.jsonl names.
+inline int64_t acknowledged_in(const Disk& disk, const std::string& dir) {
+    std::string lines;
+    (void)read_whole(disk, dir + "/checkpoints.jsonl", &lines);
+    const size_t end = lines.rfind('\n'), begin = end == lines.npos ? end : lines.rfind("{\"step\":", end);
+    return begin == lines.npos ? 0 : atol(lines.c_str() + begin + 8);
+}
+
+// What is wrong with what a run would go on from; empty: nothing. damage: some was done on purpose, and
+// `acknowledged` alone counts.
+inline std::string verdict(const Disk& disk, const std::string& dir, int64_t acknowledged,
+                           bool damage = false) {
+    Recovery r;
+    if (!damage) acknowledged = std::max(acknowledged, acknowledged_in(disk, dir));
+    try {
+        r = recover(disk, dir);
+    } catch (const Fatal& e) {
+        return strf("recovery fails: %s", e.what());
+    }
+    if (!r.damaged.empty() && !damage) return "corrupt: " + r.damaged[0];
+    const int64_t step = r.manifest ? r.manifest->step : 0;
+    if (step < acknowledged) return strf("lost: step %ld of the acknowledged %ld", step, acknowledged);
+    std::vector<std::string> names;
+    disk.list(dir, &names);
+    for (const std::string& name : names)
+        if (name.find("tmp") != name.npos) return "left over: " + name;
+    if (!r.manifest) return "";
+    for (const SavedPiece& p : r.manifest->pieces)
+        for (uint64_t i = 0; i < p.elements(); i++) {
+            float v = 0;
+            disk.read(r.folder + "/" + p.file, &v, sizeof v, p.at + i * sizeof v);
+            const float expected = value_of(step, int(p.start[0]) + int(i) / kCols, int(i) % kCols);
+            if (v != expected) return strf("corrupt: %g where %g was saved", double(v), double(expected));
+        }
+    return "";
+}
+
+}  // namespace test

@@ -1,0 +1,178 @@
+// A disk in memory that knows what a power cut leaves behind.
+//
+// What is on the medium for sure: the content of a file up to its last sync; the entries of a folder up to
+// its last sync. What came later may be there or not, each write and each entry by itself and in any order; a
+// write may also be torn, and what a lost write would have filled reads as zeros.
+#pragma once
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "llmc/io/disk.h"
+
+namespace test {
+
+struct SimulatedDisk {
+    struct Write { uint64_t at; std::string data; };
+    struct File { std::string content, durable; std::vector<Write> pending; };
+    struct Entry { std::string path; std::shared_ptr<File> file; bool folder = false; };    // neither: gone
+    using Tree = std::map<std::string, Entry>;
+
+    Tree tree, durable;
+    std::vector<std::vector<Entry>> pending;         // changes that no sync has covered; each is atomic
+    std::map<int, std::shared_ptr<File>> open;
+    int next = 3;
+    int64_t operations = 0, stop_at = -1;            // power fails before operation stop_at
+    struct PowerCut {};
+
+    static std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
+    void tick() { if (operations++ == stop_at) throw PowerCut(); }
+
+    void change(std::vector<Entry> entries) {
+        for (const Entry& e : entries) apply(tree, e);
+        pending.push_back(std::move(entries));
+    }
+    static void apply(Tree& t, const Entry& e) {
+        if (e.file || e.folder) t[e.path] = e;
+        else t.erase(e.path);
+    }
+    int make(const std::string& path, int* file) {
+        if (tree.count(path)) return EEXIST;
+        if (!tree.count(parent(path))) return ENOENT;
+        change({{path, std::make_shared<File>(), false}});
+        open[*file = next++] = tree[path].file;
+        return 0;
+    }
+    int rename(const std::string& from, const std::string& to) {
+        std::vector<Entry> moved;
+        for (const auto& [path, e] : tree)
+            if (path == from || path.starts_with(from + "/")) {
+                moved.push_back({path, nullptr, false});
+                moved.push_back({to + path.substr(from.size()), e.file, e.folder});
+            }
+        if (moved.empty()) return ENOENT;
+        change(moved);
+        return 0;
+    }
+    int remove(const std::string& path) {
+        if (!tree.count(path)) return ENOENT;
+        const auto below = tree.lower_bound(path + "/");
+        if (below != tree.end() && below->first.starts_with(path + "/")) return ENOTEMPTY;
+        change({{path, nullptr, false}});
+        return 0;
+    }
+    // Entries directly in the folder, and nothing else, are on the medium now.
+    int sync_folder(const std::string& path) {
+        std::vector<std::vector<Entry>> left;
+        for (const auto& entries : pending) {
+            const bool covered = parent(entries[0].path) == path;
+            if (!covered) { left.push_back(entries); continue; }
+            for (const Entry& e : entries) apply(durable, e);
+        }
+        pending = left;
+        return 0;
+    }
+    void sync(File& f) { f.durable = f.content, f.pending.clear(); }
+
+    Disk disk();
+
+    // A state after a power cut: what was not synced is there or not as the generator says.
+    SimulatedDisk after_power_cut(std::mt19937_64& rng) const {
+        SimulatedDisk d;
+        Tree t = durable;
+        for (const auto& entries : pending)
+            if (rng() % 2) for (const Entry& e : entries) apply(t, e);
+        std::map<const File*, std::shared_ptr<File>> copies;
+        for (const auto& [path, e] : t) {
+            bool reachable = true;                   // an entry needs its folder
+            for (std::string up = parent(path); up.size() > 1; up = parent(up)) reachable &= t.count(up) > 0;
+            if (!reachable) continue;
+            Entry copy = e;
+            if (e.file) {
+                auto& file = copies[e.file.get()];
+                if (!file) file = survivor(*e.file, rng);
+                copy.file = file;
+            }
+            d.tree[path] = copy;
+        }
+        d.durable = d.tree;
+        return d;
+    }
+    static std::shared_ptr<File> survivor(const File& f, std::mt19937_64& rng) {
+        auto s = std::make_shared<File>();
+        s->content = f.durable;
+        for (const Write& w : f.pending) {
+            const uint64_t kind = rng() % 3;         // lost, torn, there
+            const size_t all = w.data.size(), bytes = kind == 0 ? 0 : kind == 1 ? rng() % (all + 1) : all;
+            if (bytes == 0) continue;
+            if (s->content.size() < w.at + bytes) s->content.resize(size_t(w.at) + bytes);
+            s->content.replace(size_t(w.at), bytes, w.data.substr(0, bytes));
+        }
+        s->durable = s->content;
+        return s;
+    }
+};
+
+inline Disk SimulatedDisk::disk() {
+    const auto found = [this](const std::string& path) { return tree.count(path) ? &tree[path] : nullptr; };
+    Disk d;
+    d.make_folder = [this](auto& path) {
+        tick();
+        if (tree.count(path)) return EEXIST;
+        change({{path, nullptr, true}});
+        return 0;
+    };
+    d.create = [this](auto& path, int* file) { tick(); return make(path, file); };
+    d.append = [this](auto& path, int* file) {
+        tick();
+        if (!tree.count(path)) return make(path, file);
+        open[*file = next++] = tree[path].file;
+        return 0;
+    };
+    d.write = [this](int file, const void* data, size_t bytes) -> ssize_t {
+        tick();
+        File& f = *open.at(file);
+        f.pending.push_back({f.content.size(), {static_cast<const char*>(data), bytes}});
+        f.content.append(static_cast<const char*>(data), bytes);
+        return ssize_t(bytes);
+    };
+    d.sync = [this](int file) { tick(); sync(*open.at(file)); return 0; };
+    d.close = [this](int file) { open.erase(file); return 0; };
+    d.sync_folder = [this](auto& path) { tick(); return sync_folder(path); };
+    d.rename = [this](auto& from, auto& to) { tick(); return rename(from, to); };
+    d.remove = [this](auto& path) { tick(); return remove(path); };
+    d.truncate = [this](auto& path, uint64_t bytes) {
+        tick();
+        File& f = *tree.at(path).file;
+        f.content.resize(size_t(bytes));
+        sync(f);                                     // rare, and no promise rests on its loss
+        return 0;
+    };
+    d.list = [this](auto& path, auto* names) {
+        names->clear();
+        for (const auto& [p, e] : tree) if (parent(p) == path) names->push_back(p.substr(path.size() + 1));
+        return tree.count(path) ? 0 : ENOENT;
+    };
+    d.size = [found](auto& path, uint64_t* bytes) {
+        const Entry* e = found(path);
+        if (!e) return ENOENT;
+        *bytes = e->file ? e->file->content.size() : 0;
+        return e->folder ? EISDIR : 0;
+    };
+    d.read = [found](auto& path, void* out, size_t bytes, uint64_t offset) -> ssize_t {
+        const Entry* e = found(path);
+        if (!e || !e->file) return -ENOENT;
+        const std::string& c = e->file->content;
+        const size_t n = offset >= c.size() ? 0 : std::min(bytes, c.size() - size_t(offset));
+        memcpy(out, c.data() + offset, n);
+        return ssize_t(n);
+    };
+    d.free_bytes = [](auto&) { return UINT64_MAX; };
+    return d;
+}
+
+}  // namespace test
