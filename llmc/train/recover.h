@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "llmc/io/disk.h"
-#include "llmc/train/manifest.h"
+#include "llmc/io/manifest.h"
 
 struct Verified {
     std::optional<Manifest> manifest;       // when all is well

@@ -77,7 +77,8 @@ static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& f
 }
 
 DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
-                    std::span<const std::byte> data, uint64_t total_bytes, size_t write_bytes) {
+                    const std::vector<std::span<const std::byte>>& data, uint64_t total_bytes,
+                    size_t write_bytes) {
     struct State {
         std::string head;
         ChunkHasher hasher;
@@ -89,7 +90,8 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
     s->head = lay_out(pieces, name);
     s->note.pieces = std::move(pieces);
     s->note.file.name = name;
-    s->note.file.bytes = s->head.size() + data.size();
+    s->note.file.bytes = s->head.size();
+    for (const auto& piece : data) s->note.file.bytes += piece.size();
 
     DiskQueue q;
     q.add("no room for the checkpoint in " + place.run_dir, [&disk, place, total_bytes] {
@@ -105,8 +107,9 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
         });
     };
     write(s->head.data(), s->head.size());
-    for (size_t at = 0; at < data.size(); at += write_bytes)
-        write(data.data() + at, std::min(write_bytes, data.size() - at));
+    for (const auto& piece : data)
+        for (size_t at = 0; at < piece.size(); at += write_bytes)
+            write(piece.data() + at, std::min(write_bytes, piece.size() - at));
     add_sync_and_close(q, path, f);
     add_file(q, disk, place.temporary() + "/" + part_name(rank) + ".json", [s] {
         s->note.file.hashes = s->hasher.finish();

@@ -17,7 +17,7 @@
 
 #include "llmc/base/config.h"
 #include "llmc/io/disk.h"
-#include "llmc/train/manifest.h"
+#include "llmc/io/manifest.h"
 
 struct DiskQueue {
     struct Operation { std::string what; std::function<int()> run; };     // 0 or errno
@@ -37,11 +37,12 @@ struct SavePlace {
     std::string temporary() const { return folder() + ".tmp-" + std::to_string(attempt); }
 };
 
-// One rank's share. `data` holds the pieces one after the other, in their order, and stays as it is until the
-// queue is empty; their file and place in it are filled in. total_bytes: of all ranks, for which there has to
-// be room. write_bytes: of one write.
+// One rank's share. data: of each piece; it stays as it is until the queue is empty. The file of the pieces
+// and their place in it are filled in here. total_bytes: of all ranks, for which there has to be room.
+// write_bytes: of one write, at most.
 DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
-                    std::span<const std::byte> data, uint64_t total_bytes, size_t write_bytes = 8 << 20);
+                    const std::vector<std::span<const std::byte>>& data, uint64_t total_bytes,
+                    size_t write_bytes = 8 << 20);
 
 // What rank 0 does when the parts of all `writers` are on the medium. manifest: all but files and pieces.
 struct ExtraFile { std::string name, content; };

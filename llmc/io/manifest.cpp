@@ -1,4 +1,4 @@
-#include "llmc/train/manifest.h"
+#include "llmc/io/manifest.h"
 
 #include <xxhash.h>
 
@@ -80,12 +80,16 @@ template <class T> static std::string lines_of(const std::vector<T>& list) {
 
 static constexpr const char* kClosing = "\"xxh3\":\"";
 
+std::string with_hash(const std::string& text) {
+    return text + kClosing + hex(XXH3_64bits(text.data(), text.size())) + "\"}\n";
+}
+
 std::string to_json(const Manifest& m) {
     const std::string text =
         "{\"version\":" + std::to_string(m.version) + ",\n\"run\":" + json_string(m.run) + ",\n\"step\":" +
         std::to_string(m.step) + ",\n\"config\":" + m.config + ",\n\"mesh\":" + m.mesh + ",\n\"state\":" +
         m.state + ",\n\"files\":" + lines_of(m.files) + ",\n\"tensors\":" + lines_of(m.pieces) + ",\n";
-    return text + kClosing + hex(XXH3_64bits(text.data(), text.size())) + "\"}\n";
+    return with_hash(text);
 }
 
 std::string to_json(const PartNote& note) {

@@ -1,0 +1,85 @@
+#include "llmc/train/saver.h"
+
+#include <chrono>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/train/votes.h"
+
+Saver::Saver(const Axis& w, const CheckpointConfig& k, Disk d) : world(w), keep(k), disk(std::move(d)) {}
+
+Saver::~Saver() { if (thread.joinable()) thread.join(); }
+
+void Saver::start(std::function<std::string()> work) {
+    if (thread.joinable()) thread.join();
+    running = 1;
+    thread = std::thread([this, work = std::move(work), rank = context.rank] {
+        context.rank = rank;
+        const std::string failed = work();
+        if (!failed.empty()) error = failed;
+        running = failed.empty() ? 0 : -1;
+    });
+}
+
+void Saver::begin(SaveJob j) {
+    CHECK(!busy(), "checkpoint: step %ld begins while step %ld is being saved", j.place.step, job.place.step);
+    job = std::move(j);
+    job.place.attempt = ++attempt;
+    error.clear();
+    stage = Stage::Parts;
+    start([this] {
+        DiskQueue q = save_part(disk, job.place, world.index, job.pieces, job.data, job.total_bytes);
+        q.run();
+        return q.error;
+    });
+}
+
+Saver::Progress Saver::mine() const {
+    if (stage == Stage::Idle) return {};
+    const int now = running;
+    return {.done = double(now == 0), .failed = double(now < 0)};
+}
+
+std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
+    if (stage == Stage::Idle || sum.done + sum.failed < world.size) return std::nullopt;
+    if (thread.joinable()) thread.join();
+    const bool first = world.index == 0;
+    if (stage == Stage::Clearing) {
+        stage = Stage::Idle;
+        return Outcome{job.place.step, "", error.empty() ? "another rank could not write its part" : error};
+    }
+    if (sum.failed > 0) {
+        stage = Stage::Clearing;
+        if (first) start([this] { (void)remove_tree(disk, job.place.temporary()); return std::string(); });
+        else running = 0;
+        return std::nullopt;
+    }
+    if (stage == Stage::Publishing) {
+        stage = Stage::Idle;
+        return Outcome{job.place.step, job.place.folder(), ""};
+    }
+    stage = Stage::Publishing;
+    if (!first) return std::nullopt;
+    start([this] {
+        std::vector<int> writers;
+        for (int r = 0; r < world.size; r++) writers.push_back(r);
+        DiskQueue q = save_publish(disk, job.place, job.manifest, writers, job.extras);
+        q.run();
+        if (!q.error.empty()) return q.error;
+        DiskQueue old = prune_checkpoints(disk, keep, job.place.run_dir);
+        old.run();
+        if (!old.error.empty()) fprintf(stderr, "warning: %s\n", old.error.c_str());
+        return std::string();
+    });
+    return std::nullopt;
+}
+
+std::optional<Saver::Outcome> Saver::finish() {
+    while (busy()) {
+        const Progress p = mine();
+        const auto [done, failed] = sum_over<2>(world, {p.done, p.failed});
+        if (auto outcome = take({done, failed})) return outcome;
+        if (running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::nullopt;
+}

@@ -1,0 +1,52 @@
+// Checkpoints beside training: a snapshot into memory that was planned, then a thread that works off the
+// queue of save.h while the run goes on.
+//
+// Ranks agree through the small reduction of each step: mine() goes into it, take() comes out of it. A save
+// is over when every rank has written its part and rank 0 has published it; one that falls due before is
+// skipped.
+#pragma once
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "llmc/comm/axis.h"
+#include "llmc/train/save.h"
+
+struct SaveJob {
+    SavePlace place;
+    std::vector<SavedPiece> pieces;                           // of this rank
+    std::vector<std::span<const std::byte>> data;
+    uint64_t total_bytes;                                     // of all ranks
+    Manifest manifest;                                        // all but files and pieces
+    std::vector<ExtraFile> extras;
+};
+
+struct Saver {
+    struct Progress { double done = 0, failed = 0; };         // of a rank, or summed over the ranks
+    struct Outcome { int64_t step; std::string dir, error; }; // error: dir is empty, and nothing was saved
+
+    Saver(const Axis& world, const CheckpointConfig& keep, Disk disk = posix_disk());
+    Saver(const Saver&) = delete;
+    ~Saver();
+
+    bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
+    void begin(SaveJob job);                                  // REQUIRES: !busy()
+    Progress mine() const;
+    std::optional<Outcome> take(const Progress& sum);         // when it is over; once
+    std::optional<Outcome> finish();                          // waits; nothing where none was under way
+    int attempts() const { return attempt; }
+
+private:
+    enum class Stage { Idle, Parts, Publishing, Clearing };
+    void start(std::function<std::string()> work);            // on the thread; returns what failed
+
+    const Axis& world;
+    CheckpointConfig keep;
+    Disk disk;
+    Stage stage = Stage::Idle;
+    SaveJob job;
+    int attempt = 0;
+    std::thread thread;
+    std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
+    std::string error;                                        // of this rank's work, or another's
+};
