@@ -40,7 +40,7 @@ int train(Config cfg) {
     std::optional<Generator> generator;
     if (samples) generator.emplace(cfg, *model.decoder, model.zero, *data.tokenizer);
     log.start(cfg, {.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
-                    .threads = context.threads, .world = mesh.world,
+                    .threads = context.threads, .world = mesh.world.size,
                     .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
                     .micro_batch = cfg.train.micro_batch, .plan_bytes = model.arena.bytes(),
                     .peak_tflops = peak_tflops, .first_step = 0});

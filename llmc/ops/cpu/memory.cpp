@@ -76,6 +76,35 @@ void add(floatX* out, const floatX* a, const floatX* b, size_t count) {
     for (size_t i = 0; i < count; i++) out[i] = floatX(real(a[i]) + real(b[i]));
 }
 
+// Pieces of the vectors that stay in the first-level cache while they are summed.
+template <class Out, class In, class Load>
+static void sum_of(Out* out, const In* const* pieces, int parts, size_t count, Load load) {
+    static constexpr size_t kRun = 1024;
+    #pragma omp parallel for schedule(static) num_threads(context.threads) if (count > 8 * kRun)
+    for (size_t first = 0; first < count; first += kRun) {
+        real sums[kRun];
+        const size_t n = std::min(kRun, count - first);
+        for (size_t i = 0; i < n; i++) sums[i] = load(pieces[0][first + i]);
+        for (int k = 1; k < parts; k++) {
+            const In* piece = pieces[k] + first;
+            for (size_t i = 0; i < n; i++) sums[i] += load(piece[i]);
+        }
+        for (size_t i = 0; i < n; i++) out[first + i] = Out(sums[i]);
+    }
+}
+
+void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
+}
+
+void sum_rounded(real* out, const real* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](real x) { return real(floatX(x)); });
+}
+
+void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
+}
+
 void sum_in_order(double* total, const real* values, size_t count) {
     for (size_t i = 0; i < count; i++) *total += double(values[i]);
 }

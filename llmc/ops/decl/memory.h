@@ -21,3 +21,10 @@ void set_zero(void* p, size_t bytes);
 void round_to(floatX* out, const real* in, size_t count);      // nearest, ties to even
 void add(floatX* out, const floatX* a, const floatX* b, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
+
+// out = the sum of `parts` pieces of `count` elements, in their order, rounded once. out may be one of them.
+void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count);
+// The same of real values, each rounded to floatX before it is added.
+void sum_rounded(real* out, const real* const* pieces, int parts, size_t count);
+// The same of rounded values.
+void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count);
