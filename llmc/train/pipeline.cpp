@@ -8,7 +8,7 @@ namespace PRECISION {
 
 Pipeline::Pipeline(Gpt& g, Zero& z, int64_t batch_tokens)
     : gpt(g), zero(z), batch_rows(batch_tokens / g.shape.T),
-      actions(pipeline_schedule(int(batch_rows / z.mesh.dp.size / g.shape.B))) {}
+      actions(pipeline_schedule({1, 1, int(batch_rows / z.mesh.dp.size / g.shape.B)}, 0)) {}
 
 double Pipeline::run(Loader& data) {
     const double tokens = double(batch_rows) * gpt.shape.T;
