@@ -3,9 +3,12 @@
 // Every rank has a Group object of its own for each axis that it is on. The transport behind it (threads of
 // one process, MPI) is a table of functions. Callers use comm/axis.h.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "llmc/base/dtype.h"
 
@@ -44,26 +47,33 @@ struct Pending {
     uint64_t ticket = 0;
 };
 
-// Counts are of elements; of all_gather and reduce_scatter, those of one rank's piece. What is started has to be
-// finished in the order of starting, and by all members in the same order.
+// What is the same for every transport: a collective over pieces. Piece k of `total` elements is
+// [k * piece, (k + 1) * piece), cut at the end of the data.
+struct Job {
+    enum Kind : uint8_t { Gather, Reduce, Broadcast } kind;
+    Wire type;
+    void* dst;              // Gather: all pieces; Reduce: this rank's piece; Broadcast: all
+    const void* src;        // Gather: this rank's piece; Reduce: all pieces
+    size_t piece, total;
+    int root = 0;
+};
+
+// Jobs that are started are finished by all members in the same order; a few may be in flight.
 struct Transport {
-    const char* name;                   // "threads"
-    uint64_t (*start_all_gather)(Group&, void* dst, const void* src, size_t count, Wire);
-    uint64_t (*start_reduce_scatter)(Group&, void* dst, const void* src, size_t count, Wire);
+    const char* name;
+    uint64_t (*start)(Group&, const Job&);          // returns a ticket
     void (*finish)(Group&, uint64_t ticket);
-    void (*all_reduce)(Group&, void* data, size_t count, Wire);
-    void (*broadcast)(Group&, void* data, size_t bytes, int root);
     void (*send)(Group&, const void* data, size_t bytes, int peer);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
-    void (*barrier)(Group&);
-    bool needs_staging;                 // reductions receive the pieces of others before they sum
+    bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: it has none
+    bool needs_staging;                             // reductions receive the pieces of others, then sum
 };
 
 struct Group {
     const char* name = "";              // "dp"
     int index = 0, size = 1;            // of this rank among the members
     const Transport* transport = nullptr;
-    void* state = nullptr;              // the transport's
+    std::shared_ptr<void> state;        // the transport's
 
     bool native = false;                // the library's own order of sums, where it has one
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
@@ -71,6 +81,7 @@ struct Group {
 
     std::byte* staging = nullptr;       // lent
     size_t staging_bytes = 0;
+    std::vector<std::byte> small;       // of reductions of a few values
     int reductions_in_flight = 0;
     Moved moved[kVerbs];
 };
@@ -86,4 +97,11 @@ void send(Group&, const void* data, size_t count, Wire, int peer);
 void recv(Group&, void* data, size_t count, Wire, int peer);
 void barrier(Group&);
 void lend_staging(Group&, void* memory, size_t bytes);
+
+// For transports. Elements of piece k, and the sum of pieces in their order; rounded: FP32 goes through bf16.
+inline size_t elements(const Job& j, int k) {
+    const size_t begin = std::min(j.total, size_t(k) * j.piece);
+    return std::min(j.piece, j.total - begin);
+}
+void sum(void* dst, const void* const* pieces, int parts, size_t count, Wire, bool rounded);
 }  // namespace comm

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "llmc/base/config.h"
-#include "llmc/comm/axis.h"
+#include "llmc/comm/mesh.h"
 
 using RankBody = std::function<int(Config, const Mesh&)>;
 
@@ -16,7 +16,7 @@ int run_ranks(Config& cfg, const RankBody& body);
 int run_threads(const Config& cfg, const RankBody& body);
 
 // One rank of a mesh that nobody runs: for the plan. Its collectives must not be called.
-Mesh described_mesh(const ParallelConfig& p, int ranks, int rank);
+std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank);
 
-// Ranks that cfg asks for when this process is not one of many: parallel.ranks, at least 1.
+// Ranks of this process, where it is not one of many: parallel.ranks, at least 1.
 int planned_ranks(const ParallelConfig& p);
