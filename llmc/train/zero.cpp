@@ -97,6 +97,7 @@ void Zero::store(const Tensor& t, size_t first, size_t count, const real* values
 }
 
 void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
+    beat();
     stale = true;
     const auto found = held.find(t.name);
     if (found == held.end()) return;
@@ -108,6 +109,7 @@ void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real
 
 // An element is given by one rank and zero bits elsewhere: a sum of integers brings every bit pattern over.
 void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out) const {
+    beat();
     using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
     CHECK(count <= kExport || mesh.world.size == 1, "export of %zu elements at once", count);
     std::fill(out, out + count, real(0));
@@ -131,6 +133,7 @@ void Zero::init_weights(uint64_t seed) {
     static constexpr size_t kPiece = 8192;
     stale = true;
     for (const Tensor& t : layout.tensors) {
+        beat();
         const bool random = t.param.init == Init::Normal || t.param.init == Init::Residual;
         const double std = t.param.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
         const uint64_t stream = stream_of(t.name.c_str());

@@ -20,6 +20,7 @@
 #pragma once
 #include <unordered_map>
 
+#include "llmc/base/progress_page.h"
 #include "llmc/comm/axis.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/pieces.h"
@@ -71,7 +72,7 @@ struct Zero {
     EmbedTensors<floatX> embed() const { return {.wte = end_weights(layout.wte), .wpe = end_weights(layout.wpe)}; }
     const floatX* head() const { return end_weights(layout.wte); }
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d); }
-    BlockTensors<floatX> block(int l) { return bind_block(stage == 3 ? gathered(l) : params + start(l), d); }
+    BlockTensors<floatX> block(int l) { beat(); return bind_block(stage == 3 ? gathered(l) : params + start(l), d); }
 
     EmbedTensors<real> embed_grads() const { return {.wte = end_grads(layout.wte), .wpe = end_grads(layout.wpe)}; }
     real* head_grads() const { return end_grads(layout.wte); }
