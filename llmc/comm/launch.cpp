@@ -75,6 +75,9 @@ static int run_rank(Config cfg, const Mesh& mesh, const RankBody& body) {
     context.rank = mesh.rank;
     const std::vector<Seat> seats = all_seats(mesh);
     if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, seats);
+    context.host_ranks = int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) {
+        return std::string_view(s.host) == seats[size_t(mesh.rank)].host;
+    }));
     if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, seats[size_t(mesh.rank)]);
     context.threads = cfg.run.threads;
     omp_set_num_threads(context.threads);
@@ -108,6 +111,7 @@ int run_threads(const Config& cfg, const RankBody& body) {
     std::mutex failing;
     const auto rank = [&](int r) {
         context.throw_on_fatal = catches;
+        context.process_ranks = ranks;
         if (progress_page) join_progress(r, ranks, r);
         if (!catches) {                                                 // what it throws ends the process
             codes[size_t(r)] = run_rank(cfg, meshes[size_t(r)]->mesh, body);
