@@ -34,8 +34,8 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
     const int N = span.B * span.T;
     activations(w, a, in, s, span);
     ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, d.F, d.C);
-    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C),
-            .bias = w.fcprojb};
+    ops::copy(s.bias, w.fcprojb, size_t(d.C));      // read when these weights may be gone
+    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = s.bias};
 }
 
 void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
@@ -89,6 +89,7 @@ void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, s
     arena.add("block scratch", &s.r, all * C);
     arena.add("block scratch", &s.h, tp.staging(all * C));
     arena.add("block scratch", &s.slice, tp.staging(n * C));
+    arena.add("block scratch", &s.bias, C);
     if (!backward) return;
     arena.add("block scratch", &s.dh, all * C);
     arena.add("block scratch", &s.dqkv, N * 3 * A);

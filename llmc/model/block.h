@@ -44,6 +44,7 @@ struct BlockScratch {
     floatX* h;        // (n tp, C)   gathered input
     floatX* r;        // (n tp, C)   what a matmul adds to the stream
     floatX* slice;    // (n, C)      r or dh after the scatter
+    floatX* bias;     // (C)         what is still to be added to the stream
     floatX* dh;       // (n tp, C)   gradients, from here on
     floatX* dqkv;     // (N, 3A)
     floatX* datty;    // (N, A)

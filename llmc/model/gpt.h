@@ -3,7 +3,7 @@
 //
 // Weights and gradients come from the provider of train/, which knows how they are spread over ranks:
 //
-//     embed(), block(l), final(), head()              weights, valid until the next but one is asked for
+//     embed(), block(l), final(), head()              weights; a block's until the next is asked for
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are there
 //

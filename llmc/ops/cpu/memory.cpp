@@ -66,10 +66,30 @@ void set_zero(void* p, size_t bytes) {
         memset(static_cast<std::byte*>(p) + i * kHugePage, 0, std::min(kHugePage, bytes - i * kHugePage));
 }
 
+void* host_allocate(size_t bytes) { return device_allocate(bytes); }
+void host_free(void* p, size_t bytes) { device_free(p, bytes); }
+
+void start_copy(void* out, const void* in, size_t bytes) {
+    const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
+    #pragma omp parallel for schedule(static) num_threads(context.threads) if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++)
+        memcpy(static_cast<std::byte*>(out) + i * kHugePage, static_cast<const std::byte*>(in) + i * kHugePage,
+               std::min(kHugePage, bytes - size_t(i) * kHugePage));
+}
+
+void finish_copies() {}
+
+void accumulate(real* sum, const real* values, size_t count) {
+    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
+    for (size_t i = 0; i < count; i++) sum[i] += values[i];
+}
+
 void round_to(floatX* out, const real* in, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) out[i] = floatX(in[i]);
 }
+
+void copy(floatX* out, const floatX* in, size_t count) { memcpy(out, in, count * sizeof(floatX)); }
 
 void add(floatX* out, const floatX* a, const floatX* b, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
