@@ -19,7 +19,7 @@ endif
 
 comma  := ,
 CCACHE := $(shell command -v ccache 2>/dev/null)
-BUILD  := build/$(DEVICE)-$(ARCH)$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+BUILD  := build/$(DEVICE)-$(ARCH)$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
 # -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
@@ -30,7 +30,7 @@ LDFLAGS  += -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
 # What the machine has: each library is found by linking against it, once per build folder.
 -include $(BUILD)/found.mk
-LDLIBS += -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) -lpthread
+LDLIBS += -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(MPI_LIBS) -lpthread
 
 # A file that opens `namespace PRECISION` is compiled once per precision.
 SOURCES  := $(filter-out llmc/main.cpp llmc/tokenize.cpp,$(wildcard llmc/*/*.cpp llmc/ops/cpu/*.cpp)) train_gpt.cu
@@ -83,7 +83,13 @@ $(BUILD)/found.mk: Makefile
 	elif [ "$(DNNL)" = 0 ]; then echo "oneDNN    left out by DNNL=0: matmuls by plain loops" >> $(BUILD)/found.txt; \
 	else echo "oneDNN    not found: matmuls by plain loops, slower (apt-get install libdnnl-dev)" >> $(BUILD)/found.txt; fi
 	@echo "CUDA      left out: this version trains on the CPU" >> $(BUILD)/found.txt
-	@echo "MPI, NCCL left out: this version trains on one rank" >> $(BUILD)/found.txt
+	@flags="-DOMPI_SKIP_MPICXX $$(mpicxx -showme:compile 2>/dev/null)"; libs="$$(mpicxx -showme:link 2>/dev/null | sed 's/-lmpi_cxx//')"; \
+	if [ "$(MPI)" = 0 ]; then echo "MPI       left out by MPI=0: ranks are threads of one process" >> $(BUILD)/found.txt; \
+	elif [ -n "$$libs" ] && $(call found,mpi,mpi.h,$$flags $$libs); then \
+	    echo "MPI_FLAGS := -DHAVE_MPI $$flags" >> $@.new; echo "MPI_LIBS := $$libs" >> $@.new; \
+	    echo "MPI       found: ranks are processes of mpirun, or threads" >> $(BUILD)/found.txt; \
+	else echo "MPI       not found: ranks are threads of one process (apt-get install libopenmpi-dev)" >> $(BUILD)/found.txt; fi
+	@echo "NCCL      left out: this version trains on the CPU" >> $(BUILD)/found.txt
 	@echo "CPU_FEATURES := $$(echo | $(CXX) -march=$(ARCH) -dM -E - | sed -n 's/^#define __\(SSE4_2\|POPCNT\|MOVBE\|LZCNT\|BMI2*\|GFNI\|F16C\|FMA\|AVX[A-Z0-9]*\)__ 1$$/\1/p' | sort | tr '\n' ' ')" >> $@.new
 	@mv $@.new $@
 
@@ -91,6 +97,7 @@ $(BUILD)/found.mk: Makefile
 $(BUILD)/common/llmc/base/cpu_guard.o: CXXFLAGS := $(subst -march=$(ARCH),,$(CXXFLAGS))
 $(BUILD)/common/llmc/base/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(ARCH)"'
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
+$(BUILD)/common/llmc/comm/mpi.o: EXTRA = $(MPI_FLAGS)
 
 # JSON and options: run once, and slow to compile with more
 QUICK := base/config io/safetensors io/tokenizer_json tokenize

@@ -168,8 +168,10 @@ void layers(std::vector<Row>& rows, Tensors& t, int B, int T) {
 
 void rest(std::vector<Row>& rows, Tensors& t, int N, int chunk) {
     rows.push_back({"classifier", double(N) / chunk, 0, 2.0 * chunk * Vp * kTypeSize, [&t, chunk] {
-                        ops::classifier_forward_backward(t.losses, t.logits, t.tokens, real(1e-3), chunk, V,
-                                                         Vp);
+                        ops::classifier_forward_backward({.losses = t.losses, .logits = t.logits,
+                                                          .stats = nullptr, .targets = t.tokens, .N = chunk,
+                                                          .V = V, .Vp = Vp, .v0 = 0, .parts = 1},
+                                                         real(1e-3));
                     }});
     const double parts = kParameters / kFlat;
     rows.push_back({"gradients to zero", parts, 0, double(kFlat) * kRealSize,

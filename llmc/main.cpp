@@ -1,23 +1,22 @@
 // Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of
 // train/programs.cpp.
-#include <omp.h>
-
 #include <cstdio>
 
 #include "llmc/base/check.h"
-#include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/openmp.h"
 #include "llmc/base/options.h"
+#include "llmc/base/supervisor.h"
 #include "llmc/base/version.h"
+#include "llmc/comm/launch.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/programs.h"
 
 struct Precision {
     const char* name;
-    int (*train)(Config);
+    int (*train)(Config, const Mesh&);
     int (*plan)(Config);
-    int (*generate)(Config, const std::string&);
+    int (*generate)(Config, const Mesh&, const std::string&);
 };
 static constexpr Precision precisions[] = {
     {"fp32", fp32::train, fp32::plan, fp32::generate},
@@ -33,18 +32,24 @@ static const Precision& precision_of(Config& cfg) {
     __builtin_unreachable();
 }
 
-int main(int argc, char** argv) {
-    limit_spinning(argv);
+static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
 
     Config& cfg = options.config;
-    if (!cfg.run.threads) cfg.run.threads = cores();
-    context.threads = cfg.run.threads;
-    omp_set_num_threads(context.threads);
+    watch_for_hangs(cfg.run.hang_timeout);
     const Precision& p = precision_of(cfg);
     if (options.plan) return p.plan(cfg);
-    if (options.generate) return p.generate(cfg, *options.generate);
-    return p.train(cfg);
+    return run_ranks(cfg, [&](Config c, const Mesh& mesh) {
+        return options.generate ? p.generate(c, mesh, *options.generate) : p.train(c, mesh);
+    });
+}
+
+int main(int argc, char** argv) {
+    limit_spinning(argv);
+    supervise();                    // returns in a child of this process
+    const int code = run(argc, argv);
+    ends_on_purpose();
+    return code;
 }

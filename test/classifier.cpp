@@ -20,10 +20,12 @@ struct Tensors {
             for (int i = s.V; i < s.Vp; i++) logits[size_t(n) * s.Vp + i] = floatX(real(NAN));
         }
     }
-    void forward() { cpu::classifier_forward(losses.data(), logits.data(), targets.data(), s.N, s.V, s.Vp); }
-    void backward(real dloss) {
-        cpu::classifier_forward_backward(losses.data(), logits.data(), targets.data(), dloss, s.N, s.V, s.Vp);
+    cpu::Classifier call() {
+        return {.losses = losses.data(), .logits = logits.data(), .stats = nullptr, .targets = targets.data(),
+                .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1};
     }
+    void forward() { cpu::classifier_forward(call()); }
+    void backward(real dloss) { cpu::classifier_forward_backward(call(), dloss); }
 };
 
 TEST(matches_the_reference) {

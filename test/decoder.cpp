@@ -18,9 +18,9 @@ static Config config_of(int context, int vocab = 66) {
 static std::vector<double> uncached(Tiny& t, const std::vector<int32_t>& ids) {
     Gpt& gpt = t.model.gpt;
     const int T = int(ids.size());
-    CHECK(T <= gpt.chunk, "%d rows of logits in a chunk of %d", T, gpt.chunk);
+    CHECK(T <= gpt.logit_rows, "%d rows of logits in a chunk of %d", T, gpt.logit_rows);
     gpt.forward(t.model.zero, {.tokens = ids.data(), .targets = nullptr, .B = 1, .T = T});
-    ops::matmul_forward(gpt.logits, gpt.lnf, t.model.zero.embed().wte, nullptr, T, t.d.C, t.d.Vp);
+    ops::matmul_forward(gpt.logits, gpt.head[0].lnf, t.model.zero.embed().wte, nullptr, T, t.d.C, t.d.Vp);
     std::vector<double> logits;
     for (int row = 0; row < T; row++)
         for (int i = 0; i < t.d.V; i++) logits.push_back(double(gpt.logits[row * t.d.Vp + i]));
@@ -53,7 +53,7 @@ TEST(cached_logits_are_the_uncached_ones) {
         for (const int piece : {1, 2, 5, 36, decoder.rows})
             for (int t0 = 0; t0 < context; t0 += piece) {
                 const int count = std::min(piece, context - t0);
-                const floatX* row = decoder.next(t.model.zero, ids.data() + t0, count, t0);
+                const floatX* row = decoder.forward(t.model.zero, ids.data() + t0, count, t0);
                 const double d = difference(t, row, expected, size_t(t0 + count - 1));
                 EXPECT(d <= kAllowed, "context %d, %d tokens at %d: logits %.3g apart", context, count, t0,
                        d);
@@ -67,12 +67,12 @@ TEST(what_the_cache_held_before_does_not_matter) {
     t.shake();
     const auto ids = test::random_ids(37, t.d.V, 4), other = test::random_ids(37, t.d.V, 5);
     const std::vector<double> expected = uncached(t, ids);
-    t.model.decoder->next(t.model.zero, other.data(), 37, 0);
-    t.model.decoder->next(t.model.zero, ids.data(), 20, 0);
+    t.model.decoder->forward(t.model.zero, other.data(), 37, 0);
+    t.model.decoder->forward(t.model.zero, ids.data(), 20, 0);
     EXPECT(
-        difference(t, t.model.decoder->next(t.model.zero, ids.data() + 20, 1, 20), expected, 20) <= kAllowed,
+        difference(t, t.model.decoder->forward(t.model.zero, ids.data() + 20, 1, 20), expected, 20) <= kAllowed,
         "after another sequence");
-    const Fatal e = test::fatal_of([&] { t.model.decoder->next(t.model.zero, ids.data(), 2, 36); });
+    const Fatal e = test::fatal_of([&] { t.model.decoder->forward(t.model.zero, ids.data(), 2, 36); });
     EXPECT(e.code == kExitInternal, "past the context: code %d, '%s'", e.code, e.what());
 }
 
@@ -92,7 +92,7 @@ static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleCo
     Config cfg = t.cfg;
     cfg.sample = sample, cfg.run.seed = seed;
     std::string seen;
-    Generator generator(cfg, *t.model.decoder, t.model.zero, tokenizer);
+    Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero, tokenizer);
     const std::string text = *generator.run(prompt, stream, [&](std::string_view piece) { seen += piece; });
     EXPECT(seen == text, "emit saw '%s' of '%s'", seen.c_str(), text.c_str());
     return text;

@@ -54,6 +54,24 @@ TEST(reading_ahead_changes_nothing) {
         }
 }
 
+// Any number of ranks takes the same samples in the same steps, each its micro-batches.
+TEST(ranks_share_a_step) {
+    const Dataset set = some_rows(50, 5);
+    for (int ranks : {1, 2, 3})
+        for (int B : {1, 2}) {
+            TokenBatch expected;
+            for (int r = 0; r < ranks; r++) {
+                Loader loader(set, B, 6, r, ranks);
+                for (int m = 0; m < 4; m++) {
+                    load_batch(expected, set, uint64_t(6 + (m * ranks + r) * B), B);
+                    EXPECT(loader.next().tokens == expected.tokens, "%d ranks, rank %d, batch %d", ranks, r, m);
+                    EXPECT(loader.position() == uint64_t(6 + (m + 1) * ranks * B), "position %zu",
+                           size_t(loader.position()));
+                }
+            }
+        }
+}
+
 // A loader that is let go while its thread reads, has read, or has not begun.
 TEST(a_loader_ends_at_any_time) {
     const Dataset set = some_rows(200, 64);

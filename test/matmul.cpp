@@ -25,7 +25,7 @@ struct Rank {
     std::vector<std::byte> memory;
     explicit Rank(int threads = 2) {
         context.threads = threads;
-        memory.resize(64 + ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 1, .D = 64, .F = 1600,
+        memory.resize(64 + ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 25, .D = 64, .F = 1600,
                                                .chunk = 64, .Vp = 256}));
         const size_t skip = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
         ops::lend_scratch(memory.data() + skip, memory.size() - 64);

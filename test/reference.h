@@ -31,7 +31,8 @@ struct Reference {
 };
 
 inline std::vector<int64_t> shape_of(const Param& p) {
-    return p.cols == 1 ? std::vector<int64_t>{p.used_rows} : std::vector<int64_t>{p.used_rows, p.cols};
+    if (p.whole_cols == 1) return {p.whole_rows};
+    return {p.whole_rows, p.whole_cols};
 }
 
 inline Config config_of(const Reference& ref) {
@@ -51,7 +52,7 @@ struct Ours {
     Config cfg = config_of(ref);
     int B = ref.integer("batch"), T = ref.integer("tokens");
     Dims d = dims_of(cfg, cfg.model.vocab);
-    Model model{cfg, d, Mesh(), B, false};
+    Model model{cfg, Mesh(), B, false};
     std::vector<int32_t> inputs, targets;
 
     Ours() {
@@ -94,7 +95,7 @@ struct Ours {
 
     Numbers logits() const {
         Numbers all;
-        CHECK(model.gpt.chunk >= B * T, "logits of %d rows, expected %d", model.gpt.chunk, B * T);
+        CHECK(model.gpt.logit_rows >= B * T, "logits of %d rows, expected %d", model.gpt.logit_rows, B * T);
         for (int n = 0; n < B * T; n++) {
             const floatX* row = model.gpt.logits + size_t(n) * size_t(d.Vp);
             for (int v = 0; v < d.V; v++) all.push_back(double(row[v]));

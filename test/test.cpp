@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +17,7 @@
 namespace test {
 
 static std::vector<Case>& cases() { static std::vector<Case> all; return all; }
-static int failures = 0;              // of the running test
+static std::atomic<int> failures = 0; // of the running test
 static std::string skipped;           // reason, where the running test was skipped
 
 bool add(const char* file, const char* precision, const char* name, void (*body)()) {
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
         try { c.body(); } catch (const std::exception& e) { fail("exception", 0, "%s", e.what()); }
         const bool skip = !failures && !skipped.empty();
         failures ? failed++ : skip ? skips++ : passed++;
-        if (failures) printf("FAIL  %s (%d)\n", c.name.c_str(), failures);
+        if (failures) printf("FAIL  %s (%d)\n", c.name.c_str(), failures.load());
         else if (skip) printf("skip  %s: %s\n", c.name.c_str(), skipped.c_str());
         else if (verbose) printf("ok    %s\n", c.name.c_str());
     }

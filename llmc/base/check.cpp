@@ -4,7 +4,8 @@
 
 #include <cstdio>
 
-#include "llmc/base/context.h"
+#include "llmc/base/progress_page.h"
+#include "llmc/base/supervisor.h"
 
 static std::string format(const char* fmt, va_list args) {
     va_list again;
@@ -23,14 +24,25 @@ std::string strf(const char* fmt, ...) {
     return text;
 }
 
+// "rank 2", and among several ranks "rank 2, train, step 17"
+static std::string whereabouts() {
+    const RankProgress* p = context.progress;
+    if (!p || progress_page->world == 1) return strf("rank %d", context.rank);
+    return strf("rank %d, %s, step %lld", context.rank, name_of(p->phase), static_cast<long long>(p->step));
+}
+
 void fatal(int code, const char* file, int line, const char* fmt, ...) {
     va_list args;
     va_start(args, fmt);
     const std::string text = format(fmt, args);
     va_end(args);
     if (context.throw_on_fatal) throw Fatal(code, text);
-    fflush(stdout);
-    fprintf(stderr, "error: %s\n       (rank %d, %s:%d)\n", text.c_str(), context.rank, file, line);
-    fflush(stderr);
+    if (first_to_speak()) {
+        fflush(stdout);
+        fprintf(stderr, "error: %s\n       (%s, %s:%d)\n", text.c_str(), whereabouts().c_str(), file, line);
+        fflush(stderr);
+    } else usleep(500000);      // who speaks ends the job
+    ends_on_purpose();
+    hold_the_floor();
     _exit(code);    // no destructors: other threads may be in the middle of anything
 }

@@ -5,11 +5,15 @@
 #pragma once
 #include <cstddef>
 
+struct RankProgress;
+
 struct Context {
     int rank = 0;
+    int process_ranks = 1, host_ranks = 1;      // ranks of this process, and of this machine
     int threads = 1;                // of this rank; every `omp parallel` says num_threads(context.threads)
     std::byte* scratch = nullptr;   // what ops may use between entry and return
     size_t scratch_bytes = 0;
+    RankProgress* progress = nullptr;   // what the supervisor sees of it; null: nobody looks
     bool throw_on_fatal = false;    // tests and fuzzers: fatal() throws Fatal
 };
 

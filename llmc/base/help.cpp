@@ -33,12 +33,13 @@ static const char* const kTail =
     "Signals\n"
     "  SIGUSR1                          save a checkpoint and go on\n"
     "  SIGUSR2, SIGTERM, SIGINT         save a checkpoint and exit with 75; SIGTERM or SIGINT once more: at "
-    "once\n"
+    "once.\n"
+    "                                   To mpirun only SIGUSR1 and SIGUSR2: it ends the others itself\n"
     "\n"
     "Exit codes\n"
     "  0   done\n"
-    "  75  stopped by a signal: start again\n"
-    "  76  a hang (not in this version)\n"
+    "  75  stopped by a signal, or a rank died: start again\n"
+    "  76  a rank made no progress for run.hang_timeout\n"
     "  77  loss or gradient not finite, more than train.max_skips times\n"
     "  78  config or input is wrong: the message says what and where\n"
     "  79  no checkpoint that verifies (not in this version)\n";
@@ -69,10 +70,10 @@ static std::string domain(const Field& f) {
 
 // What base/validate.cpp refuses: all values but the default, or one of several.
 static std::string missing(const Field& f) {
-    static const char* const all[] = {"run.hang_timeout", "checkpoint.resume", "checkpoint.async",
-                                      "checkpoint.override", "log.comm"};
+    static const char* const all[] = {"parallel.cp", "checkpoint.resume", "checkpoint.async",
+                                      "checkpoint.override"};
     if (std::find(std::begin(all), std::end(all), f.path()) != std::end(all)) return " (not in this version)";
-    if (f.path() == "memory.offload") return " (optimizer: not in this version)";
+    if (f.path() == "parallel.transport") return " (nccl: not in this version)";
     return f.path() == "run.device" ? " (cuda: not in this version)" : "";
 }
 
@@ -98,8 +99,7 @@ std::string help_text() {
     for (const Field& f : all)
         if (f.section.empty()) append_field(out, f);
     for (const Section& s : sections()) {
-        out += "\n  " + s.name + ": " + s.meaning +
-               (s.name == "parallel" ? " (not in this version: as they are)\n" : "\n");
+        out += "\n  " + s.name + ": " + s.meaning + "\n";
         for (const Field& f : all)
             if (f.section == s.name) append_field(out, f);
     }

@@ -16,20 +16,9 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
 
 static void check_parts(Config& c) {
     const ParallelConfig& p = c.parallel;
-    missing(c.run.hang_timeout > 0, c, "run.hang_timeout", "watching for hangs is", "0");
     missing(c.run.device == "cuda", c, "run.device", "training on CUDA devices is", "cpu or auto");
-    missing(p.tp > 1, c, "parallel.tp", "tensor parallelism is", "1");
-    missing(p.pp > 1, c, "parallel.pp", "pipeline parallelism is", "1");
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
-    missing(p.zero > 0, c, "parallel.zero", "ZeRO is", "0");
-    missing(p.zero_group > 1, c, "parallel.zero_group", "ZeRO is", "0");
-    missing(p.ranks > 1, c, "parallel.ranks", "training on several ranks is", "0 or 1");
-    missing(p.transport != "auto", c, "parallel.transport", "training on several ranks is", "auto");
-    missing(p.schedule != "1f1b", c, "parallel.schedule", "the interleaved pipeline is", "1f1b");
-    missing(p.virtual_stages > 1, c, "parallel.virtual_stages", "the interleaved pipeline is", "1");
-    missing(p.reduce != "ordered", c, "parallel.reduce", "the libraries' own order of sums is", "ordered");
-    missing(p.reduce_dtype != "fp32", c, "parallel.reduce_dtype", "a reduction in bf16 is", "fp32");
-    missing(c.memory.offload != "none", c, "memory.offload", "offloading is", "none");
+    missing(p.transport == "nccl", c, "parallel.transport", "NCCL is", "auto, mpi or threads");
     const std::string& init = c.model.init;
     missing(init.starts_with("hf:") || init.starts_with("llmc:"), c, "model.init", "importing weights is",
             "random or a checkpoint folder");
@@ -37,7 +26,6 @@ static void check_parts(Config& c) {
     missing(resume != "auto" && resume != "never", c, "checkpoint.resume", "resuming is", "auto or never");
     missing(c.checkpoint.async, c, "checkpoint.async", "saving while training goes on is", "false");
     missing(!c.checkpoint.override_.empty(), c, "checkpoint.override", "resuming is", "[]");
-    missing(c.log.comm, c, "log.comm", "communication between ranks is", "false");
 }
 
 static void check_batch(const Config& c) {

@@ -1,28 +1,74 @@
 // An axis of the mesh of ranks. Collectives have NCCL's names and arguments: pointers, counts of elements.
 //
 // An axis of size 1 is the identity and returns its input: callers need no case for it, and no copy is made.
+// Every member of an axis makes the same calls in the same order.
 #pragma once
 #include <cstddef>
 
+#include "llmc/comm/group.h"
+
 struct Axis {
     int index = 0, size = 1;
+    Group* group = nullptr;             // null: one rank
 
-    // dst: `size` pieces of `count` elements, in the order of the ranks
-    template <class T> const T* all_gather(T* /*dst*/, const T* src, size_t /*count*/) const { return src; }
-    // dst: this rank's piece of `count` elements of the sum over ranks
-    template <class T> const T* reduce_scatter(T* /*dst*/, const T* src, size_t /*count*/) const {
-        return src;
+    // dst: `size` pieces of `count` elements, in the order of the ranks. In place: src = dst + index * count.
+    template <class T> const T* all_gather(T* dst, const T* src, size_t count) const {
+        if (size == 1) return src;
+        Pending p = start_all_gather(dst, src, count);
+        wait(p);
+        return dst;
     }
-    template <class T> void all_reduce(T* /*data*/, size_t /*count*/) const {}
+    // dst: this rank's piece of `count` elements of the sum over ranks. In place: dst = src + index * count.
+    template <class T> const T* reduce_scatter(T* dst, const T* src, size_t count) const {
+        if (size == 1) return src;
+        Pending p = start_reduce_scatter(dst, src, count);
+        wait(p);
+        return dst;
+    }
+    template <class T> void all_reduce(T* data, size_t count) const {
+        if (size > 1) comm::all_reduce(*group, data, count, wire_of<T>());
+    }
+    template <class T> void broadcast(T* data, size_t count, int root) const {
+        if (size > 1) comm::broadcast(*group, data, count, wire_of<T>(), root);
+    }
+    template <class T> void send(const T* data, size_t count, int peer) const {
+        comm::send(*group, data, count, wire_of<T>(), peer);
+    }
+    template <class T> void recv(T* data, size_t count, int peer) const {
+        comm::recv(*group, data, count, wire_of<T>(), peer);
+    }
+    void barrier() const { if (size > 1) comm::barrier(*group); }
+
+    // Return at once; neither buffer may be touched before wait(). At most one reduction of an axis is in
+    // flight, and what was started first is awaited first. On one rank nothing happens: the result is src.
+    template <class T> Pending start_all_gather(T* dst, const T* src, size_t count) const {
+        return size == 1 ? Pending() : comm::start_all_gather(*group, dst, src, count, wire_of<T>());
+    }
+    template <class T> Pending start_reduce_scatter(T* dst, const T* src, size_t count) const {
+        return size == 1 ? Pending() : comm::start_reduce_scatter(*group, dst, src, count, wire_of<T>());
+    }
+    void wait(Pending& pending) const { comm::wait(pending); }
 
     // Where to put what will be scattered into dst: dst itself on one rank, else the buffer.
     template <class T> T* whole(T* dst, T* buffer) const { return size == 1 ? dst : buffer; }
     // Elements of a buffer that only collectives fill.
     size_t staging(size_t count) const { return size == 1 ? 0 : count; }
+
+    // Bytes that a reduction of `bytes`, all pieces together, needs besides its arguments. Who plans memory
+    // lends them once; axes that do not reduce at the same time may share them.
+    size_t reduce_staging(size_t bytes) const {
+        return size > 1 && group->transport->needs_staging ? bytes : 0;
+    }
+    void lend_staging(void* memory, size_t bytes) const {
+        if (size > 1) comm::lend_staging(*group, memory, bytes);
+    }
 };
 
-// Ranks are dp x pp x cp x tp, tp innermost. This version has one rank; collectives are called all the same.
+// rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.
 struct Mesh {
     Axis dp, pp, cp, tp;
-    int rank = 0, world = 1;
+    Axis shard, replica;    // dp = replica x shard: what ZeRO shards lies on consecutive ranks of dp
+    Axis tied;              // first and last stage of a pipeline: both hold the token embedding
+    Axis world;             // all ranks
+    int rank = 0;
 };

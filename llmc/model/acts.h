@@ -31,7 +31,7 @@ struct ActRow {
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     using A = BlockActs;
-    const size_t C = size_t(d.C), NH = size_t(d.NH), F = size_t(d.F);
+    const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     return {
     // name        slot                      count       shared from
@@ -39,8 +39,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
     { "ln1_mean",  nullptr,  &A::ln1_mean,    n,         Block,      false },
     { "ln1_rstd",  nullptr,  &A::ln1_rstd,    n,         Block,      false },
-    { "qkv",       &A::qkv,  nullptr,         N * 3 * C, Block,      false },
-    { "atty",      &A::atty, nullptr,         N * C,     Block,      false },
+    { "qkv",       &A::qkv,  nullptr,         N * 3 * W, Block,      false },
+    { "atty",      &A::atty, nullptr,         N * W,     Block,      false },
     { "lse",       nullptr,  &A::lse,         N * NH,    Block,      false },
     { "x1",        &A::x1,   nullptr,         n * C,     Block,      false },   // the stream after attention
     { "ln2",       &A::ln2,  nullptr,         n * C,     Selective,  false },
@@ -51,11 +51,12 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     };
 }
 
-// Asks the arena for the activations of all blocks; `acts` has to stay where it is until allocate().
+// Asks the arena for the activations of all blocks and micro-batches that are alive at once, one entry of
+// `acts` each; `acts` has to stay where it is until allocate().
 void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
                     Recompute level);
 
-// After allocate(): buffers that blocks share.
+// After allocate(): buffers that they share.
 void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level);
 
 }  // namespace PRECISION

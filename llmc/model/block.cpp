@@ -6,43 +6,45 @@ namespace PRECISION {
 
 ops::AttentionDims Block::attention_dims(Span span) const {
     return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
-            .q_stride = size_t(3 * d.C), .kv_stride = size_t(3 * d.C), .q_offset = span.t0, .k_offset = 0};
+            .q_stride = size_t(3 * d.A), .kv_stride = size_t(3 * d.A), .q_offset = span.t0, .k_offset = 0};
 }
 
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
                         Span span) const {
-    const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
+    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
+    const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
 
     ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
-                            .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b}, n, C);
+                            .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b}, mine, C);
     const floatX* h = tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_forward(a.qkv, h, w.qkvw, w.qkvb, N, C, 3 * C);
-    ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + C, a.kv + 2 * C, attention_dims(span));
-    ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, C, C);
+    ops::matmul_forward(a.qkv, h, w.qkvw, w.qkvb, N, C, 3 * A);
+    ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + 2 * A, attention_dims(span));
+    ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);
     const floatX* r = tp.reduce_scatter(s.slice, s.r, nC);
 
     ops::layernorm_forward({.x1 = a.x1, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
-                            .x = a.x, .r = r, .bias = w.attprojb, .w = w.ln2w, .b = w.ln2b}, n, C);
+                            .x = a.x, .r = r, .bias = w.attprojb, .w = w.ln2w, .b = w.ln2b}, mine, C);
     h = tp.all_gather(s.h, a.ln2, nC);
     ops::matmul_gelu_forward(a.act, a.pre, h, w.fcw, w.fcb, N, C, F);
 }
 
 Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
                       Span span) const {
-    const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
-    const size_t nC = size_t(n) * C;
+    const int N = span.B * span.T;
     activations(w, a, in, s, span);
-    ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, F, C);
-    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.fcprojb};
+    ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, d.F, d.C);
+    ops::copy(s.bias, w.fcprojb, size_t(d.C));      // read when these weights may be gone
+    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = s.bias};
 }
 
 void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
                      const BlockScratch& s, Span span) const {
-    const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
+    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
+    const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
 
-    ops::bias_backward(dw.fcprojb, dx, n, C);
+    ops::bias_backward(dw.fcprojb, dx, mine, C);
     const floatX* dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
     ops::matmul_gelu_backward_input(s.dpre, dout, w.fcprojw, a.pre, N, F, C);
@@ -51,47 +53,48 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     ops::matmul_backward_weight(dw.fcw, s.dpre, h, N, C, F);
     ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, F);
     ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC), a.x1, w.ln2w,
-                            a.ln2_mean, a.ln2_rstd, n, C);
+                            a.ln2_mean, a.ln2_rstd, mine, C);
 
-    ops::bias_backward(dw.attprojb, dx, n, C);
+    ops::bias_backward(dw.attprojb, dx, mine, C);
     dout = tp.all_gather(s.dh, dx, nC);
-    ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, C, C);
-    ops::matmul_backward_input(s.datty, dout, w.attprojw, N, C, C);
-    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + C, .dv = s.dqkv + 2 * C,
+    ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
+    ops::matmul_backward_input(s.datty, dout, w.attprojw, N, A, C);
+    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + 2 * A,
                              .dout = s.datty, .out = a.atty, .lse = a.lse,
-                             .q = a.qkv, .k = a.qkv + C, .v = a.qkv + 2 * C}, attention_dims(span));
-    ops::bias_backward(dw.qkvb, s.dqkv, N, 3 * C);
+                             .q = a.qkv, .k = a.qkv + A, .v = a.qkv + 2 * A}, attention_dims(span));
+    ops::bias_backward(dw.qkvb, s.dqkv, N, 3 * A);
     h = tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_backward_weight(dw.qkvw, s.dqkv, h, N, C, 3 * C);
-    ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, 3 * C);
+    ops::matmul_backward_weight(dw.qkvw, s.dqkv, h, N, C, 3 * A);
+    ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, 3 * A);
     ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
-                            a.ln1_mean, a.ln1_rstd, n, C);
+                            a.ln1_mean, a.ln1_rstd, mine, C);
 }
 
 void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const {
-    const int N = span.B * span.T, n = N / tp.size, C = d.C, F = d.F;
+    const int N = span.B * span.T, mine = Slice(tp, N).mine, C = d.C;
     if (level == Recompute::Block) activations(w, a, {.x = a.x}, s, span);
     if (level == Recompute::Selective) {
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
-                                .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b}, n, C);
+                                .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b}, mine, C);
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
-                                .x = a.x1, .r = nullptr, .bias = nullptr, .w = w.ln2w, .b = w.ln2b}, n, C);
-        ops::gelu_forward(a.act, a.pre, size_t(N) * F);
+                                .x = a.x1, .r = nullptr, .bias = nullptr, .w = w.ln2w, .b = w.ln2b}, mine, C);
+        ops::gelu_forward(a.act, a.pre, size_t(N) * d.F);
     }
 }
 
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        const Axis& tp) {
-    const size_t C = size_t(d.C), F = size_t(d.F);
+    const size_t C = size_t(d.C), A = size_t(d.A), all = n * size_t(tp.size);
     s = {};
-    arena.add("block scratch", &s.r, N * C);
-    arena.add("block scratch", &s.h, tp.staging(N * C));
+    arena.add("block scratch", &s.r, all * C);
+    arena.add("block scratch", &s.h, tp.staging(all * C));
     arena.add("block scratch", &s.slice, tp.staging(n * C));
+    arena.add("block scratch", &s.bias, C);
     if (!backward) return;
-    arena.add("block scratch", &s.dh, N * C);
-    arena.add("block scratch", &s.dqkv, N * 3 * C);
-    arena.add("block scratch", &s.datty, N * C);
-    arena.add("block scratch", &s.dpre, N * F);
+    arena.add("block scratch", &s.dh, all * C);
+    arena.add("block scratch", &s.dqkv, N * 3 * A);
+    arena.add("block scratch", &s.datty, N * A);
+    arena.add("block scratch", &s.dpre, N * size_t(d.F));
 }
 
 }  // namespace PRECISION

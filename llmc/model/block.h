@@ -5,8 +5,11 @@
 //
 // The add that ends a block is left to the LayerNorm that comes next (of the following block, or the final
 // one), which then reads and writes the stream once: a block takes and returns a `Stream`.
+//
+// Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
+// its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
+// two gathers more in backward, of what was not kept whole.
 #pragma once
-#include "llmc/comm/axis.h"
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"
 
@@ -28,14 +31,23 @@ struct Span {
     int B, T, t0 = 0;
 };
 
+// A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks' may have
+// fewer, or none; what lies in rows beyond is sent and summed as it is, and never used.
+struct Slice {
+    int n, mine;
+    Slice(const Axis& tp, int N)
+        : n((N + tp.size - 1) / tp.size), mine(std::clamp(N - tp.index * n, 0, n)) {}
+};
+
 // Buffers that are dead between two lines of a block.
 struct BlockScratch {
-    floatX* h;        // (N, C)   gathered input
-    floatX* r;        // (N, C)   what a matmul adds to the stream
-    floatX* slice;    // (n, C)   r or dh after the scatter
-    floatX* dh;       // (N, C)   gradients, from here on
-    floatX* dqkv;     // (N, 3C)
-    floatX* datty;    // (N, C)
+    floatX* h;        // (n tp, C)   gathered input
+    floatX* r;        // (n tp, C)   what a matmul adds to the stream
+    floatX* slice;    // (n, C)      r or dh after the scatter
+    floatX* bias;     // (C)         what is still to be added to the stream
+    floatX* dh;       // (n tp, C)   gradients, from here on
+    floatX* dqkv;     // (N, 3A)
+    floatX* datty;    // (N, A)
     floatX* dpre;     // (N, F)
 };
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,

@@ -2,29 +2,34 @@
 
 namespace PRECISION {
 
-Decoder::Decoder(const Dims& dims, const Mesh& mesh)
-    : d(dims), tp(mesh.tp), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)),
-      cache(size_t(d.L)), acts(1) {}
+Decoder::Decoder(const Dims& dims, const Axis& axis, const Part& p)
+    : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)),
+      cache(p.layers.size()), acts(1) {}
 
 ops::ScratchSizes Decoder::scratch_sizes() const {
     return {.N = rows, .T = d.maxT, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = 1, .Vp = d.Vp};
 }
 
 void Decoder::add_to(Arena& arena) {
-    const size_t n = size_t(rows), C = size_t(d.C);
-    for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * 3 * C);
-    for (const ActRow& row : block_acts(d, n, n)) {
+    const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n), C = size_t(d.C);
+    const size_t Vp = part.last ? size_t(d.Vp) : 0;
+    const bool sends = part.chunks.size() > 1 || !part.last;
+    const char* name = "generation: activations";
+    for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * size_t(3 * d.A));
+    for (const ActRow& row : block_acts(d, N, n)) {
         if (row.x == &BlockActs::qkv) continue;                 // in the cache
-        if (row.x) arena.add("generation: activations", &(acts[0].*row.x), row.count);
-        else arena.add("generation: activations", &(acts[0].*row.s), row.count);
+        if (row.x) arena.add(name, &(acts[0].*row.x), row.count);
+        else arena.add(name, &(acts[0].*row.s), row.count);
     }
-    add_block_scratch(arena, scratch, d, n, n, false, tp);
-    arena.add("generation: activations", &xf, n * C);
-    arena.add("generation: activations", &lnf, n * C);
-    arena.add("generation: activations", &lnf_mean, n);
-    arena.add("generation: activations", &lnf_rstd, n);
-    arena.add("generation: activations", &logits, size_t(d.Vp));
-    arena.add("generation: activations", &tokens, n);
+    add_block_scratch(arena, scratch, d, N, n, false, tp);
+    arena.add(name, &head.xf, part.last ? n * C : 0);
+    arena.add(name, &head.lnf, part.last ? n * C : 0);
+    arena.add(name, &head.mean, part.last ? n : 0);
+    arena.add(name, &head.rstd, part.last ? n : 0);
+    arena.add(name, &sent, sends ? n * C : 0);
+    arena.add(name, &own_logits, Vp);
+    arena.add(name, &all_logits, tp.staging(Vp * size_t(tp.size)));
+    arena.add(name, &tokens, N);
 }
 
 }  // namespace PRECISION

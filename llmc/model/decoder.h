@@ -10,50 +10,72 @@ namespace PRECISION {
 struct Decoder {
     Dims d;
     Axis tp;
+    Part part;
     Block block;
     int rows;                          // most tokens of one call
-    std::vector<floatX*> cache;        // per block (maxT, 3C)
+    std::vector<floatX*> cache;        // per block (maxT, 3A)
     std::vector<BlockActs> acts;       // one, shared by all blocks
     BlockScratch scratch;
-    floatX *xf, *lnf;                  // (rows, C)
-    real *lnf_mean, *lnf_rstd;
-    floatX* logits;                    // (1, Vp)
+    HeadActs head;
+    floatX* sent;                      // (n, C)
+    floatX* own_logits;                // (1, Vp)
+    floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
     int32_t* tokens;                   // (rows)
 
     static constexpr int kRows = 64;   // a prompt is read in pieces of this size
 
-    Decoder(const Dims& d, const Mesh& mesh);
+    Decoder(const Dims& d, const Axis& tp, const Part& part);
     Decoder(const Decoder&) = delete;
     void add_to(Arena& arena);
     ops::ScratchSizes scratch_sizes() const;
 
-    // Logits (Vp) after the last of `count` <= rows tokens at positions t0, t0 + 1, ...; the cache holds the
-    // positions before t0.
-    template <class Weights> const floatX* next(Weights& weights, const int32_t* ids, int count, int t0);
+    // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it is
+    // after one that does not end; stream_count() elements.
+    floatX* input() { return acts[0].x; }
+    floatX* output() { return sent; }
+    size_t stream_count(int count) const { return size_t(Slice(tp, count).n) * size_t(d.C); }
+
+    // One chunk for `count` <= rows tokens at positions t0, t0 + 1, ...; the cache holds the positions before
+    // t0. Of the chunk that ends: the logits (V) after the last token, on every rank of tp; else null.
+    template <class W>
+    const floatX* forward(W& weights, const int32_t* ids, int count, int t0, int chunk = 0);
+
+    int logits_count() const { return d.tp * d.Vp; }    // with padding
 };
 
-template <class Weights>
-const floatX* Decoder::next(Weights& weights, const int32_t* ids, int count, int t0) {
+template <class W>
+const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0, int c) {
     CHECK(count <= rows && t0 + count <= d.maxT,
           "decoder: %d tokens at position %d of %d", count, t0, d.maxT);
     const Span span{.B = 1, .T = count, .t0 = t0};
+    const Chunk chunk = part.chunks[size_t(c)];
+    const int mine = Slice(tp, count).mine;
     BlockActs& a = acts[0];
-    std::copy(ids, ids + count, tokens);
-    const auto embed = weights.embed();
-    ops::encoder_forward(a.x, embed.wte, embed.wpe,
-                         {.tokens = tokens, .v0 = 0, .V = d.Vp, .N = count, .T = count, .C = d.C, .t0 = t0});
+    if (chunk.embeds) {
+        std::copy(ids, ids + count, tokens);
+        const auto w = weights.embed();
+        floatX* x = tp.whole(a.x, scratch.h);
+        ops::encoder_forward(x, w.wte, w.wpe, {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count,
+                                               .T = count, .C = d.C, .t0 = t0});
+        tp.reduce_scatter(a.x, x, stream_count(count));
+    }
     Stream stream{.x = a.x};
-    for (int l = 0; l < d.L; l++) {
-        a.kv = cache[l];
-        a.qkv = cache[l] + size_t(t0) * 3 * d.C;
+    for (int l = chunk.begin; l < chunk.end; l++) {
+        a.kv = cache[size_t(l)];
+        a.qkv = cache[size_t(l)] + size_t(t0) * size_t(3 * d.A);
         stream = block.forward(weights.block(l), a, stream, scratch, span);
     }
+    if (!chunk.ends) {
+        ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+        return nullptr;
+    }
     const auto w = weights.final();
-    ops::layernorm_forward({.x1 = xf, .y = lnf, .mean = lnf_mean, .rstd = lnf_rstd,
+    ops::layernorm_forward({.x1 = head.xf, .y = head.lnf, .mean = head.mean, .rstd = head.rstd,
                             .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
-                           count, d.C);
-    ops::matmul_forward(logits, lnf + size_t(count - 1) * d.C, weights.embed().wte, nullptr, 1, d.C, d.Vp);
-    return logits;
+                           mine, d.C);
+    const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(count));
+    ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, weights.head(), nullptr, 1, d.C, d.Vp);
+    return tp.all_gather(all_logits, own_logits, size_t(d.Vp));
 }
 
 }  // namespace PRECISION

@@ -1,18 +1,32 @@
-// The legend of every shape comment.
+// The legend of every shape comment. What tensor parallelism cuts has the size of this rank's part.
 //
 //     L   blocks                         B   sequences of a micro-batch
 //     C   channels                       T   tokens of a sequence; maxT: positions that the model knows
-//     NH  heads                          N   tokens of a micro-batch, B T
-//     D   channels of a head, C / NH     n   tokens of this rank's slice, N / tp
-//     F   width of the feed-forward, 4C  V   vocabulary;  Vp: padded to a multiple of 128
+//     NH  heads here                     N   tokens of a micro-batch, B T
+//     D   channels of a head             n   tokens of a rank's slice, N / tp rounded up
+//     A   channels of the heads here     V   vocabulary;  Vp: rows of it here, a multiple of 128, v0 the first
+//     F   width of the feed-forward here
+//
+// On one rank A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past the
+// vocabulary, or nothing else.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
+#include "llmc/comm/axis.h"
+
 struct Dims {
-    int L, C, NH, D, F, V, Vp, maxT;
+    int L, C, NH, D, A, F, V, Vp, v0, maxT;
+    int tp, tp_index;
+
+    int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
 
-inline Dims make_dims(int layers, int heads, int channels, int context, int vocab) {
-    return {.L = layers, .C = channels, .NH = heads, .D = channels / heads, .F = 4 * channels,
-            .V = vocab, .Vp = (vocab + 127) / 128 * 128, .maxT = context};
+// REQUIRES: tp.size divides heads.
+inline Dims make_dims(int layers, int heads, int channels, int context, int vocab, const Axis& tp = {}) {
+    const int D = channels / heads, NH = heads / tp.size;
+    const int Vp = (vocab + 128 * tp.size - 1) / (128 * tp.size) * 128;
+    return {.L = layers, .C = channels, .NH = NH, .D = D, .A = NH * D, .F = 4 * channels / tp.size,
+            .V = vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = context,
+            .tp = tp.size, .tp_index = tp.index};
 }

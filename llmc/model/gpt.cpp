@@ -4,38 +4,78 @@ namespace PRECISION {
 
 // Logits of 256 rows: the matmul is at full speed, and the chunk (12.9M values at GPT-2's vocabulary) stays
 // out of the plan's way.
-static constexpr int kChunk = 256;
+static constexpr int kLogitRows = 256;
 
-Gpt::Gpt(const GptShape& s, const Mesh& mesh)
-    : shape(s), d(s.d), tp(mesh.tp), block{d, tp, s.level}, chunk(std::min(kChunk, s.B * s.T)),
-      acts(size_t(d.L)) {}
+Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& slots)
+    : shape(s), d(s.d), tp(axis), part(p), slots(slots), block{d, tp, s.level},
+      logit_rows(std::min(kLogitRows, s.B * s.T)) {
+    CHECK(slots.size() == p.chunks.size(), "%zu numbers of slots for %zu chunks", slots.size(),
+          p.chunks.size());
+    size_t count = 0;
+    for (size_t c = 0; c < slots.size(); c++)
+        count += size_t(slots[c] * (p.chunks[c].end - p.chunks[c].begin));
+    acts.resize(count);
+    if (p.last) head.resize(size_t(slots.back()));
+}
 
 ops::ScratchSizes Gpt::scratch_sizes() const {
     return {.N = shape.B * shape.T, .T = shape.T, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F,
-            .chunk = chunk, .Vp = d.Vp};
+            .chunk = logit_rows, .Vp = d.Vp};
+}
+
+size_t Gpt::reduction_bytes() const {
+    return stream_count(shape.B * shape.T) * size_t(tp.size) * sizeof(floatX);
+}
+
+BlockActs& Gpt::of(int l, int slot) {
+    size_t first = 0;
+    for (size_t c = 0;; c++) {
+        const Chunk& chunk = part.chunks[c];
+        const size_t blocks = size_t(chunk.end - chunk.begin);
+        if (l < chunk.end) {
+            CHECK(slot >= 0 && slot < slots[c], "slot %d of %d", slot, slots[c]);
+            return acts[first + size_t(slot) * blocks + size_t(l - chunk.begin)];
+        }
+        first += size_t(slots[c]) * blocks;
+    }
 }
 
 void Gpt::add_to(Arena& arena) {
-    const size_t N = size_t(shape.B) * shape.T, n = N / tp.size, C = size_t(d.C);
+    const int tokens = shape.B * shape.T;
+    const size_t N = size_t(tokens), n = size_t(Slice(tp, tokens).n), C = size_t(d.C);
+    const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
+    const bool sends = part.chunks.size() > 1 || !part.last;
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
     add_block_scratch(arena, scratch, d, N, n, shape.backward, tp);
-    arena.add("final norm", &xf, n * C);
-    arena.add("final norm", &lnf, n * C);
-    arena.add("final norm", &lnf_mean, n);
-    arena.add("final norm", &lnf_rstd, n);
-    arena.add("logits of a chunk", &logits, size_t(chunk) * d.Vp);
-    arena.add("losses", &losses, N);
+    for (HeadActs& a : head) {
+        arena.add("final norm", &a.xf, n * C);
+        arena.add("final norm", &a.lnf, n * C);
+        arena.add("final norm", &a.mean, n);
+        arena.add("final norm", &a.rstd, n);
+    }
+    arena.add("stream to the next stage", &sent, sends ? n * C : 0);
+    arena.add("logits of a chunk", &logits, rows * Vp);
+    arena.add("logits of a chunk", &stats, tp.staging(size_t(tp.size) * rows * 3));
+    arena.add("losses", &losses, part.last ? N : 0);
     arena.add("losses", &loss, 1);
     arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
-    if (shape.backward && kApart) arena.add("gradient of wte as embedding", &dtokens, size_t(d.Vp) * C);
+    shape.apart = shape.apart && kApart && shape.backward && part.first && part.last;
+    if (shape.apart) arena.add("gradient of wte as embedding", &dtokens, Vp * C);
 }
 
 void Gpt::ready() {
     share_block_acts(acts, d, shape.backward ? shape.level : Recompute::Block);
 }
 
+// Of rows n0 .. n0 + rows. A rank's own statistics are its piece of `stats`.
+ops::Classifier Gpt::classifier(const Batch& b, int n0, int rows) const {
+    return {.losses = losses + n0, .logits = logits, .stats = stats + size_t(tp.index) * size_t(3 * rows),
+            .targets = b.targets + n0, .N = rows, .V = d.vocab_here(), .Vp = d.Vp, .v0 = d.v0,
+            .parts = tp.size};
+}
+
 void Gpt::begin_step() {
-    apart = kApart;
+    apart = shape.apart;
     if (apart) ops::set_zero(dtokens, size_t(d.Vp) * d.C * sizeof(real));
 }
 

@@ -1,12 +1,15 @@
-// The whole model on one rank: embedding, blocks, final norm, tied head; forward above backward.
+// A rank's part of the model: embedding, blocks, final norm, tied head; forward above backward. The part is a
+// few chunks of blocks; a call runs one chunk of one micro-batch, whose activations lie in one of its slots.
 //
 // Weights and gradients come from the provider of train/, which knows how they are spread over ranks:
 //
-//     embed(), block(l), final()                      weights, valid until the next but one is asked for
-//     embed_grads(), block_grads(l), final_grads()    where to add gradients
-//     done_embed(), done_block(l), done_final()       this micro-batch's gradients of it are complete
+//     embed(), block(l), final(), head()              weights; a block's until the next is asked for
+//     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
+//     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are there
 //
-// so that no floor below train/ knows of data parallelism, and no call is virtual.
+// so that no floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
+// The head is wte again: embed() is asked for only where a chunk embeds, final() and head() where one ends.
+// Where both are, the gradient of wte is complete at done_embed().
 #pragma once
 #include <algorithm>
 
@@ -15,7 +18,7 @@
 
 namespace PRECISION {
 
-// A micro-batch: inputs and targets, (B, T) each.
+// A micro-batch: inputs and targets, (B, T) each. Every rank of tp has the same.
 struct Batch {
     const int32_t* tokens;
     const int32_t* targets;
@@ -27,129 +30,176 @@ struct GptShape {
     int B, T;             // largest micro-batch
     Recompute level = Recompute::None;
     bool backward = true;
+    bool apart = true;    // see Gpt::kApart
+};
+
+// What the end of a chunk that ends keeps for backward.
+struct HeadActs {
+    floatX* xf;           // (n, C)       the residual stream after the last block
+    floatX* lnf;          // (n, C)
+    real *mean, *rstd;    // (n)
 };
 
 struct Gpt {
     GptShape shape;
     Dims d;
     Axis tp;
+    Part part;
+    std::vector<int> slots;               // of each chunk: micro-batches alive at once
     Block block;
-    int chunk;            // rows of logits in memory at once
+    int logit_rows;                       // rows of logits in memory at once
 
-    std::vector<BlockActs> acts;
+    std::vector<BlockActs> acts;          // of the first chunk's first slot, its second, ..., the next chunk's
+    std::vector<HeadActs> head;           // per slot
     BlockScratch scratch;
-    floatX* xf;           // (n, C)       the residual stream after the last block
-    floatX* lnf;          // (n, C)
-    real *lnf_mean, *lnf_rstd;            // (n)
-    floatX* logits;       // (chunk, Vp)
+    floatX* sent;         // (n, C)       the residual stream after a chunk that does not end
+    floatX* logits;       // (logit_rows, Vp)
+    real* stats;          // (tp, logit_rows, 3)    of each part of a row of logits; tp > 1
     real* losses;         // (N)
-    double* loss;         // sum of losses since clear_loss()
+    double* loss;         // sum of losses since clear_loss(), the same on every rank of tp
     floatX* dx;           // (n, C)       gradient of the residual stream
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
 
     // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each in the
     // order of its tokens and adds them at its end, so that the sum is bit for bit the same however the batch
-    // is cut into micro-batches.
+    // is cut into micro-batches. Only where one rank embeds and ends, and shape.apart says so.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
-    Gpt(const GptShape& shape, const Mesh& mesh);
+    Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& slots);
+    Gpt(const GptShape& shape, const Axis& tp) : Gpt(shape, tp, whole_model(shape.d.L), {1}) {}
     Gpt(const Gpt&) = delete;
 
     void add_to(Arena& arena);      // asks for memory
     void ready();                   // after Arena::allocate()
     ops::ScratchSizes scratch_sizes() const;
+    size_t reduction_bytes() const; // of the largest reduction over tp: what tp's staging is lent for
 
     void begin_step();              // of several calls of backward(); without the two, each call is complete
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
-    // Up to the final norm, keeping what backward needs.
-    template <class Weights> void forward(Weights& weights, const Batch& b);
+    // Rows of the stream, and of its gradient, that a micro-batch of N tokens sends to another stage: (n, C).
+    size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
+    // Where the stream has to be before forward() of a chunk that does not embed.
+    floatX* input(int chunk, int slot) { return of(part.chunks[size_t(chunk)].begin, slot).x; }
+    // What forward() of a chunk that does not end leaves to be sent.
+    floatX* output() { return sent; }
+    // Where the gradient has to be before backward() of a chunk that does not end; backward() of one that does
+    // not embed leaves it there to be sent.
+    floatX* gradient() { return dx; }
 
-    // Adds the losses of the micro-batch that forward() has seen.
-    template <class Weights> void head_loss(Weights& weights, const Batch& b);
+    // A chunk, keeping what backward needs.
+    template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int slot = 0);
 
-    // The same and the gradients of all parameters, each token's loss weighted by dloss.
-    template <class Weights> void backward(Weights& weights, const Batch& b, real dloss);
+    // Adds the losses of the micro-batch that forward() of the chunk that ends has seen.
+    template <class W> void head_loss(W& weights, const Batch& b, int slot = 0);
+
+    // The gradients of all parameters of a chunk, each token's loss weighted by dloss. Of the chunk that ends:
+    // adds the losses as well.
+    template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int slot = 0);
 
 private:
-    int slice(const Batch& b) const { return b.B * b.T / tp.size; }
+    BlockActs& of(int l, int slot);       // activations of a block
     ops::Encoder encoder(const Batch& b) const {
-        return {.tokens = b.tokens, .v0 = 0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
+        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
-    template <class Weights> void head_backward(Weights& weights, const Batch& b, real dloss);
+    template <class W> void embed(W& weights, const Batch& b, floatX* x);
+    template <class W> void final_norm(W& weights, const Batch& b, Stream stream, int slot);
+    template <class W> void head_backward(W& weights, const Batch& b, real dloss, int slot);
+    ops::Classifier classifier(const Batch& b, int n0, int rows) const;
+    void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
 
-template <class Weights> void Gpt::forward(Weights& weights, const Batch& b) {
-    const Span span{.B = b.B, .T = b.T};
-    const int n = slice(b);
-    const auto embed = weights.embed();
-    floatX* x = tp.whole(acts[0].x, scratch.h);
-    ops::encoder_forward(x, embed.wte, embed.wpe, encoder(b));
-    Stream stream{.x = tp.reduce_scatter(acts[0].x, x, size_t(n) * d.C)};
+template <class W> void Gpt::embed(W& weights, const Batch& b, floatX* x) {
+    const auto w = weights.embed();
+    floatX* whole = tp.whole(x, scratch.h);
+    ops::encoder_forward(whole, w.wte, w.wpe, encoder(b));
+    tp.reduce_scatter(x, whole, stream_count(b.B * b.T));
+}
 
-    for (int l = 0; l < d.L; l++) stream = block.forward(weights.block(l), acts[l], stream, scratch, span);
-
+template <class W> void Gpt::final_norm(W& weights, const Batch& b, Stream stream, int slot) {
+    const HeadActs& a = head[size_t(slot)];
     const auto w = weights.final();
-    ops::layernorm_forward({.x1 = xf, .y = lnf, .mean = lnf_mean, .rstd = lnf_rstd,
+    ops::layernorm_forward({.x1 = a.xf, .y = a.lnf, .mean = a.mean, .rstd = a.rstd,
                             .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
-                           n, d.C);
+                           Slice(tp, b.B * b.T).mine, d.C);
 }
 
-template <class Weights> void Gpt::head_loss(Weights& weights, const Batch& b) {
+template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int slot) {
+    const Span span{.B = b.B, .T = b.T};
+    const Chunk chunk = part.chunks[size_t(c)];
+    Stream stream{.x = input(c, slot)};
+    if (chunk.embeds) embed(weights, b, input(c, slot));
+
+    for (int l = chunk.begin; l < chunk.end; l++)
+        stream = block.forward(weights.block(l), of(l, slot), stream, scratch, span);
+
+    if (chunk.ends) final_norm(weights, b, stream, slot);
+    else ops::add_residual(sent, stream.x, stream.r, stream.bias, Slice(tp, b.B * b.T).mine, d.C);
+}
+
+template <class W> void Gpt::head_loss(W& weights, const Batch& b, int slot) {
     const int N = b.B * b.T;
-    const floatX* wte = weights.embed().wte;
-    const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * d.C);
-    for (int n0 = 0; n0 < N; n0 += chunk) {
-        const int rows = std::min(chunk, N - n0);
+    const floatX* wte = weights.head();
+    const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
+    for (int n0 = 0; n0 < N; n0 += logit_rows) {
+        const int rows = std::min(logit_rows, N - n0);
+        const ops::Classifier t = classifier(b, n0, rows);
         ops::matmul_forward(logits, h + size_t(n0) * d.C, wte, nullptr, rows, d.C, d.Vp);
-        ops::classifier_forward(losses + n0, logits, b.targets + n0, rows, d.V, d.Vp);
+        ops::classifier_forward(t);
+        ops::classifier_merge(t, tp.all_gather(stats, t.stats, size_t(3 * rows)));
     }
-    ops::sum_in_order(loss, losses, size_t(N));
+    finish_losses(N);
 }
 
-// The chunk's logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
-template <class Weights> void Gpt::head_backward(Weights& weights, const Batch& b, real dloss) {
+// The logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
+template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int slot) {
     const int N = b.B * b.T, C = d.C;
-    const floatX* wte = weights.embed().wte;
-    real* dwte = weights.embed_grads().wte;
-    const floatX* h = tp.all_gather(scratch.h, lnf, size_t(slice(b)) * C);
-    for (int n0 = 0; n0 < N; n0 += chunk) {
-        const int rows = std::min(chunk, N - n0);
+    const floatX* wte = weights.head();
+    real* dwte = weights.head_grads();
+    const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
+    for (int n0 = 0; n0 < N; n0 += logit_rows) {
+        const int rows = std::min(logit_rows, N - n0);
         const size_t at = size_t(n0) * C;
+        const ops::Classifier t = classifier(b, n0, rows);
         ops::matmul_forward(logits, h + at, wte, nullptr, rows, C, d.Vp);
-        ops::classifier_forward_backward(losses + n0, logits, b.targets + n0, dloss, rows, d.V, d.Vp);
+        ops::classifier_forward_backward(t, dloss);
+        ops::classifier_merge_backward(t, tp.all_gather(stats, t.stats, size_t(3 * rows)), dloss);
         ops::matmul_backward_weight(dwte, logits, h + at, rows, C, d.Vp);
         ops::matmul_backward_input(scratch.dh + at, logits, wte, rows, C, d.Vp);
     }
-    ops::sum_in_order(loss, losses, size_t(N));
+    weights.done_head();
+    finish_losses(N);
 }
 
-template <class Weights> void Gpt::backward(Weights& weights, const Batch& b, real dloss) {
+template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int slot) {
     const Span span{.B = b.B, .T = b.T};
-    const int n = slice(b);
-    const size_t nC = size_t(n) * d.C;
-    head_backward(weights, b, dloss);
+    const Chunk chunk = part.chunks[size_t(c)];
+    const size_t nC = stream_count(b.B * b.T);
+    if (chunk.ends) {
+        const HeadActs& a = head[size_t(slot)];
+        head_backward(weights, b, dloss, slot);
+        ops::set_zero(dx, nC * sizeof(floatX));
+        const auto grads = weights.final_grads();
+        ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
+                                a.xf, weights.final().lnfw, a.mean, a.rstd, Slice(tp, b.B * b.T).mine, d.C);
+        weights.done_final();
+    }
 
-    ops::set_zero(dx, nC * sizeof(floatX));
-    const auto dfinal = weights.final_grads();
-    const floatX* dlnf = tp.reduce_scatter(scratch.slice, scratch.dh, nC);
-    ops::layernorm_backward(dx, dfinal.lnfw, dfinal.lnfb, dlnf, xf, weights.final().lnfw, lnf_mean, lnf_rstd,
-                            n, d.C);
-    weights.done_final();
-
-    for (int l = d.L - 1; l >= 0; l--) {
+    for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const BlockWeights w = weights.block(l);
-        block.recompute(w, acts[l], scratch, span);
-        block.backward(w, weights.block_grads(l), acts[l], dx, scratch, span);
+        block.recompute(w, of(l, slot), scratch, span);
+        block.backward(w, weights.block_grads(l), of(l, slot), dx, scratch, span);
         weights.done_block(l);
     }
 
-    const auto dembed = weights.embed_grads();
-    const floatX* dout = tp.all_gather(scratch.h, dx, nC);
-    ops::encoder_backward(apart ? dtokens : dembed.wte, dembed.wpe, dout, encoder(b));
-    weights.done_embed();
+    if (chunk.embeds) {
+        const auto grads = weights.embed_grads();
+        const floatX* dout = tp.all_gather(scratch.h, dx, nC);
+        ops::encoder_backward(apart ? dtokens : grads.wte, grads.wpe, dout, encoder(b));
+        weights.done_embed();
+    }
 }
 
 }  // namespace PRECISION

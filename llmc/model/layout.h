@@ -1,34 +1,85 @@
-// Where every tensor lies in the flat buffers of parameters, gradients, master weights and moments.
+// Which blocks a rank holds, and where every tensor lies in its flat buffers of parameters, gradients, master
+// weights and moments.
 //
-// A flat buffer is a row of buckets: the embedding, each block, the final norm. A bucket is what is gathered,
-// reduced and sharded at once. Tensors start at multiples of 64 elements; the gaps are zero and stay zero.
+// A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A bucket is what is gathered,
+// reduced and sharded at once; its size is a multiple of 64 times the number of shards. Tensors start at
+// multiples of 64 elements; the gaps are zero and stay zero.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "llmc/model/params.h"
 
+// Consecutive blocks, begin to end - 1 of those here, that run at once. The chunk that embeds turns tokens
+// into the stream, the one that ends turns the stream into a loss.
+struct Chunk {
+    int begin, end;
+    bool embeds, ends;
+};
+
+// What a rank holds of the model.
+struct Part {
+    std::vector<int> layers;        // number in the whole model of each block here
+    std::vector<Chunk> chunks;
+    bool first, last;               // a chunk embeds, a chunk ends: either holds wte
+};
+
+// Stage `stage` of `stages`, each of `virtual_stages` chunks: chunk c is number c * stages + stage of the
+// stages * virtual_stages chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
+Part make_part(int L, int stage, int stages, int virtual_stages = 1);
+inline Part whole_model(int L) { return make_part(L, 0, 1); }
+
 struct Tensor {
     std::string name;      // "wte", "h.3.qkvw", "lnfw"
     Param param;
-    int layer;             // -1 outside blocks
+    int layer;             // in the whole model; -1 outside blocks
+    int bucket;
     size_t start;          // in the flat buffers
-    uint64_t global;       // index of its first element in the whole model: the key of its random numbers
+    uint64_t global;       // index of the whole tensor's first element in the whole model: the key of its
+                           // random numbers
 };
 
 struct Layout {
     std::vector<Tensor> tensors;
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
-    size_t parameters = 0;          // without padding of any kind
+    size_t parameters = 0;          // of the whole model, without padding of any kind
+    int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets; -1: not here. blocks: the first block's
+
+    int block(int l) const { return blocks + l; }           // l: of the blocks here
+    size_t start(int bucket) const { return buckets[size_t(bucket)]; }
+    size_t size(int bucket) const { return buckets[size_t(bucket) + 1] - buckets[size_t(bucket)]; }
     size_t size() const { return buckets.back(); }
-    size_t embed() const { return buckets[0]; }
-    size_t block(int l) const { return buckets[size_t(l) + 1]; }
-    size_t final() const { return buckets[buckets.size() - 2]; }
+    int count() const { return int(buckets.size()) - 1; }
 };
 
 inline constexpr size_t kTensorAlign = 64;
 
-Layout make_layout(const Dims& d);
+// shards: what every bucket has to be divided by
+Layout make_layout(const Dims& d, const Part& part, size_t shards = 1);
+
+// All tensors of the whole model in the order in which they are counted and saved, wherever they lie; `start`
+// and `bucket` mean nothing.
+std::vector<Tensor> whole_tensors(const Dims& d);
+
+// Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor, for
+// elements first .. first + count of t as stored: `n` elements from `local` on (in the tensor), which are those
+// from `global` on in the whole one. Padding is left out.
+template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
+    const Param& p = t.param;
+    const bool rows_join = p.cols == p.whole_cols;
+    const size_t cols = size_t(p.cols), part_rows = size_t(p.rows / p.parts),
+                 whole_part_rows = size_t(p.whole_rows / p.parts);
+    for (size_t at = first, end = first + count, n; at < end; at += n) {
+        const size_t row = at / cols, part = row / part_rows, in_part = size_t(p.first_row) + row % part_rows;
+        const size_t here = rows_join ? (part + 1) * part_rows * cols : (row + 1) * cols;
+        n = std::min(end, here) - at;
+        if (in_part >= whole_part_rows) continue;
+        const size_t there = rows_join ? (whole_part_rows - in_part) * cols - at % cols : n;
+        f(at, (part * whole_part_rows + in_part) * size_t(p.whole_cols) + size_t(p.first_col) + at % cols,
+          std::min(n, there));
+    }
+}
 
 // Points every slot of a group at its tensor; `memory` is the first element of the group's bucket.
 template <class G, class T> void point_slots(G& group, T* memory, const std::vector<Slot<G>>& table) {
@@ -36,11 +87,6 @@ template <class G, class T> void point_slots(G& group, T* memory, const std::vec
         group.*(row.slot) = memory;
         memory += (row.param.count() + kTensorAlign - 1) / kTensorAlign * kTensorAlign;
     }
-}
-template <class T> EmbedTensors<T> bind_embed(T* bucket, const Dims& d) {
-    EmbedTensors<T> g;
-    point_slots(g, bucket, embed_params<T>(d));
-    return g;
 }
 template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d) {
     BlockTensors<T> g;

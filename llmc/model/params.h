@@ -3,6 +3,7 @@
 // Allocation, pointers, initialisation, tensor parallelism, decay, gradient norm, checkpoint and interchange
 // all derive from these rows: a new weight is one row, one struct field and one line of math.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,52 +28,70 @@ template <class T> struct FinalTensors { T *lnfw, *lnfb; };
 // What a row says, without its slot.
 struct Param {
     const char* name;             // llm.c's
-    int rows, cols;               // as stored; a vector is (rows, 1)
-    int used_rows;                // rows without padding: what is counted, saved and exported
+    int rows, cols;               // as stored here; a vector is (rows, 1)
+    int whole_rows;               // of the whole model's tensor, without padding
     Split split;
     Init init;
     bool decay;
-    std::vector<int> parts;       // row blocks of a fused matrix, each split and exported by itself; {}: one
+    int parts;                    // row blocks of a fused matrix, each split and exported by itself
     const char* interchange;      // Hugging Face's GPT-2 name; matrices are stored transposed there (Conv1D)
-    size_t count() const { return size_t(rows) * cols; }
-    size_t used() const { return size_t(used_rows) * cols; }
+
+    // Filled in by place(): row i of a part here is row first_row + i of that part of the whole, if it is there;
+    // likewise columns.
+    int whole_cols = 0, first_row = 0, first_col = 0;
+
+    size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
+    size_t whole() const { return size_t(whole_rows) * whole_cols; }        // what is counted, saved, exported
+    int used_rows() const { return std::clamp(whole_rows - parts * first_row, 0, rows); }
+    size_t used() const { return size_t(used_rows()) * cols; }              // stored, without padding rows
 };
+
+inline void place(Param& p, const Dims& d) {
+    p.whole_cols = p.split == Split::Cols ? p.cols * d.tp : p.cols;
+    p.first_row = p.split == Split::Rows ? p.rows / p.parts * d.tp_index : 0;
+    p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
+}
 
 template <class Group> struct Slot;
 template <template <class> class G, class T> struct Slot<G<T>> { T* G<T>::* slot; Param param; };
+
+template <class G> std::vector<Slot<G>> placed(std::vector<Slot<G>> table, const Dims& d) {
+    for (Slot<G>& row : table) place(row.param, d);
+    return table;
+}
 
 template <class T> std::vector<Slot<EmbedTensors<T>>> embed_params(const Dims& d) {
     using G = EmbedTensors<T>;
     using enum Split;
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
-    return {
-    // slot         name         rows   cols used   split init      decay  parts      interchange
-    { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  {},        "wte.weight"} },
-    { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  {},        "wpe.weight"} },
-    };
+    return placed<G>({
+    // slot         name         rows   cols whole  split init      decay  parts interchange
+    { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  1,    "wte.weight"} },
+    { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  1,    "wpe.weight"} },
+    }, d);
 }
 
 template <class T> std::vector<Slot<BlockTensors<T>>> block_params(const Dims& d) {
     using G = BlockTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C, F = d.F;
-    return {
-    // slot         name         rows   cols used   split init      decay  parts      interchange
-    { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, {},        "ln_1.weight"} },
-    { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, {},        "ln_1.bias"} },
-    { &G::qkvw,     {"qkvw",     3 * C, C,   3 * C, Rows, Normal,   true,  {C, C, C}, "attn.c_attn.weight"} },
-    { &G::qkvb,     {"qkvb",     3 * C, 1,   3 * C, Rows, Zeros,    false, {C, C, C}, "attn.c_attn.bias"} },
-    { &G::attprojw, {"attprojw", C,     C,   C,     Cols, Residual, true,  {},        "attn.c_proj.weight"} },
-    { &G::attprojb, {"attprojb", C,     1,   C,     None, Zeros,    false, {},        "attn.c_proj.bias"} },
-    { &G::ln2w,     {"ln2w",     C,     1,   C,     None, Ones,     false, {},        "ln_2.weight"} },
-    { &G::ln2b,     {"ln2b",     C,     1,   C,     None, Zeros,    false, {},        "ln_2.bias"} },
-    { &G::fcw,      {"fcw",      F,     C,   F,     Rows, Normal,   true,  {},        "mlp.c_fc.weight"} },
-    { &G::fcb,      {"fcb",      F,     1,   F,     Rows, Zeros,    false, {},        "mlp.c_fc.bias"} },
-    { &G::fcprojw,  {"fcprojw",  C,     F,   C,     Cols, Residual, true,  {},        "mlp.c_proj.weight"} },
-    { &G::fcprojb,  {"fcprojb",  C,     1,   C,     None, Zeros,    false, {},        "mlp.c_proj.bias"} },
-    };
+    const int C = d.C, A = d.A, F = d.F, C3 = 3 * C, C4 = F * d.tp;
+    return placed<G>({
+    // slot         name         rows   cols whole  split init      decay  parts interchange
+    { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, 1,    "ln_1.weight"} },
+    { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, 1,    "ln_1.bias"} },
+    { &G::qkvw,     {"qkvw",     3 * A, C,   C3,    Rows, Normal,   true,  3,    "attn.c_attn.weight"} },
+    { &G::qkvb,     {"qkvb",     3 * A, 1,   C3,    Rows, Zeros,    false, 3,    "attn.c_attn.bias"} },
+    { &G::attprojw, {"attprojw", C,     A,   C,     Cols, Residual, true,  1,    "attn.c_proj.weight"} },
+    { &G::attprojb, {"attprojb", C,     1,   C,     None, Zeros,    false, 1,    "attn.c_proj.bias"} },
+    { &G::ln2w,     {"ln2w",     C,     1,   C,     None, Ones,     false, 1,    "ln_2.weight"} },
+    { &G::ln2b,     {"ln2b",     C,     1,   C,     None, Zeros,    false, 1,    "ln_2.bias"} },
+    { &G::fcw,      {"fcw",      F,     C,   C4,    Rows, Normal,   true,  1,    "mlp.c_fc.weight"} },
+    { &G::fcb,      {"fcb",      F,     1,   C4,    Rows, Zeros,    false, 1,    "mlp.c_fc.bias"} },
+    { &G::fcprojw,  {"fcprojw",  C,     F,   C,     Cols, Residual, true,  1,    "mlp.c_proj.weight"} },
+    { &G::fcprojb,  {"fcprojb",  C,     1,   C,     None, Zeros,    false, 1,    "mlp.c_proj.bias"} },
+    }, d);
 }
 
 template <class T> std::vector<Slot<FinalTensors<T>>> final_params(const Dims& d) {
@@ -80,8 +99,8 @@ template <class T> std::vector<Slot<FinalTensors<T>>> final_params(const Dims& d
     using enum Split;
     using enum Init;
     const int C = d.C;
-    return {
-    { &G::lnfw,     {"lnfw",     C,     1,   C,     None, Ones,     false, {},        "ln_f.weight"} },
-    { &G::lnfb,     {"lnfb",     C,     1,   C,     None, Zeros,    false, {},        "ln_f.bias"} },
-    };
+    return placed<G>({
+    { &G::lnfw,     {"lnfw",     C,     1,   C,     None, Ones,     false, 1,    "ln_f.weight"} },
+    { &G::lnfb,     {"lnfb",     C,     1,   C,     None, Zeros,    false, 1,    "ln_f.bias"} },
+    }, d);
 }

@@ -1,4 +1,4 @@
-// Text from the model, with the cache of model/decoder.h.
+// Text from the model, with the cache of model/decoder.h. All ranks take part, and all get the text.
 #pragma once
 #include <functional>
 #include <optional>
@@ -8,6 +8,7 @@
 #include "llmc/io/tokenizer.h"
 #include "llmc/model/decoder.h"
 #include "llmc/train/sampler.h"
+#include "llmc/train/schedule.h"
 #include "llmc/train/zero.h"
 
 namespace PRECISION {
@@ -15,22 +16,25 @@ namespace PRECISION {
 struct Generator {
     Decoder& decoder;
     Zero& zero;
+    Mesh mesh;
     const Tokenizer& tokenizer;
     Sampler sampler;
+    std::vector<Action> actions;       // of this stage for a piece of the sequence
+    std::vector<int> order;            // of the blocks here
     std::vector<float> logits;
 
-    Generator(const Config& cfg, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer)
-        : decoder(decoder), zero(zero), tokenizer(tokenizer),
-          sampler{cfg.sample, uint64_t(cfg.run.seed), {}} {}
+    Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 
     // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the
     // document. `stream` keys the random numbers. emit sees the text as it comes. Past the model's context
-    // the window moves on by half. Nothing where stop_asked() cut it short.
+    // the window moves on by half. Nothing where a signal to any rank cut it short.
     std::optional<std::string> run(std::string_view prompt, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 
 private:
     const float* next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window);
+    const floatX* forward(const int32_t* ids, int count, int t0);
+    bool agree(int32_t* token) const;
 };
 
 }  // namespace PRECISION

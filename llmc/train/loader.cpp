@@ -18,8 +18,9 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     }
 }
 
-Loader::Loader(const Dataset& s, int micro_batch, uint64_t first)
-    : set(s), B(micro_batch), taken(first), loaded(first) {
+Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)
+    : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
+      stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
     thread = std::thread(&Loader::read_ahead, this, context.rank);
 }
 
@@ -42,7 +43,7 @@ void Loader::read_ahead(int rank) {
         lock.unlock();
         std::exception_ptr caught;
         try {
-            load_batch(ahead, set, loaded, B);
+            load_batch(ahead, set, loaded + offset, B);
         } catch (...) {
             caught = std::current_exception();
         }
@@ -65,8 +66,8 @@ const TokenBatch& Loader::next() {
         }
     }
     std::swap(current, ahead);
-    loaded += uint64_t(B);
-    taken += uint64_t(B);
+    loaded += stride;
+    taken += stride;
     full = false;
     changed.notify_all();
     return current;

@@ -1,6 +1,7 @@
 // Micro-batches in the order of their samples, read ahead by a thread.
 //
-// The state is one integer: the index of the next sample.
+// A step's samples are dealt to the data-parallel ranks a micro-batch at a time: every mesh trains on the same
+// samples in the same steps. The state is one integer: the index of the next sample.
 #pragma once
 #include <condition_variable>
 #include <exception>
@@ -16,20 +17,22 @@ struct TokenBatch {
 };
 
 struct Loader {
-    // Samples from `first` on, `micro_batch` at a time.
-    Loader(const Dataset& set, int micro_batch, uint64_t first);
+    // Samples from `first` on, `micro_batch` at a time: those of rank `rank` of `ranks`.
+    Loader(const Dataset& set, int micro_batch, uint64_t first, int rank = 0, int ranks = 1);
     ~Loader();
     Loader(const Loader&) = delete;
 
     // The next micro-batch; valid until the next call.
     const TokenBatch& next();
-    uint64_t position() const { return taken; }     // samples handed out, counted from sample 0
+    // Samples that all ranks have been handed when each is where this one is, counted from sample 0.
+    uint64_t position() const { return taken; }
 
 private:
     void read_ahead(int rank);
 
     const Dataset& set;
     const int B;
+    const uint64_t offset, stride;  // of this rank's in a round; samples of a round
     uint64_t taken, loaded;
     TokenBatch current, ahead;
     bool full = false, stop = false;

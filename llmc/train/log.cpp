@@ -72,13 +72,15 @@ static void print_header(const Config& cfg, const StartInfo& info) {
     printf("model   %d layers, %d heads, %d channels, context %d, vocabulary %s: %s parameters\n", m.layers,
            m.heads, m.channels, m.context, grouped(info.vocab).c_str(),
            human_count(double(info.params)).c_str());
-    printf("device  %s, %d thread%s, %s\n", info.device.c_str(), info.threads, info.threads == 1 ? "" : "s",
-           info.precision.c_str());
+    printf("device  %s, ", info.device.c_str());
+    if (info.world > 1) printf("%d ranks of ", info.world);
+    printf("%d thread%s, %s\n", info.threads, info.threads == 1 ? "" : "s", info.precision.c_str());
     if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
     printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all\n", grouped(cfg.train.steps).c_str(),
            grouped(cfg.train.batch_tokens).c_str(), info.micro_batch, m.context,
            human_count(double(tokens)).c_str());
-    printf("memory  %s planned\n", human_bytes(double(info.plan_bytes)).c_str());
+    printf("memory  %s planned%s\n", human_bytes(double(info.plan_bytes)).c_str(),
+           info.world > 1 ? " on the fullest rank" : "");
     if (info.peak_tflops > 0) printf("matmul  %.3g TFLOP/s at most\n", info.peak_tflops);
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
@@ -202,6 +204,28 @@ void RunLog::train(const TrainRow& row) {
     write(line.str());
     if (cfg_.log.every && (row.step % cfg_.log.every == 0 || row.step == cfg_.train.steps || !row.finite))
         print_step(row, r);
+}
+
+void RunLog::comm(int64_t step, const std::vector<CommRow>& rows) {
+    if (!writes_) return;
+    JsonLine line("comm");
+    line.add("step", step);
+    uint64_t bytes = 0;
+    double seconds = 0;
+    for (const CommRow& row : rows) bytes += row.bytes, seconds += row.seconds;
+    line.add("bytes", bytes).add("wait_ms", std::round(seconds * 1e6) / 1e3);
+    for (const CommRow& row : rows) {
+        line.add(row.name + "_calls", row.calls).add(row.name + "_bytes", row.bytes);
+        line.add(row.name + "_wait_ms", std::round(row.seconds * 1e6) / 1e3);
+    }
+    write(line.str());
+    if (cfg_.log.every == 0 || (step % cfg_.log.every && step != cfg_.train.steps)) return;
+    printf("%15s  %s sent by rank 0, %s waited:", "comm", human_bytes(double(bytes)).c_str(),
+           human_seconds(seconds).c_str());
+    for (const CommRow& row : rows)
+        printf(" %s %s", row.name.c_str(), human_bytes(double(row.bytes)).c_str());
+    printf("\n");
+    fflush(stdout);
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/base/config.h"
+#include "llmc/train/comm_log.h"
 
 // What is known once everything is built.
 struct StartInfo {
@@ -51,6 +52,7 @@ struct RunLog {
     void start(const Config& cfg, const StartInfo& info);
     void begin();                           // starts the step's clock
     void train(const TrainRow& row);        // stops it
+    void comm(int64_t step, const std::vector<CommRow>& rows);      // what the step sent, of this rank
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void checkpoint(int64_t step, const std::string& dir);      // empty: none was saved

@@ -1,15 +1,20 @@
 // What this machine can do, and what this process takes.
 #pragma once
+#include "llmc/base/context.h"
 #include "llmc/base/machine.h"
+#include "llmc/comm/axis.h"
 
-// Memory beyond what was held at construction: the part that the plan accounts for.
+// Memory beyond what was held at construction: the part that the plan accounts for. Ranks that are threads of
+// one process share what it takes evenly; all ranks construct it together.
 struct PeakMemory {
     size_t baseline;
-    PeakMemory() {
+    explicit PeakMemory(const Axis& ranks = {}) {
+        ranks.barrier();        // what was needed before is given back everywhere
         reset_peak_resident();
         baseline = resident_bytes();
+        ranks.barrier();        // and nobody goes on yet
     }
-    size_t peak() const { return peak_resident_bytes() - baseline; }
+    size_t peak() const { return (peak_resident_bytes() - baseline) / size_t(context.process_ranks); }
 };
 
 namespace PRECISION {

@@ -10,34 +10,49 @@
 namespace PRECISION {
 
 struct Model {
+    Mesh mesh;
+    Stage stage;
     Zero zero;
     Gpt gpt;
+    Pipeline pipeline;
     std::optional<Optimizer> optimizer;    // when there are steps to train
     std::optional<Decoder> decoder;        // when text is generated
     std::byte* scratch;                    // of ops
     size_t scratch_bytes;
+    std::byte *staging, *tp_staging;       // of reductions
+    size_t staging_bytes, tp_staging_bytes;
     Arena arena;
+    Arena host;                            // what is offloaded
 
-    // micro_batch: sequences at once. Plans; takes no memory.
-    Model(const Config& cfg, const Dims& d, const Mesh& mesh, int micro_batch, bool generates);
+    // A rank's part of the model. micro_batch: sequences at once. Plans; takes no memory.
+    Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
+    size_t bytes() const { return arena.bytes() + host.bytes(); }
     void warm_up() const;      // libraries build what they build on first use
     void allocate();
 };
 
 // Dims of a config whose vocabulary is known.
-Dims dims_of(const Config& cfg, int vocab);
+Dims dims_of(const Config& cfg, int vocab, const Axis& tp = {});
 
-// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory;
-// 1 where none does.
-int choose_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
-                       size_t available = available_memory_bytes());
+// What a rank may take: its share of what the host has, the least over all ranks. 0: the system does not tell.
+size_t available_to_rank(const Mesh& mesh);
+
+// The bytes of the rank that needs most. All ranks together, or one of a mesh that is only described.
+size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
+
+// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory on
+// every rank; 1 where none does.
+int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
 // The same, refused where its plan does not fit: the message names what would.
-int fitting_micro_batch(const Config& cfg, const Dims& d, const Mesh& mesh, bool generates,
-                        size_t available = available_memory_bytes());
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
-// The plan, a row per kind of memory, and its sum.
+// With what there is.
+int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates);
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates);
+
+// The plan of a rank, a row per kind of memory, and its sum.
 std::string plan_text(const Config& cfg, const Model& model);
 
 }  // namespace PRECISION

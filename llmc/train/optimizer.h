@@ -1,4 +1,4 @@
-// AdamW over the flat buffers: the norm of all gradients, then one update of all tensors.
+// AdamW over the flat buffers: the norm of all gradients, then an update of what this rank owns.
 #pragma once
 #include "llmc/base/config.h"
 #include "llmc/train/zero.h"
@@ -9,9 +9,11 @@ struct Optimizer {
     Zero& zero;
     OptimizerConfig cfg;
     uint64_t seed;
-    std::vector<ops::AdamwTensor> tensors;
+    double* squares;               // of this rank's part of the gradients, summed
     real* sums;                    // of squares, per block of the gradients
     ops::GradientState* state;
+
+    static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state that are updated at once
 
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
@@ -19,12 +21,37 @@ struct Optimizer {
 
     struct Result { double norm; bool finite; };
 
-    // The norm before clipping; the scale and whether all is finite stay with the gradients, for update().
-    // loss: the step's.
-    Result clip_gradients(const double* loss);
+    // The sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
+    double local_squares();
 
-    // A step that is not finite leaves everything as it is. step: finished before this one.
+    // The norm before clipping; the scale and whether all is finite stay with the gradients, for update().
+    // squares: over all ranks. loss: the step's.
+    Result set_norm(double squares, double loss);
+
+    // Both, on one rank.
+    Result clip_gradients(const double* loss) { return set_norm(local_squares(), *loss); }
+
+    // A step that is not finite leaves everything as it is. step: finished before this one. All ranks together.
     void update(double lr, int64_t step);
+
+private:
+    // Part of a bucket that is updated at once: all that this rank owns of it, or a chunk of that.
+    struct Turn {
+        int bucket;
+        size_t from, count;                        // of the owned elements
+        std::vector<ops::AdamwTensor> tensors;     // inside the chunk
+    };
+    struct State { real *master, *m, *v; };
+
+    Turn make_turn(int bucket, size_t from, size_t count) const;
+    State state_of(const Turn& t) const;
+    void bring(const Turn& t, const State& to) const;          // offloaded state, to the device
+    void take_back(const Turn& t, const State& from) const;
+    void update(const Turn& t, const State& s, ops::Adamw adamw) const;
+
+    std::vector<Zero::Run> counted;
+    std::vector<Turn> turns;
+    State chunks[2] = {};                          // offloaded state on the device
 };
 
 }  // namespace PRECISION

@@ -3,7 +3,13 @@
 #include <string>
 
 #include "llmc/base/config.h"
+#include "llmc/comm/axis.h"
 
-namespace fp32 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }
-namespace bf16 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }
-namespace fp64 { int train(Config); int plan(Config); int generate(Config, const std::string& prompt); }
+#define PROGRAMS                                                                                           \
+    int train(Config, const Mesh&);                                                                        \
+    int plan(Config);                                                                                      \
+    int generate(Config, const Mesh&, const std::string& prompt);
+namespace fp32 { PROGRAMS }
+namespace bf16 { PROGRAMS }
+namespace fp64 { PROGRAMS }
+#undef PROGRAMS

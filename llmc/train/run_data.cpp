@@ -25,7 +25,8 @@ static void check_size(const Config& cfg, const Dataset& train) {
                 cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
 }
 
-RunData open_run_data(const Config& cfg) {
+// scan: bytes of shards that are read through for ids that are too large
+static RunData open(const Config& cfg, uint64_t scan) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
@@ -45,9 +46,17 @@ RunData open_run_data(const Config& cfg) {
                 "model.vocab = 0: neither data.tokenizer nor the shards say how many ids there are; "
                 "set model.vocab (50257 for GPT-2's shards)");
     const uint64_t hash = data.tokenizer ? data.tokenizer->hash() : 0;
-    validate_ids(data.train, data.vocab, hash, validate_ids(data.val, data.vocab, hash));
+    validate_ids(data.train, data.vocab, hash, validate_ids(data.val, data.vocab, hash, scan));
     for (uint32_t id = 0; data.tokenizer && id < data.tokenizer->vocab_size(); id++)
         data.bytes.push_back(uint16_t(std::min<size_t>(65535, data.tokenizer->bytes_of(id).size())));
+    return data;
+}
+
+RunData open_run_data(const Config& cfg, const Axis& ranks) {
+    const bool first = ranks.index == 0;
+    if (!first) ranks.barrier();
+    RunData data = open(cfg, first ? kScanBytes : 0);
+    if (first) ranks.barrier();
     return data;
 }
 

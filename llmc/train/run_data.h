@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "llmc/comm/axis.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/train/dataset.h"
 
@@ -15,7 +16,8 @@ struct RunData {
     std::string describe() const;        // for people
 };
 
-RunData open_run_data(const Config& cfg);
+// Rank 0 of `ranks` first: what is wrong with the data, one says.
+RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 
 // model.vocab as far as it is known without shards: the config's, or the tokenizer's; 0: not known.
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer);

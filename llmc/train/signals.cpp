@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "llmc/base/check.h"
+#include "llmc/base/supervisor.h"
 
 static volatile std::sig_atomic_t save_flag = 0, stop_flag = 0;
 
@@ -31,7 +32,7 @@ static void end_now_or_soon() {
     int64_t first = 0;
     const int64_t now = now_ms();
     if (first_request.compare_exchange_strong(first, now)) (void)!write(2, kSoon, sizeof kSoon - 1);
-    else if (now - first > kOneRequestMs) _exit(kExitRestart);
+    else if (now - first > kOneRequestMs) ends_on_purpose(), _exit(kExitRestart);
 }
 
 static void on_signal(int signal) {

@@ -8,7 +8,10 @@
 // (SIGXFSZ), is left to whoever writes.
 #pragma once
 
-struct Signals { bool save = false, stop = false; };
+struct Signals {
+    bool save = false, stop = false;
+    void operator|=(const Signals& s) { save |= s.save, stop |= s.stop; }
+};
 
 void catch_signals();
 Signals take_signals();         // what was asked since the last call; `stop` stays

@@ -1,5 +1,7 @@
+// Memory, and weights by coordinates of the whole model; zero_comm.cpp has the collectives of a step.
 #include "llmc/train/zero.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "llmc/base/context.h"
@@ -7,42 +9,150 @@
 
 namespace PRECISION {
 
-void Zero::add_weights_to(Arena& arena) { arena.add("weights", &params, layout.size()); }
+Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
+    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
+      stage(on.shard.size == 1 ? std::min(o.stage, 1) : o.stage), overlap(o.overlap), trains(o.trains),
+      offload(o.offload), blocks(int(part.layers.size())), begun(size_t(layout.count())) {
+    size_t at = 0;
+    for (int b = 0; b < layout.count(); b++) {
+        grads_at.push_back(at);
+        at += is_block(b) ? shard(b) : layout.size(b);
+    }
+    grads_at.push_back(at);
+    if (mesh.tp.size > 1) tp_runs = shard_runs([](const Tensor& t) { return t.param.split == Split::None; });
 
-void Zero::add_training_to(Arena& arena) {
-    arena.add("gradients", &grads, layout.size());
-    if (!kMasterIsParam) arena.add("master weights", &master, layout.size());
-    arena.add("first moments", &m, layout.size());
-    arena.add("second moments", &v, layout.size());
+    const bool first_copy = mesh.replica.index == 0;
+    for (const Tensor& t : layout.tensors) {
+        Held h{&t, pieces_of(t, 0, t.param.count()), {}};
+        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
+        const size_t from = std::max(t.start, base), to = std::min(t.start + t.param.count(), base + shard(t.bucket));
+        const bool another_gives = !first_copy || (t.param.split == Split::None && mesh.tp.index > 0) ||
+                                   (t.bucket == layout.wte && mesh.tied.index > 0);
+        if (from < to && !another_gives) h.given = pieces_of(t, from - t.start, to - from);
+        held.emplace(t.name, std::move(h));
+    }
+}
+
+int Zero::largest(bool of_blocks) const {
+    int best = of_blocks ? layout.blocks : 0;
+    for (int b = 0; b < layout.count(); b++)
+        if ((!of_blocks || is_block(b)) && layout.size(b) > layout.size(best)) best = b;
+    return best;
+}
+
+size_t Zero::ends_start(int end) const {
+    size_t at = 0;
+    for (int b = 0; b < end; b++)
+        if (!is_block(b)) at += layout.size(b);
+    return at;
+}
+
+void Zero::add_weights_to(Arena& arena) {
+    arena.add("weights", &params, stage == 3 ? layout.size() / shards() : layout.size());
+    if (stage < 3) return;
+    for (Gathered& slot : slots) arena.add("gathered blocks", &slot.memory, layout.size(largest(true)));
+    arena.add("gathered ends", &ends, ends_start(layout.count()));
+}
+
+void Zero::add_training_to(Arena& arena, Arena& host) {
+    arena.add("gradients", &grads, grads_start(layout.count()));
+    for (real*& s : staging)
+        arena.add("gradients of two blocks", &s, stage >= 2 ? layout.size(largest(true)) : 0);
+    arena.add("gradients to sum over tp", &packed, tp_reduction_bytes() / sizeof(real));
+    Arena& states = offload ? host : arena;
+    if (!kMasterIsParam) states.add("master weights", &master, state_size());
+    states.add("first moments", &m, state_size());
+    states.add("second moments", &v, state_size());
+}
+
+size_t Zero::staging_bytes() const {
+    size_t most = mesh.world.reduce_staging(kExport * sizeof(real));
+    if (!trains) return most;
+    const int b = largest(false);
+    most = std::max(most, mesh.shard.reduce_staging(layout.size(b) * sizeof(real)));
+    most = std::max(most, mesh.replica.reduce_staging(shard(b) * sizeof(real)));
+    if (layout.wte >= 0) most = std::max(most, mesh.tied.reduce_staging(shard(layout.wte) * sizeof(real)));
+    return most;
+}
+
+size_t Zero::tp_reduction_bytes() const {
+    size_t partial = 0;
+    for (const Run& run : tp_runs) partial += run.count;
+    return partial * sizeof(real);
+}
+
+void Zero::lend_staging(void* memory, size_t bytes) const {
+    for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);
+}
+
+// The weights where they lie here, and the masters.
+void Zero::store(const Tensor& t, size_t first, size_t count, const real* values) {
+    const int b = t.bucket;
+    const size_t at = t.start - layout.start(b) + first;        // in the bucket
+    if (stage < 3) ops::round_to(params + layout.start(b) + at, values, count);
+    const size_t base = owned_start(b), from = std::max(at, base), to = std::min(at + count, base + owned(b));
+    if (from >= to) return;
+    if (stage == 3) ops::round_to(owned_params(b) + (from - base), values + (from - at), to - from);
+    if (master) std::copy(values + (from - at), values + (to - at), master + state(b) + (from - base));
 }
 
 void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
-    const size_t at = t.start + first;
-    ops::round_to(params + at, in, count);
-    if (master) std::copy(in, in + count, master + at);
+    beat();
+    stale = true;
+    const auto found = held.find(t.name);
+    if (found == held.end()) return;
+    const Held& h = found->second;
+    for (const Piece& p : h.pieces)
+        for_each_run(p, size_t(h.tensor->param.whole_cols), first, count,
+                     [&](size_t local, size_t global, size_t n) { store(*h.tensor, local, n, in + (global - first)); });
 }
 
+// An element is given by one rank and zero bits elsewhere: a sum of integers brings every bit pattern over.
 void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out) const {
-    const size_t at = t.start + first;
-    if (master) std::copy(master + at, master + at + count, out);
-    else std::copy(params + at, params + at + count, out);
+    beat();
+    using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
+    CHECK(count <= kExport || mesh.world.size == 1, "export of %zu elements at once", count);
+    std::fill(out, out + count, real(0));
+    const auto found = held.find(t.name);
+    if (found != held.end()) {
+        const Held& h = found->second;
+        const int b = h.tensor->bucket;
+        const size_t in_bucket = h.tensor->start - layout.start(b);
+        for (const Piece& p : h.given)
+            for_each_run(p, size_t(h.tensor->param.whole_cols), first, count, [&](size_t local, size_t global, size_t n) {
+                const size_t at = in_bucket + local - owned_start(b);
+                real* to = out + (global - first);
+                if (master) std::copy_n(master + state(b) + at, n, to);
+                else std::copy_n(owned_params(b) + at, n, to);
+            });
+    }
+    mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);
 }
 
 void Zero::init_weights(uint64_t seed) {
     static constexpr size_t kPiece = 8192;
+    stale = true;
     for (const Tensor& t : layout.tensors) {
+        beat();
         const bool random = t.param.init == Init::Normal || t.param.init == Init::Residual;
         const double std = t.param.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
         const uint64_t stream = stream_of(t.name.c_str());
         const size_t used = t.param.used();
+        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
+        const auto elsewhere = [&](size_t first, size_t count) {
+            return stage == 3 && (t.start + first >= base + shard(t.bucket) || t.start + first + count <= base);
+        };
         #pragma omp parallel for num_threads(context.threads)
         for (size_t first = 0; first < used; first += kPiece) {
             real values[kPiece];
             const size_t count = std::min(kPiece, used - first);
-            for (size_t i = 0; i < count; i++)
-                values[i] = random ? real(std * normal(seed, stream, first + i))
-                                   : real(t.param.init == Init::Ones);
-            import_tensor(t, first, count, values);
+            if (elsewhere(first, count)) continue;
+            for_each_run(t, first, count, [&](size_t local, size_t global, size_t n) {
+                for (size_t i = 0; i < n; i++)
+                    values[i] = random ? real(std * normal(seed, stream, global + i))
+                                       : real(t.param.init == Init::Ones);
+                store(t, local, n, values);
+            });
         }
     }
 }

@@ -23,10 +23,8 @@ void sum_of_squares(real* sums, const real* grad, size_t count) {
     }
 }
 
-void gradient_state(GradientState* state, const real* sums, size_t blocks, const double* loss, real clip) {
-    double total = 0;
-    for (size_t b = 0; b < blocks; b++) total += double(sums[b]);
-    const double norm = std::sqrt(total);
+void gradient_state(GradientState* state, const double* squares, const double* loss, real clip) {
+    const double norm = std::sqrt(*squares);
     state->norm = real(norm);
     state->scale = clip > 0 && norm > double(clip) ? real(double(clip) / norm) : real(1);
     state->finite = std::isfinite(norm) && std::isfinite(*loss);
@@ -77,11 +75,7 @@ static bfloat16 round_stochastically(float x, uint32_t random) {
     return result;
 }
 
-static void round_piece(floatX* param, const real* master, size_t count, uint64_t global, const Adamw& a) {
-    if (!a.stochastic) {
-        for (size_t i = 0; i < count; i++) param[i] = floatX(master[i]);
-        return;
-    }
+static void round_run(floatX* param, const real* master, size_t count, uint64_t global, const Adamw& a) {
     uint32_t words[kDraw];
     for (size_t i = 0; i < count;) {
         const uint64_t first = (global + i) / 4 * 4;
@@ -90,6 +84,20 @@ static void round_piece(floatX* param, const real* master, size_t count, uint64_
         for (size_t k = 0; k < n; k++)
             param[i + k] = floatX(round_stochastically(float(master[i + k]), words[skip + k]));
         i += n;
+    }
+}
+
+// Elements first .. first + count of a tensor.
+static void round_piece(const Adamw& a, const AdamwTensor& t, size_t first, size_t count) {
+    floatX* param = a.param + t.start;
+    const real* master = a.master + t.start;
+    if (!a.stochastic) {
+        for (size_t i = first; i < first + count; i++) param[i] = floatX(master[i]);
+        return;
+    }
+    for (size_t i = first, n; i < first + count; i += n) {
+        n = std::min(t.cols - i % t.cols, first + count - i);
+        round_run(param + i, master + i, n, t.global + i / t.cols * t.stride + i % t.cols, a);
     }
 }
 
@@ -105,7 +113,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
             const size_t from = size_t(p) * kPiece, at = run.start + from,
                          n = std::min(kPiece, run.count - from);
             update(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
-            if (a.param) round_piece(a.param + at, a.master + at, n, run.global + from, a);
+            if (a.param) round_piece(a, run, from, n);
         }
     }
 }

@@ -48,17 +48,31 @@ static Softmax softmax_of(const floatX* x, int V) {
 
 static real loss_of(const Softmax& s, floatX target) { return std::log(s.sum) + (s.max - real(target)); }
 
-void classifier_forward(real* losses, const floatX* logits, const int32_t* targets, int N, int V, int Vp) {
+// The statistics of a part: maximum, sum, and the target's logit if it is here.
+static void part_of(real* stats, const floatX* row, int column, int V) {
+    const Softmax s = softmax_of(row, V);
+    stats[0] = s.max, stats[1] = s.sum, stats[2] = column >= 0 && column < V ? real(row[column]) : real(0);
+}
+
+static void parts_of(const Classifier& t) {
     #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < N; n++) {
-        const floatX* row = logits + size_t(n) * Vp;
-        losses[n] = loss_of(softmax_of(row, V), row[targets[n]]);
+    for (int n = 0; n < t.N; n++)
+        part_of(t.stats + 3 * size_t(n), t.logits + size_t(n) * t.Vp, t.targets[n] - t.v0, t.V);
+}
+
+void classifier_forward(const Classifier& t) {
+    if (t.parts > 1) return parts_of(t);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < t.N; n++) {
+        const floatX* row = t.logits + size_t(n) * t.Vp;
+        t.losses[n] = loss_of(softmax_of(row, t.V), row[t.targets[n]]);
     }
 }
 
-static real gradient_row(floatX* row, int32_t target, real dloss, int V, int Vp) {
-    const Softmax s = softmax_of(row, V);
-    const floatX logit = row[target];
+// The row becomes exp(row - max) * dloss / sum, the target's column less dloss.
+static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, int V, int Vp) {
+    const bool here = column >= 0 && column < V;
+    const floatX logit = here ? row[column] : floatX(0);
     const real scale = dloss / s.sum;
     for (int i = 0; i < V; i += kBlock) {
         const int n = std::min(kBlock, V - i);
@@ -67,15 +81,46 @@ static real gradient_row(floatX* row, int32_t target, real dloss, int V, int Vp)
         for (int k = 0; k < n; k++) block[k] = vexp(real(row[i + k]) - s.max) * scale;
         for (int k = 0; k < n; k += W) store(row + i + k, load(block + k), n - k);
     }
-    row[target] = floatX((vexp(real(logit) - s.max) / s.sum - 1) * dloss);
+    if (here) row[column] = floatX((vexp(real(logit) - s.max) / s.sum - 1) * dloss);
     std::fill(row + V, row + Vp, floatX(0));
-    return loss_of(s, logit);
 }
 
-void classifier_forward_backward(real* losses, floatX* logits, const int32_t* targets, real dloss, int N,
-                                 int V, int Vp) {
+void classifier_forward_backward(const Classifier& t, real dloss) {
+    if (t.parts > 1) return parts_of(t);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < N; n++) losses[n] = gradient_row(logits + size_t(n) * Vp, targets[n], dloss, V, Vp);
+    for (int n = 0; n < t.N; n++) {
+        floatX* row = t.logits + size_t(n) * t.Vp;
+        const Softmax s = softmax_of(row, t.V);
+        t.losses[n] = loss_of(s, row[t.targets[n]]);
+        gradient_of(row, s, t.targets[n], dloss, t.V, t.Vp);
+    }
+}
+
+// Of row n over all parts.
+static Softmax merged(const Classifier& t, const real* stats, int n) {
+    const auto part = [&](int p) { return stats + 3 * (size_t(p) * t.N + n); };
+    real max = part(0)[0];
+    for (int p = 1; p < t.parts; p++) max = std::max(max, part(p)[0]);
+    double total = 0;
+    for (int p = 0; p < t.parts; p++) total += double(part(p)[1]) * std::exp(double(part(p)[0]) - double(max));
+    return {max, real(total)};
+}
+
+static void merge(const Classifier& t, const real* stats, const real* dloss) {
+    if (t.parts == 1) return;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < t.N; n++) {
+        const Softmax s = merged(t, stats, n);
+        const size_t owner = size_t(t.targets[n] / t.Vp);
+        t.losses[n] = std::log(s.sum) + (s.max - stats[3 * (owner * t.N + n) + 2]);
+        if (dloss) gradient_of(t.logits + size_t(n) * t.Vp, s, t.targets[n] - t.v0, *dloss, t.V, t.Vp);
+    }
+}
+
+void classifier_merge(const Classifier& t, const real* stats) { merge(t, stats, nullptr); }
+
+void classifier_merge_backward(const Classifier& t, const real* stats, real dloss) {
+    merge(t, stats, &dloss);
 }
 
 }  // namespace cpu

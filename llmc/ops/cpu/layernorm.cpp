@@ -16,14 +16,17 @@ static constexpr int W = width<real>;
 static constexpr real kEpsilon = real(1e-5);
 static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of a common L2 cache
 
+static void residual_row(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int C) {
+    for (int i = 0; i < C; i += W)
+        store(out + i, load(x + i, C - i) + (load(r + i, C - i) + load(bias + i, C - i)), C - i);
+}
+
 static void forward_row(const Layernorm& t, size_t n, int C) {
     const floatX* x = t.x + n * C;
     floatX* y = t.y + n * C;
     if (t.r) {
-        const floatX* r = t.r + n * C;
         floatX* x1 = t.x1 + n * C;
-        for (int i = 0; i < C; i += W)
-            store(x1 + i, load(x + i, C - i) + (load(r + i, C - i) + load(t.bias + i, C - i)), C - i);
+        residual_row(x1, x, t.r + n * C, t.bias, C);
         x = x1;
     }
     const real mean = sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / C;
@@ -43,6 +46,12 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
 void layernorm_forward(const Layernorm& t, int N, int C) {
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++) forward_row(t, n, C);
+}
+
+void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < N; n++)
+        residual_row(out + size_t(n) * C, x + size_t(n) * C, r + size_t(n) * C, bias, C);
 }
 
 // dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd

@@ -237,8 +237,9 @@ static void for_each_product(const ScratchSizes& s, F f) {
             return true;
         });
     };
-    linear(s.N, s.C, 3 * s.C, true);
-    linear(s.N, s.C, s.C, false);
+    const int A = s.NH * s.D;
+    linear(s.N, s.C, 3 * A, true);
+    linear(s.N, A, s.C, false);
     linear(s.N, s.C, s.F, true);
     linear(s.N, s.F, s.C, false);
     for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {

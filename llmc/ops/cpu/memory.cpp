@@ -66,14 +66,63 @@ void set_zero(void* p, size_t bytes) {
         memset(static_cast<std::byte*>(p) + i * kHugePage, 0, std::min(kHugePage, bytes - i * kHugePage));
 }
 
+void* host_allocate(size_t bytes) { return device_allocate(bytes); }
+void host_free(void* p, size_t bytes) { device_free(p, bytes); }
+
+void start_copy(void* out, const void* in, size_t bytes) {
+    const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
+    #pragma omp parallel for schedule(static) num_threads(context.threads) if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++)
+        memcpy(static_cast<std::byte*>(out) + i * kHugePage, static_cast<const std::byte*>(in) + i * kHugePage,
+               std::min(kHugePage, bytes - size_t(i) * kHugePage));
+}
+
+void finish_copies() {}
+
+void accumulate(real* sum, const real* values, size_t count) {
+    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
+    for (size_t i = 0; i < count; i++) sum[i] += values[i];
+}
+
 void round_to(floatX* out, const real* in, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) out[i] = floatX(in[i]);
 }
 
+void copy(floatX* out, const floatX* in, size_t count) { memcpy(out, in, count * sizeof(floatX)); }
+
 void add(floatX* out, const floatX* a, const floatX* b, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) out[i] = floatX(real(a[i]) + real(b[i]));
+}
+
+// Pieces of the vectors that stay in the first-level cache while they are summed.
+template <class Out, class In, class Load>
+static void sum_of(Out* out, const In* const* pieces, int parts, size_t count, Load load) {
+    static constexpr size_t kRun = 1024;
+    #pragma omp parallel for schedule(static) num_threads(context.threads) if (count > 8 * kRun)
+    for (size_t first = 0; first < count; first += kRun) {
+        real sums[kRun];
+        const size_t n = std::min(kRun, count - first);
+        for (size_t i = 0; i < n; i++) sums[i] = load(pieces[0][first + i]);
+        for (int k = 1; k < parts; k++) {
+            const In* piece = pieces[k] + first;
+            for (size_t i = 0; i < n; i++) sums[i] += load(piece[i]);
+        }
+        for (size_t i = 0; i < n; i++) out[first + i] = Out(sums[i]);
+    }
+}
+
+void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
+}
+
+void sum_rounded(real* out, const real* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](real x) { return real(floatX(x)); });
+}
+
+void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
 }
 
 void sum_in_order(double* total, const real* values, size_t count) {

@@ -18,14 +18,16 @@ struct GradientState {
 inline constexpr size_t kNormBlock = 65536;
 void sum_of_squares(real* sums, const real* grad, size_t count);
 
-// norm = sqrt of the sum of sums[0..blocks), in order (in double). The step's loss has to be finite as well.
-void gradient_state(GradientState* state, const real* sums, size_t blocks, const double* loss, real clip);
+// norm = sqrt(*squares). The step's loss has to be finite as well.
+void gradient_state(GradientState* state, const double* squares, const double* loss, real clip);
 
-// A run of elements of one tensor inside the flat buffers.
+// Elements of one tensor inside the flat buffers. Element i is global + i / cols * stride + i % cols of the
+// whole model, the key of its random numbers; a run as it is where cols >= count.
 struct AdamwTensor {
     size_t start, count;      // in the flat buffers
-    uint64_t global;          // index of the first element in the whole model: the key of its random numbers
+    uint64_t global;
     real decay;               // weight decay, 0 for vectors
+    size_t cols = SIZE_MAX, stride = 0;
 };
 
 struct Adamw {

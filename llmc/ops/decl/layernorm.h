@@ -22,3 +22,6 @@ void layernorm_forward(const Layernorm& t, int N, int C);
 // dx += the gradient of x1 through y;  dw += and db +=.
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C);
+
+// out = x + (r + bias): the bits of layernorm_forward's x1. out may be x.
+void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C);

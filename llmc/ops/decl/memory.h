@@ -8,7 +8,7 @@ void device_free(void* p, size_t bytes);
 struct ScratchSizes {
     int N, T, C, NH, D;        // tokens of a micro-batch, most keys of a sequence, channels, heads, head size
     int F;                     // width of the feed-forward layer
-    int chunk, Vp;             // rows of logits at once, padded vocabulary
+    int chunk, Vp;             // rows of logits at once, columns of logits
 };
 size_t scratch_bytes(const ScratchSizes& s);
 void lend_scratch(void* memory, size_t bytes);
@@ -17,7 +17,25 @@ void lend_scratch(void* memory, size_t bytes);
 // part of a step.
 void warm_up(const ScratchSizes& s);
 
+// Memory of the host that the device copies fast from and to.
+void* host_allocate(size_t bytes);
+void host_free(void* p, size_t bytes);
+
+// Copies between any two memories. They start when the ops that were called before are done, run beside ops that
+// are called after, one after the other; those that are called after finish_copies() see them done.
+void start_copy(void* out, const void* in, size_t bytes);
+void finish_copies();
+
 void set_zero(void* p, size_t bytes);
 void round_to(floatX* out, const real* in, size_t count);      // nearest, ties to even
+void accumulate(real* sum, const real* values, size_t count);  // sum += values
+void copy(floatX* out, const floatX* in, size_t count);
 void add(floatX* out, const floatX* a, const floatX* b, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
+
+// out = the sum of `parts` pieces of `count` elements, in their order, rounded once. out may be one of them.
+void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count);
+// The same of real values, each rounded to floatX before it is added.
+void sum_rounded(real* out, const real* const* pieces, int parts, size_t count);
+// The same of rounded values.
+void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count);

@@ -1,0 +1,347 @@
+#include "llmc/base/supervisor.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/base/progress_page.h"
+#include "llmc/base/launcher.h"
+#include "llmc/base/progress.h"
+
+static constexpr double kTick = 0.1;            // seconds between two looks at the page
+static constexpr double kCourtesy = 2;          // that a victim leaves to the culprit
+static constexpr double kLeast = 60;            // least default of run.hang_timeout
+static constexpr double kUnpaced = 300;         // for what reports no progress: opening files, syncing disks
+
+// ---------------------------------------------------------------------------------------------------------
+// who speaks
+
+// The name of a socket without a file: the kernel gives it to one process, and frees it when that one ends.
+bool first_to_speak() {
+    if (!progress_page) return true;
+    if (progress_page->spoken.exchange(true)) return false;
+    const std::string job = launcher().job;
+    if (job.empty()) return true;
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    const std::string name = ("train_gpt." + job).substr(0, sizeof address.sun_path - 1);
+    std::copy(name.begin(), name.end(), address.sun_path + 1);
+    const auto length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno != EADDRINUSE;
+}
+
+void hold_the_floor() {
+    if (progress_page && progress_page->world > 1) usleep(300000);
+}
+
+void ends_on_purpose() {
+    if (progress_page) progress_page->expected = true;
+}
+
+void watch_for_hangs(double seconds) {
+    if (progress_page) progress_page->hang_timeout = seconds;
+}
+
+void lost_peer(const char* fmt, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    usleep(useconds_t(kCourtesy * 1e6));
+    fatal(kExitRestart, __FILE__, __LINE__, "%s", text);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the child's side
+
+// Which of several ranks of a process it was.
+static void on_crash(int signal) {
+    if (context.progress && progress_page)
+        progress_page->dying = int(context.progress - progress_page->slots) + 1;
+    raise(signal);      // its action is the default again
+}
+
+static void note_crashes() {
+    for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+        struct sigaction action = {};
+        if (sigaction(s, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;    // a sanitizer's
+        action.sa_handler = on_crash;
+        action.sa_flags = SA_RESETHAND | SA_NODEFER;
+        sigaction(s, &action, nullptr);
+    }
+}
+
+static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask) {
+    // mpirun signals whole groups; ours get theirs from the supervisor alone
+    if (launcher().owns_us) setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kExitRestart);
+    progress_page = page;
+    join_progress(launcher().rank, launcher().world);
+    note_crashes();
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the supervisor's side
+
+// Out-of-memory kills of this machine since it started.
+static long oom_kills() {
+    FILE* f = fopen("/proc/vmstat", "r");
+    long count = 0;
+    char line[128];
+    while (f && fgets(line, sizeof line, f)) if (sscanf(line, "oom_kill %ld", &count) == 1) break;
+    if (f) fclose(f);
+    return count;
+}
+
+static std::string host_name() {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+struct Slot {                   // what the supervisor remembers of a rank
+    uint64_t beats = 0;
+    int64_t step = 0;
+    Phase phase = Phase::Start;
+    double silent = 0, in_phase = 0;
+};
+
+struct Supervisor {
+    ProgressPage* page;
+    pid_t child, parent;        // parent: the launcher
+    sigset_t watched;
+    bool received[NSIG] = {};
+    int stopped_by = 0;         // signal that the child is stopped by
+    double slowest = 0;         // step
+    long oom_before = oom_kills();
+    std::vector<Slot> slots = {};
+
+    int run();
+
+private:
+    bool launched() const { return launcher().owns_us && launcher().world > 1; }
+    int end_quietly() const;
+    int obituary(int slot, const std::string& what, const std::string& cause, int code) const;
+    int died(int status);
+    int exited(int code);
+    int hung();
+    void forward(const siginfo_t& info);
+    void look(double seconds);
+    double patience(const Slot& s) const;
+    bool waits(int slot) const { return page->slots[slot].collective.text[0] && !stopped_by; }
+    bool running() const;
+    int busy_slot() const;
+};
+
+// Ends the child, and the rank's part of the job with it.
+int Supervisor::end_quietly() const {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return kExitRestart;
+}
+
+bool Supervisor::running() const {
+    for (int i = 0; i < page->used; i++) {
+        const Phase p = page->slots[i].phase;
+        if (p != Phase::Start && p != Phase::End) return true;
+    }
+    return false;
+}
+
+static std::string doing(Phase p, long long step) {
+    switch (p) {
+        case Phase::Start: return strf("starting (step %lld)", step);
+        case Phase::Load: return strf("loading (step %lld)", step);
+        case Phase::Train: return strf("training step %lld", step);
+        case Phase::Evaluate: return strf("evaluating at step %lld", step);
+        case Phase::Sample: return strf("sampling at step %lld", step);
+        case Phase::Save: return strf("saving at step %lld", step);
+        case Phase::End: return strf("ending after step %lld", step);
+    }
+    return "";
+}
+
+// A rank that does not wait for the others, or else the first.
+int Supervisor::busy_slot() const {
+    for (int i = 0; i < page->used; i++)
+        if (page->slots[i].joined && !page->slots[i].collective.text[0]) return i;
+    return 0;
+}
+
+// slot < 0: all ranks of the process. One write, so that lines of several processes do not mix.
+int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
+    const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
+    const int last = page->slots[std::max<int>(page->used, 1) - 1].joined - 1;
+    std::string who = slot < 0 ? strf("rank 0 to %d", last) : strf("rank %d", r.joined - 1);
+    if (page->world > 1) who += strf(" of %d", int(page->world));
+    std::string in = r.collective.text;
+    if (!in.empty()) in = ", in " + in;
+    const std::string line =
+        strf("error: %s on %s (process %d) %s while %s%s%s\n", who.c_str(), host_name().c_str(), int(child),
+             what.c_str(), doing(r.phase, r.step).c_str(), in.c_str(), cause.c_str());
+    if (first_to_speak()) (void)!write(2, line.data(), line.size());
+    if (launched()) hold_the_floor();
+    return code;
+}
+
+// A code that nobody meant. MPI ends a rank whose peer is gone in this way.
+int Supervisor::exited(int code) {
+    const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
+    if (page->expected || (!running() && (known || page->world == 1))) return code;
+    if (launched() && waits(0)) {
+        timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
+        sigset_t end;
+        sigemptyset(&end);
+        for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
+        if (sigtimedwait(&end, nullptr, &courtesy) > 0) return kExitRestart;
+    }
+    return obituary(page->used > 1 ? -1 : 0, strf("ended with exit code %d", code), "",
+                    known && code ? code : int(kExitRestart));
+}
+
+// As if there had been no supervisor.
+static void die_of(int signal) {
+    const rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+}
+
+int Supervisor::died(int status) {
+    if (WIFEXITED(status)) return exited(WEXITSTATUS(status));
+    const int signal = WTERMSIG(status);
+    sigset_t pending;       // one from the terminal that reached the child first
+    sigpending(&pending);
+    if (received[signal] || sigismember(&pending, signal)) die_of(signal);
+    std::string cause;
+    if (signal == SIGKILL)
+        cause = oom_kills() > oom_before ? "; likely by the kernel's out-of-memory killer, which was at work: try a "
+                                           "lower train.micro_batch, or more ranks"
+                                         : "; not by the kernel's out-of-memory killer, which did nothing";
+    int slot = page->used > 1 ? page->dying - 1 : 0;
+    return obituary(slot, strf("was killed by signal %d (%s)", signal, strsignal(signal)), cause, kExitRestart);
+}
+
+void Supervisor::forward(const siginfo_t& info) {
+    const int signal = info.si_signo;
+    received[signal] = true;
+    const bool from_terminal = info.si_code == SI_KERNEL && !launcher().owns_us;    // it reached the child too
+    if (!from_terminal) kill(child, signal);
+    if (signal == SIGTSTP) kill(getpid(), SIGSTOP);
+}
+
+double Supervisor::patience(const Slot& s) const {
+    const double asked = page->hang_timeout;
+    const double limit = asked > 0 ? asked : std::max(kLeast, 5 * slowest);
+    const bool unpaced = s.phase == Phase::Start || s.phase == Phase::Load || s.phase == Phase::Save;
+    return unpaced && !stopped_by ? std::max(limit, kUnpaced) : limit;
+}
+
+void Supervisor::look(double seconds) {
+    slots.resize(size_t(page->used.load()));
+    for (size_t i = 0; i < slots.size(); i++) {
+        Slot& s = slots[i];
+        const RankProgress& r = page->slots[i];
+        const Slot now = {.beats = r.beats, .step = r.step, .phase = r.phase};
+        s.silent = now.beats == s.beats ? s.silent + seconds : 0;
+        s.in_phase += seconds;
+        if (now.step != s.step || now.phase != s.phase) {
+            if (s.phase == Phase::Train) slowest = std::max(slowest, s.in_phase);
+            s.in_phase = 0;
+        }
+        s.beats = now.beats, s.step = now.step, s.phase = now.phase;
+    }
+}
+
+// The slot to blame, or -1. A rank that waits is to blame only when all wait.
+int Supervisor::hung() {
+    int culprit = -1, victim = -1;
+    bool all = true;
+    for (int i = 0; i < int(slots.size()); i++) {
+        const Slot& s = slots[size_t(i)];
+        if (s.phase == Phase::End || !page->slots[i].joined) continue;
+        const auto longest = [&](int other) { return other < 0 || s.silent > slots[size_t(other)].silent; };
+        if (s.silent >= patience(s) && !waits(i) && longest(culprit)) culprit = i;
+        if (s.silent < patience(s) + kCourtesy) all = false;
+        else if (longest(victim)) victim = i;
+    }
+    return culprit >= 0 ? culprit : all ? victim : -1;
+}
+
+int Supervisor::run() {
+    const timespec tick = {.tv_sec = 0, .tv_nsec = long(kTick * 1e9)};
+    double before = seconds_now();
+    for (;;) {
+        siginfo_t info;
+        const int signal = sigtimedwait(&watched, &info, &tick);
+        if (signal > 0 && signal != SIGCHLD && signal != SIGCONT) {
+            if (launched() && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP)) return end_quietly();
+            forward(info);
+        }
+        if (signal == SIGCONT) kill(child, SIGCONT);
+        int status = 0;
+        while (waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED) == child) {
+            if (WIFSTOPPED(status)) stopped_by = WSTOPSIG(status);
+            else if (WIFCONTINUED(status)) stopped_by = 0;
+            else return died(status);
+        }
+        if (launched() && getppid() != parent) return end_quietly();
+        // a supervisor that was stopped itself, or got no core, has seen nothing
+        const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
+        before = now;
+        look(seen);
+        const int slot = hung();
+        if (slot < 0) continue;
+        const std::string why = stopped_by ? strf(", stopped by signal %d (%s)", stopped_by, strsignal(stopped_by))
+                                           : std::string(waits(slot) ? ", waiting for its peers" : "");
+        const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", slots[size_t(slot)].silent,
+                                             why.c_str()),
+                                  "; it is ended", kExitHang);
+        end_quietly();
+        return code;
+    }
+}
+
+void supervise() {
+    void* memory = mmap(nullptr, sizeof(ProgressPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    auto* page = static_cast<ProgressPage*>(memory);
+    std::signal(SIGCHLD, SIG_DFL);
+    sigset_t watched, before;
+    sigfillset(&watched);
+    for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU})
+        sigdelset(&watched, s);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    const pid_t self = getpid(), launcher = getppid(), child = fork();
+    if (child == 0) return become_child(self, page, before);
+    if (child < 0) {            // no room for a process: train without one that watches
+        sigprocmask(SIG_SETMASK, &before, nullptr);
+        return;
+    }
+    progress_page = page;
+    Supervisor supervisor{.page = page, .child = child, .parent = launcher, .watched = watched};
+    _exit(supervisor.run());
+}

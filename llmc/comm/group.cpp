@@ -1,0 +1,177 @@
+#include "llmc/comm/group.h"
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/progress_page.h"
+#include "llmc/comm/sums.h"
+
+// Reductions up to this size are gathered whole, and each rank sums all of it.
+static constexpr size_t kSmall = 8192;
+
+// A call in progress: its time counts as waiting, and the supervisor sees it.
+struct Call {
+    Group& group;
+    Verb verb;
+    double started = seconds_now();
+
+    Call(Group& g, Verb v) : group(g), verb(v) {
+        if (RankProgress* p = context.progress)
+            p->collective = (std::string(verb_names[v]) + " " + g.name).c_str();
+        if (g.most_delay_us == 0) return;
+        static thread_local std::minstd_rand draw(unsigned(context.rank) * 7919 + 1);
+        std::this_thread::sleep_for(std::chrono::microseconds(draw() % unsigned(g.most_delay_us + 1)));
+    }
+    ~Call() {
+        group.moved[verb].seconds += seconds_now() - started;
+        if (RankProgress* p = context.progress) p->collective = "";
+        beat();
+    }
+};
+
+static void count_call(Group& g, Verb verb, uint64_t bytes) {
+    g.moved[verb].calls++;
+    g.moved[verb].bytes += bytes;
+}
+
+static size_t wire_size(const Group& g, Wire t) {
+    return t == Wire::F32 && g.bf16_wire ? size_of(Wire::BF16) : size_of(t);
+}
+
+static void check_reduction(const Group& g, size_t bytes) {
+    CHECK(g.reductions_in_flight == 0, "two reductions over %s are in flight", g.name);
+    CHECK(!g.transport->needs_staging || bytes <= g.staging_bytes,
+          "a reduction over %s needs %zu bytes of staging, %zu were lent", g.name, bytes, g.staging_bytes);
+}
+
+static void check_peer(const Group& g, int peer) {
+    CHECK(peer >= 0 && peer < g.size, "rank %d of %s, which has %d", peer, g.name, g.size);
+}
+
+static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }
+
+// Tickets of the transport, with the verb in the lowest bit.
+static Pending pending(Group& g, uint64_t ticket, bool reduces) { return {&g, ticket << 1 | reduces}; }
+
+Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
+    Call call(g, kAllGather);
+    count_call(g, kAllGather, uint64_t(g.size - 1) * count * size_of(t));
+    const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
+    return pending(g, g.transport->start(g, job), false);
+}
+
+Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
+    check_reduction(g, size_t(g.size) * count * size_of(t));
+    g.reductions_in_flight++;
+    Call call(g, kReduceScatter);
+    count_call(g, kReduceScatter, uint64_t(g.size - 1) * count * wire_size(g, t));
+    const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
+    return pending(g, g.transport->start(g, job), true);
+}
+
+void comm::wait(Pending& p) {
+    if (!p.group) return;
+    Group& g = *p.group;
+    const bool reduces = p.ticket & 1;
+    Call call(g, reduces ? kReduceScatter : kAllGather);
+    g.transport->finish(g, p.ticket >> 1);
+    if (reduces) g.reductions_in_flight--;
+    p = {};
+}
+
+// Every rank gets all values of all ranks.
+static void small_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    const size_t bytes = count * size_of(t);
+    count_call(g, kAllReduce, uint64_t(g.size - 1) * bytes);
+    g.small.resize(size_t(g.size) * bytes);
+    run(g, {Job::Gather, t, g.small.data(), data, count, count * size_t(g.size)});
+    std::vector<const void*> pieces(size_t(g.size));
+    for (int k = 0; k < g.size; k++) pieces[size_t(k)] = g.small.data() + size_t(k) * bytes;
+    comm::sum(data, pieces.data(), g.size, count, t, wire_size(g, t) != size_of(t));
+}
+
+// Each rank sums a piece in place, and sends it to all others.
+static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    const size_t piece = (count + size_t(g.size) - 1) / size_t(g.size);
+    std::byte* own = static_cast<std::byte*>(data) + std::min(count, size_t(g.index) * piece) * size_of(t);
+    check_reduction(g, piece * size_t(g.size) * size_of(t));
+    count_call(g, kAllReduce, uint64_t(g.size - 1) * piece * (wire_size(g, t) + size_of(t)));
+    run(g, {Job::Reduce, t, own, data, piece, count});
+    run(g, {Job::Gather, t, data, own, piece, count});
+}
+
+void comm::all_reduce(Group& g, void* data, size_t count, Wire t) {
+    Call call(g, kAllReduce);
+    if (count * size_of(t) <= kSmall) return small_all_reduce(g, data, count, t);
+    if (g.native && g.transport->native_all_reduce(g, data, count, t))
+        return count_call(g, kAllReduce, 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size));
+    large_all_reduce(g, data, count, t);
+}
+
+void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
+    check_peer(g, root);
+    Call call(g, kBroadcast);
+    count_call(g, kBroadcast, g.index == root ? uint64_t(g.size - 1) * count * size_of(t) : 0);
+    run(g, {.kind = Job::Broadcast, .type = t, .dst = data, .src = data, .piece = count, .total = count,
+            .root = root});
+}
+
+void comm::send(Group& g, const void* data, size_t count, Wire t, int peer) {
+    check_peer(g, peer);
+    Call call(g, kSend);
+    count_call(g, kSend, count * size_of(t));
+    g.transport->send(g, data, count * size_of(t), peer);
+}
+
+void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
+    check_peer(g, peer);
+    Call call(g, kRecv);
+    count_call(g, kRecv, 0);
+    g.transport->recv(g, data, count * size_of(t), peer);
+}
+
+// Whoever has all pieces knows that all ranks came.
+void comm::barrier(Group& g) {
+    Call call(g, kBarrier);
+    count_call(g, kBarrier, 0);
+    g.small.resize(std::max(g.small.size(), size_t(g.size)));
+    const std::byte here{1};
+    run(g, {Job::Gather, Wire::Byte, g.small.data(), &here, 1, size_t(g.size)});
+}
+
+void comm::lend_staging(Group& g, void* memory, size_t bytes) {
+    g.staging = static_cast<std::byte*>(memory);
+    g.staging_bytes = bytes;
+}
+
+template <class T> static void sum_integers(void* dst, const void* const* pieces, int parts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        T s = 0;
+        for (int k = 0; k < parts; k++) s = T(s + static_cast<const T*>(pieces[k])[i]);
+        static_cast<T*>(dst)[i] = s;
+    }
+}
+
+void comm::sum(void* dst, const void* const* pieces, int parts, size_t count, Wire t, bool rounded) {
+    const auto floats = reinterpret_cast<const float* const*>(pieces);
+    float* out = static_cast<float*>(dst);
+    switch (t) {
+    case Wire::F32:
+        return rounded ? bf16::sum_rounded_pieces(out, floats, parts, count)
+                       : fp32::sum_of_pieces(out, floats, parts, count);
+    case Wire::F64:
+        return fp64::sum_of_pieces(static_cast<double*>(dst), reinterpret_cast<const double* const*>(pieces),
+                                   parts, count);
+    case Wire::BF16:
+        return bf16::sum_of_pieces(static_cast<bfloat16*>(dst),
+                                   reinterpret_cast<const bfloat16* const*>(pieces), parts, count);
+    case Wire::I32: return sum_integers<uint32_t>(dst, pieces, parts, count);
+    case Wire::I64: return sum_integers<uint64_t>(dst, pieces, parts, count);
+    case Wire::Byte: break;
+    }
+    CHECK(false, "bytes have no sum");
+}

@@ -1,0 +1,107 @@
+// One communicator: the ranks of an axis, or all, and how they talk.
+//
+// Every rank has a Group object of its own for each axis that it is on. The transport behind it (threads of
+// one process, MPI) is a table of functions. Callers use comm/axis.h.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/base/dtype.h"
+
+enum class Wire : uint8_t { Byte, BF16, F32, F64, I32, I64 };
+
+constexpr size_t size_of(Wire t) {
+    return t == Wire::Byte ? 1 : t == Wire::BF16 ? 2 : t == Wire::F32 || t == Wire::I32 ? 4 : 8;
+}
+
+template <class T> constexpr Wire wire_of() {
+    if constexpr (std::is_same_v<T, bfloat16>) return Wire::BF16;
+    else if constexpr (std::is_same_v<T, float>) return Wire::F32;
+    else if constexpr (std::is_same_v<T, double>) return Wire::F64;
+    else if constexpr (sizeof(T) == 1) return Wire::Byte;
+    else {
+        static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "no such type on the wire");
+        return sizeof(T) == 4 ? Wire::I32 : Wire::I64;
+    }
+}
+
+enum Verb { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kSend, kRecv, kBarrier, kVerbs };
+inline constexpr const char* verb_names[kVerbs] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                                   "send",       "recv",           "barrier"};
+
+// What went through a verb since the start: bytes are those that this rank sent.
+struct Moved {
+    uint64_t calls = 0, bytes = 0;
+    double seconds = 0;                 // that the caller waited
+};
+
+struct Group;
+
+// A collective that was started and not yet awaited. Empty: done.
+struct Pending {
+    Group* group = nullptr;
+    uint64_t ticket = 0;
+};
+
+// What is the same for every transport: a collective over pieces. Piece k of `total` elements is
+// [k * piece, (k + 1) * piece), cut at the end of the data.
+struct Job {
+    enum Kind : uint8_t { Gather, Reduce, Broadcast } kind;
+    Wire type;
+    void* dst;              // Gather: all pieces; Reduce: this rank's piece; Broadcast: all
+    const void* src;        // Gather: this rank's piece; Reduce: all pieces
+    size_t piece, total;
+    int root = 0;
+};
+
+// Jobs that are started are finished by all members in the same order; a few may be in flight.
+struct Transport {
+    const char* name;
+    uint64_t (*start)(Group&, const Job&);          // returns a ticket
+    void (*finish)(Group&, uint64_t ticket);
+    void (*send)(Group&, const void* data, size_t bytes, int peer);
+    void (*recv)(Group&, void* data, size_t bytes, int peer);
+    bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: it has none
+    bool needs_staging;                             // reductions receive the pieces of others, then sum
+};
+
+struct Group {
+    const char* name = "";              // "dp"
+    int index = 0, size = 1;            // of this rank among the members
+    const Transport* transport = nullptr;
+    std::shared_ptr<void> state;        // the transport's
+
+    bool native = false;                // the library's own order of sums, where it has one
+    bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
+    int most_delay_us = 0;              // tests: each call waits up to this long, at random
+
+    std::byte* staging = nullptr;       // lent
+    size_t staging_bytes = 0;
+    std::vector<std::byte> small;       // of reductions of a few values
+    int reductions_in_flight = 0;
+    Moved moved[kVerbs];
+};
+
+// The verbs of comm/axis.h without types: they count, publish what they wait for, and call the transport.
+namespace comm {
+Pending start_all_gather(Group&, void* dst, const void* src, size_t count, Wire);
+Pending start_reduce_scatter(Group&, void* dst, const void* src, size_t count, Wire);
+void wait(Pending&);
+void all_reduce(Group&, void* data, size_t count, Wire);
+void broadcast(Group&, void* data, size_t count, Wire, int root);
+void send(Group&, const void* data, size_t count, Wire, int peer);
+void recv(Group&, void* data, size_t count, Wire, int peer);
+void barrier(Group&);
+void lend_staging(Group&, void* memory, size_t bytes);
+
+// For transports. Elements of piece k, and the sum of pieces in their order; rounded: FP32 goes through bf16.
+inline size_t elements(const Job& j, int k) {
+    const size_t begin = std::min(j.total, size_t(k) * j.piece);
+    return std::min(j.piece, j.total - begin);
+}
+void sum(void* dst, const void* const* pieces, int parts, size_t count, Wire, bool rounded);
+}  // namespace comm

@@ -1,0 +1,22 @@
+// From a process, or several that mpirun started, to ranks with a mesh.
+#pragma once
+#include <functional>
+
+#include "llmc/base/config.h"
+#include "llmc/comm/mesh.h"
+
+using RankBody = std::function<int(Config, const Mesh&)>;
+
+// Runs body on every rank that this process has, on a mesh as cfg.parallel says, and returns the largest of
+// their exit codes. What does not fit the mesh ends in exit code 78 before any rank runs.
+int run_ranks(Config& cfg, const RankBody& body);
+
+// Ranks as threads of this process: parallel.ranks of them. A rank that throws ends all others by Fatal, and its
+// exception leaves here.
+int run_threads(const Config& cfg, const RankBody& body);
+
+// One rank of a mesh that nobody runs: for the plan. Its collectives must not be called.
+std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank);
+
+// Ranks of this process, where it is not one of many: parallel.ranks, at least 1.
+int planned_ranks(const ParallelConfig& p);

@@ -1,0 +1,35 @@
+// Which ranks form which axis. rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index
+#pragma once
+#include <array>
+
+#include "llmc/base/config.h"
+#include "llmc/comm/axis.h"
+
+struct MeshShape {
+    int dp = 1, pp = 1, cp = 1, tp = 1;
+    int shard = 1;                      // ranks of dp that hold one copy of what ZeRO shards
+};
+
+MeshShape mesh_shape(const ParallelConfig& p, int ranks);
+
+// Ends in exit code 78 where the settings ask for a mesh that `ranks` ranks cannot be.
+void check_mesh(const Config& cfg, int ranks);
+
+// A rank's place on an axis. The members of one communicator, and they alone, have the same colour: the
+// lowest of their ranks.
+struct Place { int index, size, color; };
+
+inline constexpr int kAxes = 8;
+extern const char* const axis_names[kAxes];
+extern Axis Mesh::*const mesh_axes[kAxes];
+std::array<Place, kAxes> places_of(const MeshShape& s, int rank);
+
+// A rank's mesh and what is behind it; groups of one rank stay without a transport.
+struct RankMesh {
+    Mesh mesh;
+    std::array<Place, kAxes> places;
+    Group groups[kAxes];
+
+    RankMesh(const ParallelConfig& p, int ranks, int rank);
+    RankMesh(const RankMesh&) = delete;
+};

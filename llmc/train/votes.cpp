@@ -1,0 +1,19 @@
+#include "llmc/train/votes.h"
+
+#include <algorithm>
+
+double largest_over(const Axis& ranks, double mine) {
+    std::vector<double> all(size_t(ranks.size), mine);
+    if (ranks.size > 1) ranks.all_gather(all.data(), &mine, 1);
+    return *std::max_element(all.begin(), all.end());
+}
+
+Signals agree(const Axis& ranks, const Signals& mine) {
+    const auto [save, stop] = sum_over<2>(ranks, {double(mine.save), double(mine.stop)});
+    return {.save = save > 0, .stop = stop > 0};
+}
+
+Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked) {
+    const auto sum = sum_over<4>(ranks, {loss, squares, double(asked.save), double(asked.stop)});
+    return {.loss = sum[0], .squares = sum[1], .asked = {.save = sum[2] > 0, .stop = sum[3] > 0}};
+}

@@ -1,0 +1,36 @@
+// What all ranks decide together.
+//
+// Ranks give a few numbers each and get the sums, added in the order of the ranks: the same bits everywhere,
+// so that all decide alike. A step does this once, with its loss, the squares of its gradients, and what
+// signals have asked for.
+#pragma once
+#include <array>
+#include <vector>
+
+#include "llmc/comm/axis.h"
+#include "llmc/train/signals.h"
+
+template <size_t n>
+std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& mine) {
+    if (ranks.size == 1) return mine;
+    std::vector<double> all(n * size_t(ranks.size));
+    ranks.all_gather(all.data(), mine.data(), n);
+    std::array<double, n> sum{};
+    for (size_t i = 0; i < all.size(); i++) sum[i % n] += all[i];
+    return sum;
+}
+
+inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
+
+// The largest over the ranks.
+double largest_over(const Axis& ranks, double mine);
+
+// A signal may have reached one rank only.
+Signals agree(const Axis& ranks, const Signals& mine);
+
+// The one small reduction of a step.
+struct Votes {
+    double loss, squares;       // sums over the ranks
+    Signals asked;              // of any rank
+};
+Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked);

@@ -1,0 +1,370 @@
+// Every verb of an axis against what it means, over ranks that are threads and ranks that are processes.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "llmc/base/context.h"
+#include "llmc/base/launcher.h"
+#include "llmc/comm/launch.h"
+#include "llmc/comm/mpi.h"
+#include "test/test.h"
+
+static constexpr size_t counts[] = {0, 1, 3, 7, 64, 1000, 5001, 20011};
+
+// What rank r has at place i: any rank can say it.
+template <class T> static T value(int r, size_t i) {
+    uint64_t h = (i * 64 + uint64_t(r) + 1) * 0x9e3779b97f4a7c15;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9;
+    if constexpr (std::is_integral_v<T>) return T(h >> 32);
+    else if constexpr (std::is_same_v<T, bfloat16>) return bfloat16(float(h >> 40) * 0x1p-23f - 1);
+    else return T(double(h >> 11) * 0x1p-52 - 1);
+}
+
+template <class T> static std::vector<T> values(int r, size_t count) {
+    std::vector<T> v(count);
+    for (size_t i = 0; i < count; i++) v[i] = value<T>(r, i);
+    return v;
+}
+
+// The sum over ranks, in their order: what decides the bits.
+template <class T> static T ordered_sum(int ranks, size_t i, bool rounded) {
+    if constexpr (std::is_integral_v<T>) {
+        uint64_t s = 0;
+        for (int r = 0; r < ranks; r++) s += uint64_t(value<T>(r, i));
+        return T(s);
+    } else {
+        using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+        Sum s = 0;
+        for (int r = 0; r < ranks; r++) {
+            Sum x = Sum(value<T>(r, i));
+            if (rounded) x = Sum(float(bfloat16(float(x))));
+            s = r ? s + x : x;
+        }
+        return T(s);
+    }
+}
+
+template <class T> static bool same(const T& a, const T& b) { return !memcmp(&a, &b, sizeof(T)); }
+
+// native: sums of floating-point numbers are near, in any order
+template <class T> static bool right(const Axis& a, T got, size_t i) {
+    const bool rounded = a.group && a.group->bf16_wire && std::is_same_v<T, float>;
+    const T want = ordered_sum<T>(a.size, i, rounded);
+    if (!a.group || !a.group->native || std::is_integral_v<T>) return same(got, want);
+    const double tolerance = std::is_same_v<T, float> ? 1e-6 : 1e-15;
+    return std::abs(double(got) - double(want)) <= tolerance * a.size;
+}
+
+template <class T> static void check_gathers(const Axis& a, size_t count) {
+    const size_t all = count * size_t(a.size), own = count * size_t(a.index);
+    const std::vector<T> src = values<T>(a.index, count);
+    std::vector<T> dst(all), in_place(all);
+    std::copy(src.begin(), src.end(), in_place.begin() + ptrdiff_t(own));
+    const T* got = a.all_gather(dst.data(), src.data(), count);
+    EXPECT(got == (a.size == 1 ? src.data() : dst.data()));
+    a.all_gather(in_place.data(), in_place.data() + own, count);
+    int wrong = 0;
+    for (size_t i = 0; i < all; i++) {
+        const T want = value<T>(int(i / count), i % count);
+        wrong += !same(got[i], want) + !same(in_place[i], want);
+    }
+    EXPECT(wrong == 0, "all_gather of %zu, %d ranks: %d wrong", count, a.size, wrong);
+}
+
+template <class T> static void check_reductions(const Axis& a, size_t count) {
+    const size_t all = count * size_t(a.size), own = count * size_t(a.index);
+    std::vector<std::byte> staging(a.reduce_staging((all + size_t(a.size)) * sizeof(T)));
+    a.lend_staging(staging.data(), staging.size());
+    const std::vector<T> src = values<T>(a.index, all);
+    std::vector<T> dst(count), in_place = src, whole = src, uneven = src;
+    const T* got = a.reduce_scatter(dst.data(), src.data(), count);
+    a.reduce_scatter(in_place.data() + own, in_place.data(), count);
+    int wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += !right(a, got[i], own + i) + !right(a, in_place[own + i], own + i);
+    EXPECT(wrong == 0, "reduce_scatter of %zu, %d ranks: %d wrong", count, a.size, wrong);
+
+    const size_t odd = all - (all > 1);
+    a.all_reduce(whole.data(), all);
+    a.all_reduce(uneven.data(), odd);
+    wrong = 0;
+    for (size_t i = 0; i < all; i++) wrong += !right(a, whole[i], i) + (i < odd && !right(a, uneven[i], i));
+    EXPECT(wrong == 0, "all_reduce of %zu, %d ranks: %d wrong", all, a.size, wrong);
+    a.lend_staging(nullptr, 0);
+}
+
+template <class T> static void check_messages(const Axis& a, size_t count) {
+    const std::vector<T> mine = values<T>(a.index, count);
+    for (int root = 0; root < a.size; root++) {
+        std::vector<T> data = a.index == root ? mine : std::vector<T>(count);
+        a.broadcast(data.data(), count, root);
+        EXPECT(!count || !memcmp(data.data(), values<T>(root, count).data(), count * sizeof(T)),
+               "broadcast of %zu from %d", count, root);
+    }
+    if (a.size == 1) return;
+    // around the ring, twice, by rendezvous: rank 0 sends first
+    const int next = (a.index + 1) % a.size, before = (a.index + a.size - 1) % a.size;
+    for (int turn = 0; turn < 2; turn++) {
+        std::vector<T> data(count);
+        if (a.index == 0) a.send(mine.data(), count, next);
+        a.recv(data.data(), count, before);
+        if (a.index != 0) a.send(mine.data(), count, next);
+        EXPECT(!count || !memcmp(data.data(), values<T>(before, count).data(), count * sizeof(T)),
+               "send of %zu to the next rank", count);
+    }
+}
+
+// A gather and a reduction in flight together, and computation meanwhile.
+static void check_overlap(const Axis& a, size_t count) {
+    const size_t all = count * size_t(a.size), own = count * size_t(a.index);
+    std::vector<std::byte> staging(a.reduce_staging(all * sizeof(float)));
+    a.lend_staging(staging.data(), staging.size());
+    const std::vector<float> src = values<float>(a.index, all);
+    std::vector<float> gathered(all), first(count), second(count);
+    for (int turn = 0; turn < 3; turn++) {
+        Pending g = a.start_all_gather(gathered.data(), src.data(), count);
+        Pending r = a.start_reduce_scatter(first.data(), src.data(), count);
+        Pending h = a.start_all_gather(gathered.data(), src.data(), count);
+        a.wait(g);
+        a.wait(r);
+        a.wait(r);                      // done already
+        Pending s = a.start_reduce_scatter(second.data(), src.data(), count);
+        a.wait(h);
+        a.wait(s);
+        const float *sum = a.size == 1 ? src.data() : first.data(), *again = a.size == 1 ? src.data() : second.data();
+        int wrong = 0;
+        for (size_t i = 0; i < count; i++) wrong += !right(a, sum[i], own + i) + !same(sum[i], again[i]);
+        EXPECT(wrong == 0, "reductions in flight: %d wrong", wrong);
+    }
+    a.lend_staging(nullptr, 0);
+}
+
+template <class T> static void check_type(const Axis& a) {
+    for (const size_t count : counts) {
+        check_gathers<T>(a, count);
+        check_messages<T>(a, count);
+        if constexpr (sizeof(T) > 1) check_reductions<T>(a, count);
+    }
+}
+
+static void check_axis(const Axis& a) {
+    check_type<float>(a);
+    check_type<double>(a);
+    check_type<bfloat16>(a);
+    check_type<int32_t>(a);
+    check_type<int64_t>(a);
+    check_type<uint8_t>(a);
+    check_overlap(a, 3001);
+    a.barrier();
+}
+
+static Config config_of(int ranks, int tp = 1, int pp = 1) {
+    Config c;
+    c.run.threads = 1;
+    c.run.precision = "fp32";
+    c.parallel.ranks = ranks;
+    c.parallel.tp = tp;
+    c.parallel.pp = pp;
+    c.train.batch_tokens = 12 * 64;
+    c.train.micro_batch = 1;
+    c.model.context = 64;
+    return c;
+}
+
+TEST(verbs_by_threads) {
+    for (int ranks = 1; ranks <= 5; ranks++)
+        run_threads(config_of(ranks), [](Config, const Mesh& mesh) { check_axis(mesh.dp); return 0; });
+}
+
+TEST(verbs_with_delays) {
+    run_threads(config_of(3), [](Config, const Mesh& mesh) {
+        mesh.dp.group->most_delay_us = 2000;
+        for (int i = 0; i < 5; i++) check_overlap(mesh.dp, 1001);
+        check_messages<int32_t>(mesh.dp, 100);
+        return 0;
+    });
+}
+
+TEST(bf16_on_the_wire) {
+    Config c = config_of(4);
+    c.parallel.reduce_dtype = "bf16";
+    run_threads(c, [](Config, const Mesh& mesh) {
+        check_type<float>(mesh.dp);
+        EXPECT(!mesh.world.group->bf16_wire, "losses keep their precision");
+        return 0;
+    });
+}
+
+// The members of each axis are the ranks that differ in that coordinate alone.
+static void check_mesh_members(Config c, int dp, int pp, int tp) {
+    const int ranks = dp * pp * tp;
+    run_threads(c, [=](Config, const Mesh& m) {
+        EXPECT(m.rank == (m.dp.index * pp + m.pp.index) * tp + m.tp.index);
+        EXPECT(m.dp.size == dp && m.pp.size == pp && m.tp.size == tp && m.cp.size == 1 && m.world.size == ranks);
+        const auto members = [&](const Axis& a) {
+            std::vector<int> all(size_t(a.size), m.rank);
+            a.all_gather(all.data(), &m.rank, 1);
+            return all;
+        };
+        const auto expect = [&](const Axis& a, int first, int stride, const char* name) {
+            const std::vector<int> got = members(a);
+            for (int i = 0; i < a.size; i++)
+                EXPECT(got[size_t(i)] == first + i * stride, "%s of rank %d: place %d is rank %d", name, m.rank, i,
+                       got[size_t(i)]);
+            EXPECT(got[size_t(a.index)] == m.rank, "%s", name);
+        };
+        const int per_dp = pp * tp, z = c.parallel.zero_group ? c.parallel.zero_group : dp;
+        expect(m.tp, m.rank - m.tp.index, 1, "tp");
+        expect(m.pp, m.rank - m.pp.index * tp, tp, "pp");
+        expect(m.dp, m.rank - m.dp.index * per_dp, per_dp, "dp");
+        expect(m.world, 0, 1, "world");
+        expect(m.shard, m.rank - m.dp.index % z * per_dp, per_dp, "shard");
+        expect(m.replica, m.rank - m.dp.index / z * z * per_dp, z * per_dp, "replica");
+        const bool ties = pp > 1 && (m.pp.index == 0 || m.pp.index == pp - 1);
+        EXPECT(m.tied.size == (ties ? 2 : 1) && m.shard.size == z && m.replica.size == dp / z);
+        if (ties) expect(m.tied, m.rank - m.pp.index * tp, (pp - 1) * tp, "tied");
+        return 0;
+    });
+}
+
+TEST(members_of_axes) {
+    check_mesh_members(config_of(1), 1, 1, 1);
+    check_mesh_members(config_of(8, 2, 2), 2, 2, 2);
+    check_mesh_members(config_of(12, 2, 3), 2, 3, 2);
+    Config c = config_of(12, 1, 2);
+    c.parallel.zero_group = 3;
+    check_mesh_members(c, 6, 2, 1);
+    c.parallel.zero_group = 2;
+    check_mesh_members(c, 6, 2, 1);
+}
+
+TEST(bytes_are_counted) {
+    Config c = config_of(4);
+    run_threads(c, [](Config, const Mesh& mesh) {
+        const Axis& a = mesh.dp;
+        std::vector<float> x(4 * 3000, 1), y(4 * 3000);
+        a.all_gather(y.data(), x.data(), 3000);
+        a.reduce_scatter(y.data(), x.data(), 3000);
+        a.all_reduce(x.data(), 12000);
+        a.broadcast(x.data(), 100, 2);
+        const Moved* m = a.group->moved;
+        EXPECT(m[kAllGather].bytes == 3 * 3000 * 4 && m[kAllGather].calls == 1);
+        EXPECT(m[kReduceScatter].bytes == 3 * 3000 * 4 && m[kReduceScatter].calls == 1);
+        EXPECT(m[kAllReduce].bytes == 2 * 3 * 3000 * 4);
+        EXPECT(m[kBroadcast].bytes == (a.index == 2 ? 3 * 100 * 4 : 0));
+        a.group->bf16_wire = true;
+        a.reduce_scatter(y.data(), x.data(), 3000);
+        EXPECT(m[kReduceScatter].bytes == 3 * 3000 * (4 + 2));
+        return 0;
+    });
+}
+
+TEST(a_failing_rank_ends_all) {
+    for (int failing = 0; failing < 3; failing++) {
+        const Fatal e = test::fatal_of([&] {
+            run_threads(config_of(3), [&](Config, const Mesh& mesh) {
+                mesh.dp.barrier();
+                CHECK_INPUT(mesh.rank != failing, "rank %d has enough", failing);
+                for (;;) mesh.dp.barrier();
+                return 0;
+            });
+        });
+        EXPECT(e.code == kExitConfig && strstr(e.what(), "has enough"), "%d: %s", e.code, e.what());
+    }
+}
+
+TEST(misuse_is_a_bug) {
+    const auto run = [](auto body) {
+        return test::fatal_of([&] { run_threads(config_of(2), [&](Config, const Mesh& m) { body(m.dp); return 0; }); });
+    };
+    const auto has = [](const Fatal& e, const char* words) {
+        EXPECT(e.code == kExitInternal && strstr(e.what(), words), "%d: %s", e.code, e.what());
+    };
+    float x[64] = {};
+    has(run([&](const Axis& a) {
+        a.start_reduce_scatter(x + 32 + a.index, x, 1);
+        a.start_reduce_scatter(x + 40 + a.index, x, 1);
+    }), "two reductions over dp are in flight");
+    has(run([&](const Axis& a) { a.broadcast(x, 1, 2); }), "rank 2 of dp, which has 2");
+    has(run([&](const Axis& a) { a.index ? a.send(x, 2, 0) : a.recv(x + 8, 3, 1); }), "sent 8 bytes, 12 are expected");
+}
+
+TEST(meshes_that_do_not_fit) {
+    const auto error = [](Config c) { return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); }); };
+    const auto has = [&](Config c, std::initializer_list<const char*> words) {
+        const Fatal e = error(c);
+        EXPECT(e.code == kExitConfig, "%d: %s", e.code, e.what());
+        for (const char* w : words) EXPECT(strstr(e.what(), w), "'%s' is not in: %s", w, e.what());
+    };
+    EXPECT(error(config_of(4, 2, 2)).code == 0);
+    has(config_of(3, 2), {"parallel.tp x parallel.pp = 2 x 1", "3 ranks"});
+    has(config_of(2, 1, 8), {"parallel.pp", "8", "2 ranks"});
+    has(config_of(1, 2), {"= 2 does not divide the 1 rank of"});
+    Config c = config_of(2, 2);
+    c.model.heads = 3;
+    has(c, {"parallel.tp = 2", "model.heads = 3"});
+    c = config_of(4, 1, 4);
+    c.model.layers = 3;
+    has(c, {"4 stages", "model.layers = 3"});
+    c = config_of(2, 1, 2);
+    c.parallel.virtual_stages = 2;
+    has(c, {"parallel.virtual_stages = 2", "interleaved"});
+    c.parallel.schedule = "interleaved";
+    EXPECT(error(c).code == 0);
+    c.train.batch_tokens = 3 * 64;
+    has(c, {"3 micro-batches", "parallel.pp = 2"});
+    c = config_of(4);
+    c.parallel.zero_group = 3;
+    has(c, {"parallel.zero_group = 3", "4 data-parallel ranks"});
+    c = config_of(3);
+    c.train.batch_tokens = 1024;
+    has(c, {"1024", "3 data-parallel ranks", "192", "960 and 1152"});
+    c = config_of(2);
+    c.parallel.cp = 2;
+    has(c, {"parallel.cp = 2"});
+    c = config_of(2);
+    c.parallel.transport = "mpi";
+    has(c, {"parallel.transport = mpi", "mpirun -np 2"});
+    c = config_of(2);
+    c.parallel.reduce_dtype = "bf16";
+    c.run.precision = "fp64";
+    has(c, {"parallel.reduce_dtype", "fp64"});
+}
+
+// What mpirun starts: this binary, with this test.
+TEST(processes) {
+    if (launcher().world == 1) return test::skip("a part of verbs_by_mpi");
+    for (const char* reduce : {"ordered", "native", "bf16"}) {
+        static int turn = 0;
+        Config c = config_of(0);
+        c.train.batch_tokens = 60 * 64;
+        c.parallel.reduce = !strcmp(reduce, "native") ? "native" : "ordered";
+        c.parallel.reduce_dtype = !strcmp(reduce, "bf16") ? "bf16" : "fp32";
+        if (turn++ == 0) mpi_begin();
+        RankMesh ranks(c.parallel, launcher().world, launcher().rank);
+        for (int axis = 0; axis < kAxes; axis++)
+            join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
+        EXPECT(ranks.mesh.dp.size == launcher().world && ranks.mesh.dp.index == launcher().rank);
+        if (strcmp(reduce, "bf16")) check_axis(ranks.mesh.dp);
+        else check_type<float>(ranks.mesh.dp);
+        check_overlap(ranks.mesh.dp, 300001);
+        ranks.mesh.dp.barrier();
+    }
+    mpi_end();
+}
+
+TEST(verbs_by_mpi) {
+    if (launcher().world > 1) return;
+    if (mpi_library().empty()) return test::skip("this build has no MPI");
+    char self[4096] = {};
+    EXPECT(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    for (const int ranks : {2, 5}) {
+        const test::Ran r = test::run(strf("timeout 100 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
+                                           "-np %d %s processes", ranks, self));
+        EXPECT(r.code == 0, "%d ranks: exit %d: %s %s", ranks, r.code, r.out.c_str(), r.err.c_str());
+        size_t passed = 0;
+        for (size_t at = 0; (at = r.out.find("1 passed, 0 failed", at)) != std::string::npos; at++) passed++;
+        EXPECT(passed == size_t(ranks), "%zu of %d ranks passed: %s", passed, ranks, r.out.c_str());
+    }
+}
