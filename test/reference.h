@@ -40,6 +40,7 @@ inline Config config_of(const Reference& ref) {
     c.model.layers = ref.integer("layers"), c.model.heads = ref.integer("heads");
     c.model.channels = ref.integer("channels"), c.model.context = ref.integer("context");
     c.model.vocab = ref.integer("vocab");
+    c.train.batch_tokens = ref.integer("batch") * c.model.context;
     c.optimizer.beta1 = ref.number("beta1"), c.optimizer.beta2 = ref.number("beta2");
     c.optimizer.eps = ref.number("eps"), c.optimizer.weight_decay = ref.number("weight_decay");
     c.optimizer.grad_clip = ref.number("grad_clip");

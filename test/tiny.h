@@ -10,6 +10,7 @@
 #include "llmc/base/context.h"
 #include "llmc/train/learning_rate.h"
 #include "llmc/train/model.h"
+#include "llmc/train/votes.h"
 #include "test/shards.h"
 
 namespace PRECISION {
@@ -29,19 +30,19 @@ inline Config tiny_config() {
     return cfg;
 }
 
-// A model in memory. The scratch is lent to the model that was made or used last: use() before going back to
-// an older one.
+// A rank's part of a model in memory. The scratch is lent to the model that was made or used last: use() before
+// going back to an older one.
 struct Tiny {
     Config cfg;
-    Dims d;
     Model model;
+    const Dims& d = model.zero.d;
     Dataset set;
 
-    explicit Tiny(const Config& c, bool generates = false)
-        : cfg(c), d(dims_of(c, c.model.vocab)), model(cfg, d, Mesh(), c.train.micro_batch, generates) {
+    explicit Tiny(const Config& c, bool generates = false, const Mesh& mesh = Mesh())
+        : cfg(c), model(cfg, mesh, c.train.micro_batch, generates) {
         model.allocate();
         model.zero.init_weights(uint64_t(cfg.run.seed));
-        const std::string path = test::temporary_directory() + "/tiny.bin";
+        const std::string path = test::temporary_directory() + "/tiny" + std::to_string(mesh.rank) + ".bin";
         test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
         validate_ids(set, cfg.model.vocab, 0);
@@ -58,11 +59,18 @@ struct Tiny {
         fatal(kExitInternal, __FILE__, __LINE__, "no tensor %s", name.c_str());
     }
 
+    // A tensor of the whole model. All ranks together.
+    std::vector<real> whole(const Tensor& t) const {
+        std::vector<real> values(t.param.whole());
+        for (size_t first = 0; first < values.size(); first += Zero::kExport)
+            model.zero.export_tensor(t, first, std::min(Zero::kExport, values.size() - first), &values[first]);
+        return values;
+    }
+
     // Weights that are far from their initialisation, so that attention and GELU do something.
     void shake(double scale = 0.2) {
-        for (const Tensor& t : model.zero.layout.tensors) {
-            std::vector<real> values(t.param.used());
-            model.zero.export_tensor(t, 0, values.size(), values.data());
+        for (const Tensor& t : whole_tensors(d)) {
+            std::vector<real> values = whole(t);
             for (size_t i = 0; i < values.size(); i++) values[i] += real(scale * normal(99, 7, t.global + i));
             model.zero.import_tensor(t, 0, values.size(), values.data());
         }
@@ -92,9 +100,11 @@ struct Trace {
 };
 
 // One optimizer step, as the main loop makes it.
-inline bool train_step(Tiny& t, Pipeline& pipeline, Loader& data, int64_t step, Trace& trace) {
-    trace.losses.push_back(pipeline.run(data));
-    const auto [norm, finite] = t.model.optimizer->clip_gradients(t.model.gpt.loss);
+inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
+    const double share = t.model.pipeline.run(data);
+    const Votes votes = vote(t.model.mesh.world, share, t.model.optimizer->local_squares(), {});
+    trace.losses.push_back(votes.loss);
+    const auto [norm, finite] = t.model.optimizer->set_norm(votes.squares, votes.loss);
     trace.norms.push_back(norm);
     t.model.optimizer->update(learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);
     return finite;
@@ -102,10 +112,10 @@ inline bool train_step(Tiny& t, Pipeline& pipeline, Loader& data, int64_t step, 
 
 inline Trace train_steps(Tiny& t, int steps) {
     Trace trace;
-    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
-    Loader data(t.set, t.cfg.train.micro_batch, 0);
-    for (int s = 0; s < steps; s++) train_step(t, pipeline, data, s, trace);
-    trace.keep_state(t);
+    const Axis& dp = t.model.mesh.dp;
+    Loader data(t.set, t.cfg.train.micro_batch, 0, dp.index, dp.size);
+    for (int s = 0; s < steps; s++) train_step(t, data, s, trace);
+    if (t.model.mesh.world.size == 1) trace.keep_state(t);
     return trace;
 }
 

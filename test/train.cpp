@@ -69,11 +69,11 @@ TEST(evaluation_does_not_disturb_training) {
     const Trace plain = train_steps(tiny_config(), 3);
     Tiny t(tiny_config());
     Trace trace;
-    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Pipeline& pipeline = t.model.pipeline;
     Loader data(t.set, t.cfg.train.micro_batch, 0);
     for (int s = 0; s < 3; s++) {
         pipeline.evaluate(t.set, 2, {});
-        train_step(t, pipeline, data, s, trace);
+        train_step(t, data, s, trace);
     }
     trace.keep_state(t);
     EXPECT(trace == plain, "losses differ by %.3g", largest_difference(trace.losses, plain.losses));
@@ -97,7 +97,7 @@ TEST(the_loss_falls) {
 // The mean over rows, one by one, however rows and micro-batches divide.
 TEST(evaluation_takes_every_row_once) {
     Config cfg = tiny_config();
-    cfg.train.batch_tokens = 2 * 37;
+    cfg.train.batch_tokens = 2 * 37, cfg.train.steps = 0;
     double reference = 0;
     for (int B : {1, 2, 4}) {
         cfg.train.micro_batch = B;
@@ -106,7 +106,7 @@ TEST(evaluation_takes_every_row_once) {
         const std::string path =
             test::write_shard(test::temporary_directory() + "/val.bin", test::random_ids(7 * 37 + 20, 66, 5));
         const Dataset val = open_dataset("data.val", {{path}}, 37, 1, false);
-        Pipeline pipeline(t.model.gpt, t.model.zero, cfg.train.batch_tokens);
+        Pipeline& pipeline = t.model.pipeline;
         if (B == 1) {
             for (uint64_t row = 0; row < 7; row++) {
                 TokenBatch batch;
@@ -130,7 +130,7 @@ TEST(evaluation_takes_every_row_once) {
 
 TEST(bits_per_byte_divide_by_the_targets_text) {
     Tiny t(tiny_config());
-    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Pipeline& pipeline = t.model.pipeline;
     std::vector<uint16_t> bytes(66);
     for (size_t i = 1; i < 66; i++) bytes[i] = uint16_t(i % 5);      // id 0, as end-of-text, has none
     const auto e = *pipeline.evaluate(t.set, 1, bytes);
@@ -153,7 +153,7 @@ TEST(bits_per_byte_divide_by_the_targets_text) {
 TEST(what_is_not_finite_never_reaches_the_weights) {
     Tiny t(tiny_config());
     train_steps(t, 2);
-    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+    Pipeline& pipeline = t.model.pipeline;
     Loader data(t.set, t.cfg.train.micro_batch, 16);
     Trace before, after;
     before.keep_state(t);
@@ -170,7 +170,7 @@ TEST(what_is_not_finite_never_reaches_the_weights) {
             EXPECT(after == before, "%g in %s changes the weights or the moments", poison, where);
         }
     Trace trace;
-    EXPECT(train_step(t, pipeline, data, 2, trace), "a sound step after them is not taken");
+    EXPECT(train_step(t, data, 2, trace), "a sound step after them is not taken");
     after.keep_state(t);
     EXPECT(!(after == before) && std::isfinite(trace.losses[0]), "a sound step after them changes nothing");
 }
@@ -181,9 +181,8 @@ TEST(a_poisoned_weight_shows_in_loss_and_norm) {
     const real nan = real(NAN);
     t.model.zero.import_tensor(w, 5, 1, &nan);
     Trace trace;
-    Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
     Loader data(t.set, t.cfg.train.micro_batch, 0);
-    EXPECT(!train_step(t, pipeline, data, 0, trace), "passes as finite");
+    EXPECT(!train_step(t, data, 0, trace), "passes as finite");
     EXPECT(std::isnan(trace.losses[0]) && std::isnan(trace.norms[0]), "loss %g, norm %g", trace.losses[0],
            trace.norms[0]);
 }
@@ -259,7 +258,7 @@ TEST(logits_of_padding_never_matter) {
         const Tensor& wte = t.tensor("wte");
         for (size_t i = wte.param.used(); i < wte.param.count(); i++)
             t.model.zero.params[wte.start + i] = floatX(float(fill));
-        Pipeline pipeline(t.model.gpt, t.model.zero, t.cfg.train.batch_tokens);
+        Pipeline& pipeline = t.model.pipeline;
         Loader data(t.set, t.cfg.train.micro_batch, 0);
         losses.push_back(pipeline.run(data));
         losses.push_back(pipeline.evaluate(t.set, 1, {})->loss);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,11 @@ bool Supervisor::running() const {
     return false;
 }
 
+static std::string named(int signal) {
+    const char* name = sigabbrev_np(signal);
+    return strf("signal %d (SIG%s)", signal, name ? name : "?");
+}
+
 static std::string doing(Phase p, long long step) {
     switch (p) {
         case Phase::Start: return strf("starting (step %lld)", step);
@@ -242,7 +248,7 @@ int Supervisor::died(int status) {
                                            "lower train.micro_batch, or more ranks"
                                          : "; not by the kernel's out-of-memory killer, which did nothing";
     int slot = page->used > 1 ? page->dying - 1 : 0;
-    return obituary(slot, strf("was killed by signal %d (%s)", signal, strsignal(signal)), cause, kExitRestart);
+    return obituary(slot, "was killed by " + named(signal), cause, kExitRestart);
 }
 
 void Supervisor::forward(const siginfo_t& info) {
@@ -315,8 +321,8 @@ int Supervisor::run() {
         look(seen);
         const int slot = hung();
         if (slot < 0) continue;
-        const std::string why = stopped_by ? strf(", stopped by signal %d (%s)", stopped_by, strsignal(stopped_by))
-                                           : std::string(waits(slot) ? ", waiting for its peers" : "");
+        const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
+                                           : waits(slot) ? ", waiting for its peers" : "";
         const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", slots[size_t(slot)].silent,
                                              why.c_str()),
                                   "; it is ended", kExitHang);

@@ -1,0 +1,131 @@
+// Ranks that meet over TCP: strangers, other jobs and ranks that do not come.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "llmc/base/context.h"
+#include "llmc/comm/rendezvous.h"
+#include "test/test.h"
+
+// A socket that listens at a port of the kernel's choice; not listening, it only keeps the port from others.
+struct Door {
+    int fd;
+    uint16_t port;
+    explicit Door(bool listens) : fd(socket(AF_INET, SOCK_STREAM, 0)) {
+        sockaddr_in a = {};
+        a.sin_family = AF_INET;
+        bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a);
+        if (listens) listen(fd, 16);
+        socklen_t n = sizeof a;
+        getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n);
+        port = ntohs(a.sin_port);
+    }
+    ~Door() { close(fd); }
+};
+
+static uint16_t free_port() { return Door(false).port; }
+
+struct Result { std::vector<std::string> texts; int code = 0; std::string error; };
+
+static Result meet(const Rendezvous& r, const std::string& text, int delay_ms = 0) {
+    Result result;
+    usleep(unsigned(delay_ms) * 1000);
+    const Fatal e = test::fatal_of([&] { result.texts = exchange(r, text); });
+    result.code = e.code;
+    result.error = e.what();
+    return result;
+}
+
+static Rendezvous rendezvous(int rank, int world, std::vector<uint16_t> ports, std::string job = "a job") {
+    return {.rank = rank, .world = world, .host = "localhost", .ports = std::move(ports), .job = std::move(job),
+            .timeout = 20, .patience = 0.5};
+}
+
+static std::string text_of(int rank) { return std::string(size_t(rank) * 1000, 'x') + std::to_string(rank); }
+
+static void expect_all(const std::vector<Result>& all) {
+    for (size_t r = 0; r < all.size(); r++) {
+        EXPECT(all[r].code == 0, "rank %zu: %s", r, all[r].error.c_str());
+        EXPECT(all[r].texts.size() == all.size(), "rank %zu has %zu", r, all[r].texts.size());
+        for (size_t i = 0; i < all[r].texts.size(); i++) EXPECT(all[r].texts[i] == text_of(int(i)));
+    }
+}
+
+static std::vector<Result> run(int world, const std::vector<uint16_t>& ports, const std::string& job, int latest) {
+    std::vector<Result> all;
+    all.resize(size_t(world));
+    std::vector<std::thread> threads;
+    for (int r = 0; r < world; r++)
+        threads.emplace_back([&, r] {
+            all[size_t(r)] = meet(rendezvous(r, world, ports, job), text_of(r), r == latest ? 300 : 0);
+        });
+    for (auto& t : threads) t.join();
+    return all;
+}
+
+TEST(all_meet) {
+    expect_all(run(1, {}, "one", -1));
+    for (const int latest : {0, 2}) expect_all(run(5, {free_port()}, "five", latest));
+}
+
+TEST(ports_in_use) {
+    const Door stranger(true);          // takes connections, and never answers
+    const uint16_t last = free_port();
+    expect_all(run(3, {stranger.port, last}, "behind one", 0));
+}
+
+TEST(two_jobs_at_the_same_ports) {
+    const std::vector<uint16_t> ports = {free_port(), free_port()};
+    std::vector<Result> first, second;
+    std::thread other([&] { first = run(4, ports, "first", 0); });
+    second = run(3, ports, "second", 2);
+    other.join();
+    expect_all(first);
+    expect_all(second);
+}
+
+TEST(strangers_are_turned_away) {
+    const uint16_t port = free_port();
+    std::vector<Result> all;
+    std::thread job([&] { all = run(2, {port}, "strangers", 1); });
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(port);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < 3; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        for (int t = 0; t < 100 && connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a); t++) usleep(2000);
+        const char words[] = "GET / HTTP/1.0\r\n\r\n and what it takes to be as long as Hello";
+        EXPECT(send(fd, words, sizeof words, MSG_NOSIGNAL) >= 0 || errno == EPIPE);
+        close(fd);
+    }
+    job.join();
+    expect_all(all);
+}
+
+TEST(who_does_not_come) {
+    Rendezvous r = rendezvous(0, 3, {free_port()});
+    r.timeout = 0.3;
+    Result e = meet(r, "");
+    EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "did not come within 0.3 s: 1, 2"), "%s", e.error.c_str());
+    r.rank = 2;
+    e = meet(r, "");
+    EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "rank 0 does not answer at localhost"), "%s",
+           e.error.c_str());
+    const Door taken(true);
+    r.rank = 0;
+    r.ports = {taken.port};
+    e = meet(r, "");
+    EXPECT(e.code == kExitConfig && strstr(e.error.c_str(), "cannot listen"), "%s", e.error.c_str());
+}
+
+TEST(names_of_nodes) {
+    EXPECT(first_host("gpu[003-006,9],login1") == "gpu003");
+    EXPECT(first_host("gpu[7,9]-ib,b") == "gpu7-ib");
+    EXPECT(first_host("a1,b[1-2]") == "a1");
+    EXPECT(first_host("alone") == "alone" && first_host("").empty());
+}
