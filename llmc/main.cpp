@@ -17,11 +17,12 @@ struct Precision {
     int (*train)(Config, const Mesh&);
     int (*plan)(Config);
     int (*generate)(Config, const Mesh&, const std::string&);
+    int (*export_model)(Config, const Mesh&, const std::string&);
 };
 static constexpr Precision precisions[] = {
-    {"fp32", fp32::train, fp32::plan, fp32::generate},
-    {"bf16", bf16::train, bf16::plan, bf16::generate},
-    {"fp64", fp64::train, fp64::plan, fp64::generate},
+    {"fp32", fp32::train, fp32::plan, fp32::generate, fp32::export_model},
+    {"bf16", bf16::train, bf16::plan, bf16::generate, bf16::export_model},
+    {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::export_model},
 };
 
 static const Precision& precision_of(Config& cfg) {
@@ -39,9 +40,13 @@ static int run(int argc, char** argv) {
 
     Config& cfg = options.config;
     watch_for_hangs(cfg.run.hang_timeout);
+    // exported weights are the FP32 masters; but llm.c has a version of its own for bf16
+    if (options.export_to && !options.export_to->starts_with("llmc:") && cfg.run.precision != "fp64")
+        cfg.run.precision = "fp32";
     const Precision& p = precision_of(cfg);
     if (options.plan) return p.plan(cfg);
     return run_ranks(cfg, [&](Config c, const Mesh& mesh) {
+        if (options.export_to) return p.export_model(c, mesh, *options.export_to);
         return options.generate ? p.generate(c, mesh, *options.generate) : p.train(c, mesh);
     });
 }

@@ -179,7 +179,7 @@ struct CheckpointConfig {
     int keep_last = 2;
     int64_t keep_every = 0;
     std::string resume = "auto";
-    bool async = false;
+    bool async = true;
     std::vector<std::string> override_;    // `override` is a keyword in places; its key is "override"
 
     bool due(int64_t step, bool last) const { return every && step > 0 && (last || step % every == 0); }

@@ -43,8 +43,7 @@ static bool is_flag(const Argument& a, const char* name) {
 static void check_export(const std::string& to) {
     CHECK_INPUT(to.starts_with("hf:") || to.starts_with("gguf:") || to.starts_with("llmc:"),
                 "--export=%s: expected hf:DIR, gguf:FILE or llmc:FILE", to.c_str());
-    fatal(kExitConfig, __FILE__, __LINE__, "--export=%s: exporting is not in this version yet; "
-          "checkpoints hold model.safetensors, its tensors named as in llmc/model/params.h", to.c_str());
+    CHECK_INPUT(to.back() != ':', "--export=%s: a path is missing after the colon", to.c_str());
 }
 
 // A name without a section may be a flag misspelt, or a setting without its section.

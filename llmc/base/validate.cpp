@@ -19,13 +19,6 @@ static void check_parts(Config& c) {
     missing(c.run.device == "cuda", c, "run.device", "training on CUDA devices is", "cpu or auto");
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
     missing(p.transport == "nccl", c, "parallel.transport", "NCCL is", "auto, mpi or threads");
-    const std::string& init = c.model.init;
-    missing(init.starts_with("hf:") || init.starts_with("llmc:"), c, "model.init", "importing weights is",
-            "random or a checkpoint folder");
-    const std::string& resume = c.checkpoint.resume;
-    missing(resume != "auto" && resume != "never", c, "checkpoint.resume", "resuming is", "auto or never");
-    missing(c.checkpoint.async, c, "checkpoint.async", "saving while training goes on is", "false");
-    missing(!c.checkpoint.override_.empty(), c, "checkpoint.override", "resuming is", "[]");
 }
 
 static void check_batch(const Config& c) {

@@ -2,118 +2,128 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <filesystem>
-#include <utility>
+#include <cstring>
+#include <random>
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/io/safetensors.h"
+#include "llmc/train/interchange.h"
 #include "llmc/train/model.h"
-#include "llmc/train/run_folder.h"
-
-// Bytes free on the disk of a folder; all that there can be where the system does not tell.
-static uint64_t free_bytes(const std::string& dir) {
-    std::error_code error;
-    const auto space = std::filesystem::space(dir, error);
-    return error ? UINT64_MAX : uint64_t(space.available);
-}
+#include "llmc/train/votes.h"
 
 namespace PRECISION {
 
-static constexpr size_t kPiece = 65536;    // elements that are copied at once
-
-static std::vector<int64_t> shape_of(const Param& p) {
-    if (p.cols == 1) return {p.used_rows};
-    return {p.used_rows, p.cols};
+static std::string new_run_id() {
+    std::random_device random;
+    return strf("%08x%08x", random(), random());
 }
 
-void Checkpoint::write_weights(const std::string& path) const {
-    const Layout& layout = model.zero.layout;
-    std::vector<TensorInfo> infos;
-    for (const Tensor& t : layout.tensors)
-        infos.push_back({.name = t.name, .dtype = name_of(dtype_of<real>), .shape = shape_of(t.param)});
-    SafetensorsWriter writer(path, infos, {{"format", "train_gpt 1"}});
-    std::vector<real> piece(kPiece);
-    for (const Tensor& t : layout.tensors)
-        for (size_t first = 0; first < t.param.used(); first += kPiece) {
-            const size_t count = std::min(kPiece, t.param.used() - first);
-            model.zero.export_tensor(t, first, count, piece.data());
-            writer.write(piece.data(), count * sizeof(real));
-        }
-    writer.close();
+Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer)
+    : cfg(c), model(m), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
+      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint) {
+    total_bytes = uint64_t(sum_over<1>(m.mesh.world, {double(share.bytes)})[0]);
 }
 
-uint64_t Checkpoint::bytes() const {
-    uint64_t elements = 0;
-    for (const Tensor& t : model.zero.layout.tensors) elements += t.param.used();
-    return elements * sizeof(real);
-}
+// ---------------------------------------------------------------------------------------------------------
+// loading
 
-void Checkpoint::write(int64_t step) const {
-    CHECK_INPUT(bytes() <= free_bytes(cfg.run.dir), "no space left on the device");
-    const NewFolder folder(cfg.run.dir + "/step_" + std::to_string(step));
-    write_weights(folder.temporary + "/model.safetensors");
-    write_file(folder.temporary + "/config.json", to_json(cfg) + "\n");
-    if (!tokenizer_json.empty()) write_file(folder.temporary + "/tokenizer.json", tokenizer_json);
-    folder.publish();
-    acknowledge_checkpoint(cfg.run.dir, step, folder.path);
-    prune_checkpoints(cfg.checkpoint, cfg.run.dir);
-}
-
-std::string Checkpoint::save(int64_t step, bool last) const {
-    const bool thrown_before = std::exchange(context.throw_on_fatal, true);
-    std::optional<Fatal> error;
-    try {
-        write(step);
-    } catch (const Fatal& e) {
-        error = e;
+void Checkpoint::load_weights(const std::string& init) {
+    if (!is_foreign(init)) {
+        const Origin origin = open_checkpoint(init);
+        return load_state(model.zero, origin.folder, origin.manifest, false);
     }
-    context.throw_on_fatal = thrown_before;
-    if (!error) return cfg.run.dir + "/step_" + std::to_string(step);
-    if (error->code != kExitConfig) fatal(error->code, __FILE__, __LINE__, "%s", error->what());
+    const ForeignModel foreign = open_foreign(init);
+    for (const Tensor& t : model.zero.layout.tensors) {
+        const std::vector<float> values = foreign.read(t);
+        const std::vector<real> converted(values.begin(), values.end());
+        model.zero.import_tensor(t, 0, converted.size(), converted.data());
+    }
+}
+
+RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
+    if (!origin) {
+        if (cfg.model.init == "random") model.zero.init_weights(uint64_t(cfg.run.seed));
+        else load_weights(cfg.model.init);
+        return {};
+    }
+    load_state(model.zero, origin->folder, origin->manifest, cfg.train.steps > 0);
+    run = origin->manifest.run;
+    const RunState state = run_state_of(origin->manifest.state, origin->folder + "/" + kManifest);
+    CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
+                "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
+    if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
+    return state;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// saving
+
+bool Checkpoint::async() const { return model.snapshot != nullptr; }
+
+static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
+    return strf("{\"ranks\":%d,\"dp\":%d,\"pp\":%d,\"tp\":%d,\"zero\":%d}", mesh.world.size, mesh.dp.size,
+                mesh.pp.size, mesh.tp.size, cfg.parallel.zero);
+}
+
+SaveJob Checkpoint::job(const RunState& state) const {
+    SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
+              .data = share.data(model.zero), .total_bytes = total_bytes, .manifest = {}, .extras = {}};
+    if (async()) {
+        std::byte* to = model.snapshot;
+        for (std::span<const std::byte>& piece : j.data) {
+            ops::start_copy(to, piece.data(), piece.size());
+            piece = {to, piece.size()};
+            to += piece.size();
+        }
+        ops::finish_copies();
+    }
+    j.manifest.run = run;
+    j.manifest.step = state.step;
+    j.manifest.config = to_json(cfg);
+    j.manifest.mesh = mesh_json(cfg, model.mesh);
+    j.manifest.state = to_json(state);
+    j.extras.push_back({"config.json", to_json(cfg) + "\n"});
+    if (!tokenizer_json.empty()) j.extras.push_back({"tokenizer.json", tokenizer_json});
+    return j;
+}
+
+std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
+    if (!outcome) return std::nullopt;
+    if (outcome->error.empty()) {
+        saved = outcome->step;
+        return outcome->dir;
+    }
+    if (model.mesh.rank > 0 && !last) return std::nullopt;
     const std::string text =
         strf("the checkpoint of step %" PRId64 " is not saved: %s.\n       It takes %s; in %s %s are free.",
-             step, error->what(), human_bytes(double(bytes())).c_str(), cfg.run.dir.c_str(),
-             human_bytes(double(free_bytes(cfg.run.dir))).c_str());
+             outcome->step, outcome->error.c_str(), human_bytes(double(total_bytes)).c_str(),
+             cfg.run.dir.c_str(), human_bytes(double(posix_disk().free_bytes(cfg.run.dir))).c_str());
     if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, so what was trained since "
                     "the one before is lost.\n       Make room before the next run, or name another disk by "
                     "run.dir", text.c_str());
     fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
             "(checkpoint.keep_last); kill -USR1 %d tries again\n", text.c_str(), int(getpid()));
-    return "";
+    return std::nullopt;
 }
 
-// A tensor stored as T, converted to real.
-template <class T> static void load_tensor(const SafetensorsFile& file, const Tensor& t, Zero& zero) {
-    const TensorInfo& info = file.require(t.name, name_of(dtype_of<T>), shape_of(t.param));
-    std::vector<T> stored(kPiece);
-    std::vector<real> piece(kPiece);
-    for (size_t first = 0; first < t.param.used(); first += kPiece) {
-        const size_t count = std::min(kPiece, t.param.used() - first);
-        file.read(info, stored.data(), first * sizeof(T), count * sizeof(T));
-        std::copy_n(stored.begin(), count, piece.begin());
-        zero.import_tensor(t, first, count, piece.data());
+std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
+    if (saver.busy() && !last) {
+        if (model.mesh.rank == 0)
+            fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still being "
+                    "written\n", state.step);
+        return std::nullopt;
     }
+    const std::optional<std::string> before = finish();
+    if (saved == state.step) return before;
+    saver.begin(job(state));
+    if (async() && !last) return std::nullopt;
+    return report(saver.finish(), last);
 }
 
-void Checkpoint::load(const std::string& dir) const {
-    const SafetensorsFile file(dir + "/model.safetensors");
-    for (const Tensor& t : model.zero.layout.tensors) {
-        const TensorInfo* info = file.find(t.name);
-        if (info && info->dtype == "F64") load_tensor<double>(file, t, model.zero);
-        else load_tensor<float>(file, t, model.zero);
-    }
-}
-
-void Checkpoint::load_or_init() const {
-    if (cfg.model.init == "random") model.zero.init_weights(uint64_t(cfg.run.seed));
-    else {
-        check_init(cfg.model.init);
-        load(cfg.model.init);
-    }
+std::optional<std::string> Checkpoint::take(const Saver::Progress& sum) {
+    return report(saver.take(sum), false);
 }
 
 }  // namespace PRECISION

@@ -1,13 +1,12 @@
-// Weights on disk: run.dir/step_N/ with model.safetensors, config.json and tokenizer.json.
+// The checkpoints of a run: folders run.dir/step_N with the weights, master weights and moments of all ranks
+// (rank_state.h), the settings, the tokenizer, and a manifest (io/manifest.h) by which any mesh finds its part.
 //
-// Tensors have the table's names ("wte", "h.3.qkvw"), the shapes of the table without padding rows, and are
-// FP32 (FP64 in fp64 runs): the master weights. A folder is written under a temporary name, synced and
-// renamed: one that is visible is complete.
+// Saving runs beside training (saver.h) where checkpoint.async says so, else training waits for it.
 #pragma once
-#include <string>
-
-#include "llmc/base/config.h"
-#include "llmc/model/layout.h"
+#include "llmc/train/rank_state.h"
+#include "llmc/train/resume.h"
+#include "llmc/train/run_state.h"
+#include "llmc/train/saver.h"
 
 namespace PRECISION {
 
@@ -16,20 +15,32 @@ struct Model;
 struct Checkpoint {
     const Config& cfg;
     Model& model;
-    std::string tokenizer_json;      // what the folder gets as tokenizer.json; empty: none
+    std::string tokenizer_json;      // what folders get as tokenizer.json; empty: none
+    std::string run;                 // its id
+    RankShare share;
+    uint64_t total_bytes = 0;        // over all ranks
+    Saver saver;
+    int64_t saved = -1;              // step of the newest in run.dir
 
-    // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning
-    // says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.
-    std::string save(int64_t step, bool last = false) const;
+    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json);
 
-    // model.init: random weights, or those of a checkpoint's folder.
-    void load_or_init() const;
-    void load(const std::string& dir) const;
+    // The state of the origin; without one, random weights, or those that model.init names.
+    RunState load_or_init(const std::optional<Origin>& origin);
+    // Weights alone: a checkpoint's folder, or another program's model.
+    void load_weights(const std::string& init);
+
+    bool async() const;
+    // Starts to save. One that falls due while another is being written is skipped, unless it is the run's
+    // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already; else
+    // take() has it in a later step.
+    std::optional<std::string> save(const RunState& state, bool last);
+    std::optional<std::string> finish() { return report(saver.finish(), false); }
+    // After the votes of a step: a folder that is now on the medium. Failures are warnings.
+    std::optional<std::string> take(const Saver::Progress& sum);
 
 private:
-    uint64_t bytes() const;          // of the weights on disk
-    void write(int64_t step) const;
-    void write_weights(const std::string& path) const;
+    SaveJob job(const RunState& state) const;
+    std::optional<std::string> report(const std::optional<Saver::Outcome>& outcome, bool last);
 };
 
 }  // namespace PRECISION

@@ -25,8 +25,8 @@ static std::string gguf_name(const Tensor& t) {
 }
 
 static std::vector<uint64_t> shape_of(const Tensor& t) {
-    if (t.param.cols == 1) return {uint64_t(t.param.used_rows)};
-    return {uint64_t(t.param.used_rows), uint64_t(t.param.cols)};
+    if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
+    return {uint64_t(t.param.whole_rows), uint64_t(t.param.whole_cols)};
 }
 
 // llama.cpp wants as many tokens as the embedding has rows; those beyond the tokenizer's are marked unused.

@@ -13,7 +13,7 @@
 
 using nlohmann::ordered_json;
 
-static bool transposed(const Tensor& t) { return t.layer >= 0 && t.param.cols > 1; }
+static bool transposed(const Tensor& t) { return t.layer >= 0 && t.param.whole_cols > 1; }
 
 static std::string hf_name(const Tensor& t) {
     const std::string name = t.param.interchange;
@@ -21,9 +21,9 @@ static std::string hf_name(const Tensor& t) {
 }
 
 static std::vector<int64_t> shape_of(const Tensor& t) {
-    if (t.param.cols == 1) return {t.param.used_rows};
-    if (transposed(t)) return {t.param.cols, t.param.used_rows};
-    return {t.param.used_rows, t.param.cols};
+    if (t.param.whole_cols == 1) return {t.param.whole_rows};
+    if (transposed(t)) return {t.param.whole_cols, t.param.whole_rows};
+    return {t.param.whole_rows, t.param.whole_cols};
 }
 
 static std::vector<float> transpose(const std::vector<float>& in, size_t rows, size_t cols) {
@@ -83,7 +83,7 @@ void export_hf(const OwnModel& m, const std::string& dir) {
     SafetensorsWriter file(dir + "/model.safetensors", infos, {{"format", "pt"}});
     for (const Tensor& t : m.layout.tensors) {
         std::vector<float> values = m.read(t);
-        if (transposed(t)) values = transpose(values, size_t(t.param.used_rows), size_t(t.param.cols));
+        if (transposed(t)) values = transpose(values, size_t(t.param.whole_rows), size_t(t.param.whole_cols));
         file.write(values.data(), values.size() * sizeof(float));
     }
     file.close();
@@ -125,7 +125,7 @@ static std::vector<float> read_tensor(const SafetensorsFile& file, const Tensor&
     std::vector<int64_t> expected = shape_of(t);
     if (name == "wpe.weight") expected[0] = shape.context;
     file.require(info->name, info->dtype, expected);
-    const size_t count = used_count(t);
+    const size_t count = t.param.whole();
     std::vector<float> values;
     if (info->dtype == "F32") values = read_as<float>(file, *info, count);
     else if (info->dtype == "BF16") values = read_as<bfloat16>(file, *info, count);
@@ -134,7 +134,7 @@ static std::vector<float> read_tensor(const SafetensorsFile& file, const Tensor&
     else CHECK_INPUT(false, "%s: tensor '%s' is %s, expected F32, F16, BF16 or F64", file.path.c_str(),
                      info->name.c_str(), info->dtype.c_str());
     if (!transposed(t)) return values;
-    return transpose(values, size_t(t.param.cols), size_t(t.param.used_rows));
+    return transpose(values, size_t(t.param.whole_cols), size_t(t.param.whole_rows));
 }
 
 static ModelConfig shape_of_config(const std::string& path) {

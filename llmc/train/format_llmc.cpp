@@ -90,7 +90,7 @@ ForeignModel open_llmc(const std::string& path) {
         for (const Stack& s : stacks_of(shape)) {
             const uint64_t bytes = s.rows * s.cols * element;
             if (s.name != t.param.name) { at += bytes * std::max<uint64_t>(s.layers, 1); continue; }
-            std::vector<float> values(used_count(t));
+            std::vector<float> values(t.param.whole());
             at += bytes * uint64_t(std::max(t.layer, 0));
             std::vector<bfloat16> rounded(bf16 ? values.size() : 0);
             void* to = bf16 ? static_cast<void*>(rounded.data()) : values.data();

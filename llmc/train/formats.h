@@ -6,4 +6,3 @@ ForeignModel open_hf(const std::string& dir);
 ForeignModel open_gguf(const std::string& file);
 ForeignModel open_llmc(const std::string& file);
 
-inline size_t used_count(const Tensor& t) { return size_t(t.param.used_rows) * size_t(t.param.cols); }

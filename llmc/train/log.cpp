@@ -15,6 +15,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
+#include "llmc/train/recover.h"
 #include "llmc/train/run_folder.h"
 
 static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
@@ -23,22 +24,8 @@ double model_flops_per_token(int64_t params, int layers, int channels, int conte
     return 6.0 * double(params) + 6.0 * layers * channels * context;
 }
 
-std::optional<double> Trailing::score(double v) {
-    if (!std::isfinite(v)) return std::nullopt;    // it would stay in the window
-    std::optional<double> z;
-    if (values.size() == kWindow) {
-        double mean = 0, square = 0;
-        for (double x : values) mean += x / kWindow;
-        for (double x : values) square += (x - mean) * (x - mean) / kWindow;
-        if (square > 0) z = (v - mean) / std::sqrt(square);
-        values[next] = v;
-        next = (next + 1) % kWindow;
-    } else values.push_back(v);
-    return z;
-}
-
 RunLog::RunLog(const Config& cfg) : writes_(context.rank == 0), start_(Clock::now()) {
-    if (writes_) check_run_dir(cfg.run.dir);
+    if (writes_) check_run_dir(cfg);
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -84,22 +71,26 @@ static void print_header(const Config& cfg, const StartInfo& info) {
     if (info.peak_tflops > 0) printf("matmul  %.3g TFLOP/s at most\n", info.peak_tflops);
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
-    printf("writes  %s/\n\n", cfg.run.dir.c_str());
+    printf("writes  %s/\n", cfg.run.dir.c_str());
+    if (!info.origin.empty()) printf("goes on from %s\n", info.origin.c_str());
+    printf("\n");
 }
 
-void RunLog::start(const Config& cfg, const StartInfo& info) {
-    cfg_ = cfg, info_ = info;
+void RunLog::start(const Config& cfg, const StartInfo& info, RunState* state) {
+    cfg_ = cfg, info_ = info, state_ = state;
     if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops;
     if (!writes_) return;
     make_directories(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl", config = cfg_.run.dir + "/config.json";
-    file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    cut_metrics(posix_disk(), metrics, info.origin.empty() ? -1 : state->step);
+    file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
     const std::string text = to_json(cfg_);
     const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const bool written = file >= 0 && write_all(file, text.data(), text.size());
     CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
-    write(JsonLine("start")
+    write(JsonLine(lseek(file_, 0, SEEK_END) == 0 ? "start" : "resume")
+              .add("step", state->step)
               .add("params", info.params)
               .add("world", info.world)
               .add("device", info.device)
@@ -127,10 +118,11 @@ void RunLog::done(int64_t step, size_t peak_bytes) {
     if (steps_done_)
         printf(", %s a step, %s tokens/s", human_seconds(mean_step_ms() / 1e3).c_str(),
                grouped(std::llround(double(cfg_.train.batch_tokens) * 1e3 / mean_step_ms())).c_str());
-    if (last_val_)
-        printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", *first_val_,
-               (long long)first_val_step_, *last_val_, (long long)last_val_step_);
-    if (last_bpb_) printf(", %.4f bits per byte", *last_bpb_);
+    const std::optional<Validation>&first = state_->first, &last = state_->last;
+    if (last)
+        printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", first->loss,
+               (long long)first->step, last->loss, (long long)last->step);
+    if (last && last->bits_per_byte) printf(", %.4f bits per byte", *last->bits_per_byte);
     printf("\nmemory  %s at most, %s planned\n", human_bytes(double(peak_bytes)).c_str(),
            human_bytes(double(info_.plan_bytes)).c_str());
     fflush(stdout);
@@ -187,6 +179,7 @@ void RunLog::train(const TrainRow& row) {
     // evaluations, samples and checkpoints on the way count in what is left
     r.seconds_left = std::chrono::duration<double>(now - loop_begin_).count() / double(steps_done_) *
                      double(std::max<int64_t>(0, cfg_.train.steps - row.step));
+    const auto loss_z = state_->loss.score(row.loss), norm_z = state_->norm.score(row.norm);
     if (!writes_) return;
 
     JsonLine line("train");
@@ -198,8 +191,8 @@ void RunLog::train(const TrainRow& row) {
         .add("ms", std::round(r.ms * 1e3) / 1e3)
         .add("tokens_per_s", std::round(r.tokens_per_s * 1e3) / 1e3)
         .add("mfu", r.mfu);
-    if (const auto z = loss_.score(row.loss)) line.add("loss_z", *z);
-    if (const auto z = norm_.score(row.norm)) line.add("norm_z", *z);
+    if (loss_z) line.add("loss_z", *loss_z);
+    if (norm_z) line.add("norm_z", *norm_z);
     if (!row.finite) line.add("skipped", true);
     write(line.str());
     if (cfg_.log.every && (row.step % cfg_.log.every == 0 || row.step == cfg_.train.steps || !row.finite))
@@ -229,13 +222,13 @@ void RunLog::comm(int64_t step, const std::vector<CommRow>& rows) {
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {
+    state_->last = {step, loss, bits_per_byte};
+    if (!state_->first) state_->first = state_->last;
     if (!writes_) return;
     JsonLine line("val");
     line.add("step", step).add("loss", loss);
     if (bits_per_byte) line.add("bits_per_byte", *bits_per_byte);
     write(line.str());
-    if (!first_val_) first_val_ = loss, first_val_step_ = step;
-    last_val_ = loss, last_val_step_ = step, last_bpb_ = bits_per_byte;
     printf("%15s  loss %.5f at step %lld", "validation", loss, (long long)step);
     if (bits_per_byte) printf(", %.4f bits per byte", *bits_per_byte);
     printf("\n");
@@ -255,17 +248,16 @@ void RunLog::sample(int64_t step, std::string_view text) {
     fflush(stdout);
 }
 
-void RunLog::checkpoint(int64_t step, const std::string& dir) {
-    if (!writes_ || dir.empty()) return;
-    saved_ = dir;
-    printf("%15s  %s, after step %lld\n", "saved", dir.c_str(), (long long)step);
+void RunLog::checkpoint(const std::optional<std::string>& dir) {
+    if (!writes_ || !dir) return;
+    saved_ = *dir;
+    printf("%15s  %s\n", "saved", dir->c_str());
     fflush(stdout);
 }
 
 void RunLog::stopped(int64_t step) {
     if (!writes_) return;
-    printf("\nstopped at step %s. This version cannot resume; a new run starts from these weights, with the "
-           "optimizer and\n        the order of the data anew, by --model.init=%s --run.dir=%s_2\n",
-           grouped(step).c_str(), saved_.c_str(), cfg_.run.dir.c_str());
+    printf("\nstopped at step %s, saved as %s; the same command goes on from there\n", grouped(step).c_str(),
+           saved_.c_str());
     fflush(stdout);
 }

@@ -9,6 +9,7 @@
 
 #include "llmc/base/config.h"
 #include "llmc/train/comm_log.h"
+#include "llmc/train/run_state.h"
 
 // What is known once everything is built.
 struct StartInfo {
@@ -21,7 +22,7 @@ struct StartInfo {
     int micro_batch = 0;            // resolved
     size_t plan_bytes = 0;
     double peak_tflops = 0;         // measured matmul rate of the machine; 0: unknown
-    int64_t first_step = 0;         // steps done before this start
+    std::string origin;             // the checkpoint that it goes on from; empty: a new run
 };
 
 struct TrainRow {
@@ -31,31 +32,23 @@ struct TrainRow {
     bool finite = true;             // false: the step was skipped
 };
 
-// Mean and deviation over a trailing window, for z-scores.
-struct Trailing {
-    static constexpr size_t kWindow = 128;
-    std::vector<double> values;     // a ring once it is full
-    size_t next = 0;
-
-    // Of v against the window, which then takes v in; none until the window is full.
-    std::optional<double> score(double v);
-};
-
 struct RunLog {
-    // Refuses a run.dir that holds a run, or cannot be made; makes and writes nothing yet.
+    // Refuses a run.dir that cannot be made, or that holds a run where it is not to go on; makes and writes
+    // nothing yet.
     explicit RunLog(const Config& cfg);
     ~RunLog();
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
-    // Makes run.dir; config.json, resolved, and the header on screen.
-    void start(const Config& cfg, const StartInfo& info);
+    // Makes run.dir; config.json, resolved, and the header on screen. Of metrics.jsonl the rows up to the
+    // state's step stay. The log keeps `state` up to date but for what the loop knows.
+    void start(const Config& cfg, const StartInfo& info, RunState* state);
     void begin();                           // starts the step's clock
     void train(const TrainRow& row);        // stops it
     void comm(int64_t step, const std::vector<CommRow>& rows);      // what the step sent, of this rank
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void sample(int64_t step, std::string_view text);   // prompt and continuation
-    void checkpoint(int64_t step, const std::string& dir);      // empty: none was saved
+    void checkpoint(const std::optional<std::string>& dir);     // one is on the medium; none: nothing is said
     void stopped(int64_t step);             // by a signal, after checkpoint()
     void done(int64_t step, size_t peak_bytes);
 
@@ -72,9 +65,7 @@ private:
     Clock::time_point step_begin_, loop_begin_, start_;
     int64_t steps_done_ = 0;                // by this start
     double step_ms_ = 0;                    // sum over them
-    std::optional<double> first_val_, last_val_, last_bpb_;
-    int64_t first_val_step_ = 0, last_val_step_ = 0;
-    Trailing loss_, norm_;
+    RunState* state_ = nullptr;
     bool header_due_ = true, mfu_noted_ = false;
 
     struct StepRate { double ms, tokens_per_s, tflops, mfu, seconds_left; };

@@ -40,6 +40,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     scratch_bytes = ops::scratch_bytes(gpt.scratch_sizes());
     if (decoder) scratch_bytes = std::max(scratch_bytes, ops::scratch_bytes(decoder->scratch_sizes()));
     arena.add("scratch of operations", &scratch, scratch_bytes);
+    const bool snapshots = cfg.train.steps > 0 && cfg.checkpoint.every > 0 && cfg.checkpoint.async;
+    if (snapshots) host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
     // reductions of tp run beside those of the other axes
     staging_bytes = zero.staging_bytes();
     tp_staging_bytes = mesh.tp.reduce_staging(std::max(gpt.reduction_bytes(), zero.tp_reduction_bytes()));

@@ -6,6 +6,7 @@
 #include "llmc/train/generate.h"
 #include "llmc/train/optimizer.h"
 #include "llmc/train/pipeline.h"
+#include "llmc/train/rank_state.h"
 
 namespace PRECISION {
 
@@ -22,7 +23,9 @@ struct Model {
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
     Arena arena;
-    Arena host;                            // what is offloaded
+    Arena host;                            // what is offloaded, and the snapshot
+    std::byte* snapshot = nullptr;         // of what a checkpoint holds of this rank, where saving is
+                                           // asynchronous
 
     // A rank's part of the model. micro_batch: sequences at once. Plans; takes no memory.
     Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);

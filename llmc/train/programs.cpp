@@ -1,13 +1,15 @@
 #include "llmc/train/programs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "llmc/comm/launch.h"
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/model.h"
 #include "llmc/train/run_data.h"
-#include "llmc/train/run_folder.h"
+#include "llmc/train/interchange.h"
+#include "llmc/train/resume.h"
 
 namespace PRECISION {
 
@@ -39,23 +41,36 @@ int plan(Config cfg) {
     return kExitDone;
 }
 
-// Continues the text with the newest checkpoint of run.dir, or the one that model.init names.
-int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
-    const std::string dir = cfg.model.init == "random" ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
-    CHECK_INPUT(!dir.empty(), "--generate: run.dir '%s' holds no checkpoint (step_N); train first, or name a "
-                "folder by --model.init=DIR", cfg.run.dir.c_str());
-    check_init(dir);
-    const Config saved = load_config(dir + "/config.json");
-    const std::string own = dir + "/tokenizer.json";
-    CHECK_INPUT(file_exists(own) || !cfg.data.tokenizer.empty(),
-                "--generate: %s has no tokenizer.json; give --data.tokenizer=PATH", dir.c_str());
-    const Tokenizer tokenizer = Tokenizer::load(file_exists(own) ? own : cfg.data.tokenizer);
-    cfg.model = saved.model;
+// The weights that a program works on: model.init where it names some, else the newest checkpoint of run.dir.
+// Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint.
+static std::string weights_of(Config& cfg, const char* flag) {
+    const bool newest = cfg.model.init == "random";
+    const std::string init = newest ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
+    CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder by "
+                "--model.init=DIR", flag, cfg.run.dir.c_str());
+    std::string tokenizer;
+    if (is_foreign(init)) {
+        const ForeignModel foreign = open_foreign(init);
+        cfg.model = foreign.shape;
+        tokenizer = cfg.data.tokenizer.empty() ? foreign.tokenizer : "";
+    } else {
+        cfg.model = parse_config(open_checkpoint(init).manifest.config, init).model;
+        tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
+    }
+    if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
+    return init;
+}
 
+// Continues the text.
+int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
+    const std::string init = weights_of(cfg, "--generate");
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give --data.tokenizer=PATH",
+                init.c_str());
+    const Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint{cfg, model, ""}.load(dir);
+    Checkpoint(cfg, model, "").load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
     const auto print = [&](std::string_view piece) {
         if (mesh.rank > 0) return;
@@ -65,6 +80,67 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     print(prompt);
     generator.run(prompt, 0, print);
     print("\n");
+    return kExitDone;
+}
+
+// Logits after a few tokens, for the comparison of two models.
+static std::vector<double> some_logits(Model& model, const Config& cfg) {
+    const int count = std::min(model.decoder->rows, cfg.model.context);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < count; i++) ids.push_back(int32_t((int64_t(i) * 7919 + 5) % cfg.model.vocab));
+    std::vector<int> order(model.gpt.part.layers.size());
+    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
+    model.zero.begin_step(order);
+    const floatX* row = model.decoder->forward(model.zero, ids.data(), count, 0, 0);
+    return {row, row + cfg.model.vocab};
+}
+
+// Reads back what was written and computes with it: what does not give the same logits is not left there.
+static void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to) {
+    const std::vector<double> own = some_logits(model, cfg);
+    Model again(cfg, mesh, 1, true);
+    again.allocate();
+    const ForeignModel foreign = open_foreign(to);
+    for (const Tensor& t : again.zero.layout.tensors) {
+        const std::vector<float> values = foreign.read(t);
+        const std::vector<real> converted(values.begin(), values.end());
+        again.zero.import_tensor(t, 0, converted.size(), converted.data());
+    }
+    const std::vector<double> theirs = some_logits(again, cfg);
+    double largest = 0, apart = 0;
+    for (size_t i = 0; i < own.size(); i++) {
+        largest = std::max(largest, std::abs(own[i]));
+        if (!(std::abs(own[i] - theirs[i]) <= apart)) apart = std::abs(own[i] - theirs[i]);
+    }
+    if (apart <= 1e-5 * largest) return;
+    const std::string path = to.substr(to.find(':') + 1);
+    (void)remove_tree(posix_disk(), to.starts_with("hf:") ? path + "/model.safetensors" : path);
+    fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, its logits are %g apart from the model's, of "
+          "%g at most; it is removed again", to.c_str(), apart, largest);
+}
+
+int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
+    CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
+    const std::string init = weights_of(cfg, "--export");
+    std::optional<Tokenizer> tokenizer;
+    if (!cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    Model model(cfg, mesh, 1, true);
+    model.allocate();
+    Checkpoint(cfg, model, "").load_weights(init);
+    const auto read = [&](const Tensor& t) {
+        std::vector<real> values(t.param.whole());
+        for (size_t at = 0; at < values.size(); at += Zero::kExport)
+            model.zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+        return std::vector<float>(values.begin(), values.end());
+    };
+    const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
+                       .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
+    const std::string path = to.substr(to.find(':') + 1);
+    if (to.starts_with("hf:")) export_hf(own, path);
+    else if (to.starts_with("gguf:")) export_gguf(own, path);
+    else export_llmc(own, path);
+    check_export(cfg, mesh, model, to);
+    printf("exported %s to %s; read back, it computes the same\n", init.c_str(), path.c_str());
     return kExitDone;
 }
 

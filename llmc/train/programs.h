@@ -8,7 +8,8 @@
 #define PROGRAMS                                                                                           \
     int train(Config, const Mesh&);                                                                        \
     int plan(Config);                                                                                      \
-    int generate(Config, const Mesh&, const std::string& prompt);
+    int generate(Config, const Mesh&, const std::string& prompt);                                          \
+    int export_model(Config, const Mesh&, const std::string& to);
 namespace fp32 { PROGRAMS }
 namespace bf16 { PROGRAMS }
 namespace fp64 { PROGRAMS }

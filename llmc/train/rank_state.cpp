@@ -14,7 +14,12 @@ namespace PRECISION {
 
 namespace {
 
-struct PartArray { const char* name; const char* dtype; size_t element; std::byte* memory; };
+struct PartArray {
+    const char *name, *dtype;
+    size_t element;
+    std::byte* memory;
+    bool weights = false;      // lies as the weights do, not as the optimizer's state
+};
 
 template <class T> PartArray array_of(const char* name, T* memory) {
     return {name, name_of(dtype_of<T>), sizeof(T), reinterpret_cast<std::byte*>(memory)};
@@ -25,6 +30,7 @@ std::vector<PartArray> arrays_of(const Zero& zero) {
     if (!kMasterIsParam) arrays.push_back(array_of("weights", zero.params));
     if (kMasterIsParam) arrays.push_back(array_of("master", zero.params));
     else arrays.push_back(array_of("master", zero.master));
+    arrays[0].weights = true;
     arrays.push_back(array_of("m", zero.m));
     arrays.push_back(array_of("v", zero.v));
     return arrays;
@@ -67,8 +73,7 @@ RankShare share_to_save(const Zero& zero) {
             const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
             const Range range = within(zero.layout, t, own + shard * replica / replicas,
                                        own + shard * (replica + 1) / replicas);
-            const bool weights = array.memory == reinterpret_cast<std::byte*>(zero.params);
-            const ptrdiff_t bucket = weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
+            const ptrdiff_t bucket = array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
                 SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
                              .shape = shape_of(t.param), .start = {int64_t(p.row)},

@@ -13,7 +13,10 @@ Signals agree(const Axis& ranks, const Signals& mine) {
     return {.save = save > 0, .stop = stop > 0};
 }
 
-Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked) {
-    const auto sum = sum_over<4>(ranks, {loss, squares, double(asked.save), double(asked.stop)});
-    return {.loss = sum[0], .squares = sum[1], .asked = {.save = sum[2] > 0, .stop = sum[3] > 0}};
+Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked,
+           const Saver::Progress& saving) {
+    const auto sum = sum_over<6>(
+        ranks, {loss, squares, double(asked.save), double(asked.stop), saving.done, saving.failed});
+    return {.loss = sum[0], .squares = sum[1], .asked = {.save = sum[2] > 0, .stop = sum[3] > 0},
+            .saving = {.done = sum[4], .failed = sum[5]}};
 }

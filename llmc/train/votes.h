@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/comm/axis.h"
+#include "llmc/train/saver.h"
 #include "llmc/train/signals.h"
 
 template <size_t n>
@@ -32,5 +33,7 @@ Signals agree(const Axis& ranks, const Signals& mine);
 struct Votes {
     double loss, squares;       // sums over the ranks
     Signals asked;              // of any rank
+    Saver::Progress saving;     // of the checkpoint that is being written, summed
 };
-Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked);
+Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked,
+           const Saver::Progress& saving);

@@ -115,6 +115,8 @@ struct Zero {
     template <class Keep> std::vector<Run> shard_runs(Keep keep) const;
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 
+    void weights_changed() { stale = true; }       // by who writes to params
+
     // ---- weights by coordinates of the whole model: the same calls on every mesh
 
     // Weights from the table's initialisation: a function of (seed, tensor, index) alone.

@@ -1,0 +1,65 @@
+#include "llmc/train/run_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/check.h"
+
+using nlohmann::json;
+
+std::optional<double> Trailing::score(double v) {
+    if (!std::isfinite(v)) return std::nullopt;    // it would stay in the window
+    std::optional<double> z;
+    if (values.size() == kWindow) {
+        double mean = 0, square = 0;
+        for (double x : values) mean += x / kWindow;
+        for (double x : values) square += (x - mean) * (x - mean) / kWindow;
+        if (square > 0) z = (v - mean) / std::sqrt(square);
+        values[next] = v;
+        next = (next + 1) % kWindow;
+    } else values.push_back(v);
+    return z;
+}
+
+static json json_of(const Trailing& t) { return {{"values", t.values}, {"next", t.next}}; }
+
+static json json_of(const std::optional<Validation>& v) {
+    if (!v) return nullptr;
+    return {{"step", v->step}, {"loss", v->loss},
+            {"bits_per_byte", v->bits_per_byte ? json(*v->bits_per_byte) : json()}};
+}
+
+std::string to_json(const RunState& s) {
+    return json{{"step", s.step}, {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
+                {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
+                {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}}.dump();
+}
+
+static Trailing trailing_of(const json& v) {
+    Trailing t;
+    for (const json& x : v.at("values")) t.values.push_back(x.get<double>());
+    t.next = v.at("next").get<size_t>();
+    if (t.values.size() > Trailing::kWindow || t.next >= Trailing::kWindow)
+        throw std::runtime_error("a window of statistics that is too long");
+    return t;
+}
+
+static std::optional<Validation> validation_of(const json& v) {
+    if (v.is_null()) return std::nullopt;
+    Validation r{.step = v.at("step").get<int64_t>(), .loss = v.at("loss").get<double>(), .bits_per_byte = {}};
+    if (!v.at("bits_per_byte").is_null()) r.bits_per_byte = v["bits_per_byte"].get<double>();
+    return r;
+}
+
+RunState run_state_of(const std::string& text, const std::string& where) {
+    try {
+        const json v = json::parse(text);
+        return {.step = v.at("step").get<int64_t>(), .skipped = v.at("skipped").get<int64_t>(),
+                .evaluated = v.at("evaluated").get<bool>(), .sampled = v.at("sampled").get<bool>(),
+                .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
+                .first = validation_of(v.at("first_validation")),
+                .last = validation_of(v.at("last_validation"))};
+    } catch (const std::exception& e) {
+        CHECK_INPUT(false, "%s: the state of the run: %s", where.c_str(), e.what());
+    }
+}

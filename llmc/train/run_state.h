@@ -1,0 +1,34 @@
+// What a run goes on with beside its tensors; it stands in the manifest of each checkpoint.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Mean and deviation over a trailing window, for z-scores.
+struct Trailing {
+    static constexpr size_t kWindow = 128;
+    std::vector<double> values;     // a ring once it is full
+    size_t next = 0;
+
+    // Of v against the window, which then takes v in; none until the window is full.
+    std::optional<double> score(double v);
+};
+
+struct Validation {
+    int64_t step;
+    double loss;
+    std::optional<double> bits_per_byte;
+};
+
+struct RunState {
+    int64_t step = 0;               // optimizer steps done: the loader's position is that many batches
+    int64_t skipped = 0;            // of them, not finite
+    bool evaluated = false, sampled = false;        // what was due before the checkpoint of this step
+    Trailing loss, norm;
+    std::optional<Validation> first, last;          // validations so far
+};
+
+std::string to_json(const RunState& s);
+// What is missing or of the wrong type ends in CHECK_INPUT; `where` is for the message.
+RunState run_state_of(const std::string& json, const std::string& where);
