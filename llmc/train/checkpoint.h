@@ -4,8 +4,10 @@
 // FP32 (FP64 in fp64 runs): the master weights. A folder is written under a temporary name, synced and
 // renamed: one that is visible is complete.
 #pragma once
+#include <optional>
 #include <string>
 
+#include "llmc/base/check.h"
 #include "llmc/base/config.h"
 #include "llmc/model/layout.h"
 
@@ -18,8 +20,8 @@ struct Checkpoint {
     Model& model;
     std::string tokenizer_json;      // what the folder gets as tokenizer.json; empty: none
 
-    // Returns the folder. Where it cannot be written, as on a full disk, nothing is left of it: a warning
-    // says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.
+    // All ranks together. Returns the folder. Where it cannot be written, as on a full disk, nothing is left of
+    // it: a warning says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.
     std::string save(int64_t step, bool last = false) const;
 
     // model.init: random weights, or those of a checkpoint's folder.
@@ -28,8 +30,7 @@ struct Checkpoint {
 
 private:
     uint64_t bytes() const;          // of the weights on disk
-    void write(int64_t step) const;
-    void write_weights(const std::string& path) const;
+    std::optional<Fatal> write(int64_t step) const;
 };
 
 }  // namespace PRECISION
