@@ -46,8 +46,8 @@ static Fault asked_fault() {
 static void fail_as(const std::string& action) {
     if (const char* path = getenv("FAULT_STAMP"))
         if (FILE* f = fopen(path, "w")) fprintf(f, "%.6f\n", seconds_now()), fclose(f);
-    if (action == "kill") kill(getpid(), SIGKILL);
-    else if (action == "stop") kill(getpid(), SIGSTOP);
+    if (action == "kill") raise(SIGKILL);
+    else if (action == "stop") raise(SIGSTOP);
     else if (action == "exit") exit(3);
     else if (action == "throw") throw std::runtime_error("thrown by FAULT");
     else if (action == "segv") raise(SIGSEGV);
