@@ -57,20 +57,20 @@ static int processes_with(const string& word) {
     return count;
 }
 
-struct Case { const char *phase, *words; int step; };
-static constexpr Case kPhases[] = {{"start", "starting", 0},        {"load", "loading", 0},
+struct Where { const char *phase, *words; int step; };
+static constexpr Where kPhases[] = {{"start", "starting", 0},        {"load", "loading", 0},
                                    {"train", "training step 3", 3}, {"evaluate", "evaluating at step 2", 2},
                                    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}};
 
-struct Fault { const char *action, *what; int code; };
-static constexpr Fault kKill = {"kill", "was killed by signal 9 (SIGKILL)", 75},
+struct Failure { const char *action, *what; int code; };
+static constexpr Failure kKill = {"kill", "was killed by signal 9 (SIGKILL)", 75},
                        kThrow = {"throw", "was killed by signal 6 (SIGABRT)", 75},
                        kExit = {"exit", "ended with exit code 3", 75},
                        kStop = {"stop", "stopped by signal 19 (SIGSTOP)", 76};
 
 static int count = 0;
 
-static void check_end(int ranks, bool mpi, const Case& where, const Fault& fault) {
+static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
     const string name = strf("death%d", count++), config = config_of(name);
     const int rank = fault.code == 76 && !mpi ? 0 : ranks - 1;      // all threads of a process stop
     string command = "./train_gpt " + config + " --run.hang_timeout=2 --parallel.tp=2";
@@ -114,7 +114,7 @@ TEST(every_phase) {
     if (!getenv("TEST_FULL")) return skip("TEST_FULL=1 runs it");
     for (bool mpi : {false, true})
         for (int ranks : {2, 4})
-            for (const Case& where : kPhases)
-                for (const Fault* fault : {&kKill, &kThrow, &kExit, &kStop})
+            for (const Where& where : kPhases)
+                for (const Failure* fault : {&kKill, &kThrow, &kExit, &kStop})
                     if (!mpi || !no_mpi()) check_end(ranks, mpi, where, *fault);
 }
