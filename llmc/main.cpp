@@ -3,12 +3,14 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/last_words.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/openmp.h"
 #include "llmc/base/options.h"
 #include "llmc/base/supervisor.h"
 #include "llmc/base/version.h"
 #include "llmc/comm/launch.h"
+#include "llmc/comm/mpi.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/programs.h"
 
@@ -33,10 +35,17 @@ static const Precision& precision_of(Config& cfg) {
     __builtin_unreachable();
 }
 
+// "oneDNN 2.6.3, Open MPI 4.1.4"; what the build has
+static std::string libraries() {
+    std::string text = matmul_library();
+    if (!mpi_library().empty()) text += (text.empty() ? "" : ", ") + mpi_library();
+    return text;
+}
+
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
-    if (options.version) { fputs(version_text(matmul_library()).c_str(), stdout); return kExitDone; }
+    if (options.version) { fputs(version_text(libraries()).c_str(), stdout); return kExitDone; }
 
     Config& cfg = options.config;
     watch_for_hangs(cfg.run.hang_timeout);

@@ -76,6 +76,88 @@ TEST(what_is_not_finite_shows_in_the_loss) {
     EXPECT(double(t.logits[0]) == 0 && std::fabs(double(t.logits[1025])) < 1e-6);
 }
 
+// A row of logits cut into parts, as over ranks.
+struct Parts {
+    int V, parts, width;
+    std::vector<Tensors> all;
+    std::vector<real> stats;
+
+    Parts(const Tensors& whole, int parts, int width)
+        : V(whole.s.V), parts(parts), width(width), stats(poisoned<real>(size_t(parts * whole.s.N * 3))) {
+        for (int p = 0; p < parts; p++) {
+            all.emplace_back(Shape{whole.s.N, std::clamp(V - p * width, 0, width), width});
+            Tensors& t = all.back();
+            t.targets = whole.targets;
+            for (int n = 0; n < t.s.N; n++)
+                for (int i = 0; i < width; i++)
+                    t.logits[size_t(n) * width + i] =
+                        i < t.s.V ? whole.logits[size_t(n) * whole.s.Vp + p * width + i] : floatX(real(NAN));
+        }
+    }
+    cpu::Classifier call(int p) {
+        cpu::Classifier c = all[size_t(p)].call();
+        c.stats = stats.data() + size_t(p * c.N * 3);
+        c.v0 = p * width, c.parts = parts;
+        return c;
+    }
+    void forward() {
+        for (int p = 0; p < parts; p++) cpu::classifier_forward(call(p));
+        for (int p = 0; p < parts; p++) cpu::classifier_merge(call(p), stats.data());
+    }
+    void backward(real dloss) {
+        for (int p = 0; p < parts; p++) cpu::classifier_forward_backward(call(p), dloss);
+        for (int p = 0; p < parts; p++) cpu::classifier_merge_backward(call(p), stats.data(), dloss);
+    }
+};
+
+TEST(parts_of_the_vocabulary_are_the_whole) {
+    const Lent lent(2);
+    for (const auto& [parts, width] : {std::pair{2, 640}, {3, 384}, {4, 384}, {8, 128}, {12, 128}})
+        for (const double size : {3., 1e3}) {
+            Tensors whole({5, 1026 - 10 * (parts == 8), 1152}, size);
+            Parts p(whole, parts, width), f(whole, parts, width);
+            const double dloss = 0.1;
+            f.forward();
+            p.backward(real(dloss));
+            const std::vector<floatX> before = whole.logits;
+            whole.backward(real(dloss));
+            Wide sums;
+            const double near = sizeof(floatX) == 8 ? 1e-12 : sizeof(floatX) == 4 ? 1e-5 : 1. / 64;
+            for (int n = 0; n < whole.s.N; n++) {
+                double largest = 0;
+                for (int i = 0; i < whole.s.V; i++) {
+                    const size_t at = size_t(n) * 1152 + size_t(i), hot = i == whole.targets[n];
+                    const double want = double(whole.logits[at]), logit = double(before[at]);
+                    const size_t column = size_t(i % width);
+                    EXPECT_NEAR(p.all[size_t(i / width)].logits[size_t(n * width) + column], want,
+                                near * (std::fabs(want) + dloss * double(hot)) + 1e-38);
+                    largest = std::max(largest, std::fabs(logit));
+                }
+                sums.push_back(10 + 2 * largest);
+            }
+            EXPECT_CLOSE(p.all[0].losses, wide(whole.losses), sums);
+            for (int k = 0; k < parts; k++) {
+                EXPECT(same_bits(p.all[k].losses, p.all[0].losses));
+                EXPECT(same_bits(f.all[k].losses, p.all[0].losses));
+                for (int n = 0; n < whole.s.N; n++)
+                    for (int i = p.all[k].s.V; i < width; i++)
+                        EXPECT(double(p.all[k].logits[n * width + i]) == 0, "padding %d of part %d", i, k);
+            }
+        }
+}
+
+TEST(what_is_not_finite_in_one_part_shows_in_all_losses) {
+    const Lent lent(1);
+    for (const double bad : {double(NAN), double(INFINITY)})
+        for (const int at : {0, 500, 1025}) {
+            Tensors whole({1, 1026, 1152});
+            whole.logits[at] = floatX(real(bad));
+            Parts p(whole, 3, 384);
+            p.backward(1);
+            for (const Tensors& t : p.all) EXPECT(!std::isfinite(double(t.losses[0])), "%g at %d", bad, at);
+        }
+}
+
 TEST(threads_change_no_bit) {
     std::vector<Tensors> runs;
     for (const int threads : {1, 2, 3}) {

@@ -41,8 +41,13 @@ static Result meet(const Rendezvous& r, const std::string& text, int delay_ms = 
 }
 
 static Rendezvous rendezvous(int rank, int world, std::vector<uint16_t> ports, std::string job = "a job") {
-    return {.rank = rank, .world = world, .host = "localhost", .ports = std::move(ports), .job = std::move(job),
-            .timeout = 20, .patience = 0.5};
+    return {.rank = rank,
+            .world = world,
+            .host = "localhost",
+            .ports = std::move(ports),
+            .job = std::move(job),
+            .timeout = 20,
+            .patience = 0.5};
 }
 
 static std::string text_of(int rank) { return std::string(size_t(rank) * 1000, 'x') + std::to_string(rank); }
@@ -55,7 +60,8 @@ static void expect_all(const std::vector<Result>& all) {
     }
 }
 
-static std::vector<Result> run(int world, const std::vector<uint16_t>& ports, const std::string& job, int latest) {
+static std::vector<Result> run(int world, const std::vector<uint16_t>& ports, const std::string& job,
+                               int latest) {
     std::vector<Result> all;
     all.resize(size_t(world));
     std::vector<std::thread> threads;
@@ -111,7 +117,8 @@ TEST(who_does_not_come) {
     Rendezvous r = rendezvous(0, 3, {free_port()});
     r.timeout = 0.3;
     Result e = meet(r, "");
-    EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "did not come within 0.3 s: 1, 2"), "%s", e.error.c_str());
+    EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "did not come within 0.3 s: 1, 2"), "%s",
+           e.error.c_str());
     r.rank = 2;
     e = meet(r, "");
     EXPECT(e.code == kExitRestart && strstr(e.error.c_str(), "rank 0 does not answer at localhost"), "%s",

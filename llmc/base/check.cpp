@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
+#include "llmc/base/last_words.h"
 #include "llmc/base/progress_page.h"
-#include "llmc/base/supervisor.h"
 
 static std::string format(const char* fmt, va_list args) {
     va_list again;

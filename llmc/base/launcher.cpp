@@ -26,7 +26,8 @@ static Launcher find_launcher() {
     };
     for (const Names& k : kinds) {
         if (!all_there({k.rank, k.world})) continue;
-        Launcher l{.rank = atoi(getenv(k.rank)), .world = atoi(getenv(k.world)), .owns_us = k.owns, .job = ""};
+        Launcher l;
+        l.rank = atoi(getenv(k.rank)), l.world = atoi(getenv(k.world)), l.owns_us = k.owns;
         if (l.world < 1 || l.rank < 0 || l.rank >= l.world) continue;
         if (l.world > 1)        // Hydra names no job, but all ranks of a host have one parent
             l.job = k.first ? text_of(k.first) + "." + text_of(k.second) : std::to_string(getppid());

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "llmc/base/progress.h"
+
 const char* name_of(Phase p) {
     static const char* const names[] = {"start", "load", "train", "evaluate", "sample", "save", "end"};
     return names[int(p)];
@@ -42,8 +44,10 @@ static Fault asked_fault() {
 }
 
 static void fail_as(const std::string& action) {
-    if (action == "kill") kill(getpid(), SIGKILL);
-    else if (action == "stop") kill(getpid(), SIGSTOP);
+    if (const char* path = getenv("FAULT_STAMP"))
+        if (FILE* f = fopen(path, "w")) fprintf(f, "%.6f\n", seconds_now()), fclose(f);
+    if (action == "kill") raise(SIGKILL);
+    else if (action == "stop") raise(SIGSTOP);
     else if (action == "exit") exit(3);
     else if (action == "throw") throw std::runtime_error("thrown by FAULT");
     else if (action == "segv") raise(SIGSEGV);
@@ -53,7 +57,8 @@ static void fail_as(const std::string& action) {
 static void fail_if_asked(Phase p, int64_t step, int rank) {
     static const Fault fault = asked_fault();
     if (fault.step < 0 || fault.rank != rank || fault.phase != name_of(p)) return;
-    if (const int ms = atoi(fault.action.c_str()); ms > 0 && step >= fault.step) usleep(useconds_t(ms) * 1000);
+    const int ms = atoi(fault.action.c_str());
+    if (ms > 0 && step >= fault.step) usleep(useconds_t(ms) * 1000);
     else if (step == fault.step) fail_as(fault.action);
 }
 

@@ -1,10 +1,12 @@
 // What each rank is doing, on a page of memory that it shares with its supervisor.
 //
 // A rank says it in plain stores, without a system call: cheap enough for every block of every micro-batch.
-// The supervisor (base/supervisor.h) reads the page, keeps the time, and prints from it when the rank is dead.
+// The supervisor (base/supervisor.h) reads the page, keeps the time, and prints from it when
+// the rank is dead.
 //
 // Tests make a rank fail as it enters a phase: FAULT=PHASE:STEP:ACTION[:RANK], as in FAULT=train:3:kill:1.
 // Actions: kill, stop, exit, throw, segv, hang, or a number: milliseconds that every such phase takes longer.
+// The file FAULT_STAMP gets the moment, by seconds_now().
 #pragma once
 #include <atomic>
 #include <cstdint>

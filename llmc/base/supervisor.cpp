@@ -3,16 +3,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstdarg>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,74 +15,17 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/progress_page.h"
+#include "llmc/base/last_words.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/progress.h"
+#include "llmc/base/progress_page.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
-static constexpr double kCourtesy = 2;          // that a victim leaves to the culprit
 static constexpr double kLeast = 60;            // least default of run.hang_timeout
 static constexpr double kUnpaced = 300;         // for what reports no progress: opening files, syncing disks
 
 // ---------------------------------------------------------------------------------------------------------
-// who speaks
-
-// The name of a socket without a file: the kernel gives it to one process, and frees it when that one ends.
-bool first_to_speak() {
-    if (!progress_page) return true;
-    if (progress_page->spoken.exchange(true)) return false;
-    const std::string job = launcher().job;
-    if (job.empty()) return true;
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    const std::string name = ("train_gpt." + job).substr(0, sizeof address.sun_path - 1);
-    std::copy(name.begin(), name.end(), address.sun_path + 1);
-    const auto length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    return fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno != EADDRINUSE;
-}
-
-void hold_the_floor() {
-    if (progress_page && progress_page->world > 1) usleep(300000);
-}
-
-void ends_on_purpose() {
-    if (progress_page) progress_page->expected = true;
-}
-
-void watch_for_hangs(double seconds) {
-    if (progress_page) progress_page->hang_timeout = seconds;
-}
-
-void lost_peer(const char* fmt, ...) {
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    usleep(useconds_t(kCourtesy * 1e6));
-    fatal(kExitRestart, __FILE__, __LINE__, "%s", text);
-}
-
-// ---------------------------------------------------------------------------------------------------------
 // the child's side
-
-// Which of several ranks of a process it was.
-static void on_crash(int signal) {
-    if (context.progress && progress_page)
-        progress_page->dying = int(context.progress - progress_page->slots) + 1;
-    raise(signal);      // its action is the default again
-}
-
-static void note_crashes() {
-    for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
-        struct sigaction action = {};
-        if (sigaction(s, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;    // a sanitizer's
-        action.sa_handler = on_crash;
-        action.sa_flags = SA_RESETHAND | SA_NODEFER;
-        sigaction(s, &action, nullptr);
-    }
-}
 
 static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask) {
     // mpirun signals whole groups; ours get theirs from the supervisor alone
@@ -214,7 +152,7 @@ int Supervisor::exited(int code) {
     const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
     if (page->expected || (!running() && (known || page->world == 1))) return code;
     if (launched() && waits(0)) {
-        timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
+        timespec courtesy = {.tv_sec = time_t(kCourtesySeconds), .tv_nsec = 0};
         sigset_t end;
         sigemptyset(&end);
         for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
@@ -244,8 +182,8 @@ int Supervisor::died(int status) {
     if (received[signal] || sigismember(&pending, signal)) die_of(signal);
     std::string cause;
     if (signal == SIGKILL)
-        cause = oom_kills() > oom_before ? "; likely by the kernel's out-of-memory killer, which was at work: try a "
-                                           "lower train.micro_batch, or more ranks"
+        cause = oom_kills() > oom_before ? "; likely by the kernel's out-of-memory killer, which was at work: try "
+                                           "a lower train.micro_batch, or more ranks"
                                          : "; not by the kernel's out-of-memory killer, which did nothing";
     int slot = page->used > 1 ? page->dying - 1 : 0;
     return obituary(slot, "was killed by " + named(signal), cause, kExitRestart);
@@ -254,7 +192,8 @@ int Supervisor::died(int status) {
 void Supervisor::forward(const siginfo_t& info) {
     const int signal = info.si_signo;
     received[signal] = true;
-    const bool from_terminal = info.si_code == SI_KERNEL && !launcher().owns_us;    // it reached the child too
+    // the terminal's reach the child too
+    const bool from_terminal = info.si_code == SI_KERNEL && !launcher().owns_us;
     if (!from_terminal) kill(child, signal);
     if (signal == SIGTSTP) kill(getpid(), SIGSTOP);
 }
@@ -291,7 +230,7 @@ int Supervisor::hung() {
         if (s.phase == Phase::End || !page->slots[i].joined) continue;
         const auto longest = [&](int other) { return other < 0 || s.silent > slots[size_t(other)].silent; };
         if (s.silent >= patience(s) && !waits(i) && longest(culprit)) culprit = i;
-        if (s.silent < patience(s) + kCourtesy) all = false;
+        if (s.silent < patience(s) + kCourtesySeconds) all = false;
         else if (longest(victim)) victim = i;
     }
     return culprit >= 0 ? culprit : all ? victim : -1;
@@ -304,7 +243,8 @@ int Supervisor::run() {
         siginfo_t info;
         const int signal = sigtimedwait(&watched, &info, &tick);
         if (signal > 0 && signal != SIGCHLD && signal != SIGCONT) {
-            if (launched() && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP)) return end_quietly();
+            const bool end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+            if (launched() && end) return end_quietly();
             forward(info);
         }
         if (signal == SIGCONT) kill(child, SIGCONT);
@@ -331,8 +271,13 @@ int Supervisor::run() {
     }
 }
 
+void watch_for_hangs(double seconds) {
+    if (progress_page) progress_page->hang_timeout = seconds;
+}
+
 void supervise() {
-    void* memory = mmap(nullptr, sizeof(ProgressPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    constexpr int kUse = PROT_READ | PROT_WRITE, kKind = MAP_SHARED | MAP_ANONYMOUS;
+    void* const memory = mmap(nullptr, sizeof(ProgressPage), kUse, kKind, -1, 0);
     if (memory == MAP_FAILED) return;
     auto* page = static_cast<ProgressPage*>(memory);
     std::signal(SIGCHLD, SIG_DFL);

@@ -4,8 +4,8 @@
 // forwards signals, and ends with the child's code, or
 //
 //     75   the child died: of a signal, or by an exit that nobody meant
-//     76   the child made no progress for run.hang_timeout seconds (0: five times the slowest step so far, at
-//          least a minute), and was killed
+//     76   the child made no progress for run.hang_timeout seconds (0: five times the slowest step so far,
+//          at least a minute), and was killed
 //
 // Either prints one line: rank, host, signal or cause, step, phase. Only the first death of a job prints. Who
 // waits in a collective is a victim, and the culprit's supervisor has two seconds to speak first. Ranks that
@@ -19,15 +19,3 @@ void supervise();
 
 // run.hang_timeout, in seconds; 0: the default
 void watch_for_hangs(double seconds);
-
-// The code is what the program means to end with. Safe in a signal handler.
-void ends_on_purpose();
-
-// Whether nobody of this job has spoken about its end; afterwards somebody has. Across processes this holds on
-// one host, while the speaker lives.
-bool first_to_speak();
-// For who exits after speaking, or after having been told not to: long enough for others to notice.
-void hold_the_floor();
-
-// A library reports that a peer is gone: that peer's supervisor knows more. Ends with 75.
-[[noreturn, gnu::format(printf, 1, 2)]] void lost_peer(const char* fmt, ...);

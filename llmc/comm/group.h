@@ -24,7 +24,8 @@ template <class T> constexpr Wire wire_of() {
     else if constexpr (std::is_same_v<T, double>) return Wire::F64;
     else if constexpr (sizeof(T) == 1) return Wire::Byte;
     else {
-        static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "no such type on the wire");
+        static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+                      "no such type on the wire");
         return sizeof(T) == 4 ? Wire::I32 : Wire::I64;
     }
 }

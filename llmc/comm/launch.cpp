@@ -65,7 +65,8 @@ static void print_table(const Config& cfg, const std::vector<Seat>& seats) {
         const auto at = places_of(shape, r);
         const int own = threads ? threads : threads_of_rank(seats, seats[size_t(r)]);
         printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), seats[size_t(r)].host,
-               strf("cpu, %d thread%s", own, own == 1 ? "" : "s").c_str(), at[0].index, at[1].index, at[3].index);
+               strf("cpu, %d thread%s", own, own == 1 ? "" : "s").c_str(), at[0].index, at[1].index,
+               at[3].index);
     }
     fflush(stdout);
 }
@@ -85,7 +86,8 @@ static int run_rank(Config cfg, const Mesh& mesh, const RankBody& body) {
 }
 
 // The ranks' meshes, with a team for each axis that has several.
-static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks, ThreadWorld& world) {
+static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks,
+                                                            ThreadWorld& world) {
     std::vector<std::unique_ptr<RankMesh>> meshes;
     for (int r = 0; r < ranks; r++) meshes.push_back(std::make_unique<RankMesh>(cfg.parallel, ranks, r));
     for (int axis = 0; axis < kAxes; axis++) {
@@ -134,9 +136,11 @@ int run_threads(const Config& cfg, const RankBody& body) {
 
 static int run_processes(const Config& cfg, const RankBody& body) {
     const MpiJob job = mpi_begin();
-    CHECK_INPUT(job.size == launcher().world,
-                "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
-                "them by mpirun, or by srun --mpi=pmix", launcher().world, job.size, mpi_library().c_str());
+    CHECK_INPUT(
+        job.size == launcher().world,
+        "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
+        "them by mpirun, or by srun --mpi=pmix",
+        launcher().world, job.size, mpi_library().c_str());
     RankMesh ranks(cfg.parallel, job.size, job.rank);
     for (int axis = 0; axis < kAxes; axis++)
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
@@ -154,20 +158,27 @@ static const char* transport_of(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
     const int processes = launcher().world;
     if (processes == 1) {
-        CHECK_INPUT(p.transport != "mpi" || p.ranks <= 1,
-                    "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
-                    "mpirun -np %d", p.ranks, p.ranks);
+        CHECK_INPUT(
+            p.transport != "mpi" || p.ranks <= 1,
+            "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
+            "mpirun -np %d",
+            p.ranks, p.ranks);
         return p.ranks > 1 ? "threads" : "one";
     }
-    CHECK_INPUT(p.transport != "threads",
-                "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
-                processes, processes);
+    CHECK_INPUT(
+        p.transport != "threads",
+        "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
+        processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
                 "parallel.ranks = %d, but %d processes were started: leave it at 0", p.ranks, processes);
-    CHECK_INPUT(has_mpi(), "%d processes were started, and this build has no MPI (make says why): start one, with "
-                "--parallel.ranks=%d", processes, processes);
-    CHECK_INPUT(launcher().owns_us, "RANK and WORLD_SIZE = %d are set, as torchrun does: on CPUs start the ranks by "
-                "mpirun -np %d, or one process with --parallel.ranks=%d", processes, processes, processes);
+    CHECK_INPUT(has_mpi(),
+                "%d processes were started, and this build has no MPI (make says why): start one, with "
+                "--parallel.ranks=%d",
+                processes, processes);
+    CHECK_INPUT(launcher().owns_us,
+                "RANK and WORLD_SIZE = %d are set, as torchrun does: on CPUs start the ranks by "
+                "mpirun -np %d, or one process with --parallel.ranks=%d",
+                processes, processes, processes);
     return "mpi";
 }
 

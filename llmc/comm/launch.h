@@ -11,8 +11,8 @@ using RankBody = std::function<int(Config, const Mesh&)>;
 // their exit codes. What does not fit the mesh ends in exit code 78 before any rank runs.
 int run_ranks(Config& cfg, const RankBody& body);
 
-// Ranks as threads of this process: parallel.ranks of them. A rank that throws ends all others by Fatal, and its
-// exception leaves here.
+// Ranks as threads of this process: parallel.ranks of them. Where Context::throw_on_fatal is set, a rank that
+// throws ends all others by Fatal, and its exception leaves here.
 int run_threads(const Config& cfg, const RankBody& body);
 
 // One rank of a mesh that nobody runs: for the plan. Its collectives must not be called.

@@ -1,4 +1,6 @@
-// Which ranks form which axis. rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index
+// Which ranks form which axis.
+//
+//     rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index
 #pragma once
 #include <array>
 

@@ -43,7 +43,9 @@ struct MpiMember {
 
 static MpiMember& member(Group& g) { return *static_cast<MpiMember*>(g.state.get()); }
 
-std::string mpi_library() { return strf("Open MPI %d.%d.%d", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION); }
+std::string mpi_library() {
+    return strf("Open MPI %d.%d.%d", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+}
 
 MpiJob mpi_begin() {
     int provided, rank, size;
@@ -55,7 +57,8 @@ MpiJob mpi_begin() {
 
 void mpi_end() { MPI_CHECK(MPI_Finalize()); }
 
-static void isend(std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag, MPI_Comm comm) {
+static void isend(std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag,
+                  MPI_Comm comm) {
     for (size_t at = 0; at < bytes; at += kMessage)
         MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, int(std::min(kMessage, bytes - at)),
                             MPI_BYTE, to, tag, comm, &r.emplace_back()));
@@ -67,8 +70,8 @@ static void irecv(std::vector<MPI_Request>& r, void* data, size_t bytes, int fro
                             from, tag, comm, &r.emplace_back()));
 }
 
-// MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks may
-// be more than the cores.
+// MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks
+// may be more than the cores.
 static void await(std::vector<MPI_Request>& requests) {
     static constexpr int kPolls = 200, kYields = 2000;
     for (int i = 0, done = 0;; i++) {
@@ -132,7 +135,8 @@ static void start_reduce(Group& g, Flight& f, int tag) {
     const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index) * unit;
     const void* src = rounded ? g.staging : j.src;
     if (rounded)
-        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src), j.total);
+        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
+                             j.total);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
         irecv(f.requests, received(g, j) + size_t(k) * j.piece * unit, own, k, tag, member(g).comm);
@@ -165,8 +169,8 @@ static void start_broadcast(Group& g, Flight& f) {
     const Job& j = f.job;
     const size_t bytes = j.total * size_of(j.type);
     for (size_t at = 0; at < bytes; at += kMessage)
-        MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(kMessage, bytes - at)), MPI_BYTE,
-                             j.root, member(g).comm, &f.requests.emplace_back()));
+        MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(kMessage, bytes - at)),
+                             MPI_BYTE, j.root, member(g).comm, &f.requests.emplace_back()));
 }
 
 static uint64_t start(Group& g, const Job& job) {

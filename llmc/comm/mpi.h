@@ -10,6 +10,6 @@ struct MpiJob { int rank, size; };
 MpiJob mpi_begin();             // every process of the job
 void mpi_end();
 
-// Ranks of the same colour become a group, in the order of index. Every rank calls this for every axis, in the
-// same order, also where it is alone.
+// Ranks of the same colour become a group, in the order of index. Every rank calls this for every axis, in
+// the same order, also where it is alone.
 void join_mpi(Group& g, int color, int index);

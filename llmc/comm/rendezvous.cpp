@@ -1,5 +1,5 @@
-// A peer sends Hello and its text, gets Hello back at once, which says that it found the right rank 0, and all
-// texts when everybody has come. Whoever says anything else, or nothing, is not of this job.
+// A peer sends Hello and its text, gets Hello back at once, which says that it found the right rank 0, and
+// all texts when everybody has come. Whoever says anything else, or nothing, is not of this job.
 #include "llmc/comm/rendezvous.h"
 
 #include <netdb.h>
@@ -42,7 +42,8 @@ struct Socket {
     bool send_all(const void* data, size_t n, double until) const {
         for (size_t at = 0; at < n;) {
             if (!ready(POLLOUT, until)) return false;
-            const ssize_t k = send(fd, static_cast<const char*>(data) + at, n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+            const ssize_t k =
+                send(fd, static_cast<const char*>(data) + at, n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (k < 0 && (errno == EAGAIN || errno == EINTR)) continue;
             if (k <= 0) return false;
             at += size_t(k);
@@ -81,16 +82,18 @@ static bool of_one_job(const Hello& a, const Hello& b) {
 
 static Socket listen_at(uint16_t port) {
     for (const int family : {AF_INET6, AF_INET}) {
-        const addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_family = family, .ai_socktype = SOCK_STREAM,
-                                .ai_protocol = 0, .ai_addrlen = 0, .ai_addr = nullptr, .ai_canonname = nullptr,
-                                .ai_next = nullptr};
+        addrinfo hints = {};
+        hints.ai_flags = AI_PASSIVE;
+        hints.ai_family = family;
+        hints.ai_socktype = SOCK_STREAM;
         addrinfo* found = nullptr;
         if (getaddrinfo(nullptr, std::to_string(port).c_str(), &hints, &found)) continue;
         Socket s(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const int on = 1, off = 0;
         if (s) setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         if (s && family == AF_INET6) setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        const bool listens = s && bind(s.fd, found->ai_addr, found->ai_addrlen) == 0 && listen(s.fd, 1024) == 0;
+        const bool listens =
+            s && bind(s.fd, found->ai_addr, found->ai_addrlen) == 0 && listen(s.fd, 1024) == 0;
         freeaddrinfo(found);
         if (listens) return s;
     }
@@ -122,7 +125,8 @@ static std::string ports_of(const Rendezvous& r) {
 }
 
 // A rank that tries again, because its first attempt took too long, replaces itself.
-static void welcome(const Rendezvous& r, Socket peer, std::vector<Socket>& peers, std::vector<std::string>& texts) {
+static void welcome(const Rendezvous& r, Socket peer, std::vector<Socket>& peers,
+                    std::vector<std::string>& texts) {
     const double until = seconds_now() + kSilence;
     const Hello own = hello_of(r);
     Hello h;
@@ -137,7 +141,8 @@ static std::vector<std::string> serve(const Rendezvous& r, const std::string& ow
     const double until = seconds_now() + r.timeout;
     Socket door;
     for (size_t i = 0; i < r.ports.size() && !door; i++) door = listen_at(r.ports[i]);
-    CHECK_INPUT(bool(door), "rank 0 cannot listen at any of the ports %s: set MASTER_PORT to one that is free",
+    CHECK_INPUT(bool(door),
+                "rank 0 cannot listen at any of the ports %s: set MASTER_PORT to one that is free",
                 ports_of(r).c_str());
     std::vector<Socket> peers(size_t(r.world));
     std::vector<std::string> texts(size_t(r.world));
@@ -174,14 +179,14 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
             std::vector<std::string> texts(size_t(r.world));
             for (std::string& text : texts)
                 if (!s.recv_text(text, until))
-                    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than %g s",
-                          r.timeout);
+                    fatal(kExitRestart, __FILE__, __LINE__,
+                          "rank 0 left, or waited for others for more than %g s", r.timeout);
             return texts;
         }
         usleep(50000);
     }
-    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at %s, ports %s, within %g s", r.host.c_str(),
-          ports_of(r).c_str(), r.timeout);
+    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at %s, ports %s, within %g s",
+          r.host.c_str(), ports_of(r).c_str(), r.timeout);
 }
 
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
@@ -207,13 +212,16 @@ static std::string variable(const char* name) {
 
 Rendezvous rendezvous_of_environment() {
     const Launcher& l = launcher();
-    Rendezvous r{.rank = l.rank, .world = l.world, .host = variable("MASTER_ADDR"), .ports = {}, .job = l.job};
+    Rendezvous r{
+        .rank = l.rank, .world = l.world, .host = variable("MASTER_ADDR"), .ports = {}, .job = l.job};
     if (r.host.empty()) {
         const std::string nodes = variable("SLURM_STEP_NODELIST");
         r.host = first_host(nodes.empty() ? variable("SLURM_JOB_NODELIST") : nodes);
     }
-    CHECK_INPUT(r.world == 1 || !r.host.empty(), "%d processes were started, and nothing says where rank 0 is: set "
-                "MASTER_ADDR to its host", r.world);
+    CHECK_INPUT(r.world == 1 || !r.host.empty(),
+                "%d processes were started, and nothing says where rank 0 is: set "
+                "MASTER_ADDR to its host",
+                r.world);
     // torchrun's agent listens at MASTER_PORT itself
     const int port = atoi(variable("MASTER_PORT").c_str());
     if (port > 0 && port < 65536 && variable("TORCHELASTIC_USE_AGENT_STORE") != "True")

@@ -21,6 +21,6 @@ Rendezvous rendezvous_of_environment();
 // "gpu[003-006,9],login1" -> "gpu003"
 std::string first_host(const std::string& slurm_nodes);
 
-// The texts of all ranks, in their order. Ends in exit code 75, with the ranks that are missing, where they do
-// not come in time.
+// The texts of all ranks, in their order. Ends in exit code 75, with the ranks that are missing, where they
+// do not come in time.
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own);

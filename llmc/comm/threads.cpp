@@ -1,5 +1,5 @@
-// A job has a slot, where each member posts its pointer. To finish is to wait for the pointers that are needed,
-// to read what they point to, and to wait until all have read: then the buffers are the caller's again.
+// A job has a slot, where each member posts its pointer. To finish is to wait for the pointers, to read what
+// they point to, and to wait until all have read: then the buffers are the caller's again.
 // Counters only rise, so a slot is used again without being cleared.
 #include "llmc/comm/threads.h"
 

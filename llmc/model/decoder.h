@@ -29,8 +29,8 @@ struct Decoder {
     void add_to(Arena& arena);
     ops::ScratchSizes scratch_sizes() const;
 
-    // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it is
-    // after one that does not end; stream_count() elements.
+    // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it
+    // is after one that does not end; stream_count() elements.
     floatX* input() { return acts[0].x; }
     floatX* output() { return sent; }
     size_t stream_count(int count) const { return size_t(Slice(tp, count).n) * size_t(d.C); }

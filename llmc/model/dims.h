@@ -4,8 +4,8 @@
 //     C   channels                       T   tokens of a sequence; maxT: positions that the model knows
 //     NH  heads here                     N   tokens of a micro-batch, B T
 //     D   channels of a head             n   tokens of a rank's slice, N / tp rounded up
-//     A   channels of the heads here     V   vocabulary;  Vp: rows of it here, a multiple of 128, v0 the first
-//     F   width of the feed-forward here
+//     A   channels of the heads here     V   vocabulary;  Vp: rows of it here, a multiple of 128;
+//     F   width of the feed-forward here     v0: the first of them
 //
 // On one rank A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past the
 // vocabulary, or nothing else.

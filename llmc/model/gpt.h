@@ -49,7 +49,7 @@ struct Gpt {
     Block block;
     int logit_rows;                       // rows of logits in memory at once
 
-    std::vector<BlockActs> acts;          // of the first chunk's first slot, its second, ..., the next chunk's
+    std::vector<BlockActs> acts;          // of the first chunk's first slot, its second, ..., the next's
     std::vector<HeadActs> head;           // per slot
     BlockScratch scratch;
     floatX* sent;         // (n, C)       the residual stream after a chunk that does not end
@@ -85,8 +85,8 @@ struct Gpt {
     floatX* input(int chunk, int slot) { return of(part.chunks[size_t(chunk)].begin, slot).x; }
     // What forward() of a chunk that does not end leaves to be sent.
     floatX* output() { return sent; }
-    // Where the gradient has to be before backward() of a chunk that does not end; backward() of one that does
-    // not embed leaves it there to be sent.
+    // Where the gradient has to be before backward() of a chunk that does not end; backward() of one that
+    // does not embed leaves it there to be sent.
     floatX* gradient() { return dx; }
 
     // A chunk, keeping what backward needs.
@@ -95,8 +95,8 @@ struct Gpt {
     // Adds the losses of the micro-batch that forward() of the chunk that ends has seen.
     template <class W> void head_loss(W& weights, const Batch& b, int slot = 0);
 
-    // The gradients of all parameters of a chunk, each token's loss weighted by dloss. Of the chunk that ends:
-    // adds the losses as well.
+    // The gradients of all parameters of a chunk, each token's loss weighted by dloss. Of the chunk that ends
+    // also the losses, as head_loss().
     template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int slot = 0);
 
 private:

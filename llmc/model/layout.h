@@ -44,7 +44,7 @@ struct Layout {
     std::vector<Tensor> tensors;
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     size_t parameters = 0;          // of the whole model, without padding of any kind
-    int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets; -1: not here. blocks: the first block's
+    int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets, -1 where not here; the first block's
 
     int block(int l) const { return blocks + l; }           // l: of the blocks here
     size_t start(int bucket) const { return buckets[size_t(bucket)]; }
@@ -62,9 +62,9 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards = 1);
 // and `bucket` mean nothing.
 std::vector<Tensor> whole_tensors(const Dims& d);
 
-// Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor, for
-// elements first .. first + count of t as stored: `n` elements from `local` on (in the tensor), which are those
-// from `global` on in the whole one. Padding is left out.
+// Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor, of
+// elements first .. first + count of t as stored: `n` elements from `local` on (in the tensor), which are
+// those from `global` on in the whole one. Padding is left out.
 template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
     const Param& p = t.param;
     const bool rows_join = p.cols == p.whole_cols;

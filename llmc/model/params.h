@@ -36,12 +36,12 @@ struct Param {
     int parts;                    // row blocks of a fused matrix, each split and exported by itself
     const char* interchange;      // Hugging Face's GPT-2 name; matrices are stored transposed there (Conv1D)
 
-    // Filled in by place(): row i of a part here is row first_row + i of that part of the whole, if it is there;
-    // likewise columns.
+    // Filled in by place(): row i of a part here is row first_row + i of that part of the whole, if that has
+    // as many; likewise columns.
     int whole_cols = 0, first_row = 0, first_col = 0;
 
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
-    size_t whole() const { return size_t(whole_rows) * whole_cols; }        // what is counted, saved, exported
+    size_t whole() const { return size_t(whole_rows) * whole_cols; }        // counted, saved, exported
     int used_rows() const { return std::clamp(whole_rows - parts * first_row, 0, rows); }
     size_t used() const { return size_t(used_rows()) * cols; }              // stored, without padding rows
 };

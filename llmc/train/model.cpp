@@ -44,7 +44,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     if (snapshots) host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
     // reductions of tp run beside those of the other axes
     staging_bytes = zero.staging_bytes();
-    tp_staging_bytes = mesh.tp.reduce_staging(std::max(gpt.reduction_bytes(), zero.tp_reduction_bytes()));
+    tp_staging_bytes = std::max(mesh.tp.reduce_staging(gpt.reduction_bytes()), zero.tp_staging_bytes());
     arena.add("staging of reductions", &staging, staging_bytes);
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }

@@ -7,7 +7,8 @@ static size_t norm_blocks(size_t count) { return (count + ops::kNormBlock - 1) /
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     counted = zero.shard_runs([&](const Tensor& t) {
         const bool again = t.param.split == Split::None && zero.mesh.tp.index > 0;     // another rank's as well
-        return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
+        const bool tied = t.bucket == zero.layout.wte && zero.mesh.tied.index > 0;
+        return !again && !tied && zero.mesh.replica.index == 0;
     });
     for (int b = 0; b < zero.layout.count(); b++) {
         const size_t chunk = zero.offload ? kChunk : zero.owned(b);

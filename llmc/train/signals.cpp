@@ -10,7 +10,7 @@
 #include <initializer_list>
 
 #include "llmc/base/check.h"
-#include "llmc/base/supervisor.h"
+#include "llmc/base/last_words.h"
 
 static volatile std::sig_atomic_t save_flag = 0, stop_flag = 0;
 

@@ -47,6 +47,12 @@ size_t Zero::ends_start(int end) const {
     return at;
 }
 
+size_t Zero::packed_count() const {
+    size_t count = 0;
+    for (const Run& run : tp_runs) count += run.count;
+    return count;
+}
+
 void Zero::add_weights_to(Arena& arena) {
     arena.add("weights", &params, stage == 3 ? layout.size() / shards() : layout.size());
     if (stage < 3) return;
@@ -58,28 +64,30 @@ void Zero::add_training_to(Arena& arena, Arena& host) {
     arena.add("gradients", &grads, grads_start(layout.count()));
     for (real*& s : staging)
         arena.add("gradients of two blocks", &s, stage >= 2 ? layout.size(largest(true)) : 0);
-    arena.add("gradients to sum over tp", &packed, tp_reduction_bytes() / sizeof(real));
+    arena.add("gradients to sum over tp", &packed, packed_count());
     Arena& states = offload ? host : arena;
     if (!kMasterIsParam) states.add("master weights", &master, state_size());
     states.add("first moments", &m, state_size());
     states.add("second moments", &v, state_size());
 }
 
+// An all-reduce works on equal pieces of as many elements.
+static size_t staging_of(const Axis& axis, size_t count) {
+    const size_t ranks = size_t(axis.size);
+    return axis.reduce_staging((count + ranks - 1) / ranks * ranks * sizeof(real));
+}
+
 size_t Zero::staging_bytes() const {
-    size_t most = mesh.world.reduce_staging(kExport * sizeof(real));
+    size_t most = staging_of(mesh.world, kExport);
     if (!trains) return most;
     const int b = largest(false);
-    most = std::max(most, mesh.shard.reduce_staging(layout.size(b) * sizeof(real)));
-    most = std::max(most, mesh.replica.reduce_staging(shard(b) * sizeof(real)));
-    if (layout.wte >= 0) most = std::max(most, mesh.tied.reduce_staging(shard(layout.wte) * sizeof(real)));
+    most = std::max(most, staging_of(mesh.shard, layout.size(b)));
+    most = std::max(most, staging_of(mesh.replica, shard(b)));
+    if (layout.wte >= 0) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
     return most;
 }
 
-size_t Zero::tp_reduction_bytes() const {
-    size_t partial = 0;
-    for (const Run& run : tp_runs) partial += run.count;
-    return partial * sizeof(real);
-}
+size_t Zero::tp_staging_bytes() const { return staging_of(mesh.tp, packed_count()); }
 
 void Zero::lend_staging(void* memory, size_t bytes) const {
     for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);

@@ -65,7 +65,7 @@ struct Zero {
     void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
     size_t staging_bytes() const;                          // for reductions over the axes that are used here
     void lend_staging(void* memory, size_t bytes) const;
-    size_t tp_reduction_bytes() const;                     // the largest reduction over tp
+    size_t tp_staging_bytes() const;                       // and over tp
 
     // ---- the provider of the model's weights; see model/gpt.h
 
@@ -138,6 +138,7 @@ private:
     int largest(bool of_blocks) const;
     size_t grads_start(int b) const { return stage >= 2 ? grads_at[size_t(b)] : layout.start(b); }
     size_t ends_start(int b) const;
+    size_t packed_count() const;
     size_t state_size() const { return stage == 0 ? layout.size() : layout.size() / shards(); }
     floatX* end_weights(int b) const {
         return b < 0 ? nullptr : stage == 3 ? ends + ends_start(b) : params + layout.start(b);

@@ -102,7 +102,8 @@ static Softmax merged(const Classifier& t, const real* stats, int n) {
     real max = part(0)[0];
     for (int p = 1; p < t.parts; p++) max = std::max(max, part(p)[0]);
     double total = 0;
-    for (int p = 0; p < t.parts; p++) total += double(part(p)[1]) * std::exp(double(part(p)[0]) - double(max));
+    for (int p = 0; p < t.parts; p++)
+        total += double(part(p)[1]) * std::exp(double(part(p)[0]) - double(max));
     return {max, real(total)};
 }
 

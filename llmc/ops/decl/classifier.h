@@ -8,8 +8,8 @@
 // A vocabulary may be cut into `parts` of Vp columns each, of which `logits` has the one that starts at v0.
 // With one part, classifier_forward() and classifier_forward_backward() do everything. With more they write
 // the statistics of their part alone: of each row its maximum, its sum of exp(logit - maximum), and the
-// target's logit if it lies here. classifier_merge() and classifier_merge_backward() take the statistics of all
-// parts and do the rest; with one part they do nothing. All parts come to the same losses.
+// target's logit if it lies here. classifier_merge() and classifier_merge_backward() take the statistics of
+// all parts and do the rest; with one part they do nothing. All parts come to the same losses.
 
 struct Classifier {
     real* losses;               // (N)       out

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Trains on several machines with mpirun; with Slurm, use scripts/run_slurm.sh.
+#
+#     scripts/run_nodes.sh -H HOST,HOST,... [-n RANKS_PER_HOST] CONFIG.json [--section.key=value ...]
+#
+# Every host sees this folder (and the data and run.dir) under the same path, and can be reached by ssh without
+# a password. RANKS_PER_HOST (8): one per GPU. Ranks are numbered host by host, so that tensor parallelism, whose
+# ranks are neighbours, stays within a machine. MPIRUN_OPTIONS are passed on: with several networks, choose one
+# by "--mca btl_tcp_if_include eth0". Signals and exit codes: scripts/run_node.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() { sed -n 's/^#     //p' "$0" >&2; exit 78; }
+hosts='' per_host=8
+while getopts 'H:n:' option; do
+    case $option in H) hosts=$OPTARG ;; n) per_host=$OPTARG ;; *) usage ;; esac
+done
+shift $((OPTIND - 1))
+if [ -z "$hosts" ] || [ $# = 0 ]; then usage; fi
+
+list='' count=0
+for host in ${hosts//,/ }; do
+    list+="${list:+,}$host:$per_host"
+    count=$((count + 1))
+done
+options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none)
+if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
+read -ra more <<<"${MPIRUN_OPTIONS:-}"
+exec mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"

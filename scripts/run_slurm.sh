@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Trains on machines that Slurm gives:
+#
+#     sbatch [--nodes=N --ntasks-per-node=RANKS --cpus-per-task=CORES] scripts/run_slurm.sh CONFIG.json [...]
+#
+# A task is a rank; with GPUs, one each: add --gpus-per-node. Three minutes before the time limit the run saves
+# and ends with 75; `scancel --signal=USR1 JOB` saves and goes on. When a rank dies, one line of the log says
+# which and of what, and Slurm ends the others. SRUN_OPTIONS are passed on; "--mpi=pmix" may have another name
+# there (srun --mpi=list).
+#SBATCH --job-name=train_gpt
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --exclusive
+#SBATCH --signal=USR2@180
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+set -euo pipefail
+if [ -z "${SLURM_JOB_ID:-}" ] || [ $# = 0 ]; then sed -n 's/^#     //p' "$0" >&2; exit 78; fi
+cd "$SLURM_SUBMIT_DIR"          # Slurm runs a copy of this script
+# srun does not take this from sbatch
+if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+read -ra more <<<"${SRUN_OPTIONS:---mpi=pmix}"
+exec srun --kill-on-bad-exit=1 "${more[@]}" ./train_gpt "$@"

@@ -1,0 +1,111 @@
+// The tables on any mesh: every element of the whole model is somewhere, and in its place.
+#include <map>
+
+#include "llmc/model/layout.h"
+#include "test/test.h"
+
+static Dims dims(int tp, int index, int heads = 12, int V = 301, int L = 5) {
+    Axis axis;
+    axis.size = tp, axis.index = index;
+    return make_dims(L, heads, 24, 7, V, axis);
+}
+
+TEST(stages_share_the_blocks_out) {
+    for (int L = 1; L <= 13; L++)
+        for (int stages = 1; stages <= 4; stages++)
+            for (int v = 1; v * stages <= L; v++) {
+                std::map<int, int> owner;                   // chunk number of each layer
+                int embed = 0, end = 0;
+                for (int s = 0; s < stages; s++) {
+                    const Part p = make_part(L, s, stages, v);
+                    EXPECT(int(p.chunks.size()) == v && p.first == (s == 0) && p.last == (s == stages - 1));
+                    for (int c = 0; c < v; c++) {
+                        const Chunk& k = p.chunks[size_t(c)];
+                        const int blocks = k.end - k.begin;
+                        const int least = L / (stages * v);
+                        EXPECT(blocks == least || blocks == least + 1, "%d blocks", blocks);
+                        embed += k.embeds, end += k.ends;
+                        EXPECT(k.embeds == (s == 0 && c == 0) && k.ends == (s == stages - 1 && c == v - 1));
+                        for (int l = k.begin; l < k.end; l++) owner[p.layers[size_t(l)]] = c * stages + s;
+                    }
+                }
+                EXPECT(int(owner.size()) == L && embed == 1 && end == 1, "%zu of %d blocks", owner.size(), L);
+                for (int l = 1; l < L; l++) EXPECT(owner[l] == owner[l - 1] || owner[l] == owner[l - 1] + 1);
+            }
+}
+
+// Each element, over all ranks of tp and stages: once where it is cut, on every rank where it is not; wte on
+// first and last stage.
+TEST(every_element_has_its_place) {
+    for (const int tp : {1, 2, 3, 4})
+        for (const int stages : {1, 2, 5})
+            for (const int V : {128, 301, 1025}) {
+                const Dims whole = dims(1, 0, 12, V);
+                std::vector<int> times(make_layout(whole, whole_model(5)).parameters);
+                for (int stage = 0; stage < stages; stage++)
+                    for (int i = 0; i < tp; i++) {
+                        const Dims d = dims(tp, i, 12, V);
+                        const Layout layout = make_layout(d, make_part(5, stage, stages));
+                        EXPECT(layout.parameters == times.size(), "%zu parameters", layout.parameters);
+                        for (const Tensor& t : layout.tensors)
+                            for_each_run(t, 0, t.param.count(), [&](size_t, size_t global, size_t n) {
+                                for (size_t k = 0; k < n; k++) times[t.global + global + k]++;
+                            });
+                    }
+                for (const Tensor& t : whole_tensors(whole)) {
+                    const int ends = t.name == "wte" && stages > 1 ? 2 : 1;
+                    const int expected = ends * (t.param.split == Split::None ? tp : 1);
+                    int wrong = 0;
+                    for (size_t i = 0; i < t.param.whole(); i++) wrong += times[t.global + i] != expected;
+                    EXPECT(wrong == 0, "%s, tp %d, V %d: %d elements", t.name.c_str(), tp, V, wrong);
+                }
+            }
+}
+
+// Rank 1 of 2: the second half of the rows of Q, K and V each, the second half of a row of attprojw, ...
+TEST(runs_by_hand) {
+    const Dims d = dims(2, 1);                              // C = 24, A = 12, F = 48
+    const Layout layout = make_layout(d, whole_model(5));
+    const auto check = [&](const char* name, size_t first, size_t count, const char* expected) {
+        std::string text;
+        for (const Tensor& t : layout.tensors)
+            if (t.name == name)
+                for_each_run(t, first, count, [&](size_t local, size_t global, size_t n) {
+                    text += strf("%zu=%zu+%zu ", local, global, n);
+                });
+        EXPECT(text == expected, "%s: %s", name, text.c_str());
+    };
+    check("h.0.qkvb", 0, 36, "0=12+12 12=36+12 24=60+12 ");
+    check("h.0.qkvw", 287, 2, "287=575+1 288=864+1 ");
+    check("h.1.attprojw", 11, 14, "11=23+1 12=36+12 24=60+1 ");
+    check("h.4.fcb", 3, 5, "3=51+5 ");
+    check("h.4.ln1w", 3, 5, "3=3+5 ");
+    check("wte", 44 * 24, 72, "1056=7200+24 ");             // V = 301 = 256 + 45, the rest is padding
+    check("wte", 45 * 24, 72, "");
+}
+
+TEST(buckets_divide_by_the_shards) {
+    for (const size_t shards : {1, 2, 3, 7})
+        for (const int stage : {0, 1, 2}) {
+            const Part part = make_part(5, stage, 3);
+            const Layout layout = make_layout(dims(2, 0), part, shards);
+            const bool ends = part.first || part.last;
+            EXPECT(layout.count() == int(part.layers.size()) + part.first + ends + part.last);
+            EXPECT((layout.wte >= 0) == ends && (layout.wpe >= 0) == part.first);
+            EXPECT((layout.final >= 0) == part.last);
+            for (int b = 0; b < layout.count(); b++)
+                EXPECT(layout.size(b) / (64 * shards) * (64 * shards) == layout.size(b) && layout.size(b) > 0,
+                       "bucket %d: %zu", b, layout.size(b));
+            for (const Tensor& t : layout.tensors) {
+                const size_t begin = layout.start(t.bucket), end = begin + layout.size(t.bucket);
+                EXPECT(t.start / 64 * 64 == t.start && t.start >= begin && t.start + t.param.count() <= end,
+                       "%s at %zu", t.name.c_str(), t.start);
+            }
+            std::vector<float> memory(layout.size(layout.block(0)));
+            const BlockTensors<float> g = bind_block(memory.data(), dims(2, 0));
+            for (const Tensor& t : layout.tensors)
+                if (t.layer >= 0 && t.param.name == std::string("fcprojb"))
+                    EXPECT(part.layers[size_t(t.bucket - layout.block(0))] == t.layer &&
+                           size_t(g.fcprojb - memory.data()) == t.start - layout.start(t.bucket));
+        }
+}

@@ -1,0 +1,94 @@
+// Which ranks an axis has, and which meshes are refused.
+#include <cstring>
+
+#include "llmc/comm/launch.h"
+#include "test/ranks.h"
+#include "test/test.h"
+
+// The members of each axis are the ranks that differ in that coordinate alone.
+static void check_mesh_members(Config c, int dp, int pp, int tp) {
+    const int ranks = dp * pp * tp;
+    run_threads(c, [=](Config, const Mesh& m) {
+        EXPECT(m.rank == (m.dp.index * pp + m.pp.index) * tp + m.tp.index);
+        EXPECT(m.dp.size == dp && m.pp.size == pp && m.tp.size == tp && m.cp.size == 1 &&
+               m.world.size == ranks);
+        const auto members = [&](const Axis& a) {
+            std::vector<int> all(size_t(a.size), m.rank);
+            a.all_gather(all.data(), &m.rank, 1);
+            return all;
+        };
+        const auto expect = [&](const Axis& a, int first, int stride, const char* name) {
+            const std::vector<int> got = members(a);
+            for (int i = 0; i < a.size; i++)
+                EXPECT(got[size_t(i)] == first + i * stride, "%s of rank %d: place %d is rank %d", name,
+                       m.rank, i, got[size_t(i)]);
+            EXPECT(got[size_t(a.index)] == m.rank, "%s", name);
+        };
+        const int per_dp = pp * tp, z = c.parallel.zero_group ? c.parallel.zero_group : dp;
+        expect(m.tp, m.rank - m.tp.index, 1, "tp");
+        expect(m.pp, m.rank - m.pp.index * tp, tp, "pp");
+        expect(m.dp, m.rank - m.dp.index * per_dp, per_dp, "dp");
+        expect(m.world, 0, 1, "world");
+        expect(m.shard, m.rank - m.dp.index % z * per_dp, per_dp, "shard");
+        expect(m.replica, m.rank - m.dp.index / z * z * per_dp, z * per_dp, "replica");
+        const bool ties = pp > 1 && (m.pp.index == 0 || m.pp.index == pp - 1);
+        EXPECT(m.tied.size == (ties ? 2 : 1) && m.shard.size == z && m.replica.size == dp / z);
+        if (ties) expect(m.tied, m.rank - m.pp.index * tp, (pp - 1) * tp, "tied");
+        return 0;
+    });
+}
+
+TEST(members_of_axes) {
+    check_mesh_members(config_of(1), 1, 1, 1);
+    check_mesh_members(config_of(8, 2, 2), 2, 2, 2);
+    check_mesh_members(config_of(12, 2, 3), 2, 3, 2);
+    Config c = config_of(12, 1, 2);
+    c.parallel.zero_group = 3;
+    check_mesh_members(c, 6, 2, 1);
+    c.parallel.zero_group = 2;
+    check_mesh_members(c, 6, 2, 1);
+}
+
+TEST(meshes_that_do_not_fit) {
+    const auto error = [](Config c) {
+        return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); });
+    };
+    const auto has = [&](Config c, std::initializer_list<const char*> words) {
+        const Fatal e = error(c);
+        EXPECT(e.code == kExitConfig, "%d: %s", e.code, e.what());
+        for (const char* w : words) EXPECT(strstr(e.what(), w), "'%s' is not in: %s", w, e.what());
+    };
+    EXPECT(error(config_of(4, 2, 2)).code == 0);
+    has(config_of(3, 2), {"parallel.tp x parallel.pp = 2 x 1", "3 ranks"});
+    has(config_of(2, 1, 8), {"parallel.pp", "8", "2 ranks"});
+    has(config_of(1, 2), {"= 2 does not divide the 1 rank of"});
+    Config c = config_of(2, 2);
+    c.model.heads = 3;
+    has(c, {"parallel.tp = 2", "model.heads = 3"});
+    c = config_of(4, 1, 4);
+    c.model.layers = 3;
+    has(c, {"4 stages", "model.layers = 3"});
+    c = config_of(2, 1, 2);
+    c.parallel.virtual_stages = 2;
+    has(c, {"parallel.virtual_stages = 2", "interleaved"});
+    c.parallel.schedule = "interleaved";
+    EXPECT(error(c).code == 0);
+    c.train.batch_tokens = 3 * 64;
+    has(c, {"3 micro-batches", "parallel.pp = 2"});
+    c = config_of(4);
+    c.parallel.zero_group = 3;
+    has(c, {"parallel.zero_group = 3", "4 data-parallel ranks"});
+    c = config_of(3);
+    c.train.batch_tokens = 1024;
+    has(c, {"1024", "3 data-parallel ranks", "192", "960 and 1152"});
+    c = config_of(2);
+    c.parallel.cp = 2;
+    has(c, {"parallel.cp = 2"});
+    c = config_of(2);
+    c.parallel.transport = "mpi";
+    has(c, {"parallel.transport = mpi", "mpirun -np 2"});
+    c = config_of(2);
+    c.parallel.reduce_dtype = "bf16";
+    c.run.precision = "fp64";
+    has(c, {"parallel.reduce_dtype", "fp64"});
+}
