@@ -58,7 +58,7 @@ int train(Config cfg, const Mesh& mesh) {
     CommLog comm;
     Signals asked;                                                  // of any rank
     for (int64_t step = state.step;; state.step = ++step) {
-        const bool last = step == cfg.train.steps;
+        const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
         const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
         phase(Phase::Evaluate, step);

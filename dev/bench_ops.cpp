@@ -1,6 +1,6 @@
 // Times every operation at the sizes of one step of GPT-2 124M, and what a step is made of.
 //
-//     bench_ops [--json=FILE] [--B=4 --T=256] [--chunk=256] [--threads=N] [fp32 bf16 fp64]
+//     bench_ops [--json=FILE] [--B=4 --T=256] [--chunk=512] [--threads=N] [fp32 bf16 fp64]
 //
 // Rates are compared with the matmul rate (the step's own products by oneDNN, each in its best layout and
 // chunking: total FLOPs over total time) and with the copy rate, both of the same run.
@@ -20,7 +20,7 @@
 #include "llmc/ops/cpu/dnnl.h"
 
 struct Options {
-    int B = 4, T = 256, chunk = 256, threads = 0;
+    int B = 4, T = 256, chunk = 512, threads = 0;
     std::string json;
     std::vector<std::string> precisions;
 };

@@ -1,10 +1,9 @@
-// Checkpoints: what is saved comes back bit for bit, and a folder is there only when it is complete.
+// Checkpoints: what is saved comes back bit for bit, weights alone as well as all state.
 #include "llmc/train/checkpoint.h"
 
 #include <filesystem>
 
 #include "llmc/base/files.h"
-#include "llmc/train/run_folder.h"
 #include "test/tiny.h"
 
 namespace fs = std::filesystem;
@@ -30,11 +29,18 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(real)) == 0;
 }
 
+static std::string save(Tiny& t, int64_t step) {
+    RunState state;
+    state.step = step;
+    const std::optional<std::string> folder = Checkpoint(t.cfg, t.model, "").save(state, true);
+    return folder ? *folder : "";
+}
+
 TEST(saved_weights_come_back_bit_for_bit) {
     const std::string dir = fresh_folder();
     Tiny a(config_in(dir));
     train_steps(a, 3);
-    const std::string path = Checkpoint{a.cfg, a.model, ""}.save(3);
+    const std::string path = save(a, 3);
     EXPECT(path == dir + "/step_3" && newest_checkpoint(dir) == path, "saved as '%s'", path.c_str());
     const auto saved = masters_of(a);
     const std::vector<floatX> params(a.model.zero.params, a.model.zero.params + a.size());
@@ -43,7 +49,7 @@ TEST(saved_weights_come_back_bit_for_bit) {
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint{b.cfg, b.model, ""}.load_or_init();
+    Checkpoint(b.cfg, b.model, "").load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
     EXPECT(memcmp(b.model.zero.params, params.data(), params.size() * sizeof(floatX)) == 0, "weights differ");
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
@@ -54,12 +60,12 @@ TEST(weights_without_masters) {
     const std::string dir = fresh_folder();
     Tiny a(config_in(dir));
     a.shake();
-    const std::string path = Checkpoint{a.cfg, a.model, ""}.save(1);
+    const std::string path = save(a, 1);
     Config cfg = config_in(dir);
     cfg.train.steps = 0;
     Tiny b(cfg);
     EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
-    Checkpoint{b.cfg, b.model, ""}.load(path);
+    Checkpoint(b.cfg, b.model, "").load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
@@ -67,43 +73,21 @@ TEST(weights_without_masters) {
 TEST(weights_of_another_shape) {
     const std::string dir = fresh_folder();
     Tiny a(config_in(dir));
-    const std::string path = Checkpoint{a.cfg, a.model, ""}.save(1);
+    const std::string path = save(a, 1);
     const auto load = [&](auto change, std::vector<std::string> words) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        const Fatal e = test::fatal_of([&] { Checkpoint{b.cfg, b.model, ""}.load(path); });
+        const Fatal e = test::fatal_of([&] { Checkpoint(b.cfg, b.model, "").load_weights(path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
             EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
     };
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
-    load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "missing"});
-    const Fatal e = test::fatal_of([&] { Checkpoint{a.cfg, a.model, ""}.load(dir + "/step_9"); });
+    load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
+    const Fatal e = test::fatal_of([&] { Checkpoint(a.cfg, a.model, "").load_weights(dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
-}
-
-// A folder with the temporary name is no checkpoint; the next save replaces it, and leaves none.
-TEST(a_checkpoint_is_there_only_when_it_is_complete) {
-    const std::string dir = fresh_folder();
-    Tiny a(config_in(dir));
-    const NewFolder broken_off(dir + "/step_7");
-    EXPECT(broken_off.temporary != broken_off.path && fs::exists(broken_off.temporary) &&
-               !fs::exists(broken_off.path),
-           "%s", broken_off.temporary.c_str());
-    write_file(broken_off.temporary + "/left_over", "x");
-    EXPECT(newest_checkpoint(dir) == "" && checkpoint_steps(dir).empty(), "found '%s'",
-           newest_checkpoint(dir).c_str());
-    Checkpoint{a.cfg, a.model, ""}.save(7);
-    size_t entries = 0;
-    for (const auto& e : fs::directory_iterator(dir)) entries++, (void)e;
-    EXPECT(entries == 2 && fs::exists(dir + "/step_7/model.safetensors"),
-           "%zu entries: step_7 and checkpoints.jsonl are expected", entries);
-    EXPECT(!fs::exists(dir + "/step_7/left_over"), "what was left over is published");
-    Checkpoint{a.cfg, a.model, ""}.save(7);    // once more: a signal asked for it
-    EXPECT(read_file(dir + "/checkpoints.jsonl").starts_with("{\"step\":7,\"dir\":\"" + dir + "/step_7\"}\n"),
-           "'%s'", read_file(dir + "/checkpoints.jsonl").c_str());
 }
 
 }  // namespace PRECISION

@@ -120,7 +120,7 @@ TEST(memory_is_as_planned) {
 }
 
 static string bytes_of_weights(const string& run_name) {
-    return text_of(folder(run_name) + "/step_10/model.safetensors");
+    return text_of(folder(run_name) + "/step_10/rank_00000.safetensors");
 }
 
 // Threads share the work alike each time: the same metrics and the same weights, byte for byte.

@@ -198,7 +198,7 @@ TEST(command_line_errors) {
     refuse_args({"-x"}, {"-x", "two dashes"});
     refuse_args({"other.json"}, {"config.json", "other.json"});
     refuse_args({"--export=x"}, {"x", "gguf:FILE"});
-    refuse_args({"--export=hf:x"}, {"hf:x", "not in this version"});
+    refuse_args({"--export=hf:"}, {"hf:", "path"});
     const string long_name(100000, 'x');
     refuse_args({"--" + long_name + "=1"}, {"there is no such setting"});
 }
@@ -277,10 +277,7 @@ TEST(what_has_to_hold_between_settings) {
 }
 
 TEST(parts_of_later_versions) {
-    for (const char* setting :
-         {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl", "model.init=hf:x", "model.init=llmc:x",
-          "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
-          "checkpoint.override=[\"optimizer.lr\"]"}) {
+    for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
         const string path = string(setting).substr(0, string(setting).find('='));
         refuse_args({string("--") + setting}, {(path + " = ").c_str(), "not in this version", "set it to"});
     }

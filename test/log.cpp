@@ -235,11 +235,12 @@ TEST(run_dir_is_made_and_refused) {
     EXPECT(!std::filesystem::exists(test::temporary_directory() + "/a"), "nothing is made before start");
     printed([&] { a_run(c, 1); });
     const string config = slurp(c.run.dir + "/config.json");
-    expect_refused(c, {c.run.dir.c_str(), "already holds a run", "--run.dir=", "rm -r", "--generate"});
+    expect_refused(c, {c.run.dir.c_str(), "already holds a finished run", "--run.dir=", "rm -r"});
     EXPECT(slurp(c.run.dir + "/config.json") == config, "untouched");
 
     Config saved = small("saved"), mine = small("mine"), file = small("a_file/x"), proc = small("");
     std::filesystem::create_directories(saved.run.dir + "/step_00000010");
+    saved.checkpoint.resume = "never";
     expect_refused(saved, {"already holds a run"});
     std::filesystem::create_directories(mine.run.dir);
     std::ofstream(mine.run.dir + "/config.json") << "{}";

@@ -80,6 +80,19 @@ TEST(exp_of_every_float) {
     EXPECT(broken.ulp > 2, "one wrong value goes unnoticed");
 }
 
+struct ExpNegative {
+    static bool known(float x) { return Exp::known(x) || !(x >= -86); }
+    double operator()(double x) const { return x > 0 ? 1 : x < -87 ? 0 : std::exp(x); }
+    float operator()(float x) const { return x != x ? x : x > -1 ? 1 : x >= -87 ? std::exp(x) : 0; }
+};
+
+TEST(exp_of_every_negative_float) {
+    const auto ours = [](float x) { return x > 0 ? 1 : simd::vexp_negative(x); };
+    const Worst w = worst_of_all(ours, ExpNegative{}, stride());
+    EXPECT(w.ulp <= 2, "%g ulp at %a", w.ulp, w.x);
+    EXPECT(simd::vexp_negative(-87.01f) == 0 && simd::vexp_negative(-86.99f) > 0);
+}
+
 TEST(tanh_of_every_float) {
     const Worst w = worst_of_all([](float x) { return simd::vtanh(x); }, Tanh{}, stride());
     EXPECT(w.ulp <= 2, "%g ulp at %a", w.ulp, w.x);

@@ -66,18 +66,15 @@ static string help_of(const string& name) {
 }
 
 TEST(parts_of_later_versions_say_so) {
-    for (const char* name : {"--export", "parallel.cp", "parallel.transport", "run.device", "checkpoint.resume",
-                             "checkpoint.async", "checkpoint.override", "79 "})
+    for (const char* name : {"parallel.cp", "parallel.transport", "run.device"})
         EXPECT(has(help_of(name), "not in this version"), "%s: '%s'", name, help_of(name).c_str());
     for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload", "checkpoint.every",
-                             "76 ", "77 "})
+                             "checkpoint.override", "--export", "76 ", "77 ", "79 "})
         EXPECT(!has(help_of(name), "not in this version") && help_of(name) != "", "%s", name);
-    for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl",
-                                "model.init=hf:somewhere"}) {
+    for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
         const string key = string(setting).substr(0, strcspn(setting, "="));
         refused(string("--") + setting, {key, "not in this version"});
     }
-    refused("--export=hf:somewhere", {"--export", "not in this version"});
 }
 
 TEST(a_folder_that_holds_a_run) {
@@ -88,8 +85,13 @@ TEST(a_folder_that_holds_a_run) {
     EXPECT(text_of(folder("used") + "/metrics.jsonl") == before, "its metrics are touched");
     // said before data is looked at
     refused("--data.train=/nowhere.bin", {folder("used"), "already holds a run"}, config);
+    // one with a checkpoint can be gone on with, but this is none
     std::filesystem::create_directories(folder("checkpoint_only") + "/step_5");
-    refused("", {"checkpoint_only", "already holds a run"}, tiny_program_config("checkpoint_only"));
+    const string never = "--checkpoint.resume=never", broken = tiny_program_config("checkpoint_only");
+    refused(never, {"checkpoint_only", "already holds a run"}, broken);
+    const Ran ran = train_gpt(broken);
+    EXPECT(ran.code == 79 && has(ran.err, "step_5/manifest.json: it is missing") &&
+           has(ran.err, "none is left that verifies"), "code %d, '%s'", ran.code, ran.err.c_str());
 }
 
 // A start that fails, early or late, leaves no folder and keeps one that was there.

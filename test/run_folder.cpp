@@ -1,9 +1,11 @@
-// Which checkpoints a folder has, and which are kept.
+// Which checkpoints a folder has, which are kept, and which folders a run may use.
 #include "llmc/train/run_folder.h"
 
 #include <filesystem>
 
 #include "llmc/base/files.h"
+#include "llmc/train/resume.h"
+#include "llmc/train/save.h"
 #include "test/test.h"
 
 namespace fs = std::filesystem;
@@ -18,19 +20,22 @@ static std::string folder_with(const std::vector<std::string>& names) {
 
 static Steps after_pruning(int keep_last, int64_t keep_every) {
     const std::string dir =
-        folder_with({"step_5", "step_10", "step_15", "step_20", "step_25", "step_99.incomplete", "other"});
+        folder_with({"step_5", "step_10", "step_15", "step_20", "step_25", "step_99.damaged", "other"});
     CheckpointConfig cfg;
     cfg.keep_last = keep_last, cfg.keep_every = keep_every;
-    prune_checkpoints(cfg, dir);
-    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.incomplete"),
-           "what is no checkpoint was deleted");
-    return checkpoint_steps(dir);
+    const Disk disk = posix_disk();
+    DiskQueue q = prune_checkpoints(disk, cfg, dir);
+    q.run();
+    EXPECT(q.error.empty(), "%s", q.error.c_str());
+    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.damaged"), "what is no checkpoint is gone");
+    return saved_steps(disk, dir);
 }
 
 TEST(steps_are_numbers) {
     const std::string dir = folder_with(
-        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.incomplete", "Step_300", "step_x"});
-    EXPECT((checkpoint_steps(dir) == Steps{9, 10, 100}), "%zu checkpoints", checkpoint_steps(dir).size());
+        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.tmp-1", "Step_300", "step_x"});
+    const Steps steps = saved_steps(posix_disk(), dir);
+    EXPECT((steps == Steps{9, 10, 100}), "%zu checkpoints", steps.size());
     EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
     EXPECT(newest_checkpoint(folder_with({"step_9", "step_10"})).ends_with("/step_10"), "10 comes after 9");
     EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(folder_with({"x"})) == "", "none");
@@ -43,11 +48,23 @@ TEST(the_newest_are_kept) {
     EXPECT((after_pruning(9, 0) == Steps{5, 10, 15, 20, 25}), "keep_last = 9");
 }
 
-TEST(acknowledged_line_by_line) {
-    const std::string dir = folder_with({"x"});
-    acknowledge_checkpoint(dir, 5, dir + "/step_5");
-    acknowledge_checkpoint(dir, 10, "a \"name\"");
-    EXPECT(read_file(dir + "/checkpoints.jsonl") ==
-               "{\"step\":5,\"dir\":\"" + dir + "/step_5\"}\n{\"step\":10,\"dir\":\"a \\\"name\\\"\"}\n",
-           "'%s'", read_file(dir + "/checkpoints.jsonl").c_str());
+// The code that a run in the folder ends with before it begins; 0: it may begin.
+static int code_of(const std::string& dir, const std::string& resume) {
+    Config cfg;
+    cfg.run.dir = dir, cfg.checkpoint.resume = resume;
+    return test::fatal_of([&] { check_run_dir(cfg); }).code;
+}
+
+TEST(folders_that_a_run_may_use) {
+    const std::string fresh = folder_with({}), run = folder_with({"step_5"}), stopped = folder_with({""}),
+                      finished = folder_with({""}), others = folder_with({""});
+    write_file(run + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
+    write_file(stopped + "/metrics.jsonl", "{\"event\":\"start\"}\n");
+    write_file(finished + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
+    write_file(others + "/config.json", "{}");
+    EXPECT(code_of(fresh, "auto") == 0 && code_of(fresh, "never") == 0, "a new folder");
+    EXPECT(code_of(run, "auto") == 0 && code_of(run, "never") == 78, "a run with a checkpoint");
+    EXPECT(code_of(stopped, "auto") == 0 && code_of(stopped, "never") == 78, "stopped before its first one");
+    EXPECT(code_of(finished, "auto") == 78 && code_of(finished, "never") == 78, "finished without one");
+    EXPECT(code_of(others, "auto") == 78 && code_of(others, "never") == 78, "a config.json of others");
 }

@@ -43,7 +43,7 @@ static void check_saved(const string& run_name, const Ran& ran) {
     if (names.size() != 1 || steps.empty()) return;
     EXPECT(names[0] == "step_" + std::to_string(steps.back()), "%s after step %d", names[0].c_str(),
            steps.back());
-    for (const char* file : {"model.safetensors", "config.json"})
+    for (const char* file : {"rank_00000.safetensors", "config.json"})
         EXPECT(there(folder(run_name) + "/" + names[0] + "/" + file), "no %s", file);
     EXPECT(has(text_of(folder(run_name) + "/checkpoints.jsonl"),
                "{\"step\":" + std::to_string(steps.back()) + ","),
@@ -72,7 +72,8 @@ TEST(usr1_saves_and_goes_on) {
 
 TEST(checkpoints_every_so_often) {
     const Ran ran = train_gpt(tiny_program_config("often"),
-                              "--checkpoint.every=4 --checkpoint.keep_last=0 --eval.every=0");
+                              "--checkpoint.every=4 --checkpoint.keep_last=0 --checkpoint.async=false "
+                              "--eval.every=0");
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
     for (int step : {4, 8, 10})
         EXPECT(fs::exists(folder("often") + "/step_" + std::to_string(step)), "no checkpoint of step %d",
@@ -99,7 +100,7 @@ TEST(starting_from_a_checkpoint) {
     EXPECT(other.code == 78 && has(other.err, "wte") && has(other.err, "32") && has(other.err, "64"),
            "code %d, '%s'", other.code, other.err.c_str());
     // one weight that is not finite, at the end of the file: no step is taken
-    const string weights = folder("first") + "/step_10/model.safetensors";
+    const string weights = folder("first") + "/step_10/rank_00000.safetensors";
     const float nan = std::nanf("");
     FILE* f = fopen(weights.c_str(), "r+b");
     fseek(f, -4, SEEK_END), fwrite(&nan, 4, 1, f), fclose(f);

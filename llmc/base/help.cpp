@@ -70,9 +70,7 @@ static std::string domain(const Field& f) {
 
 // What base/validate.cpp refuses: all values but the default, or one of several.
 static std::string missing(const Field& f) {
-    static const char* const all[] = {"parallel.cp", "checkpoint.resume", "checkpoint.async",
-                                      "checkpoint.override"};
-    if (std::find(std::begin(all), std::end(all), f.path()) != std::end(all)) return " (not in this version)";
+    if (f.path() == "parallel.cp") return " (not in this version)";
     if (f.path() == "parallel.transport") return " (nccl: not in this version)";
     return f.path() == "run.device" ? " (cuda: not in this version)" : "";
 }

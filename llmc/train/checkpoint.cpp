@@ -50,9 +50,10 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     }
     load_state(model.zero, origin->folder, origin->manifest, cfg.train.steps > 0);
     run = origin->manifest.run;
-    const RunState state = run_state_of(origin->manifest.state, origin->folder + "/" + kManifest);
+    RunState state = run_state_of(origin->manifest.state, origin->folder + "/" + kManifest);
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
                 "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
+    if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
     if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
     return state;
 }
@@ -109,6 +110,7 @@ std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome
 }
 
 std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
+    if (cfg.train.steps == 0) return std::nullopt;
     if (saver.busy() && !last) {
         if (model.mesh.rank == 0)
             fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still being "

@@ -17,7 +17,7 @@ static bool is_shown(const Field& f) {
 static bool changes_math(const Field& f, const Config& now) {
     if (f.section == "model" || f.section == "data" || f.section == "optimizer") return true;
     const std::string path = f.path();
-    if (path == "train.steps") return now.optimizer.schedule != "constant";
+    if (path == "train.steps") return now.train.steps > 0 && now.optimizer.schedule != "constant";
     return path == "run.seed" || path == "run.precision" || path == "train.batch_tokens";
 }
 

@@ -129,28 +129,37 @@ static int mask_row(real* s, const Pair& p, int u) {
     return start;
 }
 
-// exp(x) for x <= 0. Below kTiny it is 0: subnormal numbers are slow.
-[[gnu::always_inline]] inline real exp_or_zero(real x) {
-    constexpr real kTiny = sizeof(real) == 8 ? -700 : -87;
-    const real e = vexp(x < kTiny ? kTiny : x);
-    return x < kTiny ? 0 : e;
-}
-
 // Per query, over the blocks so far. scale: what the last block's larger maximum makes of the sums before it.
 struct Softmax { real *max, *sum, *scale; };
 
-// s becomes exp(s - max).
-static void online_softmax(real* s, const Softmax& state, const Pair& p) {
+// max[q] becomes the largest of it and s[u][q], over the keys that q sees. Rows that all see go by fours: max
+// is read and written as seldom.
+static void raise_max(real* max, const real* s, const int* start, const Pair& p) {
+    const int nq = p.q.nqp, all = p.keys_below(1) / 4 * 4;
+    for (int u = 0; u < all; u += 4)
+        #pragma omp simd
+        for (int q = 0; q < nq; q++) {
+            const real *x = s + u * kQueries + q, a = x[0], b = x[kQueries], c = x[2 * kQueries],
+                       d = x[3 * kQueries], ab = a > b ? a : b, cd = c > d ? c : d, abcd = ab > cd ? ab : cd;
+            max[q] = abcd > max[q] ? abcd : max[q];
+        }
+    for (int u = all; u < p.nk; u++)
+        for (int j = start[u]; j < nq; j += W)
+            #pragma omp simd
+            for (int q = j; q < j + W; q++)
+                max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
+}
+
+// s becomes exp(s - max). Returns whether a maximum has grown, that is whether a scale is not 1.
+static bool online_softmax(real* s, const Softmax& state, const Pair& p) {
     const int nq = p.q.nqp;
     alignas(64) real max[kQueries], sum[kQueries];
     int start[kKeys];
+    for (int u = 0; u < p.nk; u++) start[u] = mask_row(s, p, u);
     std::copy(state.max, state.max + nq, max);
-    for (int u = 0; u < p.nk; u++) {
-        start[u] = mask_row(s, p, u);
-        #pragma omp simd
-        for (int q = start[u]; q < nq; q++)
-            max[q] = s[u * kQueries + q] > max[q] ? s[u * kQueries + q] : max[q];
-    }
+    raise_max(max, s, start, p);
+    bool grown = false;
+    for (int q = 0; q < nq; q++) grown |= max[q] != state.max[q];
     #pragma omp simd
     for (int q = 0; q < nq; q++) {
         state.scale[q] = vexp(state.max[q] - max[q]);
@@ -159,14 +168,16 @@ static void online_softmax(real* s, const Softmax& state, const Pair& p) {
     }
     for (int u = 0; u < p.nk; u++) {
         std::fill(s + u * kQueries, s + u * kQueries + start[u], real(0));
-        #pragma omp simd
-        for (int q = start[u]; q < nq; q++) {
-            const real e = exp_or_zero(s[u * kQueries + q] - max[q]);
-            s[u * kQueries + q] = e;
-            sum[q] += e;
-        }
+        for (int j = start[u]; j < nq; j += W)
+            #pragma omp simd
+            for (int q = j; q < j + W; q++) {
+                const real e = vexp_negative(s[u * kQueries + q] - max[q]);
+                s[u * kQueries + q] = e;
+                sum[q] += e;
+            }
     }
     std::copy(sum, sum + nq, state.sum);
+    return grown;
 }
 
 static void scale_columns(real* tile, const real* scale, int rows, int nq) {
@@ -189,8 +200,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
     for (int k0 = 0; k0 < t.keys; k0 += kKeys) {
         const Pair p = pair_of(t, k0);
         scores(s, keys.k + size_t(k0) * Dp, qT, p, D);
-        online_softmax(s, state, p);
-        scale_columns(oT, state.scale, D, t.nqp);
+        if (online_softmax(s, state, p)) scale_columns(oT, state.scale, D, t.nqp);
         add_over_keys(oT, keys.v + size_t(k0) * Dp, s, p, D);
     }
     for (int i = 0; i < t.nqp; i++) state.scale[i] = 1 / state.sum[i];
@@ -234,12 +244,13 @@ static void softmax_backward(real* s, real* dp, const real* lse, const real* del
         real *su = s + u * kQueries, *du = dp + u * kQueries;
         std::fill(su, su + start, real(0));
         std::fill(du, du + start, real(0));
-        #pragma omp simd
-        for (int q = start; q < p.q.nqp; q++) {
-            const real e = exp_or_zero(su[q] - lse[q]);
-            su[q] = e;
-            du[q] = e * (du[q] - delta[q]);
-        }
+        for (int j = start; j < p.q.nqp; j += W)
+            #pragma omp simd
+            for (int q = j; q < j + W; q++) {
+                const real e = vexp_negative(su[q] - lse[q]);
+                su[q] = e;
+                du[q] = e * (du[q] - delta[q]);
+            }
     }
 }
 

@@ -43,7 +43,7 @@ struct Hash {
         uint64_t h = 0;
         for (uint64_t x :
              {uint64_t(p.m), uint64_t(p.n), uint64_t(p.k), uint64_t(k.threads),
-                           uint64_t(p.b_stride), uint64_t(p.c_stride),
+                           uint64_t(p.a_stride), uint64_t(p.b_stride), uint64_t(p.c_stride),
               uint64_t(p.in) | uint64_t(p.out) << 2 | uint64_t(p.a_transposed) << 4 |
                   uint64_t(p.b_transposed) << 5 | uint64_t(p.bias) << 6 | uint64_t(p.accumulate) << 7}) {
             h = (h ^ x) * 0x9e3779b97f4a7c15;
@@ -90,7 +90,7 @@ static dnnl::matmul::primitive_desc describe(const Descriptions& d, const dnnl::
 #endif
 
 static std::unique_ptr<Primitive> build(const Product& p) {
-    const Descriptions d = {.a = matrix(p.m, p.k, p.in, p.a_transposed),
+    const Descriptions d = {.a = matrix(p.m, p.k, p.in, p.a_transposed, p.a_stride),
                             .b = matrix(p.k, p.n, p.in, p.b_transposed, p.b_stride),
                             .c = matrix(p.m, p.n, p.out, false, p.c_stride),
                             .bias = p.bias ? matrix(1, p.n, p.in, false) : memory::desc()};

@@ -6,7 +6,7 @@
 
 #include "llmc/base/dtype.h"
 
-// C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  A is dense, B and C may be columns of wider matrices
+// C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  each may be columns of a wider matrix
 struct Product {
     int64_t m, n, k;
     DType in, out;         // of A, B and bias; of C. Sums are in FP32
@@ -14,7 +14,8 @@ struct Product {
     bool b_transposed;     // B lies in memory as (n, k)
     bool bias;             // (n), added to every row
     bool accumulate;       // C is added to
-    int64_t b_stride = 0;  // elements from row to row of B as it lies in memory; 0: dense
+    int64_t a_stride = 0;  // elements from row to row of A as it lies in memory; 0: dense
+    int64_t b_stride = 0;  // of B
     int64_t c_stride = 0;  // of C
     bool operator==(const Product&) const = default;
 };

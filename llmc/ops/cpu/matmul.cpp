@@ -14,21 +14,17 @@ namespace cpu {
 // ---------------------------------------------------------------------------------------------------------
 // the three products of a linear layer
 
-static Product forward_product(int N, int C, int OC, bool bias) {
-    return {.m = N,
-            .n = OC,
-            .k = C,
-            .in = dtype_of<floatX>,
-            .out = dtype_of<floatX>,
-            .a_transposed = false,
-            .b_transposed = true,
-            .bias = bias,
-            .accumulate = false};
+// in columns [j, j + width) of the OC there are
+static Product forward_product(int N, int C, int OC, int width, bool bias) {
+    return {.m = N, .n = width, .k = C, .in = dtype_of<floatX>, .out = dtype_of<floatX>,
+            .a_transposed = false, .b_transposed = true, .bias = bias, .accumulate = false, .c_stride = OC};
 }
-// The next two in columns [j, j + width) of the C there are.
-static Product input_product(int N, int C, int OC, int width, DType out) {
-    return {.m = N, .n = width, .k = OC, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
-            .b_transposed = false, .bias = false, .accumulate = false, .b_stride = C, .c_stride = C};
+// The next two in columns [j, j + width) of the C there are; this one as far as `sum` of the OC terms go,
+// and c_stride is that of its result.
+static Product input_product(int N, int C, int OC, int width, int sum, bool first, DType out, int c_stride) {
+    return {.m = N, .n = width, .k = sum, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
+            .b_transposed = false, .bias = false, .accumulate = !first, .a_stride = OC, .b_stride = C,
+            .c_stride = c_stride};
 }
 static Product weight_product(int N, int C, int OC, int width) {
     return {.m = OC, .n = width, .k = N, .in = dtype_of<floatX>, .out = dtype_of<real>, .a_transposed = true,
@@ -39,10 +35,23 @@ static Product weight_product(int N, int C, int OC, int width) {
 // GFLOP/s) and somewhat slower than it could at other widths above 1024. So such products go in pieces:
 // f(first column, columns). Returns false where f does, which is at the first piece or never.
 template <class F> static bool in_columns(int C, F f) {
-    const int pieces = (C + 1023) / 1024, width = (C / pieces + 15) / 16 * 16;
+    const int pieces = (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
     for (int j = 0; j < C; j += width)
         if (!f(j, std::min(width, C - j))) {
             CHECK(j == 0, "matmul: columns %d.. of %d take more scratch than those before", j, C);
+            return false;
+        }
+    return true;
+}
+
+// Long sums are slow as well (the head's 50304: 120 of 155 GFLOP/s; in sixths 160). They go in pieces where
+// the result is not rounded between them: f(first term, terms).
+template <class F> static bool in_terms(int OC, F f) {
+    const int pieces = dtype_of<floatX> == dtype_of<real> ? std::max(1, OC / 8192) : 1;
+    const int terms = (OC / pieces + 63) / 64 * 64;
+    for (int k = 0; k < OC; k += terms)
+        if (!f(k, std::min(terms, OC - k))) {
+            CHECK(k == 0, "matmul: terms %d.. of %d take more scratch than those before", k, OC);
             return false;
         }
     return true;
@@ -111,8 +120,9 @@ void gelu_forward(floatX* act, const floatX* pre, size_t count) {
     in_parallel(count, [=](size_t start, size_t n) { gelu_blocks(act + start, pre + start, n); });
 }
 
-// Rows of a panel: what oneDNN computes at full speed, and what the caches still hold when GELU reads it.
-static constexpr int kPanelRows = 256;
+// A panel is at most so many rows of the columns that in_columns() makes: oneDNN computes it at full speed,
+// and caches still hold it when GELU reads it.
+static constexpr int kPanelRows = 1024;
 
 static bool fused_by_dnnl() { return dnnl_computes(dtype_of<floatX>); }
 
@@ -136,7 +146,8 @@ static void plain_forward(floatX* act, floatX* out, const floatX* x, const float
 }
 
 void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
-    if (by_dnnl(forward_product(N, C, OC, bias != nullptr), {.c = out, .a = x, .b = w, .bias = bias})) return;
+    const Product p = forward_product(N, C, OC, OC, bias != nullptr);
+    if (by_dnnl(p, {.c = out, .a = x, .b = w, .bias = bias})) return;
     plain_forward(nullptr, out, x, w, bias, N, C, OC);
 }
 
@@ -146,8 +157,20 @@ void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
         const size_t at = size_t(n) * OC;
-        matmul_forward(pre + at, x + size_t(n) * C, w, bias, rows, C, OC);
-        gelu_forward(act + at, pre + at, size_t(rows) * OC);
+        const floatX* from = x + size_t(n) * C;
+        const bool done = in_columns(OC, [=](int j, int width) {
+            const Product p = forward_product(rows, C, OC, width, bias != nullptr);
+            const ProductTensors t = {.c = pre + at + j, .a = from, .b = w + size_t(j) * C,
+                                      .bias = bias ? bias + j : nullptr};
+            if (!by_dnnl(p, t)) return false;
+            #pragma omp parallel for schedule(static) num_threads(context.threads)
+            for (int i = 0; i < rows; i++) {
+                const size_t row = at + size_t(i) * OC + j;
+                gelu_blocks(act + row, pre + row, size_t(width));
+            }
+            return true;
+        });
+        if (!done) plain_forward(act + at, pre + at, from, w, bias, rows, C, OC);
     }
 }
 
@@ -168,34 +191,40 @@ static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
     const bool done = in_columns(C, [=](int j, int width) {
-        return by_dnnl(input_product(N, C, OC, width, dtype_of<floatX>),
-                       {.c = dx + j, .a = dout, .b = w + j, .bias = nullptr});
+        return in_terms(OC, [=](int k, int terms) {
+            return by_dnnl(input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C),
+                           {.c = dx + j, .a = dout + k, .b = w + size_t(k) * C + j, .bias = nullptr});
+        });
     });
     if (!done) plain_backward_input(dx, dout, w, nullptr, N, C, OC);
 }
 
-// The panel dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
-static size_t panel_bytes(int C) { return (size_t(kPanelRows) * C * sizeof(real) + 63) / 64 * 64; }
+// The panel of dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
+static size_t panel_bytes(int rows, int C) {
+    size_t widest = 0;
+    in_columns(C, [&](int, int width) { return widest = std::max(widest, size_t(width)); });
+    return (size_t(rows) * widest * sizeof(real) + 63) / 64 * 64;
+}
 
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
                                 int C, int OC) {
     if (!fused_by_dnnl()) return plain_backward_input(dpre, dout, w, pre, N, C, OC);
+    real* panel = reinterpret_cast<real*>(context.scratch);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
-        const size_t at = size_t(n) * C;
+        const size_t at = size_t(n) * C, used = panel_bytes(rows, C);
         const floatX* from = dout + size_t(n) * OC;
-        real* panel = reinterpret_cast<real*>(context.scratch);
         const bool done = in_columns(C, [=](int j, int width) {
-            return by_dnnl(input_product(rows, C, OC, width, dtype_of<real>),
-                           {.c = panel + j, .a = from, .b = w + j, .bias = nullptr}, panel_bytes(C));
+            const Product p = input_product(rows, C, OC, width, OC, true, dtype_of<real>, width);
+            if (!by_dnnl(p, {.c = panel, .a = from, .b = w + j, .bias = nullptr}, used)) return false;
+            #pragma omp parallel for schedule(static) num_threads(context.threads)
+            for (int i = 0; i < rows; i++) {
+                const size_t row = at + size_t(i) * C + j;
+                gelu_backward_blocks(dpre + row, panel + size_t(i) * width, pre + row, size_t(width));
+            }
+            return true;
         });
-        if (!done) {
-            plain_backward_input(dpre + at, from, w, pre + at, rows, C, OC);
-            continue;
-        }
-        in_parallel(size_t(rows) * C, [=](size_t start, size_t count) {
-            gelu_backward_blocks(dpre + at + start, panel + start, pre + at + start, count);
-        });
+        if (!done) plain_backward_input(dpre + at, from, w, pre + at, rows, C, OC);
     }
 }
 
@@ -230,11 +259,13 @@ void bias_backward(real* db, const floatX* dout, int N, int OC) {
 template <class F>
 static void for_each_product(const ScratchSizes& s, F f) {
     const auto linear = [&](int N, int C, int OC, bool bias) {
-        f(forward_product(N, C, OC, bias), 0);
+        f(forward_product(N, C, OC, OC, bias), 0);
         in_columns(C, [&](int, int width) {
-            f(input_product(N, C, OC, width, dtype_of<floatX>), 0);
             f(weight_product(N, C, OC, width), 0);
-            return true;
+            return in_terms(OC, [&](int k, int terms) {
+                f(input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C), 0);
+                return true;
+            });
         });
     };
     const int A = s.NH * s.D;
@@ -244,9 +275,9 @@ static void for_each_product(const ScratchSizes& s, F f) {
     linear(s.N, s.F, s.C, false);
     for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {
         if (rows == 0) continue;
-        f(forward_product(rows, s.C, s.F, true), 0);
         in_columns(s.F, [&](int, int width) {
-            f(input_product(rows, s.F, s.C, width, dtype_of<real>), panel_bytes(s.F));
+            f(forward_product(rows, s.C, s.F, width, true), 0);
+            f(input_product(rows, s.F, s.C, width, s.C, true, dtype_of<real>, width), panel_bytes(rows, s.F));
             return true;
         });
     }
