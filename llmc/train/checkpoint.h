@@ -20,8 +20,9 @@ struct Checkpoint {
     Model& model;
     std::string tokenizer_json;      // what the folder gets as tokenizer.json; empty: none
 
-    // All ranks together. Returns the folder. Where it cannot be written, as on a full disk, nothing is left of
-    // it: a warning says so, and the returned text is empty; if it was to be the last of a run, fatal() says so.
+    // All ranks together. Returns the folder. Where it cannot be written, as on a full disk, nothing is left
+    // of it: a warning says so, and the returned text is empty; if it was to be the last of a run, fatal()
+    // says so.
     std::string save(int64_t step, bool last = false) const;
 
     // model.init: random weights, or those of a checkpoint's folder.
