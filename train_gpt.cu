@@ -25,7 +25,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
             .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
-            .plan_bytes = size_t(largest_over(world, double(model.arena.bytes()))),
+            .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
             .peak_tflops = sum_over<1>(world, {matmul_tflops()})[0], .first_step = 0};
 }
 
