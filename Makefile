@@ -2,7 +2,7 @@
 # make quickstart      text in, trained GPT out: one command
 # make test            all tests; test-full adds sanitizers, fuzzers and the long lattices
 # make check           floors, lengths, formatting, lint
-# make bench           speeds, as tables and as JSON under dev/results/
+# make bench           speeds, as tables and as JSON under dev/results/; bench-ranks: of several ranks
 #
 # DEVICE=cpu   backend of the model           ARCH=native  CPU to build for (any -march)
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
@@ -139,11 +139,13 @@ check:
 	@PYTHON=$(PYTHON) dev/check.sh
 bench: train_gpt tokenize $(BENCHES)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) dev/bench.sh
+bench-ranks: train_gpt
+	@PYTHON=$(PYTHON) dev/bench_ranks.sh
 quickstart:
 	@PYTHON=$(PYTHON) scripts/quickstart.sh
 clean:
 	rm -rf build train_gpt tokenize test/test_gpt
 
-.PHONY: all tests test test-full check bench quickstart clean FORCE
+.PHONY: all tests test test-full check bench bench-ranks quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

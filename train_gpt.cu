@@ -19,9 +19,26 @@ every rank. README.md has the settings and a tour of the rest.
 
 namespace PRECISION {
 
+// What the ranks have in all, or the fullest of them: asked of all together.
+static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
+    const Axis& world = model.mesh.world;
+    return {.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
+            .threads = context.threads, .world = world.size,
+            .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
+            .micro_batch = cfg.train.micro_batch,
+            .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
+            .peak_tflops = sum_over<1>(world, {matmul_tflops()})[0]};
+}
+
+static void count_skip(const Config& cfg, int64_t step, double loss, double norm, int64_t* skipped) {
+    if (++*skipped > cfg.train.max_skips)
+        fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were "
+              "skipped, train.max_skips = %ld. Try a lower optimizer.lr or a longer optimizer.warmup",
+              step, loss, norm, *skipped, cfg.train.max_skips);
+}
+
 int train(Config cfg, const Mesh& mesh) {
     catch_signals();
-    phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
     if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
@@ -30,52 +47,40 @@ int train(Config cfg, const Mesh& mesh) {
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh));
-
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);
-    const double peak_tflops = sum_over<1>(mesh.world, {matmul_tflops()})[0];
-    const double plan_bytes = largest_over(mesh.world, double(model.bytes()));
+    const StartInfo info = start_info(cfg, model, data);
     model.warm_up();
     const PeakMemory memory(mesh.world);                            // counts from here
     model.allocate();
-
     phase(Phase::Load, 0);
     RunState state = checkpoint.load_or_init(origin);
-    Pipeline& pipeline = model.pipeline;
-    std::optional<Loader> train_data;
+    const int64_t first = state.step;
+    std::optional<Loader> loader;
     if (cfg.train.steps > 0)
-        train_data.emplace(data.train, cfg.train.micro_batch, pipeline.first_row(state.step), mesh.dp.index,
-                           mesh.dp.size);
+        loader.emplace(data.train, cfg.train.micro_batch, model.pipeline.first_row(first), mesh.dp.index,
+                       mesh.dp.size);
     std::optional<Generator> generator;
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
-    log.start(cfg, {.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
-                    .threads = context.threads, .world = mesh.world.size,
-                    .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
-                    .micro_batch = cfg.train.micro_batch, .plan_bytes = size_t(plan_bytes),
-                    .peak_tflops = peak_tflops, .origin = origin ? origin->folder : ""}, &state);
+    log.start(cfg, info, origin ? origin->folder : "", &state);
 
-    // steps + 1 turns, so that the trained model is evaluated and saved as well
-    CommLog comm;
-    Signals asked;                                                  // of any rank
-    for (int64_t step = state.step;; state.step = ++step) {
+    // a turn more than steps, so that the trained model is evaluated and saved as well
+    CommLog comm; Signals asked;                                    // of any rank
+    for (int64_t step = first;; state.step = ++step) {
         const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
         const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
         phase(Phase::Evaluate, step);
         if (evaluates)                                              // nothing where a signal cut it short
-            if (const auto e = pipeline.evaluate(data.val, cfg.eval.batches, data.bytes)) {
-                log.val(step, e->loss, e->bits_per_byte);
-                state.evaluated = true;
-            }
+            if (const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes))
+                log.val(step, e->loss, e->bits_per_byte), state.evaluated = true;
         phase(Phase::Sample, step);
         if (writes)
-            if (const auto text = generator->run(cfg.sample.prompt, uint64_t(step))) {
-                log.sample(step, cfg.sample.prompt + *text);
-                state.sampled = true;
-            }
-        if (step == 0 || evaluates || writes) asked |= agree(mesh.world, take_signals());
-        phase(Phase::Save, step);
+            if (const auto text = generator->run(cfg.sample.prompt, uint64_t(step)))
+                log.sample(step, cfg.sample.prompt + *text), state.sampled = true;
+        if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
         const bool ends = last || asked.stop;
+        if (ends || asked.save || cfg.checkpoint.due(step, last)) phase(Phase::Save, step);
         if (asked.save || cfg.checkpoint.due(step, last)) log.checkpoint(checkpoint.save(state, ends));
         else if (ends) log.checkpoint(checkpoint.finish());
         if (asked.stop) { log.stopped(step); return kExitRestart; }
@@ -84,7 +89,7 @@ int train(Config cfg, const Mesh& mesh) {
         phase(Phase::Train, step + 1);
         log.begin();
         comm.take(mesh);
-        const double share = pipeline.run(*train_data);             // forward, backward of every micro-batch
+        const double share = model.pipeline.run(*loader);           // forward, backward of every micro-batch
         const Votes votes = vote(mesh.world, share, model.optimizer->local_squares(), take_signals(),
                                  checkpoint.saver.mine());
         asked = votes.asked;
@@ -94,15 +99,12 @@ int train(Config cfg, const Mesh& mesh) {
         log.train({.step = step + 1, .loss = votes.loss, .norm = norm, .lr = lr,
                    .tokens = (step + 1) * cfg.train.batch_tokens, .finite = finite});
         if (cfg.log.comm) log.comm(step + 1, comm.take(mesh));
-        log.checkpoint(checkpoint.take(votes.saving));
+        log.checkpoint(checkpoint.take(votes.saving));              // one that has reached the disk
         state.evaluated = state.sampled = false;
-        if (!finite && ++state.skipped > cfg.train.max_skips)
-            fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were "
-                  "skipped, train.max_skips = %ld. Try a lower optimizer.lr or a longer optimizer.warmup",
-                  step + 1, votes.loss, norm, state.skipped, cfg.train.max_skips);
+        if (!finite) count_skip(cfg, step + 1, votes.loss, norm, &state.skipped);
     }
     phase(Phase::End, cfg.train.steps);
-    log.done(cfg.train.steps, size_t(largest_over(mesh.world, double(memory.peak()))));
+    log.done(std::max(first, cfg.train.steps), size_t(largest_over(mesh.world, double(memory.peak()))));
     return kExitDone;
 }
 

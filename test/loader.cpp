@@ -64,7 +64,8 @@ TEST(ranks_share_a_step) {
                 Loader loader(set, B, 6, r, ranks);
                 for (int m = 0; m < 4; m++) {
                     load_batch(expected, set, uint64_t(6 + (m * ranks + r) * B), B);
-                    EXPECT(loader.next().tokens == expected.tokens, "%d ranks, rank %d, batch %d", ranks, r, m);
+                    EXPECT(loader.next().tokens == expected.tokens, "%d ranks, rank %d, batch %d", ranks, r,
+                           m);
                     EXPECT(loader.position() == uint64_t(6 + (m + 1) * ranks * B), "position %zu",
                            size_t(loader.position()));
                 }

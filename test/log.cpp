@@ -67,8 +67,9 @@ static const double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps) {
+    RunState state;
     RunLog log(c);
-    log.start(c, kInfo);
+    log.start(c, kInfo, "", &state);
     log.val(0, 6.25, 2.5);
     for (int s = 1; s <= steps; s++) {
         log.begin();
@@ -82,7 +83,7 @@ static void a_run(const Config& c, int steps) {
     }
     log.val(steps, 0.1, std::nullopt);
     log.sample(steps, "Once\nupon \"a\" \xff\xe2\x82 \x1b[31m\r time\n");
-    log.checkpoint(steps, c.run.dir + "/step_5");
+    log.checkpoint(c.run.dir + "/step_5");
     log.done(steps, 1200000);
 }
 
@@ -197,8 +198,9 @@ TEST(rates_agree_with_the_clock) {
     const auto row = [&] {
         std::filesystem::remove_all(c.run.dir);
         string screen = printed([&] {
+            RunState state;
             RunLog log(c);
-            log.start(c, info);
+            log.start(c, info, "", &state);
             log.begin();
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             log.train({.step = 1, .loss = 1, .norm = 1, .lr = 1, .tokens = 512});
@@ -256,10 +258,12 @@ TEST(run_dir_is_made_and_refused) {
 // Two runs that start at once in one folder: the second is told so.
 TEST(a_run_dir_has_one_run) {
     const Config c = small("race");
+    RunState state;
     RunLog a(c), b(c);
-    printed([&] { a.start(c, kInfo); });
-    const Fatal e = test::fatal_of([&] { b.start(c, kInfo); });
-    EXPECT(e.code == kExitConfig && strstr(e.what(), "metrics.jsonl"), "'%s'", e.what());
+    printed([&] { a.start(c, kInfo, "", &state); });
+    for (const Fatal& e : {test::fatal_of([&] { b.start(c, kInfo, "", &state); }),
+                           test::fatal_of([&] { RunLog later(c); })})
+        EXPECT(e.code == kExitConfig && strstr(e.what(), "another process"), "'%s'", e.what());
 }
 
 TEST(only_rank_0_writes) {

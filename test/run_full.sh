@@ -5,6 +5,9 @@
 #   - all tests, and the programs they drive, under AddressSanitizer and UBSan, in a copy of the tree
 #   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
 #   - fuzzers, FUZZ_SECONDS (60) each
+#   - the whole lattice of meshes, and 30 of them under mpirun
+#   - ranks as threads under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
+#     instrumented
 #
 # FULL_TIMEOUT (1500) bounds each part, in seconds. Parts can be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
@@ -67,10 +70,25 @@ portable() {
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
+lattice() {
+    plain_make build/cpu-native/test/lattice >"$out/lattice-build.log" 2>&1 ||
+        { tail -n 30 "$out/lattice-build.log"; return; }
+    LATTICE=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
+}
+
+races() {
+    local build=build/cpu-native-nodnnl-thread targets=() name
+    for name in comm lattice zero; do targets+=("$build/test/$name"); done
+    plain_make SANITIZE=thread DNNL=0 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
+        { tail -n 30 "$out/races-build.log"; return; }
+    TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1 BUILD=$build timeout "$limit" \
+        test/run_all.sh "${targets[@]}"
+}
+
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
 parts=("$@")
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers); fi
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers lattice races); fi
 for name in "${parts[@]}"; do part "$name" "$name"; done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"

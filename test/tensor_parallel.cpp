@@ -69,7 +69,8 @@ static std::array<Calls, 2> calls_of(const Sizes& s, int tp) {
     std::array<Calls, 2> calls;
     on_mesh(tp, 1, [&](const Mesh& mesh) {
         Rank r(s, mesh.tp, whole_model(s.L), {1});
-        const Batch b = Data(s).batch(0);
+        const Data data(s);
+        const Batch b = data.batch(0);
         const Calls start = calls_of(mesh.tp);
         r.gpt.forward(r.weights, b);
         const Calls middle = calls_of(mesh.tp);

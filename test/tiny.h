@@ -30,8 +30,8 @@ inline Config tiny_config() {
     return cfg;
 }
 
-// A rank's part of a model in memory. The scratch is lent to the model that was made or used last: use() before
-// going back to an older one.
+// A rank's part of a model in memory. The scratch is lent to the model that was made or used last: use()
+// before going back to an older one.
 struct Tiny {
     Config cfg;
     Model model;
@@ -63,7 +63,8 @@ struct Tiny {
     std::vector<real> whole(const Tensor& t) const {
         std::vector<real> values(t.param.whole());
         for (size_t first = 0; first < values.size(); first += Zero::kExport)
-            model.zero.export_tensor(t, first, std::min(Zero::kExport, values.size() - first), &values[first]);
+            model.zero.export_tensor(t, first, std::min(Zero::kExport, values.size() - first),
+                                     &values[first]);
         return values;
     }
 

@@ -24,7 +24,8 @@ static const char* const kHead =
     "  --plan                           print the memory plan and the resolved config, allocate nothing\n"
     "  --generate=TEXT                  continue the text with the newest checkpoint of run.dir\n"
     "  --export=hf:DIR|gguf:FILE|llmc:FILE\n"
-    "                                   write the weights in another format (not in this version)\n"
+    "                                   write the weights of model.init, or of the newest checkpoint,\n"
+    "                                   for Hugging Face, llama.cpp or llm.c\n"
     "\n"
     "Settings, with their defaults\n";
 
@@ -42,7 +43,7 @@ static const char* const kTail =
     "  76  a rank made no progress for run.hang_timeout\n"
     "  77  loss or gradient not finite, more than train.max_skips times\n"
     "  78  config or input is wrong: the message says what and where\n"
-    "  79  no checkpoint that verifies (not in this version)\n";
+    "  79  no checkpoint that verifies\n";
 
 // Appends text at column `indent`, broken at spaces so that no line is wider than kWidth.
 static void append_wrapped(std::string& out, const std::string& text, size_t indent) {

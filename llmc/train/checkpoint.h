@@ -22,6 +22,7 @@ struct Checkpoint {
     Saver saver;
     int64_t saved = -1;              // step of the newest in run.dir
 
+    // All ranks together, as everything here.
     Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json);
 
     // The state of the origin; without one, random weights, or those that model.init names.

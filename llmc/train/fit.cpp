@@ -20,7 +20,8 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
     if (only_described(mesh)) {         // ranks of different stages differ, no others
         size_t most = 0;
         for (int stage = 0; stage < mesh.pp.size; stage++) {
-            const auto other = described_mesh(cfg.parallel, mesh.world.size, stage * mesh.cp.size * mesh.tp.size);
+            const auto other =
+                described_mesh(cfg.parallel, mesh.world.size, stage * mesh.cp.size * mesh.tp.size);
             most = std::max(most, Model(cfg, other->mesh, micro_batch, generates).bytes());
         }
         return most;
@@ -32,7 +33,8 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
 static int largest_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, double room) {
     const int rows = int(cfg.train.batch_tokens / cfg.model.context) / mesh.dp.size;
     for (int B = rows; B > 0; B--)
-        if (micro_batch_divides(cfg, mesh, B) && double(largest_plan(cfg, mesh, B, generates)) <= room) return B;
+        if (micro_batch_divides(cfg, mesh, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
+            return B;
     return 0;
 }
 
@@ -58,10 +60,13 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
     const size_t least = plan(block, 1);
     CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
                 "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
-    fatal(kExitConfig, __FILE__, __LINE__, "%s\n       No micro-batch fits: with memory.recompute=block and "
-          "one sequence at once %s are needed.\n       Make the model or model.context smaller, spread it over "
-          "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
-          "much)", what.c_str(), shown(least).c_str());
+    fatal(
+        kExitConfig, __FILE__, __LINE__,
+        "%s\n       No micro-batch fits: with memory.recompute=block and "
+        "one sequence at once %s are needed.\n       Make the model or model.context smaller, spread it over "
+        "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
+        "much)",
+        what.c_str(), shown(least).c_str());
 }
 
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {

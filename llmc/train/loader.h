@@ -1,7 +1,7 @@
 // Micro-batches in the order of their samples, read ahead by a thread.
 //
-// A step's samples are dealt to the data-parallel ranks a micro-batch at a time: every mesh trains on the same
-// samples in the same steps. The state is one integer: the index of the next sample.
+// A step's samples are dealt to the data-parallel ranks a micro-batch at a time: every mesh trains on the
+// same samples in the same steps. The state is one integer: the index of the next sample.
 #pragma once
 #include <condition_variable>
 #include <exception>

@@ -1,6 +1,7 @@
 #include "llmc/train/log.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
@@ -24,8 +26,20 @@ double model_flops_per_token(int64_t params, int layers, int channels, int conte
     return 6.0 * double(params) + 6.0 * layers * channels * context;
 }
 
+// For as long as the file is open. A run that was just killed may need a moment to be gone.
+static void lock_for_good(int file, const std::string& dir) {
+    for (int tries = 0; flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
+        CHECK_INPUT(tries < 200, "another process is writing to run.dir %s: it has locked metrics.jsonl. Wait "
+                    "for its end, or name another folder (--run.dir=%s_2)", dir.c_str(), dir.c_str());
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
 RunLog::RunLog(const Config& cfg) : writes_(context.rank == 0), start_(Clock::now()) {
-    if (writes_) check_run_dir(cfg);
+    if (!writes_) return;
+    check_run_dir(cfg);
+    file_ = open((cfg.run.dir + "/metrics.jsonl").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file_ >= 0) lock_for_good(file_, cfg.run.dir);
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -53,7 +67,7 @@ void RunLog::write(const std::string& line) {
 // ---------------------------------------------------------------------------------------------------------
 // start and end
 
-static void print_header(const Config& cfg, const StartInfo& info) {
+static void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
     const ModelConfig& m = cfg.model;
     const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
     printf("model   %d layers, %d heads, %d channels, context %d, vocabulary %s: %s parameters\n", m.layers,
@@ -72,19 +86,22 @@ static void print_header(const Config& cfg, const StartInfo& info) {
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
     printf("writes  %s/\n", cfg.run.dir.c_str());
-    if (!info.origin.empty()) printf("goes on from %s\n", info.origin.c_str());
+    if (!origin.empty()) printf("goes on from %s\n", origin.c_str());
     printf("\n");
 }
 
-void RunLog::start(const Config& cfg, const StartInfo& info, RunState* state) {
+void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state) {
     cfg_ = cfg, info_ = info, state_ = state;
     if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops;
     if (!writes_) return;
     make_directories(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl", config = cfg_.run.dir + "/config.json";
-    cut_metrics(posix_disk(), metrics, info.origin.empty() ? -1 : state->step);
-    file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
+    if (file_ < 0) {
+        file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
+        lock_for_good(file_, cfg_.run.dir);
+    }
+    cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state->step);
     const std::string text = to_json(cfg_);
     const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const bool written = file >= 0 && write_all(file, text.data(), text.size());
@@ -100,7 +117,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, RunState* state) {
               .add("vocab", info.vocab)
               .add("peak_tflops", info_.peak_tflops > 0 ? info_.peak_tflops : kUnknown)
               .str());
-    print_header(cfg_, info_);
+    print_header(cfg_, info_, origin);
     fflush(stdout);
 }
 

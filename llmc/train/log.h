@@ -22,7 +22,6 @@ struct StartInfo {
     int micro_batch = 0;            // resolved
     size_t plan_bytes = 0;
     double peak_tflops = 0;         // measured matmul rate of the machine; 0: unknown
-    std::string origin;             // the checkpoint that it goes on from; empty: a new run
 };
 
 struct TrainRow {
@@ -40,9 +39,10 @@ struct RunLog {
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
-    // Makes run.dir; config.json, resolved, and the header on screen. Of metrics.jsonl the rows up to the
-    // state's step stay. The log keeps `state` up to date but for what the loop knows.
-    void start(const Config& cfg, const StartInfo& info, RunState* state);
+    // Makes run.dir; config.json, resolved, and the header on screen. origin: the checkpoint that the run goes
+    // on from, empty for a new run; of metrics.jsonl the rows up to the state's step stay then. The log keeps
+    // the statistics of `state` up to date.
+    void start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state);
     void begin();                           // starts the step's clock
     void train(const TrainRow& row);        // stops it
     void comm(int64_t step, const std::vector<CommRow>& rows);      // what the step sent, of this rank

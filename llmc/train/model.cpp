@@ -79,9 +79,11 @@ std::string plan_text(const Config& cfg, const Model& model) {
     for (const auto& row : model.host.plan())
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     rows.push_back({"  total", human_bytes(double(model.bytes()))});
-    return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s\n",
+    const int ranks = model.mesh.world.size;
+    const std::string where = ranks == 1 ? "" : strf(", rank %d of %d", model.mesh.rank, ranks);
+    return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s%s\n",
                 grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,
-                cfg.memory.recompute.c_str()) + table(rows, "lr");
+                cfg.memory.recompute.c_str(), where.c_str()) + table(rows, "lr");
 }
 
 }  // namespace PRECISION

@@ -38,14 +38,15 @@ struct Model {
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp = {});
 
-// What a rank may take: its share of what the host has, the least over all ranks. 0: the system does not tell.
+// What a rank may take: its share of what the host has, the least over all ranks. 0: the system does not
+// tell.
 size_t available_to_rank(const Mesh& mesh);
 
 // The bytes of the rank that needs most. All ranks together, or one of a mesh that is only described.
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory on
-// every rank; 1 where none does.
+// train.micro_batch, or where that is 0 the largest divisor of the rows of a step whose plan fits in memory
+// on every rank; 1 where none does.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
 // The same, refused where its plan does not fit: the message names what would.

@@ -6,7 +6,7 @@ static size_t norm_blocks(size_t count) { return (count + ops::kNormBlock - 1) /
 
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     counted = zero.shard_runs([&](const Tensor& t) {
-        const bool again = t.param.split == Split::None && zero.mesh.tp.index > 0;     // another rank's as well
+        const bool again = t.param.split == Split::None && zero.mesh.tp.index > 0;  // another rank's as well
         const bool tied = t.bucket == zero.layout.wte && zero.mesh.tied.index > 0;
         return !again && !tied && zero.mesh.replica.index == 0;
     });
@@ -28,7 +28,9 @@ Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
         const size_t cols = size_t(t.param.whole_cols);
         if (t.param.cols == t.param.whole_cols)
             for_each_run(t, first - t.start, end - first, [&](size_t local, size_t global, size_t n) {
-                turn.tensors.push_back({.start = t.start + local - base, .count = n, .global = t.global + global,
+                turn.tensors.push_back({.start = t.start + local - base,
+                                        .count = n,
+                                        .global = t.global + global,
                                         .decay = decay});
             });
         else
@@ -105,8 +107,8 @@ void Optimizer::update(const Turn& t, const State& s, ops::Adamw adamw) const {
     ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
 }
 
-// Offloaded state has two places on the device: while one chunk is updated the one before goes back and the next
-// comes in its place.
+// Offloaded state has two places on the device: while one chunk is updated the one before goes back and the
+// next comes in its place.
 void Optimizer::update(double lr, int64_t step) {
     const ops::Adamw adamw{.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr,
                            .state = state, .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),

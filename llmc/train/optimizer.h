@@ -31,7 +31,8 @@ struct Optimizer {
     // Both, on one rank.
     Result clip_gradients(const double* loss) { return set_norm(local_squares(), *loss); }
 
-    // A step that is not finite leaves everything as it is. step: finished before this one. All ranks together.
+    // A step that is not finite leaves everything as it is. step: finished before this one. All ranks
+    // together.
     void update(double lr, int64_t step);
 
 private:

@@ -1,8 +1,8 @@
-// Which part of a whole tensor a run of elements here is, in coordinates of the whole model: what any mesh can
-// write and any other can read.
+// Which part of a whole tensor a run of elements here is, in coordinates of the whole model: what any mesh
+// can write and any other can read.
 //
-// A rank holds a tensor's rows or columns (tp), and of those a flat range (ZeRO). A flat range of a matrix is at
-// most three rectangles: the end of a row, whole rows, the start of a row; of a fused matrix, per part.
+// A rank holds a tensor's rows or columns (tp), and of those a flat range (ZeRO). A flat range of a matrix is
+// at most three rectangles: the end of a row, whole rows, the start of a row; of a fused matrix, per part.
 #pragma once
 #include <vector>
 
@@ -17,8 +17,8 @@ struct Piece {
 // Of elements first .. first + count of a tensor as stored. Padding is left out.
 std::vector<Piece> pieces_of(const Tensor& t, size_t first, size_t count);
 
-// Calls f(local, global, n) for each run of elements of a piece that is contiguous here and in the whole tensor
-// and lies in elements first .. first + count of the whole.
+// Calls f(local, global, n) for each run of elements of a piece that is contiguous here and in the whole
+// tensor and lies in elements first .. first + count of the whole.
 template <class F>
 void for_each_run(const Piece& p, size_t whole_cols, size_t first, size_t count, F&& f) {
     const bool joined = p.cols == whole_cols;                       // whole rows are one run
@@ -26,7 +26,8 @@ void for_each_run(const Piece& p, size_t whole_cols, size_t first, size_t count,
     const size_t top = p.row * whole_cols + p.col, end = first + count;
     size_t r = first > top + cols ? (first - top - cols) / whole_cols : 0;
     for (; r < rows && top + r * whole_cols < end; r++) {
-        const size_t start = top + r * whole_cols, from = std::max(start, first), to = std::min(start + cols, end);
+        const size_t start = top + r * whole_cols, from = std::max(start, first),
+                     to = std::min(start + cols, end);
         if (from < to) f(p.at + r * cols + (from - start), from, to - from);
     }
 }

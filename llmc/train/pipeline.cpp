@@ -92,13 +92,15 @@ double Pipeline::run(Loader& data) {
 // ---------------------------------------------------------------------------------------------------------
 // an evaluation
 
-// Micro-batches of B rows are dealt to the dp ranks in turn, `first` and the dp - 1 after it in a first round.
-// A rank whose turn is past the last row computes a row of its own all the same: its peers need it where
-// weights are gathered from all ranks.
+// Micro-batches of B rows are dealt to the dp ranks in turn, `first` and the dp - 1 after it in a first
+// round. A rank whose turn is past the last row computes a row all the same: its peers need it where weights
+// are gathered from all ranks.
 void Pipeline::evaluate_rounds(const Dataset& set, uint64_t first, uint64_t rows, int rounds) {
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const std::vector<Action> actions = stage.forwards(rounds);
-    const auto row_of = [&](int micro) { return (first + uint64_t(micro) * dp + uint64_t(mesh.dp.index)) * B; };
+    const auto row_of = [&](int micro) {
+        return (first + uint64_t(micro) * dp + uint64_t(mesh.dp.index)) * B;
+    };
     batches.resize(size_t(rounds));
     for (int m = 0; m < rounds; m++)
         if (row_of(m) < rows) load_batch(batch(m), set, row_of(m), int(std::min(B, rows - row_of(m))));

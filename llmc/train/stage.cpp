@@ -17,12 +17,13 @@ bool micro_batch_divides(const Config& cfg, const Mesh& mesh, int micro_batch) {
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch) {
     const int64_t T = cfg.model.context, dp = mesh.dp.size, group = group_of(cfg);
     const int64_t unit = T * dp * micro_batch * group, below = cfg.train.batch_tokens / unit * unit;
+    const std::string groups = group > 1 ? strf(" x parallel.pp = %lld", (long long)group) : "";
     CHECK_INPUT(micro_batch_divides(cfg, mesh, micro_batch) && below == cfg.train.batch_tokens,
-                "train.batch_tokens = %lld is no multiple of model.context x train.micro_batch x %d data-parallel "
-                "ranks%s = %lld x %d x %lld%s = %lld: %s %lld", (long long)cfg.train.batch_tokens,
-                mesh.dp.size, group > 1 ? " x parallel.pp" : "", (long long)T, micro_batch, (long long)dp,
-                group > 1 ? strf(" x %lld", (long long)group).c_str() : "", (long long)unit,
-                below ? "the nearest are" : "the least is", (long long)(below ? below : unit));
+                "train.batch_tokens = %lld is no multiple of model.context = %lld x train.micro_batch = %d x "
+                "%lld data-parallel ranks%s: the nearest are %lld and %lld",
+                (long long)cfg.train.batch_tokens,
+                (long long)T, micro_batch, (long long)dp, groups.c_str(), (long long)(below ? below : unit),
+                (long long)(below + unit));
     return int(cfg.train.batch_tokens / T / dp / micro_batch);
 }
 

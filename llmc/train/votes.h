@@ -36,4 +36,4 @@ struct Votes {
     Saver::Progress saving;     // of the checkpoint that is being written, summed
 };
 Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked,
-           const Saver::Progress& saving);
+           const Saver::Progress& saving = {});

@@ -25,7 +25,8 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
     for (const Tensor& t : layout.tensors) {
         Held h{&t, pieces_of(t, 0, t.param.count()), {}};
         const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
-        const size_t from = std::max(t.start, base), to = std::min(t.start + t.param.count(), base + shard(t.bucket));
+        const size_t from = std::max(t.start, base),
+                     to = std::min(t.start + t.param.count(), base + shard(t.bucket));
         const bool another_gives = !first_copy || (t.param.split == Split::None && mesh.tp.index > 0) ||
                                    (t.bucket == layout.wte && mesh.tied.index > 0);
         if (from < to && !another_gives) h.given = pieces_of(t, from - t.start, to - from);
@@ -90,7 +91,8 @@ size_t Zero::staging_bytes() const {
 size_t Zero::tp_staging_bytes() const { return staging_of(mesh.tp, packed_count()); }
 
 void Zero::lend_staging(void* memory, size_t bytes) const {
-    for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world}) axis->lend_staging(memory, bytes);
+    for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world})
+        axis->lend_staging(memory, bytes);
 }
 
 // The weights where they lie here, and the masters.
@@ -110,9 +112,11 @@ void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real
     const auto found = held.find(t.name);
     if (found == held.end()) return;
     const Held& h = found->second;
+    const size_t cols = size_t(h.tensor->param.whole_cols);
     for (const Piece& p : h.pieces)
-        for_each_run(p, size_t(h.tensor->param.whole_cols), first, count,
-                     [&](size_t local, size_t global, size_t n) { store(*h.tensor, local, n, in + (global - first)); });
+        for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
+            store(*h.tensor, local, n, in + (global - first));
+        });
 }
 
 // An element is given by one rank and zero bits elsewhere: a sum of integers brings every bit pattern over.
@@ -125,9 +129,9 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
     if (found != held.end()) {
         const Held& h = found->second;
         const int b = h.tensor->bucket;
-        const size_t in_bucket = h.tensor->start - layout.start(b);
+        const size_t in_bucket = h.tensor->start - layout.start(b), cols = size_t(h.tensor->param.whole_cols);
         for (const Piece& p : h.given)
-            for_each_run(p, size_t(h.tensor->param.whole_cols), first, count, [&](size_t local, size_t global, size_t n) {
+            for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
                 const size_t at = in_bucket + local - owned_start(b);
                 real* to = out + (global - first);
                 if (master) std::copy_n(master + state(b) + at, n, to);
@@ -148,7 +152,8 @@ void Zero::init_weights(uint64_t seed) {
         const size_t used = t.param.used();
         const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
         const auto elsewhere = [&](size_t first, size_t count) {
-            return stage == 3 && (t.start + first >= base + shard(t.bucket) || t.start + first + count <= base);
+            const size_t from = t.start + first;
+            return stage == 3 && (from >= base + shard(t.bucket) || from + count <= base);
         };
         #pragma omp parallel for num_threads(context.threads)
         for (size_t first = 0; first < used; first += kPiece) {

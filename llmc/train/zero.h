@@ -1,19 +1,21 @@
 // Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks (ZeRO:
 // Rajbhandari et al. 2019, arXiv 1910.02054).
 //
-// The model asks for weights and says when gradients are done; what that means is decided here and nowhere else.
+// The model asks for weights and says when gradients are done; what that means is decided here and nowhere
+// else.
 //
-//     stage   weights   gradients   masters, moments    done_block(l)
-//     0       whole     whole       whole               last micro-batch: reduce; update() gathers gradients
-//     1       whole     whole       shards              last micro-batch: reduce; update() gathers weights
-//     2       whole     shards      shards              each micro-batch: reduce; update() gathers weights
-//     3       shards    shards      shards              each micro-batch: reduce; block(l) gathers weights
+//     stage   weights   gradients   masters, moments   done_block(l)
+//     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
+//     1       whole     whole       shards             last micro-batch: reduce; update() gathers weights
+//     2       whole     shards      shards             each micro-batch: reduce; update() gathers weights
+//     3       shards    shards      shards             each micro-batch: reduce; block(l) gathers weights
 //
-// A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards. Reduced
-// means that this rank's shard holds the sum over all data-parallel ranks; at every stage the norm is taken of
-// the same shards. What starts at start(bucket) in a whole buffer starts at start(bucket) / shards in a sharded
-// one. The ends of the model (wte, wpe, final norm) have no staging to save: their gradients are whole at every
-// stage and reduced once a step, by finish(), and at stage 3 they stay gathered from begin_step() on.
+// A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
+// Reduced means that this rank's shard holds the sum over all data-parallel ranks; at every stage the norm is
+// taken of the same shards. What starts at start(bucket) in a whole buffer starts at start(bucket) / shards
+// in a sharded one. The ends of the model (wte, wpe, final norm) are one buffer each, so staging would save
+// nothing: their gradients are whole at every stage, summed over micro-batches and reduced once a step, by
+// finish(); at stage 3 their weights stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
@@ -69,15 +71,20 @@ struct Zero {
 
     // ---- the provider of the model's weights; see model/gpt.h
 
-    EmbedTensors<floatX> embed() const { return {.wte = end_weights(layout.wte), .wpe = end_weights(layout.wpe)}; }
+    EmbedTensors<floatX> embed() const { return {end_weights(layout.wte), end_weights(layout.wpe)}; }
     const floatX* head() const { return end_weights(layout.wte); }
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d); }
-    BlockTensors<floatX> block(int l) { beat(); return bind_block(stage == 3 ? gathered(l) : params + start(l), d); }
+    BlockTensors<floatX> block(int l) {
+        beat();
+        return bind_block(stage == 3 ? gathered(l) : params + start(l), d);
+    }
 
-    EmbedTensors<real> embed_grads() const { return {.wte = end_grads(layout.wte), .wpe = end_grads(layout.wpe)}; }
+    EmbedTensors<real> embed_grads() const { return {end_grads(layout.wte), end_grads(layout.wpe)}; }
     real* head_grads() const { return end_grads(layout.wte); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d); }
-    BlockTensors<real> block_grads(int l) { return bind_block(stage >= 2 ? staged_grads(l) : grads + start(l), d); }
+    BlockTensors<real> block_grads(int l) {
+        return bind_block(stage >= 2 ? staged_grads(l) : grads + start(l), d);
+    }
 
     void done_embed() {}
     void done_head() {}
@@ -90,8 +97,8 @@ struct Zero {
     // asked for, from the start again where more are.
     void begin_step(std::vector<int> order);
     void clear_grads();
-    void begin_backward(bool is_last) { last = is_last; }      // last: of the chunk's micro-batches in this step
-    void finish();                                             // this rank's shards of the gradients are final
+    void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
+    void finish();                                             // this rank's shards of gradients are final
 
     // ---- what the optimizer works on
 
@@ -100,7 +107,9 @@ struct Zero {
     // The optimizer's part of a bucket: everything at stage 0, else the shard. state: of master, m, v.
     size_t owned(int b) const { return stage == 0 ? layout.size(b) : shard(b); }
     size_t owned_start(int b) const { return stage == 0 ? 0 : own_offset(b); }     // in the bucket
-    floatX* owned_params(int b) const { return stage == 3 ? params + state(b) : params + layout.start(b) + owned_start(b); }
+    floatX* owned_params(int b) const {
+        return params + (stage == 3 ? state(b) : layout.start(b) + owned_start(b));
+    }
     real* owned_grads(int b) const { return stage == 0 ? grads + layout.start(b) : grad_shard(b); }
     size_t state(int b) const { return stage == 0 ? layout.start(b) : layout.start(b) / shards(); }
 
@@ -189,11 +198,13 @@ template <class Keep> std::vector<Zero::Run> Zero::shard_runs(Keep keep) const {
         if (!keep(t)) continue;
         const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
         const size_t base = layout.start(t.bucket) + own_offset(t.bucket);      // of the shard
-        const size_t end = ends_bucket ? layout.start(t.bucket) + layout.size(t.bucket) : layout.tensors[i + 1].start;
+        const size_t end =
+            ends_bucket ? layout.start(t.bucket) + layout.size(t.bucket) : layout.tensors[i + 1].start;
         const size_t from = std::max(t.start, base), to = std::min(end, base + shard(t.bucket));
         if (from >= to) continue;
-        if (!runs.empty() && runs.back().bucket == t.bucket && runs.back().from + runs.back().count == from - base)
-            runs.back().count += to - from;
+        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
+                           runs.back().from + runs.back().count == from - base;
+        if (joins) runs.back().count += to - from;
         else runs.push_back({t.bucket, from - base, to - from});
     }
     return runs;

@@ -1,7 +1,7 @@
 // The collectives of a step.
 //
-// At most one gather and one reduction are in flight, and they are awaited in the order in which they started,
-// which is the same on all ranks as they walk the same list of actions.
+// At most one gather and one reduction are in flight, and they are awaited in the order in which they
+// started, which is the same on all ranks as they walk the same list of actions.
 #include "llmc/train/zero.h"
 
 namespace PRECISION {

@@ -1,0 +1,200 @@
+// Models of other programs: what is exported is read back the same, by this program and by readers written
+// here from the formats' descriptions; what others write in other ways is read as well.
+#include "llmc/train/interchange.h"
+
+#include <cstring>
+#include <map>
+
+#include "llmc/io/safetensors.h"
+#include "test/program.h"
+
+using std::string;
+using test::folder, test::rows_of, test::run, test::train_gpt, test::tiny_program_config, test::text_of;
+using test::Ran;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+
+// A run of 5 steps with a checkpoint, made once. The vocabulary is a multiple of nothing.
+static const string& trained() {
+    static const string config = [] {
+        const string c = tiny_program_config("base", {{"model", {{"vocab", 509}}}, {"train", {{"steps", 5}}},
+                                                      {"checkpoint", {{"every", 5}}}});
+        const Ran ran = train_gpt(c);
+        EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+        return c;
+    }();
+    return config;
+}
+
+static Ran export_to(const string& what, const string& args = "") {
+    return train_gpt(trained(), "--export=" + what + " " + args);
+}
+
+// The validation loss of weights that model.init names.
+static double loss_of(const string& init, const string& args = "") {
+    static int count = 0;
+    const string name = "eval" + std::to_string(count++);
+    const Ran ran = train_gpt(tiny_program_config(name, {{"model", {{"vocab", 509}}}}),
+                              "--train.steps=0 --model.init=" + init + " " + args);
+    EXPECT(ran.code == 0, "%s: code %d, '%s'", init.c_str(), ran.code, ran.err.c_str());
+    const auto rows = rows_of(name, "val");
+    return rows.empty() ? 0 : double(rows.at(0)["loss"]);
+}
+
+TEST(every_format_evaluates_as_the_run_did) {
+    const string saved = (trained(), folder("base") + "/step_5");
+    const double own = rows_of("base", "val").back()["loss"];
+    EXPECT(loss_of(saved) == own, "the checkpoint itself");
+    for (const string what : {"hf:" + folder("hf"), "llmc:" + folder("m.bin")}) {
+        const Ran ran = export_to(what);
+        EXPECT(ran.code == 0 && has(ran.out, "computes the same"), "code %d, '%s'", ran.code,
+               ran.err.c_str());
+        EXPECT(loss_of(what) == own, "%s: loss %.17g, not %.17g", what.c_str(), loss_of(what), own);
+    }
+    // bf16: llm.c's version 5
+    const Ran ran = export_to("llmc:" + folder("m5.bin"), "--run.precision=bf16");
+    int32_t header[8] = {};
+    memcpy(header, text_of(folder("m5.bin")).data(), sizeof header);
+    EXPECT(ran.code == 0 && header[0] == 20240326 && header[1] == 5, "code %d, version %d", ran.code,
+           header[1]);
+    EXPECT_NEAR(loss_of("llmc:" + folder("m5.bin")), own, 2e-2);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// GGUF, by a reader of its own
+
+struct Cursor {
+    const string& bytes;
+    size_t at = 0;
+    template <class T> T get() {
+        T v;
+        CHECK(at + sizeof v <= bytes.size(), "the file ends early");
+        memcpy(&v, bytes.data() + at, sizeof v);
+        at += sizeof v;
+        return v;
+    }
+    string text() {
+        const auto n = get<uint64_t>();
+        at += n;
+        return bytes.substr(at - n, n);
+    }
+    // The value as text, of a list its length.
+    string value(uint32_t type) {
+        if (type == 4) return std::to_string(get<uint32_t>());
+        if (type == 5) return std::to_string(get<int32_t>());
+        if (type == 6) return std::to_string(get<float>());
+        if (type == 7) return std::to_string(get<uint8_t>());
+        if (type == 8) return text();
+        CHECK(type == 9, "a value of type %u", type);
+        const auto element = get<uint32_t>();
+        const auto n = get<uint64_t>();
+        for (uint64_t i = 0; i < n; i++) (void)value(element);
+        return std::to_string(n);
+    }
+};
+
+TEST(gguf_is_as_its_format_says) {
+    EXPECT(export_to("gguf:" + folder("m.gguf")).code == 0, "export");
+    const string bytes = text_of(folder("m.gguf"));
+    Cursor in{bytes};
+    EXPECT(bytes.substr(0, 4) == "GGUF", "magic");
+    in.at = 4;
+    EXPECT(in.get<uint32_t>() == 3, "version");
+    const auto tensors = in.get<uint64_t>(), pairs = in.get<uint64_t>();
+    std::map<string, string> value;
+    for (uint64_t i = 0; i < pairs; i++) {
+        const string key = in.text();
+        value[key] = in.value(in.get<uint32_t>());
+    }
+    for (const auto& [key, expected] : std::map<string, string>{
+             {"general.architecture", "gpt2"}, {"gpt2.block_count", "2"}, {"gpt2.embedding_length", "64"},
+             {"gpt2.attention.head_count", "2"}, {"gpt2.context_length", "32"},
+             {"gpt2.feed_forward_length", "256"}, {"gpt2.attention.layer_norm_epsilon", "0.000010"}})
+        EXPECT(value[key] == expected, "%s is '%s'", key.c_str(), value[key].c_str());
+
+    struct Info { std::vector<uint64_t> shape; uint64_t offset; };
+    std::map<string, Info> infos;
+    for (uint64_t i = 0; i < tensors; i++) {
+        const string name = in.text();
+        Info info;
+        info.shape.resize(in.get<uint32_t>());
+        for (auto& n : info.shape) n = in.get<uint64_t>();
+        EXPECT(in.get<uint32_t>() == 0, "%s is not FP32", name.c_str());
+        info.offset = in.get<uint64_t>();
+        EXPECT(info.offset % 32 == 0, "%s is not aligned", name.c_str());
+        infos[name] = info;
+    }
+    const size_t data = (in.at + 31) / 32 * 32;
+    EXPECT((infos["token_embd.weight"].shape == std::vector<uint64_t>{64, 509}), "the fastest comes first");
+    EXPECT((infos["blk.1.ffn_up.weight"].shape == std::vector<uint64_t>{64, 256}), "in, out");
+    // the same numbers as Hugging Face's, whose matrices are transposed
+    EXPECT(export_to("hf:" + folder("hf2")).code == 0, "export");
+    const SafetensorsFile hf(folder("hf2") + "/model.safetensors");
+    std::vector<float> up(64 * 256), conv(64 * 256);
+    memcpy(up.data(), bytes.data() + data + infos["blk.1.ffn_up.weight"].offset, up.size() * 4);
+    hf.read(hf.require("transformer.h.1.mlp.c_fc.weight", "F32", {64, 256}), conv.data());
+    for (size_t out = 0; out < 256; out++)
+        for (size_t i = 0; i < 64; i++)
+            if (up[out * 64 + i] != conv[i * 256 + out]) return EXPECT(false, "at %zu, %zu", out, i);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// what others write
+
+// Hugging Face's older files: names without "transformer.", masks, half precision where asked.
+TEST(older_files_of_hugging_face) {
+    EXPECT(export_to("hf:" + folder("hf3")).code == 0, "export");
+    const string old = folder("old");
+    run("mkdir -p " + old + " && cp " + folder("hf3") + "/config.json " + old);
+    const SafetensorsFile in(folder("hf3") + "/model.safetensors");
+    std::vector<TensorInfo> infos;
+    for (TensorInfo t : in.tensors) t.name = t.name.substr(strlen("transformer.")), infos.push_back(t);
+    infos.push_back({.name = "h.0.attn.bias", .dtype = "U8", .shape = {1, 1, 32, 32}});
+    {
+        SafetensorsWriter out(old + "/model.safetensors", infos);
+        for (const TensorInfo& t : in.tensors) {
+            std::vector<char> bytes(static_cast<size_t>(t.bytes()));
+            in.read(t, bytes.data());
+            out.write(bytes.data(), bytes.size());
+        }
+        const std::vector<char> mask(32 * 32, 1);
+        out.write(mask.data(), mask.size());
+        out.close();
+    }
+    const double own = rows_of("base", "val").back()["loss"];
+    EXPECT(loss_of("hf:" + old) == own, "another loss");
+}
+
+TEST(a_shorter_context_and_training_from_it) {
+    const string init = "hf:" + folder("hf4");
+    EXPECT(export_to(init).code == 0, "export");
+    EXPECT(loss_of(init, "--model.context=16 --train.batch_tokens=256") > 0, "a shorter context");
+    const string config = tiny_program_config("fine", {{"model", {{"vocab", 0}}}});
+    const Ran ran = train_gpt(config, "--model.init=" + init);
+    const auto rows = rows_of("fine", "val");
+    EXPECT(ran.code == 0 && rows.size() == 3, "code %d, '%s'", ran.code, ran.err.c_str());
+    const double base = rows_of("base", "val").back()["loss"];
+    const double first = rows.at(0)["loss"], last = rows.at(2)["loss"];
+    EXPECT(first == base && last < first, "from %g to %g, the model has %g", first, last, base);
+}
+
+TEST(what_does_not_fit_is_said) {
+    const string hf = folder("hf5"), bin = folder("cut.bin");
+    EXPECT(export_to("hf:" + hf).code == 0 && export_to("llmc:" + bin).code == 0, "export");
+    const auto refused = [](const string& args, std::vector<string> words) {
+        const Ran ran = train_gpt(tiny_program_config("refused"), "--train.steps=0 " + args);
+        EXPECT(ran.code == 78, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
+        for (const string& w : words) EXPECT(has(ran.err, w), "no '%s' in '%s'", w.c_str(), ran.err.c_str());
+    };
+    refused("--model.init=hf:" + hf + " --model.layers=3", {"model.layers = 3", "has 2"});
+    refused("--model.init=hf:" + hf + " --model.vocab=509 --model.context=64", {"model.context = 64", "32"});
+    refused("--model.init=hf:/nowhere", {"/nowhere", "config.json"});
+    run("truncate -s -4 " + bin);
+    refused("--model.init=llmc:" + bin, {"cut.bin", "expected"});
+    run("printf '<!DOCTYPE html>' > " + bin);
+    refused("--model.init=llmc:" + bin, {"cut.bin"});
+    run("sed -i 's/gelu_new/relu/' " + hf + "/config.json");
+    refused("--model.init=hf:" + hf, {"activation_function", "relu", "gelu_new"});
+    const Ran two = train_gpt(trained(), "--export=gguf:" + folder("x") + " --parallel.ranks=2");
+    EXPECT(two.code == 78 && has(two.err, "--export"), "code %d, '%s'", two.code, two.err.c_str());
+}

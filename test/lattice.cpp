@@ -1,0 +1,265 @@
+// One model on every mesh: data, tensor and pipeline parallelism, ZeRO, recomputation, schedules, all over
+// ranks that are threads. Each of five steps has the loss and norm that one rank has, and the weights end as
+// its.
+//
+// LATTICE=all runs every point, and about 30 of them under mpirun; without it recomputation and schedules
+// take turns over the meshes. This binary is also what mpirun starts (LATTICE_POINT in the environment).
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "llmc/comm/launch.h"
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+static constexpr int kSteps = 5, kRows = 12;
+static constexpr double kRate = 1e-2;
+
+// Awkward sizes: 7 layers on 2 or 4 stages, V % 8 = 3, odd T, sequences that tp does not divide.
+static Config lattice_config() {
+    Config cfg;
+    cfg.model = {.layers = 7, .heads = 4, .channels = 16, .context = 13, .vocab = 67, .init = "random"};
+    cfg.train = {.steps = kSteps, .batch_tokens = kRows * 13, .micro_batch = 1, .max_skips = 0};
+    cfg.optimizer.lr = kRate, cfg.optimizer.warmup = 2;
+    cfg.run.threads = 1;
+    return cfg;
+}
+
+struct Point {
+    int dp, tp, pp, zero = 0;
+    const char* recompute = "none";
+    int virtual_stages = 1, micro_batch = 1, zero_group = 0;
+
+    // "2 1 4 3 block 1 2 0"
+    static Point parse(const char* words) {
+        Point p{};
+        char level[16];
+        sscanf(words, "%d %d %d %d %15s %d %d %d", &p.dp, &p.tp, &p.pp, &p.zero, level, &p.virtual_stages,
+               &p.micro_batch, &p.zero_group);
+        for (const char* known : {"none", "selective", "block"})
+            if (!strcmp(level, known)) p.recompute = known;
+        return p;
+    }
+    std::string words() const {
+        return strf("%d %d %d %d %s %d %d %d", dp, tp, pp, zero, recompute, virtual_stages, micro_batch,
+                    zero_group);
+    }
+    std::string text() const {
+        return strf("dp %d tp %d pp %d zero %d recompute %s, %d virtual stages, micro-batch %d, group %d", dp,
+                    tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group);
+    }
+    Config config() const {
+        Config cfg = lattice_config();
+        cfg.parallel.ranks = dp * tp * pp, cfg.parallel.tp = tp, cfg.parallel.pp = pp;
+        cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
+        cfg.parallel.virtual_stages = virtual_stages;
+        cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
+        cfg.memory.recompute = recompute;
+        cfg.train.micro_batch = micro_batch;
+        return cfg;
+    }
+};
+
+struct Outcome {
+    std::vector<double> losses, norms;          // of each step; losses also before and after, by evaluation
+    std::vector<real> weights;                  // of the whole model
+    bool operator==(const Outcome& o) const {
+        return losses == o.losses && norms == o.norms && weights == o.weights;
+    }
+};
+
+static int train(const Config& cfg, const Mesh& mesh, Outcome& outcome) {
+    Tiny t(cfg, false, mesh);
+    t.shake(0.1);
+    Trace trace;
+    const auto evaluate = [&] { trace.losses.push_back(t.model.pipeline.evaluate(t.set, 1, {})->loss); };
+    evaluate();
+    Loader data(t.set, cfg.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+    for (int s = 0; s < kSteps; s++) train_step(t, data, s, trace);
+    evaluate();
+    Outcome o{trace.losses, trace.norms, {}};
+    for (const Tensor& tensor : whole_tensors(t.d)) {
+        const std::vector<real> values = t.whole(tensor);
+        o.weights.insert(o.weights.end(), values.begin(), values.end());
+    }
+    if (mesh.rank == 0) outcome = std::move(o);
+    return 0;
+}
+
+static Outcome run(const Point& p) {
+    const Config cfg = p.config();
+    Outcome outcome;
+    if (cfg.parallel.ranks == 1) train(cfg, Mesh(), outcome);
+    else run_threads(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
+    return outcome;
+}
+
+// Largest |a - b| / max(|b|, floor). Weights have a floor of the learning rate: the true gradient of a key's
+// bias is zero, so that its steps are those of rounding.
+template <class T> static double apart(const std::vector<T>& a, const std::vector<T>& b, double floor) {
+    double worst = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
+    for (size_t i = 0; i < a.size() && i < b.size(); i++) {
+        const double d = std::abs(double(a[i]) - double(b[i])) / std::max(std::abs(double(b[i])), floor);
+        worst = d <= worst ? worst : d;         // NaN counts
+    }
+    return worst;
+}
+
+static void expect_same(const Point& p, const Outcome& o, const Outcome& reference, double tolerance) {
+    const double loss = apart(o.losses, reference.losses, 0), norm = apart(o.norms, reference.norms, 0);
+    const double weight = apart(o.weights, reference.weights, kRate);
+    EXPECT(loss <= tolerance && norm <= tolerance && weight <= 1e-10,
+           "%s: losses %.2g apart, norms %.2g, weights %.2g", p.text().c_str(), loss, norm, weight);
+}
+
+static bool all_points() {
+    const char* which = getenv("LATTICE");
+    return which && !strcmp(which, "all");
+}
+
+static std::vector<Point> meshes(int most) {
+    std::vector<Point> all;
+    for (int dp : {1, 2, 3, 4})
+        for (int tp : {1, 2, 4})
+            for (int pp : {1, 2, 4})
+                if (dp * tp * pp <= most) all.push_back({dp, tp, pp});
+    return all;
+}
+
+// An interleaved pipeline needs as many layers as chunks, and micro-batches in groups of pp.
+static bool interleaves(const Point& p, int chunks) {
+    return p.pp > 1 && p.pp * chunks <= 7 && kRows / p.dp / p.micro_batch % p.pp == 0;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+
+// The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and all of them
+// where a rank's batch is one micro-batch.
+static void expect_stages(Point p, const Outcome& one_rank) {
+    std::vector<Outcome> stages;
+    for (p.zero = 0; p.zero < 4; p.zero++) {
+        stages.push_back(run(p));
+        expect_same(p, stages.back(), one_rank, 1e-10);
+    }
+    p.zero = 0;
+    EXPECT(stages[0] == stages[1], "%s: ZeRO 0 and 1 differ", p.text().c_str());
+    EXPECT(stages[2] == stages[3], "%s: ZeRO 2 and 3 differ", p.text().c_str());
+    if (p.micro_batch * p.dp == kRows)
+        EXPECT(stages[0] == stages[2], "%s: ZeRO 0 and 2 differ", p.text().c_str());
+    else expect_same(p, stages[2], stages[0], 1e-12);
+}
+
+TEST(every_mesh_trains_as_one_rank) {
+    if (!kIsFp64) return;
+    const Outcome one_rank = run({1, 1, 1});
+    const char* const levels[] = {"none", "selective", "block"};
+    int turn = 0;
+    for (Point p : meshes(8))
+        for (int level = 0; level < 3; level++)
+            for (int chunks : {1, 2, 3}) {
+                if (chunks > 1 && !interleaves(p, chunks)) continue;
+                if (!all_points() && turn++ % 3 != (chunks + p.dp) % 3) continue;
+                p.recompute = levels[level], p.virtual_stages = chunks;
+                expect_stages(p, one_rank);
+            }
+}
+
+TEST(one_micro_batch_and_larger_ones) {
+    if (!kIsFp64) return;
+    const Outcome one_rank = run({1, 1, 1});
+    for (const Point& mesh : {Point{2, 1, 1}, Point{3, 1, 1}, Point{2, 2, 2}, Point{4, 1, 2}, Point{1, 4, 2}})
+        for (int micro_batch : {kRows / mesh.dp, 2}) {
+            Point p = mesh;
+            p.micro_batch = micro_batch;
+            if (kRows / p.dp % micro_batch == 0) expect_stages(p, one_rank);
+        }
+}
+
+// Shards within groups, copies between them.
+TEST(hybrid_shards_train_as_one_rank) {
+    if (!kIsFp64) return;
+    const Outcome one_rank = run({1, 1, 1});
+    for (Point p : {Point{4, 1, 1}, Point{4, 1, 2}, Point{4, 2, 1}})
+        for (int group : {1, 2}) {
+            p.zero_group = group;
+            expect_stages(p, one_rank);
+        }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// by mpirun
+
+static void write(const Outcome& o, const std::string& path) {
+    FILE* f = fopen(path.c_str(), "w");
+    CHECK(f, "cannot write %s", path.c_str());
+    for (const auto* part : {&o.losses, &o.norms}) for (double v : *part) fprintf(f, "%a ", v);
+    for (real v : o.weights) fprintf(f, "%a ", double(v));
+    fclose(f);
+}
+
+// The values of the other's sizes.
+static Outcome read(const std::string& path, const Outcome& like) {
+    Outcome o = like;
+    FILE* f = fopen(path.c_str(), "r");
+    double v = NAN;
+    const auto next = [&] { return f && fscanf(f, "%la", &v) == 1 ? v : NAN; };
+    for (auto* part : {&o.losses, &o.norms}) for (double& x : *part) x = next();
+    for (real& x : o.weights) x = real(next());
+    if (f) fclose(f);
+    return o;
+}
+
+static const bool was_program = [] {
+    const char* words = getenv("LATTICE_POINT");
+    if (!words || !kIsFp64) return false;
+    Config cfg = Point::parse(words).config();
+    cfg.parallel.ranks = 0;
+    Outcome outcome;
+    const int code = run_ranks(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
+    if (!outcome.losses.empty()) write(outcome, getenv("LATTICE_OUT"));
+    exit(code);
+}();
+
+TEST(meshes_by_mpirun) {
+    if (!kIsFp64) return;
+    if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
+    const Outcome one_rank = run({1, 1, 1});
+    const char* const levels[] = {"none", "selective", "block"};
+    char self[4096];
+    self[std::max<ssize_t>(0, readlink("/proc/self/exe", self, sizeof self - 1))] = 0;
+    const std::string out = test::temporary_directory() + "/outcome";
+    int turn = 0;
+    for (Point p : meshes(8))
+        for (int half = 0; half < 2; half++, turn++) {
+            if (p.dp * p.tp * p.pp == 1 || (!all_points() && turn % 16 != 11)) continue;
+            p.zero = turn % 4, p.recompute = levels[turn % 3];
+            p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
+            remove(out.c_str());
+            const auto ran = test::run(strf("LATTICE_POINT='%s' LATTICE_OUT=%s mpirun -q --allow-run-as-root "
+                                            "--oversubscribe --bind-to none -np %d %s", p.words().c_str(),
+                                            out.c_str(), p.dp * p.tp * p.pp, self));
+            EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
+            expect_same(p, read(out, one_rank), one_rank, 1e-10);
+            EXPECT(read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
+        }
+}
+
+// Lower precisions round in other places on other meshes: the same to their rounding.
+TEST(lower_precisions_come_close) {
+    if (kIsFp64) return;
+    const Outcome one_rank = run({1, 1, 1});
+    for (const Point& p : {Point{2, 1, 1, 1}, Point{3, 1, 1, 2}, Point{4, 1, 1, 3}, Point{1, 2, 1},
+                           Point{1, 4, 2}, Point{1, 1, 4}, Point{2, 2, 2, 3, "block"},
+                           Point{2, 1, 2, 2, "selective", 2}}) {
+        const Outcome o = run(p);
+        const double loss = apart(o.losses, one_rank.losses, 0), norm = apart(o.norms, one_rank.norms, 0);
+        EXPECT(loss <= (kIsBf16 ? 1e-2 : 1e-5) && norm <= (kIsBf16 ? 0.1 : 1e-3),
+               "%s: losses %.2g apart, norms %.2g", p.text().c_str(), loss, norm);
+        EXPECT(run(p) == o, "%s: two runs differ", p.text().c_str());
+    }
+}
+
+}  // namespace PRECISION

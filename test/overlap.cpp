@@ -1,0 +1,201 @@
+// What is in flight when: reductions and gathers beside the computation, and that a faked overlap is noticed.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "test/zero.h"
+
+namespace PRECISION {
+
+// Zero's events with marks of the computation between them: each block's backward from the request of its
+// gradients to the report that they are done.
+struct Mark {
+    enum Kind { StartReduce, WaitReduce, StartGather, WaitGather, Begin, End } kind;
+    int block;
+};
+
+// Stands between the model and Zero.
+struct Watched {
+    Zero& zero;
+    std::vector<ZeroEvent> events;
+    std::vector<Mark> marks;
+    std::function<void(Mark)> on_mark;
+
+    explicit Watched(Zero& z) : zero(z) { zero.events = &events; }
+    ~Watched() { zero.events = nullptr; }
+    void take() {
+        for (const ZeroEvent& e : events)
+            marks.push_back({Mark::Kind(e.kind), e.bucket - zero.layout.blocks});
+        events.clear();
+    }
+    void mark(Mark m) {
+        take();
+        if (on_mark) on_mark(m);
+        marks.push_back(m);
+    }
+    auto embed() const { return zero.embed(); }
+    auto head() const { return zero.head(); }
+    auto final() const { return zero.final(); }
+    auto embed_grads() const { return zero.embed_grads(); }
+    auto head_grads() const { return zero.head_grads(); }
+    auto final_grads() const { return zero.final_grads(); }
+    void done_embed() { zero.done_embed(); }
+    void done_head() { zero.done_head(); }
+    void done_final() { zero.done_final(); }
+    auto block(int l) { return zero.block(l); }
+    auto block_grads(int l) {
+        mark({Mark::Begin, l});
+        return zero.block_grads(l);
+    }
+    void done_block(int l) {
+        mark({Mark::End, l});
+        zero.done_block(l);
+        take();
+    }
+};
+
+// A forward and a backward of one micro-batch.
+static void one_micro_batch(Tiny& t, Watched& watched) {
+    TokenBatch batch;
+    load_batch(batch, t.set, 0, t.cfg.train.micro_batch);
+    const Batch b{.tokens = batch.tokens.data(), .targets = batch.targets.data(), .B = batch.B, .T = T};
+    const int L = t.d.L;
+    std::vector<int> order;
+    for (int l = 0; l < L; l++) order.push_back(l);
+    for (int l = L - 1; l >= 0; l--) order.push_back(l);
+    t.model.zero.begin_step(order);
+    t.model.zero.clear_grads();
+    t.model.zero.begin_backward(true);
+    t.model.gpt.forward(watched, b);
+    t.model.gpt.backward(watched, b, real(1));
+    t.model.zero.finish();
+    watched.take();
+}
+
+// The reduction of block l is started before the backward of block l - 1 and awaited after it.
+static bool overlaps(const std::vector<Mark>& marks, int L) {
+    const auto at = [&](Mark::Kind kind, int block) {
+        for (size_t i = 0; i < marks.size(); i++)
+            if (marks[i].kind == kind && marks[i].block == block) return long(i);
+        return -1L;
+    };
+    bool all = true;
+    for (int l = 1; l < L; l++) {
+        const long start = at(Mark::StartReduce, l), wait = at(Mark::WaitReduce, l);
+        all = all && start >= 0 && start < at(Mark::Begin, l - 1) && at(Mark::End, l - 1) >= 0 &&
+              wait > at(Mark::End, l - 1);
+    }
+    return all;
+}
+
+// Gathers are started while the block before computes: between them lies no wait for another.
+static bool prefetches(const std::vector<Mark>& marks) {
+    int in_flight = 0, most = 0, early = 0;
+    bool started_since_wait = false;
+    for (const Mark& m : marks) {
+        if (m.kind == Mark::StartGather) in_flight++, started_since_wait = true;
+        if (m.kind == Mark::WaitGather) in_flight--, started_since_wait = false;
+        if (m.kind == Mark::Begin) early += started_since_wait;
+        most = std::max(most, in_flight);
+    }
+    return most == 1 && early > 0;
+}
+
+struct Flags {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<int, bool> set;
+    void raise(int which) {
+        std::lock_guard lock(mutex);
+        set[which] = true;
+        changed.notify_all();
+    }
+    bool wait(int which, double seconds) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return set[which]; });
+    }
+};
+
+// An overlap that lies: what is said to be started is done before the start returns.
+static Transport blocking;
+static void fake_overlap(const Mesh& mesh) {
+    static std::once_flag once;
+    static const Transport* real_one;
+    std::call_once(once, [&] {
+        real_one = mesh.shard.group->transport;
+        blocking = *real_one;
+        blocking.start = [](Group& g, const Job& job) {
+            const uint64_t ticket = real_one->start(g, job);
+            real_one->finish(g, ticket);
+            return ticket;
+        };
+        blocking.finish = [](Group&, uint64_t) {};
+    });
+    mesh.shard.group->transport = &blocking;
+}
+
+struct Overlap { bool logged, real; };
+
+// Rank 1 comes to the first reduction, of the last block, only after rank 0, which has started it, computes
+// the block before: a rank whose start waits for the others never gets there.
+static Overlap overlap_of(int zero, bool overlap, bool fake) {
+    Config cfg = zero_config(2, zero);
+    cfg.parallel.overlap = overlap;
+    Flags begun;
+    std::atomic<bool> logged{true}, real{true};
+    run_threads(cfg, [&](Config c, const Mesh& mesh) {
+        Tiny t(c, false, mesh);
+        if (fake) fake_overlap(mesh);
+        Watched watched(t.model.zero);
+        watched.on_mark = [&](Mark m) {
+            if (mesh.rank == 0 && m.kind == Mark::Begin) begun.raise(m.block);
+            if (mesh.rank == 1 && m.kind == Mark::End && m.block == t.d.L - 1)
+                real = begun.wait(m.block - 1, overlap && !fake ? 20 : 0.3);
+        };
+        one_micro_batch(t, watched);
+        if (!overlaps(watched.marks, t.d.L) || (zero == 3 && !prefetches(watched.marks))) logged = false;
+        return 0;
+    });
+    return {logged, real};
+}
+
+TEST(reductions_run_beside_the_backward_of_the_next_block) {
+    for (int zero = 0; zero < 4; zero++) {
+        const Overlap o = overlap_of(zero, true, false);
+        EXPECT(o.logged && o.real, "ZeRO %d: %s", zero,
+               o.logged ? "a start waits" : "the log shows no overlap");
+    }
+}
+
+TEST(faked_overlap_is_noticed) {
+    for (const int zero : {1, 2, 3}) {
+        const Overlap none = overlap_of(zero, false, false), fake = overlap_of(zero, true, true);
+        EXPECT(!none.logged && !none.real, "ZeRO %d: without overlap the checks pass (%d, %d)", zero,
+               none.logged, none.real);
+        EXPECT(fake.logged && !fake.real, "ZeRO %d: a start that waits passes (%d, %d)", zero, fake.logged,
+               fake.real);
+    }
+}
+
+// Stage 3 has two blocks gathered at most, evaluation and generation included: it has memory for no more, and
+// a block whose weights are asked for twice in a row is gathered once.
+TEST(two_blocks_are_gathered_at_most) {
+    run_threads(zero_config(2, 3), [](Config c, const Mesh& mesh) {
+        Tiny t(c, false, mesh);
+        Watched watched(t.model.zero);
+        one_micro_batch(t, watched);
+        int gathers = 0, reductions = 0;
+        for (const Mark& m : watched.marks) {
+            gathers += m.kind == Mark::StartGather;
+            reductions += m.kind == Mark::StartReduce;
+        }
+        const int L = t.d.L;
+        EXPECT(gathers == L + (L - 2) && reductions == L, "%d gathers, %d reductions", gathers, reductions);
+        return 0;
+    });
+}
+
+}  // namespace PRECISION

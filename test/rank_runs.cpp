@@ -1,0 +1,185 @@
+// ./train_gpt on several ranks, as a user starts it: by mpirun, and as threads of one process.
+#include <cmath>
+#include <filesystem>
+
+#include "test/program.h"
+
+namespace fs = std::filesystem;
+using namespace test;
+using std::string;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+static bool no_mpi() {
+    return run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI");
+}
+
+static Ran on_ranks(int ranks, bool mpi, const string& config, const string& args) {
+    const string start = strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", ranks);
+    const string threads = strf(" --parallel.ranks=%d --parallel.transport=threads", ranks);
+    return run((mpi ? start : "") + "./train_gpt " + config + " " + args + (mpi ? "" : threads));
+}
+
+// fp64, with text: what a mesh changes is the last bits of a loss.
+static string config_of(const string& name) {
+    static const bool made = [] {
+        std::ofstream text(folder("text.txt"));
+        for (uint64_t i = 0; i < 12000; i++)
+            text << "the small model reads\na page of text.\n"[philox(1, 2, i).x[0] % 38];
+        text.close();
+        const string tokenizer = folder("tokenizer.json");
+        const Ran a = run("./tokenize train --vocab=280 --out=" + tokenizer + " " + folder("text.txt"));
+        const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") +
+                          " --val=0.1 " + folder("text.txt"));
+        EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
+        return true;
+    }();
+    (void)made;
+    return tiny_program_config(name,
+                               {{"run", {{"precision", "fp64"}}},
+                                {"model", {{"layers", 4}, {"heads", 2}, {"channels", 32}, {"vocab", 0}}},
+                                {"data",
+                                 {{"train", folder("text_train_*.bin")},
+                                  {"val", folder("text_val_*.bin")},
+                                  {"tokenizer", folder("tokenizer.json")}}},
+                                {"train", {{"steps", 4}, {"micro_batch", 1}}},
+                                {"eval", {{"every", 2}, {"batches", 0}}},
+                                {"sample", {{"every", 2}, {"tokens", 12}, {"prompt", "the small"}}},
+                                {"checkpoint", {{"every", 4}}}});
+}
+
+// Losses, norms, bits per byte and texts are those of one rank.
+static void expect_same_run(const string& name, const string& reference) {
+    for (const char* event : {"train", "val", "sample"}) {
+        const auto a = rows_of(name, event), b = rows_of(reference, event);
+        EXPECT(a.size() == b.size() && !a.empty(), "%s: %zu rows of %s, not %zu", name.c_str(), a.size(),
+               event, b.size());
+        for (size_t i = 0; i < std::min(a.size(), b.size()); i++)
+            for (const char* key : {"step", "loss", "norm", "lr", "tokens", "bits_per_byte", "text"}) {
+                if (!b[i].contains(key)) continue;
+                if (b[i][key].is_number())
+                    EXPECT_NEAR(a[i].value(key, double(NAN)), double(b[i][key]), 1e-10 * std::abs(double(b[i][key])));
+                else
+                    EXPECT(a[i][key] == b[i][key], "%s: %s", name.c_str(), a[i].dump().c_str());
+            }
+    }
+}
+
+TEST(a_run_is_that_of_one_rank) {
+    if (!there(folder("one.json"))) {
+        const Ran one = train_gpt(config_of("one"));
+        EXPECT(one.code == 0, "code %d, '%s'", one.code, one.err.c_str());
+    }
+    struct {
+        int ranks;
+        bool mpi;
+        const char* args;
+    } const cases[] = {
+        {8, false, "--parallel.tp=2 --parallel.pp=2 --parallel.zero=3"},
+        {4, false, "--parallel.zero=2 --parallel.zero_group=2 --memory.recompute=block"},
+        {4, false, "--parallel.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved"},
+        {2, true, "--parallel.pp=2"},
+        {4, true, "--parallel.tp=2 --parallel.zero=3 --memory.offload=optimizer"},
+    };
+    for (const auto& c : cases) {
+        if (c.mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
+        const string name = "many" + std::to_string(&c - cases);
+        const Ran ran = on_ranks(c.ranks, c.mpi, config_of(name), c.args);
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", c.args, ran.code, ran.err.c_str());
+        const string table = std::to_string(c.ranks) + " ranks: dp";
+        EXPECT(has(ran.out, table), "no table of the ranks: '%s'", ran.out.c_str());
+        EXPECT(rows_of(name, "start").at(0)["world"] == c.ranks, "%s",
+               rows_of(name, "start").at(0).dump().c_str());
+        expect_same_run(name, "one");
+        EXPECT(there(folder(name) + "/step_4/tokenizer.json"), "%s: no checkpoint", c.args);
+    }
+}
+
+// With a learning rate of 0 the weights stay what they were at first: every mesh saves the same bytes, and
+// starts from what any other has saved.
+TEST(checkpoints_do_not_know_the_mesh) {
+    const string still = " --optimizer.lr=0 --sample.every=0 --train.steps=1 --checkpoint.every=1";
+    train_gpt(config_of("still"), still);
+    const string weights = text_of(folder("still") + "/step_1/model.safetensors");
+    EXPECT(weights.size() > 10000, "no checkpoint");
+    for (const char* mesh : {"--parallel.tp=2 --parallel.pp=2 --parallel.zero=3", "--parallel.pp=4",
+                             "--parallel.zero=1 --parallel.zero_group=4"}) {
+        for (const char* init : {"", " --model.init="}) {
+            const string from = *init ? init + folder("still") + "/step_1 --run.seed=99" : "";
+            const string name = strf("still %s%zu", mesh + 11, from.size());
+            const Ran ran = on_ranks(8, false, config_of("mesh"),
+                                     mesh + still + from + " '--run.dir=" + folder(name) + "'");
+            EXPECT(ran.code == 0, "%s: code %d, '%s'", mesh, ran.code, ran.err.c_str());
+            EXPECT(text_of(folder(name) + "/step_1/model.safetensors") == weights, "%s: another file", mesh);
+        }
+    }
+    // text from it, once
+    const string generate =
+        "--generate='the page' --sample.tokens=20 --model.init=" + folder("still") + "/step_1";
+    const Ran one = train_gpt(config_of("words"), generate);
+    const Ran many = on_ranks(4, false, config_of("words"), generate + " --parallel.tp=2 --parallel.zero=3");
+    EXPECT(many.code == 0 && many.out.ends_with(one.out) && one.out.starts_with("the page"),
+           "code %d, '%s' and '%s' '%s'", many.code, one.out.c_str(), many.out.c_str(), many.err.c_str());
+}
+
+TEST(communication_is_logged) {
+    const string args =
+        " --log.comm=true --sample.every=0 --eval.every=0 --checkpoint.every=0 --parallel.tp=2";
+    const Ran ran = on_ranks(4, false, config_of("comm"), args);
+    const auto rows = rows_of("comm", "comm"), steps = rows_of("comm", "train");
+    EXPECT(ran.code == 0 && rows.size() == steps.size() && !rows.empty(), "code %d, %zu rows, '%s'", ran.code,
+           rows.size(), ran.err.c_str());
+    for (const json& row : rows) {
+        uint64_t sum = 0;
+        for (const auto& [key, value] : row.items())
+            if (key.ends_with("_bytes")) sum += uint64_t(value);
+        EXPECT(sum == row["bytes"] && sum > 0 && row.value("tp.all_gather_bytes", 0) > 0 &&
+                   row.value("shard.reduce_scatter_bytes", 0) > 0 && row.contains("wait_ms"),
+               "%s", row.dump().c_str());
+    }
+    EXPECT(has(ran.out, "sent by rank 0") && has(ran.out, "tp.all_gather"), "'%s'", ran.out.c_str());
+}
+
+// What --plan prints is what the fullest rank plans in a run.
+TEST(plans_of_meshes) {
+    const auto total = [](const string& text) {
+        const size_t at = text.find("total");
+        return at == string::npos ? string() : text.substr(at, text.find('\n', at) - at);
+    };
+    const string one = total(train_gpt(config_of("plan"), "--plan").out);
+    for (const char* mesh : {"--parallel.tp=2", "--parallel.pp=2", "--parallel.ranks=2 --parallel.zero=3"}) {
+        const Ran ran = train_gpt(config_of("plan"), string("--plan ") + mesh);
+        EXPECT(ran.code == 0 && has(ran.out, "rank") && has(ran.out, "of 2"), "%s: code %d, '%s' '%s'", mesh,
+               ran.code, ran.out.c_str(), ran.err.c_str());
+        EXPECT(!total(ran.out).empty() && total(ran.out) != one, "%s: %s", mesh, total(ran.out).c_str());
+    }
+    EXPECT(!fs::exists(folder("plan")), "--plan makes run.dir");
+}
+
+// A signal to the process, or to one rank of several: all save the same step and stop.
+TEST(signals_reach_all_ranks) {
+    const auto stopped = [](const string& name, const string& command, const string& whom) {
+        const string metrics = folder(name) + "/metrics.jsonl";
+        const Ran ran = run(command +
+                            " & pid=$!\n"
+                            "i=0; until [ \"$(grep -c '\"train\"' " +
+                            metrics +
+                            " 2>/dev/null || :)\" -ge 3 ] 2>/dev/null; do\n"
+                            "  sleep 0.02; i=$((i+1)); [ $i -lt 1500 ] || break; done\n"
+                            "kill -USR2 " +
+                            whom + "\nwait $pid; echo \"exit code $?\" >&2");
+        const auto steps = steps_of(name, "train");
+        EXPECT(has(ran.err, "exit code 75") && !steps.empty(), "%s: '%s'", name.c_str(), ran.err.c_str());
+        if (steps.empty()) return;
+        const string saved = "/step_" + std::to_string(steps.back()) + "/model.safetensors";
+        EXPECT(there(folder(name) + saved),
+               "%s: not saved after step %d", name.c_str(), steps.back());
+    };
+    const string long_run = " --train.steps=1000000 --eval.every=0 --sample.every=0 --parallel.tp=2";
+    stopped("stop_threads", "./train_gpt " + config_of("stop_threads") + long_run + " --parallel.ranks=4",
+            "$pid");
+    if (no_mpi()) return test::skip("no mpirun here, or a build without MPI");
+    stopped("stop_mpi",
+            "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 4 ./train_gpt " +
+                config_of("stop_mpi") + long_run,
+            "$pid");
+}
