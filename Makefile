@@ -2,7 +2,9 @@
 # make quickstart      text in, trained GPT out: one command
 # make test            all tests; test-full adds sanitizers, fuzzers and the long lattices
 # make check           floors, lengths, formatting, lint
-# make bench           speeds, as tables and as JSON under dev/results/; bench-ranks: of several ranks
+# make bench           speeds, as tables and as JSON under dev/results/; bench-ranks: of several ranks;
+#                      bench-checkpoint: of saving and loading
+# make dev/ckpt        the tool that looks at checkpoints
 #
 # DEVICE=cpu   backend of the model           ARCH=native  CPU to build for (any -march)
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
@@ -100,7 +102,7 @@ $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/mpi.o: EXTRA = $(MPI_FLAGS)
 
 # JSON and options: run once, and slow to compile with more
-QUICK := base/config io/safetensors io/tokenizer_json tokenize
+QUICK := base/config io/safetensors io/manifest train/run_state train/format_hf io/tokenizer_json tokenize
 $(QUICK:%=$(BUILD)/common/llmc/%.o): CXXFLAGS += -O1
 
 # the commit, in one small file that is compiled again when it changes
@@ -141,11 +143,15 @@ bench: train_gpt tokenize $(BENCHES)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) dev/bench.sh
 bench-ranks: train_gpt
 	@PYTHON=$(PYTHON) dev/bench_ranks.sh
+bench-checkpoint: $(BUILD)/dev/bench_checkpoint
+	@BUILD=$(BUILD) dev/bench_checkpoint.sh
+dev/ckpt: $(BUILD)/dev/ckpt FORCE
+	@cmp -s $< $@ || cp -f $< $@
 quickstart:
 	@PYTHON=$(PYTHON) scripts/quickstart.sh
 clean:
-	rm -rf build train_gpt tokenize test/test_gpt
+	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
-.PHONY: all tests test test-full check bench bench-ranks quickstart clean FORCE
+.PHONY: all tests test test-full check bench bench-ranks bench-checkpoint quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

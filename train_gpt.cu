@@ -39,6 +39,7 @@ static void count_skip(const Config& cfg, int64_t step, double loss, double norm
 
 int train(Config cfg, const Mesh& mesh) {
     catch_signals();
+    phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
     if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));

@@ -45,7 +45,7 @@ TEST(every_format_evaluates_as_the_run_did) {
     const string saved = (trained(), folder("base") + "/step_5");
     const double own = rows_of("base", "val").back()["loss"];
     EXPECT(loss_of(saved) == own, "the checkpoint itself");
-    for (const string what : {"hf:" + folder("hf"), "llmc:" + folder("m.bin")}) {
+    for (const string& what : {"hf:" + folder("hf"), "llmc:" + folder("m.bin")}) {
         const Ran ran = export_to(what);
         EXPECT(ran.code == 0 && has(ran.out, "computes the same"), "code %d, '%s'", ran.code,
                ran.err.c_str());
@@ -133,9 +133,10 @@ TEST(gguf_is_as_its_format_says) {
     std::vector<float> up(64 * 256), conv(64 * 256);
     memcpy(up.data(), bytes.data() + data + infos["blk.1.ffn_up.weight"].offset, up.size() * 4);
     hf.read(hf.require("transformer.h.1.mlp.c_fc.weight", "F32", {64, 256}), conv.data());
+    size_t differ = 0;
     for (size_t out = 0; out < 256; out++)
-        for (size_t i = 0; i < 64; i++)
-            if (up[out * 64 + i] != conv[i * 256 + out]) return EXPECT(false, "at %zu, %zu", out, i);
+        for (size_t i = 0; i < 64; i++) differ += up[out * 64 + i] != conv[i * 256 + out];
+    EXPECT(differ == 0, "%zu elements differ", differ);
 }
 
 // ---------------------------------------------------------------------------------------------------------

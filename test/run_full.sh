@@ -76,6 +76,12 @@ lattice() {
     LATTICE=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
 }
 
+crashes() {
+    plain_make build/cpu-native/test/crash >"$out/crashes-build.log" 2>&1 ||
+        { tail -n 30 "$out/crashes-build.log"; return; }
+    CRASH_POINTS=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/crash
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread targets=() name
     for name in comm lattice zero; do targets+=("$build/test/$name"); done
@@ -88,7 +94,7 @@ races() {
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
 parts=("$@")
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers lattice races); fi
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice races); fi
 for name in "${parts[@]}"; do part "$name" "$name"; done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"

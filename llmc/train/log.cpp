@@ -106,9 +106,10 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     const bool written = file >= 0 && write_all(file, text.data(), text.size());
     CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
-    write(JsonLine(lseek(file_, 0, SEEK_END) == 0 ? "start" : "resume")
-              .add("step", state->step)
-              .add("params", info.params)
+    const bool fresh = lseek(file_, 0, SEEK_END) == 0;
+    JsonLine row(fresh ? "start" : "resume");
+    if (!fresh) row.add("step", state->step);
+    write(row.add("params", info.params)
               .add("world", info.world)
               .add("device", info.device)
               .add("plan_bytes", info.plan_bytes)
