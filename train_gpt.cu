@@ -37,6 +37,18 @@ static void count_skip(const Config& cfg, int64_t step, double loss, double norm
               step, loss, norm, *skipped, cfg.train.max_skips);
 }
 
+// What comes between two steps: validation and a text. Nothing is logged where a signal cut it short.
+static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLog& log, RunState& state) {
+    phase(Phase::Evaluate, state.step);
+    const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
+    if (e) log.val(state.step, e->loss, e->bits_per_byte), state.evaluated = true;
+}
+static void sample(const Config& cfg, Generator& generator, RunLog& log, RunState& state) {
+    phase(Phase::Sample, state.step);
+    const auto text = generator.run(cfg.sample.prompt, uint64_t(state.step));
+    if (text) log.sample(state.step, cfg.sample.prompt + *text), state.sampled = true;
+}
+
 int train(Config cfg, const Mesh& mesh) {
     catch_signals();
     phase(Phase::Start, 0);
@@ -58,10 +70,9 @@ int train(Config cfg, const Mesh& mesh) {
     RunState state = checkpoint.load_or_init(origin);
     const int64_t first = state.step;
     std::optional<Loader> loader;
-    if (cfg.train.steps > 0)
-        loader.emplace(data.train, cfg.train.micro_batch, model.pipeline.first_row(first), mesh.dp.index,
-                       mesh.dp.size);
     std::optional<Generator> generator;
+    if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch,
+                                            model.pipeline.first_row(first), mesh.dp.index, mesh.dp.size);
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
     log.start(cfg, info, origin ? origin->folder : "", &state);
 
@@ -71,19 +82,13 @@ int train(Config cfg, const Mesh& mesh) {
         const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
         const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
-        phase(Phase::Evaluate, step);
-        if (evaluates)                                              // nothing where a signal cut it short
-            if (const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes))
-                log.val(step, e->loss, e->bits_per_byte), state.evaluated = true;
-        phase(Phase::Sample, step);
-        if (writes)
-            if (const auto text = generator->run(cfg.sample.prompt, uint64_t(step)))
-                log.sample(step, cfg.sample.prompt + *text), state.sampled = true;
+        if (evaluates) evaluate(cfg, model, data, log, state);
+        if (writes) sample(cfg, *generator, log, state);
         if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
         const bool ends = last || asked.stop;
-        if (ends || asked.save || cfg.checkpoint.due(step, last)) phase(Phase::Save, step);
-        if (asked.save || cfg.checkpoint.due(step, last)) log.checkpoint(checkpoint.save(state, ends));
-        else if (ends) log.checkpoint(checkpoint.finish());
+        const bool saves = asked.save || cfg.checkpoint.due(step, last);
+        if (saves || ends) phase(Phase::Save, step);
+        log.checkpoint(saves ? checkpoint.save(state, ends) : ends ? checkpoint.finish() : std::nullopt);
         if (asked.stop) { log.stopped(step); return kExitRestart; }
         if (last) break;
 

@@ -225,6 +225,7 @@ static const bool was_program = [] {
 
 TEST(meshes_by_mpirun) {
     if (!kIsFp64) return;
+    if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
     if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
     const Outcome one_rank = run({1, 1, 1});
     const char* const levels[] = {"none", "selective", "block"};

@@ -188,6 +188,7 @@ TEST(two_blocks_are_gathered_at_most) {
         Watched watched(t.model.zero);
         one_micro_batch(t, watched);
         int gathers = 0, reductions = 0;
+        EXPECT(t.model.zero.gathered_blocks() == 2, "%d blocks are gathered", t.model.zero.gathered_blocks());
         for (const Mark& m : watched.marks) {
             gathers += m.kind == Mark::StartGather;
             reductions += m.kind == Mark::StartReduce;

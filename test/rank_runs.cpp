@@ -56,9 +56,10 @@ static void expect_same_run(const string& name, const string& reference) {
         for (size_t i = 0; i < std::min(a.size(), b.size()); i++)
             for (const char* key : {"step", "loss", "norm", "lr", "tokens", "bits_per_byte", "text"}) {
                 if (!b[i].contains(key)) continue;
-                if (b[i][key].is_number())
-                    EXPECT_NEAR(a[i].value(key, double(NAN)), double(b[i][key]), 1e-10 * std::abs(double(b[i][key])));
-                else
+                if (b[i][key].is_number()) {
+                    const double value = b[i][key];
+                    EXPECT_NEAR(a[i].value(key, double(NAN)), value, 1e-10 * std::abs(value));
+                } else
                     EXPECT(a[i][key] == b[i][key], "%s: %s", name.c_str(), a[i].dump().c_str());
             }
     }

@@ -9,10 +9,12 @@
 using namespace test;
 using std::string;
 
-static void expect_silence(const Ended& e, std::initializer_list<int> codes, double seconds) {
+// No obituary; `asked` says whether the program was asked to stop.
+static void expect_silence(const Ended& e, std::initializer_list<int> codes, double seconds, int asked = 0) {
     EXPECT(std::find(codes.begin(), codes.end(), e.ran.code) != codes.end(), "exit code %d, '%s'", e.ran.code,
            e.ran.err.c_str());
     EXPECT(lines_of(e.ran.err, "rank", "step") == 0, "'%s'", e.ran.err.c_str());
+    EXPECT(lines_of(e.ran.err, "stopping after this step", "") <= asked, "'%s'", e.ran.err.c_str());
     EXPECT(e.after < seconds && e.left.empty(), "%.1f s, %zu left", e.after, e.left.size());
 }
 
@@ -38,7 +40,7 @@ TEST(who_ends_mpirun_ends_all) {
 TEST(signals_reach_the_child) {
     for (const char* signal : {"TERM", "INT", "USR2"})
         expect_silence(run_job({.meanwhile = kWhenRunning + "kill -" + signal + " $pid"}, 0),
-                       {kExitRestart}, 1.5);
+                       {kExitRestart}, 1.5, 1);
     // not caught by the program: as if there were no supervisor
     expect_silence(run_job({.meanwhile = kWhenRunning + "kill -HUP $pid"}, 0), {129}, 1.5);
     // stopped and continued as one

@@ -7,12 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdarg>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 
-#include "llmc/base/check.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/progress_page.h"
 
@@ -38,16 +35,6 @@ void hold_the_floor() {
 
 void ends_on_purpose() {
     if (progress_page) progress_page->expected = true;
-}
-
-void lost_peer(const char* fmt, ...) {
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    usleep(useconds_t(kCourtesySeconds * 1e6));
-    fatal(kExitRestart, __FILE__, __LINE__, "%s", text);
 }
 
 // Which of several ranks of a process it was.

@@ -12,8 +12,3 @@ void hold_the_floor();
 
 // Signals that end the process at once leave a note of the rank whose thread raised them.
 void note_crashes();
-
-// A victim leaves this to the culprit's supervisor, which knows more.
-inline constexpr double kCourtesySeconds = 2;
-// A library reports that a peer is gone. Ends with 75.
-[[noreturn, gnu::format(printf, 1, 2)]] void lost_peer(const char* fmt, ...);

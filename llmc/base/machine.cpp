@@ -1,6 +1,7 @@
 #include "llmc/base/machine.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -65,4 +66,17 @@ std::string cpu_name() { return entry("/proc/cpuinfo", "model name"); }
 int cores() {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string host_name() {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+long out_of_memory_kills() {
+    std::ifstream in("/proc/vmstat");
+    long count = 0;
+    for (std::string key; in >> key >> count;) if (key == "oom_kill") return count;
+    return 0;
 }

@@ -8,4 +8,6 @@ bool reset_peak_resident();             // VmHWM = what is held now; false where
 size_t resident_bytes();
 size_t available_memory_bytes();  // what can still be allocated without swapping, control groups included
 std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
+std::string host_name();
+long out_of_memory_kills();             // of any process since the machine started
 int cores();                            // that this process may run on

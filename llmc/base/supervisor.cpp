@@ -17,10 +17,12 @@
 #include "llmc/base/check.h"
 #include "llmc/base/last_words.h"
 #include "llmc/base/launcher.h"
+#include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/progress_page.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
+static constexpr double kCourtesy = 2;          // that a victim leaves to the culprit
 static constexpr double kLeast = 60;            // least default of run.hang_timeout
 static constexpr double kUnpaced = 300;         // for what reports no progress: opening files, syncing disks
 
@@ -41,22 +43,6 @@ static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask)
 // ---------------------------------------------------------------------------------------------------------
 // the supervisor's side
 
-// Out-of-memory kills of this machine since it started.
-static long oom_kills() {
-    FILE* f = fopen("/proc/vmstat", "r");
-    long count = 0;
-    char line[128];
-    while (f && fgets(line, sizeof line, f)) if (sscanf(line, "oom_kill %ld", &count) == 1) break;
-    if (f) fclose(f);
-    return count;
-}
-
-static std::string host_name() {
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
-    return name;
-}
-
 struct Slot {                   // what the supervisor remembers of a rank
     uint64_t beats = 0;
     int64_t step = 0;
@@ -71,7 +57,9 @@ struct Supervisor {
     bool received[NSIG] = {};
     int stopped_by = 0;         // signal that the child is stopped by
     double slowest = 0;         // step
-    long oom_before = oom_kills();
+    // of 10 to 20 s ago and of the last 10 s: others' runs are killed, too, on a machine
+    long oom_before = out_of_memory_kills(), oom_recent = oom_before;
+    double oom_age = 0;
     std::vector<Slot> slots = {};
 
     int run();
@@ -152,7 +140,7 @@ int Supervisor::exited(int code) {
     const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
     if (page->expected || (!running() && (known || page->world == 1))) return code;
     if (launched() && waits(0)) {
-        timespec courtesy = {.tv_sec = time_t(kCourtesySeconds), .tv_nsec = 0};
+        timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
         sigset_t end;
         sigemptyset(&end);
         for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
@@ -182,9 +170,10 @@ int Supervisor::died(int status) {
     if (received[signal] || sigismember(&pending, signal)) die_of(signal);
     std::string cause;
     if (signal == SIGKILL)
-        cause = oom_kills() > oom_before ? "; likely by the kernel's out-of-memory killer, which was at work: try "
-                                           "a lower train.micro_batch, or more ranks"
-                                         : "; not by the kernel's out-of-memory killer, which did nothing";
+        cause = out_of_memory_kills() > oom_before
+                    ? "; likely by the kernel's out-of-memory killer, which was at work: try a lower "
+                      "train.micro_batch, or more ranks"
+                    : "; not by the kernel's out-of-memory killer: by hand, or a scheduler's";
     int slot = page->used > 1 ? page->dying - 1 : 0;
     return obituary(slot, "was killed by " + named(signal), cause, kExitRestart);
 }
@@ -206,6 +195,8 @@ double Supervisor::patience(const Slot& s) const {
 }
 
 void Supervisor::look(double seconds) {
+    oom_age += seconds;
+    if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(), oom_age = 0;
     slots.resize(size_t(page->used.load()));
     for (size_t i = 0; i < slots.size(); i++) {
         Slot& s = slots[i];
@@ -230,7 +221,7 @@ int Supervisor::hung() {
         if (s.phase == Phase::End || !page->slots[i].joined) continue;
         const auto longest = [&](int other) { return other < 0 || s.silent > slots[size_t(other)].silent; };
         if (s.silent >= patience(s) && !waits(i) && longest(culprit)) culprit = i;
-        if (s.silent < patience(s) + kCourtesySeconds) all = false;
+        if (s.silent < patience(s) + kCourtesy) all = false;
         else if (longest(victim)) victim = i;
     }
     return culprit >= 0 ? culprit : all ? victim : -1;

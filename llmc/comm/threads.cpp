@@ -4,6 +4,7 @@
 #include "llmc/comm/threads.h"
 
 #include <immintrin.h>
+#include <sched.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -14,7 +15,7 @@
 #include "llmc/base/check.h"
 
 static constexpr uint64_t kSlots = 8;           // jobs in flight
-static constexpr int kSpins = 200;              // before a rank sleeps: some microseconds
+static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
 
 struct Channel {                                // from one member to another
     const void* data = nullptr;
@@ -38,18 +39,20 @@ struct ThreadTeam {
     ThreadTeam(int n, std::atomic<bool>& b) : size(n), broken(b), channels(size_t(n) * size_t(n)) {
         for (Slot& s : slots) s.posted_src.resize(size_t(n));
     }
-    void raise(std::atomic<uint64_t>& counter) {
+    // Nobody waits for less than the next multiple of `all`.
+    void raise(std::atomic<uint64_t>& counter, int all) {
+        uint64_t now;
         {
             std::lock_guard lock(mutex);
-            counter.fetch_add(1, std::memory_order_release);
+            now = counter.fetch_add(1, std::memory_order_release) + 1;
         }
-        changed.notify_all();
+        if (now % uint64_t(all) == 0) changed.notify_all();
     }
     void await(const std::atomic<uint64_t>& counter, uint64_t target) {
         const auto there = [&] { return counter.load(std::memory_order_acquire) >= target; };
-        for (int i = 0; i < kSpins; i++) {
+        for (int i = 0; i < kSpins + kYields; i++) {
             if (there()) return;
-            _mm_pause();
+            i < kSpins ? _mm_pause() : void(sched_yield());
         }
         std::unique_lock lock(mutex);
         changed.wait(lock, [&] { return there() || broken.load(std::memory_order_relaxed); });
@@ -96,7 +99,7 @@ static uint64_t start(Group& g, const Job& job) {
     m.jobs[slot] = job;
     m.open[slot] = true;
     m.team->slots[slot].posted_src[size_t(g.index)] = job.src;
-    m.team->raise(m.team->slots[slot].posted);
+    m.team->raise(m.team->slots[slot].posted, g.size);
     return ticket;
 }
 
@@ -131,7 +134,7 @@ static void finish(Group& g, uint64_t ticket) {
     else if (job.kind == Job::Reduce) reduce(g, job, slot);
     else if (job.dst != slot.posted_src[size_t(job.root)])
         memcpy(job.dst, slot.posted_src[size_t(job.root)], job.total * size_of(job.type));
-    m.team->raise(slot.read);
+    m.team->raise(slot.read, g.size);
     m.team->await(slot.read, all);
     m.open[ticket % kSlots] = false;
 }
@@ -142,7 +145,7 @@ static void send(Group& g, const void* data, size_t bytes, int peer) {
     c.data = data;
     c.bytes = bytes;
     const uint64_t number = c.sent.load(std::memory_order_relaxed) + 1;
-    t.raise(c.sent);
+    t.raise(c.sent, 1);
     t.await(c.taken, number);
 }
 
@@ -152,7 +155,7 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     t.await(c.sent, c.taken.load(std::memory_order_relaxed) + 1);
     CHECK(c.bytes == bytes, "rank %d of %s sent %zu bytes, %zu are expected", peer, g.name, c.bytes, bytes);
     if (bytes) memcpy(data, c.data, bytes);
-    t.raise(c.taken);
+    t.raise(c.taken, 1);
 }
 
 static constexpr Transport threads = {

@@ -100,6 +100,11 @@ struct Zero {
     void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
     void finish();                                             // this rank's shards of gradients are final
 
+    // Stage 3: blocks whose weights are gathered, or on their way.
+    int gathered_blocks() const {
+        return int(std::count_if(slots, slots + kGathered, [](const Gathered& s) { return s.block >= 0; }));
+    }
+
     // ---- what the optimizer works on
 
     size_t shard(int b) const { return layout.size(b) / shards(); }         // elements

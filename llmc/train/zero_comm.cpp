@@ -39,6 +39,7 @@ void Zero::fetch(int l) {
     finish_gather();
     Gathered& slot = slots[1 - in_use];
     slot.block = l;
+    CHECK(gathered_blocks() <= kGathered, "%d blocks are gathered", gathered_blocks());
     const int b = layout.block(l);
     take_off(gather, ZeroEvent::StartGather, b,
              mesh.shard.start_all_gather(slot.memory, owned_params(b), shard(b)));

@@ -89,7 +89,8 @@ void start_copy(void* out, const void* in, size_t bytes) {
     const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
     #pragma omp parallel for schedule(static) num_threads(context.threads) if (pieces > 1)
     for (int64_t i = 0; i < pieces; i++)
-        memcpy(static_cast<std::byte*>(out) + i * kHugePage, static_cast<const std::byte*>(in) + i * kHugePage,
+        memcpy(static_cast<std::byte*>(out) + i * kHugePage,
+               static_cast<const std::byte*>(in) + i * kHugePage,
                std::min(kHugePage, bytes - size_t(i) * kHugePage));
 }
 

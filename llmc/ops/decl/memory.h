@@ -21,8 +21,8 @@ void warm_up(const ScratchSizes& s);
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
-// Copies between any two memories. They start when the ops that were called before are done, run beside ops that
-// are called after, one after the other; those that are called after finish_copies() see them done.
+// Copies between any two memories. They start when the ops that were called before are done, run beside ops
+// that are called after, one after the other; those that are called after finish_copies() see them done.
 void start_copy(void* out, const void* in, size_t bytes);
 void finish_copies();
 
