@@ -50,8 +50,7 @@ static void sample(const Config& cfg, Generator& generator, RunLog& log, RunStat
 }
 
 int train(Config cfg, const Mesh& mesh) {
-    catch_signals();
-    phase(Phase::Start, 0);
+    catch_signals(), phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
     if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
@@ -76,8 +75,8 @@ int train(Config cfg, const Mesh& mesh) {
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
     log.start(cfg, info, origin ? origin->folder : "", &state);
 
-    // a turn more than steps, so that the trained model is evaluated and saved as well
     CommLog comm; Signals asked;                                    // of any rank
+    // a turn more than steps, so that the trained model is evaluated and saved as well
     for (int64_t step = first;; state.step = ++step) {
         const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
@@ -85,16 +84,14 @@ int train(Config cfg, const Mesh& mesh) {
         if (evaluates) evaluate(cfg, model, data, log, state);
         if (writes) sample(cfg, *generator, log, state);
         if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
-        const bool ends = last || asked.stop;
-        const bool saves = asked.save || cfg.checkpoint.due(step, last);
+        const bool ends = last || asked.stop, saves = asked.save || cfg.checkpoint.due(step, last);
         if (saves || ends) phase(Phase::Save, step);
         log.checkpoint(saves ? checkpoint.save(state, ends) : ends ? checkpoint.finish() : std::nullopt);
         if (asked.stop) { log.stopped(step); return kExitRestart; }
         if (last) break;
 
         phase(Phase::Train, step + 1);
-        log.begin();
-        comm.take(mesh);
+        log.begin(), comm.take(mesh);
         const double share = model.pipeline.run(*loader);           // forward, backward of every micro-batch
         const Votes votes = vote(mesh.world, share, model.optimizer->local_squares(), take_signals(),
                                  checkpoint.saver.mine());
@@ -102,8 +99,7 @@ int train(Config cfg, const Mesh& mesh) {
         const auto [norm, finite] = model.optimizer->set_norm(votes.squares, votes.loss);
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);
         model.optimizer->update(lr, step);                          // leaves all as it is where not finite
-        log.train({.step = step + 1, .loss = votes.loss, .norm = norm, .lr = lr,
-                   .tokens = (step + 1) * cfg.train.batch_tokens, .finite = finite});
+        log.train({step + 1, votes.loss, norm, lr, (step + 1) * cfg.train.batch_tokens, finite});
         if (cfg.log.comm) log.comm(step + 1, comm.take(mesh));
         log.checkpoint(checkpoint.take(votes.saving));              // one that has reached the disk
         state.evaluated = state.sampled = false;

@@ -72,7 +72,7 @@ void run(const std::string& dir, FILE* json) {
     model.zero.init_weights(1);
     Checkpoint checkpoint(cfg, model, "");
     const size_t bytes = size_t(checkpoint.share.bytes);
-    std::vector<int32_t> tokens(64 * 4, 5);
+    const std::vector<int32_t> tokens(64 * 4, 5);
     Step step{model, {.tokens = tokens.data(), .targets = tokens.data(), .B = 4, .T = 64}};
     RunState state;
 
@@ -86,8 +86,7 @@ void run(const std::string& dir, FILE* json) {
         for (int s = 0; s < 3; s++) quiet = std::min(quiet, step());
         sync();
         state.step++;
-        const double begin = seconds([&] { (void)checkpoint.save(state, false); });
-        stall = std::min(stall, begin);
+        stall = std::min(stall, seconds([&] { (void)checkpoint.save(state, false); }));
         double during = 0;
         int steps = 0;
         const double rest = seconds([&] {
@@ -105,12 +104,12 @@ void run(const std::string& dir, FILE* json) {
     const double gb = double(bytes) / 1e9;
     printf("GPT-2 124M, %s of state, %d threads, best of 3\n", human_bytes(double(bytes)).c_str(),
            context.threads);
-    printf("  written  %6.2f GB/s beside training   %.2f of plain writes with fsync, %.2f GB/s (asked: 0.8)\n",
+    printf("  written  %6.2f GB/s beside training  %.2f of a plain write with fsync, %.2f GB/s (asked 0.8)\n",
            gb / save, disk / save, gb / disk);
     printf("  read     %6.2f GB/s from the page cache\n", gb / load);
-    printf("  stall    %6.0f ms                     %.2f of a plain memcpy, %.0f ms (asked: at most 1.5)\n",
+    printf("  stall    %6.0f ms                    %.2f of a plain memcpy, %.0f ms (asked 1.5 at most)\n",
            stall * 1e3, stall / copy, copy * 1e3);
-    printf("  forward  %6.0f ms while it writes     %.2f of one alone, %.0f ms\n", busy * 1e3, busy / quiet,
+    printf("  forward  %6.0f ms while it writes    %.2f of one alone, %.0f ms\n", busy * 1e3, busy / quiet,
            quiet * 1e3);
     printf("  memory   %s at most, %s planned\n", human_bytes(double(memory.peak())).c_str(),
            human_bytes(double(model.bytes())).c_str());
@@ -118,8 +117,7 @@ void run(const std::string& dir, FILE* json) {
     JsonLine line("checkpoint");
     line.add("bytes", uint64_t(bytes)).add("threads", context.threads).add("write_gbs", gb / save);
     line.add("disk_gbs", gb / disk).add("read_gbs", gb / load).add("stall_ms", stall * 1e3);
-    line.add("memcpy_ms", copy * 1e3).add("forward_ms", quiet * 1e3);
-    line.add("forward_while_writing_ms", busy * 1e3);
+    line.add("memcpy_ms", copy * 1e3).add("forward_ms", quiet * 1e3).add("forward_writing_ms", busy * 1e3);
     line.add("peak_bytes", uint64_t(memory.peak())).add("plan_bytes", uint64_t(model.bytes()));
     line.add("device", cpu_name());
     fputs(line.str().c_str(), json);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Starts a training command again each time it ends by a signal, a lost rank, a hang or a crash; each start goes
-# on from the newest checkpoint. Gives up after three starts in a row without a new checkpoint, on errors that
-# a new start does not mend (77, 78, 79), and when it is asked to stop itself.
+# Starts a training command again each time it ends by a signal, a lost rank, a hang or a crash; each start
+# goes on from the newest checkpoint. Gives up after three starts in a row without a new checkpoint, on errors
+# that a new start does not mend (77, 78, 79), and when it is asked to stop itself.
 #
 #     scripts/restart.sh ./train_gpt CONFIG.json [--section.key=value ...]
 #     scripts/restart.sh scripts/run_node.sh -n 8 CONFIG.json
@@ -20,9 +20,8 @@ for a in "$@"; do
     esac
 done
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
-    run_dir=$("${PYTHON:-/usr/bin/python3}" -c \
-        'import json, sys; print(json.load(open(sys.argv[1])).get("run", {}).get("dir", "runs/default"))' "$config") ||
-        exit 78
+    read_dir='import json, sys; print(json.load(open(sys.argv[1])).get("run", {}).get("dir", "runs/default"))'
+    run_dir=$("${PYTHON:-/usr/bin/python3}" -c "$read_dir" "$config") || exit 78
 fi
 saved() { wc -l <"$run_dir/checkpoints.jsonl" 2>/dev/null || echo 0; }
 

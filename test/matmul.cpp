@@ -290,11 +290,11 @@ TEST(matmul_hands_nan_and_infinity_on) {
         for (int i = 0; i < C; i++)
             EXPECT(finite(dw[size_t(o) * C + i]) == (o != 2 && i != 7), "dw[%d, %d]", o, i);
     }
-    for (int n = 0; n < N; n++)
-        for (int i = 0; i < C; i++) {
-            EXPECT(finite(dx[size_t(n) * C + i]) == (n != 5), "dx[%d, %d]", n, i);
-            EXPECT(finite(dpre[size_t(n) * C + i]) == (n != 5 && !(n == 6 && i == 1)), "dpre[%d, %d]", n, i);
-        }
+    for (int at = 0; at < N * C; at++) {
+        const int n = at / C, i = at % C;
+        EXPECT(finite(dx[size_t(at)]) == (n != 5), "dx[%d, %d]", n, i);
+        EXPECT(finite(dpre[size_t(at)]) == (n != 5 && !(n == 6 && i == 1)), "dpre[%d, %d]", n, i);
+    }
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ static string help_of(const string& name) {
 TEST(parts_of_later_versions_say_so) {
     for (const char* name : {"parallel.cp", "parallel.transport", "run.device"})
         EXPECT(has(help_of(name), "not in this version"), "%s: '%s'", name, help_of(name).c_str());
-    for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload", "checkpoint.every",
-                             "checkpoint.override", "--export", "76 ", "77 ", "79 "})
+    for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload",
+                             "checkpoint.every", "checkpoint.override", "--export", "76 ", "77 ", "79 "})
         EXPECT(!has(help_of(name), "not in this version") && help_of(name) != "", "%s", name);
     for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
         const string key = string(setting).substr(0, strcspn(setting, "="));

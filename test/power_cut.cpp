@@ -50,8 +50,9 @@ TEST(a_power_cut_loses_nothing) {
     for (const int ranks : {1, 2, 4}) {
         const Outcome o = cut_everywhere(ranks, 40, nothing);
         printf("%d ranks: %zu states\n", ranks, o.states);
-        EXPECT(o.states > 2000 && o.first.empty(), "%d ranks, %zu states: %zu lost, %zu corrupt, %zu else; %s",
-               ranks, o.states, o.lost, o.corrupt, o.other, o.first.c_str());
+        EXPECT(o.states > 2000 && o.first.empty(),
+               "%d ranks, %zu states: %zu lost, %zu corrupt, %zu else; %s", ranks,
+               o.states, o.lost, o.corrupt, o.other, o.first.c_str());
     }
 }
 

@@ -27,7 +27,7 @@ static Steps after_pruning(int keep_last, int64_t keep_every) {
     DiskQueue q = prune_checkpoints(disk, cfg, dir);
     q.run();
     EXPECT(q.error.empty(), "%s", q.error.c_str());
-    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.damaged"), "what is no checkpoint is gone");
+    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.damaged"), "others are gone");
     return saved_steps(disk, dir);
 }
 

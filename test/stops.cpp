@@ -109,7 +109,8 @@ static size_t incomplete(const string& run_dir) {
 // its end, and only there it counts.
 TEST(saves_that_fail_do_not_end_the_run) {
     const string config = tiny_program_config("limit");
-    const Ran ran = run("ulimit -f 200; ./train_gpt " + config + " --checkpoint.every=4 --checkpoint.async=false");
+    const string every = " --checkpoint.every=4 --checkpoint.async=false";
+    const Ran ran = run("ulimit -f 200; ./train_gpt " + config + every);
     EXPECT(ran.code == 78, "code %d, '%s'", ran.code, ran.err.c_str());
     EXPECT(rows_of("limit", "train").size() == 10 && rows_of("limit", "val").size() == 3, "%zu steps",
            rows_of("limit", "train").size());

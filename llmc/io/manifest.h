@@ -42,7 +42,7 @@ struct Manifest {
 
 // The text closes with its own hash, so that a flipped bit anywhere in it is seen.
 std::string to_json(const Manifest& m);
-std::string with_hash(const std::string& open_text);    // closes a text that ends after its last value and ","
+std::string with_hash(const std::string& open_text);    // closes a text that ends in "," after a value
 
 // What is wrong goes into *error: not JSON, a bad hash, a piece outside of its tensor or its file, a tensor
 // that its pieces do not cover exactly. Never fatal(), and takes no memory beyond a few times the text.

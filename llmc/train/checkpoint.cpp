@@ -113,8 +113,8 @@ std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
     if (cfg.train.steps == 0) return std::nullopt;
     if (saver.busy() && !last) {
         if (model.mesh.rank == 0)
-            fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still being "
-                    "written\n", state.step);
+            fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still "
+                    "being written\n", state.step);
         return std::nullopt;
     }
     const std::optional<std::string> before = finish();

@@ -1,5 +1,6 @@
 // The checkpoints of a run: folders run.dir/step_N with the weights, master weights and moments of all ranks
-// (rank_state.h), the settings, the tokenizer, and a manifest (io/manifest.h) by which any mesh finds its part.
+// (rank_state.h), the settings, the tokenizer, and a manifest (io/manifest.h) by which any mesh finds its
+// part.
 //
 // Saving runs beside training (saver.h) where checkpoint.async says so, else training waits for it.
 #pragma once
@@ -32,8 +33,8 @@ struct Checkpoint {
 
     bool async() const;
     // Starts to save. One that falls due while another is being written is skipped, unless it is the run's
-    // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already; else
-    // take() has it in a later step.
+    // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already;
+    // else take() has it in a later step.
     std::optional<std::string> save(const RunState& state, bool last);
     std::optional<std::string> finish() { return report(saver.finish(), false); }
     // After the votes of a step: a folder that is now on the medium. Failures are warnings.

@@ -1,7 +1,7 @@
 // Models of other programs: Hugging Face's GPT-2, GGUF (llama.cpp), llm.c's model files.
 //
 // What differs between them is the names of tensors, which of them are transposed, what stands around them.
-// A whole tensor at a time is in memory, in FP32, as the table of parameters has it: (rows without padding, cols).
+// A whole tensor at a time is in memory, in FP32, as the table of parameters has it, without padding rows.
 #pragma once
 #include <functional>
 #include <string>

@@ -29,8 +29,8 @@ double model_flops_per_token(int64_t params, int layers, int channels, int conte
 // For as long as the file is open. A run that was just killed may need a moment to be gone.
 static void lock_for_good(int file, const std::string& dir) {
     for (int tries = 0; flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
-        CHECK_INPUT(tries < 200, "another process is writing to run.dir %s: it has locked metrics.jsonl. Wait "
-                    "for its end, or name another folder (--run.dir=%s_2)", dir.c_str(), dir.c_str());
+        CHECK_INPUT(tries < 200, "another process is writing to run.dir %s: it has locked metrics.jsonl. "
+                    "Wait for its end, or name another folder (--run.dir=%s_2)", dir.c_str(), dir.c_str());
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
 }

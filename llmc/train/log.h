@@ -39,9 +39,9 @@ struct RunLog {
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
-    // Makes run.dir; config.json, resolved, and the header on screen. origin: the checkpoint that the run goes
-    // on from, empty for a new run; of metrics.jsonl the rows up to the state's step stay then. The log keeps
-    // the statistics of `state` up to date.
+    // Makes run.dir; config.json, resolved, and the header on screen. origin: the checkpoint that the run
+    // goes on from, empty for a new run; of metrics.jsonl the rows up to the state's step stay then. The log
+    // keeps the statistics of `state` up to date.
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state);
     void begin();                           // starts the step's clock
     void train(const TrainRow& row);        // stops it

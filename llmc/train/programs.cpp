@@ -46,8 +46,8 @@ int plan(Config cfg) {
 static std::string weights_of(Config& cfg, const char* flag) {
     const bool newest = cfg.model.init == "random";
     const std::string init = newest ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
-    CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder by "
-                "--model.init=DIR", flag, cfg.run.dir.c_str());
+    CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder "
+                "by --model.init=DIR", flag, cfg.run.dir.c_str());
     std::string tokenizer;
     if (is_foreign(init)) {
         const ForeignModel foreign = open_foreign(init);
@@ -65,8 +65,8 @@ static std::string weights_of(Config& cfg, const char* flag) {
 // Continues the text.
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const std::string init = weights_of(cfg, "--generate");
-    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give --data.tokenizer=PATH",
-                init.c_str());
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give "
+                "--data.tokenizer=PATH", init.c_str());
     const Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
@@ -115,8 +115,8 @@ static void check_export(const Config& cfg, const Mesh& mesh, Model& model, cons
     if (apart <= 1e-5 * largest) return;
     const std::string path = to.substr(to.find(':') + 1);
     (void)remove_tree(posix_disk(), to.starts_with("hf:") ? path + "/model.safetensors" : path);
-    fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, its logits are %g apart from the model's, of "
-          "%g at most; it is removed again", to.c_str(), apart, largest);
+    fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, its logits are %g apart from the "
+          "model's, of %g at most; it is removed again", to.c_str(), apart, largest);
 }
 
 int export_model(Config cfg, const Mesh& mesh, const std::string& to) {

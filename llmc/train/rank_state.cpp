@@ -73,7 +73,8 @@ RankShare share_to_save(const Zero& zero) {
             const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
             const Range range = within(zero.layout, t, own + shard * replica / replicas,
                                        own + shard * (replica + 1) / replicas);
-            const ptrdiff_t bucket = array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
+            const ptrdiff_t bucket =
+                array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
                 SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
                              .shape = shape_of(t.param), .start = {int64_t(p.row)},

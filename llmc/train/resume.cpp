@@ -55,11 +55,12 @@ std::string newest_checkpoint(const std::string& run_dir) {
 // Of run.dir, by rank 0: the folder; empty: there is nothing to go on from.
 static std::string newest_verified(const std::string& run_dir) {
     const Recovery r = recover(posix_disk(), run_dir);
-    for (const std::string& line : r.damaged) fprintf(stderr, "warning: damaged checkpoint: %s\n", line.c_str());
+    for (const std::string& line : r.damaged)
+        fprintf(stderr, "warning: damaged checkpoint: %s\n", line.c_str());
     if (r.hopeless)
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that verifies. "
-              "Nothing is overwritten.\n       Bring one back (a folder step_N of its backup), go on from "
-              "another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
+              "verifies. Nothing is overwritten.\n       Bring one back (a folder step_N of its backup), go on "
+              "from another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",
               run_dir.c_str());
     return r.folder;
 }
@@ -89,5 +90,6 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints) {
         fflush(stdout);
     }
     CHECK_INPUT(diff.refused.empty(), "%s: these settings change what the run computes; set them back, or "
-                "allow it:\n       --checkpoint.override='[%s]'", origin.folder.c_str(), diff.refused.c_str());
+                "allow it:\n       --checkpoint.override='[%s]'", origin.folder.c_str(),
+                diff.refused.c_str());
 }

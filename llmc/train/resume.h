@@ -13,9 +13,9 @@ struct Origin {
     Manifest manifest;
 };
 
-// checkpoint.resume: the newest checkpoint of run.dir that verifies, the folder that it names, or none. Damaged
-// ones are named and set aside; exit code 79 where there were checkpoints and none is left. All ranks call it;
-// rank 0 reads run.dir, which every host has to see.
+// checkpoint.resume: the newest checkpoint of run.dir that verifies, the folder that it names, or none.
+// Damaged ones are named and set aside; exit code 79 where there were checkpoints and none is left. All ranks
+// call it; rank 0 reads run.dir, which every host has to see.
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world);
 
 // The settings of a run that goes on: prints what changed, and refuses what changes the math.

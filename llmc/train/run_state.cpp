@@ -46,7 +46,7 @@ static Trailing trailing_of(const json& v) {
 
 static std::optional<Validation> validation_of(const json& v) {
     if (v.is_null()) return std::nullopt;
-    Validation r{.step = v.at("step").get<int64_t>(), .loss = v.at("loss").get<double>(), .bits_per_byte = {}};
+    Validation r{v.at("step").get<int64_t>(), v.at("loss").get<double>(), {}};
     if (!v.at("bits_per_byte").is_null()) r.bits_per_byte = v["bits_per_byte"].get<double>();
     return r;
 }

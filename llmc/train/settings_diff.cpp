@@ -23,7 +23,8 @@ static bool changes_math(const Field& f, const Config& now) {
 
 // Resolved when the run starts, so that the checkpoint has a value where the settings may have none.
 static bool is_open(const Field& f, const std::string& value) {
-    static const char* const kResolved[] = {"model.vocab", "run.threads", "train.micro_batch", "run.precision"};
+    static const char* const kResolved[] = {"model.vocab", "run.threads", "train.micro_batch",
+                                            "run.precision"};
     const std::string path = f.path();
     return (value == "0" || value == "\"auto\"") &&
            std::any_of(std::begin(kResolved), std::end(kResolved), [&](auto* p) { return path == p; });
