@@ -13,9 +13,7 @@
 namespace PRECISION {
 namespace {
 
-struct Shape {
-    int N, C, OC;
-};
+struct Shape { int N, C, OC; };
 const std::vector<Shape> shapes = {{1, 8, 16},    {1, 768, 50},   {3, 5, 7},
                                    {7, 1600, 90}, {33, 64, 130},  {65, 193, 386},
                                    {257, 96, 34}, {385, 40, 300}, {130, 1600, 202},

@@ -59,7 +59,7 @@ static std::string newest_verified(const std::string& run_dir) {
         fprintf(stderr, "warning: damaged checkpoint: %s\n", line.c_str());
     if (r.hopeless)
         fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
-              "verifies. Nothing is overwritten.\n       Bring one back (a folder step_N of its backup), go on "
+              "verifies. Nothing is overwritten.\n       Bring one back (step_N of a backup), go on "
               "from another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",
               run_dir.c_str());
     return r.folder;
