@@ -6,6 +6,7 @@
 #   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
+#   - every way to die in every phase, of processes and threads
 #   - ranks as threads under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented
 #
@@ -76,6 +77,13 @@ lattice() {
     LATTICE=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
 }
 
+deaths() {
+    local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths)
+    plain_make train_gpt tokenize "${targets[@]}" >"$out/deaths-build.log" 2>&1 ||
+        { tail -n 30 "$out/deaths-build.log"; return; }
+    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread targets=() name
     for name in comm lattice zero overlap; do targets+=("$build/test/$name"); done
@@ -88,7 +96,7 @@ races() {
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
 parts=("$@")
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers lattice races); fi
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers lattice deaths races); fi
 for name in "${parts[@]}"; do part "$name" "$name"; done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"
