@@ -272,8 +272,8 @@ TEST(what_has_to_hold_between_settings) {
 
 TEST(parts_of_later_versions) {
     for (const char* setting :
-         {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl", "model.init=hf:x", "model.init=llmc:x",
-          "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
+         {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl", "model.init=hf:x",
+          "model.init=llmc:x", "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
           "checkpoint.override=[\"optimizer.lr\"]"}) {
         const string path = string(setting).substr(0, string(setting).find('='));
         refuse_args({string("--") + setting}, {(path + " = ").c_str(), "not in this version", "set it to"});
