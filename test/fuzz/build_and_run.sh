@@ -46,25 +46,33 @@ printf '%s\0' "${sources[@]}" |
 objects=()
 for source in "${sources[@]}"; do objects+=("$out/objects/$(echo "$source" | tr '/' '_').o"); done
 
-passed=0 failed=0
 for name in "${names[@]}"; do
     "$clang" "${flags[@]}" -fsanitize=fuzzer "test/fuzz/$name.cpp" "${objects[@]}" -o "$out/$name" \
         -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 ||
         fail_all "$out/$name.log" "$name does not build"
     mkdir -p "$out/corpus/$name" "test/fuzz/corpus/$name"
-    start=$SECONDS
+done
+
+fuzz() {        # its verdict goes to NAME.verdict
+    local name=$1 start=$SECONDS
     if "$out/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=65536 \
         -print_final_stats=1 -artifact_prefix="$out/$name-" \
         "$out/corpus/$name" "test/fuzz/corpus/$name" >"$out/$name.log" 2>&1; then
-        passed=$((passed + 1))
         echo "ok    fuzz $name: $(awk '/number_of_executed_units/ { print $2 }' "$out/$name.log") inputs" \
              "in $((SECONDS - start)) s"
     else
-        failed=$((failed + 1))
         grep -vE '^#[0-9]+' "$out/$name.log" | tail -n 40
-        artifact=$(sed -n 's/.*Test unit written to //p' "$out/$name.log")
-        echo "FAIL  fuzz $name: again with  $out/$name $artifact"
-    fi
+        echo "FAIL  fuzz $name: again with  $out/$name $(sed -n 's/.*Test unit written to //p' "$out/$name.log")"
+    fi >"$out/$name.verdict"
+}
+export -f fuzz
+export seconds
+printf '%s\0' "${names[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'fuzz "$@"' fuzz {}    # one a core
+
+passed=0 failed=0
+for name in "${names[@]}"; do
+    cat "$out/$name.verdict"
+    if grep -q '^ok ' "$out/$name.verdict"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
