@@ -5,14 +5,8 @@
 #
 # Every host sees this folder (and the data and run.dir) under the same path, and can be reached by ssh
 # without a password. RANKS_PER_HOST (8): one per GPU. Ranks are numbered host by host, so that tensor
-<<<<<<< HEAD
-# parallelism, whose ranks are neighbours, stays within a machine. MPIRUN_OPTIONS are passed on: with
-# several networks, choose one by "--mca btl_tcp_if_include eth0". Signals and exit codes:
-# scripts/run_node.sh.
-=======
 # parallelism, whose ranks are neighbours, stays within a machine. MPIRUN_OPTIONS are passed on: with several
 # networks, choose one by "--mca btl_tcp_if_include eth0". Signals and exit codes: scripts/run_node.sh.
->>>>>>> ranks
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -4,15 +4,9 @@
 #     sbatch [--nodes=N --ntasks-per-node=RANKS --cpus-per-task=CORES] scripts/run_slurm.sh CONFIG.json [...]
 #
 # A task is a rank; with GPUs, one each: add --gpus-per-node. Three minutes before the time limit the run
-<<<<<<< HEAD
-# saves and ends with 75; `scancel --signal=USR1 JOB` saves and goes on. When a rank dies, one line of the
-# log says which and of what, and Slurm ends the others. SRUN_OPTIONS are passed on; "--mpi=pmix" may have
-# another name there (srun --mpi=list).
-=======
 # saves and ends with 75; `scancel --signal=USR1 JOB` saves and goes on. When a rank dies, one line of the log
 # says which and of what, and Slurm ends the others. SRUN_OPTIONS replace "--mpi=pmix", which may have another
 # name there (srun --mpi=list).
->>>>>>> ranks
 #SBATCH --job-name=train_gpt
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8

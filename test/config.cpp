@@ -277,14 +277,7 @@ TEST(what_has_to_hold_between_settings) {
 }
 
 TEST(parts_of_later_versions) {
-<<<<<<< HEAD
     for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
-=======
-    for (const char* setting :
-         {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl", "model.init=hf:x",
-          "model.init=llmc:x", "checkpoint.resume=runs/x/step_5", "checkpoint.async=true",
-          "checkpoint.override=[\"optimizer.lr\"]"}) {
->>>>>>> ranks
         const string path = string(setting).substr(0, string(setting).find('='));
         refuse_args({string("--") + setting}, {(path + " = ").c_str(), "not in this version", "set it to"});
     }

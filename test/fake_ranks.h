@@ -154,12 +154,7 @@ inline Ended run_job(const Job& job, int victim) {
     const int threads = job.kind == Kind::Threads ? job.ranks : 0;
     string command = strf("dir=%s; export FAKE_DIR=$dir FAKE_TIMEOUT=%g FAKE_STEPS=%lld FAKE_THREADS=%d "
                           "FAULT=%s %s\n", dir.c_str(), job.timeout, static_cast<long long>(job.steps),
-<<<<<<< HEAD
-                          threads,
-                          job.fault.c_str(), job.more.c_str());
-=======
                           threads, job.fault.c_str(), job.more.c_str());
->>>>>>> ranks
     if (job.kind == Kind::Mpirun)
         command += strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", job.ranks);
     command += program_name() + " & pid=$!\n" + job.meanwhile + "\nwait $pid\n";

@@ -237,7 +237,7 @@ TEST(run_dir_is_made_and_refused) {
     EXPECT(!std::filesystem::exists(test::temporary_directory() + "/a"), "nothing is made before start");
     printed([&] { a_run(c, 1); });
     const string config = slurp(c.run.dir + "/config.json");
-    expect_refused(c, {c.run.dir.c_str(), "already holds a finished run", "--run.dir=", "rm -r"});
+    expect_refused(c, {c.run.dir.c_str(), "already holds a run, finished", "--run.dir=", "rm -r"});
     EXPECT(slurp(c.run.dir + "/config.json") == config, "untouched");
 
     Config saved = small("saved"), mine = small("mine"), file = small("a_file/x"), proc = small("");

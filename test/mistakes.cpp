@@ -66,18 +66,10 @@ static string help_of(const string& name) {
 }
 
 TEST(parts_of_later_versions_say_so) {
-<<<<<<< HEAD
     for (const char* name : {"parallel.cp", "parallel.transport", "run.device"})
         EXPECT(has(help_of(name), "not in this version"), "%s: '%s'", name, help_of(name).c_str());
     for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload",
                              "checkpoint.every", "checkpoint.override", "--export", "76 ", "77 ", "79 "})
-=======
-    for (const char* name : {"--export", "parallel.cp", "parallel.transport", "run.device",
-                             "checkpoint.resume", "checkpoint.async", "checkpoint.override", "79 "})
-        EXPECT(has(help_of(name), "not in this version"), "%s: '%s'", name, help_of(name).c_str());
-    for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload",
-                             "checkpoint.every", "76 ", "77 "})
->>>>>>> ranks
         EXPECT(!has(help_of(name), "not in this version") && help_of(name) != "", "%s", name);
     for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
         const string key = string(setting).substr(0, strcspn(setting, "="));

@@ -77,18 +77,17 @@ lattice() {
     LATTICE=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
 }
 
-<<<<<<< HEAD
 crashes() {
     plain_make build/cpu-native/test/crash >"$out/crashes-build.log" 2>&1 ||
         { tail -n 30 "$out/crashes-build.log"; return; }
     CRASH_POINTS=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/crash
-=======
+}
+
 deaths() {
     local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths)
     plain_make train_gpt tokenize "${targets[@]}" >"$out/deaths-build.log" 2>&1 ||
         { tail -n 30 "$out/deaths-build.log"; return; }
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
->>>>>>> ranks
 }
 
 races() {
@@ -103,11 +102,7 @@ races() {
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
 parts=("$@")
-<<<<<<< HEAD
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice races); fi
-=======
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers lattice deaths races); fi
->>>>>>> ranks
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice deaths races); fi
 for name in "${parts[@]}"; do part "$name" "$name"; done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"

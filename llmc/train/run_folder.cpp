@@ -44,7 +44,7 @@ void check_run_dir(const Config& cfg) {
     const bool finished = run && !saved &&
                           read_file(dir + "/metrics.jsonl").find("{\"event\":\"done\"") != std::string::npos;
     CHECK_INPUT(!finished || (cfg.checkpoint.resume != "auto" && cfg.checkpoint.resume != "never"),
-                "run.dir %s already holds a finished run, without a checkpoint to go on from.\n"
+                "run.dir %s already holds a run, finished, without a checkpoint to go on from.\n"
                 "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s)", d, d, d);
     CHECK_INPUT(run || saved || !file_exists(dir + "/config.json"),
                 "run.dir %s holds a config.json, which the run's own would replace.\n"

@@ -62,7 +62,8 @@ fuzz() {        # its verdict goes to NAME.verdict
              "in $((SECONDS - start)) s"
     else
         grep -vE '^#[0-9]+' "$out/$name.log" | tail -n 40
-        echo "FAIL  fuzz $name: again with  $out/$name $(sed -n 's/.*Test unit written to //p' "$out/$name.log")"
+        echo "FAIL  fuzz $name: again with " \
+             "$out/$name $(sed -n 's/.*Test unit written to //p' "$out/$name.log")"
     fi >"$out/$name.verdict"
 }
 export -f fuzz
