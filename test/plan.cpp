@@ -114,7 +114,7 @@ TEST(what_does_not_fit_is_refused_with_what_does) {
     const auto plan = [&](const char* level, int rows) {
         Config c = cfg;
         c.memory.recompute = level;
-        return Model(c, Mesh(), rows, false).arena.bytes();
+        return Model(c, Mesh(), rows, false).bytes();
     };
     const auto pick = [&](int rows, size_t available) {
         cfg.train.micro_batch = rows;

@@ -44,9 +44,13 @@ TEST(signals_reach_the_child) {
     // not caught by the program: as if there were no supervisor
     expect_silence(run_job({.meanwhile = kWhenRunning + "kill -HUP $pid"}, 0), {129}, 1.5);
     // stopped and continued as one
-    const string state = "sed 's/.*) //' /proc/$(cat $dir/pid.0)/stat | cut -c1 >&2\n";
-    const Ended e = run_job({.meanwhile = kWhenRunning + "kill -TSTP $pid; sleep 0.3\n" + state +
-                             "kill -CONT $pid; sleep 0.3\n" + state + "kill -TERM $pid"}, 0);
+    const string define = "state() { sed 's/.*) //' /proc/$(cat $dir/pid.0)/stat | cut -c1; }\n";
+    const string wait = "i=0; until [ \"$(state)\" = T ] || [ $i = 100 ]; do sleep 0.05; i=$((i+1)); done\n"
+                        "state >&2\n";
+    const string gone = "i=0; until [ \"$(state)\" != T ] || [ $i = 100 ]; do sleep 0.05; i=$((i+1)); done\n"
+                        "state >&2\n";
+    const Ended e = run_job({.meanwhile = kWhenRunning + define + "kill -TSTP $pid\n" + wait +
+                             "kill -CONT $pid\n" + gone + "kill -TERM $pid"}, 0);
     EXPECT(e.ran.code == kExitRestart && e.ran.err.starts_with("T\n") && !e.ran.err.starts_with("T\nT"),
            "exit code %d, '%s'", e.ran.code, e.ran.err.c_str());
 }

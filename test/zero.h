@@ -15,6 +15,7 @@ inline Config zero_config(int ranks, int zero, int micro_batch = 2) {
     cfg.optimizer.lr = 1e-2, cfg.optimizer.warmup = 2;
     cfg.run.threads = 1;
     cfg.parallel.ranks = ranks, cfg.parallel.zero = zero;
+    cfg.checkpoint.async = false;
     return cfg;
 }
 

@@ -31,7 +31,7 @@ Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer)
 
 void Checkpoint::load_weights(const std::string& init) {
     if (!is_foreign(init)) {
-        const Origin origin = open_checkpoint(init);
+        const Origin origin = open_init(init);
         return load_state(model.zero, origin.folder, origin.manifest, false);
     }
     const ForeignModel foreign = open_foreign(init);

@@ -54,7 +54,7 @@ static std::string weights_of(Config& cfg, const char* flag) {
         cfg.model = foreign.shape;
         tokenizer = cfg.data.tokenizer.empty() ? foreign.tokenizer : "";
     } else {
-        cfg.model = parse_config(open_checkpoint(init).manifest.config, init).model;
+        cfg.model = parse_config(open_init(init).manifest.config, init).model;
         tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
     }
     if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;

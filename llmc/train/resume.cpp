@@ -40,6 +40,13 @@ static void check_shared(const std::string& run_dir, const Axis& world) {
                 missing, world.size);
 }
 
+Origin open_init(const std::string& init) {
+    CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
+                "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved", init.c_str(),
+                kManifest);
+    return open_checkpoint(init);
+}
+
 Origin open_checkpoint(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'%s': there is no checkpoint: %s. Expected a folder step_N that a run has saved",

@@ -24,5 +24,6 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints);
 // The newest checkpoint of a run by its manifest, for reading only; empty: none.
 std::string newest_checkpoint(const std::string& run_dir);
 
-// A folder step_N, for its weights. Every file has to be there in full; hashes are not read.
+// A folder step_N. Every file has to be there in full; hashes are not read.
 Origin open_checkpoint(const std::string& folder);
+Origin open_init(const std::string& init);          // model.init, where it is a folder
