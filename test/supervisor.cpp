@@ -83,7 +83,8 @@ TEST(a_process_that_hangs_is_named_by_all_who_wait) {
 TEST(a_slow_rank_is_no_hang) {
     for (Kind kind : {Kind::Threads, Kind::Mpirun}) {
         if (kind == Kind::Mpirun && !mpirun_is_there()) continue;
-        const Ended e = run_job({.kind = kind, .ranks = 2, .fault = "train:1:200:1", .timeout = 1, .steps = 6});
+        const Ended e =
+            run_job({.kind = kind, .ranks = 2, .fault = "train:1:200:1", .timeout = 1, .steps = 6});
         EXPECT(e.ran.code == 0 && e.ran.err.empty() && e.left.empty(), "exit code %d, '%s'", e.ran.code,
                e.ran.err.c_str());
     }
