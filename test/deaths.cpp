@@ -2,6 +2,7 @@
 // and where, the exit code is that of the contract, the job ends in time, and no process is left. Faults are
 // those of base/progress_page.h; test/supervisor.cpp has more ways to end, without the model.
 #include <dirent.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -83,7 +84,8 @@ static void check_end(int ranks, bool mpi, const Where& where, const Failure& fa
     const string stamp = folder(name + ".stamp");
     const Ran ran = run(strf("export FAULT=%s:%d:%s:%d FAULT_STAMP=%s; %s", where.phase, where.step,
                              fault.action, rank, stamp.c_str(), command.c_str()));
-    const double ended = seconds_now(), after = ended - atof(text_of(stamp).c_str());
+    for (int i = 0; i < 50 && processes_with(config) != 0; i++) usleep(20000);
+    const double after = seconds_now() - atof(text_of(stamp).c_str());
     const string what = strf("%s in phase %s, %d ranks by %s", fault.action, where.phase, ranks,
                              mpi ? "mpirun" : "threads");
     EXPECT(ran.code == fault.code, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());

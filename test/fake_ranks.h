@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -142,13 +143,13 @@ struct Job {
 
 struct Ended {
     Ran ran;
-    double after;                   // seconds since that rank was last alive
+    double after;                   // seconds since a rank last did something
     std::vector<int> left;          // processes
 };
 
 inline int count = 0;
 
-inline Ended run_job(const Job& job, int victim) {
+inline Ended run_job(const Job& job) {
     const string dir = folder("job" + std::to_string(count++));
     make_directories(dir);
     const int threads = job.kind == Kind::Threads ? job.ranks : 0;
@@ -159,8 +160,11 @@ inline Ended run_job(const Job& job, int victim) {
         command += strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", job.ranks);
     command += program_name() + " & pid=$!\n" + job.meanwhile + "\nwait $pid\n";
     Ended e{.ran = run(command), .after = 0, .left = {}};
-    e.after = seconds_now() - shared_of(dir + "/shared")->alive[victim];
-    e.left = processes_of(dir);
+    // a child whose supervisor mpirun killed dies a moment after it
+    for (int i = 0; i < 50 && !(e.left = processes_of(dir)).empty(); i++) usleep(20000);
+    double last = 0;
+    for (const auto& alive : shared_of(dir + "/shared")->alive) last = std::max(last, alive.load());
+    e.after = seconds_now() - last;
     return e;
 }
 

@@ -32,6 +32,8 @@ struct Point {
     int dp, tp, pp, zero = 0;
     const char* recompute = "none";
     int virtual_stages = 1, micro_batch = 1, zero_group = 0;
+    bool overlap = true;
+    int delay_us = 0;           // each call of a collective waits up to this long, at random
 
     // "2 1 4 3 block 1 2 0"
     static Point parse(const char* words) {
@@ -57,6 +59,7 @@ struct Point {
         cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
         cfg.parallel.virtual_stages = virtual_stages;
         cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
+        cfg.parallel.overlap = overlap;
         cfg.memory.recompute = recompute;
         cfg.train.micro_batch = micro_batch;
         return cfg;
@@ -93,7 +96,11 @@ static Outcome run(const Point& p) {
     const Config cfg = p.config();
     Outcome outcome;
     if (cfg.parallel.ranks == 1) train(cfg, Mesh(), outcome);
-    else run_threads(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
+    else run_threads(cfg, [&](Config c, const Mesh& mesh) {
+        for (Axis Mesh::*const axis : mesh_axes)
+            if (Group* group = (mesh.*axis).group) group->most_delay_us = p.delay_us;
+        return train(c, mesh, outcome);
+    });
     return outcome;
 }
 
@@ -187,6 +194,20 @@ TEST(hybrid_shards_train_as_one_rank) {
             p.zero_group = group;
             expect_stages(p, one_rank);
         }
+}
+
+// Whoever comes first, and whether anything runs beside anything else: the same bits.
+TEST(neither_overlap_nor_delays_change_a_bit) {
+    if (!kIsFp64) return;
+    for (Point p : {Point{2, 2, 2, 3}, Point{4, 1, 1, 0}, Point{4, 1, 2, 1}, Point{2, 1, 2, 2, "block", 2}}) {
+        const Outcome plain = run(p);
+        p.delay_us = 100;
+        EXPECT(run(p) == plain, "%s: other bits with delays", p.text().c_str());
+        p.overlap = false;
+        EXPECT(run(p) == plain, "%s: other bits with delays, without overlap", p.text().c_str());
+        p.delay_us = 0;
+        EXPECT(run(p) == plain, "%s: other bits without overlap", p.text().c_str());
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------

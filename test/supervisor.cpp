@@ -6,7 +6,7 @@ using std::string;
 
 static void check_death(const Job& job, int victim, const string& what, const string& where, int code,
                         double seconds) {
-    const Ended e = run_job(job, victim);
+    const Ended e = run_job(job);
     static constexpr const char* kKinds[] = {"process", "mpirun", "threads"};
     const string name = strf("%s of %d ranks (%s)", job.fault.c_str(), job.ranks, kKinds[int(job.kind)]);
     EXPECT(e.ran.code == code, "%s: exit code %d, expected %d; '%s'", name.c_str(), e.ran.code, code,
@@ -83,8 +83,8 @@ TEST(a_process_that_hangs_is_named_by_all_who_wait) {
 TEST(a_slow_rank_is_no_hang) {
     for (Kind kind : {Kind::Threads, Kind::Mpirun}) {
         if (kind == Kind::Mpirun && !mpirun_is_there()) continue;
-        const Ended e = run_job({.kind = kind, .ranks = 2, .fault = "train:1:200:1", .timeout = 1, .steps = 6,
-                                 .more = "", .meanwhile = ""}, 0);
+        const Ended e =
+            run_job({.kind = kind, .ranks = 2, .fault = "train:1:200:1", .timeout = 1, .steps = 6});
         EXPECT(e.ran.code == 0 && e.ran.err.empty() && e.left.empty(), "exit code %d, '%s'", e.ran.code,
                e.ran.err.c_str());
     }
@@ -93,7 +93,7 @@ TEST(a_slow_rank_is_no_hang) {
 TEST(an_error_of_all_ranks_is_printed_once) {
     for (Kind kind : {Kind::Threads, Kind::Mpirun}) {
         if (kind == Kind::Mpirun && !mpirun_is_there()) continue;
-        const Ended e = run_job({.kind = kind, .ranks = 4, .more = "FAKE_FATAL=1", .meanwhile = ""}, 0);
+        const Ended e = run_job({.kind = kind, .ranks = 4, .more = "FAKE_FATAL=1"});
         EXPECT(e.ran.code == kExitConfig && lines_of(e.ran.err, "error: this number is wrong", "") == 1 &&
                    lines_of(e.ran.err, "rank", "save, step 3") == 1 && lines_of(e.ran.err, "killed", "") == 0,
                "exit code %d, '%s'", e.ran.code, e.ran.err.c_str());
@@ -103,7 +103,7 @@ TEST(an_error_of_all_ranks_is_printed_once) {
 
 TEST(success_in_the_middle_is_a_death) {
     if (!mpirun_is_there()) return skip("no mpirun");
-    const Ended e = run_job({.kind = Kind::Mpirun, .ranks = 2, .more = "FAKE_EARLY=1", .meanwhile = ""}, 1);
+    const Ended e = run_job({.kind = Kind::Mpirun, .ranks = 2, .more = "FAKE_EARLY=1"});
     EXPECT(e.ran.code == kExitRestart && lines_of(e.ran.err, "rank 1 of 2", "ended with exit code 0") == 1,
            "exit code %d, '%s'", e.ran.code, e.ran.err.c_str());
 }
