@@ -19,6 +19,7 @@
 #include "llmc/base/machine.h"
 #include "llmc/base/version.h"
 #include "llmc/train/checkpoint.h"
+#include "llmc/train/measure.h"
 #include "llmc/train/model.h"
 
 namespace PRECISION {
