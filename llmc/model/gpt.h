@@ -13,6 +13,7 @@
 #pragma once
 #include <algorithm>
 
+#include "llmc/base/progress_page.h"
 #include "llmc/model/block.h"
 #include "llmc/model/layout.h"
 
@@ -144,6 +145,7 @@ template <class W> void Gpt::head_loss(W& weights, const Batch& b, int slot) {
     const floatX* wte = weights.head();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
+        beat();
         const int rows = std::min(logit_rows, N - n0);
         const ops::Classifier t = classifier(b, n0, rows);
         ops::matmul_forward(logits, h + size_t(n0) * d.C, wte, nullptr, rows, d.C, d.Vp);
@@ -160,6 +162,7 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
     real* dwte = weights.head_grads();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
+        beat();
         const int rows = std::min(logit_rows, N - n0);
         const size_t at = size_t(n0) * C;
         const ops::Classifier t = classifier(b, n0, rows);

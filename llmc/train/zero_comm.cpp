@@ -151,6 +151,7 @@ void Zero::gather_bucket(int b) {
 
 // Stage 0 updates everything: it needs all gradients, and has the next bucket's on their way.
 void Zero::before_update(int b) {
+    beat();
     if (stage > 0) return;
     if (!gather.serial) gather_bucket(b);
     finish_gather();
