@@ -17,8 +17,7 @@ struct Shape { int N, C, OC; };
 const std::vector<Shape> shapes = {{1, 8, 16},    {1, 768, 50},   {3, 5, 7},
                                    {7, 1600, 90}, {33, 64, 130},  {65, 193, 386},
                                    {257, 96, 34}, {385, 40, 300}, {130, 1600, 202},
-                                   {1030, 9, 40},      // two panels
-                                   {5, 24, 16500}};    // a long sum in pieces
+                                   {1030, 9, 40}, {5, 24, 16500}};  // two panels; a long sum
 
 // Scratch and number of threads of a test, returned at its end.
 struct Rank {
