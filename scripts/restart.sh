@@ -6,7 +6,8 @@
 #     scripts/restart.sh ./train_gpt CONFIG.json [--section.key=value ...]
 #     scripts/restart.sh scripts/run_node.sh -n 8 CONFIG.json
 #
-# TERM and INT are passed on as USR2: save and exit. RESTARTS (3) and PAUSE (5 seconds) can be set.
+# USR2, TERM and INT are passed on as USR2: save and exit; USR1: save and go on. RESTARTS (3) and PAUSE (5
+# seconds) can be set.
 set -uo pipefail
 limit=${RESTARTS:-3} pause=${PAUSE:-5}
 [ $# -gt 0 ] || { echo "usage: scripts/restart.sh COMMAND ..." >&2; exit 78; }
@@ -23,20 +24,30 @@ if [ -z "$run_dir" ] && [ -n "$config" ]; then
     read_dir='import json, sys; print(json.load(open(sys.argv[1])).get("run", {}).get("dir", "runs/default"))'
     run_dir=$("${PYTHON:-/usr/bin/python3}" -c "$read_dir" "$config") || exit 78
 fi
-saved() { wc -l <"$run_dir/checkpoints.jsonl" 2>/dev/null || echo 0; }
+saved() { if [ -e "$run_dir/checkpoints.jsonl" ]; then wc -l <"$run_dir/checkpoints.jsonl"; else echo 0; fi; }
 
-stop=0 child=0
-pass_on() { stop=1; [ "$child" = 0 ] || kill -USR2 "$child" 2>/dev/null; }
-trap pass_on TERM INT
+stop=0 child=0 signalled=0
+pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null; }
+trap 'stop=1; pass_on USR2' TERM INT USR2
+trap 'pass_on USR1' USR1
+
+await() {       # the exit code of $child, in $code; a signal to this shell ends wait early
+    local again
+    wait "$child"; code=$?
+    while [ "$signalled" = 1 ]; do
+        signalled=0
+        wait "$child"; again=$?
+        [ "$again" = 127 ] || code=$again
+    done
+    child=0
+}
 
 fruitless=0
 while :; do
     before=$(saved)
     "$@" &
     child=$!
-    wait "$child"; code=$?
-    while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done    # a signal ends wait early
-    child=0
+    await
     case $code in 0 | 77 | 78 | 79) exit "$code" ;; esac
     [ "$stop" = 0 ] || exit "$code"
     if [ "$(saved)" -gt "$before" ]; then fruitless=0; else fruitless=$((fruitless + 1)); fi
@@ -45,5 +56,6 @@ while :; do
         exit "$code"
     fi
     echo "restart.sh: ended with $code; starting again in $pause s" >&2
-    sleep "$pause"
+    sleep "$pause" & wait $!            # not in the foreground: a signal ends it
+    [ "$stop" = 0 ] || exit "$code"
 done

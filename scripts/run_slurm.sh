@@ -5,13 +5,13 @@
 #
 # A task is a rank; with GPUs, one each: add --gpus-per-node. Three minutes before the time limit the run
 # saves and ends with 75; `scancel --signal=USR1 JOB` saves and goes on. When a rank dies, one line of the log
-# says which and of what, and Slurm ends the others. SRUN_OPTIONS replace "--mpi=pmix", which may have another
-# name there (srun --mpi=list).
+# says which and of what, Slurm ends the others, and scripts/restart.sh starts the job again from its newest
+# checkpoint. SRUN_OPTIONS replace "--mpi=pmix", which may have another name there (srun --mpi=list).
 #SBATCH --job-name=train_gpt
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
 #SBATCH --exclusive
-#SBATCH --signal=USR2@180
+#SBATCH --signal=B:USR2@180
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 set -euo pipefail
@@ -20,4 +20,4 @@ cd "$SLURM_SUBMIT_DIR"          # Slurm runs a copy of this script
 # srun does not take this from sbatch
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 read -ra more <<<"${SRUN_OPTIONS:---mpi=pmix}"
-exec srun --kill-on-bad-exit=1 "${more[@]}" ./train_gpt "$@"
+exec scripts/restart.sh srun --kill-on-bad-exit=1 "${more[@]}" ./train_gpt "$@"

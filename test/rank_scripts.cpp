@@ -29,12 +29,59 @@ TEST(slurm) {
     const string bin = folder("bin");
     std::filesystem::create_directories(bin);
     std::ofstream(bin + "/srun") << "#!/bin/sh\npwd\necho \"$@\" cpus=$SRUN_CPUS_PER_TASK\n";
+    const string config = tiny_program_config("slurm");
     const string set = "SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=4 SLURM_SUBMIT_DIR=$here PATH=" + bin + ":$PATH";
     const Ran ran = run("chmod +x " + bin + "/srun; here=$PWD; cd /; " + set +
-                        " $here/scripts/run_slurm.sh a.json --train.steps=2; echo $here >&2");
+                        " $here/scripts/run_slurm.sh " + config + " --train.steps=2; echo $here >&2");
     const string here = ran.err.substr(0, ran.err.find('\n'));
-    EXPECT(ran.out == here + "\n--kill-on-bad-exit=1 --mpi=pmix ./train_gpt a.json --train.steps=2 cpus=4\n",
+    EXPECT(ran.out == here + "\n--kill-on-bad-exit=1 --mpi=pmix ./train_gpt " + config +
+                          " --train.steps=2 cpus=4\n",
            "'%s' '%s'", ran.out.c_str(), ran.err.c_str());
+}
+
+// A stand-in for the trainer: ends with the codes of `codes` in turn, with a new checkpoint where the code is
+// followed by +; "wait" stays until USR2 and then ends with 75. Returns what it wrote of its starts.
+static Ran restarts(const string& name, const string& codes, const string& during = "") {
+    const string dir = folder(name), command = dir + "/trainer";
+    std::filesystem::create_directories(dir);
+    std::ofstream(dir + "/a.json") << "{\"run\": {\"dir\": \"" + dir + "\"}}";
+    std::ofstream(command) << "#!/bin/bash\n"
+                              "cd " + dir + "; echo start >>starts; n=$(wc -l <starts)\n"
+                              "code=$(echo '" + codes + "' | cut -d' ' -f$n)\n"
+                              "case $code in *+) echo {} >>checkpoints.jsonl ;; esac\n"
+                              "[ $code != wait ] || { trap 'echo saved >>starts; exit 75' USR2; >ready\n"
+                              "    for i in $(seq 200); do sleep 0.05; done; exit 1; }\n"
+                              "exit ${code%+}\n";
+    const string wait = during.empty() ? "" : "& " + during + "; wait $!; code=$?";
+    return run("chmod +x " + command + "; PAUSE=0 scripts/restart.sh " + command + " " + dir + "/a.json " +
+               wait + "; code=${code:-$?}; cat " + dir + "/starts; exit $code");
+}
+
+TEST(a_run_that_dies_is_started_again) {
+    const string start = "start\n";
+    struct Case { const char *name, *codes; int code, starts; };
+    for (const Case& c : {Case{"mends", "76 75 0", 0, 3}, Case{"fruitless", "76 75 134 0", 134, 3},
+                          Case{"progress", "76 75+ 76 76+ 76 76 0", 0, 7},
+                          Case{"input", "78 0", 78, 1}, Case{"diverged", "77 0", 77, 1},
+                          Case{"damaged", "76 79 0", 79, 2}}) {
+        const Ran ran = restarts(c.name, c.codes);
+        string starts;
+        for (int i = 0; i < c.starts; i++) starts += start;
+        EXPECT(ran.code == c.code && ran.out == starts, "%s: code %d, '%s' '%s'", c.name, ran.code,
+               ran.out.c_str(), ran.err.c_str());
+    }
+    EXPECT(has(restarts("says", "76 76 76").err, "ended with 76, 3 times in a row without a new checkpoint"),
+           "says nothing");
+}
+
+TEST(a_restart_loop_that_is_told_to_stop_saves_and_stops) {
+    for (const char* signal : {"TERM", "USR2"}) {
+        const string name = string("told") + signal;
+        const Ran ran = restarts(name, "76 wait 0", "while [ ! -e " + folder(name) + "/ready ]; do sleep " +
+                                                        "0.05; done; kill -" + signal + " $!");
+        EXPECT(ran.code == 75 && ran.out == "start\nstart\nsaved\n", "%s: code %d, '%s' '%s'", signal,
+               ran.code, ran.out.c_str(), ran.err.c_str());
+    }
 }
 
 TEST(without_arguments_they_show_how) {
