@@ -4,6 +4,7 @@
   dev/reference.py              writes test/data/gpt_reference.safetensors, which test/test_gpt reads
   dev/reference.py --check      computes it again and compares with the file
   dev/reference.py --checkpoint=runs/X/step_N --tokens=1,2,3
+  dev/reference.py --export=DIR --tokens=1,2,3       DIR: of ./train_gpt --export=hf:DIR
                                 loss of every next token, and logits after the last one, as JSON;
                                 of context + 1 tokens the last is a target only
 
@@ -212,21 +213,59 @@ def check(now, then):
             assert torch.equal(v, then[k]), f"{k} differs"
         elif not k.startswith("error."):      # samples, which depend on the version of torch
             error = float((v - then[k]).abs().max() / then[k].abs().max())
-            assert error <= 1e-11, f"{k}: relative error {error:.2e}"
+            assert error <= 1e-10, f"{k}: relative error {error:.2e}"
             worst = max(worst, error)
     print(f"{len(now)} tensors agree, largest relative error {worst:.1e}")
     return 0
 
 
-def judge(folder, tokens):
-    p, _ = read(os.path.join(folder, "model.safetensors"))
+def of_checkpoint(folder):
+    """Weights and shape of a checkpoint, whatever mesh wrote it."""
+    with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as f:
+        manifest = json.load(f)
+    pieces = manifest["tensors"]
+    part = "weights" if any(p["part"] == "weights" for p in pieces) else "master"    # in fp32 they are one
+    files, whole = {}, {}
+    for piece in pieces:
+        if piece["part"] != part:
+            continue
+        name, dtype = piece["tensor"], DTYPES[piece["dtype"]]
+        if piece["file"] not in files:
+            with open(os.path.join(folder, piece["file"]), "rb") as f:
+                files[piece["file"]] = bytearray(f.read())
+        whole.setdefault(name, torch.full(piece["shape"], math.nan, dtype=torch.float64))
+        values = torch.frombuffer(files[piece["file"]], dtype=dtype, offset=piece["at"],
+                                  count=math.prod(piece["extent"]))
+        box = tuple(slice(a, a + n) for a, n in zip(piece["start"], piece["extent"]))
+        whole[name][box] = values.view(piece["extent"]).double()
+    model = manifest["config"]["model"]
+    return whole, model["layers"], model["heads"], model["context"]
+
+
+def of_hugging_face(folder):
+    """Names and transposed matrices (Conv1D) as transformers' modeling_gpt2.py has them."""
+    stored, _ = read(os.path.join(folder, "model.safetensors"))
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
-        config = json.load(f)["model"]
-    if not 1 <= len(tokens) <= config["context"] + 1:
-        sys.exit(f"{len(tokens)} tokens, expected 1 to {config['context'] + 1}")
+        config = json.load(f)
+    names = {"ln_1": "ln1", "attn.c_attn": "qkv", "attn.c_proj": "attproj", "ln_2": "ln2", "mlp.c_fc": "fc",
+             "mlp.c_proj": "fcproj", "ln_f": "lnf", "wte": "", "wpe": ""}
+    p = {}
+    for name, v in stored.items():
+        module, kind = name.removeprefix("transformer.").rsplit(".", 1)
+        block = module.split(".", 2)[:2] if module.startswith("h.") else []
+        module = module.split(".", 2)[2] if block else module
+        own = names[module] + kind[0] if names[module] else module
+        conv = block and v.dim() == 2
+        p[".".join(block + [own])] = (v.t().contiguous() if conv else v).double()
+    return p, config["n_layer"], config["n_head"], config["n_positions"]
+
+
+def judge(model, tokens):
+    p, layers, heads, context = model
+    if not 1 <= len(tokens) <= context + 1:
+        sys.exit(f"{len(tokens)} tokens, expected 1 to {context + 1}")
     ids = torch.tensor([tokens])
-    inputs = ids[:, :config["context"]]
-    logits = forward({k: v.double() for k, v in p.items()}, inputs, config["layers"], config["heads"])[0]
+    logits = forward(p, ids[:, :context], layers, heads)[0]
     losses = F.cross_entropy(logits[:len(tokens) - 1], ids[0, 1:], reduction="none").tolist()
     mean = sum(losses) / len(losses) if losses else None
     print(json.dumps({"loss": mean, "losses": losses, "logits": logits[-1].tolist()}))
@@ -237,10 +276,12 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--check", action="store_true")
     a.add_argument("--checkpoint")
+    a.add_argument("--export")
     a.add_argument("--tokens", default="", help="ids, apart by commas")
     args = a.parse_args()
-    if args.checkpoint:
-        return judge(args.checkpoint, [int(t) for t in args.tokens.split(",") if t])
+    if args.checkpoint or args.export:
+        model = of_checkpoint(args.checkpoint) if args.checkpoint else of_hugging_face(args.export)
+        return judge(model, [int(t) for t in args.tokens.split(",") if t])
     tensors = fixture()
     if args.check:
         return check(tensors, read(PATH)[0])

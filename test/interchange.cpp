@@ -6,7 +6,7 @@
 #include <map>
 
 #include "llmc/io/safetensors.h"
-#include "test/program.h"
+#include "test/gguf.h"
 
 using std::string;
 using test::folder, test::rows_of, test::run, test::train_gpt, test::tiny_program_config, test::text_of;
@@ -60,83 +60,30 @@ TEST(every_format_evaluates_as_the_run_did) {
     EXPECT_NEAR(loss_of("llmc:" + folder("m5.bin")), own, 2e-2);
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// GGUF, by a reader of its own
-
-struct Cursor {
-    const string& bytes;
-    size_t at = 0;
-    template <class T> T get() {
-        T v;
-        CHECK(at + sizeof v <= bytes.size(), "the file ends early");
-        memcpy(&v, bytes.data() + at, sizeof v);
-        at += sizeof v;
-        return v;
-    }
-    string text() {
-        const auto n = get<uint64_t>();
-        at += n;
-        return bytes.substr(at - n, n);
-    }
-    // The value as text, of a list its length.
-    string value(uint32_t type) {
-        if (type == 4) return std::to_string(get<uint32_t>());
-        if (type == 5) return std::to_string(get<int32_t>());
-        if (type == 6) return std::to_string(get<float>());
-        if (type == 7) return std::to_string(get<uint8_t>());
-        if (type == 8) return text();
-        CHECK(type == 9, "a value of type %u", type);
-        const auto element = get<uint32_t>();
-        const auto n = get<uint64_t>();
-        for (uint64_t i = 0; i < n; i++) (void)value(element);
-        return std::to_string(n);
-    }
-};
-
 TEST(gguf_is_as_its_format_says) {
     EXPECT(export_to("gguf:" + folder("m.gguf")).code == 0, "export");
-    const string bytes = text_of(folder("m.gguf"));
-    Cursor in{bytes};
-    EXPECT(bytes.substr(0, 4) == "GGUF", "magic");
-    in.at = 4;
-    EXPECT(in.get<uint32_t>() == 3, "version");
-    const auto tensors = in.get<uint64_t>(), pairs = in.get<uint64_t>();
-    std::map<string, string> value;
-    for (uint64_t i = 0; i < pairs; i++) {
-        const string key = in.text();
-        value[key] = in.value(in.get<uint32_t>());
-    }
+    test::Gguf g = test::read_gguf(folder("m.gguf"));
+    EXPECT(g.version == 3, "version %u", g.version);
     for (const auto& [key, expected] : std::map<string, string>{
              {"general.architecture", "gpt2"}, {"gpt2.block_count", "2"}, {"gpt2.embedding_length", "64"},
              {"gpt2.attention.head_count", "2"}, {"gpt2.context_length", "32"},
              {"gpt2.feed_forward_length", "256"}, {"gpt2.attention.layer_norm_epsilon", "0.000010"}})
-        EXPECT(value[key] == expected, "%s is '%s'", key.c_str(), value[key].c_str());
+        EXPECT(g.value[key] == expected, "%s is '%s'", key.c_str(), g.value[key].c_str());
+    for (const auto& [name, t] : g.tensors) EXPECT((t.offset & 31) == 0, "%s is not aligned", name.c_str());
+    EXPECT((g.tensors["token_embd.weight"].shape == std::vector<uint64_t>{64, 509}), "the fastest is first");
+    EXPECT((g.tensors["blk.1.ffn_up.weight"].shape == std::vector<uint64_t>{64, 256}), "in, out");
+}
 
-    struct Info { std::vector<uint64_t> shape; uint64_t offset; };
-    std::map<string, Info> infos;
-    for (uint64_t i = 0; i < tensors; i++) {
-        const string name = in.text();
-        Info info;
-        info.shape.resize(in.get<uint32_t>());
-        for (auto& n : info.shape) n = in.get<uint64_t>();
-        EXPECT(in.get<uint32_t>() == 0, "%s is not FP32", name.c_str());
-        info.offset = in.get<uint64_t>();
-        EXPECT((info.offset & 31) == 0, "%s is not aligned", name.c_str());
-        infos[name] = info;
-    }
-    const size_t data = (in.at + 31) / 32 * 32;
-    EXPECT((infos["token_embd.weight"].shape == std::vector<uint64_t>{64, 509}), "the fastest comes first");
-    EXPECT((infos["blk.1.ffn_up.weight"].shape == std::vector<uint64_t>{64, 256}), "in, out");
-    // the same numbers as Hugging Face's, whose matrices are transposed
-    EXPECT(export_to("hf:" + folder("hf2")).code == 0, "export");
-    const SafetensorsFile hf(folder("hf2") + "/model.safetensors");
-    std::vector<float> up(64 * 256), conv(64 * 256);
-    memcpy(up.data(), bytes.data() + data + infos["blk.1.ffn_up.weight"].offset, up.size() * 4);
-    hf.read(hf.require("transformer.h.1.mlp.c_fc.weight", "F32", {64, 256}), conv.data());
-    size_t differ = 0;
-    for (size_t out = 0; out < 256; out++)
-        for (size_t i = 0; i < 64; i++) differ += up[out * 64 + i] != conv[i * 256 + out];
-    EXPECT(differ == 0, "%zu elements differ", differ);
+// PyTorch computes the same from the checkpoint and from what was exported.
+TEST(the_reference_reads_both) {
+    const string python = getenv("PYTHON") ? getenv("PYTHON") : "/usr/bin/python3";
+    if (run(python + " -c 'import torch'").code != 0) return test::skip("no PyTorch");
+    EXPECT(export_to("hf:" + folder("hf6")).code == 0, "export");
+    const string judge = python + " dev/reference.py --tokens=3,1,4,1,5,9,2,6 --";
+    const Ran saved = run(judge + "checkpoint=" + folder("base") + "/step_5");
+    const Ran hf = run(judge + "export=" + folder("hf6"));
+    EXPECT(saved.code == 0 && hf.code == 0 && saved.out == hf.out && has(hf.out, "logits"), "'%s' '%s'",
+           saved.err.c_str(), hf.err.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
