@@ -151,7 +151,7 @@ static void finish_reduce(Group& g, const Flight& f) {
     const Job& j = f.job;
     const size_t own = comm::elements(j, g.index);
     if (f.native) {
-        memcpy(j.dst, g.staging, own * size_of(j.type));
+        if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
         return;
     }
     const bool rounded = rounds(g, j);
