@@ -53,7 +53,7 @@ sanitizers() {
     plain_make SANITIZE=address,undefined tests >build.log 2>&1 || { tail -n 30 build.log; return; }
     # no leak check: OpenMP's and oneDNN's pools live until the process ends
     export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
-    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    LATTICE=few UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined test
 }
 
@@ -95,7 +95,7 @@ races() {
     for name in comm lattice zero overlap; do targets+=("$build/test/$name"); done
     plain_make SANITIZE=thread DNNL=0 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
         { tail -n 30 "$out/races-build.log"; return; }
-    TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1 BUILD=$build timeout "$limit" \
+    LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1 BUILD=$build timeout "$limit" \
         test/run_all.sh "${targets[@]}"
 }
 
