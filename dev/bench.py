@@ -19,12 +19,12 @@ SHAPES = ((4, 256), (1, 1024))             # B, T
 GOALS = {"fp32": 0.80, "bf16": 0.70}       # share of the matmul rate
 
 
-def random_shard(path, count=200_000):
+def random_shard(path, vocab, count=200_000):
     """Tokens without structure: speed does not depend on them."""
     rng = random.Random(1)
     with open(path, "wb") as f:
         f.write(struct.pack("<256i", 20240520, 1, count, *[0] * 253))
-        f.write(struct.pack(f"<{count}H", *(rng.randrange(VOCAB) for _ in range(count))))
+        f.write(struct.pack(f"<{count}H", *(rng.randrange(vocab) for _ in range(count))))
 
 
 def lines(path):
@@ -62,11 +62,28 @@ def whole_step(folder, precision, batch, context, steps=6):
             "peak_bytes": next(r for r in rows if r["event"] == "done")["peak_bytes"]}
 
 
-def line(s):
+def quickstart(folder):
+    """The quickstart's model, a few hundred of its steps, on tokens that need no corpus."""
+    run, tokens = os.path.join(folder, "quickstart"), os.path.join(folder, "small_tokens.bin")
+    random_shard(tokens, 4096)
+    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}", f"--data.train={tokens}",
+                    f"--data.val={tokens}", "--data.tokenizer=", "--train.steps=300", "--optimizer.warmup=40",
+                    "--sample.every=0", "--eval.every=100", "--checkpoint.every=300"], check=True,
+                   stdout=subprocess.DEVNULL)
+    rows = lines(os.path.join(run, "metrics.jsonl"))
+    event = lambda name: next(r for r in rows if r["event"] == name)
+    return {"plan_bytes": event("start")["plan_bytes"], "peak_bytes": event("done")["peak_bytes"]}
+
+
+def memory(s):
     over = 100 * (s["peak_bytes"] / s["plan_bytes"] - 1)
+    return f"memory {s['peak_bytes'] / 1e6:.1f} MB, planned {s['plan_bytes'] / 1e6:.1f} MB ({over:+.2f}%)"
+
+
+def line(s):
     return (f"{s['precision']}  B={s['B']} T={s['T']:<5}{s['tokens_per_s']:9.0f} tokens/s   "
             f"{s['of_peak']:.2f} of {s['matmul_gflops']:.0f} GFLOP/s (asked: {s['goal']:.2f})   "
-            f"memory {s['peak_bytes'] / 1e6:.0f} MB, planned {s['plan_bytes'] / 1e6:.0f} MB ({over:+.2f}%)")
+            f"{memory(s)}")
 
 
 def main():
@@ -75,7 +92,7 @@ def main():
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
               "ops": [], "steps": []}
     with tempfile.TemporaryDirectory() as folder:
-        random_shard(os.path.join(folder, "tokens.bin"))
+        random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
             for batch, context in SHAPES:
                 ops = operations(build, folder, precision, batch, context)
@@ -86,6 +103,7 @@ def main():
                             of_peak=step["tokens_per_s"] * flops / 1e9 / rate, goal=GOALS[precision])
                 result["ops"] += ops
                 result["steps"].append(step)
+        result["quickstart"] = quickstart(folder)
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
@@ -93,6 +111,7 @@ def main():
         json.dump(result, f, indent=1)
     print("\nwhole steps, GPT-2 124M: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
+    print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 
