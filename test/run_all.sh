@@ -1,33 +1,47 @@
 #!/usr/bin/env bash
-# Runs test binaries one after the other: a line for each, the output of those that fail, and the sum.
+# Runs test binaries, two at a time: a line for each as it ends, the output of those that fail, and the sum.
 #
 #     test/run_all.sh BINARY ...
 #
 # A binary that dies, or does not close with its own "N passed, N failed", counts as one failed test.
+# TEST_JOBS (2, on one core 1): binaries at a time.
 set -uo pipefail
 # Threads that wait for each other by spinning cost a factor of three on a machine with other work.
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-passed=0 failed=0 skipped=0
+jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
+folder=$(mktemp -d)
+export folder
+trap 'rm -rf "$folder"' EXIT
 
-for binary in "$@"; do
-    start=$EPOCHREALTIME
+run() {         # its line and, if any, its output are printed in one piece; its counts are kept in a file
+    local binary=$1 name start=$EPOCHREALTIME code time last p f s why=""
+    name=$(basename "$binary")
+    local log=$folder/$name.log
     "$binary" >"$log" 2>&1
     code=$?
     time=$(LC_ALL=C awk -v a="${start/,/.}" -v b="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%6.1f s", b - a }')
-    name=$(basename "$binary")
     last=$(tail -n 1 "$log")
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
-        p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[4]:-0} why=""
+        p=${BASH_REMATCH[1]} f=${BASH_REMATCH[2]} s=${BASH_REMATCH[4]:-0}
         if [ "$code" != 0 ] && [ "$f" = 0 ]; then f=1 why="  ends with exit code $code"; fi
     else
         p=0 f=1 s=0 why="  died or broke off (exit code $code)"
     fi
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    echo "$p $f $s" >"$folder/$name.counts"
     [ "$s" = 0 ] || why=", $s skipped$why"
-    printf '%s  %-24s %4d passed, %d failed%s\n' "$time" "$name" "$p" "$f" "$why"
-    if [ "$f" != 0 ]; then sed 's/^/          /' "$log"; else grep '^skip ' "$log" | sed 's/^/          /'; fi
+    {
+        printf '%s  %-24s %4d passed, %d failed%s\n' "$time" "$name" "$p" "$f" "$why"
+        if [ "$f" != 0 ]; then cat "$log"; else grep '^skip ' "$log"; fi | sed 's/^/          /'
+    } >"$folder/$name.shown"
+    cat "$folder/$name.shown"
+}
+export -f run
+[ $# = 0 ] || printf '%s\0' "$@" | xargs -0 -P "$jobs" -I{} bash -c 'run "$@"' run {}
+
+passed=0 failed=0 skipped=0
+for binary in "$@"; do
+    read -r p f s <"$folder/$(basename "$binary").counts" || p=0 f=1 s=0
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 if [ $# = 0 ]; then echo "no tests given" >&2; failed=1; fi
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
