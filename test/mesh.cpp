@@ -52,28 +52,26 @@ TEST(members_of_axes) {
 // Gradients are partial over dp x cp: together shard and replica have all ranks of the same pp and tp, each
 // once, and consecutive ones of dp x cp share a copy. Of meshes that no run has yet.
 TEST(gradients_are_summed_over_context_parallel_ranks) {
-    struct Seat { int dp, pp, cp, tp; };
     for (const MeshShape s : {MeshShape{2, 1, 2, 1, 4}, MeshShape{2, 2, 2, 2, 2}, MeshShape{3, 1, 2, 2, 3},
                               MeshShape{1, 2, 4, 1, 2}, MeshShape{3, 2, 1, 2, 1}}) {
-        const auto rank_of = [&](const Seat& a) { return ((a.dp * s.pp + a.pp) * s.cp + a.cp) * s.tp + a.tp; };
-        for (int dp = 0; dp < s.dp; dp++)
-            for (int pp = 0; pp < s.pp; pp++)
-                for (int cp = 0; cp < s.cp; cp++)
-                    for (int tp = 0; tp < s.tp; tp++) {
-                        const int rank = rank_of({dp, pp, cp, tp}), copy = dp * s.cp + cp;
-                        const auto at = places_of(s, rank);
-                        const auto of_copy = [&](int i) { return rank_of({i / s.cp, pp, i % s.cp, tp}); };
-                        const Place shard = at[4], replica = at[5];
-                        EXPECT(at[0].index == dp && at[1].index == pp && at[2].index == cp && at[3].index == tp,
-                               "rank %d lies elsewhere", rank);
-                        EXPECT(shard.size * replica.size == s.dp * s.cp && shard.size == s.shard,
-                               "%d shards, %d copies", shard.size, replica.size);
-                        EXPECT(shard.index == copy % s.shard && replica.index == copy / s.shard, "rank %d", rank);
-                        EXPECT(shard.color == of_copy(copy / s.shard * s.shard), "rank %d: shard of rank %d",
-                               rank, shard.color);
-                        EXPECT(replica.color == of_copy(copy % s.shard), "rank %d: copy of rank %d", rank,
-                               replica.color);
-                    }
+        for (int rank = 0; rank < s.dp * s.pp * s.cp * s.tp; rank++) {
+            const int tp = rank % s.tp, cp = rank / s.tp % s.cp, pp = rank / s.tp / s.cp % s.pp,
+                      dp = rank / s.tp / s.cp / s.pp, copy = dp * s.cp + cp,
+                      own = copy % s.shard, group = copy / s.shard;
+            const auto of_copy = [&](int i) {
+                return ((i / s.cp * s.pp + pp) * s.cp + i % s.cp) * s.tp + tp;
+            };
+            const auto at = places_of(s, rank);
+            const Place shard = at[4], replica = at[5];
+            EXPECT(at[0].index == dp && at[1].index == pp && at[2].index == cp && at[3].index == tp,
+                   "rank %d lies elsewhere", rank);
+            EXPECT(shard.size == s.shard && replica.size == s.dp * s.cp / s.shard, "%d shards, %d copies",
+                   shard.size, replica.size);
+            EXPECT(shard.index == own && replica.index == group, "rank %d", rank);
+            EXPECT(shard.color == of_copy(copy - own), "rank %d: shard of rank %d", rank,
+                   shard.color);
+            EXPECT(replica.color == of_copy(own), "rank %d: copy of rank %d", rank, replica.color);
+        }
     }
     EXPECT(mesh_shape({.tp = 2, .cp = 2}, 8).shard == 4, "shards are over all of dp x cp");
 }

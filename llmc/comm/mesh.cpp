@@ -17,7 +17,9 @@ std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
     const int tp = rank % s.tp, cp = rank / per_cp % s.cp, pp = rank / per_pp % s.pp, dp = rank / per_dp;
     // gradients are partial over dp x cp: its ranks, from 0 on, are cut into shards and replicas
     const int copies = s.dp * s.cp, copy = dp * s.cp + cp, shard = copy % s.shard, replica = copy / s.shard;
-    const auto rank_of_copy = [&](int i) { return rank + (i / s.cp - dp) * per_dp + (i % s.cp - cp) * per_cp; };
+    const auto rank_of_copy = [&](int i) {
+        return rank + (i / s.cp - dp) * per_dp + (i % s.cp - cp) * per_cp;
+    };
     const bool ties = s.pp > 1 && (pp == 0 || pp == s.pp - 1);
     return {{
         {dp, s.dp, rank - dp * per_dp},
