@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "llmc/base/console.h"
 #include "test/program.h"
 
 namespace fs = std::filesystem;
@@ -147,20 +148,37 @@ TEST(communication_is_logged) {
     EXPECT(has(ran.out, "sent by rank 0") && has(ran.out, "tp.all_gather"), "'%s'", ran.out.c_str());
 }
 
-// What --plan prints is what the fullest rank plans in a run.
+// What --plan prints is what the fullest rank plans in a run, as threads and as processes.
 TEST(plans_of_meshes) {
-    const auto total = [](const string& text) {
-        const size_t at = text.find("total");
-        return at == string::npos ? string() : text.substr(at, text.find('\n', at) - at);
+    const auto total_of = [](const Ran& ran) {
+        const size_t at = ran.out.find("  total "), from = ran.out.find_first_not_of(' ', at + 8);
+        return at == string::npos ? "none" : ran.out.substr(from, ran.out.find('\n', from) - from);
     };
-    const string one = total(train_gpt(config_of("plan"), "--plan").out);
-    for (const char* mesh : {"--parallel.tp=2", "--parallel.pp=2", "--parallel.ranks=2 --parallel.zero=3"}) {
-        const Ran ran = train_gpt(config_of("plan"), string("--plan ") + mesh);
-        EXPECT(ran.code == 0 && has(ran.out, "rank") && has(ran.out, "of 2"), "%s: code %d, '%s' '%s'", mesh,
-               ran.code, ran.out.c_str(), ran.err.c_str());
-        EXPECT(!total(ran.out).empty() && total(ran.out) != one, "%s: %s", mesh, total(ran.out).c_str());
+    const string still = " --train.steps=1 --eval.every=0 --checkpoint.every=0 --sample.every=1 ";
+    std::set<string> totals;
+    for (const bool mpi : {false, true}) {
+        if (mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
+        for (const char* mesh : {"--parallel.tp=2", "--parallel.pp=2", "--parallel.zero=3"}) {
+            const string config = config_of("plan"), args = mesh + still, over = mpi ? "mpi" : "threads";
+            const Ran plan =
+                train_gpt(config, "--plan --parallel.ranks=2 --parallel.transport=" + over + " " + args);
+            EXPECT(!fs::exists(folder("plan")), "--plan makes run.dir");
+            EXPECT(plan.code == 0 && has(plan.out, "of 2 over " + over), "%s: code %d, '%s' '%s'", mesh,
+                   plan.code, plan.out.c_str(), plan.err.c_str());
+            const Ran launched = on_ranks(2, mpi, config, "--plan " + args);
+            EXPECT(launched.code == 0 && total_of(launched) == total_of(plan) &&
+                   launched.out.find("  total ") == launched.out.rfind("  total "),
+                   "%s over %s: not printed once: '%s'", mesh, over.c_str(), launched.out.c_str());
+            const Ran ran = on_ranks(2, mpi, config, args);
+            EXPECT(ran.code == 0, "%s: code %d, '%s'", mesh, ran.code, ran.err.c_str());
+            const double bytes = rows_of("plan", "start").at(0)["plan_bytes"];
+            EXPECT(total_of(plan) == human_bytes(bytes), "%s over %s: '%s', and %.0f bytes in the run", mesh,
+                   over.c_str(), total_of(plan).c_str(), bytes);
+            totals.insert(total_of(plan));
+            fs::remove_all(folder("plan"));
+        }
     }
-    EXPECT(!fs::exists(folder("plan")), "--plan makes run.dir");
+    EXPECT(totals.size() == 6, "%zu totals of 6 meshes and transports", totals.size());
 }
 
 // A signal to the process, or to one rank of several: all save the same step and stop.
