@@ -57,4 +57,9 @@ inline void beat() {
 // From here on this rank is busy with that, for the step of that number.
 void phase(Phase p, int64_t step);
 
+// Its own part is done: what is left is a wait for the other ranks.
+inline void wait_for_the_end() {
+    if (RankProgress* p = context.progress) p->collective = "finalize";
+}
+
 const char* name_of(Phase p);       // "train"
