@@ -42,7 +42,7 @@ static const char* const kTail =
     "Exit codes\n"
     "  0   done\n"
     "  75  stopped by a signal, or a rank died: start again\n"
-    "  76  a rank made no progress for run.hang_timeout\n"
+    "  76  a rank made no progress for run.hang_timeout (a minute at least while it starts)\n"
     "  77  loss or gradient not finite, more than train.max_skips times\n"
     "  78  config or input is wrong: the message says what and where\n"
     "  79  no checkpoint that verifies\n";
