@@ -152,7 +152,7 @@ struct Ended {
     std::vector<int> left;          // processes
 };
 
-inline int count = 0;
+inline std::atomic<int> count = 0;
 
 inline Ended run_job(const Job& job) {
     const string dir = folder("job" + std::to_string(count++));
