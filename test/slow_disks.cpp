@@ -1,6 +1,6 @@
-// Disks that are slow are no hang, on any rank, as long as they do something; one that answers no more is, and
-// the rank that it belongs to is named. By the real save and the real search for a checkpoint, over a disk
-// that takes a tenth of a second for each read or write, or for ever.
+// Disks that are slow are no hang, on any rank, as long as they do something; one that answers no more is,
+// and the rank that it belongs to is named. By the real save and the real search for a checkpoint, over a
+// disk that takes a tenth of a second for each read or write, or for ever.
 #include <sys/mman.h>
 
 #include <future>
@@ -98,10 +98,11 @@ static string name_of(const Slow& s) {
 
 static std::vector<Ended> run_jobs(const std::vector<Slow>& jobs, const string& more) {
     std::vector<std::future<Ended>> running;
-    for (const Slow& s : jobs)
-        running.push_back(std::async(std::launch::async, run_job,
-                                     test::Job{.kind = s.kind, .ranks = s.ranks, .timeout = 1,
-                                               .more = strf("FAKE_SLOW=%s FAKE_RANK=%d ", s.what, s.rank) + more}));
+    for (const Slow& s : jobs) {
+        const string asked = strf("FAKE_SLOW=%s FAKE_RANK=%d ", s.what, s.rank) + more;
+        const test::Job job = {.kind = s.kind, .ranks = s.ranks, .timeout = 1, .more = asked};
+        running.push_back(std::async(std::launch::async, run_job, job));
+    }
     std::vector<Ended> ended;
     for (auto& r : running) ended.push_back(r.get());
     return ended;
