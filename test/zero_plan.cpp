@@ -203,25 +203,35 @@ static Sent bytes_of_a_step(const Config& cfg) {
 //     ZeRO 1     (d-1)/d  P (g + w)
 //     ZeRO 2     (d-1)/d  ((P - E) (m g + w)   + E (g + w))
 //     ZeRO 3     (d-1)/d  ((P - E) (m g + 2mw) + E (g + w)  - (2m - 1) 2 blocks w)
-TEST(bytes_that_are_sent_are_the_formulas) {
-    constexpr size_t w = sizeof(floatX), g = sizeof(real);
+//
+// With bf16 on the wire g is 2 where gradients are summed; ZeRO 0 gathers the sums as they are.
+static void expect_bytes(const char* dtype) {
+    constexpr size_t w = sizeof(floatX), whole = sizeof(real);
+    const size_t g = !strcmp(dtype, "bf16") ? 2 : whole;
     for (const int d : {2, 3, 4})
         for (const int micro_batch : {1, kRows / d})
             for (int zero = 0; zero < 4; zero++) {
                 const Sizes s{size_t(d)};
                 const size_t m = size_t(kRows / d / micro_batch), blocks = s.all() - s.ends();
                 size_t expected = 0;
-                if (zero == 0) expected = s.all() * 2 * g;
+                if (zero == 0) expected = s.all() * (g + whole);
                 if (zero == 1) expected = s.all() * (g + w);
                 if (zero == 2) expected = blocks * (m * g + w) + s.ends() * (g + w);
                 if (zero == 3)
                     expected =
                         blocks * (m * g + 2 * m * w) + s.ends() * (g + w) - (2 * m - 1) * 2 * s.block * w;
                 expected = expected / size_t(d) * size_t(d - 1);
-                const uint64_t bytes = bytes_of_a_step(zero_config(d, zero, micro_batch)).shard;
-                EXPECT(bytes == expected, "%d ranks, %zu micro-batches, ZeRO %d: %zu bytes, expected %zu", d,
-                       m, zero, size_t(bytes), expected);
+                Config cfg = zero_config(d, zero, micro_batch);
+                cfg.parallel.reduce_dtype = dtype;
+                const uint64_t bytes = bytes_of_a_step(cfg).shard;
+                EXPECT(bytes == expected, "%d ranks, %zu micro-batches, ZeRO %d, %s: %zu bytes, expected %zu",
+                       d, m, zero, dtype, size_t(bytes), expected);
             }
+}
+
+TEST(bytes_that_are_sent_are_the_formulas) {
+    expect_bytes("fp32");
+    if (!kIsFp64) expect_bytes("bf16");
 }
 
 // Two copies of two shards: an all-reduce of a shard's gradients sends as many bytes as there are, once a
