@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
 #include "test/program.h"
 
@@ -21,7 +22,7 @@ static bool no_mpi() {
 }
 
 // A model of fp64 with text, that evaluates, samples and saves after every step.
-static string config_of(const string& name) {
+static string config_of(const string& name, const json& changes = json::object()) {
     static const bool made = [] {
         std::ofstream(folder("text.txt")) << [] {
             string text;
@@ -35,15 +36,16 @@ static string config_of(const string& name) {
         return true;
     }();
     (void)made;
-    return tiny_program_config(
-        name, {{"run", {{"precision", "fp64"}}},
+    json all = {{"run", {{"precision", "fp64"}}},
                {"model", {{"heads", 2}, {"channels", 16}, {"vocab", 0}}},
                {"data", {{"train", folder("text_train_*.bin")}, {"val", folder("text_val_*.bin")},
                          {"tokenizer", folder("tokenizer.json")}}},
                {"train", {{"steps", 100}, {"micro_batch", 1}}},
                {"eval", {{"every", 1}, {"batches", 1}}},
                {"sample", {{"every", 1}, {"tokens", 4}, {"prompt", "a"}}},
-               {"checkpoint", {{"every", 1}}}});
+               {"checkpoint", {{"every", 1}}}};
+    all.merge_patch(changes);
+    return tiny_program_config(name, all);
 }
 
 static int processes_with(const string& word) {
@@ -61,26 +63,29 @@ static int processes_with(const string& word) {
 struct Where { const char *phase, *words; int step; };
 static constexpr Where kPhases[] = {
     {"load", "loading", 0}, {"train", "training step 3", 3}, {"evaluate", "evaluating at step 2", 2},
-    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}};
+    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}, {"end", "ending after step 4", 4}};
 
 struct Failure { const char *action, *what; int code; };
 static constexpr Failure kKill = {"kill", "was killed by signal 9 (SIGKILL)", 75},
                        kThrow = {"throw", "was killed by signal 6 (SIGABRT)", 75},
                        kExit = {"exit", "ended with exit code 3", 75},
-                       kStop = {"stop", "stopped by signal 19 (SIGSTOP)", 76};
+                       kStop = {"stop", "stopped by signal 19 (SIGSTOP)", 76},
+                       kHang = {"hang", "hangs: no progress for ", 76};
 
 static int count = 0;
 
+static string command_of(int ranks, bool mpi, const string& config) {
+    const string start = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np ";
+    if (mpi) return start + std::to_string(ranks) + " ./train_gpt " + config;
+    return "./train_gpt " + config + strf(" --parallel.transport=threads --parallel.ranks=%d", ranks);
+}
+
 static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
     const string name = strf("death%d", count++), config = config_of(name);
-    const int rank = fault.code == 76 && !mpi ? 0 : ranks - 1;      // all threads of a process stop
-    string command = "./train_gpt " + config + " --run.hang_timeout=2 --parallel.tp=2";
-    if (mpi) {
-        const string start = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np ";
-        command = start + std::to_string(ranks) + " " + command;
-    } else {
-        command += " --parallel.transport=threads --parallel.ranks=" + std::to_string(ranks);
-    }
+    const bool stops = fault.action == string("stop");
+    const int rank = stops && !mpi ? 0 : ranks - 1;                 // all threads of a process stop
+    string command = command_of(ranks, mpi, config) + " --run.hang_timeout=2 --parallel.tp=2";
+    if (where.phase == string("end")) command += strf(" --train.steps=%d", where.step);
     const string stamp = folder(name + ".stamp");
     const Ran ran = run(strf("export FAULT=%s:%d:%s:%d FAULT_STAMP=%s; %s", where.phase, where.step,
                              fault.action, rank, stamp.c_str(), command.c_str()));
@@ -97,8 +102,10 @@ static void check_end(int ranks, bool mpi, const Where& where, const Failure& fa
         const bool whole = !mpi && (fault.action == string("kill") || fault.action == string("exit"));
         const string one = strf("rank %d of %d", rank, ranks);
         const string who = whole ? strf("rank 0 to %d of %d", ranks - 1, ranks) : one;
-        EXPECT(has(line, who) && has(line, fault.what) && has(line, where.words), "%s: '%s'", what.c_str(),
-               line.c_str());
+        EXPECT(line.starts_with("error: " + who + " on " + host_name() + " (process ") &&
+                   has(line, fault.what) && has(line, where.words), "%s: '%s'", what.c_str(), line.c_str());
+        if (fault.action == string("kill")) EXPECT(has(line, "; not by the kernel's out-of-memory killer"),
+                                                   "%s: '%s'", what.c_str(), line.c_str());
     }
     EXPECT(obituaries == 1, "%s: %d obituaries in '%s'", what.c_str(), obituaries, ran.err.c_str());
     EXPECT(there(stamp) && after < 3 + (fault.code == 76 ? 2 : 0), "%s: %.2f s", what.c_str(), after);
@@ -110,6 +117,34 @@ TEST(a_rank_dies) {
     if (no_mpi()) return skip("no mpirun, or built without MPI");
     check_end(4, true, kPhases[1], kKill);
     check_end(2, true, kPhases[3], kStop);
+    check_end(2, true, kPhases[5], kStop);
+}
+
+TEST(a_rank_hangs) {
+    check_end(2, false, kPhases[0], kHang);
+    if (!no_mpi()) check_end(2, true, kPhases[4], kHang);
+}
+
+// A tenth of its speed or less: every beat of one rank takes that long, and a step more than the timeout.
+static void check_slow(int ranks, bool mpi, int ms_of_beat) {
+    const string name = strf("slow%d", count++);
+    const json changes = {{"eval", {{"every", 0}}}, {"sample", {{"every", 0}}},
+                          {"checkpoint", {{"every", 0}}}, {"train", {{"steps", 1}, {"micro_batch", 2}}}};
+    const string config = config_of(name, changes);
+    const Ran ran = run(strf("export FAULT=train:1:slow%d:%d; ", ms_of_beat, ranks - 1) +
+                        command_of(ranks, mpi, config) + " --run.hang_timeout=1" +
+                        (ranks > 1 ? " --parallel.tp=2" : ""));
+    const auto rows = rows_of(name, "train");
+    EXPECT(ran.code == 0 && !has(ran.err, "error") && rows.size() == 1, "%d ranks, %s: code %d, '%s'", ranks,
+           mpi ? "mpirun" : "threads", ran.code, ran.err.c_str());
+    for (const json& row : rows)
+        EXPECT(row["ms"] > 1200, "%d ranks: a step of %.0f ms shows nothing", ranks, double(row["ms"]));
+}
+
+TEST(a_slow_rank_is_no_hang) {
+    check_slow(1, false, 80);
+    check_slow(2, false, 8);
+    if (!no_mpi()) check_slow(2, true, 8);
 }
 
 TEST(every_phase) {
@@ -117,6 +152,6 @@ TEST(every_phase) {
     for (bool mpi : {false, true})
         for (int ranks : {2, 4})
             for (const Where& where : kPhases)
-                for (const Failure* fault : {&kKill, &kThrow, &kExit, &kStop})
+                for (const Failure* fault : {&kKill, &kThrow, &kExit, &kStop, &kHang})
                     if (!mpi || !no_mpi()) check_end(ranks, mpi, where, *fault);
 }

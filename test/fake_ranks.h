@@ -1,7 +1,9 @@
-// Deaths and hangs: every way to end in every phase, on ranks that are processes of mpirun, threads, or one.
+// Programs under supervision, on ranks that are processes of mpirun, threads, or one, and how they end.
 //
-// This binary is also the program that is supervised (FAKE_DIR in the environment): its ranks go through the
-// phases, and meet in a collective after each. The faults are those of base/progress_page.h.
+// A test binary is also the program that it starts, where FAKE_DIR is in the environment. That of program()
+// goes through the phases, and its ranks meet in a collective after each. The faults are those of
+// base/progress_page.h.
+#pragma once
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -67,12 +69,14 @@ inline int rank_of_program(Shared& s, int rank, int world, int64_t steps) {
         if (getenv("FAKE_EARLY") && step == 3 && rank == 1) exit(0);
         if (step < steps) work(Phase::Train, step + 1);
     }
-    phase(Phase::End, steps);
+    work(Phase::End, steps);
+    wait_for_the_end();
     return 0;
 }
 
 inline int program(const string& dir) {
-    supervise();
+    const char* vmstat = getenv("FAKE_VMSTAT");
+    vmstat ? supervise(vmstat) : supervise();
     watch_for_hangs(atof(getenv("FAKE_TIMEOUT")));
     catch_signals();
     std::ofstream(dir + "/pid." + std::to_string(launcher().rank)) << getpid() << "\n";
@@ -95,11 +99,12 @@ inline int program(const string& dir) {
     return 0;
 }
 
-inline const bool was_program = [] {
+// Before any test: this process may be the program.
+inline bool run_where_asked(int (*program)(const string& dir)) {
     const char* dir = getenv("FAKE_DIR");
     if (dir) exit(program(dir));
     return false;
-}();
+}
 
 // ---------------------------------------------------------------------------------------------------------
 // running it
@@ -147,7 +152,7 @@ struct Ended {
     std::vector<int> left;          // processes
 };
 
-inline int count = 0;
+inline std::atomic<int> count = 0;
 
 inline Ended run_job(const Job& job) {
     const string dir = folder("job" + std::to_string(count++));

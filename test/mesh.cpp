@@ -49,6 +49,33 @@ TEST(members_of_axes) {
     check_mesh_members(c, 6, 2, 1);
 }
 
+// Gradients are partial over dp x cp: together shard and replica have all ranks of the same pp and tp, each
+// once, and consecutive ones of dp x cp share a copy. Of meshes that no run has yet.
+TEST(gradients_are_summed_over_context_parallel_ranks) {
+    for (const MeshShape s : {MeshShape{2, 1, 2, 1, 4}, MeshShape{2, 2, 2, 2, 2}, MeshShape{3, 1, 2, 2, 3},
+                              MeshShape{1, 2, 4, 1, 2}, MeshShape{3, 2, 1, 2, 1}}) {
+        for (int rank = 0; rank < s.dp * s.pp * s.cp * s.tp; rank++) {
+            const int tp = rank % s.tp, cp = rank / s.tp % s.cp, pp = rank / s.tp / s.cp % s.pp,
+                      dp = rank / s.tp / s.cp / s.pp, copy = dp * s.cp + cp,
+                      own = copy % s.shard, group = copy / s.shard;
+            const auto of_copy = [&](int i) {
+                return ((i / s.cp * s.pp + pp) * s.cp + i % s.cp) * s.tp + tp;
+            };
+            const auto at = places_of(s, rank);
+            const Place shard = at[4], replica = at[5];
+            EXPECT(at[0].index == dp && at[1].index == pp && at[2].index == cp && at[3].index == tp,
+                   "rank %d lies elsewhere", rank);
+            EXPECT(shard.size == s.shard && replica.size == s.dp * s.cp / s.shard, "%d shards, %d copies",
+                   shard.size, replica.size);
+            EXPECT(shard.index == own && replica.index == group, "rank %d", rank);
+            EXPECT(shard.color == of_copy(copy - own), "rank %d: shard of rank %d", rank,
+                   shard.color);
+            EXPECT(replica.color == of_copy(own), "rank %d: copy of rank %d", rank, replica.color);
+        }
+    }
+    EXPECT(mesh_shape({.tp = 2, .cp = 2}, 8).shard == 4, "shards are over all of dp x cp");
+}
+
 TEST(meshes_that_do_not_fit) {
     const auto error = [](Config c) {
         return test::fatal_of([&] { run_ranks(c, [](Config, const Mesh&) { return 0; }); });

@@ -51,6 +51,30 @@ TEST(mistakes_in_data) {
     refused("--data.tokenizer=" + folder("no_tokenizer.json"), {"no_tokenizer.json"});
 }
 
+// Ranks that were started in another way than the settings or this build can use.
+TEST(mistakes_in_launching) {
+    const auto started = [](const string& environment, const string& args, std::vector<string> words) {
+        const Ran ran = run(environment + " ./train_gpt " + tiny_program_config("launched") + " " + args);
+        EXPECT(ran.code == 78, "%s %s: code %d, '%s'", environment.c_str(), args.c_str(), ran.code,
+               ran.err.c_str());
+        for (const string& w : words)
+            EXPECT(has(ran.err, w), "%s %s: no '%s' in '%s'", environment.c_str(), args.c_str(), w.c_str(),
+                   ran.err.c_str());
+    };
+    started("", "--parallel.transport=mpi --parallel.ranks=4", {"parallel.transport = mpi", "mpirun -np 4"});
+    const string torchrun = "RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500";
+    started(torchrun, "--parallel.transport=threads", {"2 processes were started", "--parallel.ranks=2"});
+    started(torchrun, "--parallel.ranks=3", {"parallel.ranks = 3", "2 processes were started"});
+    if (!has(run("./train_gpt --version").out, "MPI")) {
+        started(torchrun, "", {"2 processes were started", "this build has no MPI"});
+        return;
+    }
+    started(torchrun, "", {"RANK and WORLD_SIZE = 2", "torchrun", "mpirun -np 2", "--parallel.ranks=2"});
+    // srun that does not speak PMIx: MPI finds itself alone
+    started("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0", "",
+            {"2 processes were started, but MPI finds 1", "srun --mpi=pmix"});
+}
+
 // What --help says of a setting or a flag, on one line. Sections of parts that are missing say it once.
 static string help_of(const string& name) {
     static const string help = run("./train_gpt --help").out;

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "llmc/comm/launch.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -131,6 +132,18 @@ TEST(what_does_not_fit_is_refused_with_what_does) {
     refuse(12, plan("block", 1), {"memory.recompute=block", "train.micro_batch=1 does"});
     refuse(0, plan("block", 1) - 1, {"train.micro_batch = 1 needs", "No micro-batch fits", "smaller",
                                      "stop what else", "--plan"});
+}
+
+// Ranks that will be threads share this host's memory; processes may have a host each.
+TEST(described_threads_share_memory) {
+    Config cfg = plan_config("none");
+    cfg.parallel.ranks = 4;
+    const double all = double(available_memory_bytes());
+    for (const char* transport : {"threads", "mpi"}) {
+        cfg.parallel.transport = transport;
+        const auto rank = described_mesh(cfg.parallel, 4, 0);
+        EXPECT_NEAR(double(available_to_rank(rank->mesh)) / all, *transport == 't' ? 0.25 : 1, 0.05);
+    }
 }
 
 // Where pieces lie: one after the other, at multiples of 64 bytes, inside the one allocation.

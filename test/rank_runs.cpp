@@ -1,7 +1,10 @@
 // ./train_gpt on several ranks, as a user starts it: by mpirun, and as threads of one process.
 #include <cmath>
 #include <filesystem>
+#include <sstream>
 
+#include "llmc/base/console.h"
+#include "llmc/base/machine.h"
 #include "test/program.h"
 
 namespace fs = std::filesystem;
@@ -17,6 +20,14 @@ static Ran on_ranks(int ranks, bool mpi, const string& config, const string& arg
     const string start = strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", ranks);
     const string threads = strf(" --parallel.ranks=%d --parallel.transport=threads", ranks);
     return run((mpi ? start : "") + "./train_gpt " + config + " " + args + (mpi ? "" : threads));
+}
+
+// Apart by one blank each.
+static string words_of(const string& line) {
+    std::istringstream in(line);
+    string all;
+    for (string word; in >> word;) all += (all.empty() ? "" : " ") + word;
+    return all;
 }
 
 // fp64, with text: what a mesh changes is the last bits of a loss.
@@ -65,6 +76,24 @@ static void expect_same_run(const string& name, const string& reference) {
     }
 }
 
+// The table of the start: a line for each rank, in order, with its host, its threads and its coordinates.
+static void expect_table(const string& out, int ranks, int tp, int pp) {
+    const int dp = ranks / tp / pp;
+    const string title = strf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, dp, pp, tp);
+    const size_t at = out.find(title);
+    EXPECT(at != string::npos, "no '%s' in '%s'", title.c_str(), out.c_str());
+    std::istringstream lines(out.substr(std::min(out.size(), at + title.size())));
+    string line;
+    std::getline(lines, line);
+    EXPECT(words_of(line) == "rank host device dp pp tp", "columns '%s'", line.c_str());
+    for (int r = 0; r < ranks; r++) {
+        std::getline(lines, line);
+        const string want = strf("%d %s cpu, 1 thread %d %d %d", r, host_name().c_str(), r / tp / pp,
+                                 r / tp % pp, r % tp);
+        EXPECT(words_of(line) == want, "'%s', expected '%s'", line.c_str(), want.c_str());
+    }
+}
+
 TEST(a_run_is_that_of_one_rank) {
     if (!there(folder("one.json"))) {
         const Ran one = train_gpt(config_of("one"));
@@ -74,20 +103,20 @@ TEST(a_run_is_that_of_one_rank) {
         int ranks;
         bool mpi;
         const char* args;
+        int tp = 1, pp = 1;
     } const cases[] = {
-        {8, false, "--parallel.tp=2 --parallel.pp=2 --parallel.zero=3"},
+        {8, false, "--parallel.tp=2 --parallel.pp=2 --parallel.zero=3", 2, 2},
         {4, false, "--parallel.zero=2 --parallel.zero_group=2 --memory.recompute=block"},
-        {4, false, "--parallel.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved"},
-        {2, true, "--parallel.pp=2"},
-        {4, true, "--parallel.tp=2 --parallel.zero=3 --memory.offload=optimizer"},
+        {4, false, "--parallel.pp=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved", 1, 2},
+        {2, true, "--parallel.pp=2", 1, 2},
+        {4, true, "--parallel.tp=2 --parallel.zero=3 --memory.offload=optimizer", 2},
     };
     for (const auto& c : cases) {
         if (c.mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
         const string name = "many" + std::to_string(&c - cases);
         const Ran ran = on_ranks(c.ranks, c.mpi, config_of(name), c.args);
         EXPECT(ran.code == 0, "%s: code %d, '%s'", c.args, ran.code, ran.err.c_str());
-        const string table = std::to_string(c.ranks) + " ranks: dp";
-        EXPECT(has(ran.out, table), "no table of the ranks: '%s'", ran.out.c_str());
+        expect_table(ran.out, c.ranks, c.tp, c.pp);
         EXPECT(rows_of(name, "start").at(0)["world"] == c.ranks, "%s",
                rows_of(name, "start").at(0).dump().c_str());
         expect_same_run(name, "one");
@@ -145,22 +174,86 @@ TEST(communication_is_logged) {
                "%s", row.dump().c_str());
     }
     EXPECT(has(ran.out, "sent by rank 0") && has(ran.out, "tp.all_gather"), "'%s'", ran.out.c_str());
+    // 2 micro-batches a rank, 4 blocks: forward 2 gathers and 2 scatters, backward 4 and 2, of a slice of
+    // 32 tokens' 32 channels in fp64; a scatter of the embedding and two of the head, likewise
+    const uint64_t slice = 32 / 2 * 32 * 8, micros = 256 / 32 / 2;
+    for (const json& row : rows)
+        EXPECT(row["tp.reduce_scatter_bytes"] == micros * (4 * 4 + 2) * slice, "%s, %lu a slice",
+               row.dump().c_str(), slice);
 }
 
-// What --plan prints is what the fullest rank plans in a run.
-TEST(plans_of_meshes) {
-    const auto total = [](const string& text) {
-        const size_t at = text.find("total");
-        return at == string::npos ? string() : text.substr(at, text.find('\n', at) - at);
-    };
-    const string one = total(train_gpt(config_of("plan"), "--plan").out);
-    for (const char* mesh : {"--parallel.tp=2", "--parallel.pp=2", "--parallel.ranks=2 --parallel.zero=3"}) {
-        const Ran ran = train_gpt(config_of("plan"), string("--plan ") + mesh);
-        EXPECT(ran.code == 0 && has(ran.out, "rank") && has(ran.out, "of 2"), "%s: code %d, '%s' '%s'", mesh,
-               ran.code, ran.out.c_str(), ran.err.c_str());
-        EXPECT(!total(ran.out).empty() && total(ran.out) != one, "%s: %s", mesh, total(ran.out).c_str());
+// A boundary of the pipeline is crossed by a micro-batch's activations, and by their gradient back: n C w
+// bytes each. Between two stages of two parts each it is crossed three times.
+TEST(what_stages_send_is_the_formula) {
+    const string args =
+        " --log.comm=true --sample.every=0 --eval.every=0 --checkpoint.every=0 --parallel.pp=2 ";
+    const uint64_t stream = 32 * 32 * 8, micros = 256 / 32;
+    for (const bool interleaved : {false, true}) {
+        const string more = "--parallel.schedule=interleaved --parallel.virtual_stages=2";
+        const Ran ran = on_ranks(2, false, config_of("pp"), args + (interleaved ? more : ""));
+        const auto rows = rows_of("pp", "comm");
+        EXPECT(ran.code == 0 && rows.size() == 4, "code %d, %zu rows, '%s'", ran.code, rows.size(),
+               ran.err.c_str());
+        // rank 0 sends activations of its parts, and the gradients of those that are not the first
+        for (const json& row : rows)
+            EXPECT(row["pp.send_bytes"] == micros * stream * (interleaved ? 3 : 1), "%s", row.dump().c_str());
+        fs::remove_all(folder("pp"));
     }
-    EXPECT(!fs::exists(folder("plan")), "--plan makes run.dir");
+}
+
+// What --plan prints is what the fullest rank plans in a run, as threads and as processes.
+TEST(plans_of_meshes) {
+    const auto total_of = [](const Ran& ran) {
+        const size_t at = ran.out.find("  total "), from = ran.out.find_first_not_of(' ', at + 8);
+        return at == string::npos ? "none" : ran.out.substr(from, ran.out.find('\n', from) - from);
+    };
+    const string still = " --train.steps=1 --eval.every=0 --checkpoint.every=0 --sample.every=1 ";
+    std::set<string> totals;
+    for (const bool mpi : {false, true}) {
+        if (mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
+        for (const char* mesh : {"--parallel.tp=2", "--parallel.pp=2", "--parallel.zero=3"}) {
+            const string config = config_of("plan"), args = mesh + still, over = mpi ? "mpi" : "threads";
+            const Ran plan =
+                train_gpt(config, "--plan --parallel.ranks=2 --parallel.transport=" + over + " " + args);
+            EXPECT(!fs::exists(folder("plan")), "--plan makes run.dir");
+            EXPECT(plan.code == 0 && has(plan.out, "of 2 over " + over), "%s: code %d, '%s' '%s'", mesh,
+                   plan.code, plan.out.c_str(), plan.err.c_str());
+            const Ran launched = on_ranks(2, mpi, config, "--plan " + args);
+            EXPECT(launched.code == 0 && total_of(launched) == total_of(plan) &&
+                   launched.out.find("  total ") == launched.out.rfind("  total "),
+                   "%s over %s: not printed once: '%s'", mesh, over.c_str(), launched.out.c_str());
+            const Ran ran = on_ranks(2, mpi, config, args);
+            EXPECT(ran.code == 0, "%s: code %d, '%s'", mesh, ran.code, ran.err.c_str());
+            const double bytes = rows_of("plan", "start").at(0)["plan_bytes"];
+            EXPECT(total_of(plan) == human_bytes(bytes), "%s over %s: '%s', and %.0f bytes in the run", mesh,
+                   over.c_str(), total_of(plan).c_str(), bytes);
+            totals.insert(total_of(plan));
+            fs::remove_all(folder("plan"));
+        }
+    }
+    EXPECT(totals.size() == 6, "%zu totals of 6 meshes and transports", totals.size());
+}
+
+// What a rank takes at most is what was planned, buffers for reductions included: as in cli.cpp, on two
+// ranks, with many weights and few tokens. MPI's own buffers take some megabytes.
+TEST(memory_of_ranks_is_as_planned) {
+    if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
+    const std::pair<bool, const char*> cases[] = {
+        {false, "--parallel.zero=3"}, {true, "--parallel.zero=1 --model.layers=10"}};
+    for (const auto& [mpi, args] : cases) {
+        if (mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
+        const json model = {{"layers", 6}, {"heads", 4}, {"channels", 640}, {"context", 32}};
+        const json steps = {{"steps", 2}, {"batch_tokens", 128}, {"micro_batch", 2}};
+        const string config = tiny_program_config("memory", {{"model", model}, {"train", steps},
+                                                             {"eval", {{"batches", 1}}}});
+        const Ran ran = on_ranks(2, mpi, config, args);
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", args, ran.code, ran.err.c_str());
+        const double plan = rows_of("memory", "start").at(0)["plan_bytes"],
+                     peak = rows_of("memory", "done").at(0)["peak_bytes"];
+        EXPECT(plan > 200e6, "a plan of %.0f bytes is too small to tell", plan);
+        EXPECT_NEAR(peak / plan, 1, 0.02);
+        fs::remove_all(folder("memory"));
+    }
 }
 
 // A signal to the process, or to one rank of several: all save the same step and stop.

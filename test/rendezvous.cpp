@@ -2,8 +2,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -128,6 +130,78 @@ TEST(who_does_not_come) {
     r.ports = {taken.port};
     e = meet(r, "");
     EXPECT(e.code == kExitConfig && strstr(e.error.c_str(), "cannot listen"), "%s", e.error.c_str());
+}
+
+// What a child with this environment, and nothing else that launchers set, finds: "rank of world, job: host,
+// ports".
+static std::string found_with(const std::vector<std::pair<const char*, const char*>>& environment) {
+    int ends[2];
+    EXPECT(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "MASTER_ADDR",
+                                 "MASTER_PORT", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) unsetenv(name);
+        for (const auto& [name, value] : environment) setenv(name, value, 1);
+        std::string text;
+        Rendezvous r;
+        const Fatal e = test::fatal_of([&] { r = rendezvous_of_environment(); });
+        if (e.code) text = e.what();
+        else {
+            text = strf("%d of %d, %s: %s", r.rank, r.world, r.job.c_str(), r.host.c_str());
+            for (const uint16_t port : r.ports) text += " " + std::to_string(port);
+        }
+        _exit(write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
+    }
+    close(ends[1]);
+    std::string text(4096, 0);
+    text.resize(size_t(std::max<ssize_t>(0, read(ends[0], text.data(), text.size()))));
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+    return text;
+}
+
+TEST(environments_of_launchers) {
+    const auto starts = [](const std::string& text, const char* with) {
+        EXPECT(text.starts_with(with), "'%s', expected '%s...'", text.c_str(), with);
+    };
+    const auto blanks = [](const std::string& text) { return std::count(text.begin(), text.end(), ' '); };
+    // torchrun: MASTER_PORT first, and others behind it; not where its agent listens there
+    const std::string plain = found_with({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node7"},
+                                          {"MASTER_PORT", "29500"}});
+    starts(plain, "3 of 4, node7.29500: node7 29500 ");
+    const std::string agent = found_with({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node7"},
+                                          {"MASTER_PORT", "29500"},
+                                          {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+    starts(agent, "3 of 4, node7.29500: node7 ");
+    EXPECT(agent.find(": node7 29500") == std::string::npos && blanks(plain) == blanks(agent) + 1,
+           "'%s' and '%s'", plain.c_str(), agent.c_str());
+    // Slurm, with and without PMI; a step's own nodes go before the job's
+    const std::string step = found_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"},
+                                         {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"},
+                                         {"SLURM_JOB_NODELIST", "gpu[01-04]"},
+                                         {"SLURM_STEP_NODELIST", "gpu[03-04]"}});
+    starts(step, "5 of 8, 77.2: gpu03 ");
+    starts(found_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_JOB_ID", "77"},
+                       {"SLURM_STEP_ID", "2"}, {"SLURM_JOB_NODELIST", "gpu[01-04]"}}),
+           "5 of 8, 77.2: gpu01 ");
+    starts(found_with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "a"}}), "1 of 2, ");
+    starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
+                       {"OMPI_COMMAND", "y"}, {"MASTER_ADDR", "a"}, {"RANK", "0"}, {"WORLD_SIZE", "9"}}),
+           "1 of 2, x.y: a ");
+    // a script of Slurm's is one process; what makes no sense is none
+    starts(found_with({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}}), "0 of 1, : ");
+    starts(found_with({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "0 of 1, : ");
+    const std::string nowhere = found_with({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+    EXPECT(nowhere.find("set MASTER_ADDR to its host") != std::string::npos, "'%s'", nowhere.c_str());
+    // ports follow from the job, the same for all of its ranks
+    const std::string again = found_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"},
+                                          {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"},
+                                          {"SLURM_JOB_NODELIST", "gpu[03-04]"}});
+    const std::string other = found_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"},
+                                          {"SLURM_JOB_ID", "78"}, {"SLURM_STEP_ID", "2"},
+                                          {"SLURM_JOB_NODELIST", "gpu[03-04]"}});
+    EXPECT(step.substr(1) == again.substr(1), "'%s' and '%s'", step.c_str(), again.c_str());
+    EXPECT(again.substr(again.find(": ")) != other.substr(other.find(": ")), "'%s'", other.c_str());
 }
 
 TEST(names_of_nodes) {

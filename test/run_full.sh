@@ -7,6 +7,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
+#   - exp and tanh of every float, of all 2^32
 #   - ranks as threads under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented
 #
@@ -90,6 +91,12 @@ deaths() {
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
+floats() {
+    plain_make build/cpu-native/test/math >"$out/floats-build.log" 2>&1 ||
+        { tail -n 30 "$out/floats-build.log"; return; }
+    TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/math
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread targets=() name
     for name in comm lattice zero overlap; do targets+=("$build/test/$name"); done
@@ -102,7 +109,7 @@ races() {
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
 parts=("$@")
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice deaths races); fi
+if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice deaths floats races); fi
 for name in "${parts[@]}"; do part "$name" "$name"; done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"

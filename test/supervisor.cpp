@@ -1,8 +1,14 @@
 // Deaths and hangs: every way to end in every phase, on ranks that are processes of mpirun, threads, or one.
+#include "llmc/base/machine.h"
 #include "test/fake_ranks.h"
 
 using namespace test;
 using std::string;
+
+static const bool was_program = run_where_asked(program);
+
+// "error: rank 2 of 4 on node7 (process "
+static string begin_of(const string& who) { return "error: " + who + " on " + host_name() + " (process "; }
 
 static void check_death(const Job& job, int victim, const string& what, const string& where, int code,
                         double seconds) {
@@ -11,7 +17,8 @@ static void check_death(const Job& job, int victim, const string& what, const st
     const string name = strf("%s of %d ranks (%s)", job.fault.c_str(), job.ranks, kKinds[int(job.kind)]);
     EXPECT(e.ran.code == code, "%s: exit code %d, expected %d; '%s'", name.c_str(), e.ran.code, code,
            e.ran.err.c_str());
-    const string rank = strf("error: rank %d", victim);
+    const string rank = begin_of(job.ranks == 1 ? "rank 0" : victim < 0 ? strf("rank 0 to %d of %d",
+        job.ranks - 1, job.ranks) : strf("rank %d of %d", victim, job.ranks));
     EXPECT(lines_of(e.ran.err, rank, what) == 1 && lines_of(e.ran.err, rank, where) == 1,
            "%s: no '%s' and '%s' in '%s'", name.c_str(), what.c_str(), where.c_str(), e.ran.err.c_str());
     EXPECT(lines_of(e.ran.err, "rank", "step") == 1, "%s: more than one line in '%s'", name.c_str(),
@@ -29,7 +36,9 @@ struct Where { const char *phase, *words; int step; };
 static constexpr Where kPhases[] = {
     {"start", "starting (step 0)", 0}, {"load", "loading (step 0)", 0},
     {"train", "training step 2", 2}, {"evaluate", "evaluating at step 2", 2},
-    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}};
+    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}, {"end", "ending after step 3", 3}};
+
+static int64_t steps_of(const Where& where) { return where.phase == string("end") ? where.step : 1000000; }
 
 // AddressSanitizer reports segmentation faults itself, and exits.
 static bool skips(const Way& way) { return kAddressSanitizer && way.action == string("segv"); }
@@ -41,15 +50,15 @@ static void check_way(Kind kind, int ranks, const Way& way, const Where& where) 
     const bool whole = kind == Kind::Threads && (action == "kill" || action == "exit");
     const int rank = ranks - 1;
     const string fault = strf("%s:%d:%s:%d", where.phase, where.step, way.action, rank);
-    check_death({.kind = kind, .ranks = ranks, .fault = fault}, whole ? 0 : rank, way.what, where.words,
-                kExitRestart, 3);
+    const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .steps = steps_of(where)};
+    check_death(job, whole ? -1 : rank, way.what, where.words, kExitRestart, 3);
 }
 
 static void check_stop(Kind kind, int ranks, const Where& where) {
     const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // all threads stop, and the first is named
     const string fault = strf("%s:%d:stop:%d", where.phase, where.step, rank);
-    check_death({.kind = kind, .ranks = ranks, .fault = fault, .timeout = 1}, rank,
-                "stopped by signal 19", where.words, kExitHang, 1 + 3);
+    const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .timeout = 2, .steps = steps_of(where)};
+    check_death(job, rank, "stopped by signal 19", where.words, kExitHang, 2 + 3);
 }
 
 TEST(one_rank_dies) {
@@ -67,6 +76,7 @@ TEST(a_process_of_mpirun_dies) {
     check_way(Kind::Mpirun, 4, kWays[0], kPhases[2]);
     check_way(Kind::Mpirun, 2, kWays[3], kPhases[5]);
     check_stop(Kind::Mpirun, 4, kPhases[2]);
+    check_stop(Kind::Mpirun, 2, kPhases[6]);
 }
 
 TEST(a_thread_that_hangs) {
@@ -106,6 +116,21 @@ TEST(success_in_the_middle_is_a_death) {
     const Ended e = run_job({.kind = Kind::Mpirun, .ranks = 2, .more = "FAKE_EARLY=1"});
     EXPECT(e.ran.code == kExitRestart && lines_of(e.ran.err, "rank 1 of 2", "ended with exit code 0") == 1,
            "exit code %d, '%s'", e.ran.code, e.ran.err.c_str());
+}
+
+// A kill by another, while the kernel's counter of out-of-memory kills stands still, or goes up.
+TEST(the_likely_cause_of_a_kill) {
+    for (const bool out_of_memory : {false, true}) {
+        const string vmstat = folder(strf("vmstat%d", out_of_memory));
+        std::ofstream(vmstat) << "pgfault 12\noom_kill 7\nswap_ra 5\n";
+        const string count = strf("sed -i s/7/%d/ %s\n", 7 + out_of_memory, vmstat.c_str());
+        const Ended e = run_job({.more = "FAKE_VMSTAT=" + vmstat,
+                                 .meanwhile = kWhenRunning + count + "kill -9 $(cat $dir/pid.0)"});
+        const char* const cause = out_of_memory ? "; likely by the kernel's out-of-memory killer"
+                                                : "; not by the kernel's out-of-memory killer";
+        EXPECT(e.ran.code == kExitRestart && lines_of(e.ran.err, begin_of("rank 0"), cause) == 1,
+               "exit code %d, '%s'", e.ran.code, e.ran.err.c_str());
+    }
 }
 
 // `make test-full` has them

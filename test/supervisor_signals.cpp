@@ -9,6 +9,8 @@
 using namespace test;
 using std::string;
 
+static const bool was_program = run_where_asked(program);
+
 // No obituary; `asked` says whether the program was asked to stop.
 static void expect_silence(const Ended& e, std::initializer_list<int> codes, double seconds, int asked = 0) {
     EXPECT(std::find(codes.begin(), codes.end(), e.ran.code) != codes.end(), "exit code %d, '%s'", e.ran.code,

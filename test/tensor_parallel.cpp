@@ -65,10 +65,10 @@ static Calls operator-(const Calls& a, const Calls& b) {
 }
 
 // Of forward and of backward on one rank of tp.
-static std::array<Calls, 2> calls_of(const Sizes& s, int tp) {
+static std::array<Calls, 2> calls_of(const Sizes& s, int tp, Recompute level) {
     std::array<Calls, 2> calls;
     on_mesh(tp, 1, [&](const Mesh& mesh) {
-        Rank r(s, mesh.tp, whole_model(s.L), {1});
+        Rank r(s, mesh.tp, whole_model(s.L), {1}, level);
         const Data data(s);
         const Batch b = data.batch(0);
         const Calls start = calls_of(mesh.tp);
@@ -84,29 +84,34 @@ static std::array<Calls, 2> calls_of(const Sizes& s, int tp) {
     return calls;
 }
 
-// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2. Around the blocks: a scatter
-// of the embedding's output, a gather of the head's input, and their gradients'; three numbers per row of
-// logits. All but these are slices of the stream: nothing is the size of a weight.
+// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2, and where it computes a whole
+// block again 2 and 1 more. Around the blocks: a scatter of the embedding's output, a gather of the head's
+// input, and their gradients'; three numbers per row of logits. All but these are slices of the stream:
+// nothing is the size of a weight.
+static void expect_calls(const Sizes& s, int tp, Recompute level) {
+    const auto [forward, backward] = calls_of(s, tp, level);
+    const uint64_t blocks = uint64_t(s.L), N = uint64_t(s.B * s.T), others = uint64_t(tp) - 1;
+    const uint64_t slice = (N + others) / uint64_t(tp) * uint64_t(s.C) * sizeof(floatX) * others;
+    const uint64_t stats = N * 3 * sizeof(real) * others, again = level == Recompute::Block;
+    const uint64_t gathers = (4 + 2 * again) * blocks, scatters = (2 + again) * blocks;
+    EXPECT(forward.gathers == 2 * blocks && forward.scatters == 2 * blocks + 1,
+           "forward: %lu gathers, %lu scatters", forward.gathers, forward.scatters);
+    EXPECT(backward.gathers == gathers + 3 && backward.scatters == scatters + 1,
+           "backward of level %d: %lu gathers, %lu scatters", int(level), backward.gathers,
+           backward.scatters);
+    EXPECT(forward.gathered == 2 * blocks * slice && forward.scattered == (2 * blocks + 1) * slice,
+           "forward: %lu and %lu bytes", forward.gathered, forward.scattered);
+    EXPECT(backward.gathered == (gathers + 2) * slice + stats &&
+           backward.scattered == (scatters + 1) * slice,
+           "backward of level %d: %lu and %lu bytes", int(level), backward.gathered, backward.scattered);
+}
+
 TEST(collectives_are_counted) {
-    for (const int tp : {2, 4})
-        for (const int L : {1, 3})
-            for (const int V : {301, 2001}) {
-                const Sizes s{.L = L, .heads = 4, .C = 32, .T = 7, .V = V, .B = 3};
-                const auto [forward, backward] = calls_of(s, tp);
-                const uint64_t blocks = uint64_t(L), N = uint64_t(s.B * s.T), others = uint64_t(tp) - 1;
-                const uint64_t slice = (N + others) / uint64_t(tp) * uint64_t(s.C) * sizeof(floatX) * others;
-                const uint64_t stats = N * 3 * sizeof(real) * others;
-                EXPECT(forward.gathers == 2 * blocks && forward.scatters == 2 * blocks + 1,
-                       "forward: %lu gathers, %lu scatters", forward.gathers, forward.scatters);
-                EXPECT(backward.gathers == 4 * blocks + 3 && backward.scatters == 2 * blocks + 1,
-                       "backward: %lu gathers, %lu scatters", backward.gathers, backward.scatters);
-                EXPECT(forward.gathered == 2 * blocks * slice &&
-                       forward.scattered == (2 * blocks + 1) * slice,
-                       "forward: %lu and %lu bytes", forward.gathered, forward.scattered);
-                EXPECT(backward.gathered == (4 * blocks + 2) * slice + stats &&
-                       backward.scattered == (2 * blocks + 1) * slice,
-                       "backward: %lu and %lu bytes", backward.gathered, backward.scattered);
-            }
+    for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block})
+        for (const int tp : {2, 4})
+            for (const int L : {1, 3})
+                for (const int V : {301, 2001})
+                    expect_calls({.L = L, .heads = 4, .C = 32, .T = 7, .V = V, .B = 3}, tp, level);
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ static std::string slurp(const std::string& path) {
 }
 
 Ran run(const std::string& command) {
-    static int count = 0;
+    static std::atomic<int> count = 0;
     const std::string base = temporary_directory() + "/ran" + std::to_string(count++);
     const std::string line = "{ " + command + "\n} >" + base + ".out 2>" + base + ".err </dev/null";
     const int status = system(line.c_str());

@@ -1,5 +1,6 @@
 // Memory of a rank and bytes that it sends, against formulas that know nothing of the code.
 #include <map>
+#include <set>
 
 #include "test/zero.h"
 
@@ -9,10 +10,13 @@ static size_t up(size_t n, size_t multiple) { return (n + multiple - 1) / multip
 
 // Elements of the buckets of zero_config()'s model: d shards, t ranks of tensor parallelism, `blocks` blocks.
 struct Sizes {
-    size_t wte, wpe, block, final, blocks;
-    explicit Sizes(size_t d, size_t t = 1, size_t blocks = 5, bool first = true, bool last = true)
-        : blocks(blocks) {
-        const size_t C = 24, A = C / t, F = 4 * C / t, pad = 64 * d;
+    size_t d, t, blocks, C;
+    bool first, last;
+    size_t wte, wpe, block, final;
+    explicit Sizes(size_t d, size_t t = 1, size_t blocks = 5, bool first = true, bool last = true,
+                   size_t C = 24)
+        : d(d), t(t), blocks(blocks), C(C), first(first), last(last) {
+        const size_t A = C / t, F = 4 * C / t, pad = 64 * d;
         const auto tensor = [](size_t n) { return up(n, 64); };
         wte = first || last ? up(128 * C, pad) : 0;
         wpe = first ? up(tensor(T * C), pad) : 0;
@@ -31,14 +35,36 @@ static std::map<std::string, size_t> plan_of(const Model& model) {
     return plan;
 }
 
-static void expect_plan(const std::string& where, const Model& model, const Sizes& s, size_t d, int zero) {
+// A reduction over `ranks` ranks of `count` elements, cut into equal pieces.
+static size_t reduced(size_t ranks, size_t count) { return ranks > 1 ? up(count, ranks) * sizeof(real) : 0; }
+
+// Where a rank receives the pieces of others: the largest of what it reduces over each axis, of 65,536
+// elements at a time that are exported over all ranks, and apart from these what it reduces over tp.
+static size_t staging_of(const Model& model, const Sizes& s, size_t n, size_t packed) {
+    const size_t d = s.d, largest = std::max({s.block, s.wte, s.wpe, s.final});
+    const Mesh& mesh = model.mesh;
+    const size_t most = std::max({reduced(d, largest), reduced(size_t(mesh.replica.size), largest / d),
+                                  reduced(size_t(mesh.tied.size), s.wte / d),
+                                  reduced(size_t(mesh.world.size), 65536)});
+    const size_t streams = s.t > 1 ? n * s.C * s.t * sizeof(floatX) : 0;
+    return up(most, 64) + up(std::max(streams, reduced(s.t, packed)), 64);
+}
+
+// Of a rank with `alive` micro-batches of T tokens at once. Rows that are there are known, and all together
+// are what is allocated.
+static void expect_plan(const std::string& where, const Model& model, const Sizes& s, int zero,
+                        size_t alive = 1, bool mpi = false) {
     constexpr size_t w = sizeof(floatX), g = sizeof(real);
     auto plan = plan_of(model);
+    std::set<std::string> known = {"scratch of operations", "gradient norm", "gradients to sum over tp"};
+    size_t sum = 0;
     const auto expect = [&](const char* row, size_t bytes) {
         EXPECT(plan[row] == up(bytes, 64), "%s, ZeRO %d: %s: %zu bytes, expected %zu", where.c_str(), zero,
                row, plan[row], bytes);
+        known.insert(row);
+        sum += up(bytes, 64);
     };
-    const size_t P = s.all(), state = zero == 0 ? P * g : P / d * g;
+    const size_t d = s.d, P = s.all(), state = zero == 0 ? P * g : P / d * g;
     const bool grads = zero >= 2 && d > 1, weights = zero == 3 && d > 1;
     expect("weights", weights ? P / d * w : P * w);
     expect("gathered blocks", weights ? 2 * s.block * w : 0);
@@ -48,7 +74,38 @@ static void expect_plan(const std::string& where, const Model& model, const Size
     expect("first moments", state);
     expect("second moments", state);
     expect("master weights", kMasterIsParam ? 0 : state);
-    expect("staging of reductions", 0);         // threads read each other's memory
+
+    const auto b = [](size_t bytes) { return up(bytes, 64); };
+    const size_t t = s.t, C = s.C, N = T, n = up(N, t) / t, A = C / t, F = 4 * C / t, all = n * t * C;
+    const size_t block = 4 * b(n * C * w) + b(N * 3 * A * w) + b(N * A * w) + 2 * b(N * F * w) +
+                         4 * b(n * g) + b(N * (3 / t) * g);
+    expect("activations", alive * s.blocks * block);
+    expect("block scratch", 2 * b(all * w) + b(C * w) + b(N * 3 * A * w) + b(N * A * w) +
+           b(N * F * w) + (t > 1 ? b(all * w) + b(n * C * w) : 0));
+    expect("final norm", s.last ? alive * (2 * b(n * C * w) + 2 * b(n * g)) : 0);
+    expect("logits of a chunk", s.last ? b(N * 128 * w) + (t > 1 ? b(t * N * 3 * g) : 0) : 0);
+    expect("losses", (s.last ? b(N * g) : 0) + 64);
+    expect("gradient of the stream", n * C * w);
+    expect("stream to the next stage", s.last ? 0 : n * C * w);
+    expect("gradient of wte as embedding", kIsFp64 && s.first && s.last ? 128 * C * w : 0);
+    expect("gradients to be sent", 0);
+
+    // what every rank of tp has whole: of each block two norms and two biases, and what is neither
+    const size_t packed = plan["gradients to sum over tp"] / g;
+    const size_t shared = s.blocks * 6 * b(C) + (s.first ? b(T * C) : 0) + (s.last ? 2 * b(C) : 0);
+    EXPECT(t == 1 ? packed == 0 : packed > 0 && packed <= shared + (s.blocks + 2) * 64 * d,
+           "%s: %zu elements to sum over tp, of %zu", where.c_str(), packed, shared);
+    // threads read each other's memory
+    expect("staging of reductions", mpi ? staging_of(model, s, n, packed) : 0);
+    EXPECT(plan["gradient norm"] <= 4096 && plan["scratch of operations"] == b(model.scratch_bytes),
+           "%s: %zu and %zu bytes", where.c_str(), plan["gradient norm"], plan["scratch of operations"]);
+
+    sum += plan["gradient norm"] + plan["scratch of operations"] + plan["gradients to sum over tp"];
+    EXPECT(model.arena.bytes() == up(sum, 4096), "%s, ZeRO %d: %zu bytes in all, expected %zu",
+           where.c_str(), zero, model.arena.bytes(), sum);
+    for (const auto& [row, bytes] : plan)
+        EXPECT(bytes == 0 || known.count(row) || row == "rounding to pages", "nobody expects %s, %zu bytes",
+               row.c_str(), bytes);
 }
 
 TEST(memory_of_a_rank_is_the_closed_form) {
@@ -60,14 +117,13 @@ TEST(memory_of_a_rank_is_the_closed_form) {
                 if (kRows % (d * replicas)) continue;
                 const auto mesh = described_mesh(cfg.parallel, d * replicas, d * replicas - 1);
                 expect_plan(strf("%d x %d ranks", replicas, d), Model(cfg, mesh->mesh, 1, false),
-                            Sizes(size_t(d)), size_t(d), zero);
+                            Sizes(size_t(d)), zero);
             }
 }
 
 // Blocks 0 and 1 are the first stage, 2 to 4 the last. Each holds wte. Two micro-batches are alive on the
 // first.
 TEST(memory_of_stages_and_parts_is_the_closed_form) {
-    constexpr size_t w = sizeof(floatX), g = sizeof(real), C = 24;
     for (const int tp : {1, 3})
         for (const int pp : {1, 2})
             for (int stage = 0; stage < pp; stage++)
@@ -77,19 +133,28 @@ TEST(memory_of_stages_and_parts_is_the_closed_form) {
                     cfg.parallel.tp = tp, cfg.parallel.pp = pp;
                     const auto mesh = described_mesh(cfg.parallel, ranks, stage * tp);
                     const Model model(cfg, mesh->mesh, 1, false);
-                    const size_t t = size_t(tp), blocks = pp == 1 ? 5 : stage == 0 ? 2 : 3;
-                    const std::string where = strf("tp %d, stage %d of %d", tp, stage, pp);
-                    expect_plan(where, model, Sizes(2, t, blocks, stage == 0, stage == pp - 1), 2, zero);
-
-                    const size_t N = T, n = up(N, t) / t, A = C / t, F = 4 * C / t,
-                                 alive = size_t(pp - stage);
-                    const auto b = [](size_t bytes) { return up(bytes, 64); };
-                    const size_t block = 4 * b(n * C * w) + b(N * 3 * A * w) + b(N * A * w) +
-                                         2 * b(N * F * w) + 4 * b(n * g) + b(N * (3 / t) * g);
-                    EXPECT(plan_of(model)["activations"] == alive * blocks * block,
-                           "%s: activations: %zu bytes, expected %zu", where.c_str(),
-                           plan_of(model)["activations"], alive * blocks * block);
+                    const size_t blocks = pp == 1 ? 5 : stage == 0 ? 2 : 3;
+                    expect_plan(strf("tp %d, stage %d of %d", tp, stage, pp), model,
+                                Sizes(2, size_t(tp), blocks, stage == 0, stage == pp - 1), zero,
+                                size_t(pp - stage));
                 }
+}
+
+// Processes need a buffer for what they reduce. Wide enough that a block is the largest of it, and not.
+TEST(memory_of_processes_has_staging) {
+    for (const int C : {24, 192})
+        for (const auto& [dp, tp, pp, group] : {std::array{2, 1, 1, 0}, {4, 1, 1, 2}, {2, 3, 2, 0},
+                                                {1, 3, 1, 0}, {1, 1, 2, 0}})
+            for (int zero = 0; zero < 4; zero++) {
+                Config cfg = zero_config(dp * tp * pp, zero, 1);
+                cfg.parallel.tp = tp, cfg.parallel.pp = pp, cfg.parallel.zero_group = group;
+                cfg.parallel.transport = "mpi", cfg.model.channels = C;
+                const size_t d = size_t(group ? group : dp);
+                const auto mesh = described_mesh(cfg.parallel, dp * tp * pp, 0);
+                const Sizes s(d, size_t(tp), pp == 1 ? 5 : 2, true, pp == 1, size_t(C));
+                expect_plan(strf("C %d, dp %d, tp %d, pp %d by MPI", C, dp, tp, pp),
+                            Model(cfg, mesh->mesh, 1, false), s, zero, size_t(pp), true);
+            }
 }
 
 TEST(offloading_moves_state_to_the_host) {
@@ -138,25 +203,35 @@ static Sent bytes_of_a_step(const Config& cfg) {
 //     ZeRO 1     (d-1)/d  P (g + w)
 //     ZeRO 2     (d-1)/d  ((P - E) (m g + w)   + E (g + w))
 //     ZeRO 3     (d-1)/d  ((P - E) (m g + 2mw) + E (g + w)  - (2m - 1) 2 blocks w)
-TEST(bytes_that_are_sent_are_the_formulas) {
-    constexpr size_t w = sizeof(floatX), g = sizeof(real);
+//
+// With bf16 on the wire g is 2 where gradients are summed; ZeRO 0 gathers the sums as they are.
+static void expect_bytes(const char* dtype) {
+    constexpr size_t w = sizeof(floatX), whole = sizeof(real);
+    const size_t g = !strcmp(dtype, "bf16") ? 2 : whole;
     for (const int d : {2, 3, 4})
         for (const int micro_batch : {1, kRows / d})
             for (int zero = 0; zero < 4; zero++) {
                 const Sizes s{size_t(d)};
                 const size_t m = size_t(kRows / d / micro_batch), blocks = s.all() - s.ends();
                 size_t expected = 0;
-                if (zero == 0) expected = s.all() * 2 * g;
+                if (zero == 0) expected = s.all() * (g + whole);
                 if (zero == 1) expected = s.all() * (g + w);
                 if (zero == 2) expected = blocks * (m * g + w) + s.ends() * (g + w);
                 if (zero == 3)
                     expected =
                         blocks * (m * g + 2 * m * w) + s.ends() * (g + w) - (2 * m - 1) * 2 * s.block * w;
                 expected = expected / size_t(d) * size_t(d - 1);
-                const uint64_t bytes = bytes_of_a_step(zero_config(d, zero, micro_batch)).shard;
-                EXPECT(bytes == expected, "%d ranks, %zu micro-batches, ZeRO %d: %zu bytes, expected %zu", d,
-                       m, zero, size_t(bytes), expected);
+                Config cfg = zero_config(d, zero, micro_batch);
+                cfg.parallel.reduce_dtype = dtype;
+                const uint64_t bytes = bytes_of_a_step(cfg).shard;
+                EXPECT(bytes == expected, "%d ranks, %zu micro-batches, ZeRO %d, %s: %zu bytes, expected %zu",
+                       d, m, zero, dtype, size_t(bytes), expected);
             }
+}
+
+TEST(bytes_that_are_sent_are_the_formulas) {
+    expect_bytes("fp32");
+    if (!kIsFp64) expect_bytes("bf16");
 }
 
 // Two copies of two shards: an all-reduce of a shard's gradients sends as many bytes as there are, once a

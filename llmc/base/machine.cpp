@@ -74,8 +74,8 @@ std::string host_name() {
     return name;
 }
 
-long out_of_memory_kills() {
-    std::ifstream in("/proc/vmstat");
+long out_of_memory_kills(const char* vmstat) {
+    std::ifstream in(vmstat);
     long count = 0;
     for (std::string key; in >> key >> count;) if (key == "oom_kill") return count;
     return 0;

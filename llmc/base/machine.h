@@ -9,5 +9,6 @@ size_t resident_bytes();
 size_t available_memory_bytes();  // what can still be allocated without swapping, control groups included
 std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
 std::string host_name();
-long out_of_memory_kills();             // of any process since the machine started
+// Of any process since the machine started.
+long out_of_memory_kills(const char* vmstat = "/proc/vmstat");
 int cores();                            // that this process may run on

@@ -52,6 +52,7 @@ static void fail_as(const std::string& action) {
     else if (action == "throw") throw std::runtime_error("thrown by FAULT");
     else if (action == "segv") raise(SIGSEGV);
     else if (action == "hang") for (;;) pause();
+    else if (action.starts_with("slow")) context.progress->slow_ms = atoi(action.c_str() + 4);
 }
 
 static void fail_if_asked(Phase p, int64_t step, int rank) {
@@ -61,6 +62,8 @@ static void fail_if_asked(Phase p, int64_t step, int rank) {
     if (ms > 0 && step >= fault.step) usleep(useconds_t(ms) * 1000);
     else if (step == fault.step) fail_as(fault.action);
 }
+
+void be_slow(int ms) { usleep(useconds_t(ms) * 1000); }
 
 void phase(Phase p, int64_t step) {
     RankProgress* const r = context.progress;

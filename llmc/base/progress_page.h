@@ -5,7 +5,8 @@
 // the rank is dead.
 //
 // Tests make a rank fail as it enters a phase: FAULT=PHASE:STEP:ACTION[:RANK], as in FAULT=train:3:kill:1.
-// Actions: kill, stop, exit, throw, segv, hang, or a number: milliseconds that every such phase takes longer.
+// Actions: kill, stop, exit, throw, segv, hang; a number: milliseconds that every such phase takes longer;
+// slow and a number: milliseconds that every beat from there on takes longer, as on a slow machine.
 // The file FAULT_STAMP gets the moment, by seconds_now().
 #pragma once
 #include <atomic>
@@ -27,6 +28,7 @@ struct alignas(64) RankProgress {
     std::atomic<int64_t> step;
     std::atomic<Phase> phase;
     std::atomic<int> joined;            // rank + 1; 0: nobody is here
+    std::atomic<int> slow_ms;           // of a beat; tests
     SharedWord collective;              // "all_gather tp" while it waits there, else empty
 };
 
@@ -48,13 +50,22 @@ inline ProgressPage* progress_page = nullptr;   // set before there is a second 
 // This thread is a rank, one of `world`. Ranks of one process have slots of their own.
 void join_progress(int rank, int world, int slot = 0);
 
+void be_slow(int ms);
+
 // Something got further.
 inline void beat() {
-    if (RankProgress* p = context.progress)
-        p->beats.store(p->beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    RankProgress* const p = context.progress;
+    if (!p) return;
+    p->beats.store(p->beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (const int ms = p->slow_ms.load(std::memory_order_relaxed)) be_slow(ms);
 }
 
 // From here on this rank is busy with that, for the step of that number.
 void phase(Phase p, int64_t step);
+
+// Its own part is done: what is left is a wait for the other ranks.
+inline void wait_for_the_end() {
+    if (RankProgress* p = context.progress) p->collective = "finalize";
+}
 
 const char* name_of(Phase p);       // "train"

@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/hangs.h"
 #include "llmc/base/last_words.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/machine.h"
@@ -22,9 +22,6 @@
 #include "llmc/base/progress_page.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
-static constexpr double kCourtesy = 2;          // that a victim leaves to the culprit
-static constexpr double kLeast = 60;            // least default of run.hang_timeout
-static constexpr double kUnpaced = 300;         // for what reports no progress: opening files, syncing disks
 
 // ---------------------------------------------------------------------------------------------------------
 // the child's side
@@ -43,24 +40,17 @@ static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask)
 // ---------------------------------------------------------------------------------------------------------
 // the supervisor's side
 
-struct Slot {                   // what the supervisor remembers of a rank
-    uint64_t beats = 0;
-    int64_t step = 0;
-    Phase phase = Phase::Start;
-    double silent = 0, in_phase = 0;
-};
-
 struct Supervisor {
     ProgressPage* page;
     pid_t child, parent;        // parent: the launcher
     sigset_t watched;
     bool received[NSIG] = {};
     int stopped_by = 0;         // signal that the child is stopped by
-    double slowest = 0;         // step
     // of 10 to 20 s ago and of the last 10 s: others' runs are killed, too, on a machine
-    long oom_before = out_of_memory_kills(), oom_recent = oom_before;
+    const char* vmstat;
+    long oom_before = out_of_memory_kills(vmstat), oom_recent = oom_before;
     double oom_age = 0;
-    std::vector<Slot> slots = {};
+    HangWatch watch{*page};
 
     int run();
 
@@ -70,11 +60,10 @@ private:
     int obituary(int slot, const std::string& what, const std::string& cause, int code) const;
     int died(int status);
     int exited(int code);
-    int hung();
+    int hangs(int slot) const;
     void forward(const siginfo_t& info);
     void look(double seconds);
-    double patience(const Slot& s) const;
-    bool waits(int slot) const { return page->slots[slot].collective.text[0] && !stopped_by; }
+    bool waits(int slot) const { return watch.waits(slot) && !stopped_by; }
     bool running() const;
     int busy_slot() const;
 };
@@ -170,7 +159,7 @@ int Supervisor::died(int status) {
     if (received[signal] || sigismember(&pending, signal)) die_of(signal);
     std::string cause;
     if (signal == SIGKILL)
-        cause = out_of_memory_kills() > oom_before
+        cause = out_of_memory_kills(vmstat) > oom_before
                     ? "; likely by the kernel's out-of-memory killer, which was at work: try a lower "
                       "train.micro_batch, or more ranks"
                     : "; not by the kernel's out-of-memory killer: by hand, or a scheduler's";
@@ -187,44 +176,20 @@ void Supervisor::forward(const siginfo_t& info) {
     if (signal == SIGTSTP) kill(getpid(), SIGSTOP);
 }
 
-double Supervisor::patience(const Slot& s) const {
-    const double asked = page->hang_timeout;
-    const double limit = asked > 0 ? asked : std::max(kLeast, 5 * slowest);
-    const bool unpaced = s.phase == Phase::Start || s.phase == Phase::Load || s.phase == Phase::Save;
-    return unpaced && !stopped_by ? std::max(limit, kUnpaced) : limit;
-}
-
 void Supervisor::look(double seconds) {
     oom_age += seconds;
-    if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(), oom_age = 0;
-    slots.resize(size_t(page->used.load()));
-    for (size_t i = 0; i < slots.size(); i++) {
-        Slot& s = slots[i];
-        const RankProgress& r = page->slots[i];
-        const Slot now = {.beats = r.beats, .step = r.step, .phase = r.phase};
-        s.silent = now.beats == s.beats ? s.silent + seconds : 0;
-        s.in_phase += seconds;
-        if (now.step != s.step || now.phase != s.phase) {
-            if (s.phase == Phase::Train) slowest = std::max(slowest, s.in_phase);
-            s.in_phase = 0;
-        }
-        s.beats = now.beats, s.step = now.step, s.phase = now.phase;
-    }
+    if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(vmstat), oom_age = 0;
+    watch.look(seconds);
 }
 
-// The slot to blame, or -1. A rank that waits is to blame only when all wait.
-int Supervisor::hung() {
-    int culprit = -1, victim = -1;
-    bool all = true;
-    for (int i = 0; i < int(slots.size()); i++) {
-        const Slot& s = slots[size_t(i)];
-        if (s.phase == Phase::End || !page->slots[i].joined) continue;
-        const auto longest = [&](int other) { return other < 0 || s.silent > slots[size_t(other)].silent; };
-        if (s.silent >= patience(s) && !waits(i) && longest(culprit)) culprit = i;
-        if (s.silent < patience(s) + kCourtesy) all = false;
-        else if (longest(victim)) victim = i;
-    }
-    return culprit >= 0 ? culprit : all ? victim : -1;
+int Supervisor::hangs(int slot) const {
+    const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
+                                       : waits(slot) ? ", waiting for its peers" : "";
+    const double silent = watch.slots[size_t(slot)].silent;
+    const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", silent, why.c_str()),
+                              "; it is ended", kExitHang);
+    end_quietly();
+    return code;
 }
 
 int Supervisor::run() {
@@ -250,15 +215,8 @@ int Supervisor::run() {
         const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
         before = now;
         look(seen);
-        const int slot = hung();
-        if (slot < 0) continue;
-        const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
-                                           : waits(slot) ? ", waiting for its peers" : "";
-        const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", slots[size_t(slot)].silent,
-                                             why.c_str()),
-                                  "; it is ended", kExitHang);
-        end_quietly();
-        return code;
+        const int slot = watch.blamed(stopped_by != 0);
+        if (slot >= 0) return hangs(slot);
     }
 }
 
@@ -266,7 +224,7 @@ void watch_for_hangs(double seconds) {
     if (progress_page) progress_page->hang_timeout = seconds;
 }
 
-void supervise() {
+void supervise(const char* vmstat) {
     constexpr int kUse = PROT_READ | PROT_WRITE, kKind = MAP_SHARED | MAP_ANONYMOUS;
     void* const memory = mmap(nullptr, sizeof(ProgressPage), kUse, kKind, -1, 0);
     if (memory == MAP_FAILED) return;
@@ -284,6 +242,7 @@ void supervise() {
         return;
     }
     progress_page = page;
-    Supervisor supervisor{.page = page, .child = child, .parent = launcher, .watched = watched};
+    Supervisor supervisor{.page = page, .child = child, .parent = launcher, .watched = watched,
+                          .vmstat = vmstat};
     _exit(supervisor.run());
 }

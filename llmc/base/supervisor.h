@@ -4,18 +4,17 @@
 // forwards signals, and ends with the child's code, or
 //
 //     75   the child died: of a signal, or by an exit that nobody meant
-//     76   the child made no progress for run.hang_timeout seconds (0: five times the slowest step so far,
-//          at least a minute), and was killed
+//     76   the child made no progress for run.hang_timeout seconds (base/hangs.h), and was killed
 //
-// Either prints one line: rank, host, signal or cause, step, phase. Only the first death of a job prints. Who
-// waits in a collective is a victim, and the culprit's supervisor has two seconds to speak first. Ranks that
-// are threads share one supervisor.
+// Either prints one line: rank, host, signal or cause, step, phase. Only the first death of a job on a host
+// prints. Ranks that are threads share one supervisor.
 //
 // Killing the supervisor kills the child; a supervisor whose launcher (mpirun, srun) is gone, or asks it to
 // end, ends without a word.
 #pragma once
 
-void supervise();
+// vmstat: the kernel's counters, of which oom_kill tells an out-of-memory kill from others
+void supervise(const char* vmstat = "/proc/vmstat");
 
 // run.hang_timeout, in seconds; 0: the default
 void watch_for_hangs(double seconds);

@@ -67,7 +67,8 @@ struct Axis {
 // rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.
 struct Mesh {
     Axis dp, pp, cp, tp;
-    Axis shard, replica;    // dp = replica x shard: what ZeRO shards lies on consecutive ranks of dp
+    Axis shard, replica;    // dp x cp = replica x shard, over both of which gradients are summed: what ZeRO
+                            // shards lies on consecutive ranks of dp x cp
     Axis tied;              // first and last stage of a pipeline: both hold the token embedding
     Axis world;             // all ranks
     int rank = 0;

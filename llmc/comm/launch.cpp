@@ -20,6 +20,8 @@
 
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
+bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
+
 // What a rank tells all others of where it is.
 struct Seat {
     char host[64];
@@ -117,6 +119,7 @@ int run_threads(const Config& cfg, const RankBody& body) {
         if (progress_page) join_progress(r, ranks, r);
         if (!catches) {                                                 // what it throws ends the process
             codes[size_t(r)] = run_rank(cfg, meshes[size_t(r)]->mesh, body);
+            wait_for_the_end();
             return;
         }
         try {
@@ -147,6 +150,7 @@ static int run_processes(const Config& cfg, const RankBody& body) {
     join_progress(job.rank, job.size);
     const int code = run_rank(cfg, ranks.mesh, body);
     ranks.mesh.world.barrier();
+    wait_for_the_end();
     mpi_end();
     return code;
 }
@@ -198,7 +202,8 @@ static const Transport& described(const ParallelConfig& p) {
         {"threads", nullptr, nullptr, nullptr, nullptr, nullptr, false},
         {"mpi", nullptr, nullptr, nullptr, nullptr, nullptr, true},
     };
-    const bool mpi = p.transport == "mpi" || (p.transport == "auto" && has_mpi() && p.ranks == 0);
+    const bool processes = launcher().world > 1 || p.ranks == 0;
+    const bool mpi = p.transport == "mpi" || (p.transport == "auto" && has_mpi() && processes);
     return kinds[mpi];
 }
 

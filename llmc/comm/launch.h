@@ -15,8 +15,10 @@ int run_ranks(Config& cfg, const RankBody& body);
 // throws ends all others by Fatal, and its exception leaves here.
 int run_threads(const Config& cfg, const RankBody& body);
 
-// One rank of a mesh that nobody runs: for the plan. Its collectives must not be called.
+// One rank of a mesh that nobody runs: for the plan. Its collectives must not be called. Ranks are threads
+// where parallel.ranks says how many, unless this process is one of several or parallel.transport is mpi.
 std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank);
+bool is_described(const Mesh& mesh);
 
 // Ranks of this process, where it is not one of many: parallel.ranks, at least 1.
 int planned_ranks(const ParallelConfig& p);

@@ -8,22 +8,26 @@ Axis Mesh::*const mesh_axes[kAxes] = {&Mesh::dp,    &Mesh::pp,      &Mesh::cp,  
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks) {
     MeshShape s = {.dp = ranks / (p.tp * p.pp * p.cp), .pp = p.pp, .cp = p.cp, .tp = p.tp};
-    s.shard = p.zero_group ? p.zero_group : s.dp;
+    s.shard = p.zero_group ? p.zero_group : s.dp * s.cp;
     return s;
 }
 
 std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
     const int per_cp = s.tp, per_pp = per_cp * s.cp, per_dp = per_pp * s.pp;
     const int tp = rank % s.tp, cp = rank / per_cp % s.cp, pp = rank / per_pp % s.pp, dp = rank / per_dp;
-    const int shard = dp % s.shard, replica = dp / s.shard;
+    // gradients are partial over dp x cp: its ranks, from 0 on, are cut into shards and replicas
+    const int copies = s.dp * s.cp, copy = dp * s.cp + cp, shard = copy % s.shard, replica = copy / s.shard;
+    const auto rank_of_copy = [&](int i) {
+        return rank + (i / s.cp - dp) * per_dp + (i % s.cp - cp) * per_cp;
+    };
     const bool ties = s.pp > 1 && (pp == 0 || pp == s.pp - 1);
     return {{
         {dp, s.dp, rank - dp * per_dp},
         {pp, s.pp, rank - pp * per_pp},
         {cp, s.cp, rank - cp * per_cp},
         {tp, s.tp, rank - tp},
-        {shard, s.shard, rank - shard * per_dp},
-        {replica, s.dp / s.shard, rank - replica * s.shard * per_dp},
+        {shard, s.shard, rank_of_copy(copy - shard)},
+        {replica, copies / s.shard, rank_of_copy(shard)},
         {ties && pp > 0, ties ? 2 : 1, ties ? rank - pp * per_pp : rank},
         {rank, s.dp * per_dp, 0},
     }};

@@ -9,7 +9,7 @@
 
 struct MeshShape {
     int dp = 1, pp = 1, cp = 1, tp = 1;
-    int shard = 1;                      // ranks of dp that hold one copy of what ZeRO shards
+    int shard = 1;                      // ranks of dp x cp that hold one copy of what ZeRO shards
 };
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks);

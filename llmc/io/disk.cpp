@@ -76,6 +76,23 @@ Disk posix_disk() {
             }};
 }
 
+Disk noticed(const Disk& disk, const std::function<void()>& done) {
+    const auto then_done = [&done](auto operation) {
+        return [operation, done](auto&&... args) {
+            const auto result = operation(args...);
+            done();
+            return result;
+        };
+    };
+    return {.make_folder = then_done(disk.make_folder), .create = then_done(disk.create),
+            .append = then_done(disk.append), .write = then_done(disk.write), .sync = then_done(disk.sync),
+            .close = then_done(disk.close), .sync_folder = then_done(disk.sync_folder),
+            .rename = then_done(disk.rename), .remove = then_done(disk.remove),
+            .truncate = then_done(disk.truncate), .list = then_done(disk.list),
+            .size = then_done(disk.size), .read = then_done(disk.read),
+            .free_bytes = then_done(disk.free_bytes)};
+}
+
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {
     for (const char* at = static_cast<const char*>(data); bytes > 0;) {
         const ssize_t n = disk.write(file, at, bytes);

@@ -33,6 +33,7 @@ struct Disk {
 };
 
 Disk posix_disk();
+Disk noticed(const Disk& disk, const std::function<void()>& done);      // done() after each operation
 
 // Over any disk. The whole of it, however it is cut up; 0 or errno.
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes);

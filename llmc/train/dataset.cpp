@@ -7,6 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/base/rng.h"
 
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
@@ -135,6 +136,7 @@ static void scan(const ShardFile& shard, uint64_t tokens, int vocab) {
     for (uint64_t at = 0; at < tokens; at += ids.size()) {
         const size_t n = size_t(std::min<uint64_t>(ids.size(), tokens - at));
         read_tokens(shard, at, n, ids.data());
+        beat();
         const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n));
         CHECK_INPUT(*worst < vocab && *worst >= 0,
                     "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "

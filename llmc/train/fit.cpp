@@ -7,17 +7,15 @@
 
 namespace PRECISION {
 
-static bool only_described(const Mesh& mesh) {
-    return mesh.world.size > 1 && !mesh.world.group->transport->start;
-}
-
+// Threads that are only described share this host; processes may have one each.
 size_t available_to_rank(const Mesh& mesh) {
-    const size_t here = available_memory_bytes() / size_t(context.host_ranks);
-    return only_described(mesh) ? here : size_t(-largest_over(mesh.world, -double(here)));
+    const size_t all = available_memory_bytes(), here = all / size_t(context.host_ranks);
+    if (!is_described(mesh)) return size_t(-largest_over(mesh.world, -double(here)));
+    return mesh.world.group->transport->name == std::string("threads") ? all / size_t(mesh.world.size) : here;
 }
 
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates) {
-    if (only_described(mesh)) {         // ranks of different stages differ, no others
+    if (is_described(mesh)) {           // ranks of different stages differ, no others
         size_t most = 0;
         for (int stage = 0; stage < mesh.pp.size; stage++) {
             const auto other =

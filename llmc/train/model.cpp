@@ -80,7 +80,8 @@ std::string plan_text(const Config& cfg, const Model& model) {
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     rows.push_back({"  total", human_bytes(double(model.bytes()))});
     const int ranks = model.mesh.world.size;
-    const std::string where = ranks == 1 ? "" : strf(", rank %d of %d", model.mesh.rank, ranks);
+    const std::string where = ranks == 1 ? "" : strf(", rank %d of %d over %s", model.mesh.rank, ranks,
+                                                     model.mesh.world.group->transport->name);
     return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s%s\n",
                 grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,
                 cfg.memory.recompute.c_str(), where.c_str()) + table(rows, "lr");

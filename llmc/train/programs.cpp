@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "llmc/base/launcher.h"
 #include "llmc/comm/launch.h"
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/model.h"
@@ -14,8 +15,9 @@
 namespace PRECISION {
 
 // Prints the memory plan of the rank that needs most, and the resolved config; allocates nothing and starts
-// nothing.
+// nothing. Of several processes, one prints.
 int plan(Config cfg) {
+    if (launcher().rank > 0) return kExitDone;
     std::optional<Tokenizer> tokenizer;
     if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
     cfg.model.vocab = vocab_of(cfg, tokenizer);
@@ -23,7 +25,7 @@ int plan(Config cfg) {
     const bool samples = cfg.sample.every > 0 && !cfg.data.tokenizer.empty();
 
     const ParallelConfig& p = cfg.parallel;
-    const int ranks = std::max(planned_ranks(p), p.tp * p.pp);
+    const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
     check_mesh(cfg, ranks);
     if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
     const auto rank = described_mesh(p, ranks, 0);

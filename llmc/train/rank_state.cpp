@@ -5,6 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/io/safetensors.h"
 
 namespace PRECISION {
@@ -133,6 +134,7 @@ struct StateReader {
 
     // Rows of a saved piece, all of its columns, as they were saved.
     const std::byte* rows(const SavedPiece& p, size_t first, size_t count, size_t row_bytes) {
+        beat();
         Fd& fd = files[p.file];
         const std::string path = folder + "/" + p.file;
         if (!fd) fd = open_read(path);

@@ -59,9 +59,9 @@ std::string newest_checkpoint(const std::string& run_dir) {
     return steps.empty() ? "" : run_dir + "/step_" + std::to_string(steps.back());
 }
 
-// Of run.dir, by rank 0: the folder; empty: there is nothing to go on from.
-static std::string newest_verified(const std::string& run_dir) {
-    const Recovery r = recover(posix_disk(), run_dir);
+// Of run.dir: the folder; empty: there is nothing to go on from.
+static std::string newest_verified(const Disk& disk, const std::string& run_dir) {
+    const Recovery r = recover(disk, run_dir);
     for (const std::string& line : r.damaged)
         fprintf(stderr, "warning: damaged checkpoint: %s\n", line.c_str());
     if (r.hopeless)
@@ -72,19 +72,24 @@ static std::string newest_verified(const std::string& run_dir) {
     return r.folder;
 }
 
-std::optional<Origin> find_origin(const Config& cfg, const Axis& world) {
+// The folder itself, when it verifies.
+static std::string verified(const Disk& disk, const std::string& folder) {
+    const Verified v = verify_checkpoint(disk, folder);
+    if (!v.manifest)
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s", folder.c_str(),
+              v.problem.c_str());
+    return folder;
+}
+
+std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
     check_shared(cfg.run.dir, world);
     const std::string& how = cfg.checkpoint.resume;
     std::string folder;
     if (how == "never") return std::nullopt;
-    if (world.index == 0 && how == "auto") folder = newest_verified(cfg.run.dir);
-    if (world.index == 0 && how != "auto") {
-        const Verified v = verify_checkpoint(posix_disk(), how);
-        if (!v.manifest)
-            fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s", how.c_str(),
-                  v.problem.c_str());
-        folder = how;
-    }
+    lead(world, [&](const Further& further) {
+        const Disk seen = noticed(disk, further);
+        folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : verified(seen, how);
+    });
     folder = from_rank_0(world, folder);
     if (folder.empty()) return std::nullopt;
     return open_checkpoint(folder);

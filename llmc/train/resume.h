@@ -5,6 +5,7 @@
 
 #include "llmc/base/config.h"
 #include "llmc/comm/axis.h"
+#include "llmc/io/disk.h"
 #include "llmc/io/manifest.h"
 
 // A checkpoint to go on from, or to take weights from.
@@ -16,7 +17,7 @@ struct Origin {
 // checkpoint.resume: the newest checkpoint of run.dir that verifies, the folder that it names, or none.
 // Damaged ones are named and set aside; exit code 79 where there were checkpoints and none is left. All ranks
 // call it; rank 0 reads run.dir, which every host has to see.
-std::optional<Origin> find_origin(const Config& cfg, const Axis& world);
+std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk = posix_disk());
 
 // The settings of a run that goes on: prints what changed, and refuses what changes the math.
 void check_settings(const Config& cfg, const Origin& origin, bool prints);

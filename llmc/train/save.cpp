@@ -18,6 +18,9 @@ bool DiskQueue::advance() {
     return error.empty() && !operations.empty();
 }
 
+// A file is synced as often, so that no single sync takes minutes (base/hangs.h).
+static constexpr size_t kSyncBytes = 256 << 20;
+
 static std::string part_name(int rank) { return strf("rank_%05d", rank); }
 
 static int make_folder(const Disk& disk, const std::string& path) {
@@ -107,9 +110,15 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
         });
     };
     write(s->head.data(), s->head.size());
+    size_t unsynced = 0;
     for (const auto& piece : data)
-        for (size_t at = 0; at < piece.size(); at += write_bytes)
-            write(piece.data() + at, std::min(write_bytes, piece.size() - at));
+        for (size_t at = 0; at < piece.size(); at += write_bytes) {
+            const size_t bytes = std::min(write_bytes, piece.size() - at);
+            write(piece.data() + at, bytes);
+            if ((unsynced += bytes) < kSyncBytes) continue;
+            q.add("cannot sync " + path, [f] { return f->disk.sync(f->file); });
+            unsynced = 0;
+        }
     add_sync_and_close(q, path, f);
     add_file(q, disk, place.temporary() + "/" + part_name(rank) + ".json", [s] {
         s->note.file.hashes = s->hasher.finish();

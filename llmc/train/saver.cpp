@@ -4,9 +4,12 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/train/votes.h"
 
-Saver::Saver(const Axis& w, const CheckpointConfig& k, Disk d) : world(w), keep(k), disk(std::move(d)) {}
+Saver::Saver(const Axis& w, const CheckpointConfig& k, Disk d)
+    : world(w), keep(k), disk(noticed(d, [this] { operations++; })) {}
 
 Saver::~Saver() { if (thread.joinable()) thread.join(); }
 
@@ -74,12 +77,25 @@ std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
     return std::nullopt;
 }
 
+// The supervisor sees each operation that ends, and none of a disk that answers no more. Peers wait for this
+// rank in a collective meanwhile; they see progress, too, as it comes back to them ten times a second.
+void Saver::get_further() {
+    const double begin = seconds_now();
+    const uint64_t before = operations;
+    uint64_t seen = before;
+    while (running > 0 && (seen == before || seconds_now() - begin < 0.1)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (const uint64_t now = operations; now != seen) seen = now, beat();
+    }
+    beat();
+}
+
 std::optional<Saver::Outcome> Saver::finish() {
     while (busy()) {
+        get_further();
         const Progress p = mine();
         const auto [done, failed] = sum_over<2>(world, {p.done, p.failed});
         if (auto outcome = take({done, failed})) return outcome;
-        if (running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return std::nullopt;
 }

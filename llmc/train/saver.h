@@ -38,10 +38,12 @@ struct Saver {
 
 private:
     enum class Stage { Idle, Parts, Publishing, Clearing };
+    void get_further();                                       // waits until its thread has, or is through
     void start(std::function<std::string()> work);            // on the thread; returns what failed
 
     const Axis& world;
     CheckpointConfig keep;
+    std::atomic<uint64_t> operations = 0;                     // on the disk, that have ended
     Disk disk;
     Stage stage = Stage::Idle;
     SaveJob job;

@@ -2,6 +2,24 @@
 
 #include <algorithm>
 
+#include "llmc/base/progress.h"
+#include "llmc/base/progress_page.h"
+
+void lead(const Axis& ranks, const std::function<void(const Further&)>& work) {
+    if (ranks.index > 0) {
+        while (any_of(ranks, false)) {}
+        return;
+    }
+    double told = seconds_now();
+    work([&] {
+        beat();
+        if (seconds_now() - told < 0.1) return;
+        any_of(ranks, true);
+        told = seconds_now();
+    });
+    any_of(ranks, false);
+}
+
 double largest_over(const Axis& ranks, double mine) {
     std::vector<double> all(size_t(ranks.size), mine);
     if (ranks.size > 1) ranks.all_gather(all.data(), &mine, 1);

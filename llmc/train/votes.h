@@ -5,6 +5,7 @@
 // signals have asked for.
 #pragma once
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "llmc/comm/axis.h"
@@ -22,6 +23,11 @@ std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& m
 }
 
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
+
+// Rank 0 works, and all others wait for it. They see that it gets further: its calls of further() are a small
+// gather of all ranks, ten times a second at most.
+using Further = std::function<void()>;
+void lead(const Axis& ranks, const std::function<void(const Further& further)>& work);
 
 // The largest over the ranks.
 double largest_over(const Axis& ranks, double mine);

@@ -6,6 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/base/simd.h"
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/matmul.h"
@@ -15,6 +16,7 @@ namespace PRECISION {
 namespace cpu {
 
 static constexpr size_t kPage = 4096, kHugePage = 2 << 20;
+static constexpr size_t kBetweenBeats = size_t(16) << 30;       // seconds of first touch
 
 static size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -38,7 +40,10 @@ void* device_allocate(size_t bytes) {
     if (head < kHugePage) munmap(start + head + size, kHugePage - head);
     start += head;
     madvise(start, size, MADV_HUGEPAGE);
-    set_zero(start, size);
+    for (size_t at = 0; at < size; at += kBetweenBeats) {
+        set_zero(start + at, std::min(kBetweenBeats, size - at));
+        beat();
+    }
     return start;
 }
 
