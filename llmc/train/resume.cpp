@@ -28,7 +28,7 @@ static void check_shared(const std::string& run_dir, const Axis& world) {
     std::string name;
     if (world.index == 0) {
         make_directories(run_dir);
-        name = run_dir + "/shared.tmp-" + std::to_string(getpid());
+        name = run_dir + "/" + kSharedProbe + std::to_string(getpid());
         write_file(name, "");
     }
     name = from_rank_0(world, name);

@@ -1,6 +1,7 @@
 #include "llmc/train/run_state.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/check.h"
@@ -25,8 +26,9 @@ static json json_of(const Trailing& t) { return {{"values", t.values}, {"next", 
 
 static json json_of(const std::optional<Validation>& v) {
     if (!v) return nullptr;
-    return {{"step", v->step}, {"loss", v->loss},
-            {"bits_per_byte", v->bits_per_byte ? json(*v->bits_per_byte) : json()}};
+    json j = {{"step", v->step}, {"loss", v->loss}};
+    if (v->bits_per_byte) j["bits_per_byte"] = *v->bits_per_byte;
+    return j;
 }
 
 std::string to_json(const RunState& s) {
@@ -44,10 +46,15 @@ static Trailing trailing_of(const json& v) {
     return t;
 }
 
+// JSON has no number that is not finite: such a loss is written as null.
+static double number_of(const json& v) {
+    return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>();
+}
+
 static std::optional<Validation> validation_of(const json& v) {
     if (v.is_null()) return std::nullopt;
-    Validation r{v.at("step").get<int64_t>(), v.at("loss").get<double>(), {}};
-    if (!v.at("bits_per_byte").is_null()) r.bits_per_byte = v["bits_per_byte"].get<double>();
+    Validation r{v.at("step").get<int64_t>(), number_of(v.at("loss")), {}};
+    if (v.contains("bits_per_byte")) r.bits_per_byte = number_of(v["bits_per_byte"]);
     return r;
 }
 

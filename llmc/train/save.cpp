@@ -188,8 +188,11 @@ DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, cons
 
 std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
     std::vector<std::string> names;
+    return disk.list(run_dir, &names) ? std::vector<int64_t>() : steps_among(names);
+}
+
+std::vector<int64_t> steps_among(const std::vector<std::string>& names) {
     std::vector<int64_t> steps;
-    if (disk.list(run_dir, &names)) return {};
     for (const std::string& name : names) {
         int64_t step;
         if (!name.starts_with("step_")) continue;

@@ -56,4 +56,5 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
 DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, const std::string& run_dir);
 
 // Steps of the folders step_N, ascending.
-std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);
+std::vector<int64_t> steps_among(const std::vector<std::string>& names);
+std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);     // none: not to be listed
