@@ -150,6 +150,14 @@ TEST(a_run_state_comes_back) {
                r.norm.values == s.norm.values && r.norm.next == s.norm.next, "windows");
         EXPECT(same(r.first, v) && same(r.last, v), "%s", to_json(s).c_str());
     }
+    s.sample = 136, s.seed = 7;
+    const std::string text = to_json(s);
+    const RunState r = run_state_of(text, "here");
+    EXPECT(r.sample == 136 && r.seed == 7 && text.find("\"loader\":{\"sample\":136}") != text.npos, "%s",
+           text.c_str());
+    std::string other = text;
+    other.replace(other.find("philox"), 6, "mt1993");
+    EXPECT(fatal_of([&] { (void)run_state_of(other, "here"); }).code == kExitConfig, "%s", other.c_str());
     s.last = Validation{5, INFINITY, {}};           // JSON has no such number: it is not finite, that stays
     EXPECT(std::isnan(run_state_of(to_json(s), "here").last->loss), "%s", to_json(s).c_str());
     for (const char* bad : {"", "{}", "[]", "{\"step\":\"x\"}"})

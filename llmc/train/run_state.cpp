@@ -31,10 +31,20 @@ static json json_of(const std::optional<Validation>& v) {
     return j;
 }
 
+static constexpr const char* kRandom = "philox4x32-10";     // a function of seed, stream and index: no state
+
 std::string to_json(const RunState& s) {
-    return json{{"step", s.step}, {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
+    return json{{"step", s.step}, {"loader", {{"sample", s.sample}}},
+                {"rng", {{"kind", kRandom}, {"seed", s.seed}}},
+                {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
                 {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
                 {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}}.dump();
+}
+
+static int64_t seed_of(const json& rng) {
+    const std::string kind = rng.at("kind").get<std::string>();
+    if (kind != kRandom) throw std::runtime_error("random numbers of kind " + kind + ", expected " + kRandom);
+    return rng.at("seed").get<int64_t>();
 }
 
 static Trailing trailing_of(const json& v) {
@@ -61,7 +71,8 @@ static std::optional<Validation> validation_of(const json& v) {
 RunState run_state_of(const std::string& text, const std::string& where) {
     try {
         const json v = json::parse(text);
-        return {.step = v.at("step").get<int64_t>(), .skipped = v.at("skipped").get<int64_t>(),
+        return {.step = v.at("step").get<int64_t>(), .sample = v.at("loader").at("sample").get<int64_t>(),
+                .seed = seed_of(v.at("rng")), .skipped = v.at("skipped").get<int64_t>(),
                 .evaluated = v.at("evaluated").get<bool>(), .sampled = v.at("sampled").get<bool>(),
                 .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
                 .first = validation_of(v.at("first_validation")),
