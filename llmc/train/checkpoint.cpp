@@ -21,9 +21,9 @@ static std::string new_run_id() {
     return strf("%08x%08x", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer)
+Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer, Disk disk)
     : cfg(c), model(m), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
-      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint) {
+      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint, std::move(disk)) {
     total_bytes = uint64_t(sum_over<1>(m.mesh.world, {double(share.bytes)})[0]);
 }
 

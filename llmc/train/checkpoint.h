@@ -24,7 +24,7 @@ struct Checkpoint {
     int64_t saved = -1;              // step of the newest in run.dir
 
     // All ranks together, as everything here.
-    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json);
+    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json, Disk disk = posix_disk());
 
     // The state of the origin; without one, random weights, or those that model.init names.
     RunState load_or_init(const std::optional<Origin>& origin);
