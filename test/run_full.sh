@@ -93,7 +93,7 @@ deaths() {
 
 races() {
     local build=build/cpu-native-nodnnl-thread targets=() name
-    for name in comm lattice zero overlap; do targets+=("$build/test/$name"); done
+    for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
     plain_make SANITIZE=thread DNNL=0 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
         { tail -n 30 "$out/races-build.log"; return; }
     TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1 BUILD=$build timeout "$limit" \
