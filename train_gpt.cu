@@ -8,7 +8,6 @@ every rank. README.md has the settings and a tour of the rest.
 #include "llmc/base/progress_page.h"
 #include "llmc/base/machine.h"
 #include "llmc/train/checkpoint.h"
-#include "llmc/train/interchange.h"
 #include "llmc/train/learning_rate.h"
 #include "llmc/train/log.h"
 #include "llmc/train/measure.h"
@@ -53,13 +52,11 @@ int train(Config cfg, const Mesh& mesh) {
     catch_signals(), phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
-    if (origin) adopt_open_settings(cfg, *origin);
-    else if (is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
+    const int saved_batch = adopt_open_settings(cfg, origin);       // the checkpoint's, or model.init's
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
-    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh),
-                                                origin ? origin->settings.train.micro_batch : 0);
+    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);

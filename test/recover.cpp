@@ -111,9 +111,12 @@ static std::string cut(const std::string& rows, int64_t step) {
 }
 
 TEST(metrics_are_cut_back) {
-    const std::string start = "{\"event\":\"start\",\"params\":9}\n", one = "{\"event\":\"train\",\"step\":1}\n",
-                      val = "{\"event\":\"val\",\"step\":1}\n", two = "{\"event\":\"train\",\"step\":2}\n",
-                      resume = "{\"event\":\"resume\",\"step\":1}\n", done = "{\"event\":\"done\",\"step\":2}\n";
+    const auto row = [](const char* event, int step) {
+        return strf("{\"event\":\"%s\",\"step\":%d}\n", event, step);
+    };
+    const std::string start = "{\"event\":\"start\",\"params\":9}\n", one = row("train", 1),
+                      val = row("val", 1), resume = row("resume", 1), two = row("train", 2),
+                      done = row("done", 2);
     const std::string all = start + one + val + resume + two + done;
     EXPECT(cut(all, 2) == start + one + val + resume + two, "'%s'", cut(all, 2).c_str());
     EXPECT(cut(all, 1) == start + one + val + resume, "'%s'", cut(all, 1).c_str());

@@ -49,8 +49,8 @@ TEST(what_does_not_is_only_shown) {
     EXPECT(settings_diff(saved, now).refused.empty(), "more steps");
 }
 
-// The checkpoint has what the run resolved; settings that leave it open take that. The tokenizer's file may be
-// gone: the checkpoint has a copy, which is no change.
+// The checkpoint has what the run resolved; settings that leave it open take that. The tokenizer's file may
+// be gone: the checkpoint has a copy, which is no change.
 TEST(open_settings_take_the_checkpoints_value) {
     Origin origin{.folder = test::temporary_directory(), .manifest = {}, .settings = {}};
     const std::string file = origin.folder + "/mine.json";

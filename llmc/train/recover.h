@@ -23,7 +23,7 @@ struct Recovery {
 };
 
 // Removes what interrupted saves and starts have left.
-inline constexpr const char* kSharedProbe = "shared.tmp-";      // by which a start sees that run.dir is shared
+inline constexpr const char* kSharedProbe = "shared.tmp-";      // of starts that look whether it is shared
 void remove_leftovers(const Disk& disk, const std::string& run_dir);
 
 // Does that, sets damaged checkpoints aside (step_N.damaged) and acknowledges the one found where that is

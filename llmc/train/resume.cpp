@@ -8,6 +8,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/train/interchange.h"
 #include "llmc/train/recover.h"
 #include "llmc/train/save.h"
 #include "llmc/train/settings_diff.h"
@@ -143,11 +144,15 @@ std::string saved_precision(const Config& cfg) {
 
 static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
 
-void adopt_open_settings(Config& cfg, const Origin& origin) {
-    const Config& saved = origin.settings;
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin) {
+    if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
+    if (!origin) return 0;
+    const Config& saved = origin->settings;
     if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
     if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
-        cfg.data.tokenizer = file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(origin);
+        cfg.data.tokenizer =
+            file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(*origin);
+    return saved.train.micro_batch;
 }
 
 void check_settings(const Config& cfg, const Origin& origin, bool prints) {

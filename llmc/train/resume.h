@@ -24,8 +24,9 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world);
 std::string saved_precision(const Config& cfg);
 
 // What the settings leave open and the checkpoint has resolved: model.vocab, data.tokenizer (the file, else
-// the copy in the checkpoint). train.micro_batch has to fit, so it is fitting_micro_batch()'s.
-void adopt_open_settings(Config& cfg, const Origin& origin);
+// the copy in the checkpoint). Its train.micro_batch, which has to fit, is returned to fitting_micro_batch().
+// A new run of an imported model takes these over from that; 0.
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin);
 
 // The settings of a run that goes on, resolved: prints what changed, and refuses what changes the math.
 void check_settings(const Config& cfg, const Origin& origin, bool prints);
