@@ -8,7 +8,6 @@ every rank. README.md has the settings and a tour of the rest.
 #include "llmc/base/progress_page.h"
 #include "llmc/base/machine.h"
 #include "llmc/train/checkpoint.h"
-#include "llmc/train/interchange.h"
 #include "llmc/train/learning_rate.h"
 #include "llmc/train/log.h"
 #include "llmc/train/measure.h"
@@ -53,12 +52,12 @@ int train(Config cfg, const Mesh& mesh) {
     catch_signals(), phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
-    if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
+    const int saved_batch = adopt_open_settings(cfg, origin);       // the checkpoint's, or model.init's
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
-    if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
-    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh));
+    cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
+    if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
@@ -70,8 +69,8 @@ int train(Config cfg, const Mesh& mesh) {
     const int64_t first = state.step;
     std::optional<Loader> loader;
     std::optional<Generator> generator;
-    if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch,
-                                            model.pipeline.first_row(first), mesh.dp.index, mesh.dp.size);
+    if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch, uint64_t(state.sample),
+                                            mesh.dp.index, mesh.dp.size);
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
     log.start(cfg, info, origin ? origin->folder : "", &state);
 
@@ -84,7 +83,7 @@ int train(Config cfg, const Mesh& mesh) {
         if (evaluates) evaluate(cfg, model, data, log, state);
         if (writes) sample(cfg, *generator, log, state);
         if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
-        const bool ends = last || asked.stop, saves = asked.save || cfg.checkpoint.due(step, last);
+        const bool ends = last || asked.stop, saves = checkpoint.wanted(asked.save, step, ends);
         if (saves || ends) phase(Phase::Save, step);
         log.checkpoint(saves ? checkpoint.save(state, ends) : ends ? checkpoint.finish() : std::nullopt);
         if (asked.stop) { log.stopped(step); return kExitRestart; }
@@ -102,7 +101,7 @@ int train(Config cfg, const Mesh& mesh) {
         log.train({step + 1, votes.loss, norm, lr, (step + 1) * cfg.train.batch_tokens, finite});
         if (cfg.log.comm) log.comm(step + 1, comm.take(mesh));
         log.checkpoint(checkpoint.take(votes.saving));              // one that has reached the disk
-        state.evaluated = state.sampled = false;
+        state.sample += model.pipeline.batch_rows, state.evaluated = state.sampled = false;
         if (!finite) count_skip(cfg, step + 1, votes.loss, norm, &state.skipped);
     }
     phase(Phase::End, cfg.train.steps);

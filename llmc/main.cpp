@@ -13,6 +13,7 @@
 #include "llmc/comm/mpi.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/programs.h"
+#include "llmc/train/resume.h"
 
 struct Precision {
     const char* name;
@@ -27,7 +28,10 @@ static constexpr Precision precisions[] = {
     {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::export_model},
 };
 
-static const Precision& precision_of(Config& cfg) {
+// auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
+static const Precision& precision_of(Config& cfg, bool goes_on) {
+    const std::string saved = cfg.run.precision == "auto" && goes_on ? saved_precision(cfg) : "";
+    if (!saved.empty()) cfg.run.precision = saved;
     if (cfg.run.precision == "auto") cfg.run.precision = bf16_is_fast() ? "bf16" : "fp32";
     for (const Precision& p : precisions)
         if (cfg.run.precision == p.name) return p;
@@ -52,7 +56,7 @@ static int run(int argc, char** argv) {
     // exported weights are the FP32 masters; but llm.c has a version of its own for bf16
     if (options.export_to && !options.export_to->starts_with("llmc:") && cfg.run.precision != "fp64")
         cfg.run.precision = "fp32";
-    const Precision& p = precision_of(cfg);
+    const Precision& p = precision_of(cfg, !options.generate && !options.export_to);
     if (options.plan) return p.plan(cfg);
     return run_ranks(cfg, [&](Config c, const Mesh& mesh) {
         if (options.export_to) return p.export_model(c, mesh, *options.export_to);

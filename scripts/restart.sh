@@ -6,48 +6,40 @@
 #     scripts/restart.sh ./train_gpt CONFIG.json [--section.key=value ...]
 #     scripts/restart.sh scripts/run_node.sh -n 8 CONFIG.json
 #
-# USR2, TERM and INT are passed on as USR2: save and exit; USR1: save and go on. RESTARTS (3) and PAUSE (5
-# seconds) can be set.
+# Paths are relative to the folder above scripts/. TERM, INT, HUP and USR2 are passed on as USR2: save and
+# exit; USR1: save and go on. RESTARTS (3) and PAUSE (5 seconds) can be set.
 set -uo pipefail
+cd "$(dirname "$0")/.." || exit 78
 limit=${RESTARTS:-3} pause=${PAUSE:-5}
 [ $# -gt 0 ] || { echo "usage: scripts/restart.sh COMMAND ..." >&2; exit 78; }
 
-# run.dir: of the command line, else of the config
-run_dir="" config=""
+# run.dir: of the command line, --run.dir=DIR or --run.dir DIR, else of the config, the first argument *.json
+# that is no option's
+run_dir="" config="" option=""
 for a in "$@"; do
-    case $a in
-        --run.dir=*) run_dir=${a#--run.dir=} ;;
-        *.json) config=$a ;;
+    case $option:$a in
+        *:--run.dir=*) run_dir=${a#--run.dir=} ;;
+        --run.dir:*) run_dir=$a ;;
+        *:-*) ;;
+        --*.*:*) ;;                             # its value
+        *.json) config=${config:-$a} ;;
     esac
+    case $a in --*=*) option="" ;; *) option=$a ;; esac
 done
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
     read_dir='import json, sys; print(json.load(open(sys.argv[1])).get("run", {}).get("dir", "runs/default"))'
     run_dir=$("${PYTHON:-/usr/bin/python3}" -c "$read_dir" "$config") || exit 78
 fi
+run_dir=${run_dir:-runs/default}
 saved() { if [ -e "$run_dir/checkpoints.jsonl" ]; then wc -l <"$run_dir/checkpoints.jsonl"; else echo 0; fi; }
 
-stop=0 child=0 signalled=0
-pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null; }
-trap 'stop=1; pass_on USR2' TERM INT USR2
-trap 'pass_on USR1' USR1
-
-await() {       # the exit code of $child, in $code; a signal to this shell ends wait early
-    local again
-    wait "$child"; code=$?
-    while [ "$signalled" = 1 ]; do
-        signalled=0
-        wait "$child"; again=$?
-        [ "$again" = 127 ] || code=$again
-    done
-    child=0
-}
+# shellcheck source=scripts/child.sh
+source scripts/child.sh
 
 fruitless=0
 while :; do
     before=$(saved)
-    "$@" &
-    child=$!
-    await
+    run_child "$@"
     case $code in 0 | 77 | 78 | 79) exit "$code" ;; esac
     [ "$stop" = 0 ] || exit "$code"
     if [ "$(saved)" -gt "$before" ]; then fruitless=0; else fruitless=$((fruitless + 1)); fi

@@ -5,8 +5,8 @@
 #
 # RANKS: one per GPU, or on a machine without GPUs one per NUMA node. The mesh is parallel.tp, parallel.pp and
 # parallel.zero; the rest is data-parallel. To save and go on: kill -USR1 (to this process); to save and stop:
-# kill -USR2. Any other signal ends the run without saving. Exit codes are those of train_gpt: 75 and 76 mean
-# that a rank died or hung, and one line says which. MPIRUN_OPTIONS are passed on.
+# kill -TERM, -INT, -HUP or -USR2, or ^C; the exit code is 75 then. Exit codes are those of train_gpt: 75 and
+# 76 also mean that a rank died or hung, and one line says which. MPIRUN_OPTIONS are passed on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,4 +36,7 @@ elif [ "$ranks" -gt "$(numa_nodes)" ]; then options+=(--bind-to none)
 else options+=(--map-by numa --bind-to numa); fi
 if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
 read -ra more <<<"${MPIRUN_OPTIONS:-}"
-exec mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
+# shellcheck source=scripts/child.sh
+source scripts/child.sh
+run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
+exit "$code"

@@ -26,4 +26,7 @@ done
 options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none)
 if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
 read -ra more <<<"${MPIRUN_OPTIONS:-}"
-exec mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
+# shellcheck source=scripts/child.sh
+source scripts/child.sh
+run_child mpirun "${options[@]}" "${more[@]}" ./train_gpt "$@"
+exit "$code"

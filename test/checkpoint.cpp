@@ -70,6 +70,25 @@ TEST(weights_without_masters) {
            "weights differ");
 }
 
+// A signal that comes while a checkpoint is being written is not forgotten; one that is due is skipped.
+TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
+    Config cfg = config_in(fresh_folder());
+    cfg.checkpoint.every = 5;
+    Tiny t(cfg);
+    Checkpoint c(t.cfg, t.model, "");
+    EXPECT(c.async(), "saves beside training");
+    EXPECT(!c.wanted(false, 1, false) && c.wanted(false, 5, false) && c.wanted(true, 6, false), "idle");
+    EXPECT(!c.wanted(false, 7, false), "asked for once, saved once");
+    RunState state;
+    state.step = 8;
+    c.save(state, false);
+    EXPECT(c.saver.busy() && !c.wanted(true, 9, false) && c.wanted(true, 10, false), "busy");
+    EXPECT(!c.wanted(false, 11, false) && c.wanted(false, 12, true), "the last one waits for it");
+    EXPECT(!c.wanted(true, 13, false), "busy");
+    while (c.saver.busy()) c.take(c.saver.mine());
+    EXPECT(c.wanted(false, 14, false) && !c.wanted(false, 16, false), "then it comes, once");
+}
+
 TEST(weights_of_another_shape) {
     const std::string dir = fresh_folder();
     Tiny a(config_in(dir));

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -72,6 +73,7 @@ TEST(kill_at_every_operation_and_byte) {
     const size_t stride = wanted && !strcmp(wanted, "all") ? 1 : 31;
     const std::string dir = folder_of_test();
     int64_t* acknowledged = shared_number();
+    const auto begin = std::chrono::steady_clock::now();
     size_t points = 0, tried = 0, bad = 0;
     for (const Scenario scenario : {Scenario::Fresh, Scenario::Interrupted, Scenario::Damaged})
         for (const int ranks : {1, 2, 4}) {
@@ -89,7 +91,8 @@ TEST(kill_at_every_operation_and_byte) {
                 }
         }
     fs::remove_all(dir);
-    printf("killed at %zu of %zu points, %zu of them bad\n", tried, points, bad);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    printf("killed at %zu of %zu points, %zu of them bad, in %.0f s\n", tried, points, bad, seconds);
     EXPECT(points >= 10000, "%zu distinct points, at least 10,000 expected", points);
 }
 
@@ -113,6 +116,7 @@ static std::string save_with(const Fault& fault, const std::string& dir, int ran
                              std::shared_ptr<FaultCount> count = std::make_shared<FaultCount>()) {
     prepare(Scenario::Interrupted, dir, ranks);
     (void)recover(posix_disk(), dir);
+    log_row(posix_disk(), dir, 3);
     return save(faulty_disk(posix_disk(), fault, count), dir, 3, ranks, 1);
 }
 

@@ -116,6 +116,9 @@ TEST(a_folder_that_holds_a_run) {
     const Ran ran = train_gpt(broken);
     EXPECT(ran.code == 79 && has(ran.err, "step_5/manifest.json: it is missing") &&
            has(ran.err, "none is left that verifies"), "code %d, '%s'", ran.code, ran.err.c_str());
+    const Ran again = train_gpt(broken);        // what was set aside is still known to have been there
+    EXPECT(again.code == 79 && !there(folder("checkpoint_only") + "/metrics.jsonl"), "code %d, '%s'",
+           again.code, again.err.c_str());
 }
 
 // A start that fails, early or late, leaves no folder and keeps one that was there.

@@ -126,6 +126,14 @@ TEST(what_does_not_fit_is_refused_with_what_does) {
     };
     EXPECT(pick(6, plan("none", 6)) == 6 && pick(12, 0) == 12, "what fits, and where nothing is known");
     EXPECT(pick(0, plan("none", 4) * 10 / 9 + 10) == 4, "the largest that fits is chosen");
+    const auto go_on = [&](int saved, size_t available) {       // with the checkpoint's
+        return fitting_micro_batch(cfg, Mesh(), false, available, saved);
+    };
+    const size_t room = plan("none", 4) * 10 / 9 + 10;
+    EXPECT(go_on(2, room) == 2 && go_on(2, 0) == 2 && go_on(5, room) == 4 && go_on(12, room) == 4,
+           "where it divides and fits");
+    cfg.train.micro_batch = 3;
+    EXPECT(go_on(2, room) == 3, "what is set stays");
     refuse(6, plan("none", 6) - 1, {"train.micro_batch = 6 needs", "that fits is train.micro_batch = 4"});
     refuse(12, plan("none", 3), {"train.micro_batch = 12 needs", "that fits is train.micro_batch = 3"});
     refuse(12, plan("none", 1), {"that fits is train.micro_batch = 1"});

@@ -40,6 +40,42 @@ inline std::string tiny_program_config(const std::string& run, const json& chang
     return path;
 }
 
+// Words in a random order: enough to train a vocabulary of 400 on.
+inline std::string some_text() {
+    const char* words[] = {"the", "small",  "model",   "reads", "a",  "page",
+                           "and", "writes", "another", "line",  "of", "text"};
+    std::string text;
+    for (uint64_t i = 0; i < 12000; i++) {
+        text += words[philox(1, 2, i).x[0] % 12];
+        text += i % 9 == 8 ? ".\n" : " ";
+    }
+    return text;
+}
+
+// Changes to a tiny config that make it one with text: tokenizer and shards, made once.
+inline json text_config() {
+    static const bool made = [] {
+        std::ofstream(folder("text.txt")) << some_text();
+        const std::string tokenizer = folder("tokenizer.json"), input = folder("text.txt");
+        const Ran a = run("./tokenize train --vocab=300 --out=" + tokenizer + " " + input);
+        const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") +
+                          " --val=0.1 " + input);
+        EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
+        return true;
+    }();
+    (void)made;
+    return {{"data",
+             {{"train", folder("text_train_*.bin")},
+              {"val", folder("text_val_*.bin")},
+              {"tokenizer", folder("tokenizer.json")}}},
+            {"model", {{"vocab", 0}}},
+            {"train", {{"steps", 20}}},
+            {"optimizer", {{"lr", 5e-3}}},
+            {"eval", {{"every", 10}, {"batches", 0}}},
+            {"sample", {{"every", 10}, {"tokens", 40}, {"prompt", "the small"}}},
+            {"checkpoint", {{"every", 20}}}};
+}
+
 inline Ran train_gpt(const std::string& config, const std::string& args = "") {
     return run("./train_gpt " + config + " " + args);
 }

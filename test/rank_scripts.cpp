@@ -1,4 +1,5 @@
 // scripts/run_*.sh: from a command line to ranks.
+#include <cstring>
 #include <filesystem>
 
 #include "test/program.h"
@@ -8,9 +9,12 @@ using std::string;
 
 static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 
+static bool no_mpi() {
+    return run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI");
+}
+
 TEST(one_machine_and_a_list_of_them) {
-    if (run("command -v mpirun").code != 0 || !has(run("./train_gpt --version").out, "MPI"))
-        return skip("no mpirun, or built without MPI");
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
     int count = 0;
     for (const char* start : {"scripts/run_node.sh -n 2", "scripts/run_nodes.sh -H localhost -n 3"}) {
         const string name = strf("run%d", count++), config = tiny_program_config(name);
@@ -40,11 +44,8 @@ TEST(slurm) {
 }
 
 // A stand-in for the trainer: ends with the codes of `codes` in turn, with a new checkpoint where the code is
-// followed by +; "wait" stays until USR2 and then ends with 75. Returns what it wrote of its starts.
-static Ran restarts(const string& name, const string& codes, const string& during = "") {
-    const string dir = folder(name), command = dir + "/trainer";
-    std::filesystem::create_directories(dir);
-    std::ofstream(dir + "/a.json") << "{\"run\": {\"dir\": \"" + dir + "\"}}";
+// followed by +; "wait" stays until USR2 and then ends with 75.
+static void write_trainer(const string& command, const string& dir, const string& codes) {
     std::ofstream(command) << "#!/bin/bash\n"
                               "cd " + dir + "; echo start >>starts; n=$(wc -l <starts)\n"
                               "code=$(echo '" + codes + "' | cut -d' ' -f$n)\n"
@@ -52,9 +53,18 @@ static Ran restarts(const string& name, const string& codes, const string& durin
                               "[ $code != wait ] || { trap 'echo saved >>starts; exit 75' USR2; >ready\n"
                               "    for i in $(seq 200); do sleep 0.05; done; exit 1; }\n"
                               "exit ${code%+}\n";
+    std::filesystem::permissions(command, std::filesystem::perms::all);
+}
+
+// Returns what the trainer wrote of its starts.
+static Ran restarts(const string& name, const string& codes, const string& during = "") {
+    const string dir = folder(name), command = dir + "/trainer";
+    std::filesystem::create_directories(dir);
+    std::ofstream(dir + "/a.json") << "{\"run\": {\"dir\": \"" + dir + "\"}}";
+    write_trainer(command, dir, codes);
     const string wait = during.empty() ? "" : "& " + during + "; wait $!; code=$?";
-    return run("chmod +x " + command + "; PAUSE=0 scripts/restart.sh " + command + " " + dir + "/a.json " +
-               wait + "; code=${code:-$?}; cat " + dir + "/starts; exit $code");
+    return run("PAUSE=0 scripts/restart.sh " + command + " " + dir + "/a.json " + wait +
+               "; code=${code:-$?}; cat " + dir + "/starts; exit $code");
 }
 
 TEST(a_run_that_dies_is_started_again) {
@@ -81,6 +91,45 @@ TEST(a_restart_loop_that_is_told_to_stop_saves_and_stops) {
                                                         "0.05; done; kill -" + signal + " $!");
         EXPECT(ran.code == 75 && ran.out == "start\nstart\nsaved\n", "%s: code %d, '%s' '%s'", signal,
                ran.code, ran.out.c_str(), ran.err.c_str());
+    }
+}
+
+// Progress is looked for in the run.dir of the command that is started, wherever that is said.
+TEST(progress_is_looked_for_in_the_runs_folder) {
+    const string here = std::filesystem::current_path();
+    int count = 0;
+    for (const string form : {"CONFIG --data.tokenizer=/none/tokenizer.json", "CONFIG --run.dir=DIR",
+                               "CONFIG --run.dir DIR", "CONFIG --data.tokenizer /none/tokenizer.json"}) {
+        const string dir = folder(strf("form%d", count++)), command = dir + "/trainer";
+        const bool of_config = !has(form, "run.dir");
+        std::filesystem::create_directories(dir);
+        // relative to the folder of the scripts, not to that of the caller
+        const string relative = std::filesystem::relative(dir, here);
+        std::ofstream(dir + "/a.json") << "{\"run\": {\"dir\": \"" + (of_config ? relative : "/none") + "\"}}";
+        write_trainer(command, dir, "76+ 76+ 76+ 76+ 0");
+        string args = form;
+        args.replace(0, strlen("CONFIG"), dir + "/a.json");
+        if (!of_config) args.replace(args.find("DIR"), strlen("DIR"), relative);
+        const Ran ran = run("cd /; PAUSE=0 " + here + "/scripts/restart.sh " + command + " " + args);
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
+    }
+}
+
+// mpirun itself would end its ranks within a second of a TERM.
+TEST(a_run_that_is_told_to_stop_saves) {
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
+    int count = 0;
+    for (const auto& [start, signal] : {std::pair{"scripts/run_node.sh -n 2", "TERM"},
+                                        std::pair{"scripts/run_nodes.sh -H localhost -n 2", "INT"}}) {
+        const string name = strf("stopped%d", count++), metrics = folder(name) + "/metrics.jsonl";
+        const string config = tiny_program_config(name, {{"train", {{"steps", 1000000}}}});
+        const Ran ran = run(string("env --default-signal=INT ") + start + " " + config + " & pid=$!\n"
+                            "i=0; until grep -q '\"train\"' " + metrics + " 2>/dev/null || [ $i -ge 750 ]; "
+                            "do sleep 0.02; i=$((i+1)); done; kill -" + signal + " $pid\n"
+                            "wait $pid; code=$?; exit $code");
+        EXPECT(ran.code == 75, "%s, %s: code %d, '%s'", start, signal, ran.code, ran.err.c_str());
+        EXPECT(has(text_of(folder(name) + "/checkpoints.jsonl"), "\"step\":"), "%s, %s: nothing is saved",
+               start, signal);
     }
 }
 

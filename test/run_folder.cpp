@@ -1,12 +1,13 @@
 // Which checkpoints a folder has, which are kept, and which folders a run may use.
 #include "llmc/train/run_folder.h"
 
+#include <cstring>
 #include <filesystem>
 
 #include "llmc/base/files.h"
 #include "llmc/train/resume.h"
 #include "llmc/train/save.h"
-#include "test/test.h"
+#include "test/saving.h"
 
 namespace fs = std::filesystem;
 using Steps = std::vector<int64_t>;
@@ -36,9 +37,24 @@ TEST(steps_are_numbers) {
         {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.tmp-1", "Step_300", "step_x"});
     const Steps steps = saved_steps(posix_disk(), dir);
     EXPECT((steps == Steps{9, 10, 100}), "%zu checkpoints", steps.size());
+}
+
+// By number, and of those that verify; the others are left where they are.
+TEST(the_newest_that_verifies) {
+    const std::string dir = folder_with({"step_300.tmp-1", "x"});
+    EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(dir) == "", "none");
+    for (const int64_t step : {9, 10, 100}) EXPECT(test::save(posix_disk(), dir, step, 1, 1) == "", "saved");
     EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
-    EXPECT(newest_checkpoint(folder_with({"step_9", "step_10"})).ends_with("/step_10"), "10 comes after 9");
-    EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(folder_with({"x"})) == "", "none");
+    std::string part = read_file(dir + "/step_100/rank_00000.safetensors");
+    part.back() ^= 1;
+    write_file(dir + "/step_100/rank_00000.safetensors", part);
+    EXPECT(newest_checkpoint(dir) == dir + "/step_10", "'%s'", newest_checkpoint(dir).c_str());
+    fs::remove(dir + "/step_10/manifest.json");
+    EXPECT(newest_checkpoint(dir) == dir + "/step_9", "'%s'", newest_checkpoint(dir).c_str());
+    EXPECT((saved_steps(posix_disk(), dir) == Steps{9, 10, 100}), "a look changes nothing");
+    const Fatal e = test::fatal_of([&] { (void)open_init(dir + "/step_100"); });
+    EXPECT(e.code == kExitCheckpoint && strstr(e.what(), "damaged") && strstr(e.what(), "rank_00000"),
+           "code %d, '%s'", e.code, e.what());
 }
 
 TEST(the_newest_are_kept) {

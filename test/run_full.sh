@@ -11,7 +11,7 @@
 #   - ranks as threads under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented
 #
-# FULL_TIMEOUT (1500) bounds each part, in seconds. Parts can be named: test/run_full.sh sanitizers fuzzers
+# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=build/full
@@ -79,9 +79,10 @@ lattice() {
 }
 
 crashes() {
-    plain_make build/cpu-native/test/crash >"$out/crashes-build.log" 2>&1 ||
+    local targets=(build/cpu-native/test/crash build/cpu-native/test/power_cut)
+    plain_make "${targets[@]}" >"$out/crashes-build.log" 2>&1 ||
         { tail -n 30 "$out/crashes-build.log"; return; }
-    CRASH_POINTS=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/crash
+    CRASH_POINTS=all BUILD=build/cpu-native timeout 300 test/run_all.sh "${targets[@]}"
 }
 
 deaths() {
@@ -99,7 +100,7 @@ floats() {
 
 races() {
     local build=build/cpu-native-nodnnl-thread targets=() name
-    for name in comm lattice zero overlap; do targets+=("$build/test/$name"); done
+    for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
     plain_make SANITIZE=thread DNNL=0 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
         { tail -n 30 "$out/races-build.log"; return; }
     LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1 BUILD=$build timeout "$limit" \

@@ -86,6 +86,15 @@ TEST(checkpoints_every_so_often) {
            text_of(folder("often") + "/checkpoints.jsonl").c_str());
 }
 
+// Makes the first number of a safetensors file NaN.
+static void poison(const string& path) {
+    const float nan = std::nanf("");
+    FILE* f = fopen(path.c_str(), "r+b");
+    uint64_t header = 0;
+    EXPECT(fread(&header, sizeof header, 1, f) == 1, "no header");
+    fseek(f, long(sizeof header + header), SEEK_SET), fwrite(&nan, 4, 1, f), fclose(f);
+}
+
 // A run that starts from another's last weights begins where that one ended.
 TEST(starting_from_a_checkpoint) {
     train_gpt(tiny_program_config("first"), "--checkpoint.every=100");
@@ -99,15 +108,18 @@ TEST(starting_from_a_checkpoint) {
     const Ran other = train_gpt(tiny_program_config("other_shape"), "--model.channels=32 " + init);
     EXPECT(other.code == 78 && has(other.err, "wte") && has(other.err, "32") && has(other.err, "64"),
            "code %d, '%s'", other.code, other.err.c_str());
-    // one weight that is not finite, the first of the file: no step is taken
-    const string weights = folder("first") + "/step_10/rank_00000.safetensors";
-    const float nan = std::nanf("");
-    FILE* f = fopen(weights.c_str(), "r+b");
-    uint64_t header = 0;
-    EXPECT(fread(&header, sizeof header, 1, f) == 1, "no header");
-    fseek(f, long(sizeof header + header), SEEK_SET), fwrite(&nan, 4, 1, f), fclose(f);
-    const Ran poisoned =
-        train_gpt(tiny_program_config("poisoned"), init + " --train.max_skips=0 --eval.every=0");
+    // a damaged checkpoint is none to start from
+    fs::copy(folder("first") + "/step_10", folder("flipped"));
+    poison(folder("flipped") + "/rank_00000.safetensors");
+    const Ran damaged = train_gpt(tiny_program_config("damaged"), "--model.init=" + folder("flipped"));
+    EXPECT(damaged.code == 79 && has(damaged.err, "damaged: rank_00000.safetensors"), "code %d, '%s'",
+           damaged.code, damaged.err.c_str());
+    // one weight that is not finite, the first of a file without hashes: no step is taken
+    const string hf = "hf:" + folder("hf");
+    EXPECT(train_gpt(tiny_program_config("first"), "--export=" + hf).code == 0, "export");
+    poison(folder("hf") + "/model.safetensors");
+    const Ran poisoned = train_gpt(tiny_program_config("poisoned"),
+                                   "--model.init=" + hf + " --train.max_skips=0 --eval.every=0");
     EXPECT(poisoned.code == 77 && rows_of("poisoned", "train").size() == 1, "code %d, '%s'", poisoned.code,
            poisoned.err.c_str());
     const json row = rows_of("poisoned", "train").at(0);
@@ -116,42 +128,6 @@ TEST(starting_from_a_checkpoint) {
 
 // ---------------------------------------------------------------------------------------------------------
 // text
-
-// Words in a random order: enough to train a vocabulary of 400 on.
-static string some_text() {
-    const char* words[] = {"the", "small",  "model",   "reads", "a",  "page",
-                           "and", "writes", "another", "line",  "of", "text"};
-    string text;
-    for (uint64_t i = 0; i < 12000; i++) {
-        text += words[philox(1, 2, i).x[0] % 12];
-        text += i % 9 == 8 ? ".\n" : " ";
-    }
-    return text;
-}
-
-// Tokenizer, shards and a config for them, made once.
-static json text_config() {
-    static const bool made = [] {
-        std::ofstream(folder("text.txt")) << some_text();
-        const string tokenizer = folder("tokenizer.json"), input = folder("text.txt");
-        const Ran a = run("./tokenize train --vocab=300 --out=" + tokenizer + " " + input);
-        const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") +
-                          " --val=0.1 " + input);
-        EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
-        return true;
-    }();
-    (void)made;
-    return {{"data",
-             {{"train", folder("text_train_*.bin")},
-              {"val", folder("text_val_*.bin")},
-              {"tokenizer", folder("tokenizer.json")}}},
-            {"model", {{"vocab", 0}}},
-            {"train", {{"steps", 20}}},
-            {"optimizer", {{"lr", 5e-3}}},
-            {"eval", {{"every", 10}, {"batches", 0}}},
-            {"sample", {{"every", 10}, {"tokens", 40}, {"prompt", "the small"}}},
-            {"checkpoint", {{"every", 20}}}};
-}
 
 TEST(samples_and_bits_per_byte) {
     const string config = tiny_program_config("prose", text_config());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "llmc/base/files.h"
 #include "llmc/train/recover.h"
 #include "llmc/train/save.h"
 #include "test/test.h"
@@ -39,6 +40,11 @@ inline Manifest head_of(int64_t step) {
 struct Mutant {
     bool acknowledge_first = false;      // a line in checkpoints.jsonl before the rename
     bool unsynced_parts = false;         // the manifest is on the medium before the data
+    bool unsynced_rows = false;          // metrics.jsonl is left to the system
+    bool unsynced_prune = false;         // an old checkpoint's files go before its name is known to be gone
+    Check check = Check::Hashes;         // Sizes: a recovery that looks at no hash
+    // a whole save, in the place of the protocol's
+    std::string (*save)(const Disk&, const std::string& dir, int64_t step, int ranks) = nullptr;
 };
 
 inline void move_to_front(DiskQueue& q, const std::string& from) {
@@ -53,6 +59,7 @@ inline void drop(DiskQueue& q, const std::string& what) {
 // One save by all ranks on one thread, an operation of each in turn. What failed; empty: nothing.
 inline std::string save(const Disk& disk, const std::string& dir, int64_t step, int ranks, int attempt,
                         const Mutant& mutant = {}) {
+    if (mutant.save) return mutant.save(disk, dir, step, ranks);
     const SavePlace place{.run_dir = dir, .step = step, .attempt = attempt};
     std::vector<Share> shares;
     std::vector<DiskQueue> parts;
@@ -62,7 +69,7 @@ inline std::string save(const Disk& disk, const std::string& dir, int64_t step, 
         writers.push_back(r);
         const auto data = std::as_bytes(std::span(shares[size_t(r)].data));
         parts.push_back(save_part(disk, place, r, shares[size_t(r)].pieces,
-                                  {data.first(data.size() / 2), data.last(data.size() / 2)}, 1, 100));
+                                  {data.first(data.size() / 2), data.last(data.size() / 2)}, 100));
         if (mutant.unsynced_parts) drop(parts.back(), "cannot sync");
     }
     for (bool more = true; more;) {
@@ -73,6 +80,7 @@ inline std::string save(const Disk& disk, const std::string& dir, int64_t step, 
     for (const DiskQueue& q : parts) if (error.empty()) error = q.error;
     if (error.empty()) {
         DiskQueue publish = save_publish(disk, place, head_of(step), writers, {{"config.json", "{}\n"}});
+        if (mutant.unsynced_rows) drop(publish, "cannot sync " + dir + "/metrics");
         if (mutant.acknowledge_first) move_to_front(publish, "cannot open " + dir + "/checkpoints");
         publish.run();
         error = publish.error;
@@ -88,15 +96,30 @@ inline CheckpointConfig two_are_kept() {
     return keep;
 }
 
-// A run: recovers, then saves the steps that follow, up to `last`. acknowledged is written as soon as a save
-// is on the medium.
+inline std::string row_of(int64_t step) {
+    return "{\"event\":\"train\",\"step\":" + std::to_string(step) + "}\n";
+}
+inline void log_row(const Disk& disk, const std::string& dir, int64_t step) {
+    int file;
+    if (disk.append(dir + "/metrics.jsonl", &file)) return;
+    (void)write_whole(disk, file, row_of(step).data(), row_of(step).size());
+    (void)disk.close(file);
+}
+
+// A run: makes its folder and recovers, then logs and saves the steps that follow, up to `last`. acknowledged
+// is written as soon as a save is on the medium.
 inline void run_to(const Disk& disk, const std::string& dir, int ranks, int64_t last,
                    volatile int64_t* acknowledged, const Mutant& mutant = {}) {
+    (void)make_folders(dir, disk.make_folder, disk.sync_folder);
     const Recovery r = recover(disk, dir);
-    for (int64_t step = r.manifest ? r.manifest->step + 1 : 1; step <= last; step++) {
+    const int64_t from = r.manifest ? r.manifest->step : 0;
+    cut_metrics(disk, dir + "/metrics.jsonl", from);
+    for (int64_t step = from + 1; step <= last; step++) {
+        log_row(disk, dir, step);
         if (!save(disk, dir, step, ranks, 1, mutant).empty()) return;
         *acknowledged = step;
         DiskQueue prune = prune_checkpoints(disk, two_are_kept(), dir);
+        if (mutant.unsynced_prune) drop(prune, "cannot sync");
         prune.run();
     }
 }
@@ -109,14 +132,43 @@ inline int64_t acknowledged_in(const Disk& disk, const std::string& dir) {
     return begin == lines.npos ? 0 : atol(lines.c_str() + begin + 8);
 }
 
+// What is wrong with the values of a checkpoint, and with the rows of metrics.jsonl before it.
+inline std::string wrong_with(const Disk& disk, const std::string& dir, const std::string& folder,
+                              const Manifest& m) {
+    for (const SavedPiece& p : m.pieces) {
+        std::vector<float> values(size_t(p.elements()), -1.0f);
+        disk.read(folder + "/" + p.file, values.data(), size_t(p.bytes()), p.at);
+        for (size_t i = 0; i < values.size(); i++) {
+            const float expected = value_of(m.step, int(p.start[0]) + int(i) / kCols, int(i) % kCols);
+            if (values[i] != expected)
+                return strf("corrupt: %g where %g was saved", double(values[i]), double(expected));
+        }
+    }
+    std::string rows, expected;
+    (void)read_whole(disk, dir + "/metrics.jsonl", &rows);
+    for (int64_t step = 1; step <= m.step; step++) expected += row_of(step);
+    return rows.starts_with(expected) ? "" : strf("lost: rows before step %ld", m.step);
+}
+
+// A recovery that looks at no hash.
+inline Recovery trusting_recovery(const Disk& disk, const std::string& dir) {
+    Recovery r;
+    std::vector<int64_t> steps = saved_steps(disk, dir);
+    for (; !steps.empty() && !r.manifest; steps.pop_back()) {
+        r.folder = dir + "/step_" + std::to_string(steps.back());
+        r.manifest = verify_checkpoint(disk, r.folder, Check::Sizes).manifest;
+    }
+    return r;
+}
+
 // What is wrong with what a run would go on from; empty: nothing. damage: some was done on purpose, and
 // `acknowledged` alone counts.
 inline std::string verdict(const Disk& disk, const std::string& dir, int64_t acknowledged,
-                           bool damage = false) {
+                           bool damage = false, Check check = Check::Hashes) {
     Recovery r;
     if (!damage) acknowledged = std::max(acknowledged, acknowledged_in(disk, dir));
     try {
-        r = recover(disk, dir);
+        r = check == Check::Hashes ? recover(disk, dir) : trusting_recovery(disk, dir);
     } catch (const Fatal& e) {
         return strf("recovery fails: %s", e.what());
     }
@@ -125,17 +177,13 @@ inline std::string verdict(const Disk& disk, const std::string& dir, int64_t ack
     if (step < acknowledged) return strf("lost: step %ld of the acknowledged %ld", step, acknowledged);
     std::vector<std::string> names;
     disk.list(dir, &names);
-    for (const std::string& name : names)
-        if (name.find("tmp") != name.npos) return "left over: " + name;
-    if (!r.manifest) return "";
-    for (const SavedPiece& p : r.manifest->pieces)
-        for (uint64_t i = 0; i < p.elements(); i++) {
-            float v = 0;
-            disk.read(r.folder + "/" + p.file, &v, sizeof v, p.at + i * sizeof v);
-            const float expected = value_of(step, int(p.start[0]) + int(i) / kCols, int(i) % kCols);
-            if (v != expected) return strf("corrupt: %g where %g was saved", double(v), double(expected));
-        }
-    return "";
+    for (const std::string& name : names) {
+        if (name.find("tmp") != name.npos && check == Check::Hashes) return "left over: " + name;
+        const bool older = name.starts_with("step_") && dir + "/" + name != r.folder && !damage;
+        const Verified v = older ? verify_checkpoint(disk, dir + "/" + name) : Verified();
+        if (!v.problem.empty()) return "corrupt: " + name + "/" + v.problem;
+    }
+    return r.manifest ? wrong_with(disk, dir, r.folder, *r.manifest) : "";
 }
 
 }  // namespace test

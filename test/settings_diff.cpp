@@ -1,6 +1,10 @@
 // What may change when a run goes on, and what is said of it.
 #include "llmc/train/settings_diff.h"
 
+#include <filesystem>
+
+#include "llmc/base/files.h"
+#include "llmc/train/resume.h"
 #include "test/test.h"
 
 static SettingsDiff diff_of(const std::vector<std::pair<std::string, std::string>>& changes) {
@@ -45,10 +49,27 @@ TEST(what_does_not_is_only_shown) {
     EXPECT(settings_diff(saved, now).refused.empty(), "more steps");
 }
 
-// The checkpoint has what the run resolved; settings that leave it open do not differ.
+// The checkpoint has what the run resolved; settings that leave it open take that. The tokenizer's file may
+// be gone: the checkpoint has a copy, which is no change.
 TEST(open_settings_take_the_checkpoints_value) {
-    Config saved, now;
-    saved.model.vocab = 50257, saved.run.precision = "fp32";
-    saved.train.micro_batch = 4, saved.run.threads = 2;
-    EXPECT(settings_diff(saved, now).table.empty(), "%s", settings_diff(saved, now).table.c_str());
+    Origin origin{.folder = test::temporary_directory(), .manifest = {}, .settings = {}};
+    const std::string file = origin.folder + "/mine.json";
+    write_file(file, "");
+    origin.settings.model.vocab = 50257, origin.settings.data.tokenizer = file;
+    Config open, closed;
+    adopt_open_settings(open, origin);
+    EXPECT(open.model.vocab == 50257 && open.data.tokenizer == file, "%d, '%s'", open.model.vocab,
+           open.data.tokenizer.c_str());
+    EXPECT(settings_diff(origin.settings, open).table.empty(), "%s",
+           settings_diff(origin.settings, open).table.c_str());
+    closed.model.vocab = 7, closed.data.tokenizer = "other.json";
+    adopt_open_settings(closed, origin);
+    EXPECT(closed.model.vocab == 7 && closed.data.tokenizer == "other.json", "what is set stays");
+
+    std::filesystem::remove(file);
+    Config moved;
+    adopt_open_settings(moved, origin);
+    EXPECT(moved.data.tokenizer == origin.folder + "/tokenizer.json", "'%s'", moved.data.tokenizer.c_str());
+    EXPECT(test::fatal_of([&] { check_settings(moved, origin, false); }).code == 0, "its own tokenizer");
+    EXPECT(test::fatal_of([&] { check_settings(closed, origin, false); }).code == 78, "another one");
 }

@@ -2,14 +2,14 @@
 //
 // What is on the medium for sure: the content of a file up to its last sync; the entries of a folder up to
 // its last sync. What came later may be there or not, each write and each entry by itself and in any order; a
-// write may also be torn, and what a lost write would have filled reads as zeros.
+// write may also be torn, and what a lost write would have filled reads as zeros. Files that are removed from
+// a folder that was renamed are gone under its old name, too.
 #pragma once
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <random>
 #include <set>
 
 #include "llmc/io/disk.h"
@@ -23,6 +23,7 @@ struct SimulatedDisk {
     using Tree = std::map<std::string, Entry>;
 
     Tree tree, durable;
+    std::map<std::string, std::string> former;       // names of folders before a rename
     std::vector<std::vector<Entry>> pending;         // changes that no sync has covered; each is atomic
     std::map<int, std::shared_ptr<File>> open;
     int next = 3;
@@ -56,13 +57,17 @@ struct SimulatedDisk {
             }
         if (moved.empty()) return ENOENT;
         change(moved);
+        former[to] = from;
         return 0;
     }
     int remove(const std::string& path) {
         if (!tree.count(path)) return ENOENT;
         const auto below = tree.lower_bound(path + "/");
         if (below != tree.end() && below->first.starts_with(path + "/")) return ENOTEMPTY;
-        change({{path, nullptr, false}});
+        std::vector<Entry> gone = {{path, nullptr, false}};
+        if (const auto name = former.find(parent(path)); name != former.end())
+            gone.push_back({name->second + path.substr(name->first.size()), nullptr, false});
+        change(gone);
         return 0;
     }
     // Entries directly in the folder, and nothing else, are on the medium now.
@@ -80,13 +85,27 @@ struct SimulatedDisk {
 
     Disk disk();
 
-    // A state after a power cut: what was not synced is there or not as the generator says.
-    SimulatedDisk after_power_cut(std::mt19937_64& rng) const {
+    // What a power cut decides, in this order: of each change of entries whether it is there (up to 1), and of
+    // each write since the file's last sync how many of its bytes are (up to all).
+    using Choice = std::vector<uint64_t>;
+    Choice undecided() const {
+        Choice most(pending.size(), 1);
+        for (const auto& f : unsynced()) for (const Write& w : f->pending) most.push_back(w.data.size());
+        return most;
+    }
+    SimulatedDisk after_power_cut(const Choice& choice) const {
         SimulatedDisk d;
         Tree t = durable;
+        auto next = choice.begin();
         for (const auto& entries : pending)
-            if (rng() % 2) for (const Entry& e : entries) apply(t, e);
+            if (*next++) for (const Entry& e : entries) apply(t, e);
         std::map<const File*, std::shared_ptr<File>> copies;
+        for (const auto& f : unsynced()) {
+            auto copy = copies[f.get()] = std::make_shared<File>();
+            copy->content = f->durable;
+            for (const Write& w : f->pending) put(copy->content, w, size_t(*next++));
+            copy->durable = copy->content;
+        }
         for (const auto& [path, e] : t) {
             bool reachable = true;                   // an entry needs its folder
             for (std::string up = parent(path); up.size() > 1; up = parent(up)) reachable &= t.count(up) > 0;
@@ -94,7 +113,7 @@ struct SimulatedDisk {
             Entry copy = e;
             if (e.file) {
                 auto& file = copies[e.file.get()];
-                if (!file) file = survivor(*e.file, rng);
+                if (!file) file = std::make_shared<File>(*e.file), file->content = file->durable;
                 copy.file = file;
             }
             d.tree[path] = copy;
@@ -102,18 +121,27 @@ struct SimulatedDisk {
         d.durable = d.tree;
         return d;
     }
-    static std::shared_ptr<File> survivor(const File& f, std::mt19937_64& rng) {
-        auto s = std::make_shared<File>();
-        s->content = f.durable;
-        for (const Write& w : f.pending) {
-            const uint64_t kind = rng() % 3;         // lost, torn, there
-            const size_t all = w.data.size(), bytes = kind == 0 ? 0 : kind == 1 ? rng() % (all + 1) : all;
-            if (bytes == 0) continue;
-            if (s->content.size() < w.at + bytes) s->content.resize(size_t(w.at) + bytes);
-            s->content.replace(size_t(w.at), bytes, w.data.substr(0, bytes));
-        }
-        s->durable = s->content;
-        return s;
+    std::vector<std::shared_ptr<File>> unsynced() const {
+        std::vector<std::shared_ptr<File>> files;
+        const auto look = [&](const Entry& e) {
+            if (e.file && !e.file->pending.empty() && !std::count(files.begin(), files.end(), e.file))
+                files.push_back(e.file);
+        };
+        for (const auto& [path, e] : tree) look(e);
+        for (const auto& [path, e] : durable) look(e);
+        for (const auto& entries : pending) for (const Entry& e : entries) look(e);
+        return files;
+    }
+    static void put(std::string& content, const Write& w, size_t bytes) {
+        if (bytes == 0) return;
+        if (content.size() < w.at + bytes) content.resize(size_t(w.at) + bytes);
+        content.replace(size_t(w.at), bytes, w.data.substr(0, bytes));
+    }
+    // Of all that can be read.
+    size_t fingerprint() const {
+        std::string all;
+        for (const auto& [path, e] : tree) all += path + '\n' + (e.file ? e.file->content : "/") + '\n';
+        return std::hash<std::string>()(all);
     }
 };
 
@@ -123,6 +151,7 @@ inline Disk SimulatedDisk::disk() {
     d.make_folder = [this](auto& path) {
         tick();
         if (tree.count(path)) return EEXIST;
+        if (!tree.count(parent(path))) return ENOENT;
         change({{path, nullptr, true}});
         return 0;
     };

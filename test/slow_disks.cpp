@@ -159,7 +159,7 @@ TEST(no_single_sync_takes_a_large_file) {
                            .start = {0}, .extent = {int64_t(kBytes / 4)}, .file = "", .at = 0};
     const SavePlace place{.run_dir = "/nowhere", .step = 1, .attempt = 1};
     const auto bytes = std::span(static_cast<const std::byte*>(memory), kBytes);
-    const DiskQueue q = save_part(disk, place, 0, {piece}, {bytes}, kBytes, 8 << 20);
+    const DiskQueue q = save_part(disk, place, 0, {piece}, {bytes}, 8 << 20);
     int unsynced = 0, most = 0;
     for (const auto& o : q.operations) {
         unsynced = o.what.starts_with("cannot sync") ? 0 : unsynced + o.what.starts_with("cannot write");

@@ -142,9 +142,27 @@ std::string parent_directory(const std::string& path) {
     return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
+int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync) {
+    const std::string parent = parent_directory(path);
+    int error = make(path);
+    if (error == ENOENT && parent != path) {
+        error = make_folders(parent, make, sync);
+        if (error == 0 || error == EEXIST) error = make(path);
+    }
+    return error ? error : sync(parent);
+}
+
+// Where a file system or its permissions do not allow it, there is nothing to be done.
+static int sync_directory(const std::string& path) {
+    const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd && fsync(fd.fd) != 0 && errno != EINVAL && errno != EROFS) return errno;
+    return 0;
+}
+
 void make_directories(const std::string& path) {
     if (path.empty() || is_directory(path)) return;
-    make_directories(parent_directory(path));
-    const bool made = mkdir(path.c_str(), 0777) == 0 || (errno == EEXIST && is_directory(path));
-    CHECK_INPUT(made, "%s: cannot be created: %s", path.c_str(), why().c_str());
+    const auto make = [](const std::string& p) { return mkdir(p.c_str(), 0777) == 0 ? 0 : errno; };
+    const int error = make_folders(path, make, sync_directory);
+    CHECK_INPUT(error == 0 || (error == EEXIST && is_directory(path)), "%s: cannot be created: %s",
+                path.c_str(), strerror(error));
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,4 +57,9 @@ Fd temporary_file(const std::string& directory);
 std::vector<std::string> glob_files(const std::string& pattern);
 
 std::string parent_directory(const std::string& path);     // "." where the path has none
-void make_directories(const std::string& path);            // and its parents
+void make_directories(const std::string& path);            // and its parents; on the medium then
+
+// The same over any file system, whose calls return 0 or an errno value; so does this. sync: the entries of a
+// folder, to the medium.
+using FolderCall = std::function<int(const std::string&)>;
+int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync);

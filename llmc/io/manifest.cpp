@@ -102,28 +102,39 @@ std::string to_json(const PartNote& note) {
 namespace {
 
 // Each throws json::exception, or std::runtime_error with what is wrong.
+
+// What works on values calls itself for those within: no deeper than any manifest is.
+json parse(std::string_view text) {
+    return json::parse(text, [](int depth, json::parse_event_t, json&) {
+        if (depth > 16) throw std::runtime_error("values in values, more than 16 deep");
+        return true;
+    });
+}
+
+// At most 2^50, so that sums of two do not overflow.
+int64_t size_of(const json& v) {
+    if (!v.is_number_unsigned() || v.get<uint64_t>() > uint64_t(1) << 50)
+        throw std::runtime_error("a size that is no whole number, or out of range");
+    return v.get<int64_t>();
+}
+
 std::vector<int64_t> list_of(const json& v) {
     std::vector<int64_t> list;
-    for (const json& x : v) {
-        const int64_t n = x.get<int64_t>();
-        if (n < 0 || n > int64_t(1) << 40) throw std::runtime_error("a size out of range");
-        list.push_back(n);
-    }
+    for (const json& x : v) list.push_back(size_of(x));
     return list;
 }
 
 uint64_t hash_of(const json& v) {
     const std::string text = v.get<std::string>();
-    size_t used = 0;
-    const uint64_t h = std::stoull(text, &used, 16);
-    if (used != text.size() || text.size() != 16) throw std::runtime_error("a hash that is none");
-    return h;
+    if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != text.npos)
+        throw std::runtime_error("a hash that is none");
+    return std::stoull(text, nullptr, 16);
 }
 
 SavedFile file_of(const json& v) {
     SavedFile f;
     f.name = v.at("name").get<std::string>();
-    f.bytes = v.at("bytes").get<uint64_t>();
+    f.bytes = uint64_t(size_of(v.at("bytes")));
     for (const json& h : v.at("xxh3")) f.hashes.push_back(hash_of(h));
     if (f.name.empty() || f.name.find('/') != f.name.npos || f.name == ".." || f.name == ".")
         throw std::runtime_error("a file name that leads out of the folder");
@@ -136,9 +147,13 @@ SavedPiece piece_of(const json& v) {
     SavedPiece p{.tensor = v.at("tensor").get<std::string>(), .part = v.at("part").get<std::string>(),
                  .dtype = v.at("dtype").get<std::string>(), .shape = list_of(v.at("shape")),
                  .start = list_of(v.at("start")), .extent = list_of(v.at("extent")),
-                 .file = v.at("file").get<std::string>(), .at = v.at("at").get<uint64_t>()};
+                 .file = v.at("file").get<std::string>(), .at = uint64_t(size_of(v.at("at")))};
+    if (p.dtype != "F32" && p.dtype != "F64" && p.dtype != "BF16")
+        throw std::runtime_error("'" + p.tensor + "': a type other than F32, F64 and BF16");
+    if (p.shape.empty() || p.shape.size() > 2)
+        throw std::runtime_error("'" + p.tensor + "': neither one nor two dimensions");
     uint64_t bytes = safetensors_dtype_bytes(p.dtype);
-    bool sane = bytes > 0 && p.start.size() == p.shape.size() && p.extent.size() == p.shape.size();
+    bool sane = p.start.size() == p.shape.size() && p.extent.size() == p.shape.size();
     for (size_t i = 0; sane && i < p.shape.size(); i++)
         sane = p.extent[i] > 0 && p.start[i] + p.extent[i] <= p.shape[i] &&
                !__builtin_mul_overflow(bytes, uint64_t(p.shape[i]), &bytes);
@@ -146,37 +161,64 @@ SavedPiece piece_of(const json& v) {
     return p;
 }
 
-bool overlap(const SavedPiece& a, const SavedPiece& b) {
-    for (size_t i = 0; i < a.shape.size(); i++)
-        if (a.start[i] + a.extent[i] <= b.start[i] || b.start[i] + b.extent[i] <= a.start[i]) return false;
-    return true;
+// Whether two of the pieces of a tensor have an element in common. From the first row to the last, with the
+// columns of those that reach the row: n log n.
+bool any_overlap(std::vector<const SavedPiece*> pieces) {
+    const auto by_row = [](const SavedPiece* a, const SavedPiece* b) { return a->start[0] < b->start[0]; };
+    std::sort(pieces.begin(), pieces.end(), by_row);
+    std::map<int64_t, int64_t> there;          // columns: the first, and one behind the last
+    std::multimap<int64_t, int64_t> ending;    // one behind the last row; first column
+    for (const SavedPiece* p : pieces) {
+        for (; !ending.empty() && ending.begin()->first <= p->start[0]; ending.erase(ending.begin()))
+            there.erase(ending.begin()->second);
+        const int64_t row_end = p->start[0] + p->extent[0];
+        const int64_t begin = p->start.size() > 1 ? p->start[1] : 0;
+        const int64_t end = p->start.size() > 1 ? begin + p->extent[1] : 1;
+        const auto next = there.lower_bound(begin);
+        if (next != there.end() && next->first < end) return true;
+        if (next != there.begin() && std::prev(next)->second > begin) return true;
+        there[begin] = end;
+        ending.emplace(row_end, begin);
+    }
+    return false;
 }
 
-// Every piece lies in its file, and the pieces of each part of each tensor tile it.
-void check_pieces(const Manifest& m) {
+// Every piece lies in its file, where no other does.
+void check_places(const Manifest& m) {
     std::map<std::string, uint64_t> size;
     for (const SavedFile& f : m.files)
         if (!size.emplace(f.name, f.bytes).second)
             throw std::runtime_error("'" + f.name + "' is there twice");
-    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> parts;
+    std::map<std::string, std::vector<const SavedPiece*>> in_file;
     for (const SavedPiece& p : m.pieces) {
         const auto file = size.find(p.file);
         if (file == size.end() || p.at > file->second || p.bytes() > file->second - p.at)
             throw std::runtime_error("'" + p.tensor + "': a piece outside of its file");
-        parts[{p.tensor, p.part}].push_back(&p);
+        in_file[p.file].push_back(&p);
     }
+    for (auto& [name, pieces] : in_file) {
+        const auto by_place = [](const SavedPiece* a, const SavedPiece* b) { return a->at < b->at; };
+        std::sort(pieces.begin(), pieces.end(), by_place);
+        for (size_t i = 1; i < pieces.size(); i++)
+            if (pieces[i - 1]->at + pieces[i - 1]->bytes() > pieces[i]->at)
+                throw std::runtime_error("'" + pieces[i]->tensor + "': it shares bytes of its file");
+    }
+}
+
+// The pieces of each part of each tensor tile it.
+void check_pieces(const Manifest& m) {
+    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> parts;
+    for (const SavedPiece& p : m.pieces) parts[{p.tensor, p.part}].push_back(&p);
     for (const auto& [name, pieces] : parts) {
         const SavedPiece& first = *pieces[0];
         uint64_t whole = 1, covered = 0;
         for (const int64_t n : first.shape) whole *= uint64_t(n);
-        for (size_t i = 0; i < pieces.size(); i++) {
-            if (pieces[i]->shape != first.shape || pieces[i]->dtype != first.dtype)
+        for (const SavedPiece* p : pieces) {
+            if (p->shape != first.shape || p->dtype != first.dtype)
                 throw std::runtime_error("'" + name.first + "': pieces of different tensors");
-            for (size_t j = 0; j < i; j++)
-                if (overlap(*pieces[i], *pieces[j]))
-                    throw std::runtime_error("'" + name.first + "': pieces that overlap");
-            covered += pieces[i]->elements();
+            covered += p->elements();
         }
+        if (any_overlap(pieces)) throw std::runtime_error("'" + name.first + "': pieces that overlap");
         if (covered != whole) throw std::runtime_error("'" + name.first + "': not all of it is there");
     }
 }
@@ -191,14 +233,15 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
         return std::nullopt;
     }
     try {
-        const json v = json::parse(text);
-        Manifest m{.version = v.at("version").get<int>(), .run = v.at("run").get<std::string>(),
-                   .step = v.at("step").get<int64_t>(), .config = v.at("config").dump(),
+        const json v = parse(text);
+        Manifest m{.version = int(size_of(v.at("version"))), .run = v.at("run").get<std::string>(),
+                   .step = size_of(v.at("step")), .config = v.at("config").dump(),
                    .mesh = v.at("mesh").dump(), .state = v.at("state").dump(), .files = {}, .pieces = {}};
         if (m.version != 1)
             throw std::runtime_error("version " + std::to_string(m.version) + ", expected 1");
         for (const json& f : v.at("files")) m.files.push_back(file_of(f));
         for (const json& p : v.at("tensors")) m.pieces.push_back(piece_of(p));
+        check_places(m);
         check_pieces(m);
         return m;
     } catch (const std::exception& e) {
@@ -209,7 +252,7 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
 
 std::optional<PartNote> parse_note(std::string_view text) {
     try {
-        const json v = json::parse(text);
+        const json v = parse(text);
         PartNote note{.file = file_of(v.at("file")), .pieces = {}};
         for (const json& p : v.at("tensors")) note.pieces.push_back(piece_of(p));
         return note;

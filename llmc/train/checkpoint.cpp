@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
@@ -20,9 +21,9 @@ static std::string new_run_id() {
     return strf("%08x%08x", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer)
+Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer, Disk disk)
     : cfg(c), model(m), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
-      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint) {
+      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint, std::move(disk)) {
     total_bytes = uint64_t(sum_over<1>(m.mesh.world, {double(share.bytes)})[0]);
 }
 
@@ -31,7 +32,7 @@ Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer)
 
 void Checkpoint::load_weights(const std::string& init) {
     if (!is_foreign(init)) {
-        const Origin origin = open_init(init);
+        const Origin origin = open_checkpoint(init);
         return load_state(model.zero, origin.folder, origin.manifest, false);
     }
     const ForeignModel foreign = open_foreign(init);
@@ -44,13 +45,18 @@ void Checkpoint::load_weights(const std::string& init) {
 
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     if (!origin) {
-        if (cfg.model.init == "random") model.zero.init_weights(uint64_t(cfg.run.seed));
-        else load_weights(cfg.model.init);
+        const std::string& init = cfg.model.init;
+        if (init == "random") model.zero.init_weights(uint64_t(cfg.run.seed));
+        else if (!is_foreign(init)) (void)open_init(init, model.mesh.world);        // refuses a damaged one
+        if (init != "random") load_weights(init);
         return {};
     }
     load_state(model.zero, origin->folder, origin->manifest, cfg.train.steps > 0);
     run = origin->manifest.run;
-    RunState state = run_state_of(origin->manifest.state, origin->folder + "/" + kManifest);
+    const std::string manifest = origin->folder + "/" + kManifest;
+    RunState state = run_state_of(origin->manifest.state, manifest);
+    CHECK_INPUT(state.seed == origin->settings.run.seed, "%s: random numbers of seed %" PRId64 ", of a run "
+                "with run.seed = %" PRId64, manifest.c_str(), state.seed, origin->settings.run.seed);
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
                 "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
@@ -62,6 +68,13 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
 // saving
 
 bool Checkpoint::async() const { return model.snapshot != nullptr; }
+
+bool Checkpoint::wanted(bool asked, int64_t step, bool last) {
+    const bool due = cfg.checkpoint.due(step, last);
+    asked_ |= asked;
+    if (saver.busy() && !last) return due;
+    return std::exchange(asked_, false) || due;
+}
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
     return strf("{\"ranks\":%d,\"dp\":%d,\"pp\":%d,\"tp\":%d,\"zero\":%d}", mesh.world.size, mesh.dp.size,
@@ -84,7 +97,9 @@ SaveJob Checkpoint::job(const RunState& state) const {
     j.manifest.step = state.step;
     j.manifest.config = to_json(cfg);
     j.manifest.mesh = mesh_json(cfg, model.mesh);
-    j.manifest.state = to_json(state);
+    RunState now = state;
+    now.seed = cfg.run.seed;
+    j.manifest.state = to_json(now);
     j.extras.push_back({"config.json", to_json(cfg) + "\n"});
     if (!tokenizer_json.empty()) j.extras.push_back({"tokenizer.json", tokenizer_json});
     return j;

@@ -24,7 +24,7 @@ struct Checkpoint {
     int64_t saved = -1;              // step of the newest in run.dir
 
     // All ranks together, as everything here.
-    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json);
+    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json, Disk disk = posix_disk());
 
     // The state of the origin; without one, random weights, or those that model.init names.
     RunState load_or_init(const std::optional<Origin>& origin);
@@ -32,6 +32,9 @@ struct Checkpoint {
     void load_weights(const std::string& init);
 
     bool async() const;
+    // Whether this step is saved: it is due, or a signal has asked for it (`asked`). What a signal asks for
+    // while another is being written comes after that.
+    bool wanted(bool asked, int64_t step, bool last);
     // Starts to save. One that falls due while another is being written is skipped, unless it is the run's
     // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already;
     // else take() has it in a later step.
@@ -41,6 +44,7 @@ struct Checkpoint {
     std::optional<std::string> take(const Saver::Progress& sum);
 
 private:
+    bool asked_ = false;             // and not yet saved
     SaveJob job(const RunState& state) const;
     std::optional<std::string> report(const std::optional<Saver::Outcome>& outcome, bool last);
 };

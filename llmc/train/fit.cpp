@@ -41,9 +41,12 @@ int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size
     return std::max(1, largest_micro_batch(cfg, mesh, generates, 0.9 * double(available)));
 }
 
-int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available) {
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved) {
     const auto plan = [&](const Config& c, int B) { return largest_plan(c, mesh, B, generates); };
     const auto shown = [](size_t bytes) { return human_bytes(double(bytes)); };
+    if (!cfg.train.micro_batch && saved && micro_batch_divides(cfg, mesh, saved) &&
+        (available == 0 || plan(cfg, saved) <= available))
+        return saved;
     const int B = choose_micro_batch(cfg, mesh, generates, available);
     if (available == 0 || plan(cfg, B) <= available) return B;      // 0: the system does not tell
 

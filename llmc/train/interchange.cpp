@@ -16,6 +16,7 @@ ForeignModel open_foreign(const std::string& from) {
 void fit_to_foreign(Config& cfg, const ForeignModel& m) {
     ModelConfig& own = cfg.model;
     if (!own.vocab) own.vocab = m.shape.vocab;
+    if (cfg.data.tokenizer.empty()) cfg.data.tokenizer = m.tokenizer;
     const auto same = [&](const char* key, int here, int there) {
         CHECK_INPUT(here == there, "model.%s = %d, but the model of model.init = '%s' has %d; set model.%s "
                     "to %d", key, here, m.from.c_str(), there, key, there);

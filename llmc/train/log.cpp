@@ -90,22 +90,29 @@ static void print_header(const Config& cfg, const StartInfo& info, const std::st
     printf("\n");
 }
 
+void RunLog::write_config() {
+    const std::string config = cfg_.run.dir + "/config.json";
+    const std::string text = to_json(cfg_);
+    const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const bool written = file >= 0 && write_all(file, text.data(), text.size());
+    CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
+}
+
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state) {
-    cfg_ = cfg, info_ = info, state_ = state;
+    cfg_ = cfg, info_ = info, state_ = state, saved_ = origin;
     if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops;
     if (!writes_) return;
     make_directories(cfg_.run.dir);
-    const std::string metrics = cfg_.run.dir + "/metrics.jsonl", config = cfg_.run.dir + "/config.json";
+    const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
     if (file_ < 0) {
         file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
         lock_for_good(file_, cfg_.run.dir);
     }
-    cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state->step);
-    const std::string text = to_json(cfg_);
-    const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    const bool written = file >= 0 && write_all(file, text.data(), text.size());
-    CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
+    // an evaluation alone leaves the run what it was
+    const bool trains = origin.empty() || cfg_.train.steps > 0;
+    if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state->step);
+    if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config();
     const bool fresh = lseek(file_, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
     if (!fresh) row.add("step", state->step);
@@ -275,7 +282,8 @@ void RunLog::checkpoint(const std::optional<std::string>& dir) {
 
 void RunLog::stopped(int64_t step) {
     if (!writes_) return;
-    printf("\nstopped at step %s, saved as %s; the same command goes on from there\n", grouped(step).c_str(),
-           saved_.c_str());
+    printf("\nstopped at step %s", grouped(step).c_str());
+    if (!saved_.empty()) printf(", saved as %s; the same command goes on from there", saved_.c_str());
+    printf("\n");
     fflush(stdout);
 }

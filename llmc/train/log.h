@@ -70,6 +70,7 @@ private:
 
     struct StepRate { double ms, tokens_per_s, tflops, mfu, seconds_left; };
     void write(const std::string& line);
+    void write_config();                    // config.json
     void print_step(const TrainRow& row, const StepRate& rate);
 };
 

@@ -49,8 +49,9 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
 // on every rank; 1 where none does.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
-// The same, refused where its plan does not fit: the message names what would.
-int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
+// The same, refused where its plan does not fit: the message names what would. saved: that of the checkpoint
+// which the run goes on from, taken where it fits, since sums in another order end in other bits; 0: none.
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved = 0);
 
 // With what there is.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates);

@@ -16,7 +16,6 @@ struct Pipeline {
     Mesh mesh;
     Stage stage;
     int64_t batch_rows;              // rows of a step, over all ranks
-    uint64_t first_row(int64_t step) const { return uint64_t(step * batch_rows); }      // steps done
 
     Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
     Pipeline(const Pipeline&) = delete;

@@ -45,9 +45,9 @@ int plan(Config cfg) {
 
 // The weights that a program works on: model.init where it names some, else the newest checkpoint of run.dir.
 // Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint.
-static std::string weights_of(Config& cfg, const char* flag) {
+static std::string weights_of(Config& cfg, const Axis& world, const char* flag) {
     const bool newest = cfg.model.init == "random";
-    const std::string init = newest ? newest_checkpoint(cfg.run.dir) : cfg.model.init;
+    const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
     CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir.c_str());
     std::string tokenizer;
@@ -56,7 +56,7 @@ static std::string weights_of(Config& cfg, const char* flag) {
         cfg.model = foreign.shape;
         tokenizer = cfg.data.tokenizer.empty() ? foreign.tokenizer : "";
     } else {
-        cfg.model = parse_config(open_init(init).manifest.config, init).model;
+        cfg.model = (newest ? open_checkpoint(init) : open_init(init, world)).settings.model;
         tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
     }
     if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;
@@ -66,7 +66,7 @@ static std::string weights_of(Config& cfg, const char* flag) {
 
 // Continues the text.
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
-    const std::string init = weights_of(cfg, "--generate");
+    const std::string init = weights_of(cfg, mesh.world, "--generate");
     CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give "
                 "--data.tokenizer=PATH", init.c_str());
     const Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
@@ -123,7 +123,7 @@ static void check_export(const Config& cfg, const Mesh& mesh, Model& model, cons
 
 int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
-    const std::string init = weights_of(cfg, "--export");
+    const std::string init = weights_of(cfg, mesh.world, "--export");
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
     Model model(cfg, mesh, 1, true);

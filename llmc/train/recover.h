@@ -10,6 +10,7 @@
 struct Verified {
     std::optional<Manifest> manifest;       // when all is well
     std::string problem;                    // else: which file, which tensor where it is one, what is wrong
+    int error = 0;                          // errno where a file could not be read: it may be whole
 };
 enum class Check { Sizes, Hashes };         // Sizes: the manifest, and that every file is there and whole
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check = Check::Hashes);
@@ -18,11 +19,15 @@ struct Recovery {
     std::optional<Manifest> manifest;       // none: there is nothing to go on from
     std::string folder;
     std::vector<std::string> damaged;       // a line each: what was set aside, and why
-    bool hopeless = false;                  // there were checkpoints, and none verifies
+    bool hopeless = false;                  // there were checkpoints, now or before, and none verifies
 };
 
-// Removes what interrupted saves have left, sets damaged checkpoints aside (step_N.damaged) and acknowledges
-// the one found where that is missing. It may be interrupted anywhere, and run again.
+// Removes what interrupted saves and starts have left.
+inline constexpr const char* kSharedProbe = "shared.tmp-";      // of starts that look whether it is shared
+void remove_leftovers(const Disk& disk, const std::string& run_dir);
+
+// Does that, sets damaged checkpoints aside (step_N.damaged) and acknowledges the one found where that is
+// missing. It may be interrupted anywhere, and run again. What cannot be read is not touched: CHECK_INPUT.
 Recovery recover(const Disk& disk, const std::string& run_dir);
 
 // Cuts metrics.jsonl back: rows of steps after this one go, and a last line that is not whole. Rows are in

@@ -4,9 +4,11 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/train/interchange.h"
 #include "llmc/train/recover.h"
 #include "llmc/train/save.h"
 #include "llmc/train/settings_diff.h"
@@ -28,7 +30,7 @@ static void check_shared(const std::string& run_dir, const Axis& world) {
     std::string name;
     if (world.index == 0) {
         make_directories(run_dir);
-        name = run_dir + "/shared.tmp-" + std::to_string(getpid());
+        name = run_dir + "/" + kSharedProbe + std::to_string(getpid());
         write_file(name, "");
     }
     name = from_rank_0(world, name);
@@ -40,10 +42,17 @@ static void check_shared(const std::string& run_dir, const Axis& world) {
                 missing, world.size);
 }
 
-Origin open_init(const std::string& init) {
+Origin open_init(const std::string& init, const Axis& world) {
     CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
                 "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved", init.c_str(),
                 kManifest);
+    if (world.index == 0) {
+        const Verified v = verify_checkpoint(posix_disk(), init);
+        if (!v.manifest)
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '%s': the checkpoint is damaged: %s",
+                  init.c_str(), v.problem.c_str());
+    }
+    world.barrier();
     return open_checkpoint(init);
 }
 
@@ -51,12 +60,28 @@ Origin open_checkpoint(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'%s': there is no checkpoint: %s. Expected a folder step_N that a run has saved",
                 folder.c_str(), v.problem.c_str());
-    return {folder, std::move(*v.manifest)};
+    Config settings = parse_config(v.manifest->config, folder + "/" + kManifest);
+    return {folder, std::move(*v.manifest), std::move(settings)};
 }
 
-std::string newest_checkpoint(const std::string& run_dir) {
-    const std::vector<int64_t> steps = saved_steps(posix_disk(), run_dir);
-    return steps.empty() ? "" : run_dir + "/step_" + std::to_string(steps.back());
+static std::string folder_of(const std::string& run_dir, int64_t step) {
+    return SavePlace{.run_dir = run_dir, .step = step, .attempt = 0}.folder();
+}
+
+std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
+    std::string found;
+    lead(world, [&](const Further& further) {
+        const Disk disk = noticed(posix_disk(), further);
+        std::vector<int64_t> steps = saved_steps(disk, run_dir);
+        for (; found.empty() && !steps.empty(); steps.pop_back()) {
+            const std::string folder = folder_of(run_dir, steps.back());
+            const Verified v = verify_checkpoint(disk, folder);
+            if (v.manifest) found = folder;
+            else fprintf(stderr, "warning: damaged checkpoint, passed over: %s/%s\n", folder.c_str(),
+                         v.problem.c_str());
+        }
+    });
+    return from_rank_0(world, found);
 }
 
 // Of run.dir: the folder; empty: there is nothing to go on from.
@@ -72,31 +97,72 @@ static std::string newest_verified(const Disk& disk, const std::string& run_dir)
     return r.folder;
 }
 
-// The folder itself, when it verifies.
-static std::string verified(const Disk& disk, const std::string& folder) {
-    const Verified v = verify_checkpoint(disk, folder);
+// A folder that checkpoint.resume names, by rank 0. In run.dir it gets the name that it has there.
+static std::string named_and_verified(const Disk& disk, const Config& cfg) {
+    const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
+    const Verified v = verify_checkpoint(disk, named);
     if (!v.manifest)
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s", folder.c_str(),
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s", named.c_str(),
               v.problem.c_str());
-    return folder;
+    const int64_t step = v.manifest->step;
+    std::error_code none;
+    const bool here = std::filesystem::equivalent(named, folder_of(run_dir, step), none);
+    const std::vector<int64_t> steps = saved_steps(disk, run_dir);
+    const bool beyond = !steps.empty() && (steps.back() > step || (steps.back() == step && !here));
+    CHECK_INPUT(!beyond || cfg.train.steps == 0,
+                "checkpoint.resume = '%s' is of step %" PRId64 ", but run.dir %s already holds %s.\n"
+                "       Go on in another folder (--run.dir=%s_2), or from the newest "
+                "(--checkpoint.resume=auto)", named.c_str(), step, run_dir.c_str(),
+                folder_of(run_dir, steps.back()).c_str(), run_dir.c_str());
+    return here ? folder_of(run_dir, step) : named;
 }
 
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
     check_shared(cfg.run.dir, world);
     const std::string& how = cfg.checkpoint.resume;
     std::string folder;
-    if (how == "never") return std::nullopt;
     lead(world, [&](const Further& further) {
         const Disk seen = noticed(disk, further);
-        folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : verified(seen, how);
+        remove_leftovers(seen, cfg.run.dir);
+        if (how == "never") return;
+        folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : named_and_verified(seen, cfg);
     });
     folder = from_rank_0(world, folder);
     if (folder.empty()) return std::nullopt;
     return open_checkpoint(folder);
 }
 
+std::string saved_precision(const Config& cfg) {
+    const std::string& how = cfg.checkpoint.resume;
+    std::vector<std::string> folders;
+    if (how == "auto")
+        for (const int64_t step : saved_steps(posix_disk(), cfg.run.dir))
+            folders.push_back(folder_of(cfg.run.dir, step));
+    else if (how != "never") folders.push_back(how);
+    for (; !folders.empty(); folders.pop_back()) {
+        const Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
+        if (v.manifest) return parse_config(v.manifest->config, folders.back()).run.precision;
+    }
+    return "";
+}
+
+static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
+
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin) {
+    if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
+    if (!origin) return 0;
+    const Config& saved = origin->settings;
+    if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
+    if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
+        cfg.data.tokenizer =
+            file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(*origin);
+    return saved.train.micro_batch;
+}
+
 void check_settings(const Config& cfg, const Origin& origin, bool prints) {
-    const SettingsDiff diff = settings_diff(parse_config(origin.manifest.config, origin.folder), cfg);
+    Config now = cfg;
+    if (now.data.tokenizer == own_tokenizer(origin)) now.data.tokenizer = origin.settings.data.tokenizer;
+    const SettingsDiff diff = settings_diff(origin.settings, now);
     if (prints && !diff.table.empty()) {
         printf("settings that differ from those of %s\n%s\n", origin.folder.c_str(), diff.table.c_str());
         fflush(stdout);

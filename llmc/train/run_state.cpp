@@ -1,6 +1,7 @@
 #include "llmc/train/run_state.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/check.h"
@@ -25,14 +26,25 @@ static json json_of(const Trailing& t) { return {{"values", t.values}, {"next", 
 
 static json json_of(const std::optional<Validation>& v) {
     if (!v) return nullptr;
-    return {{"step", v->step}, {"loss", v->loss},
-            {"bits_per_byte", v->bits_per_byte ? json(*v->bits_per_byte) : json()}};
+    json j = {{"step", v->step}, {"loss", v->loss}};
+    if (v->bits_per_byte) j["bits_per_byte"] = *v->bits_per_byte;
+    return j;
 }
 
+static constexpr const char* kRandom = "philox4x32-10";     // a function of seed, stream and index: no state
+
 std::string to_json(const RunState& s) {
-    return json{{"step", s.step}, {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
+    return json{{"step", s.step}, {"loader", {{"sample", s.sample}}},
+                {"rng", {{"kind", kRandom}, {"seed", s.seed}}},
+                {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
                 {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
                 {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}}.dump();
+}
+
+static int64_t seed_of(const json& rng) {
+    const std::string kind = rng.at("kind").get<std::string>();
+    if (kind != kRandom) throw std::runtime_error("random numbers of kind " + kind + ", expected " + kRandom);
+    return rng.at("seed").get<int64_t>();
 }
 
 static Trailing trailing_of(const json& v) {
@@ -44,17 +56,23 @@ static Trailing trailing_of(const json& v) {
     return t;
 }
 
+// JSON has no number that is not finite: such a loss is written as null.
+static double number_of(const json& v) {
+    return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.get<double>();
+}
+
 static std::optional<Validation> validation_of(const json& v) {
     if (v.is_null()) return std::nullopt;
-    Validation r{v.at("step").get<int64_t>(), v.at("loss").get<double>(), {}};
-    if (!v.at("bits_per_byte").is_null()) r.bits_per_byte = v["bits_per_byte"].get<double>();
+    Validation r{v.at("step").get<int64_t>(), number_of(v.at("loss")), {}};
+    if (v.contains("bits_per_byte")) r.bits_per_byte = number_of(v["bits_per_byte"]);
     return r;
 }
 
 RunState run_state_of(const std::string& text, const std::string& where) {
     try {
         const json v = json::parse(text);
-        return {.step = v.at("step").get<int64_t>(), .skipped = v.at("skipped").get<int64_t>(),
+        return {.step = v.at("step").get<int64_t>(), .sample = v.at("loader").at("sample").get<int64_t>(),
+                .seed = seed_of(v.at("rng")), .skipped = v.at("skipped").get<int64_t>(),
                 .evaluated = v.at("evaluated").get<bool>(), .sampled = v.at("sampled").get<bool>(),
                 .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
                 .first = validation_of(v.at("first_validation")),

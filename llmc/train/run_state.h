@@ -22,7 +22,9 @@ struct Validation {
 };
 
 struct RunState {
-    int64_t step = 0;               // optimizer steps done: the loader's position is that many batches
+    int64_t step = 0;               // optimizer steps done
+    int64_t sample = 0;             // rows of data.train drawn: the loader's position
+    int64_t seed = 0;               // of all random numbers, which are Philox's (base/rng.h)
     int64_t skipped = 0;            // of them, not finite
     bool evaluated = false, sampled = false;        // what was due before the checkpoint of this step
     Trailing loss, norm;

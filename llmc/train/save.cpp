@@ -80,8 +80,7 @@ static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& f
 }
 
 DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
-                    const std::vector<std::span<const std::byte>>& data, uint64_t total_bytes,
-                    size_t write_bytes) {
+                    const std::vector<std::span<const std::byte>>& data, size_t write_bytes) {
     struct State {
         std::string head;
         ChunkHasher hasher;
@@ -97,9 +96,6 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
     for (const auto& piece : data) s->note.file.bytes += piece.size();
 
     DiskQueue q;
-    q.add("no room for the checkpoint in " + place.run_dir, [&disk, place, total_bytes] {
-        return disk.free_bytes(place.run_dir) < total_bytes ? ENOSPC : 0;
-    });
     q.add("cannot make " + place.temporary(),
           [&disk, place] { return make_folder(disk, place.temporary()); });
     q.add("cannot make " + path, [&disk, path, f] { return disk.create(path, &f->file); });
@@ -154,6 +150,18 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
     q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
 }
 
+// What is in a file so far, and its name, to the medium. 0 where there is none.
+static int sync_file(const Disk& disk, const std::string& folder, const std::string& name) {
+    const std::string path = folder + "/" + name;
+    uint64_t bytes;
+    if (disk.size(path, &bytes) == ENOENT) return 0;
+    OpenFile f(disk);
+    if (const int error = disk.append(path, &f.file)) return error;
+    if (const int error = disk.sync(f.file)) return error;
+    if (const int error = f.close()) return error;
+    return disk.sync_folder(folder);
+}
+
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras) {
     DiskQueue q;
@@ -172,17 +180,22 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     }
     add_file(q, disk, dir + "/" + kManifest, [m] { return to_json(*m); });
     q.add("cannot sync " + dir, [&disk, dir] { return disk.sync_folder(dir); });
+    // what the run goes on from has its rows
+    q.add("cannot sync " + place.run_dir + "/metrics.jsonl",
+          [&disk, place] { return sync_file(disk, place.run_dir, "metrics.jsonl"); });
     q.add("cannot rename " + dir, [&disk, dir, place] { return disk.rename(dir, place.folder()); });
     q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
     add_acknowledgement(q, disk, place);
     return q;
 }
 
-// By rename first: a folder step_N is complete as long as it has that name.
-static void add_removal(DiskQueue& q, const Disk& disk, const std::string& folder) {
+// By rename first, and that to the medium: a folder step_N is complete as long as it has that name.
+static void add_removal(DiskQueue& q, const Disk& disk, const std::string& run_dir,
+                        const std::string& folder) {
     const std::string old = folder + ".tmp-old";
     q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
     q.add("cannot rename " + folder, [&disk, folder, old] { return disk.rename(folder, old); });
+    q.add("cannot sync " + run_dir, [&disk, run_dir] { return disk.sync_folder(run_dir); });
     q.add("cannot remove " + old, [&disk, old] { return remove_tree(disk, old); });
 }
 
@@ -191,14 +204,17 @@ DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, cons
     const std::vector<int64_t> steps = saved_steps(disk, run_dir);
     for (size_t i = 0; keep.keep_last && i + size_t(keep.keep_last) < steps.size(); i++)
         if (!keep.keep_every || steps[i] % keep.keep_every)
-            add_removal(q, disk, run_dir + "/step_" + std::to_string(steps[i]));
+            add_removal(q, disk, run_dir, run_dir + "/step_" + std::to_string(steps[i]));
     return q;
 }
 
 std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
     std::vector<std::string> names;
+    return disk.list(run_dir, &names) ? std::vector<int64_t>() : steps_among(names);
+}
+
+std::vector<int64_t> steps_among(const std::vector<std::string>& names) {
     std::vector<int64_t> steps;
-    if (disk.list(run_dir, &names)) return {};
     for (const std::string& name : names) {
         int64_t step;
         if (!name.starts_with("step_")) continue;

@@ -2,8 +2,9 @@
 // training, and a test can stop it between any two.
 //
 //     every writing rank    step_N.tmp-A/rank_R.safetensors, its note rank_R.json; all synced
-//     rank 0, after all     config.json, tokenizer.json; manifest.json last; sync of the folder;
-//                           rename to step_N; sync of run.dir; a line in checkpoints.jsonl; old ones removed
+//     rank 0, after all     config.json, tokenizer.json; manifest.json last; sync of the folder, and of the
+//                           rows of metrics.jsonl up to here; rename to step_N; sync of run.dir; a line in
+//                           checkpoints.jsonl; old ones removed
 //
 // A folder named step_N is therefore complete, and a line in checkpoints.jsonl means that it is on the
 // medium. A is the attempt: nothing is ever written into what an earlier one has left.
@@ -38,11 +39,9 @@ struct SavePlace {
 };
 
 // One rank's share. data: of each piece; it stays as it is until the queue is empty. The file of the pieces
-// and their place in it are filled in here. total_bytes: of all ranks, for which there has to be room.
-// write_bytes: of one write, at most.
+// and their place in it are filled in here. write_bytes: of one write, at most.
 DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
-                    const std::vector<std::span<const std::byte>>& data, uint64_t total_bytes,
-                    size_t write_bytes = 8 << 20);
+                    const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 8 << 20);
 
 // What rank 0 does when the parts of all `writers` are on the medium. manifest: all but files and pieces.
 struct ExtraFile { std::string name, content; };
@@ -56,4 +55,5 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
 DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, const std::string& run_dir);
 
 // Steps of the folders step_N, ascending.
-std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);
+std::vector<int64_t> steps_among(const std::vector<std::string>& names);
+std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);     // none: not to be listed

@@ -1,6 +1,7 @@
 #include "llmc/train/saver.h"
 
 #include <chrono>
+#include <cstdio>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
@@ -30,8 +31,15 @@ void Saver::begin(SaveJob j) {
     job.place.attempt = ++attempt;
     error.clear();
     stage = Stage::Parts;
+    // before any rank writes: what the others have written would count twice
+    const uint64_t room = disk.free_bytes(job.place.run_dir);
+    if (room < job.total_bytes) error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
+    if (any_of(world, !error.empty())) {
+        running = -1;
+        return;
+    }
     start([this] {
-        DiskQueue q = save_part(disk, job.place, world.index, job.pieces, job.data, job.total_bytes);
+        DiskQueue q = save_part(disk, job.place, world.index, job.pieces, job.data);
         q.run();
         return q.error;
     });
@@ -43,16 +51,29 @@ Saver::Progress Saver::mine() const {
     return {.done = double(now == 0), .failed = double(now < 0)};
 }
 
+std::string Saver::first_error() const {
+    static constexpr size_t kLength = 256;
+    char mine[kLength] = {};
+    snprintf(mine, sizeof mine, "%s", error.c_str());
+    std::vector<char> all(kLength * size_t(world.size));
+    const char* texts = world.all_gather(all.data(), mine, kLength);
+    for (int r = 0; r < world.size; r++)
+        if (const char* text = texts + kLength * size_t(r); *text)
+            return world.size > 1 ? strf("rank %d: %s", r, text) : error;
+    return "";
+}
+
 std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
     if (stage == Stage::Idle || sum.done + sum.failed < world.size) return std::nullopt;
     if (thread.joinable()) thread.join();
     const bool first = world.index == 0;
     if (stage == Stage::Clearing) {
         stage = Stage::Idle;
-        return Outcome{job.place.step, "", error.empty() ? "another rank could not write its part" : error};
+        return Outcome{job.place.step, "", error};
     }
     if (sum.failed > 0) {
         stage = Stage::Clearing;
+        error = first_error();
         if (first) start([this] { (void)remove_tree(disk, job.place.temporary()); return std::string(); });
         else running = 0;
         return std::nullopt;

@@ -3,7 +3,7 @@
 //
 // Ranks agree through the small reduction of each step: mine() goes into it, take() comes out of it. A save
 // is over when every rank has written its part and rank 0 has published it; one that falls due before is
-// skipped.
+// skipped. Where a rank fails, all learn what has failed on it, and rank 0 removes what was written.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -16,7 +16,7 @@ struct SaveJob {
     SavePlace place;
     std::vector<SavedPiece> pieces;                           // of this rank
     std::vector<std::span<const std::byte>> data;
-    uint64_t total_bytes;                                     // of all ranks
+    uint64_t total_bytes;                                     // of all ranks, for which there has to be room
     Manifest manifest;                                        // all but files and pieces
     std::vector<ExtraFile> extras;
 };
@@ -30,9 +30,9 @@ struct Saver {
     ~Saver();
 
     bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
-    void begin(SaveJob job);                                  // REQUIRES: !busy()
+    void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together, as
     Progress mine() const;
-    std::optional<Outcome> take(const Progress& sum);         // when it is over; once
+    std::optional<Outcome> take(const Progress& sum);         // this: when it is over; once
     std::optional<Outcome> finish();                          // waits; nothing where none was under way
     int attempts() const { return attempt; }
 
@@ -40,6 +40,7 @@ private:
     enum class Stage { Idle, Parts, Publishing, Clearing };
     void get_further();                                       // waits until its thread has, or is through
     void start(std::function<std::string()> work);            // on the thread; returns what failed
+    std::string first_error() const;                          // over the ranks
 
     const Axis& world;
     CheckpointConfig keep;
@@ -50,5 +51,5 @@ private:
     int attempt = 0;
     std::thread thread;
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
-    std::string error;                                        // of this rank's work, or another's
+    std::string error;                                        // of this rank's work; then that of all
 };

@@ -21,15 +21,6 @@ static bool changes_math(const Field& f, const Config& now) {
     return path == "run.seed" || path == "run.precision" || path == "train.batch_tokens";
 }
 
-// Resolved when the run starts, so that the checkpoint has a value where the settings may have none.
-static bool is_open(const Field& f, const std::string& value) {
-    static const char* const kResolved[] = {"model.vocab", "run.threads", "train.micro_batch",
-                                            "run.precision"};
-    const std::string path = f.path();
-    return (value == "0" || value == "\"auto\"") &&
-           std::any_of(std::begin(kResolved), std::end(kResolved), [&](auto* p) { return path == p; });
-}
-
 SettingsDiff settings_diff(const Config& saved, const Config& now) {
     Config a = saved, b = now;
     const std::vector<Field> before = fields(a), after = fields(b);
@@ -38,7 +29,7 @@ SettingsDiff settings_diff(const Config& saved, const Config& now) {
     for (size_t i = 0; i < after.size(); i++) {
         const Field& f = after[i];
         const std::string old = value_json(before[i].value), value = value_json(f.value);
-        if (!is_shown(f) || old == value || is_open(f, value)) continue;
+        if (!is_shown(f) || old == value) continue;
         const auto& allowed = now.checkpoint.override_;
         const bool free = !changes_math(f, now) ||
                           std::find(allowed.begin(), allowed.end(), f.path()) != allowed.end();

@@ -10,6 +10,6 @@ struct SettingsDiff {
 };
 
 // Settings that change the math are model, data, optimizer, run.seed, run.precision, train.batch_tokens, and
-// train.steps where the learning rate depends on it. What is left open (0, "auto") takes the checkpoint's
-// value. Others may change freely.
+// train.steps where the learning rate depends on it. Others may change freely. Both are resolved: what was
+// left open is compared by the value that it got.
 SettingsDiff settings_diff(const Config& saved, const Config& now);

@@ -1,0 +1,32 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced. Runs a command so that signals to this shell reach it as those that save: mpirun itself answers
+# TERM and INT by killing its ranks within a second.
+#
+#     run_child COMMAND ...       its exit code is left in $code
+#
+# TERM, INT, HUP and USR2 are passed on as USR2, save and exit, and set $stop to 1; USR1, save and go on, stays
+# what it is. The command has a session of its own, since ^C goes to the whole group of the foreground, and no
+# terminal to read from; it dies with this shell.
+stop=0 code=0 child=0 signalled=0
+pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null || true; }
+trap 'stop=1; pass_on USR2' TERM INT HUP USR2
+trap 'pass_on USR1' USR1
+
+apart=()
+if command -v setsid >/dev/null; then apart+=(setsid); fi
+if setpriv --pdeathsig KILL true 2>/dev/null; then apart+=(setpriv --pdeathsig KILL); fi
+
+run_child() {
+    local again
+    if [ "$stop" = 1 ]; then code=75; return; fi
+    signalled=0
+    "${apart[@]}" "$@" </dev/null &
+    child=$!
+    code=0; wait "$child" || code=$?
+    while [ "$signalled" = 1 ]; do      # a signal to this shell ends wait early
+        signalled=0
+        again=0; wait "$child" || again=$?
+        [ "$again" = 127 ] || code=$again
+    done
+    child=0
+}
