@@ -12,64 +12,9 @@
 #include <cstdlib>
 
 #include "llmc/comm/launch.h"
-#include "test/tiny.h"
+#include "test/lattice_point.h"
 
 namespace PRECISION {
-
-static constexpr int kSteps = 5, kRows = 12;
-static constexpr double kRate = 1e-2;
-
-// Awkward sizes: 7 layers on 2 or 4 stages, V % 8 = 3, odd T, sequences that tp does not divide.
-static Config lattice_config() {
-    Config cfg;
-    cfg.model = {.layers = 7, .heads = 4, .channels = 16, .context = 13, .vocab = 67, .init = "random"};
-    cfg.train = {.steps = kSteps, .batch_tokens = kRows * 13, .micro_batch = 1, .max_skips = 0};
-    cfg.optimizer.lr = kRate, cfg.optimizer.warmup = 2;
-    cfg.run.threads = 1;
-    return cfg;
-}
-
-struct Point {
-    int dp, tp, pp, zero = 0;
-    const char* recompute = "none";
-    int virtual_stages = 1, micro_batch = 1, zero_group = 0;
-    int native = 0;             // parallel.reduce
-    bool overlap = true, bf16_wire = false;
-    int delay_us = 0;           // each call of a collective waits up to this long, at random
-
-    // "2 1 4 3 block 1 2 0 1"
-    static Point parse(const char* words) {
-        Point p{};
-        char level[16];
-        sscanf(words, "%d %d %d %d %15s %d %d %d %d", &p.dp, &p.tp, &p.pp, &p.zero, level,
-               &p.virtual_stages, &p.micro_batch, &p.zero_group, &p.native);
-        for (const char* known : {"none", "selective", "block"})
-            if (!strcmp(level, known)) p.recompute = known;
-        return p;
-    }
-    std::string words() const {
-        return strf("%d %d %d %d %s %d %d %d %d", dp, tp, pp, zero, recompute, virtual_stages, micro_batch,
-                    zero_group, native);
-    }
-    std::string text() const {
-        return strf("dp %d tp %d pp %d zero %d recompute %s, %d virtual stages, micro-batch %d, group %d%s",
-                    dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
-                    native ? ", native" : bf16_wire ? ", bf16 on the wire" : "");
-    }
-    Config config() const {
-        Config cfg = lattice_config();
-        cfg.parallel.ranks = dp * tp * pp, cfg.parallel.tp = tp, cfg.parallel.pp = pp;
-        cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
-        cfg.parallel.virtual_stages = virtual_stages;
-        cfg.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
-        cfg.parallel.overlap = overlap;
-        cfg.parallel.reduce = native ? "native" : "ordered";
-        cfg.parallel.reduce_dtype = bf16_wire ? "bf16" : "fp32";
-        cfg.memory.recompute = recompute;
-        cfg.train.micro_batch = micro_batch;
-        return cfg;
-    }
-};
 
 struct Outcome {
     std::vector<double> losses, norms;          // of each step; losses also before and after, by evaluation
