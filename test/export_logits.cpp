@@ -1,9 +1,12 @@
 // What is exported, read and computed by others: readers and a GPT-2 written here in plain loops, and
 // PyTorch. All get the trainer's logits.
+#include <filesystem>
+
 #include "test/gguf.h"
 #include "test/tiny.h"
 #include "llmc/io/safetensors.h"
 #include "llmc/train/interchange.h"
+#include "llmc/train/programs.h"
 
 namespace PRECISION {
 
@@ -168,6 +171,48 @@ TEST(pytorch_gets_the_same_logits) {
     const test::Ran ran = test::run(python + " dev/reference.py --export=" + e.hf + " --tokens=" + ids);
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
     expect_same(test::json::parse(ran.out)["logits"].get<Vector>(), "PyTorch");
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the exporter's own check
+
+// What does not compute the same when it is read back is refused, and nothing of it is left.
+TEST(an_export_that_changed_is_refused) {
+    Config cfg = exported().cfg;
+    Tiny t(cfg, true);
+    t.shake();
+    const auto read = [&](const Tensor& tensor) {
+        const std::vector<real> values = t.whole(tensor);
+        return std::vector<float>(values.begin(), values.end());
+    };
+    const std::string text = test::folder(TEST_PRECISION "_text.txt"), made = test::folder(TEST_PRECISION "_t.json");
+    std::ofstream(text) << std::string(3000, 'a') + " few words";
+    EXPECT(test::run("./tokenize train --vocab=258 --out=" + made + " " + text).code == 0, "tokenizer");
+    const Tokenizer tokenizer = Tokenizer::load(made);
+    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+                       .tokenizer = &tokenizer, .bf16 = kIsBf16};
+    for (const char* kind : {"hf:", "gguf:", "llmc:"}) {
+        const std::string path = test::folder(TEST_PRECISION) + "_refused_" + std::string(kind, 2), to = kind + path;
+        const bool folder = !strcmp(kind, "hf:");
+        export_to(own, to);
+        EXPECT(test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); }).code == 0, "%s", kind);
+        t.use();
+        for (const float value : {0.7f, NAN}) {
+            export_to(own, to);
+            const std::string hit = folder ? path + "/model.safetensors" : path;
+            std::fstream file(hit, std::ios::binary | std::ios::in | std::ios::out);
+            file.seekp(std::streamoff(std::filesystem::file_size(hit) / 8 * 4));
+            for (int i = 0; i < 8; i++) file.write(reinterpret_cast<const char*>(&value), sizeof value);
+            file.close();
+            if (folder) std::ofstream(path + "/of_the_user") << "stays";
+            const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); });
+            t.use();
+            EXPECT(end.code == kExitInternal && strstr(end.what(), "removed"), "%s %g: code %d, '%s'", kind,
+                   double(value), end.code, end.what());
+            if (!folder) { EXPECT(!test::there(path), "%s is left", path.c_str()); continue; }
+            EXPECT(test::run("ls " + path).out == "of_the_user\n", "left: %s", test::run("ls " + path).out.c_str());
+        }
+    }
 }
 
 }  // namespace PRECISION

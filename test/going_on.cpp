@@ -141,15 +141,22 @@ TEST(changed_settings_are_shown_and_refused) {
     EXPECT(now.at(6)["loss"] == before.at(6)["loss"] && now.at(6)["lr"] < before.at(6)["lr"], "then half");
 }
 
-// Another batch: samples go on where the checkpoint was, none twice and none left out.
+// Another batch: samples go on where the checkpoint was, none twice, none left out. At a learning rate of 0
+// a batch twice as large has the mean loss of two.
 TEST(samples_go_on_where_they_were) {
-    const Ran ran = go_on("batch", 4, "--train.batch_tokens=512 --checkpoint.override="
-                                      "'[\"train.batch_tokens\"]'");
-    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
-    const json at4 = manifest_of("batch", 4)["state"], at10 = manifest_of("batch", 10)["state"];
-    EXPECT(at4["loader"]["sample"] == 4 * 8 && at10["loader"]["sample"] == 4 * 8 + 6 * 16, "%s",
-           at10.dump().c_str());
-    EXPECT(at10["rng"]["seed"] == 7 && has(at10["rng"]["kind"], "philox"), "%s", at10.dump().c_str());
+    const string still = "--optimizer.lr=0 --train.steps=8 --checkpoint.override='[\"optimizer.lr\","
+                         "\"train.steps\",\"train.batch_tokens\"]'";
+    const Ran one = go_on("one_batch", 4, still);
+    const Ran ran = go_on("batch", 4, still + " --train.batch_tokens=512");
+    EXPECT(one.code == 0 && ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    const json at4 = manifest_of("batch", 4)["state"], at8 = manifest_of("batch", 8)["state"];
+    EXPECT(at4["loader"]["sample"] == 4 * 8 && at8["loader"]["sample"] == 4 * 8 + 4 * 16, "%s",
+           at8.dump().c_str());
+    EXPECT(at8["rng"]["seed"] == 7 && has(at8["rng"]["kind"], "philox"), "%s", at8.dump().c_str());
+    const auto a = rows_of("one_batch", "train"), b = rows_of("batch", "train");
+    for (size_t i = 0; i < 2; i++)
+        EXPECT_NEAR(b.at(4 + i)["loss"].get<double>(), (a.at(4 + 2 * i)["loss"].get<double>() +
+                    a.at(5 + 2 * i)["loss"].get<double>()) / 2, 1e-5);
 }
 
 // What the settings leave open is the checkpoint's: as many sequences at once as fit would be 8.

@@ -37,8 +37,8 @@ struct Tokenizer {
 
     explicit Tokenizer(Vocabulary v);
 
-    // tokenizer.json, a folder with vocab.bpe and encoder.json, or a .tiktoken file. What is wrong with a
-    // file ends in CHECK_INPUT.
+    // tokenizer.json, a folder with one or with vocab.bpe and encoder.json (merges.txt and vocab.json at
+    // Hugging Face), or a .tiktoken file. What is wrong with a file ends in CHECK_INPUT.
     static Tokenizer load(const std::string& path);
     void save(const std::string& path) const;        // as Hugging Face's tokenizer.json
 

@@ -1,6 +1,10 @@
 // Hugging Face's GPT-2: a folder of model.safetensors, config.json and the tokenizer's files. The matrices of
 // blocks are transposed there (Conv1D).
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -75,8 +79,21 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     write_file(dir + "/tokenizer_config.json", config.dump(2) + "\n");
 }
 
+static void remove_file(const std::string& path) {
+    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "%s: cannot be removed: %s", path.c_str(),
+                strerror(errno));
+}
+
+void remove_hf(const std::string& dir, bool tokenizer) {
+    remove_file(dir + "/config.json");
+    remove_file(dir + "/model.safetensors");
+    for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json"})
+        if (tokenizer) remove_file(dir + "/" + name);
+}
+
 void export_hf(const OwnModel& m, const std::string& dir) {
     make_directories(dir);
+    remove_file(dir + "/config.json");          // of an earlier export
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
         infos.push_back({.name = "transformer." + hf_name(t), .dtype = "F32", .shape = shape_of(t)});
@@ -171,6 +188,7 @@ ForeignModel open_hf(const std::string& dir) {
     m.shape = shape_of_config(dir + "/config.json");
     auto file = std::make_shared<SafetensorsFile>(dir + "/model.safetensors");
     if (file_exists(dir + "/tokenizer.json")) m.tokenizer = dir + "/tokenizer.json";
+    else if (file_exists(dir + "/vocab.json") && file_exists(dir + "/merges.txt")) m.tokenizer = dir;
     m.read = [file, shape = m.shape](const Tensor& t) { return read_tensor(*file, t, shape); };
     return m;
 }

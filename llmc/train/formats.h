@@ -2,6 +2,8 @@
 #pragma once
 #include "llmc/train/interchange.h"
 
+void remove_hf(const std::string& dir, bool tokenizer);      // what export_hf has written, config.json first
+
 ForeignModel open_hf(const std::string& dir);
 ForeignModel open_gguf(const std::string& file);
 ForeignModel open_llmc(const std::string& file);

@@ -1,12 +1,30 @@
 #include "llmc/train/interchange.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "llmc/base/check.h"
 #include "llmc/train/formats.h"
 
 bool is_foreign(const std::string& init) { return init.starts_with("hf:") || init.starts_with("llmc:"); }
 
+static std::string path_of(const std::string& to) { return to.substr(to.find(':') + 1); }
+
+void export_to(const OwnModel& m, const std::string& to) {
+    if (to.starts_with("hf:")) export_hf(m, path_of(to));
+    else if (to.starts_with("gguf:")) export_gguf(m, path_of(to));
+    else export_llmc(m, path_of(to));
+}
+
+void remove_export(const std::string& to, bool tokenizer) {
+    if (to.starts_with("hf:")) return remove_hf(path_of(to), tokenizer);
+    CHECK_INPUT(unlink(path_of(to).c_str()) == 0, "%s: cannot be removed: %s", to.c_str(), strerror(errno));
+}
+
 ForeignModel open_foreign(const std::string& from) {
-    const std::string path = from.substr(from.find(':') + 1);
+    const std::string path = path_of(from);
     ForeignModel m = from.starts_with("hf:") ? open_hf(path)
                    : from.starts_with("gguf:") ? open_gguf(path) : open_llmc(path);
     m.from = from;
