@@ -79,6 +79,7 @@ struct Group {
     bool native = false;                // the library's own order of sums, where it has one
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
+    size_t message = size_t(1) << 30;   // bytes at once, where counts are of 31 bits; tests have less
 
     std::byte* staging = nullptr;       // lent
     size_t staging_bytes = 0;

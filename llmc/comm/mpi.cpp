@@ -21,7 +21,6 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 
 #include "llmc/comm/sums.h"
 
-static constexpr size_t kMessage = size_t(1) << 30;     // bytes at most
 static constexpr uint64_t kSlots = 8;                   // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
 
@@ -57,17 +56,16 @@ MpiJob mpi_begin() {
 
 void mpi_end() { MPI_CHECK(MPI_Finalize()); }
 
-static void isend(std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag,
-                  MPI_Comm comm) {
-    for (size_t at = 0; at < bytes; at += kMessage)
-        MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, int(std::min(kMessage, bytes - at)),
-                            MPI_BYTE, to, tag, comm, &r.emplace_back()));
+static void isend(Group& g, std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag) {
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
+                            MPI_BYTE, to, tag, member(g).comm, &r.emplace_back()));
 }
 
-static void irecv(std::vector<MPI_Request>& r, void* data, size_t bytes, int from, int tag, MPI_Comm comm) {
-    for (size_t at = 0; at < bytes; at += kMessage)
-        MPI_CHECK(MPI_Irecv(static_cast<std::byte*>(data) + at, int(std::min(kMessage, bytes - at)), MPI_BYTE,
-                            from, tag, comm, &r.emplace_back()));
+static void irecv(Group& g, std::vector<MPI_Request>& r, void* data, size_t bytes, int from, int tag) {
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Irecv(static_cast<std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
+                            MPI_BYTE, from, tag, member(g).comm, &r.emplace_back()));
 }
 
 // MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks
@@ -110,10 +108,10 @@ static void start_gather(Group& g, Flight& f, int tag) {
     void* here = piece_of(j.dst, j, g.index, unit);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
-        irecv(f.requests, piece_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag, member(g).comm);
+        irecv(g, f.requests, piece_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag);
     }
     for (int i = 1; i < g.size; i++)
-        isend(f.requests, j.src, own, (g.index + i) % g.size, tag, member(g).comm);
+        isend(g, f.requests, j.src, own, (g.index + i) % g.size, tag);
     if (here != j.src && own) memcpy(here, j.src, own);
 }
 
@@ -124,7 +122,7 @@ static std::byte* received(Group& g, const Job& j) {
 
 static void start_reduce(Group& g, Flight& f, int tag) {
     const Job& j = f.job;
-    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.piece < kMessage &&
+    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.piece < g.message &&
         j.total == j.piece * size_t(g.size)) {
         f.native = true;
         MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.piece), mpi_type(j.type), MPI_SUM,
@@ -139,11 +137,11 @@ static void start_reduce(Group& g, Flight& f, int tag) {
                              j.total);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
-        irecv(f.requests, received(g, j) + size_t(k) * j.piece * unit, own, k, tag, member(g).comm);
+        irecv(g, f.requests, received(g, j) + size_t(k) * j.piece * unit, own, k, tag);
     }
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + i) % g.size;
-        isend(f.requests, piece_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag, member(g).comm);
+        isend(g, f.requests, piece_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag);
     }
 }
 
@@ -168,8 +166,8 @@ static void finish_reduce(Group& g, const Flight& f) {
 static void start_broadcast(Group& g, Flight& f) {
     const Job& j = f.job;
     const size_t bytes = j.total * size_of(j.type);
-    for (size_t at = 0; at < bytes; at += kMessage)
-        MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(kMessage, bytes - at)),
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(g.message, bytes - at)),
                              MPI_BYTE, j.root, member(g).comm, &f.requests.emplace_back()));
 }
 
@@ -197,22 +195,22 @@ static void finish(Group& g, uint64_t ticket) {
 
 static void send(Group& g, const void* data, size_t bytes, int peer) {
     std::vector<MPI_Request> requests;
-    isend(requests, data, bytes, peer, kPairTag, member(g).comm);
+    isend(g, requests, data, bytes, peer, kPairTag);
     await(requests);
 }
 
 static void recv(Group& g, void* data, size_t bytes, int peer) {
     std::vector<MPI_Request> requests;
-    irecv(requests, data, bytes, peer, kPairTag, member(g).comm);
+    irecv(g, requests, data, bytes, peer, kPairTag);
     await(requests);
 }
 
 static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     if (mpi_type(t) == MPI_DATATYPE_NULL || (g.bf16_wire && t == Wire::F32)) return false;
     std::vector<MPI_Request> requests;
-    for (size_t at = 0; at < count; at += kMessage)
+    for (size_t at = 0; at < count; at += g.message)
         MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(data) + at * size_of(t),
-                                 int(std::min(kMessage, count - at)), mpi_type(t), MPI_SUM, member(g).comm,
+                                 int(std::min(g.message, count - at)), mpi_type(t), MPI_SUM, member(g).comm,
                                  &requests.emplace_back()));
     await(requests);
     return true;
