@@ -77,8 +77,8 @@ std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
     return std::nullopt;
 }
 
-// Operations on the disk that end are what the supervisor sees, none of a disk that answers no more. Peers wait
-// for this rank in a collective meanwhile: they see its progress as it comes back to them.
+// Operations on the disk that end are what the supervisor sees, none of a disk that answers no more. Peers
+// wait for this rank in a collective meanwhile: they see its progress as it comes back to them.
 void Saver::get_further() {
     const double begin = seconds_now();
     const uint64_t before = operations;
