@@ -72,6 +72,33 @@ TEST(machine_tells) {
     EXPECT(available_memory_bytes() > 1 << 20 && cores() >= 1 && !cpu_name().empty(), "%d cores", cores());
 }
 
+// A program that was built for what this CPU has not: it says so before main, and ends.
+TEST(a_program_for_another_cpu_says_so) {
+    const char* lacking = nullptr;
+    for (const char* name : {"AVX512VP2INTERSECT", "AVXNECONVERT", "AVXVNNIINT8", "AVXIFMA",
+                             "AVX512FP16", "AVX512F"})
+        if (!cpu_has(name)) lacking = name;
+    if (!lacking) return test::skip("this CPU has everything");
+    if (test::run("command -v g++").code) return test::skip("no g++ here");
+    const string program = test::temporary_directory() + "/other_cpu";
+    for (const string& built : {string("SSE4_2"), strf("SSE4_2 %s", lacking)}) {
+        const test::Ran made = test::run(strf(
+            "echo 'int puts(const char*); int main() { return puts(\"main\") < 0; }' >%s.c && g++ -I. "
+            "-DCPU_FEATURES='\"%s\"' -DCPU_ARCH='\"another\"' -x c %s.c -x c++ llmc/base/cpu_guard.cpp -o %s",
+            program.c_str(), built.c_str(), program.c_str(), program.c_str()));
+        EXPECT(made.code == 0, "%s", made.err.c_str());
+        const test::Ran ran = test::run(program);
+        if (built == "SSE4_2") {
+            EXPECT(ran.code == 0 && ran.out == "main\n", "code %d, '%s'", ran.code, ran.err.c_str());
+            continue;
+        }
+        const string words = strf("built for another CPU (ARCH=another): this one lacks %s\n", lacking);
+        EXPECT(ran.code == 78 && ran.out.empty() && ran.err.find(words) != string::npos &&
+               ran.err.find("make ARCH=") != string::npos, "code %d, '%s' '%s'", ran.code, ran.out.c_str(),
+               ran.err.c_str());
+    }
+}
+
 TEST(guard_names_what_is_lacking) {
     char text[64];
     EXPECT(!lacks(built_for.features, cpu_has, text, sizeof text), "this machine lacks %s", text);

@@ -86,7 +86,8 @@ crashes() {
 }
 
 deaths() {
-    local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths)
+    local targets=(build/cpu-native/test/supervisor build/cpu-native/test/deaths
+                   build/cpu-native/test/slow_disks)
     plain_make train_gpt tokenize "${targets[@]}" >"$out/deaths-build.log" 2>&1 ||
         { tail -n 30 "$out/deaths-build.log"; return; }
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"

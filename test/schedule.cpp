@@ -241,7 +241,8 @@ TEST(the_interleaved_bubble_is_shorter_by_the_chunks) {
                     const int most = (B - F) * micros * (chunks - 1);
                     const int extra = walk(p, lists_of(interleaved, p), F, B).time -
                                       (micros * chunks + stages - 1) * (F + B);
-                    EXPECT(extra >= 0 && extra <= most, "interleaved, %d stages, %d chunks, %d micro-batches, "
+                    EXPECT(extra >= 0 && extra <= most,
+                           "interleaved, %d stages, %d chunks, %d micro-batches, "
                            "F %d, B %d: %d more, at most %d", stages, chunks, micros, F, B, extra, most);
                 }
 }

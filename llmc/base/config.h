@@ -122,7 +122,8 @@ struct ParallelConfig {
         f("schedule", schedule, "order of micro-batches in the pipeline", one_of("1f1b|interleaved"));
         f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
           range(1, 64));
-        f("overlap", overlap, "communicate while computing");
+        f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp and pp "
+          "always wait");
         f("reduce", reduce, "order of sums over ranks: fixed, or the library's own",
           one_of("ordered|native"));
         f("reduce_dtype", reduce_dtype, "of gradients on the wire", one_of("fp32|bf16"));

@@ -98,16 +98,13 @@ std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
     return std::nullopt;
 }
 
-// The supervisor sees each operation that ends, and none of a disk that answers no more. Peers wait for this
-// rank in a collective meanwhile; they see progress, too, as it comes back to them ten times a second.
+// Operations on the disk that end are what the supervisor sees, none of a disk that answers no more. Peers
+// wait for this rank in a collective meanwhile: they see its progress as it comes back to them.
 void Saver::get_further() {
     const double begin = seconds_now();
     const uint64_t before = operations;
-    uint64_t seen = before;
-    while (running > 0 && (seen == before || seconds_now() - begin < 0.1)) {
+    while (running > 0 && (operations == before || seconds_now() - begin < 0.1))
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (const uint64_t now = operations; now != seen) seen = now, beat();
-    }
     beat();
 }
 
