@@ -132,7 +132,7 @@ $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $(LIBRARY)
 test/test_gpt: $(BUILD)/test/test_gpt FORCE
 	@cmp -s $< $@ || cp -f $< $@
 
-tests: train_gpt tokenize $(TESTS)
+tests: train_gpt tokenize dev/ckpt $(TESTS)
 test: tests
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) test/run_all.sh $(TESTS)
 test-full:

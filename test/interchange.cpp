@@ -126,6 +126,80 @@ TEST(a_shorter_context_and_training_from_it) {
     EXPECT(first == base && last < first, "from %g to %g, the model has %g", first, last, base);
 }
 
+// A file of llm.c, put together by hand from what its documentation says of the layout, of tensors that the
+// export for Hugging Face names: header of 256 int32, embeddings with the vocabulary padded to 128, then each
+// tensor of the blocks over all layers, (out, in).
+static string llmc_by_hand(const string& hf, int version) {
+    const SafetensorsFile file(hf + "/model.safetensors");
+    const auto get = [&](const string& name) {
+        const TensorInfo* t = file.find("transformer." + name);
+        CHECK(t, "no %s", name.c_str());
+        std::vector<float> values(size_t(t->bytes()) / 4);
+        file.read(*t, values.data());
+        return values;
+    };
+    const int32_t C = 64, L = 2, V = 509, Vp = 512;
+    int32_t header[256] = {20240326, version, 32, V, L, 2, C, Vp};
+    string out(reinterpret_cast<const char*>(header), sizeof header);
+    const auto put = [&](const std::vector<float>& values) {
+        for (const float v : values) {
+            uint32_t bits;
+            memcpy(&bits, &v, sizeof bits);
+            if (version == 3) out.append(reinterpret_cast<const char*>(&bits), 4);
+            else bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, out.append(reinterpret_cast<const char*>(&bits), 2);
+        }
+    };
+    std::vector<float> wte = get("wte.weight");
+    wte.resize(size_t(Vp) * C);
+    put(wte), put(get("wpe.weight"));
+    struct Stack { const char* name; int in, out; };       // in = 0: a vector
+    for (const Stack& s : {Stack{"ln_1.weight", 0, C}, {"ln_1.bias", 0, C}, {"attn.c_attn.weight", C, 3 * C},
+                           {"attn.c_attn.bias", 0, 3 * C}, {"attn.c_proj.weight", C, C},
+                           {"attn.c_proj.bias", 0, C}, {"ln_2.weight", 0, C}, {"ln_2.bias", 0, C},
+                           {"mlp.c_fc.weight", C, 4 * C}, {"mlp.c_fc.bias", 0, 4 * C},
+                           {"mlp.c_proj.weight", 4 * C, C}, {"mlp.c_proj.bias", 0, C}})
+        for (int l = 0; l < L; l++) {
+            const std::vector<float> values = get("h." + std::to_string(l) + "." + s.name);
+            if (!s.in) { put(values); continue; }
+            std::vector<float> turned;                      // Conv1D keeps (in, out)
+            for (int o = 0; o < s.out; o++)
+                for (int i = 0; i < s.in; i++) turned.push_back(values[size_t(i * s.out + o)]);
+            put(turned);
+        }
+    put(get("ln_f.weight")), put(get("ln_f.bias"));
+    return out;
+}
+
+TEST(llmc_files_are_as_llmc_says) {
+    EXPECT(export_to("hf:" + folder("hf7")).code == 0, "export");
+    const double own = rows_of("base", "val").back()["loss"];
+    for (const int version : {3, 5}) {
+        const string bin = folder(version == 3 ? "hand3.bin" : "hand5.bin");
+        std::ofstream(bin, std::ios::binary) << llmc_by_hand(folder("hf7"), version);
+        EXPECT_NEAR(loss_of("llmc:" + bin), own, version == 3 ? 0.0 : 2e-2);
+        // what is written has the same bytes
+        const string args = version == 3 ? "" : "--run.precision=bf16", ours = folder("ours.bin");
+        EXPECT(export_to("llmc:" + ours, args).code == 0, "export");
+        EXPECT(text_of(ours) == text_of(bin), "version %d: other bytes", version);
+    }
+}
+
+// Older folders have the tokenizer in two files.
+TEST(a_tokenizer_of_two_files) {
+    std::ofstream(folder("words.txt")) << string(3000, 'a') + " few words to take bytes from\n";
+    const string json = folder("t.json"), hf = folder("hf8");
+    EXPECT(run("./tokenize train --vocab=300 --out=" + json + " " + folder("words.txt")).code == 0, "tokenizer");
+    EXPECT(export_to("hf:" + hf, "--data.tokenizer=" + json).code == 0, "export");
+    const string say = "--sample.tokens=12 --sample.temperature=0 --generate='a few' --model.init=hf:" + hf;
+    const Ran with = train_gpt(trained(), say);
+    run("rm " + hf + "/tokenizer.json");
+    const Ran without = train_gpt(trained(), say);
+    EXPECT(with.code == 0 && without.code == 0 && with.out == without.out && has(with.out, "a few"),
+           "'%s' '%s' '%s'", with.out.c_str(), without.out.c_str(), without.err.c_str());
+    run("rm " + hf + "/merges.txt");
+    EXPECT(train_gpt(trained(), say).code == 78, "a tokenizer from nowhere");
+}
+
 TEST(what_does_not_fit_is_said) {
     const string hf = folder("hf5"), bin = folder("cut.bin");
     EXPECT(export_to("hf:" + hf).code == 0 && export_to("llmc:" + bin).code == 0, "export");

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llmc/base/files.h"
 #include "llmc/comm/launch.h"
+#include "llmc/train/resume.h"
 #include "llmc/train/votes.h"
 #include "test/faulty_disk.h"
 #include "test/ranks.h"
@@ -165,6 +167,21 @@ TEST(no_room_on_one_rank) {
         EXPECT(o.error.find("rank 0: no room") == 0 && written == 0, "'%s'", o.error.c_str());
         EXPECT(!fs::exists(dir + "/step_4.tmp-2"), "something is left");
     });
+}
+
+// A host that has another folder under the name of run.dir.
+TEST(a_folder_that_not_all_see) {
+    const std::string dir = two_checkpoints();
+    const auto on_all = [&](bool (*others)(const std::string&)) {
+        return fatal_of([&] {
+            on_ranks([&](const Axis& world) { check_shared(dir, world, world.index == 1 ? others : file_exists); });
+        });
+    };
+    const Fatal e = on_all([](const std::string&) { return false; });
+    EXPECT(e.code == 78 && strstr(e.what(), "1 of 3 ranks do not see"), "code %d, '%s'", e.code, e.what());
+    EXPECT(on_all(file_exists).code == 0, "a folder that all see");
+    for (const auto& entry : fs::directory_iterator(dir))
+        EXPECT(entry.path().filename().string().find("tmp") == std::string::npos, "%s", entry.path().c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------

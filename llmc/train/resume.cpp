@@ -24,8 +24,7 @@ static std::string from_rank_0(const Axis& world, const std::string& mine) {
     return text;
 }
 
-// A file that rank 0 has made has to be there for all.
-static void check_shared(const std::string& run_dir, const Axis& world) {
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&)) {
     if (world.size == 1) return;
     std::string name;
     if (world.index == 0) {
@@ -34,7 +33,7 @@ static void check_shared(const std::string& run_dir, const Axis& world) {
         write_file(name, "");
     }
     name = from_rank_0(world, name);
-    const bool seen = file_exists(name);
+    const bool seen = sees(name);
     const double missing = sum_over<1>(world, {double(!seen)})[0];
     if (world.index == 0) (void)unlink(name.c_str());
     CHECK_INPUT(missing == 0, "run.dir %s is not the same folder on all hosts: %.0f of %d ranks do not see a "
@@ -118,7 +117,7 @@ static std::string named_and_verified(const Disk& disk, const Config& cfg) {
 }
 
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
-    check_shared(cfg.run.dir, world);
+    check_shared(cfg.run.dir, world, file_exists);
     const std::string& how = cfg.checkpoint.resume;
     std::string folder;
     lead(world, [&](const Further& further) {

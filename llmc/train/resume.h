@@ -15,6 +15,9 @@ struct Origin {
     Config settings;                                // of the run that saved it, resolved
 };
 
+// A file that rank 0 makes in run.dir has to be there for all. sees: whether a file is there.
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&));
+
 // checkpoint.resume: the newest checkpoint of run.dir that verifies, the folder that it names, or none.
 // Damaged ones are named and set aside; exit code 79 where there were checkpoints and none is left. A folder
 // that is named may have no later ones in run.dir, among which the new ones would be lost. All ranks call
