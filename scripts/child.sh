@@ -4,9 +4,9 @@
 #
 #     run_child COMMAND ...       its exit code is left in $code
 #
-# TERM, INT, HUP and USR2 are passed on as USR2, save and exit, and set $stop to 1; USR1, save and go on, stays
-# what it is. The command has a session of its own, since ^C goes to the whole group of the foreground, and no
-# terminal to read from; it dies with this shell.
+# TERM, INT, HUP and USR2 are passed on as USR2, save and exit, and set $stop to 1; USR1, save and go on,
+# stays what it is. The command has a session of its own, since ^C goes to the whole group of the foreground,
+# and no terminal to read from; it dies with this shell.
 stop=0 code=0 child=0 signalled=0
 pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null || true; }
 trap 'stop=1; pass_on USR2' TERM INT HUP USR2

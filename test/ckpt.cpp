@@ -14,7 +14,8 @@ static Ran ckpt(const string& args) { return run("dev/ckpt " + args); }
 // A run with checkpoints of steps 2 and 4, and one of two ranks that went on from step 4 and did nothing.
 static const string& trained() {
     static const string dir = [] {
-        const json changes = {{"train", {{"steps", 4}}}, {"eval", {{"every", 0}}}, {"checkpoint", {{"every", 2}}}};
+        const json changes = {{"train", {{"steps", 4}}}, {"eval", {{"every", 0}}},
+                              {"checkpoint", {{"every", 2}}}};
         const Ran one = train_gpt(tiny_program_config("one", changes));
         const Ran two = train_gpt(tiny_program_config("two", changes),
                                   "--checkpoint.resume=" + folder("one") + "/step_4 --parallel.ranks=2 "
@@ -34,7 +35,8 @@ TEST(list) {
 
 TEST(describe) {
     const Ran ran = ckpt("describe " + folder("two") + "/step_4");
-    for (const char* word : {"step 4", "\"ranks\":2", "h.1.fcw", "256 x 64", "master", "F32", "rank_00001.safetensors"})
+    for (const char* word : {"step 4", "\"ranks\":2", "h.1.fcw", "256 x 64", "master", "F32",
+                             "rank_00001.safetensors"})
         EXPECT(ran.code == 0 && has(ran.out, word), "no '%s' in '%s'", word, ran.out.c_str());
     EXPECT(ckpt("describe " + trained()).code == 78, "of a folder that is no checkpoint");
 }

@@ -185,14 +185,16 @@ TEST(an_export_that_changed_is_refused) {
         const std::vector<real> values = t.whole(tensor);
         return std::vector<float>(values.begin(), values.end());
     };
-    const std::string text = test::folder(TEST_PRECISION "_text.txt"), made = test::folder(TEST_PRECISION "_t.json");
+    const std::string text = test::folder(TEST_PRECISION "_text.txt"),
+                      made = test::folder(TEST_PRECISION "_t.json");
     std::ofstream(text) << std::string(3000, 'a') + " few words";
     EXPECT(test::run("./tokenize train --vocab=258 --out=" + made + " " + text).code == 0, "tokenizer");
     const Tokenizer tokenizer = Tokenizer::load(made);
     const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
                        .tokenizer = &tokenizer, .bf16 = kIsBf16};
     for (const char* kind : {"hf:", "gguf:", "llmc:"}) {
-        const std::string path = test::folder(TEST_PRECISION) + "_refused_" + std::string(kind, 2), to = kind + path;
+        const std::string path = test::folder(TEST_PRECISION) + "_refused_" + std::string(kind, 2),
+                          to = kind + path;
         const bool folder = !strcmp(kind, "hf:");
         export_to(own, to);
         EXPECT(test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); }).code == 0, "%s", kind);
@@ -210,7 +212,8 @@ TEST(an_export_that_changed_is_refused) {
             EXPECT(end.code == kExitInternal && strstr(end.what(), "removed"), "%s %g: code %d, '%s'", kind,
                    double(value), end.code, end.what());
             if (!folder) { EXPECT(!test::there(path), "%s is left", path.c_str()); continue; }
-            EXPECT(test::run("ls " + path).out == "of_the_user\n", "left: %s", test::run("ls " + path).out.c_str());
+            const std::string left = test::run("ls " + path).out;
+            EXPECT(left == "of_the_user\n", "left: %s", left.c_str());
         }
     }
 }

@@ -146,7 +146,8 @@ static string llmc_by_hand(const string& hf, int version) {
             uint32_t bits;
             memcpy(&bits, &v, sizeof bits);
             if (version == 3) out.append(reinterpret_cast<const char*>(&bits), 4);
-            else bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, out.append(reinterpret_cast<const char*>(&bits), 2);
+            else bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16,
+                 out.append(reinterpret_cast<const char*>(&bits), 2);
         }
     };
     std::vector<float> wte = get("wte.weight");
@@ -188,7 +189,8 @@ TEST(llmc_files_are_as_llmc_says) {
 TEST(a_tokenizer_of_two_files) {
     std::ofstream(folder("words.txt")) << string(3000, 'a') + " few words to take bytes from\n";
     const string json = folder("t.json"), hf = folder("hf8");
-    EXPECT(run("./tokenize train --vocab=300 --out=" + json + " " + folder("words.txt")).code == 0, "tokenizer");
+    const Ran made = run("./tokenize train --vocab=300 --out=" + json + " " + folder("words.txt"));
+    EXPECT(made.code == 0, "'%s'", made.err.c_str());
     EXPECT(export_to("hf:" + hf, "--data.tokenizer=" + json).code == 0, "export");
     const string say = "--sample.tokens=12 --sample.temperature=0 --generate='a few' --model.init=hf:" + hf;
     const Ran with = train_gpt(trained(), say);

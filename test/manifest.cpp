@@ -33,7 +33,8 @@ TEST(no_depth_overflows_the_stack) {
     for (const char* key : {"config", "mesh", "state", "files", "tensors", "run"}) {
         const std::string deep = "{\"" + std::string(key) + "\":" + std::string(1 << 20, '[');
         EXPECT(!refused(deep + ",").empty(), "%s: not closed", key);
-        EXPECT(refused(deep + std::string(1 << 20, ']') + ",").find("16 deep") != std::string::npos, "%s", key);
+        const std::string said = refused(deep + std::string(1 << 20, ']') + ",");
+        EXPECT(said.find("16 deep") != said.npos, "%s: '%s'", key, said.c_str());
     }
 }
 
@@ -44,7 +45,9 @@ TEST(pieces_tile_a_tensor_or_are_refused) {
     for (int round = 0; round < 4000; round++) {
         const int rows = 3, cols = 3;
         int count[rows][cols] = {};
-        Manifest m{.run = "r", .step = 1, .config = "{}", .mesh = "{}", .state = "{}", .files = {}, .pieces = {}};
+        Manifest m;
+        m.step = 1;
+        for (std::string* text : {&m.config, &m.mesh, &m.state}) text->assign("{}");
         uint64_t at = 0;
         // fills the first hole, mostly without going over what is there
         for (int hole = 0; hole < rows * cols; hole++) {

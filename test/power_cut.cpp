@@ -32,7 +32,8 @@ static std::string save_manifest_first(const Disk& disk, const std::string& dir,
     (void)save(draft, "/vol", step, ranks, 1);
     const SavePlace place{.run_dir = dir, .step = step, .attempt = 1};
     const auto copy = [&](const std::string& name, const std::string& folder) {
-        const std::string content = elsewhere.tree["/vol/step_" + std::to_string(step) + "/" + name].file->content;
+        const std::string from = "/vol/step_" + std::to_string(step) + "/" + name;
+        const std::string content = elsewhere.tree[from].file->content;
         int file;
         if (disk.create(folder + "/" + name, &file)) return;
         (void)write_whole(disk, file, content.data(), content.size());
@@ -142,7 +143,8 @@ static Outcome cut_everywhere(int ranks, Spoil spoil, const Mutant& mutant = {})
 TEST(a_power_cut_loses_nothing) {
     for (const int ranks : {1, 2, 4}) {
         const Outcome o = cut_everywhere(ranks, nothing);
-        printf("%d ranks: %zu distinct states of %zu cuts, all that there are of %zu; %zu after a second cut\n",
+        printf("%d ranks: %zu distinct states of %zu cuts, all that there are of %zu; %zu after "
+               "a second cut\n",
                ranks, o.states, o.cuts, o.enumerated, o.twice);
         EXPECT(o.states > 500 && o.twice > 100 && o.first.empty(),
                "%d ranks, %zu states: %zu lost, %zu corrupt, %zu else; %s", ranks, o.states, o.lost,
@@ -227,7 +229,8 @@ static std::vector<std::string> tensors_at(const Manifest& m, const std::string&
                                            uint64_t end) {
     std::vector<std::string> names;
     for (const SavedPiece& p : m.pieces)
-        if (p.file == file && p.at < end && p.at + p.bytes() > begin) names.push_back(p.part + " of " + p.tensor);
+        if (p.file == file && p.at < end && p.at + p.bytes() > begin)
+            names.push_back(p.part + " of " + p.tensor);
     return names;
 }
 

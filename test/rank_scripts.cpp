@@ -105,7 +105,8 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
         std::filesystem::create_directories(dir);
         // relative to the folder of the scripts, not to that of the caller
         const string relative = std::filesystem::relative(dir, here);
-        std::ofstream(dir + "/a.json") << "{\"run\": {\"dir\": \"" + (of_config ? relative : "/none") + "\"}}";
+        std::ofstream(dir + "/a.json")
+            << "{\"run\": {\"dir\": \"" + (of_config ? relative : "/none") + "\"}}";
         write_trainer(command, dir, "76+ 76+ 76+ 76+ 0");
         string args = form;
         args.replace(0, strlen("CONFIG"), dir + "/a.json");

@@ -11,7 +11,8 @@
 #   - ranks as threads under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented
 #
-# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named: test/run_full.sh sanitizers fuzzers
+# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named:
+# test/run_full.sh sanitizers fuzzers
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=build/full

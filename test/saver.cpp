@@ -1,5 +1,5 @@
-// Saving on several ranks, as threads, each with a disk of its own making: all agree on what was saved, whatever
-// fails on whichever, and training goes on meanwhile.
+// Saving on several ranks, as threads, each with a disk of its own making: all agree on what was saved,
+// whatever fails on whichever, and training goes on meanwhile.
 #include "llmc/train/saver.h"
 
 #include <cstring>
@@ -22,7 +22,8 @@ static constexpr int kRanks = 3;
 static std::string fresh_folder() {
     struct Folder {
         std::string path =
-            (fs::exists("/dev/shm") ? "/dev/shm" : temporary_directory()) + "/saver_" + std::to_string(getpid());
+            (fs::exists("/dev/shm") ? "/dev/shm" : temporary_directory()) + "/saver_" +
+            std::to_string(getpid());
         ~Folder() { fs::remove_all(path); }
     };
     static const Folder folder;
@@ -78,8 +79,8 @@ static void on_ranks(const std::function<void(const Axis&)>& body) {
     });
 }
 
-// One save of step 3 in which rank `faulty` meets the fault, and one of step 4 without. What each rank heard of
-// the first.
+// One save of step 3 in which rank `faulty` meets the fault, and one of step 4 without. What each rank
+// heard of the first.
 static std::vector<std::string> save_with(int faulty, const Fault& fault, const std::string& dir,
                                           std::shared_ptr<FaultCount> count) {
     std::vector<std::string> heard(kRanks);
@@ -110,10 +111,12 @@ TEST(all_ranks_agree_whatever_fails_on_one) {
                 const std::string dir = two_checkpoints();
                 const Fault fault{.action = Fault::Error, .at = at, .bytes = size_t(at % 50), .code = code};
                 const auto heard = save_with(faulty, fault, dir, std::make_shared<FaultCount>());
-                for (const std::string& h : heard) EXPECT(h == heard[0], "'%s', '%s'", h.c_str(), heard[0].c_str());
+                for (const std::string& h : heard)
+                    EXPECT(h == heard[0], "'%s', '%s'", h.c_str(), heard[0].c_str());
                 const bool says = heard[0].starts_with(strf("rank %d: ", faulty)) &&
                                   heard[0].find(strerror(code)) != heard[0].npos;
-                EXPECT(heard[0].empty() || says, "rank %d, operation %ld: '%s'", faulty, at, heard[0].c_str());
+                EXPECT(heard[0].empty() || says, "rank %d, operation %ld: '%s'", faulty, at,
+                       heard[0].c_str());
                 (heard[0].empty() ? warned : failed)++;
                 const std::string wrong = verdict(posix_disk(), dir, 4);
                 EXPECT(wrong.empty(), "rank %d, operation %ld: %s", faulty, at, wrong.c_str());
@@ -131,8 +134,8 @@ TEST(a_full_disk_keeps_what_is_there) {
     const std::string dir = two_checkpoints();
     on_ranks([&](const Axis& world) {
         const Fault fault{.action = Fault::Error, .at = 3, .code = ENOSPC, .lasting = true};
-        Rank rank(world, dir, world.index == 1 ? faulty_disk(posix_disk(), fault, std::make_shared<FaultCount>())
-                                               : posix_disk());
+        const Disk full = faulty_disk(posix_disk(), fault, std::make_shared<FaultCount>());
+        Rank rank(world, dir, world.index == 1 ? full : posix_disk());
         for (const int64_t step : {3, 4}) {
             rank.begin(step);
             EXPECT(rank.outcome().error.starts_with("rank 1: "), "step %ld", step);
@@ -174,7 +177,9 @@ TEST(a_folder_that_not_all_see) {
     const std::string dir = two_checkpoints();
     const auto on_all = [&](bool (*others)(const std::string&)) {
         return fatal_of([&] {
-            on_ranks([&](const Axis& world) { check_shared(dir, world, world.index == 1 ? others : file_exists); });
+            on_ranks([&](const Axis& world) {
+                check_shared(dir, world, world.index == 1 ? others : file_exists);
+            });
         });
     };
     const Fatal e = on_all([](const std::string&) { return false; });
@@ -187,7 +192,7 @@ TEST(a_folder_that_not_all_see) {
 // ---------------------------------------------------------------------------------------------------------
 // beside training
 
-// Steps go on while a disk takes its time; what is saved is heard of in a later one, by all ranks in the same.
+// Steps go on while a disk takes its time; what is saved is heard of in a later one, the same on all ranks.
 TEST(steps_go_on_meanwhile) {
     const std::string dir = two_checkpoints();
     std::atomic<bool> go = false;

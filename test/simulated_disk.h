@@ -85,8 +85,8 @@ struct SimulatedDisk {
 
     Disk disk();
 
-    // What a power cut decides, in this order: of each change of entries whether it is there (up to 1), and of
-    // each write since the file's last sync how many of its bytes are (up to all).
+    // What a power cut decides, in this order: of each change of entries whether it is there (up to 1),
+    // and of each write since the file's last sync how many of its bytes are (up to all).
     using Choice = std::vector<uint64_t>;
     Choice undecided() const {
         Choice most(pending.size(), 1);

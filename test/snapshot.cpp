@@ -113,8 +113,8 @@ TEST(a_failure_is_heard_of_later) {
     EXPECT(!checkpoint.save(at(1), false) && checkpoint.saver.busy(), "it is not waited for");
     go = true;
     const std::string said = stderr_of([&] { EXPECT(!steps(), "saved"); });
-    EXPECT(said.find("step 1 is not saved") != said.npos && said.find("Training goes on") != said.npos, "'%s'",
-           said.c_str());
+    EXPECT(said.find("step 1 is not saved") != said.npos && said.find("Training goes on") != said.npos,
+           "'%s'", said.c_str());
     const Fatal end = test::fatal_of([&] { (void)checkpoint.save(at(2), true); });
     EXPECT(end.code == 78 && strstr(end.what(), "run's last"), "code %d, '%s'", end.code, end.what());
     fails = false;

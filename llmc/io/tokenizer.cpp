@@ -65,11 +65,12 @@ static bool ends_with(std::string_view s, std::string_view end) {
 Tokenizer Tokenizer::load(const std::string& path) {
     if (is_directory(path)) {
         std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json";
-        if (!file_exists(merges) && file_exists(path + "/tokenizer.json")) return load(path + "/tokenizer.json");
+        const std::string json = path + "/tokenizer.json";
+        if (!file_exists(merges) && file_exists(json)) return load(json);
         if (!file_exists(merges)) merges = path + "/merges.txt", ids = path + "/vocab.json";
         CHECK_INPUT(file_exists(merges) && file_exists(ids),
-                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or merges.txt "
-                    "and vocab.json), or a tokenizer.json",
+                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
+                    "merges.txt and vocab.json), or a tokenizer.json",
                     path.c_str());
         return Tokenizer(vocabulary_of_gpt2(read_file(merges), read_file(ids), path));
     }
