@@ -19,21 +19,24 @@ out=build/full
 mkdir -p "$out"
 jobs=$(nproc)
 limit=${FULL_TIMEOUT:-1500}
-passed=0 failed=0 skipped=0
+rm -f "$out"/*.counts
 
-part() {        # part NAME FUNCTION: runs it, shows its output, adds its closing line to the sum
-    local start=$SECONDS last
-    echo "-- $1"
-    "$2" 2>&1 | tee "$out/$1.log"
+part() {        # part NAME: runs the function of that name, shows its output at its end, keeps its counts
+    local start=$SECONDS last counts="0 1 0" broken="FAIL  $1 broke off"
+    echo "-- $1: started"
+    ("$1") >"$out/$1.log" 2>&1
     last=$(tail -n 1 "$out/$1.log")
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
-        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
-        skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $1 broke off"
+        counts="${BASH_REMATCH[1]} ${BASH_REMATCH[2]} ${BASH_REMATCH[4]:-0}" broken=""
     fi
-    echo "   ($((SECONDS - start)) s)"
+    echo "$counts" >"$out/$1.counts"
+    {
+        echo "-- $1"
+        cat "$out/$1.log"
+        [ -z "$broken" ] || echo "$broken"
+        echo "   ($((SECONDS - start)) s)"
+    } >"$out/$1.shown"
+    cat "$out/$1.shown"
 }
 
 # make without the options of the make above: its job server is not for us
@@ -70,7 +73,7 @@ portable() {
     for source in "${sources[@]}"; do targets+=("$build/test/$(basename "$source" .cpp)"); done
     plain_make DNNL=0 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
         { tail -n 30 "$out/portable-build.log"; return; }
-    BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+    LATTICE=few BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
 lattice() {
@@ -111,9 +114,24 @@ races() {
 
 fuzzers() { timeout "$limit" test/fuzz/build_and_run.sh; }
 
-parts=("$@")
-if [ $# = 0 ]; then parts=(sanitizers portable fuzzers crashes lattice deaths floats races); fi
-for name in "${parts[@]}"; do part "$name" "$name"; done
+lane() { for name in "$@"; do part "$name"; done; }
+
+# Two lanes, as many parts wait (for ranks, timeouts, disks). What the same make builds is in one of them.
+if [ $# != 0 ]; then
+    parts=("$@")
+    lane "$@"
+else
+    compiled=(sanitizers portable races) native=(deaths crashes lattice floats fuzzers)
+    parts=("${compiled[@]}" "${native[@]}")
+    lane "${native[@]}" &
+    lane "${compiled[@]}"
+    wait
+fi
+passed=0 failed=0 skipped=0
+for name in "${parts[@]}"; do
+    read -r p f s <"$out/$name.counts" || p=0 f=1 s=0
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
 [ "$skipped" = 0 ] && skips="" || skips=", $skipped skipped"
 echo "$passed passed, $failed failed$skips"
 [ "$failed" = 0 ]

@@ -72,8 +72,9 @@ Ran run(const std::string& command) {
 struct TemporaryDirectory {
     std::string path;
     TemporaryDirectory() {
-        char name[] = "/tmp/train_gpt_test_XXXXXX";
-        path = mkdtemp(name);
+        const char* where = getenv("TMPDIR");
+        path = std::string(where && *where ? where : "/tmp") + "/train_gpt_test_XXXXXX";
+        if (!mkdtemp(path.data())) fprintf(stderr, "no folder %s\n", path.c_str()), exit(1);
     }
     ~TemporaryDirectory() { std::error_code e; std::filesystem::remove_all(path, e); }
 };
