@@ -80,6 +80,11 @@ static string command_of(int ranks, bool mpi, const string& config) {
     return "./train_gpt " + config + strf(" --parallel.transport=threads --parallel.ranks=%d", ranks);
 }
 
+static bool in_some_phase(const string& line) {
+    for (const Where& w : kPhases) if (has(line, w.words)) return true;
+    return has(line, "training step ");
+}
+
 static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
     const string name = strf("death%d", count++), config = config_of(name);
     const bool stops = fault.action == string("stop");
@@ -94,16 +99,19 @@ static void check_end(int ranks, bool mpi, const Where& where, const Failure& fa
     const string what = strf("%s in phase %s, %d ranks by %s", fault.action, where.phase, ranks,
                              mpi ? "mpirun" : "threads");
     EXPECT(ran.code == fault.code, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());
+    // all threads of a process end at once: any of them is named, in a phase that it was in
+    const bool all = !mpi && fault.action != kThrow.action && fault.action != kHang.action;
     int obituaries = 0;
     std::istringstream lines(ran.err);
     for (string line; std::getline(lines, line);) {
         if (!has(line, "error: rank ") || !has(line, "step ")) continue;
         obituaries++;
-        const bool whole = !mpi && (fault.action == string("kill") || fault.action == string("exit"));
-        const string one = strf("rank %d of %d", rank, ranks);
-        const string who = whole ? strf("rank 0 to %d of %d", ranks - 1, ranks) : one;
-        EXPECT(line.starts_with("error: " + who + " on " + host_name() + " (process ") &&
-                   has(line, fault.what) && has(line, where.words), "%s: '%s'", what.c_str(), line.c_str());
+        const string one = strf("rank %d of %d on ", rank, ranks);
+        const string whole = strf("rank 0 to %d of %d on ", ranks - 1, ranks);
+        const bool who = has(line, all ? whole : one) || (all && stops);
+        EXPECT(who && has(line, fault.what) && has(line, " on " + host_name() + " (process ") &&
+                   (all ? in_some_phase(line) : has(line, where.words)), "%s: '%s'", what.c_str(),
+               line.c_str());
         if (fault.action == string("kill")) EXPECT(has(line, "; not by the kernel's out-of-memory killer"),
                                                    "%s: '%s'", what.c_str(), line.c_str());
     }

@@ -16,6 +16,7 @@ inline Config lattice_config() {
     cfg.model = {.layers = 7, .heads = 4, .channels = 16, .context = 13, .vocab = 67, .init = "random"};
     cfg.train = {.steps = kSteps, .batch_tokens = kRows * 13, .micro_batch = 1, .max_skips = 0};
     cfg.optimizer.lr = kRate, cfg.optimizer.warmup = 2;
+    cfg.optimizer.eps = 1e-7;       // a key's bias has a gradient of rounding alone, 1e-18, over this
     cfg.run.threads = 1;
     return cfg;
 }
