@@ -82,7 +82,7 @@ static string command_of(int ranks, bool mpi, const string& config) {
 
 static bool in_some_phase(const string& line) {
     for (const Where& w : kPhases) if (has(line, w.words)) return true;
-    return has(line, "training step ");
+    return has(line, "training step ") || has(line, "starting");
 }
 
 static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
