@@ -10,7 +10,7 @@
 
 bool is_foreign(const std::string& init) { return init.starts_with("hf:") || init.starts_with("llmc:"); }
 
-static std::string path_of(const std::string& to) { return to.substr(to.find(':') + 1); }
+std::string path_of(const std::string& to) { return to.substr(to.find(':') + 1); }
 
 void export_to(const OwnModel& m, const std::string& to) {
     if (to.starts_with("hf:")) export_hf(m, path_of(to));

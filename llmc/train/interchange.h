@@ -23,6 +23,7 @@ void export_hf(const OwnModel& m, const std::string& dir);       // complete onc
 void export_gguf(const OwnModel& m, const std::string& file);
 void export_llmc(const OwnModel& m, const std::string& file);    // version 5 (bf16) where m.bf16, else 3
 void export_to(const OwnModel& m, const std::string& to);        // "hf:DIR", "gguf:FILE" or "llmc:FILE"
+std::string path_of(const std::string& to);                      // what comes after the format
 void remove_export(const std::string& to, bool tokenizer);      // all that it wrote; tokenizer: it had one
 
 // What is imported; `from` is "hf:DIR", "gguf:FILE" (only as train_gpt writes them) or "llmc:FILE".

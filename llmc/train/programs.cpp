@@ -140,8 +140,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to);
     check_export(cfg, mesh, model, to, tokenizer.has_value());
-    printf("exported %s to %s; read back, it computes the same\n", init.c_str(),
-           to.substr(to.find(':') + 1).c_str());
+    printf("exported %s to %s; read back, it computes the same\n", init.c_str(), path_of(to).c_str());
     return kExitDone;
 }
 
