@@ -9,11 +9,12 @@ every rank. README.md has the settings and a tour of the rest.
 #include "llmc/base/machine.h"
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/learning_rate.h"
-#include "llmc/train/log.h"
 #include "llmc/train/measure.h"
 #include "llmc/train/model.h"
 #include "llmc/train/programs.h"
+#include "llmc/train/reports.h"
 #include "llmc/train/run_data.h"
+#include "llmc/train/tuning.h"
 #include "llmc/train/votes.h"
 
 namespace PRECISION {
@@ -21,19 +22,12 @@ namespace PRECISION {
 // What the ranks have in all, or the fullest of them: asked of all together.
 static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
     const Axis& world = model.mesh.world;
-    return {.device = "cpu: " + cpu_name(), .precision = cfg.run.precision, .data = data.describe(),
+    return {.device = ops::device_name(), .precision = cfg.run.precision, .data = data.describe(),
             .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
             .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
-            .peak_tflops = sum_over<1>(world, {matmul_tflops()})[0]};
-}
-
-static void count_skip(const Config& cfg, int64_t step, double loss, double norm, int64_t* skipped) {
-    if (++*skipped > cfg.train.max_skips)
-        fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were "
-              "skipped, train.max_skips = %ld. Try a lower optimizer.lr or a longer optimizer.warmup",
-              step, loss, norm, *skipped, cfg.train.max_skips);
+            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world)};
 }
 
 // What comes between two steps: validation and a text. Nothing is logged where a signal cut it short.
@@ -61,7 +55,7 @@ int train(Config cfg, const Mesh& mesh) {
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
-    model.warm_up();
+    model.warm_up(), choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // counts from here
     model.allocate();
     phase(Phase::Load, 0);
@@ -74,12 +68,15 @@ int train(Config cfg, const Mesh& mesh) {
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
     log.start(cfg, info, origin ? origin->folder : "", &state);
 
-    CommLog comm; Signals asked;                                    // of any rank
+    Reports reports{cfg, model, checkpoint, log, state};
+    Signals asked;                                                  // of any rank
     // a turn more than steps, so that the trained model is evaluated and saved as well
     for (int64_t step = first;; state.step = ++step) {
         const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
         const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
+        if (last || evaluates || writes || asked.save || asked.stop || checkpoint.may_be_wanted(step))
+            asked |= reports.settle();                              // all steps so far are in the log
         if (evaluates) evaluate(cfg, model, data, log, state);
         if (writes) sample(cfg, *generator, log, state);
         if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
@@ -90,19 +87,14 @@ int train(Config cfg, const Mesh& mesh) {
         if (last) break;
 
         phase(Phase::Train, step + 1);
-        log.begin(), comm.take(mesh);
-        const double share = model.pipeline.run(*loader);           // forward, backward of every micro-batch
-        const Votes votes = vote(mesh.world, share, model.optimizer->local_squares(), take_signals(),
-                                 checkpoint.saver.mine());
-        asked = votes.asked;
-        const auto [norm, finite] = model.optimizer->set_norm(votes.squares, votes.loss);
+        reports.begin();
+        model.pipeline.run(*loader);                                // forward, backward of every micro-batch
+        model.tally->take(take_signals(), checkpoint.saver.mine(), log.joules());   // over all ranks
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);
         model.optimizer->update(lr, step);                          // leaves all as it is where not finite
-        log.train({step + 1, votes.loss, norm, lr, (step + 1) * cfg.train.batch_tokens, finite});
-        if (cfg.log.comm) log.comm(step + 1, comm.take(mesh));
-        log.checkpoint(checkpoint.take(votes.saving));              // one that has reached the disk
+        reports.add(step + 1, lr);
+        asked = reports.settle(Reports::late());                    // a device goes on with the next step
         state.sample += model.pipeline.batch_rows, state.evaluated = state.sampled = false;
-        if (!finite) count_skip(cfg, step + 1, votes.loss, norm, &state.skipped);
     }
     phase(Phase::End, cfg.train.steps);
     log.done(std::max(first, cfg.train.steps), size_t(largest_over(mesh.world, double(memory.peak()))));

@@ -22,6 +22,7 @@
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/measure.h"
 #include "llmc/train/model.h"
+#include "llmc/train/recover.h"
 #include "llmc/train/votes.h"
 
 namespace PRECISION {
@@ -38,7 +39,7 @@ Config config_124M(const std::string& dir) {
     Config cfg;
     cfg.model = {.layers = 12, .heads = 12, .channels = 768, .context = 64, .vocab = 50257, .init = "random"};
     cfg.train = {.steps = 1000, .batch_tokens = 64 * 4, .micro_batch = 4, .max_skips = 0};
-    cfg.checkpoint.every = 1, cfg.checkpoint.keep_last = 1, cfg.checkpoint.async = true;
+    cfg.checkpoint.every = 1, cfg.checkpoint.keep_last = 0, cfg.checkpoint.async = true;
     cfg.run.dir = dir;
     return cfg;
 }
@@ -46,10 +47,11 @@ Config config_124M(const std::string& dir) {
 // As dd does: blocks of 8 MiB, then fsync.
 double plain_write(const std::string& path, const std::byte* data, size_t bytes) {
     return seconds([&] {
-        const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        for (size_t at = 0; at < bytes; at += 8 << 20)
-            CHECK_INPUT(write(file, data + at, std::min<size_t>(8 << 20, bytes - at)) > 0, "cannot write %s",
-                        path.c_str());
+        const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
+        for (size_t at = 0, n; at < bytes; at += n) {
+            n = std::min<size_t>(8 << 20, bytes - at);
+            CHECK_INPUT(write(file, data + at, n) == ssize_t(n), "cannot write %s", path.c_str());
+        }
         CHECK_INPUT(fsync(file) == 0 && close(file) == 0, "cannot sync %s", path.c_str());
     });
 }
@@ -92,79 +94,116 @@ struct Steps {
     }
     double operator()() {
         return seconds([&] {
-            const double share = model.pipeline.run(*loader);
-            const Votes votes = vote(model.mesh.world, share, model.optimizer->local_squares(), {});
-            (void)model.optimizer->set_norm(votes.squares, votes.loss);
+            model.pipeline.run(*loader);
+            model.tally->take();
             model.optimizer->update(1e-4, step++);
+            (void)model.tally->read();
         });
     }
 };
 
-struct Times {      // in seconds, the best of each
-    double write = 1e9, plain_write = 1e9, read = 1e9, plain_read = 1e9, stall = 1e9, copy = 1e9;
-    double step = 1e9, step_writing = 1e9;
+constexpr int kRounds = 3;
+
+struct Times {      // in seconds, of each round
+    std::vector<double> write, plain_write, read, verify, plain_read, stall, copy, step, step_writing, beside;
 };
+
+double median(std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return v.empty() ? 0 : v[v.size() / 2];
+}
+
+// Nothing of an earlier round is left to write or to remove while the clock runs.
+void clear(const std::string& dir) {
+    for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+        const std::string name = entry.path().filename();
+        if (name == "plain" || name.starts_with("step_")) std::filesystem::remove_all(entry.path());
+    }
+    sync();
+}
+
+// A save beside training, until it is acknowledged.
+void save_beside(Checkpoint& checkpoint, RunState& state, Steps& step, Times& t) {
+    for (int s = 0; s < 2; s++) t.step.push_back(step());
+    state.step++;
+    t.beside.push_back(seconds([&] {
+        t.stall.push_back(seconds([&] { (void)checkpoint.save(state, false); }));
+        while (checkpoint.saver.mine().done == 0) t.step_writing.push_back(step());
+        (void)checkpoint.finish();
+    }));
+}
+
+// A save and a plain write of the same bytes to the same disk, with nothing beside them; then both are read.
+void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const std::string& dir, bool first,
+                    Times& t) {
+    state.step++;
+    clear(dir);
+    for (const bool saves : {first, !first}) {
+        if (saves) t.write.push_back(seconds([&] {
+            (void)checkpoint.save(state, false);
+            (void)checkpoint.finish();
+        }));
+        else t.plain_write.push_back(plain_write(dir + "/plain", model.snapshot,
+                                                 size_t(checkpoint.share.bytes)));
+        sync();
+    }
+    const Origin origin = open_checkpoint(dir + "/step_" + std::to_string(state.step));
+    drop_cache(origin.folder);
+    t.plain_read.push_back(plain_read(origin.folder, model.snapshot));
+    drop_cache(origin.folder);
+    t.read.push_back(seconds([&] { load_state(model.zero, origin.folder, origin.manifest, true); }));
+    drop_cache(origin.folder);
+    t.verify.push_back(seconds([&] { (void)verify_checkpoint(posix_disk(), origin.folder); }));
+}
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
     Checkpoint checkpoint(cfg, model, "");
     Steps step(cfg, model, dir);
     RunState state;
     const auto sources = checkpoint.share.data(model.zero);
-    const auto best = [](double& of, double now) { of = std::min(of, now); };
-    for (int i = 0; i < 3; i++) {
-        best(t.copy, seconds([&] {
+    for (int i = 0; i < kRounds; i++) {
+        t.copy.push_back(seconds([&] {
             std::byte* to = model.snapshot;
             for (const auto& piece : sources) memcpy(to, piece.data(), piece.size()), to += piece.size();
         }));
-        for (int s = 0; s < 3; s++) best(t.step, step());
-        sync();
-        state.step++;
-        best(t.stall, seconds([&] { (void)checkpoint.save(state, false); }));
-        double during = 0;
-        int steps = 0;
-        for (; checkpoint.saver.mine().done == 0; steps++) during += step();
-        (void)checkpoint.finish();
-        if (steps) best(t.step_writing, during / steps);
-
-        sync();     // the same with nothing beside it, for the disk's sake
-        state.step++;
-        best(t.write, seconds([&] {
-            (void)checkpoint.save(state, false);
-            (void)checkpoint.finish();
-        }));
-        sync();
-        best(t.plain_write, plain_write(dir + "/plain", model.snapshot, size_t(checkpoint.share.bytes)));
-        const Origin origin = open_checkpoint(dir + "/step_" + std::to_string(state.step));
-        drop_cache(origin.folder);
-        best(t.plain_read, plain_read(origin.folder, model.snapshot));
-        drop_cache(origin.folder);
-        best(t.read, seconds([&] { load_state(model.zero, origin.folder, origin.manifest, true); }));
+        clear(dir);
+        save_beside(checkpoint, state, step, t);
+        write_and_read(checkpoint, model, state, dir, i % 2 == 0, t);
     }
 }
 
-void report(const Times& t, double bytes, size_t peak, size_t planned, FILE* json) {
-    const double gb = bytes / 1e9, written = t.plain_write / t.write, read = t.plain_read / t.read;
-    const double stall = t.stall / t.copy, over = double(peak) / double(planned) - 1;
+void report(const Times& all, double bytes, size_t peak, size_t planned, FILE* json) {
+    const double gb = bytes / 1e9, write = median(all.write), plain_write = median(all.plain_write);
+    const double read = median(all.read), plain_read = median(all.plain_read), verify = median(all.verify);
+    const double stall = median(all.stall), copy = median(all.copy), step = median(all.step);
+    const double step_writing = median(all.step_writing), beside = median(all.beside);
+    const double over = double(peak) / double(planned) - 1;
     const auto verdict = [](bool met) { return met ? "ok" : "MISSED"; };
-    printf("GPT-2 124M, %s of state, %d threads, best of 3\n\n", human_bytes(bytes).c_str(), context.threads);
+    printf("GPT-2 124M, %s of state, %d threads, medians of %d\n\n", human_bytes(bytes).c_str(),
+           context.threads, kRounds);
     printf("  written  %6.2f GB/s  %5.2f of a plain write with fsync (%.2f GB/s)    0.8 asked   %s\n",
-           gb / t.write, written, gb / t.plain_write, verdict(written >= 0.8));
+           gb / write, plain_write / write, gb / plain_write, verdict(plain_write / write >= 0.8));
     printf("  read     %6.2f GB/s  %5.2f of a plain read from the disk (%.2f GB/s)  0.8 asked   %s\n",
-           gb / t.read, read, gb / t.plain_read, verdict(read >= 0.8));
+           gb / read, plain_read / read, gb / plain_read, verdict(plain_read / read >= 0.8));
+    printf("  verified %6.2f GB/s  %5.2f of it: before a run goes on, rank 0 looks at all hashes\n",
+           gb / verify, plain_read / verify);
     printf("  stall    %6.0f ms    %5.2f of a plain memcpy (%.0f ms)                1.5 at most %s\n",
-           t.stall * 1e3, stall, t.copy * 1e3, verdict(stall <= 1.5));
-    if (t.step_writing < 1e9)
-        printf("  a step   %6.0f ms    %5.2f of one while nothing is written (%.0f ms)\n",
-               t.step_writing * 1e3, t.step_writing / t.step, t.step * 1e3);
+           stall * 1e3, stall / copy, copy * 1e3, verdict(stall / copy <= 1.5));
+    printf("  a step   %6.0f ms    %5.2f of one while nothing is written (%.0f ms)\n", step_writing * 1e3,
+           step_writing / step, step * 1e3);
+    printf("  a save   %6.2f s     beside %.1f such steps; %.2f s where training waits\n", beside,
+           double(all.step_writing.size()) / kRounds, write);
     printf("  memory   %s at most, %s planned                         2%% over    %s\n",
            human_bytes(double(peak)).c_str(), human_bytes(double(planned)).c_str(), verdict(over <= 0.02));
     if (!json) return;
     JsonLine line("checkpoint");
     line.add("commit", commit).add("device", cpu_name()).add("threads", context.threads);
-    line.add("bytes", bytes).add("write_gbs", gb / t.write).add("plain_write_gbs", gb / t.plain_write);
-    line.add("read_gbs", gb / t.read).add("plain_read_gbs", gb / t.plain_read);
-    line.add("stall_ms", t.stall * 1e3).add("memcpy_ms", t.copy * 1e3).add("step_ms", t.step * 1e3);
-    line.add("step_writing_ms", t.step_writing * 1e3);
+    line.add("medians_of", kRounds).add("bytes", bytes);
+    line.add("write_gbs", gb / write).add("plain_write_gbs", gb / plain_write);
+    line.add("read_gbs", gb / read).add("plain_read_gbs", gb / plain_read);
+    line.add("verify_gbs", gb / verify);
+    line.add("stall_ms", stall * 1e3).add("memcpy_ms", copy * 1e3);
+    line.add("step_ms", step * 1e3).add("step_writing_ms", step_writing * 1e3).add("beside_s", beside);
     line.add("peak_bytes", uint64_t(peak)).add("plan_bytes", uint64_t(planned));
     fputs(line.str().c_str(), json);
 }

@@ -68,7 +68,8 @@ struct Tensors {
         uint32_t h = 1;
         const auto next = [&h] { return h = h * 1664525 + 1013904223; };
         const auto fill = [&](floatX* p, size_t count, float scale) {
-            for (size_t i = 0; i < count; i++) p[i] = floatX(scale * (int(next() >> 16) - 32768) / 32768.f);
+            for (size_t i = 0; i < count; i++)
+                p[i] = floatX(scale * float(int(next() >> 16) - 32768) / 32768.f);
         };
         for (size_t i = 0; i < n; i++) tokens[i] = int32_t((next() >> 8) % V);
         for (floatX* p : {x, r, y}) fill(p, n * C, 1);

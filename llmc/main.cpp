@@ -11,6 +11,7 @@
 #include "llmc/base/version.h"
 #include "llmc/comm/launch.h"
 #include "llmc/comm/mpi.h"
+#include "llmc/comm/nccl.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/programs.h"
 #include "llmc/train/resume.h"
@@ -25,24 +26,30 @@ struct Precision {
 static constexpr Precision precisions[] = {
     {"fp32", fp32::train, fp32::plan, fp32::generate, fp32::export_model},
     {"bf16", bf16::train, bf16::plan, bf16::generate, bf16::export_model},
+#ifdef HAVE_FP64       // on the CPU
     {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::export_model},
+#endif
 };
 
 // auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
 static const Precision& precision_of(Config& cfg, bool goes_on) {
     const std::string saved = cfg.run.precision == "auto" && goes_on ? saved_precision(cfg) : "";
+    const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
     if (!saved.empty()) cfg.run.precision = saved;
-    if (cfg.run.precision == "auto") cfg.run.precision = bf16_is_fast() ? "bf16" : "fp32";
+    if (cfg.run.precision == "auto") cfg.run.precision = fast ? "bf16" : "fp32";
+    std::string names = "auto";
     for (const Precision& p : precisions)
-        if (cfg.run.precision == p.name) return p;
-    CHECK_INPUT(false, "run.precision = '%s': one of auto, fp32, bf16, fp64", cfg.run.precision.c_str());
+        if (names += std::string(", ") + p.name; cfg.run.precision == p.name) return p;
+    CHECK_INPUT(false, "run.precision = '%s': one of %s in a program built for %s", cfg.run.precision.c_str(),
+                names.c_str(), built_device);
     __builtin_unreachable();
 }
 
 // "oneDNN 2.6.3, Open MPI 4.1.4"; what the build has
 static std::string libraries() {
     std::string text = matmul_library();
-    if (!mpi_library().empty()) text += (text.empty() ? "" : ", ") + mpi_library();
+    for (const std::string& library : {mpi_library(), nccl_library()})
+        if (!library.empty()) text += (text.empty() ? "" : ", ") + library;
     return text;
 }
 

@@ -114,6 +114,17 @@ template <class T> static void check_messages(const Axis& a, size_t count) {
         EXPECT(!count || !memcmp(data.data(), values<T>(before, count).data(), count * sizeof(T)),
                "send of %zu to the next rank", count);
     }
+    // all send before any receives
+    const std::vector<T> more = values<T>(a.index + a.size, count);
+    std::vector<T> first(count), second(count);
+    Pending one = a.start_send(mine.data(), count, next), two = a.start_send(more.data(), count, next);
+    a.recv(first.data(), count, before);
+    a.recv(second.data(), count, before);
+    a.wait(one);
+    a.wait(two);
+    EXPECT(!count || (!memcmp(first.data(), values<T>(before, count).data(), count * sizeof(T)) &&
+                      !memcmp(second.data(), values<T>(before + a.size, count).data(), count * sizeof(T))),
+           "two sends of %zu on their way at once", count);
 }
 
 // A gather and a reduction in flight together, and computation meanwhile.
@@ -237,6 +248,9 @@ TEST(misuse_is_a_bug) {
         a.start_reduce_scatter(x + 32 + a.index, x, 1);
         a.start_reduce_scatter(x + 40 + a.index, x, 1);
     }), "two reductions over dp are in flight");
+    has(run([&](const Axis& a) {
+        for (int i = 0; i < 3 && a.index == 0; i++) a.start_send(x, 1, 1);
+    }), "more than 2 sends to rank 1 of dp");
     has(run([&](const Axis& a) { a.broadcast(x, 1, 2); }), "rank 2 of dp, which has 2");
     has(run([&](const Axis& a) { a.index ? a.send(x, 2, 0) : a.recv(x + 8, 3, 1); }),
         "sent 8 bytes, 12 are expected");

@@ -277,10 +277,9 @@ TEST(what_has_to_hold_between_settings) {
 }
 
 TEST(parts_of_later_versions) {
-    for (const char* setting : {"run.device=cuda", "parallel.cp=2", "parallel.transport=nccl"}) {
-        const string path = string(setting).substr(0, string(setting).find('='));
-        refuse_args({string("--") + setting}, {(path + " = ").c_str(), "not in this version", "set it to"});
-    }
+    refuse_args({"--run.device=cuda"}, {"run.device = cuda", "built for cpu", "make DEVICE=cuda"});
+    refuse_args({"--run.device=emulated"}, {"run.device = emulated", "built for cpu", "DEVICE=emulated"});
+    refuse_args({"--parallel.cp=2"}, {"parallel.cp = 2", "not in this version", "set it to 1"});
     for (const char* setting :
          {"run.device=cpu", "parallel.tp=1", "parallel.ranks=1", "checkpoint.resume=never",
           "model.init=runs/x/step_5", "parallel.overlap=false", "memory.recompute=block"})

@@ -159,6 +159,7 @@ TEST(a_reader_of_gguf_gets_the_same_logits) {
         return v;
     };
     expect_same(gpt2(get, e.ids, e.cfg.model), "a reader of GGUF");
+    EXPECT(g.tensors.at("output.weight").values == g.tensors.at("token_embd.weight").values, "the head");
 }
 
 TEST(pytorch_gets_the_same_logits) {
@@ -175,6 +176,12 @@ TEST(pytorch_gets_the_same_logits) {
 
 // ---------------------------------------------------------------------------------------------------------
 // the exporter's own check
+
+static void spoil(const std::string& path, uint64_t at, float value) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(std::streamoff(at));
+    for (int i = 0; i < 8; i++) file.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
 
 // What does not compute the same when it is read back is refused, and nothing of it is left.
 TEST(an_export_that_changed_is_refused) {
@@ -202,10 +209,7 @@ TEST(an_export_that_changed_is_refused) {
         for (const float value : {0.7f, NAN}) {
             export_to(own, to);
             const std::string hit = folder ? path + "/model.safetensors" : path;
-            std::fstream file(hit, std::ios::binary | std::ios::in | std::ios::out);
-            file.seekp(std::streamoff(std::filesystem::file_size(hit) / 8 * 4));
-            for (int i = 0; i < 8; i++) file.write(reinterpret_cast<const char*>(&value), sizeof value);
-            file.close();
+            spoil(hit, std::filesystem::file_size(hit) / 8 * 4, value);
             if (folder) std::ofstream(path + "/of_the_user") << "stays";
             const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, true); });
             t.use();
@@ -215,6 +219,28 @@ TEST(an_export_that_changed_is_refused) {
             const std::string left = test::run("ls " + path).out;
             EXPECT(left == "of_the_user\n", "left: %s", left.c_str());
         }
+    }
+}
+
+// GGUF's second copy of the embedding, the last tensor of the file, from which llama.cpp takes the logits.
+TEST(a_head_that_is_not_the_embedding_is_refused) {
+    Config cfg = exported().cfg;
+    Tiny t(cfg, true);
+    t.shake();
+    const auto read = [&](const Tensor& tensor) {
+        const std::vector<real> values = t.whole(tensor);
+        return std::vector<float>(values.begin(), values.end());
+    };
+    const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+                       .tokenizer = nullptr, .bf16 = kIsBf16};
+    const std::string path = test::folder(TEST_PRECISION) + "_head.gguf";
+    for (const float value : {0.7f, NAN}) {
+        export_gguf(own, path);
+        spoil(path, std::filesystem::file_size(path) - 128, value);
+        const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, "gguf:" + path, false); });
+        t.use();
+        EXPECT(end.code == kExitInternal && strstr(end.what(), "wte") && !test::there(path),
+               "%g: code %d, '%s'", double(value), end.code, end.what());
     }
 }
 

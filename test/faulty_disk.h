@@ -44,6 +44,7 @@ inline Disk faulty_disk(const Disk& below, Fault fault, std::shared_ptr<FaultCou
     d.make_folder = guard(below.make_folder);
     d.create = guard(below.create);
     d.append = guard(below.append);
+    d.start_sync = guard(below.start_sync);
     d.sync = guard(below.sync);
     d.close = guard(below.close);
     d.sync_folder = guard(below.sync_folder);

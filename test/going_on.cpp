@@ -71,12 +71,17 @@ static Ran go_on(const string& name, int step, const string& args) {
 // ---------------------------------------------------------------------------------------------------------
 // after kills
 
-// Killed where it trains, evaluates and samples, and where it is saving beside it.
+// Killed where it trains, evaluates and samples, and where it is saving beside it. Once it waits for its
+// checkpoint: the other kills may come before any is there.
 TEST(a_run_that_is_killed_is_the_run_that_never_was) {
     EXPECT(train_gpt(tiny_program_config("prose", saving_every(4, text_config()))).code == 0, "straight");
     const string config = tiny_program_config("killed", saving_every(4, text_config()));
-    for (const char* fault : {"train:6:kill", "evaluate:10:kill", "train:13:kill", "sample:20:kill"}) {
-        const Ran ran = run(string("FAULT=") + fault + " ./train_gpt " + config + " --checkpoint.async=true");
+    const struct { const char *fault, *async; } kills[] = {
+        {"train:6:kill", "true"}, {"evaluate:10:kill", "false"}, {"train:13:kill", "true"},
+        {"sample:20:kill", "true"}};
+    for (const auto& [fault, async] : kills) {
+        const Ran ran = run(string("FAULT=") + fault + " ./train_gpt " + config + " --checkpoint.async=" +
+                            async);
         EXPECT(ran.code == 75 && has(ran.err, "SIGKILL"), "%s: code %d, '%s'", fault, ran.code,
                ran.err.c_str());
     }
@@ -120,6 +125,23 @@ TEST(two_ranks) {
     EXPECT(damaged.code == 79 && has(damaged.err, "rank_00001.safetensors: 100 bytes") &&
            has(damaged.err, "none is left that verifies"), "code %d, '%s'", damaged.code,
            damaged.err.c_str());
+}
+
+// What a run was ended before it could remove goes at the next start, even where nothing is left to train;
+// an evaluation removes nothing.
+TEST(old_checkpoints_go_at_the_start) {
+    const string two = "--checkpoint.keep_last=2 --checkpoint.keep_every=4";
+    const auto kept = [] {
+        std::vector<int> steps;
+        for (int k = 0; k <= 10; k++)
+            if (fs::exists(folder("pruned") + strf("/step_%d", k))) steps.push_back(k);
+        return steps;
+    };
+    EXPECT(go_on("pruned", 10, two + " --train.steps=0").code == 0, "an evaluation");
+    const size_t before = kept().size();
+    const Ran ran = go_on("pruned", 10, two);
+    EXPECT(before >= 5 && ran.code == 0 && kept() == std::vector<int>({4, 8, 10}),
+           "code %d, %zu of %zu are kept", ran.code, kept().size(), before);
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ static const StartInfo kInfo = {.device = "cpu, a \"name\"",
                                 .params = 100000,
                                 .vocab = 512,
                                 .micro_batch = 4,
-                                .plan_bytes = 1234567,
+                                .plan_bytes = 1234567, .bus_id = "",
                                 .peak_tflops = 0.5};
 static const double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -214,11 +214,12 @@ TEST(rates_agree_with_the_clock) {
     EXPECT_NEAR(rate * ms, 512e3, 512e3 * 1e-3);
     EXPECT_NEAR(number(r, "mfu"), rate * flops / 0.5e12, 1e-3 * rate * flops / 0.5e12);
     EXPECT(r.find("mfu above") == string::npos, "%s", r.c_str());
-    info.peak_tflops = 0;
+    info.peak_tflops = 0, r = row();
+    EXPECT(r.find("\"mfu\":null") != string::npos && r.find(" n/a ") != string::npos &&
+           r.find("matmul  of unknown rate") != string::npos, "%s", r.c_str());
+    c.log.peak_tflops = 1e-6, info.world = 4, c.log.every = 0;      // of one of four ranks
     r = row();
-    EXPECT(r.find("\"mfu\":null") != string::npos && r.find(" n/a ") != string::npos, "%s", r.c_str());
-    c.log.peak_tflops = 1e-6;
-    r = row();
+    EXPECT_NEAR(number(r, "mfu"), number(r, "tokens_per_s") * flops / 4e6, 1e-3 * number(r, "mfu"));
     EXPECT(number(r, "mfu") > 1 && r.find("mfu above 100") != string::npos, "%s", r.c_str());
 }
 

@@ -102,7 +102,8 @@ inline std::vector<int> steps_of(const std::string& run, const std::string& even
 inline std::string timeless(const std::string& run) {
     std::string text;
     for (json row : rows_of(run)) {
-        for (const char* key : {"ms", "tokens_per_s", "mfu", "seconds", "peak_bytes", "peak_tflops"})
+        for (const char* key : {"ms", "tokens_per_s", "mfu", "seconds", "peak_bytes", "peak_tflops", "joules",
+                                "joules_per_token"})
             row.erase(key);
         text += row.dump() + "\n";
     }

@@ -11,6 +11,8 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
 jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
 folder=$(mktemp -d)
 export folder
+export EMU_RAN=$folder/kernels.ran      # in the emulation, for test/emulator_ran.cpp, which comes last
+touch "$EMU_RAN"
 trap 'rm -rf "$folder"' EXIT
 
 run() {         # its line and, if any, its output are printed in one piece; its counts are kept in a file
@@ -36,7 +38,13 @@ run() {         # its line and, if any, its output are printed in one piece; its
     cat "$folder/$name.shown"
 }
 export -f run
-[ $# = 0 ] || printf '%s\0' "$@" | xargs -0 -P "$jobs" -I{} bash -c 'run "$@"' run {}
+first=() last=()
+for binary in "$@"; do
+    case $binary in */emulator_ran) last+=("$binary") ;; *) first+=("$binary") ;; esac
+done
+run_these() { [ $# = 0 ] || printf '%s\0' "$@" | xargs -0 -P "$jobs" -I{} bash -c 'run "$@"' run {}; }
+run_these ${first[@]+"${first[@]}"}
+run_these ${last[@]+"${last[@]}"}
 
 passed=0 failed=0 skipped=0
 for binary in "$@"; do

@@ -2,8 +2,11 @@
 # `make test-full`: what `make test` has no time for. Each part closes with its own "N passed, N failed"; the
 # last line is their sum.
 #
-#   - all tests, and the programs they drive, under AddressSanitizer and UBSan, in a copy of the tree
+#   - all tests (in one precision), and the programs they drive, under AddressSanitizer and UBSan, in a copy
+#     of the tree
 #   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
+#   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
+#     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
@@ -55,6 +58,7 @@ sanitizers() {
     local tree=$out/sanitized
     copy_of_tree "$tree"
     cd "$tree" || return
+    export TEST_PRECISIONS=bf16
     plain_make SANITIZE=address,undefined tests >build.log 2>&1 || { tail -n 30 build.log; return; }
     # no leak check: OpenMP's and oneDNN's pools live until the process ends
     export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
@@ -71,9 +75,39 @@ portable() {
     fi
     mapfile -t sources < <(grep -l '^namespace PRECISION' test/*.cpp)
     for source in "${sources[@]}"; do targets+=("$build/test/$(basename "$source" .cpp)"); done
+    export TEST_PRECISIONS="fp32 bf16"
     plain_make DNNL=0 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
         { tail -n 30 "$out/portable-build.log"; return; }
     LATTICE=few BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+}
+
+# Of an architecture the emulation knows how much shared memory a block may have: sm_86, 89 and 120 have as
+# much, and 90 (that of make test) and 100. Host code is kept out of device memory by make test's trainer.
+emulation() {
+    local source tests=() log=$out/emulation-runs.log
+    for source in test/cuda_*.cpp; do tests+=("build/cpu-native/test/$(basename "$source" .cpp)"); done
+    plain_make "${tests[@]}" >"$out/emulation-build.log" 2>&1 ||
+        { tail -n 30 "$out/emulation-build.log"; return; }
+    {
+        echo "-- every access checked, lines counted"
+        timeout "$limit" test/coverage.sh || echo "0 passed, 1 failed"
+        local variant words
+        for variant in "EMU_ARCH=80 EMU_ORDER=reverse" \
+            "EMU_ARCH=86 EMU_ORDER=random:7 EMU_ASYNC=issue EMU_STREAMS=lazy"; do
+            read -ra words <<<"$variant"
+            echo "-- $variant"; env "${words[@]}" timeout "$limit" test/run_all.sh "${tests[@]}"
+        done
+    } 2>&1 | tee "$log"
+    awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; runs++ }
+         END { if (runs < 3) f++; printf "%d passed, %d failed\n", p, f }' "$log"
+}
+
+# What nvcc makes of the kernels.
+assembler() {
+    if [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
+        echo "skip  assembler: no nvcc here"; echo "0 passed, 0 failed, 1 skipped"; return
+    fi
+    timeout "$limit" make -s --no-print-directory ptxas
 }
 
 lattice() {
@@ -122,7 +156,7 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(sanitizers portable races) native=(deaths crashes lattice floats fuzzers)
+    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes lattice floats fuzzers)
     parts=("${compiled[@]}" "${native[@]}")
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")

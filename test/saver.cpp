@@ -49,8 +49,8 @@ struct Rank {
     Rank(const Axis& world, const std::string& dir, Disk disk)
         : world(world), dir(dir), saver(world, two_are_kept(), std::move(disk)) {}
 
-    void begin(int64_t step) {
-        if (world.index == 0) log_row(posix_disk(), dir, step);
+    void begin(int64_t step, bool again = false) {
+        if (world.index == 0 && !again) log_row(posix_disk(), dir, step);
         share = share_of(world.index, world.size, step);
         const auto data = std::as_bytes(std::span(share.data));
         SaveJob job = {};
@@ -94,6 +94,13 @@ static std::vector<std::string> save_with(int faulty, const Fault& fault, const 
         heard[size_t(world.index)] = o.error;
         EXPECT(!rank.saver.busy(), "a save that is over");
         if (fault.action == Fault::None) return;
+        EXPECT(!o.complete || (!o.error.empty() && fs::exists(dir + "/step_3/manifest.json")), "'%s'",
+               o.error.c_str());
+        if (!o.error.empty()) {
+            rank.begin(3, true);
+            const Saver::Outcome again = rank.outcome();
+            EXPECT(again.dir == dir + "/step_3", "the same once more: '%s'", again.error.c_str());
+        }
         rank.begin(4);
         const Saver::Outcome next = rank.outcome();
         EXPECT(next.dir == dir + "/step_4", "the next one: '%s'", next.error.c_str());

@@ -106,21 +106,25 @@ inline void log_row(const Disk& disk, const std::string& dir, int64_t step) {
     (void)disk.close(file);
 }
 
-// A run: makes its folder and recovers, then logs and saves the steps that follow, up to `last`. acknowledged
-// is written as soon as a save is on the medium.
+// A run: makes its folder, recovers and prunes, then logs and saves the steps that follow, up to `last`.
+// acknowledged is written as soon as a save is on the medium.
 inline void run_to(const Disk& disk, const std::string& dir, int ranks, int64_t last,
                    volatile int64_t* acknowledged, const Mutant& mutant = {}) {
     (void)make_folders(dir, disk.make_folder, disk.sync_folder);
     const Recovery r = recover(disk, dir);
     const int64_t from = r.manifest ? r.manifest->step : 0;
     cut_metrics(disk, dir + "/metrics.jsonl", from);
+    const auto prune = [&] {
+        DiskQueue q = prune_checkpoints(disk, two_are_kept(), dir);
+        if (mutant.unsynced_prune) drop(q, "cannot sync");
+        q.run();
+    };
+    if (r.manifest) prune();
     for (int64_t step = from + 1; step <= last; step++) {
         log_row(disk, dir, step);
         if (!save(disk, dir, step, ranks, 1, mutant).empty()) return;
         *acknowledged = step;
-        DiskQueue prune = prune_checkpoints(disk, two_are_kept(), dir);
-        if (mutant.unsynced_prune) drop(prune, "cannot sync");
-        prune.run();
+        prune();
     }
 }
 

@@ -56,6 +56,8 @@ struct SimulatedDisk {
                 moved.push_back({to + path.substr(from.size()), e.file, e.folder});
             }
         if (moved.empty()) return ENOENT;
+        const auto inside = tree.lower_bound(to + "/");
+        if (inside != tree.end() && inside->first.starts_with(to + "/")) return ENOTEMPTY;
         change(moved);
         former[to] = from;
         return 0;
@@ -169,6 +171,7 @@ inline Disk SimulatedDisk::disk() {
         f.content.append(static_cast<const char*>(data), bytes);
         return ssize_t(bytes);
     };
+    d.start_sync = [this](int) { tick(); return 0; };     // any of it may be lost as before
     d.sync = [this](int file) { tick(); sync(*open.at(file)); return 0; };
     d.close = [this](int file) { open.erase(file); return 0; };
     d.sync_folder = [this](auto& path) { tick(); return sync_folder(path); };

@@ -1,5 +1,6 @@
 // A checkpoint that is written beside training is of the moment when it was asked for.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -95,6 +96,24 @@ TEST(one_at_a_time_and_the_last_waits) {
     const std::string& dir = t.cfg.run.dir;
     EXPECT(last && *last == dir + "/step_3" && fs::exists(dir + "/step_1") && !fs::exists(dir + "/step_2"),
            "'%s'", last ? last->c_str() : "");
+}
+
+// The thread that writes beside training gives way to it, no other, and not where training waits.
+TEST(only_the_writer_gives_way) {
+    const auto own = [] { return getpriority(PRIO_PROCESS, id_t(gettid())); };
+    Tiny t(config_in("nice"));
+    std::atomic<int> writers = -100;
+    Disk disk = posix_disk();
+    disk.write = [&, below = disk.write](int file, const void* data, size_t bytes) {
+        writers = own();
+        return below(file, data, bytes);
+    };
+    Checkpoint checkpoint(t.cfg, t.model, "", disk);
+    const int before = own();
+    EXPECT(!checkpoint.save(at(1), false) && checkpoint.finish(), "not saved");
+    EXPECT(writers == std::min(before + 10, 19) && own() == before, "from %d: the writer at %d, this one at "
+           "%d", before, writers.load(), own());
+    EXPECT(checkpoint.save(at(2), true) && writers == before, "from %d: %d", before, writers.load());
 }
 
 // A failure is a warning in a later step, and training goes on; of the last one it is the run's end.

@@ -102,13 +102,13 @@ struct Trace {
 
 // One optimizer step, as the main loop makes it.
 inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
-    const double share = t.model.pipeline.run(data);
-    const Votes votes = vote(t.model.mesh.world, share, t.model.optimizer->local_squares(), {});
-    trace.losses.push_back(votes.loss);
-    const auto [norm, finite] = t.model.optimizer->set_norm(votes.squares, votes.loss);
-    trace.norms.push_back(norm);
+    t.model.pipeline.run(data);
+    t.model.tally->take();
     t.model.optimizer->update(learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);
-    return finite;
+    const StepFigures f = t.model.tally->read();
+    trace.losses.push_back(f.loss);
+    trace.norms.push_back(f.norm);
+    return f.finite;
 }
 
 inline Trace train_steps(Tiny& t, int steps) {

@@ -19,7 +19,7 @@ struct RunConfig {
     template <class F> void visit(F&& f) {
         f("dir", dir, "folder that gets config.json, metrics.jsonl and checkpoints");
         f("seed", seed, "of initialisation, order of the data and sampling", at_least(0));
-        f("device", device, "auto: what the program was built for", one_of("auto|cpu|cuda"));
+        f("device", device, "auto: what the program was built for", one_of("auto|cpu|cuda|emulated"));
         f("precision", precision, "of weights and activations; auto: what the machine is fast at",
           one_of("auto|bf16|fp32|fp64"));
         f("threads", threads, "CPU threads of a rank; 0: all cores of the machine over its ranks",
@@ -107,7 +107,7 @@ struct ParallelConfig {
     std::string transport = "auto", schedule = "1f1b";
     int virtual_stages = 1;
     bool overlap = true;
-    std::string reduce = "ordered", reduce_dtype = "fp32";
+    std::string reduce = "auto", reduce_dtype = "fp32";
 
     template <class F> void visit(F&& f) {
         f("tp", tp, "ranks that share each layer's matrices (tensor parallelism)", range(1, 1024));
@@ -122,10 +122,10 @@ struct ParallelConfig {
         f("schedule", schedule, "order of micro-batches in the pipeline", one_of("1f1b|interleaved"));
         f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
           range(1, 64));
-        f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp and pp "
-          "always wait");
-        f("reduce", reduce, "order of sums over ranks: fixed, or the library's own",
-          one_of("ordered|native"));
+        f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp "
+          "always waits");
+        f("reduce", reduce, "order of sums over data-parallel ranks: fixed, or the library's own; auto: that "
+          "over NCCL", one_of("auto|ordered|native"));
         f("reduce_dtype", reduce_dtype, "of gradients on the wire", one_of("fp32|bf16"));
     }
 };
@@ -206,8 +206,8 @@ struct LogConfig {
         f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
           at_least(0));
         f("comm", comm, "log time and volume of communication");
-        f("peak_tflops", peak_tflops, "matmul rate of the device in TFLOP/s, for mfu; 0: from the table, or "
-          "measured", at_least(0));
+        f("peak_tflops", peak_tflops, "matmul rate of a rank's device in TFLOP/s, for mfu; 0: measured on a "
+          "CPU, of a GPU what its maker states", at_least(0));
     }
 };
 

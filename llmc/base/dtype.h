@@ -10,17 +10,32 @@
 #include <cstddef>
 #include <cstdint>
 
-// bfloat16: the upper half of an FP32. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
+// nvcc compiles these for the device too, where rounding is one instruction.
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
+
+// The bits of f as bfloat16, rounded to nearest, ties to even; NaN stays NaN.
+#ifdef __CUDA_ARCH__
+HOST_DEVICE inline uint16_t bfloat16_bits(float f) { return __bfloat16_as_ushort(__float2bfloat16_rn(f)); }
+#else
+HOST_DEVICE inline uint16_t bfloat16_bits(float f) {
+    const uint32_t u = std::bit_cast<uint32_t>(f);
+    const uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    return uint16_t((u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : rounded);
+}
+#endif
+
+// bfloat16: the upper half of an FP32.
 struct [[gnu::may_alias]] bfloat16 {
     uint16_t bits;
 
     bfloat16() = default;
-    explicit bfloat16(float f) {
-        const uint32_t u = std::bit_cast<uint32_t>(f);
-        const uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-        bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : rounded);
-    }
-    operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+    HOST_DEVICE explicit bfloat16(float f) : bits(bfloat16_bits(f)) {}
+    HOST_DEVICE operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 };
 
 enum class DType { F32, BF16, F64 };

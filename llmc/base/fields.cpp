@@ -93,10 +93,11 @@ std::string expected(const Field& f) {
 bool allowed(const Field& f) {
     return std::visit([&](auto* p) {
         using T = std::remove_pointer_t<decltype(p)>;
-        if constexpr (std::is_arithmetic_v<T>)
-            return std::isfinite(double(*p)) && *p >= f.limits.low && *p <= f.limits.high &&
-                   !(f.limits.open && *p == f.limits.high);
-        else if constexpr (std::is_same_v<T, std::string>)
+        if constexpr (std::is_arithmetic_v<T>) {
+            const double v = double(*p);
+            return std::isfinite(v) && v >= f.limits.low && v <= f.limits.high &&
+                   !(f.limits.open && v == f.limits.high);
+        } else if constexpr (std::is_same_v<T, std::string>)
             return !f.limits.choices || is_choice(*p, f.limits.choices);
         else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return !p->empty() && std::all_of(p->begin(), p->end(), [](const Corpus& c) {

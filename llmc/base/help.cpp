@@ -2,6 +2,7 @@
 
 #include "llmc/base/fields.h"
 #include "llmc/base/options.h"
+#include "llmc/base/version.h"
 
 static constexpr size_t kWidth = 110;
 
@@ -74,8 +75,7 @@ static std::string domain(const Field& f) {
 // What base/validate.cpp refuses: all values but the default, or one of several.
 static std::string missing(const Field& f) {
     if (f.path() == "parallel.cp") return " (not in this version)";
-    if (f.path() == "parallel.transport") return " (nccl: not in this version)";
-    return f.path() == "run.device" ? " (cuda: not in this version)" : "";
+    return f.path() == "run.device" ? std::string(" (of this program: ") + built_device + ")" : "";
 }
 
 static void append_field(std::string& out, const Field& f) {

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "llmc/base/dtype.h"
+
 struct Philox { uint32_t x[4]; };
 
-inline Philox philox(uint64_t key, uint64_t stream, uint64_t index) {
+HOST_DEVICE inline Philox philox(uint64_t key, uint64_t stream, uint64_t index) {
     uint32_t c[4] = {uint32_t(index), uint32_t(index >> 32), uint32_t(stream), uint32_t(stream >> 32)};
     uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
     for (int round = 0; round < 10; round++) {

@@ -3,6 +3,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
+#include "llmc/base/version.h"
 
 // path = value: what is missing; what to do
 static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
@@ -16,9 +17,14 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
 
 static void check_parts(Config& c) {
     const ParallelConfig& p = c.parallel;
-    missing(c.run.device == "cuda", c, "run.device", "training on CUDA devices is", "cpu or auto");
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
-    missing(p.transport == "nccl", c, "parallel.transport", "NCCL is", "auto, mpi or threads");
+}
+
+static void check_device(const Config& c) {
+    const char* asked = c.run.device.c_str();
+    CHECK_INPUT(c.run.device == "auto" || c.run.device == built_device,
+                "run.device = %s: this program is built for %s. Set run.device to %s or auto, or build one "
+                "by make DEVICE=%s", asked, built_device, built_device, asked);
 }
 
 static void check_batch(const Config& c) {
@@ -45,6 +51,7 @@ void validate(const Config& cfg) {
     for (const Field& f : fields(c))
         CHECK_INPUT(allowed(f), "%s = %s: expected %s", f.path().c_str(), value_json(f.value).c_str(),
                     expected(f).c_str());
+    check_device(c);
     check_parts(c);
     const ModelConfig& m = c.model;
     CHECK_INPUT(m.channels % m.heads == 0,

@@ -1,4 +1,4 @@
-// COMMIT comes from the Makefile.
+// COMMIT and DEVICE come from the Makefile.
 #include "llmc/base/version.h"
 
 #include <sstream>
@@ -9,8 +9,12 @@
 #ifndef COMMIT
 #define COMMIT "unknown"
 #endif
+#ifndef DEVICE
+#define DEVICE "cpu"
+#endif
 
 const char* const commit = COMMIT;
+const char* const built_device = DEVICE;
 
 std::string build_text(const char* program, const std::string& rows) {
     std::string text = strf("%s, commit %s\n", program, commit) + rows;
@@ -27,6 +31,7 @@ std::string build_text(const char* program, const std::string& rows) {
 
 std::string version_text(const std::string& libraries) {
     const char* named = libraries.empty() ? "none for matmul" : libraries.c_str();
-    return build_text("train_gpt", strf("backends    cpu\nprecisions  fp32, bf16, fp64\n"
-                                        "libraries   %s\n", named));
+    const bool cpu = std::string(built_device) == "cpu";
+    return build_text("train_gpt", strf("backends    %s\nprecisions  fp32, bf16%s\nlibraries   %s\n",
+                                        built_device, cpu ? ", fp64" : "", named));
 }

@@ -32,20 +32,25 @@ struct Axis {
         if (size > 1) comm::broadcast(*group, data, count, wire_of<T>(), root);
     }
     template <class T> void send(const T* data, size_t count, int peer) const {
-        comm::send(*group, data, count, wire_of<T>(), peer);
+        Pending p = start_send(data, count, peer);
+        wait(p);
     }
     template <class T> void recv(T* data, size_t count, int peer) const {
         comm::recv(*group, data, count, wire_of<T>(), peer);
     }
     void barrier() const { if (size > 1) comm::barrier(*group); }
 
-    // Return at once; neither buffer may be touched before wait(). At most one reduction of an axis is in
-    // flight, and what was started first is awaited first. On one rank nothing happens: the result is src.
+    // Return at once; no buffer may be touched before wait(). At most one reduction of an axis is in
+    // flight and kSends sends to a peer; of sends, and of collectives, the first started is awaited first.
+    // On one rank nothing happens: the result is src.
     template <class T> Pending start_all_gather(T* dst, const T* src, size_t count) const {
         return size == 1 ? Pending() : comm::start_all_gather(*group, dst, src, count, wire_of<T>());
     }
     template <class T> Pending start_reduce_scatter(T* dst, const T* src, size_t count) const {
         return size == 1 ? Pending() : comm::start_reduce_scatter(*group, dst, src, count, wire_of<T>());
+    }
+    template <class T> Pending start_send(const T* data, size_t count, int peer) const {
+        return comm::start_send(*group, data, count, wire_of<T>(), peer);
     }
     void wait(Pending& pending) const { comm::wait(pending); }
 
@@ -57,7 +62,7 @@ struct Axis {
     // Bytes that a reduction of `bytes`, all pieces together, needs besides its arguments. Who plans memory
     // lends them once; axes that do not reduce at the same time may share them.
     size_t reduce_staging(size_t bytes) const {
-        return size > 1 && group->transport->needs_staging ? bytes : 0;
+        return size > 1 ? comm::staging_of(*group, bytes) : 0;
     }
     void lend_staging(void* memory, size_t bytes) const {
         if (size > 1) comm::lend_staging(*group, memory, bytes);

@@ -44,8 +44,9 @@ static size_t wire_size(const Group& g, Wire t) {
 
 static void check_reduction(const Group& g, size_t bytes) {
     CHECK(g.reductions_in_flight == 0, "two reductions over %s are in flight", g.name);
-    CHECK(!g.transport->needs_staging || bytes <= g.staging_bytes,
-          "a reduction over %s needs %zu bytes of staging, %zu were lent", g.name, bytes, g.staging_bytes);
+    const size_t needed = comm::staging_of(g, bytes);
+    CHECK(needed <= g.staging_bytes, "a reduction over %s needs %zu bytes of staging, %zu were lent", g.name,
+          needed, g.staging_bytes);
 }
 
 static void check_peer(const Group& g, int peer) {
@@ -54,14 +55,11 @@ static void check_peer(const Group& g, int peer) {
 
 static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }
 
-// Tickets of the transport, with the verb in the lowest bit.
-static Pending pending(Group& g, uint64_t ticket, bool reduces) { return {&g, ticket << 1 | reduces}; }
-
 Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
     Call call(g, kAllGather);
     count_call(g, kAllGather, uint64_t(g.size - 1) * count * size_of(t));
     const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
-    return pending(g, g.transport->start(g, job), false);
+    return {&g, g.transport->start(g, job), kAllGather};
 }
 
 Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
@@ -70,16 +68,15 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
     Call call(g, kReduceScatter);
     count_call(g, kReduceScatter, uint64_t(g.size - 1) * count * wire_size(g, t));
     const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
-    return pending(g, g.transport->start(g, job), true);
+    return {&g, g.transport->start(g, job), kReduceScatter};
 }
 
 void comm::wait(Pending& p) {
     if (!p.group) return;
     Group& g = *p.group;
-    const bool reduces = p.ticket & 1;
-    Call call(g, reduces ? kReduceScatter : kAllGather);
-    g.transport->finish(g, p.ticket >> 1);
-    if (reduces) g.reductions_in_flight--;
+    Call call(g, p.verb);
+    (p.verb == kSend ? g.transport->finish_send : g.transport->finish)(g, p.ticket);
+    if (p.verb == kReduceScatter) g.reductions_in_flight--;
     p = {};
 }
 
@@ -87,11 +84,13 @@ void comm::wait(Pending& p) {
 static void small_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const size_t bytes = count * size_of(t);
     count_call(g, kAllReduce, uint64_t(g.size - 1) * bytes);
-    g.small.resize(size_t(g.size) * bytes);
+    g.small.resize(size_t(g.size + 1) * bytes);
     run(g, {Job::Gather, t, g.small.data(), data, count, count * size_t(g.size)});
     std::vector<const void*> pieces(size_t(g.size));
     for (int k = 0; k < g.size; k++) pieces[size_t(k)] = g.small.data() + size_t(k) * bytes;
-    comm::sum(data, pieces.data(), g.size, count, t, wire_size(g, t) != size_of(t));
+    std::byte* total = g.small.data() + size_t(g.size) * bytes;
+    comm::sum(total, pieces.data(), g.size, count, t, wire_size(g, t) != size_of(t));
+    fp32::copy_between(data, total, bytes);
 }
 
 // Each rank sums a piece in place, and sends it to all others.
@@ -104,8 +103,20 @@ static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
     run(g, {Job::Gather, t, data, own, piece, count});
 }
 
+// Between devices. What lies on the host is summed there; but integers have the same bits in any order.
+static void device_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    const bool native = g.native || t == Wire::I32 || t == Wire::I64;
+    if (native && g.transport->native_all_reduce(g, data, count, t))
+        return count_call(g, kAllReduce, 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size));
+    if (fp32::is_on_device(data)) return large_all_reduce(g, data, count, t);
+    const size_t part = kSmall / size_of(t);
+    for (size_t at = 0; at < count; at += part)
+        small_all_reduce(g, static_cast<std::byte*>(data) + at * size_of(t), std::min(part, count - at), t);
+}
+
 void comm::all_reduce(Group& g, void* data, size_t count, Wire t) {
     Call call(g, kAllReduce);
+    if (g.transport->on_device) return device_all_reduce(g, data, count, t);
     if (count * size_of(t) <= kSmall) return small_all_reduce(g, data, count, t);
     if (g.native && g.transport->native_all_reduce(g, data, count, t))
         return count_call(g, kAllReduce, 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size));
@@ -120,11 +131,11 @@ void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
             .root = root});
 }
 
-void comm::send(Group& g, const void* data, size_t count, Wire t, int peer) {
+Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
     Call call(g, kSend);
     count_call(g, kSend, count * size_of(t));
-    g.transport->send(g, data, count * size_of(t), peer);
+    return {&g, g.transport->start_send(g, data, count * size_of(t), peer), kSend};
 }
 
 void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {

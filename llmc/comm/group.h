@@ -1,7 +1,7 @@
 // One communicator: the ranks of an axis, or all, and how they talk.
 //
 // Every rank has a Group object of its own for each axis that it is on. The transport behind it (threads of
-// one process, MPI) is a table of functions. Callers use comm/axis.h.
+// one process, MPI, NCCL) is a table of functions. Callers use comm/axis.h.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -42,11 +42,15 @@ struct Moved {
 
 struct Group;
 
-// A collective that was started and not yet awaited. Empty: done.
+// A verb that was started and not yet awaited. Empty: done.
 struct Pending {
     Group* group = nullptr;
     uint64_t ticket = 0;
+    Verb verb = kVerbs;
 };
+
+// Sends of a rank to one peer that may be on their way at once.
+inline constexpr uint64_t kSends = 2;
 
 // What is the same for every transport: a collective over pieces. Piece k of `total` elements is
 // [k * piece, (k + 1) * piece), cut at the end of the data.
@@ -64,10 +68,12 @@ struct Transport {
     const char* name;
     uint64_t (*start)(Group&, const Job&);          // returns a ticket
     void (*finish)(Group&, uint64_t ticket);
-    void (*send)(Group&, const void* data, size_t bytes, int peer);
+    uint64_t (*start_send)(Group&, const void* data, size_t bytes, int peer);       // returns a ticket
+    void (*finish_send)(Group&, uint64_t ticket);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
     bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: it has none
     bool needs_staging;                             // reductions receive the pieces of others, then sum
+    bool on_device = false;                         // memory of the device is at home, in order with the ops
 };
 
 struct Group {
@@ -95,10 +101,20 @@ Pending start_reduce_scatter(Group&, void* dst, const void* src, size_t count, W
 void wait(Pending&);
 void all_reduce(Group&, void* data, size_t count, Wire);
 void broadcast(Group&, void* data, size_t count, Wire, int root);
-void send(Group&, const void* data, size_t count, Wire, int peer);
+Pending start_send(Group&, const void* data, size_t count, Wire, int peer);
 void recv(Group&, void* data, size_t count, Wire, int peer);
 void barrier(Group&);
 void lend_staging(Group&, void* memory, size_t bytes);
+
+// Bytes of staging for a reduction of `bytes`, all pieces together.
+inline size_t staging_of(const Group& g, size_t bytes) {
+    const bool in_place = g.transport->on_device && g.native && !g.bf16_wire;      // as NCCL does
+    return g.transport->needs_staging && !in_place ? bytes : 0;
+}
+
+// Memory of the device that the transport of this rank is fast with, all zero; null: there is none such.
+void* alloc(size_t bytes);
+bool release(void* p);              // false: not from alloc()
 
 // For transports. Elements of piece k, and the sum of pieces in their order; rounded: FP32 goes through bf16.
 inline size_t elements(const Job& j, int k) {

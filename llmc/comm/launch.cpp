@@ -1,10 +1,10 @@
 #include "llmc/comm/launch.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -12,87 +12,59 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/launcher.h"
-#include "llmc/base/machine.h"
 #include "llmc/base/progress_page.h"
+#include "llmc/base/version.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/mpi.h"
+#include "llmc/comm/nccl.h"
+#include "llmc/comm/rendezvous.h"
+#include "llmc/comm/seats.h"
 #include "llmc/comm/threads.h"
 
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
 bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
 
-// What a rank tells all others of where it is.
-struct Seat {
-    char host[64];
-    cpu_set_t cores;
-};
-
-static Seat own_seat() {
-    Seat s = {};
-    gethostname(s.host, sizeof s.host - 1);
-    sched_getaffinity(0, sizeof s.cores, &s.cores);
-    return s;
-}
-
-static std::vector<Seat> all_seats(const Mesh& mesh) {
-    const Seat own = own_seat();
+static std::vector<Seat> seats_over(const Mesh& mesh) {
+    const Seat own = own_seat(false);
     std::vector<Seat> seats(size_t(mesh.world.size), own);
-    auto bytes = reinterpret_cast<std::byte*>(seats.data());
-    mesh.world.all_gather(bytes, reinterpret_cast<const std::byte*>(&own), sizeof own);
+    mesh.world.all_gather(reinterpret_cast<std::byte*>(seats.data()),
+                          reinterpret_cast<const std::byte*>(&own), sizeof own);
     return seats;
 }
 
-// The cores that the ranks of this host have, divided by these ranks.
-static int threads_of_rank(const std::vector<Seat>& seats, const Seat& own) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    int ranks = 0;
-    for (const Seat& s : seats) {
-        if (std::string_view(s.host) != own.host) continue;
-        CPU_OR(&cores, &cores, &s.cores);
-        ranks++;
-    }
-    return std::max(1, std::min(CPU_COUNT(&own.cores), CPU_COUNT(&cores) / ranks));
-}
-
-static void print_table(const Config& cfg, const std::vector<Seat>& seats) {
-    const int ranks = int(seats.size()), threads = cfg.run.threads;
-    const MeshShape shape = mesh_shape(cfg.parallel, ranks);
-    size_t width = 4;
-    for (const Seat& s : seats) width = std::max(width, std::string_view(s.host).size());
-    printf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
-    printf("%5s  %-*s  %-14s  %4s %4s %4s\n", "rank", int(width), "host", "device", "dp", "pp", "tp");
-    for (int r = 0; r < ranks; r++) {
-        const auto at = places_of(shape, r);
-        const int own = threads ? threads : threads_of_rank(seats, seats[size_t(r)]);
-        printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), seats[size_t(r)].host,
-               strf("cpu, %d thread%s", own, own == 1 ? "" : "s").c_str(), at[0].index, at[1].index,
-               at[3].index);
-    }
-    fflush(stdout);
-}
-
 // One rank, from the moment that its mesh stands.
-static int run_rank(Config cfg, const Mesh& mesh, const RankBody& body) {
+static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats, const RankBody& body) {
     context.rank = mesh.rank;
-    const std::vector<Seat> seats = all_seats(mesh);
     if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, seats);
-    context.host_ranks = int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) {
-        return std::string_view(s.host) == seats[size_t(mesh.rank)].host;
-    }));
-    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, seats[size_t(mesh.rank)]);
+    const Seat& own = seats[size_t(mesh.rank)];
+    context.host_ranks = own.gpus ? 1 : ranks_of_host(seats, own);      // a GPU's memory is its rank's
+    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, own);
     context.threads = cfg.run.threads;
     omp_set_num_threads(context.threads);
     return body(cfg, mesh);
 }
 
+// Over NCCL, from the moment that all know all seats.
+static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const std::vector<Seat>& seats, const NcclId& id,
+                        const RankBody& body) {
+    context.rank = ranks.mesh.rank;
+    nccl_begin(id, int(seats.size()), ranks.mesh.rank, device_of(seats, ranks.mesh.rank));
+    for (int axis = 0; axis < kAxes; axis++)
+        join_nccl(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
+    const int code = run_rank(cfg, ranks.mesh, seats, body);
+    ranks.mesh.world.barrier();
+    nccl_end(false);
+    return code;
+}
+
 // The ranks' meshes, with a team for each axis that has several.
-static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks,
+static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks, bool over_nccl,
                                                             ThreadWorld& world) {
     std::vector<std::unique_ptr<RankMesh>> meshes;
-    for (int r = 0; r < ranks; r++) meshes.push_back(std::make_unique<RankMesh>(cfg.parallel, ranks, r));
-    for (int axis = 0; axis < kAxes; axis++) {
+    for (int r = 0; r < ranks; r++)
+        meshes.push_back(std::make_unique<RankMesh>(cfg.parallel, ranks, r, over_nccl));
+    for (int axis = 0; axis < kAxes && !over_nccl; axis++) {
         std::vector<ThreadTeam*> teams(size_t(ranks), nullptr);         // by colour
         for (auto& m : meshes) {
             const Place& at = m->places[size_t(axis)];
@@ -105,29 +77,38 @@ static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, i
     return meshes;
 }
 
-int run_threads(const Config& cfg, const RankBody& body) {
+static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) {
     const int ranks = planned_ranks(cfg.parallel);
     ThreadWorld world;
-    const auto meshes = thread_meshes(cfg, ranks, world);
+    const auto meshes = thread_meshes(cfg, ranks, over_nccl, world);
+    const std::vector<Seat> seats(size_t(ranks), own_seat(over_nccl));
+    if (over_nccl) check_devices(seats);
+    const NcclId id = over_nccl ? new_nccl_id() : NcclId{};
     const bool catches = context.throw_on_fatal;
     std::vector<int> codes(size_t(ranks), 0);
     std::exception_ptr first;
     std::mutex failing;
+    const auto run = [&](int r) {
+        RankMesh& m = *meshes[size_t(r)];
+        return over_nccl ? run_gpu_rank(cfg, m, seats, id, body)
+                         : run_rank(cfg, m.mesh, seats_over(m.mesh), body);
+    };
     const auto rank = [&](int r) {
         context.throw_on_fatal = catches;
         context.process_ranks = ranks;
         if (progress_page) join_progress(r, ranks, r);
         if (!catches) {                                                 // what it throws ends the process
-            codes[size_t(r)] = run_rank(cfg, meshes[size_t(r)]->mesh, body);
+            codes[size_t(r)] = run(r);
             wait_for_the_end();
             return;
         }
         try {
-            codes[size_t(r)] = run_rank(cfg, meshes[size_t(r)]->mesh, body);
+            codes[size_t(r)] = run(r);
         } catch (...) {
             std::lock_guard lock(failing);
             if (!first) first = std::current_exception();
             world.broken();
+            nccl_end(true);
         }
     };
     std::vector<std::thread> threads;
@@ -137,44 +118,119 @@ int run_threads(const Config& cfg, const RankBody& body) {
     return *std::max_element(codes.begin(), codes.end());
 }
 
-static int run_processes(const Config& cfg, const RankBody& body) {
-    const MpiJob job = mpi_begin();
+int run_threads(const Config& cfg, const RankBody& body) {
+    return run_threads(cfg, cfg.parallel.transport == "nccl", body);
+}
+
+static bool has_mpi() { return !mpi_library().empty(); }
+
+static void check_mpi(const MpiJob& job) {
     CHECK_INPUT(
         job.size == launcher().world,
         "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
         "them by mpirun, or by srun --mpi=pmix",
         launcher().world, job.size, mpi_library().c_str());
+}
+
+static int run_processes(const Config& cfg, const RankBody& body) {
+    const MpiJob job = mpi_begin();
+    check_mpi(job);
     RankMesh ranks(cfg.parallel, job.size, job.rank);
     for (int axis = 0; axis < kAxes; axis++)
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
     join_progress(job.rank, job.size);
-    const int code = run_rank(cfg, ranks.mesh, body);
+    const int code = run_rank(cfg, ranks.mesh, seats_over(ranks.mesh), body);
     ranks.mesh.world.barrier();
     wait_for_the_end();
     mpi_end();
     return code;
 }
 
-static bool has_mpi() { return !mpi_library().empty(); }
+// What each rank brings before there is NCCL: its seat, and rank 0 the id.
+struct Greeting { Seat seat; NcclId id; };
 
-// "mpi", "threads", or "one" rank
+// By MPI below its launchers, else over TCP.
+static std::vector<Greeting> greet(const Greeting& own, bool by_mpi) {
+    const int world = launcher().world;
+    std::vector<Greeting> all(size_t(world), own);
+    if (by_mpi) {
+        check_mpi(mpi_begin());
+        Group g;
+        g.name = "start";
+        join_mpi(g, 0, launcher().rank);
+        const Axis ranks = {.index = g.index, .size = g.size, .group = &g};
+        ranks.all_gather(reinterpret_cast<std::byte*>(all.data()), reinterpret_cast<const std::byte*>(&own),
+                         sizeof own);
+        return all;
+    }
+    const std::string text(reinterpret_cast<const char*>(&own), sizeof own);
+    const std::vector<std::string> texts = exchange(rendezvous_of_environment(), text);
+    for (int r = 0; r < world; r++) {
+        CHECK_INPUT(texts[size_t(r)].size() == sizeof own, "rank %d is of another build", r);
+        memcpy(&all[size_t(r)], texts[size_t(r)].data(), sizeof own);
+    }
+    return all;
+}
+
+static int run_gpus(const Config& cfg, const RankBody& body) {
+    const int world = launcher().world, rank = launcher().rank;
+    const bool by_mpi = has_mpi() && launcher().speaks_mpi;
+    join_progress(rank, world);
+    Greeting own = {};
+    own.seat = own_seat(true);
+    if (rank == 0 && own.seat.gpus) own.id = new_nccl_id();
+    std::vector<Seat> seats;
+    const std::vector<Greeting> all = greet(own, by_mpi);
+    for (const Greeting& g : all) seats.push_back(g.seat);
+    check_devices(seats);
+    RankMesh ranks(cfg.parallel, world, rank, true);
+    const int code = run_gpu_rank(cfg, ranks, seats, all[0].id, body);
+    wait_for_the_end();
+    if (by_mpi) mpi_end();
+    return code;
+}
+
+static bool has_nccl() { return !nccl_library().empty(); }
+static bool on_gpus() { return std::string_view(built_device) == "cuda"; }
+
+// Of the ranks of one process.
+static const char* transport_of_threads(const ParallelConfig& p) {
+    CHECK_INPUT(
+        p.transport != "mpi" || p.ranks <= 1,
+        "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
+        "mpirun -np %d",
+        p.ranks, p.ranks);
+    CHECK_INPUT(p.transport != "nccl" || has_nccl(),
+                "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
+    if (p.ranks <= 1) return "one";
+    return p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl()) ? "nccl" : "threads";
+}
+
+static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
+    CHECK_INPUT(on_gpus(), "%d processes were started; emulated GPUs are threads of one process: start one, "
+                "with --parallel.ranks=%d", processes, processes);
+    CHECK_INPUT(p.transport != "mpi",
+                "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
+    CHECK_INPUT(has_nccl(),
+                "%d processes were started, and this build has no NCCL (make says why): install it and build "
+                "again", processes);
+    return "nccl";
+}
+
+// "mpi", "nccl", "threads", or "one" rank
 static const char* transport_of(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
     const int processes = launcher().world;
-    if (processes == 1) {
-        CHECK_INPUT(
-            p.transport != "mpi" || p.ranks <= 1,
-            "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
-            "mpirun -np %d",
-            p.ranks, p.ranks);
-        return p.ranks > 1 ? "threads" : "one";
-    }
+    if (processes == 1) return transport_of_threads(p);
     CHECK_INPUT(
         p.transport != "threads",
         "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
         processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
                 "parallel.ranks = %d, but %d processes were started: leave it at 0", p.ranks, processes);
+    if (std::string_view(built_device) != "cpu") return transport_of_gpus(p, processes);
+    CHECK_INPUT(p.transport != "nccl",
+                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
     CHECK_INPUT(has_mpi(),
                 "%d processes were started, and this build has no MPI (make says why): start one, with "
                 "--parallel.ranks=%d",
@@ -191,24 +247,31 @@ int run_ranks(Config& cfg, const RankBody& body) {
     const std::string transport = transport_of(cfg);
     check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
     if (transport == "mpi") return run_processes(cfg, body);
-    if (transport == "threads") return run_threads(cfg, body);
+    if (launcher().world > 1) return run_gpus(cfg, body);
+    if (transport != "one") return run_threads(cfg, transport == "nccl", body);
     join_progress(0, 1);
-    return run_rank(cfg, Mesh(), body);
+    return run_rank(cfg, Mesh(), {own_seat(false)}, body);
 }
 
 // What a plan needs to know of a transport: nothing can be sent.
 static const Transport& described(const ParallelConfig& p) {
     static constexpr Transport kinds[] = {
-        {"threads", nullptr, nullptr, nullptr, nullptr, nullptr, false},
-        {"mpi", nullptr, nullptr, nullptr, nullptr, nullptr, true},
+        {.name = "threads", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = false},
+        {.name = "mpi", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = true},
+        {.name = "nccl", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = true, .on_device = true},
     };
     const bool processes = launcher().world > 1 || p.ranks == 0;
+    if (p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl())) return kinds[2];
     const bool mpi = p.transport == "mpi" || (p.transport == "auto" && has_mpi() && processes);
     return kinds[mpi];
 }
 
 std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank) {
-    auto m = std::make_unique<RankMesh>(p, ranks, rank);
-    for (Group& g : m->groups) g.transport = &described(p);
+    const Transport& kind = described(p);
+    auto m = std::make_unique<RankMesh>(p, ranks, rank, kind.on_device);
+    for (Group& g : m->groups) g.transport = &kind;
     return m;
 }

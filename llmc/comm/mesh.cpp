@@ -33,7 +33,7 @@ std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
     }};
 }
 
-RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank)
+RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
     : places(places_of(mesh_shape(p, ranks), rank)) {
     mesh.rank = rank;
     for (int i = 0; i < kAxes; i++) {
@@ -47,7 +47,7 @@ RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank)
     // gradients are what is reduced over these three
     for (Axis* a : {&mesh.dp, &mesh.shard, &mesh.replica}) {
         if (!a->group) continue;
-        a->group->native = p.reduce == "native";
+        a->group->native = p.reduce == "native" || (p.reduce == "auto" && over_nccl);
         a->group->bf16_wire = p.reduce_dtype == "bf16";
     }
 }

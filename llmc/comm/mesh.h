@@ -32,6 +32,6 @@ struct RankMesh {
     std::array<Place, kAxes> places;
     Group groups[kAxes];
 
-    RankMesh(const ParallelConfig& p, int ranks, int rank);
+    RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl = false);
     RankMesh(const RankMesh&) = delete;
 };

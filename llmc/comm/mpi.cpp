@@ -18,8 +18,9 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 #include <time.h>
 
 #include <cstring>
+#include <deque>
 
-#include "llmc/comm/sums.h"
+#include "llmc/comm/pieces.h"
 
 static constexpr uint64_t kSlots = 8;                   // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
@@ -37,6 +38,8 @@ struct MpiMember {
     MPI_Comm comm;
     uint64_t next = 0;                  // ticket
     Flight flights[kSlots];
+    std::deque<std::vector<MPI_Request>> sends;         // on their way
+    uint64_t sent = 0;                                  // so far
     std::vector<const void*> pieces;
 };
 
@@ -95,12 +98,6 @@ static MPI_Datatype mpi_type(Wire t) {
     }
 }
 
-static bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
-
-static std::byte* piece_of(const void* data, const Job& j, int k, size_t unit) {
-    return const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
-           std::min(j.total, size_t(k) * j.piece) * unit;
-}
 
 static void start_gather(Group& g, Flight& f, int tag) {
     const Job& j = f.job;
@@ -113,11 +110,6 @@ static void start_gather(Group& g, Flight& f, int tag) {
     for (int i = 1; i < g.size; i++)
         isend(g, f.requests, j.src, own, (g.index + i) % g.size, tag);
     if (here != j.src && own) memcpy(here, j.src, own);
-}
-
-// Staging: the pieces of the others for this rank; where rounded ones are sent, those are before them.
-static std::byte* received(Group& g, const Job& j) {
-    return g.staging + (rounds(g, j) ? size_t(g.size) * j.piece * sizeof(bfloat16) : 0);
 }
 
 static void start_reduce(Group& g, Flight& f, int tag) {
@@ -147,20 +139,9 @@ static void start_reduce(Group& g, Flight& f, int tag) {
 
 static void finish_reduce(Group& g, const Flight& f) {
     const Job& j = f.job;
+    if (!f.native) return sum_received(g, j, member(g).pieces);
     const size_t own = comm::elements(j, g.index);
-    if (f.native) {
-        if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
-        return;
-    }
-    const bool rounded = rounds(g, j);
-    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type);
-    auto& pieces = member(g).pieces;
-    for (int k = 0; k < g.size; k++) pieces[size_t(k)] = received(g, j) + size_t(k) * j.piece * unit;
-    pieces[size_t(g.index)] = piece_of(rounded ? g.staging : j.src, j, g.index, unit);
-    if (rounded)
-        bf16::sum_widened_pieces(static_cast<float*>(j.dst),
-                                 reinterpret_cast<const bfloat16* const*>(pieces.data()), g.size, own);
-    else comm::sum(j.dst, pieces.data(), g.size, own, j.type, false);
+    if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
 }
 
 static void start_broadcast(Group& g, Flight& f) {
@@ -193,10 +174,19 @@ static void finish(Group& g, uint64_t ticket) {
     f.open = false;
 }
 
-static void send(Group& g, const void* data, size_t bytes, int peer) {
-    std::vector<MPI_Request> requests;
-    isend(g, requests, data, bytes, peer, kPairTag);
-    await(requests);
+// Sends are finished in the order in which they were started.
+static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
+    MpiMember& m = member(g);
+    isend(g, m.sends.emplace_back(), data, bytes, peer, kPairTag);
+    return m.sent++;
+}
+
+static void finish_send(Group& g, uint64_t ticket) {
+    MpiMember& m = member(g);
+    CHECK(ticket + m.sends.size() == m.sent, "send %llu over %s is awaited out of turn",
+          (unsigned long long)ticket, g.name);
+    await(m.sends.front());
+    m.sends.pop_front();
 }
 
 static void recv(Group& g, void* data, size_t bytes, int peer) {
@@ -216,8 +206,9 @@ static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     return true;
 }
 
-static constexpr Transport mpi = {.name = "mpi", .start = start, .finish = finish, .send = send, .recv = recv,
-                                  .native_all_reduce = native_all_reduce, .needs_staging = true};
+static constexpr Transport mpi = {
+    .name = "mpi", .start = start, .finish = finish, .start_send = start_send, .finish_send = finish_send,
+    .recv = recv, .native_all_reduce = native_all_reduce, .needs_staging = true};
 
 void join_mpi(Group& g, int color, int index) {
     auto m = std::make_shared<MpiMember>();

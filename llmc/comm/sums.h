@@ -1,4 +1,13 @@
-// Sums of pieces over ranks, for each type on the wire: ops of the precision whose floatX it is.
+// Copies between ranks that are threads of one process, done on return, of memory of the host or the device.
+// settle() returns when what this rank's ops and copies do to memory is done, if it is the device's.
+namespace fp32 {
+void copy_between(void* out, const void* in, size_t bytes);
+void settle(const void* memory);
+bool is_on_device(const void* memory);
+}  // namespace fp32
+
+// Sums of pieces over ranks, for each type on the wire: ops of the precision whose floatX it is. Those on the
+// device run in order with the others.
 #pragma once
 #include <cstddef>
 

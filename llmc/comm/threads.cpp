@@ -8,18 +8,17 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/comm/sums.h"
 
 static constexpr uint64_t kSlots = 8;           // jobs in flight
 static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
 
 struct Channel {                                // from one member to another
-    const void* data = nullptr;
-    size_t bytes = 0;
+    struct { const void* data; size_t bytes; } messages[kSends] = {};
     std::atomic<uint64_t> sent{0}, taken{0};
 };
 
@@ -98,6 +97,7 @@ static uint64_t start(Group& g, const Job& job) {
     CHECK(!m.open[slot], "more than %d collectives over %s are in flight", int(kSlots), g.name);
     m.jobs[slot] = job;
     m.open[slot] = true;
+    fp32::settle(job.src);
     m.team->slots[slot].posted_src[size_t(g.index)] = job.src;
     m.team->raise(m.team->slots[slot].posted, g.size);
     return ticket;
@@ -110,7 +110,7 @@ static void gather(const Group& g, const Job& job, const Slot& slot) {
         std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.piece * unit;
         const void* from = slot.posted_src[size_t(k)];
         const size_t bytes = comm::elements(job, k) * unit;
-        if (to != from && bytes) memcpy(to, from, bytes);
+        if (to != from && bytes) fp32::copy_between(to, from, bytes);
     }
 }
 
@@ -122,6 +122,7 @@ static void reduce(Group& g, const Job& job, const Slot& slot) {
         pieces[size_t(k)] = static_cast<const std::byte*>(slot.posted_src[size_t(k)]) + first;
     comm::sum(job.dst, pieces.data(), g.size, comm::elements(job, g.index), job.type,
               g.bf16_wire && job.type == Wire::F32);
+    fp32::settle(job.dst);
 }
 
 static void finish(Group& g, uint64_t ticket) {
@@ -133,33 +134,46 @@ static void finish(Group& g, uint64_t ticket) {
     if (job.kind == Job::Gather) gather(g, job, slot);
     else if (job.kind == Job::Reduce) reduce(g, job, slot);
     else if (job.dst != slot.posted_src[size_t(job.root)])
-        memcpy(job.dst, slot.posted_src[size_t(job.root)], job.total * size_of(job.type));
+        fp32::copy_between(job.dst, slot.posted_src[size_t(job.root)], job.total * size_of(job.type));
     m.team->raise(slot.read, g.size);
     m.team->await(slot.read, all);
     m.open[ticket % kSlots] = false;
 }
 
-static void send(Group& g, const void* data, size_t bytes, int peer) {
-    ThreadTeam& t = *member(g).team;
-    Channel& c = t.channels[size_t(g.index) * size_t(g.size) + size_t(peer)];
-    c.data = data;
-    c.bytes = bytes;
-    const uint64_t number = c.sent.load(std::memory_order_relaxed) + 1;
-    t.raise(c.sent, 1);
-    t.await(c.taken, number);
+static Channel& channel(Group& g, int from, int to) {
+    return member(g).team->channels[size_t(from) * size_t(g.size) + size_t(to)];
+}
+
+// The ticket tells message and peer.
+static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
+    Channel& c = channel(g, g.index, peer);
+    const uint64_t number = c.sent.load(std::memory_order_relaxed);
+    CHECK(number - c.taken.load(std::memory_order_acquire) < kSends, "more than %d sends to rank %d of %s",
+          int(kSends), peer, g.name);
+    fp32::settle(data);
+    c.messages[number % kSends] = {data, bytes};
+    member(g).team->raise(c.sent, 1);
+    return number * uint64_t(g.size) + uint64_t(peer);
+}
+
+static void finish_send(Group& g, uint64_t ticket) {
+    const uint64_t size = uint64_t(g.size);
+    member(g).team->await(channel(g, g.index, int(ticket % size)).taken, ticket / size + 1);
 }
 
 static void recv(Group& g, void* data, size_t bytes, int peer) {
-    ThreadTeam& t = *member(g).team;
-    Channel& c = t.channels[size_t(peer) * size_t(g.size) + size_t(g.index)];
-    t.await(c.sent, c.taken.load(std::memory_order_relaxed) + 1);
-    CHECK(c.bytes == bytes, "rank %d of %s sent %zu bytes, %zu are expected", peer, g.name, c.bytes, bytes);
-    if (bytes) memcpy(data, c.data, bytes);
-    t.raise(c.taken, 1);
+    Channel& c = channel(g, peer, g.index);
+    const uint64_t number = c.taken.load(std::memory_order_relaxed);
+    member(g).team->await(c.sent, number + 1);
+    const auto& m = c.messages[number % kSends];
+    CHECK(m.bytes == bytes, "rank %d of %s sent %zu bytes, %zu are expected", peer, g.name, m.bytes, bytes);
+    if (bytes) fp32::copy_between(data, m.data, bytes);
+    member(g).team->raise(c.taken, 1);
 }
 
 static constexpr Transport threads = {
-    .name = "threads", .start = start, .finish = finish, .send = send, .recv = recv,
+    .name = "threads", .start = start, .finish = finish, .start_send = start_send,
+    .finish_send = finish_send, .recv = recv,
     .native_all_reduce = [](Group&, void*, size_t, Wire) { return false; }, .needs_staging = false};
 
 void join_team(Group& g, ThreadTeam* team, int index) {

@@ -65,7 +65,8 @@ template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view 
         keys[std::countr_zero(gone)] = kNone;
         ids[at] = bpe.merged[best >> 6];
         const uint64_t after = parts & above, before = parts & ~above & ~(uint64_t(1) << at);
-        const int next = std::countr_zero(after | uint64_t(1) << 63), last = std::bit_width(before | 1) - 1;
+        const int next = std::countr_zero(after | uint64_t(1) << 63);
+        const int last = int(std::bit_width(before | 1)) - 1;
         keys[at] = after ? bpe.rank(ids[at], ids[next]) << 6 | at : kNone;
         if (before) keys[last] = bpe.rank(ids[last], ids[at]) << 6 | uint32_t(last);
     }

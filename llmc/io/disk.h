@@ -19,6 +19,7 @@ struct Disk {
     std::function<int(Path, int* file)> create;                        // a new file; EEXIST: it is there
     std::function<int(Path, int* file)> append;                        // at its end; made where missing
     std::function<ssize_t(int file, const void*, size_t)> write;       // bytes taken, perhaps fewer; -errno
+    std::function<int(int file)> start_sync;                           // without waiting; promises nothing
     std::function<int(int file)> sync;                                 // to the medium
     std::function<int(int file)> close;
     std::function<int(Path)> sync_folder;                              // its entries, to the medium

@@ -48,9 +48,8 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     const floatX* dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
     ops::matmul_gelu_backward_input(s.dpre, dout, w.fcprojw, a.pre, N, F, C);
-    ops::bias_backward(dw.fcb, s.dpre, N, F);
     const floatX* h = tp.all_gather(s.h, a.ln2, nC);
-    ops::matmul_backward_weight(dw.fcw, s.dpre, h, N, C, F);
+    ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, F);
     ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, F);
     ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC), a.x1, w.ln2w,
                             a.ln2_mean, a.ln2_rstd, mine, C);
@@ -62,9 +61,8 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + 2 * A,
                              .dout = s.datty, .out = a.atty, .lse = a.lse,
                              .q = a.qkv, .k = a.qkv + A, .v = a.qkv + 2 * A}, attention_dims(span));
-    ops::bias_backward(dw.qkvb, s.dqkv, N, 3 * A);
     h = tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_backward_weight(dw.qkvw, s.dqkv, h, N, C, 3 * A);
+    ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, 3 * A);
     ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, 3 * A);
     ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
                             a.ln1_mean, a.ln1_rstd, mine, C);

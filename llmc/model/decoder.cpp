@@ -32,4 +32,10 @@ void Decoder::add_to(Arena& arena) {
     arena.add(name, &tokens, N);
 }
 
+std::vector<floatX> Decoder::on_host(const floatX* logits) const {
+    std::vector<floatX> values(size_t(d.V));
+    ops::copy_to_host(values.data(), logits, values.size() * sizeof(floatX));
+    return values;
+}
+
 }  // namespace PRECISION

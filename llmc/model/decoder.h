@@ -40,6 +40,8 @@ struct Decoder {
     template <class W>
     const floatX* forward(W& weights, const int32_t* ids, int count, int t0, int chunk = 0);
 
+    // The logits that forward() returned, brought to the host.
+    std::vector<floatX> on_host(const floatX* logits) const;
     int logits_count() const { return d.tp * d.Vp; }    // with padding
 };
 
@@ -52,7 +54,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     const int mine = Slice(tp, count).mine;
     BlockActs& a = acts[0];
     if (chunk.embeds) {
-        std::copy(ids, ids + count, tokens);
+        ops::copy_to_device(tokens, ids, size_t(count) * sizeof *ids);
         const auto w = weights.embed();
         floatX* x = tp.whole(a.x, scratch.h);
         ops::encoder_forward(x, w.wte, w.wpe, {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count,

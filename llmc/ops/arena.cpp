@@ -6,8 +6,8 @@ static constexpr size_t kAlign = 64, kPage = 4096;
 
 void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) {
     CHECK(!memory, "arena: '%s' is added after the allocation", name.c_str());
-    const size_t aligned = (bytes + kAlign - 1) / kAlign * kAlign;
-    pieces.push_back({name, used, std::move(place)});
+    const size_t aligned = (bytes + red_zone + kAlign - 1) / kAlign * kAlign;
+    pieces.push_back({name, used, bytes, std::move(place)});
     used += aligned;
     total = (used + kPage - 1) / kPage * kPage;
     auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
@@ -25,7 +25,12 @@ void Arena::allocate(Allocate allocate, Free free) {
     CHECK(!memory, "arena: allocated twice");
     memory = allocate(total);
     release = free;
-    for (const Piece& p : pieces) p.place(static_cast<std::byte*>(memory) + p.offset);
+    std::byte* start = static_cast<std::byte*>(memory);
+    for (const Piece& p : pieces) p.place(start + p.offset);
+    for (size_t i = 0; red_zone && i < pieces.size(); i++) {
+        const size_t end = pieces[i].offset + pieces[i].bytes;
+        red_zone_made(start + end, (i + 1 < pieces.size() ? pieces[i + 1].offset : total) - end);
+    }
 }
 
 Arena::~Arena() {

@@ -13,7 +13,7 @@
 
 struct Arena {
     struct Row { std::string name; size_t bytes; };     // of the plan: what was added under this name, summed
-    struct Piece { std::string name; size_t offset; std::function<void(std::byte*)> place; };
+    struct Piece { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
 
     // Memory for `count` elements; *pointer is set by allocate(). Pieces are aligned to 64 bytes.
     template <class T> void add(const std::string& name, T** pointer, size_t count) {
@@ -27,6 +27,11 @@ struct Arena {
     using Allocate = void* (*)(size_t);
     using Free = void (*)(void*, size_t);
     void allocate(Allocate allocate, Free free);        // memory is zero; call once
+
+    // For tests of memory errors: so many bytes behind each piece that belong to nobody. red_zone_made is
+    // told of them, and of what rounding leaves.
+    static inline size_t red_zone = 0;
+    static inline void (*red_zone_made)(void* p, size_t bytes) = nullptr;
 
     Arena() = default;
     Arena(const Arena&) = delete;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "llmc/base/dtype.h"
 
@@ -16,6 +17,16 @@ namespace cpu {
 #include "llmc/ops/decl/matmul.h"
 #include "llmc/ops/decl/memory.h"
 }  // namespace cpu
+
+namespace cuda {
+#include "llmc/ops/decl/adamw.h"
+#include "llmc/ops/decl/attention.h"
+#include "llmc/ops/decl/classifier.h"
+#include "llmc/ops/decl/encoder.h"
+#include "llmc/ops/decl/layernorm.h"
+#include "llmc/ops/decl/matmul.h"
+#include "llmc/ops/decl/memory.h"
+}  // namespace cuda
 
 namespace ops = BACKEND;
 

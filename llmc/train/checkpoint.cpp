@@ -61,13 +61,15 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
                 "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
     if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
+    // the run may have been ended before it did so
+    if (saved >= 0 && cfg.train.steps > 0 && model.mesh.rank == 0) saver.prune(cfg.run.dir);
     return state;
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // saving
 
-bool Checkpoint::async() const { return model.snapshot != nullptr; }
+bool Checkpoint::async() const { return saves_async(cfg); }
 
 bool Checkpoint::wanted(bool asked, int64_t step, bool last) {
     const bool due = cfg.checkpoint.due(step, last);
@@ -84,7 +86,7 @@ static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
 SaveJob Checkpoint::job(const RunState& state) const {
     SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
               .data = share.data(model.zero), .total_bytes = total_bytes, .manifest = {}, .extras = {}};
-    if (async()) {
+    if (model.snapshot) {
         std::byte* to = model.snapshot;
         for (std::span<const std::byte>& piece : j.data) {
             ops::start_copy(to, piece.data(), piece.size());
@@ -113,12 +115,14 @@ std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome
     }
     if (model.mesh.rank > 0 && !last) return std::nullopt;
     const std::string text =
-        strf("the checkpoint of step %" PRId64 " is not saved: %s.\n       It takes %s; in %s %s are free.",
-             outcome->step, outcome->error.c_str(), human_bytes(double(total_bytes)).c_str(),
-             cfg.run.dir.c_str(), human_bytes(double(posix_disk().free_bytes(cfg.run.dir))).c_str());
-    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, so what was trained since "
-                    "the one before is lost.\n       Make room before the next run, or name another disk by "
-                    "run.dir", text.c_str());
+        strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; in %s %s are free.",
+             outcome->step, outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
+             human_bytes(double(total_bytes)).c_str(), cfg.run.dir.c_str(),
+             human_bytes(double(posix_disk().free_bytes(cfg.run.dir))).c_str());
+    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, %s.\n       Make room before "
+                    "the next run, or name another disk by run.dir", text.c_str(), outcome->complete
+                    ? "and it is written in full, but a power cut may take it; the next start looks whether "
+                      "it is there" : "so what was trained since the one before is lost");
     fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
             "(checkpoint.keep_last); kill -USR1 %d tries again\n", text.c_str(), int(getpid()));
     return std::nullopt;
@@ -134,7 +138,9 @@ std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
     }
     const std::optional<std::string> before = finish();
     if (saved == state.step) return before;
-    saver.begin(job(state));
+    SaveJob j = job(state);
+    j.beside_training = async() && !last;
+    saver.begin(std::move(j));
     if (async() && !last) return std::nullopt;
     return report(saver.finish(), last);
 }

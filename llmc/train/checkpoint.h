@@ -35,6 +35,7 @@ struct Checkpoint {
     // Whether this step is saved: it is due, or a signal has asked for it (`asked`). What a signal asks for
     // while another is being written comes after that.
     bool wanted(bool asked, int64_t step, bool last);
+    bool may_be_wanted(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
     // Starts to save. One that falls due while another is being written is skipped, unless it is the run's
     // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already;
     // else take() has it in a later step.

@@ -9,7 +9,7 @@ namespace PRECISION {
 
 // Threads that are only described share this host; processes may have one each.
 size_t available_to_rank(const Mesh& mesh) {
-    const size_t all = available_memory_bytes(), here = all / size_t(context.host_ranks);
+    const size_t all = ops::device_available(), here = all / size_t(context.host_ranks);
     if (!is_described(mesh)) return size_t(-largest_over(mesh.world, -double(here)));
     return mesh.world.group->transport->name == std::string("threads") ? all / size_t(mesh.world.size) : here;
 }

@@ -7,6 +7,8 @@
 #include "llmc/io/vocabulary.h"
 #include "llmc/train/formats.h"
 
+static constexpr const char* kHead = "output.weight";
+
 // The table's name -> llama.cpp's, within a block "blk.N."
 static std::string gguf_name(const Tensor& t) {
     static constexpr const char* kNames[][2] = {
@@ -70,7 +72,7 @@ void export_gguf(const OwnModel& m, const std::string& path) {
     for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_of(t)});
     // the tied head once more: not every version of llama.cpp takes it from the embedding
     const Tensor& wte = m.layout.tensors.front();
-    infos.push_back({"output.weight", shape_of(wte)});
+    infos.push_back({kHead, shape_of(wte)});
     GgufWriter file(path, pairs, infos);
     for (const Tensor& t : m.layout.tensors) {
         const std::vector<float> values = m.read(t);
@@ -90,5 +92,8 @@ ForeignModel open_gguf(const std::string& path) {
     m.shape.heads = int(file->number("gpt2.attention.head_count"));
     m.shape.vocab = int(file->number("gpt2.vocab_size"));
     m.read = [file](const Tensor& t) { return file->read(gguf_name(t), shape_of(t)); };
+    m.head = [file, shape = m.shape] {
+        return file->read(kHead, {uint64_t(shape.vocab), uint64_t(shape.channels)});
+    };
     return m;
 }

@@ -43,7 +43,10 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
         row = forward(ids.data() + *window + *cached, int(count), int(*cached));
         *cached += count;
     }
-    if (row) std::copy(row, row + decoder.d.V, logits.begin());
+    if (row) {
+        const std::vector<floatX> here = decoder.on_host(row);
+        std::copy(here.begin(), here.end(), logits.begin());
+    }
     mesh.pp.broadcast(logits.data(), logits.size(), mesh.pp.size - 1);
     return logits.data();
 }

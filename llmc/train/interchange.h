@@ -32,6 +32,7 @@ struct ForeignModel {
     ModelConfig shape;
     std::string tokenizer;                                    // the file that comes with it; empty: none
     std::function<std::vector<float>(const Tensor&)> read;    // t.param as for `shape`
+    std::function<std::vector<float>()> head;                 // a second copy of wte; null: the file has none
 };
 bool is_foreign(const std::string& init);                     // of model.init: it names one of these
 ForeignModel open_foreign(const std::string& from);

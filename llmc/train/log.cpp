@@ -67,6 +67,8 @@ void RunLog::write(const std::string& line) {
 // ---------------------------------------------------------------------------------------------------------
 // start and end
 
+static std::string shown_rate(double tflops) { return strf(tflops < 1000 ? "%.3g" : "%.0f", tflops); }
+
 static void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
     const ModelConfig& m = cfg.model;
     const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
@@ -82,7 +84,8 @@ static void print_header(const Config& cfg, const StartInfo& info, const std::st
            human_count(double(tokens)).c_str());
     printf("memory  %s planned%s\n", human_bytes(double(info.plan_bytes)).c_str(),
            info.world > 1 ? " on the fullest rank" : "");
-    if (info.peak_tflops > 0) printf("matmul  %.3g TFLOP/s at most\n", info.peak_tflops);
+    if (info.peak_tflops > 0) printf("matmul  %s TFLOP/s at most\n", shown_rate(info.peak_tflops).c_str());
+    else printf("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
         printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
     printf("writes  %s/\n", cfg.run.dir.c_str());
@@ -100,7 +103,8 @@ void RunLog::write_config() {
 
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state) {
     cfg_ = cfg, info_ = info, state_ = state, saved_ = origin;
-    if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops;
+    if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops * info.world;
+    energy_ = EnergyMeter(info_.bus_id);
     if (!writes_) return;
     make_directories(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
@@ -148,6 +152,9 @@ void RunLog::done(int64_t step, size_t peak_bytes) {
         printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", first->loss,
                (long long)first->step, last->loss, (long long)last->step);
     if (last && last->bits_per_byte) printf(", %.4f bits per byte", *last->bits_per_byte);
+    if (steps_done_ && std::isfinite(joules_))
+        printf("\nenergy  %.4g kJ of the GPU%s, %.3g J a token", 1e-3 * joules_, info_.world > 1 ? "s" : "",
+               joules_ / double(steps_done_ * cfg_.train.batch_tokens));
     printf("\nmemory  %s at most, %s planned\n", human_bytes(double(peak_bytes)).c_str(),
            human_bytes(double(info_.plan_bytes)).c_str());
     fflush(stdout);
@@ -159,6 +166,7 @@ void RunLog::done(int64_t step, size_t peak_bytes) {
 void RunLog::begin() {
     step_begin_ = Clock::now();
     if (steps_done_ == 0) loop_begin_ = step_begin_;
+    energy_.start();
 }
 
 static std::string fixed(const char* format, double v) {
@@ -169,9 +177,12 @@ static std::string fixed(const char* format, double v) {
 }
 
 void RunLog::print_step(const TrainRow& row, const StepRate& r) {
-    static const char* const kColumns = "%15s  %9s  %9s  %9s  %9s  %10s  %8s  %6s  %12s\n";
+    static const char* const kColumns = "%15s  %9s  %9s  %9s  %9s  %10s  %8s  %6s  %12s";
+    const double joules = row.joules / double(cfg_.train.batch_tokens);
+    const bool energy = std::isfinite(joules);
     if (header_due_) {
         printf(kColumns, "step", "loss", "norm", "lr", "ms", "tokens/s", "TFLOP/s", "mfu", "left");
+        printf(energy ? "  %7s\n" : "\n", "J/token");
         header_due_ = false;
     }
     const std::string step = std::to_string(row.step) + "/" + std::to_string(cfg_.train.steps);
@@ -180,17 +191,14 @@ void RunLog::print_step(const TrainRow& row, const StepRate& r) {
            fixed("%.3e", row.lr).c_str(), fixed("%.1f", r.ms).c_str(),
            grouped(std::llround(r.tokens_per_s)).c_str(), fixed("%.4f", r.tflops).c_str(), mfu.c_str(),
            human_seconds(r.seconds_left).c_str());
+    printf(energy ? "  %7.2g\n" : "\n", joules);
     if (!row.finite)
         printf("%15s  loss or gradient is not finite: the weights stay as they are\n", "skipped");
-    if (r.mfu > 1 && !mfu_noted_) {
-        mfu_noted_ = true;
-        printf("%15s  mfu above 100%%: the matmul rate of %.3g TFLOP/s is too low; log.peak_tflops sets it\n",
-               "note", info_.peak_tflops);
-    }
     fflush(stdout);
 }
 
 void RunLog::train(const TrainRow& row) {
+    energy_.read();
     const Clock::time_point now = Clock::now();
     StepRate r;
     r.ms = std::max(std::chrono::duration<double, std::milli>(now - step_begin_).count(), 1e-3);
@@ -199,8 +207,10 @@ void RunLog::train(const TrainRow& row) {
         r.tokens_per_s * 1e-12 *
         model_flops_per_token(info_.params, cfg_.model.layers, cfg_.model.channels, cfg_.model.context);
     r.mfu = info_.peak_tflops > 0 ? r.tflops / info_.peak_tflops : kUnknown;
+    step_begin_ = now;              // of the next, where it has begun already
     steps_done_++;
     step_ms_ += r.ms;
+    joules_ += row.joules;
     // evaluations, samples and checkpoints on the way count in what is left
     r.seconds_left = std::chrono::duration<double>(now - loop_begin_).count() / double(steps_done_) *
                      double(std::max<int64_t>(0, cfg_.train.steps - row.step));
@@ -216,34 +226,20 @@ void RunLog::train(const TrainRow& row) {
         .add("ms", std::round(r.ms * 1e3) / 1e3)
         .add("tokens_per_s", std::round(r.tokens_per_s * 1e3) / 1e3)
         .add("mfu", r.mfu);
+    if (std::isfinite(row.joules))
+        line.add("joules", row.joules).add("joules_per_token", row.joules / double(cfg_.train.batch_tokens));
     if (loss_z) line.add("loss_z", *loss_z);
     if (norm_z) line.add("norm_z", *norm_z);
     if (!row.finite) line.add("skipped", true);
     write(line.str());
     if (cfg_.log.every && (row.step % cfg_.log.every == 0 || row.step == cfg_.train.steps || !row.finite))
         print_step(row, r);
-}
-
-void RunLog::comm(int64_t step, const std::vector<CommRow>& rows) {
-    if (!writes_) return;
-    JsonLine line("comm");
-    line.add("step", step);
-    uint64_t bytes = 0;
-    double seconds = 0;
-    for (const CommRow& row : rows) bytes += row.bytes, seconds += row.seconds;
-    line.add("bytes", bytes).add("wait_ms", std::round(seconds * 1e6) / 1e3);
-    for (const CommRow& row : rows) {
-        line.add(row.name + "_calls", row.calls).add(row.name + "_bytes", row.bytes);
-        line.add(row.name + "_wait_ms", std::round(row.seconds * 1e6) / 1e3);
+    if (r.mfu > 1 && !mfu_noted_) {
+        mfu_noted_ = true;
+        printf("%15s  mfu above 100%%: the matmul rate of %s TFLOP/s is too low; log.peak_tflops sets it\n",
+               "note", shown_rate(info_.peak_tflops).c_str());
+        fflush(stdout);
     }
-    write(line.str());
-    if (cfg_.log.every == 0 || (step % cfg_.log.every && step != cfg_.train.steps)) return;
-    printf("%15s  %s sent by rank 0, %s waited:", "comm", human_bytes(double(bytes)).c_str(),
-           human_seconds(seconds).c_str());
-    for (const CommRow& row : rows)
-        printf(" %s %s", row.name.c_str(), human_bytes(double(row.bytes)).c_str());
-    printf("\n");
-    fflush(stdout);
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "llmc/base/config.h"
 #include "llmc/train/comm_log.h"
+#include "llmc/train/energy.h"
 #include "llmc/train/run_state.h"
 
 // What is known once everything is built.
@@ -21,7 +23,8 @@ struct StartInfo {
     int vocab = 0;                  // resolved
     int micro_batch = 0;            // resolved
     size_t plan_bytes = 0;
-    double peak_tflops = 0;         // measured matmul rate of the machine; 0: unknown
+    std::string bus_id;             // of this rank's device, for NVML; empty: it has none
+    double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
 };
 
 struct TrainRow {
@@ -29,6 +32,7 @@ struct TrainRow {
     double loss = 0, norm = 0, lr = 0;
     int64_t tokens = 0;             // since the start of the run
     bool finite = true;             // false: the step was skipped
+    double joules = std::numeric_limits<double>::quiet_NaN();       // of all devices
 };
 
 struct RunLog {
@@ -44,6 +48,9 @@ struct RunLog {
     // keeps the statistics of `state` up to date.
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state);
     void begin();                           // starts the step's clock
+    // What this rank's device drew within steps since the last call: the gradients of this one and the update
+    // of the one before. NaN: unknown.
+    double joules() { return energy_.take(); }
     void train(const TrainRow& row);        // stops it
     void comm(int64_t step, const std::vector<CommRow>& rows);      // what the step sent, of this rank
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
@@ -65,6 +72,8 @@ private:
     Clock::time_point step_begin_, loop_begin_, start_;
     int64_t steps_done_ = 0;                // by this start
     double step_ms_ = 0;                    // sum over them
+    EnergyMeter energy_;
+    double joules_ = 0;                     // of all steps
     RunState* state_ = nullptr;
     bool header_due_ = true, mfu_noted_ = false;
 

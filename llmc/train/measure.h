@@ -23,4 +23,8 @@ namespace PRECISION {
 // gives it back.
 double matmul_tflops();
 
+// The rate that mfu is a share of, summed over the ranks: a CPU's is measured, a GPU's is what its maker
+// states. 0: one of them is unknown.
+double peak_tflops(const Axis& ranks);
+
 }  // namespace PRECISION

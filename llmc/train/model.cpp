@@ -2,6 +2,7 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/ops/tuning.h"
 
 namespace PRECISION {
 
@@ -19,6 +20,12 @@ static ZeroOptions zero_options(const Config& cfg) {
             .offload = cfg.memory.offload == "optimizer"};
 }
 
+// With the scratch of what is timed.
+static size_t bytes_to_tune(const ops::ScratchSizes& s) {
+    const size_t tensors = std::max(ops::tuning_bytes(s), ops::trial_bytes(s));
+    return tensors ? tensors + ops::scratch_bytes(s) + 4096 : 0;        // and whole pages
+}
+
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg)),
@@ -30,18 +37,22 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
         zero.add_training_to(arena, host);
         optimizer.emplace(cfg, zero);
         optimizer->add_to(arena);
+        tally.emplace(pipeline, *optimizer, mesh.world);
+        tally->add_to(arena, host);
     }
     gpt.add_to(arena);
-    pipeline.add_to(arena);
+    pipeline.add_to(arena, host);
     if (generates) {
         decoder.emplace(zero.d, mesh.tp, gpt.part);
         decoder->add_to(arena);
     }
     scratch_bytes = ops::scratch_bytes(gpt.scratch_sizes());
+    if (cfg.train.steps > 0) tuning_bytes = bytes_to_tune(gpt.scratch_sizes());
     if (decoder) scratch_bytes = std::max(scratch_bytes, ops::scratch_bytes(decoder->scratch_sizes()));
     arena.add("scratch of operations", &scratch, scratch_bytes);
-    const bool snapshots = cfg.train.steps > 0 && cfg.checkpoint.every > 0 && cfg.checkpoint.async;
-    if (snapshots) host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
+    // host code writes to the disk
+    if (cfg.train.steps > 0 && (saves_async(cfg) || !ops::reached_by_host()))
+        host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
     // reductions of tp run beside those of the other axes
     staging_bytes = zero.staging_bytes();
     tp_staging_bytes = std::max(mesh.tp.reduce_staging(gpt.reduction_bytes()), zero.tp_staging_bytes());
@@ -59,8 +70,17 @@ void Model::warm_up() const {
     }
 }
 
+// Memory that the ranks' transport is fast with, where there is such.
+static void* allocate_tensors(size_t bytes) {
+    void* p = comm::alloc(bytes);
+    return p ? p : ops::device_allocate(bytes);
+}
+static void free_tensors(void* p, size_t bytes) {
+    if (!comm::release(p)) ops::device_free(p, bytes);
+}
+
 void Model::allocate() {
-    arena.allocate(ops::device_allocate, ops::device_free);
+    arena.allocate(allocate_tensors, free_tensors);
     if (host.bytes()) host.allocate(ops::host_allocate, ops::host_free);
     ops::lend_scratch(scratch, scratch_bytes);
     zero.lend_staging(staging, staging_bytes);
@@ -76,6 +96,9 @@ std::string plan_text(const Config& cfg, const Model& model) {
     std::vector<std::vector<std::string>> rows;
     for (const auto& row : model.arena.plan())
         if (row.bytes) rows.push_back({"  " + row.name, human_bytes(double(row.bytes))});
+    if (model.tuning_bytes > model.arena.bytes())
+        rows.push_back({"  more, at the start, to choose kernels",
+                        human_bytes(double(model.tuning_bytes - model.arena.bytes()))});
     for (const auto& row : model.host.plan())
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     rows.push_back({"  total", human_bytes(double(model.bytes()))});

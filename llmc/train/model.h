@@ -7,6 +7,7 @@
 #include "llmc/train/optimizer.h"
 #include "llmc/train/pipeline.h"
 #include "llmc/train/rank_state.h"
+#include "llmc/train/tally.h"
 
 namespace PRECISION {
 
@@ -17,23 +18,27 @@ struct Model {
     Gpt gpt;
     Pipeline pipeline;
     std::optional<Optimizer> optimizer;    // when there are steps to train
+    std::optional<Tally> tally;            // likewise
     std::optional<Decoder> decoder;        // when text is generated
     std::byte* scratch;                    // of ops
     size_t scratch_bytes;
+    size_t tuning_bytes = 0;               // that train/tuning.h takes, before the rest is there
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
     Arena arena;
     Arena host;                            // what is offloaded, and the snapshot
     std::byte* snapshot = nullptr;         // of what a checkpoint holds of this rank, where saving is
-                                           // asynchronous
+                                           // asynchronous or the state is on a device
 
     // A rank's part of the model. micro_batch: sequences at once. Plans; takes no memory.
     Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-    size_t bytes() const { return arena.bytes() + host.bytes(); }
+    size_t bytes() const { return std::max(arena.bytes(), tuning_bytes) + host.bytes(); }
     void warm_up() const;      // libraries build what they build on first use
     void allocate();
 };
+
+inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && cfg.checkpoint.async; }
 
 // Dims of a config whose vocabulary is known.
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp = {});

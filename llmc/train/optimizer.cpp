@@ -58,21 +58,26 @@ void Optimizer::add_to(Arena& arena) {
     }
 }
 
-double Optimizer::local_squares() {
+void Optimizer::sum_squares(double* out) {
     size_t blocks = 0;
     for (const Zero::Run& run : counted) {
         ops::sum_of_squares(sums + blocks, zero.grad_shard(run.bucket) + run.from, run.count);
         blocks += norm_blocks(run.count);
     }
-    *squares = 0;
-    ops::sum_in_order(squares, sums, blocks);
-    return *squares;
+    ops::set_zero(out, sizeof *out);
+    ops::sum_in_order(out, sums, blocks);
 }
 
-Optimizer::Result Optimizer::set_norm(double all, double loss) {
-    *squares = all;
-    ops::gradient_state(state, squares, &loss, real(cfg.grad_clip));
-    return {.norm = double(state->norm), .finite = state->finite != 0};
+void Optimizer::set_norm(const double* all, const double* loss) {
+    ops::gradient_state(state, all, loss, real(cfg.grad_clip));
+}
+
+Optimizer::Result Optimizer::clip_gradients(const double* loss) {
+    sum_squares(squares);
+    set_norm(squares, loss);
+    ops::GradientState result;
+    ops::copy_to_host(&result, state, sizeof result);
+    return {.norm = double(result.norm), .finite = result.finite != 0};
 }
 
 // ---------------------------------------------------------------------------------------------------------

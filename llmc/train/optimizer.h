@@ -9,7 +9,7 @@ struct Optimizer {
     Zero& zero;
     OptimizerConfig cfg;
     uint64_t seed;
-    double* squares;               // of this rank's part of the gradients, summed
+    double* squares;               // of clip_gradients()
     real* sums;                    // of squares, per block of the gradients
     ops::GradientState* state;
 
@@ -21,15 +21,15 @@ struct Optimizer {
 
     struct Result { double norm; bool finite; };
 
-    // The sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
-    double local_squares();
+    // The host waits for none of these: all figures are on the device.
+    // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
+    void sum_squares(double* out);
+    // The norm before clipping, the scale, and whether all is finite: in *state, for update(). squares: over
+    // all ranks. loss: a multiple of the step's.
+    void set_norm(const double* squares, const double* loss);
 
-    // The norm before clipping; the scale and whether all is finite stay with the gradients, for update().
-    // squares: over all ranks. loss: the step's.
-    Result set_norm(double squares, double loss);
-
-    // Both, on one rank.
-    Result clip_gradients(const double* loss) { return set_norm(local_squares(), *loss); }
+    // Both, on one rank; waits for the result.
+    Result clip_gradients(const double* loss);
 
     // A step that is not finite leaves everything as it is. step: finished before this one. All ranks
     // together.

@@ -9,11 +9,14 @@
 namespace PRECISION {
 
 Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zero& z)
-    : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context) {}
+    : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context),
+      sends(size_t(send_slots(s.shape))) {}
 
-void Pipeline::add_to(Arena& arena) {
+void Pipeline::add_to(Arena& arena, Arena& host) {
     const size_t stream = gpt.stream_count(gpt.shape.B * gpt.shape.T);
-    arena.add("gradients to be sent", &outbox, outbox_slots() * stream);
+    arena.add("streams to be sent", &outbox, sends.size() * stream);
+    arena.add("tokens", &tokens, places() * ids_of_batch());
+    host.add("tokens and figures on their way", &staging, kStaged * ids_of_batch());
 }
 
 // The blocks here in the order in which the actions ask for their weights.
@@ -27,22 +30,55 @@ std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const
     return order;
 }
 
+// Inputs and targets of a micro-batch, on their way to a place on the device. Ops that are called after
+// finish_copies() see them. The host waits where it is kStaged micro-batches ahead of the device.
+void Pipeline::bring(const TokenBatch& b, size_t place) {
+    const int slot = int(brought++ % kStaged);
+    ops::await_copies(slot);
+    int32_t* from = staging + size_t(slot) * ids_of_batch();
+    std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
+    ops::start_copy(tokens + place * ids_of_batch(), from, 2 * b.tokens.size() * sizeof *tokens);
+    ops::mark_copies(slot);
+}
+
+Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
+    const int32_t* inputs = tokens + place * ids_of_batch();
+    return {.tokens = inputs, .targets = inputs + b.tokens.size(), .B = b.B, .T = gpt.shape.T};
+}
+
+// In an evaluation: brought for the next call.
+Batch Pipeline::brought_now(const TokenBatch& b) {
+    bring(b, 0);
+    ops::finish_copies();
+    return in_place(b, 0);
+}
+
+void Pipeline::sum_losses(double* out) const {
+    if (counts()) ops::copy_on_device(out, gpt.loss, sizeof *out);
+    else ops::set_zero(out, sizeof *out);
+}
+
+double Pipeline::summed_loss() const {
+    double sum = 0;
+    if (counts()) ops::copy_to_host(&sum, gpt.loss, sizeof sum);
+    return sum;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // messages
 
+// From a copy, so that the next work may start.
 void Pipeline::send(const Action& a) {
-    const floatX* stream = gpt.output();
-    if (a.way == Action::Gradient) {
-        stream = gpt.gradient();
-        if (outbox_slots()) {
-            CHECK(!waiting.empty() && waiting.front().chunk == a.chunk && waiting.front().micro == a.micro,
-                  "pipeline: the gradient of chunk %d, micro-batch %d is not next", a.chunk, a.micro);
-            const size_t oldest = (posted - waiting.size()) % outbox_slots();
-            stream = outbox + oldest * gpt.stream_count(gpt.shape.B * gpt.shape.T);
-            waiting.pop_front();
-        }
-    }
-    mesh.pp.send(stream, stream_of(a), a.peer);
+    const size_t slot = sent++ % sends.size(), count = stream_of(a);
+    floatX* copy = outbox + slot * gpt.stream_count(gpt.shape.B * gpt.shape.T);
+    mesh.pp.wait(sends[slot]);
+    ops::copy(copy, a.way == Action::Gradient ? gpt.gradient() : gpt.output(), count);
+    sends[slot] = mesh.pp.start_send(copy, count, a.peer);
+}
+
+// Oldest first.
+void Pipeline::finish_sends() {
+    for (size_t i = 0; i < sends.size(); i++) mesh.pp.wait(sends[(sent + i) % sends.size()]);
 }
 
 void Pipeline::receive(const Action& a) {
@@ -50,22 +86,22 @@ void Pipeline::receive(const Action& a) {
     mesh.pp.recv(stream, stream_of(a), a.peer);
 }
 
-void Pipeline::backward(const Action& a, real dloss) {
-    zero.begin_backward(a.micro == stage.shape.micros - 1);
-    gpt.backward(zero, of(batch(a.micro)), dloss, a.chunk, slot(a));
-    if (gpt.part.chunks[size_t(a.chunk)].embeds || !outbox_slots()) return;
-    CHECK(waiting.size() < outbox_slots(), "pipeline: %zu gradients wait", waiting.size());
-    floatX* to = outbox + posted++ % outbox_slots() * gpt.stream_count(gpt.shape.B * gpt.shape.T);
-    ops::copy(to, gpt.gradient(), stream_of(a));
-    waiting.push_back({a.chunk, a.micro});
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // a step
 
-double Pipeline::run(Loader& data) {
-    const double tokens = double(batch_rows) * gpt.shape.T;
-    batches.resize(size_t(stage.slots[0]));
+// The next micro-batch is on its way to the device while one is worked on.
+void Pipeline::load(Loader& data, int micro) {
+    const auto fetch = [&](int m) {
+        batch(m) = data.next();
+        bring(batch(m), place(m));
+    };
+    if (micro == 0) fetch(0);
+    ops::finish_copies();
+    if (micro + 1 < stage.shape.micros) fetch(micro + 1);
+}
+
+void Pipeline::run(Loader& data) {
+    batches.resize(places());
     gpt.clear_loss();
     gpt.begin_step();
     zero.begin_step(block_order(stage.actions));
@@ -73,20 +109,20 @@ double Pipeline::run(Loader& data) {
     int loaded = 0;
     for (const Action& a : stage.actions) {
         // the first chunk here meets a micro-batch first and leaves it last
-        if (a.chunk == 0 && a.micro == loaded) {
-            batch(a.micro) = data.next();
-            loaded++;
-        }
+        if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
         switch (a.kind) {
-            case Action::Forward: gpt.forward(zero, of(batch(a.micro)), a.chunk, slot(a)); break;
-            case Action::Backward: backward(a, real(1 / tokens)); break;
+            case Action::Forward: gpt.forward(zero, of(a.micro), a.chunk, slot(a)); break;
+            case Action::Backward:
+                zero.begin_backward(a.micro == stage.shape.micros - 1);
+                gpt.backward(zero, of(a.micro), real(1 / step_tokens()), a.chunk, slot(a));
+                break;
             case Action::Send: send(a); break;
             case Action::Recv: receive(a); break;
         }
     }
+    finish_sends();
     if (gpt.part.first && gpt.part.last) gpt.end_step(zero.embed_grads().wte);
     zero.finish();
-    return counts() ? *gpt.loss / tokens : 0;
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -108,14 +144,15 @@ void Pipeline::evaluate_rounds(const Dataset& set, uint64_t first, uint64_t rows
     zero.begin_step(block_order(actions));
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
-            gpt.forward(zero, of(batch(a.micro)), a.chunk, slot(a));
+            gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, slot(a));
             if (gpt.part.chunks[size_t(a.chunk)].ends && row_of(a.micro) < rows)
-                gpt.head_loss(zero, of(batch(a.micro)), slot(a));
+                gpt.head_loss(zero, brought_now(batch(a.micro)), slot(a));
             break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;
         case Action::Backward: CHECK(false, "pipeline: a backward in an evaluation");
     }
+    finish_sends();
 }
 
 std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t count,
@@ -137,7 +174,7 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64
                     target_bytes += size_t(id) < bytes.size() ? bytes[size_t(id)] : 0;
     }
     const auto [sum, length] =
-        sum_over<2>(mesh.world, {counts() ? *gpt.loss : 0, counts() ? double(target_bytes) : 0});
+        sum_over<2>(mesh.world, {summed_loss(), counts() ? double(target_bytes) : 0});
     Evaluation e{.loss = sum / (double(rows) * gpt.shape.T), .bits_per_byte = {}};
     if (length > 0) e.bits_per_byte = sum / std::log(2.0) / length;
     return e;

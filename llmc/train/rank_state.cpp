@@ -179,10 +179,21 @@ struct StateReader {
         }
     }
 
-    // Elements of a tensor as stored here, whose first lies or would lie at array[start].
+    // Elements of a tensor as stored here, whose first lies or would lie at array[start], which may be on the
+    // device: a few rows at a time.
     template <class T> void read(const Tensor& t, const char* part, Range range, T* array, ptrdiff_t start) {
-        for (const Piece& p : pieces_of(t, range.first, range.count))
-            read(t, part, p, array + (start + ptrdiff_t(p.at)));
+        std::vector<T> values;
+        for (const Piece& p : pieces_of(t, range.first, range.count)) {
+            const size_t rows = std::max<size_t>(1, (1 << 20) / p.cols);
+            for (size_t r = 0; r < p.rows; r += rows) {
+                const Piece some{.row = p.row + r, .col = p.col, .rows = std::min(rows, p.rows - r),
+                                 .cols = p.cols, .at = p.at + r * p.cols};
+                values.resize(some.count());
+                read(t, part, some, values.data());
+                ops::copy_to_device(array + (start + ptrdiff_t(some.at)), values.data(),
+                                    some.count() * sizeof(T));
+            }
+        }
     }
 };
 

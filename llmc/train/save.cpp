@@ -9,6 +9,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
 #include "llmc/io/safetensors.h"
+#include "llmc/train/recover.h"
 
 bool DiskQueue::advance() {
     if (operations.empty() || !error.empty()) return false;
@@ -102,7 +103,8 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
     const auto write = [&q, &disk, path, s, f](const void* from, size_t bytes) {
         q.add("cannot write " + path, [&disk, s, f, from, bytes] {
             s->hasher.add(from, bytes);
-            return write_whole(disk, f->file, from, bytes);
+            if (const int error = write_whole(disk, f->file, from, bytes)) return error;
+            return disk.start_sync(f->file);        // the disk works while the next bytes are hashed
         });
     };
     write(s->head.data(), s->head.size());
@@ -162,6 +164,17 @@ static int sync_file(const Disk& disk, const std::string& folder, const std::str
     return disk.sync_folder(folder);
 }
 
+// A step_N that is there is complete: its attempt came as far as the rename, and then something failed. Where
+// it is this run's it stays, and only its acknowledgement is caught up with; it may have one, too.
+static int rename_or_accept(const Disk& disk, const SavePlace& place, const std::string& run) {
+    const int error = disk.rename(place.temporary(), place.folder());
+    if (error != ENOTEMPTY && error != EEXIST) return error;
+    const Verified v = verify_checkpoint(disk, place.folder());
+    if (v.error) return v.error;
+    if (!v.manifest || v.manifest->step != place.step || v.manifest->run != run) return error;
+    return remove_tree(disk, place.temporary());
+}
+
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras) {
     DiskQueue q;
@@ -183,7 +196,8 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     // what the run goes on from has its rows
     q.add("cannot sync " + place.run_dir + "/metrics.jsonl",
           [&disk, place] { return sync_file(disk, place.run_dir, "metrics.jsonl"); });
-    q.add("cannot rename " + dir, [&disk, dir, place] { return disk.rename(dir, place.folder()); });
+    q.add("cannot rename " + dir + " to " + place.folder(),
+          [&disk, place, m] { return rename_or_accept(disk, place, m->run); });
     q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
     add_acknowledgement(q, disk, place);
     return q;

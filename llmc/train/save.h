@@ -7,7 +7,8 @@
 //                           checkpoints.jsonl; old ones removed
 //
 // A folder named step_N is therefore complete, and a line in checkpoints.jsonl means that it is on the
-// medium. A is the attempt: nothing is ever written into what an earlier one has left.
+// medium. A is the attempt: nothing is ever written into what an earlier one has left. Where an error comes
+// between the rename and the line, a later attempt finds step_N and adds the line.
 #pragma once
 #include <deque>
 #include <functional>
@@ -41,7 +42,7 @@ struct SavePlace {
 // One rank's share. data: of each piece; it stays as it is until the queue is empty. The file of the pieces
 // and their place in it are filled in here. write_bytes: of one write, at most.
 DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
-                    const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 8 << 20);
+                    const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 1 << 20);
 
 // What rank 0 does when the parts of all `writers` are on the medium. manifest: all but files and pieces.
 struct ExtraFile { std::string name, content; };
@@ -51,7 +52,8 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
 // A line in checkpoints.jsonl; the last thing that save_publish does.
 void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place);
 
-// Removes what checkpoint.keep_last and keep_every do not keep. After the new one is acknowledged.
+// Removes what checkpoint.keep_last and keep_every do not keep. After the new one is acknowledged, and when a
+// run goes on.
 DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, const std::string& run_dir);
 
 // Steps of the folders step_N, ascending.

@@ -19,11 +19,14 @@ struct SaveJob {
     uint64_t total_bytes;                                     // of all ranks, for which there has to be room
     Manifest manifest;                                        // all but files and pieces
     std::vector<ExtraFile> extras;
+    bool beside_training = false;                             // and gives way to it
 };
 
 struct Saver {
     struct Progress { double done = 0, failed = 0; };         // of a rank, or summed over the ranks
-    struct Outcome { int64_t step; std::string dir, error; }; // error: dir is empty, and nothing was saved
+    // error: what failed, and dir is empty. complete: step_N is there all the same; only its acknowledgement
+    // is missing, and the next start or a save of the same step adds it.
+    struct Outcome { int64_t step; std::string dir, error; bool complete = false; };
 
     Saver(const Axis& world, const CheckpointConfig& keep, Disk disk = posix_disk());
     Saver(const Saver&) = delete;
@@ -32,8 +35,10 @@ struct Saver {
     bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together, as
     Progress mine() const;
+    int turn() const { return turns; }                        // how often all have got further together
     std::optional<Outcome> take(const Progress& sum);         // this: when it is over; once
     std::optional<Outcome> finish();                          // waits; nothing where none was under way
+    void prune(const std::string& run_dir) const;             // what is not kept; rank 0, while not busy
     int attempts() const { return attempt; }
 
 private:
@@ -48,7 +53,7 @@ private:
     Disk disk;
     Stage stage = Stage::Idle;
     SaveJob job;
-    int attempt = 0;
+    int attempt = 0, turns = 0;
     std::thread thread;
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
     std::string error;                                        // of this rank's work; then that of all

@@ -6,10 +6,10 @@
 //     1f1b          Narayanan et al. 2019, arXiv 1806.03377 (as PipeDream-Flush: arXiv 2006.09503); one chunk
 //     interleaved   Narayanan et al. 2021, arXiv 2104.04473; several chunks, the bubble is as many times less
 //
-// A list is safe with sends that wait for their receiver. All stages' works and messages are put in one
-// order, in which every message comes after the work it carries and before the work that needs it; each
-// stage's list is that order cut down to what the stage takes part in. So whatever is first in the order and
-// not done yet can always be done: its stages have nothing before it.
+// What a work needs is received just before it, and what it made is sent just after. A send goes on beside
+// the works that follow, from one of send_slots() buffers, and is done when its receiver has come; a stage
+// waits only where all its buffers are on their way. A send that were waited for at once would deadlock 1f1b
+// at two stages, and make interleaved stages wait for each other wherever B > F.
 #pragma once
 #include <vector>
 
@@ -35,9 +35,9 @@ std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);
 // Forwards alone, of any number of micro-batches.
 std::vector<Action> forward_schedule(const PipelineShape& shape, int stage);
 
+// Sends of a stage that may be on their way at once: with fewer, a list may wait for ever.
+inline int send_slots(const PipelineShape& p) { return p.stages == 1 ? 0 : p.chunks == 1 ? 1 : 2; }
+
 // Most micro-batches of a chunk that are alive at once, from their arrival or first work to their last work.
 // They are consecutive: micro % live_micros() tells them apart.
 int live_micros(const std::vector<Action>& list, int chunk);
-
-// Most gradients that wait to be sent while the stage already has the next one.
-int waiting_gradients(const std::vector<Action>& list);

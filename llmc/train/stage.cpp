@@ -34,6 +34,5 @@ Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch) {
             .index = mesh.pp.index, .actions = {}, .slots = {}};
     if (trains) s.actions = pipeline_schedule(s.shape, s.index);
     for (int c = 0; c < s.shape.chunks; c++) s.slots.push_back(std::max(1, live_micros(s.actions, c)));
-    s.waiting = waiting_gradients(s.actions);
     return s;
 }

@@ -9,7 +9,6 @@ struct Stage {
     int index = 0;
     std::vector<Action> actions;    // of a step; empty where there is none to train
     std::vector<int> slots;         // of each chunk: micro-batches alive at once
-    int waiting = 0;                // gradients that wait to be sent
 
     std::vector<Action> forwards(int micros) const {
         return forward_schedule({shape.stages, shape.chunks, micros}, index);

@@ -30,11 +30,3 @@ Signals agree(const Axis& ranks, const Signals& mine) {
     const auto [save, stop] = sum_over<2>(ranks, {double(mine.save), double(mine.stop)});
     return {.save = save > 0, .stop = stop > 0};
 }
-
-Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked,
-           const Saver::Progress& saving) {
-    const auto sum = sum_over<6>(
-        ranks, {loss, squares, double(asked.save), double(asked.stop), saving.done, saving.failed});
-    return {.loss = sum[0], .squares = sum[1], .asked = {.save = sum[2] > 0, .stop = sum[3] > 0},
-            .saving = {.done = sum[4], .failed = sum[5]}};
-}

@@ -1,15 +1,13 @@
 // What all ranks decide together.
 //
 // Ranks give a few numbers each and get the sums, added in the order of the ranks: the same bits everywhere,
-// so that all decide alike. A step does this once, with its loss, the squares of its gradients, and what
-// signals have asked for.
+// so that all decide alike. A step does the same once on the device (tally.h).
 #pragma once
 #include <array>
 #include <functional>
 #include <vector>
 
 #include "llmc/comm/axis.h"
-#include "llmc/train/saver.h"
 #include "llmc/train/signals.h"
 
 template <size_t n>
@@ -34,12 +32,3 @@ double largest_over(const Axis& ranks, double mine);
 
 // A signal may have reached one rank only.
 Signals agree(const Axis& ranks, const Signals& mine);
-
-// The one small reduction of a step.
-struct Votes {
-    double loss, squares;       // sums over the ranks
-    Signals asked;              // of any rank
-    Saver::Progress saving;     // of the checkpoint that is being written, summed
-};
-Votes vote(const Axis& ranks, double loss, double squares, const Signals& asked,
-           const Saver::Progress& saving = {});

@@ -95,15 +95,32 @@ void Zero::lend_staging(void* memory, size_t bytes) const {
         axis->lend_staging(memory, bytes);
 }
 
+static void put_rounded(floatX* to, const real* values, size_t count) {
+    static constexpr size_t kPiece = 8192;
+    floatX rounded[kPiece];
+    for (size_t at = 0; at < count; at += kPiece) {
+        const size_t n = std::min(kPiece, count - at);
+        for (size_t i = 0; i < n; i++) rounded[i] = floatX(values[at + i]);
+        ops::copy_to_device(to + at, rounded, n * sizeof(floatX));
+    }
+}
+static void take_widened(real* out, const floatX* from, size_t count) {
+    std::vector<floatX> values(count);
+    ops::copy_to_host(values.data(), from, count * sizeof(floatX));
+    std::copy(values.begin(), values.end(), out);
+}
+
 // The weights where they lie here, and the masters.
 void Zero::store(const Tensor& t, size_t first, size_t count, const real* values) {
     const int b = t.bucket;
     const size_t at = t.start - layout.start(b) + first;        // in the bucket
-    if (stage < 3) ops::round_to(params + layout.start(b) + at, values, count);
+    if (stage < 3) put_rounded(params + layout.start(b) + at, values, count);
     const size_t base = owned_start(b), from = std::max(at, base), to = std::min(at + count, base + owned(b));
     if (from >= to) return;
-    if (stage == 3) ops::round_to(owned_params(b) + (from - base), values + (from - at), to - from);
-    if (master) std::copy(values + (from - at), values + (to - at), master + state(b) + (from - base));
+    if (stage == 3) put_rounded(owned_params(b) + (from - base), values + (from - at), to - from);
+    if (master)
+        ops::copy_to_device(master + state(b) + (from - base), values + (from - at),
+                            (to - from) * sizeof(real));
 }
 
 void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
@@ -134,15 +151,16 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
             for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
                 const size_t at = in_bucket + local - owned_start(b);
                 real* to = out + (global - first);
-                if (master) std::copy_n(master + state(b) + at, n, to);
-                else std::copy_n(owned_params(b) + at, n, to);
+                if (master) ops::copy_to_host(to, master + state(b) + at, n * sizeof(real));
+                else take_widened(to, owned_params(b) + at, n);
             });
     }
     mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);
 }
 
 void Zero::init_weights(uint64_t seed) {
-    static constexpr size_t kPiece = 8192;
+    static constexpr size_t kPiece = 8192, kPieces = 32;      // kPiece elements of one thread at a time
+    std::vector<real> values(kPieces * kPiece);
     stale = true;
     for (const Tensor& t : layout.tensors) {
         beat();
@@ -155,16 +173,20 @@ void Zero::init_weights(uint64_t seed) {
             const size_t from = t.start + first;
             return stage == 3 && (from >= base + shard(t.bucket) || from + count <= base);
         };
-        #pragma omp parallel for num_threads(context.threads)
-        for (size_t first = 0; first < used; first += kPiece) {
-            real values[kPiece];
-            const size_t count = std::min(kPiece, used - first);
-            if (elsewhere(first, count)) continue;
-            for_each_run(t, first, count, [&](size_t local, size_t global, size_t n) {
-                for (size_t i = 0; i < n; i++)
-                    values[i] = random ? real(std * normal(seed, stream, global + i))
-                                       : real(t.param.init == Init::Ones);
-                store(t, local, n, values);
+        for (size_t start = 0; start < used; start += kPieces * kPiece) {
+            const size_t end = std::min(used, start + kPieces * kPiece);
+            #pragma omp parallel for num_threads(context.threads)
+            for (size_t first = start; first < end; first += kPiece)
+                for_each_run(t, first, std::min(kPiece, end - first),
+                             [&](size_t local, size_t global, size_t n) {
+                    real* out = values.data() + (local - start);
+                    if (elsewhere(local, n)) return;
+                    for (size_t i = 0; i < n; i++)
+                        out[i] = random ? real(std * normal(seed, stream, global + i))
+                                        : real(t.param.init == Init::Ones);
+                });
+            for_each_run(t, start, end - start, [&](size_t local, size_t, size_t n) {
+                if (!elsewhere(local, n)) store(t, local, n, values.data() + (local - start));
             });
         }
     }

@@ -29,11 +29,11 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
         residual_row(x1, x, t.r + n * C, t.bias, C);
         x = x1;
     }
-    const real mean = sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / C;
+    const real mean = sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / real(C);
     const real var = sum<real>(C, [&](int i, int left) {
         const auto d = load(x + i, left) - mean;
         return d * d;
-    }) / C;
+    }) / real(C);
     const real rstd = 1 / std::sqrt(var + kEpsilon);
     for (int i = 0; i < C; i += W) {
         const auto normed = (load(x + i, C - i) - mean) * rstd;
@@ -57,10 +57,11 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 // dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
 static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, real mean,
                          real rstd, int C) {
-    const real a = sum<real>(C, [&](int i, int left) { return load(w + i, left) * load(dy + i, left); }) / C;
+    const real a =
+        sum<real>(C, [&](int i, int left) { return load(w + i, left) * load(dy + i, left); }) / real(C);
     const real b = sum<real>(C, [&](int i, int left) {
         return load(w + i, left) * load(dy + i, left) * ((load(x1 + i, left) - mean) * rstd);
-    }) / C;
+    }) / real(C);
     for (int i = 0; i < C; i += W) {
         const auto xhat = (load(x1 + i, C - i) - mean) * rstd;
         const auto g = (load(w + i, C - i) * load(dy + i, C - i) - a - xhat * b) * rstd;

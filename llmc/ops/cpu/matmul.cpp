@@ -253,6 +253,12 @@ void bias_backward(real* db, const floatX* dout, int N, int OC) {
     }
 }
 
+void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
+                                 int OC) {
+    matmul_backward_weight(dw, dout, x, N, C, OC);
+    bias_backward(db, dout, N, OC);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // what a model of these sizes needs
 

@@ -33,7 +33,7 @@ void* device_allocate(size_t bytes) {
         "no memory for the tensors: %.2f GB needed, %.2f GB available. Make train.micro_batch or the model "
         "smaller, choose memory.recompute=block, or stop what else holds memory (--plan prints what needs "
         "how much)",
-        size / 1e9, available / 1e9);
+        double(size) / 1e9, double(available) / 1e9);
     std::byte* start = static_cast<std::byte*>(mapped);
     const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
     if (head) munmap(start, head);
@@ -48,6 +48,14 @@ void* device_allocate(size_t bytes) {
 }
 
 void device_free(void* p, size_t bytes) { munmap(p, whole_pages(std::max(bytes, size_t(1)))); }
+
+size_t device_available() { return available_memory_bytes(); }
+std::string device_name() { return "cpu: " + cpu_name(); }
+std::string device_bus_id() { return ""; }
+double device_tflops() { return 0; }
+bool reached_by_host() { return true; }
+bool on_device(const void*) { return false; }
+void synchronize() {}
 
 size_t scratch_bytes(const ScratchSizes& s) {
     return std::max(matmul_scratch(s), attention_scratch(s.T, s.D));
@@ -100,11 +108,17 @@ void start_copy(void* out, const void* in, size_t bytes) {
 }
 
 void finish_copies() {}
+void mark_copies(int) {}
+void await_copies(int) {}
 
 void accumulate(real* sum, const real* values, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) sum[i] += values[i];
 }
+
+void copy_to_device(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
+void copy_to_host(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
+void copy_on_device(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
 
 void round_to(floatX* out, const real* in, size_t count) {
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
@@ -149,6 +163,14 @@ void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count
 
 void sum_in_order(double* total, const real* values, size_t count) {
     for (size_t i = 0; i < count; i++) *total += double(values[i]);
+}
+
+void sum_rows(double* out, const double* in, int rows, int cols) {
+    for (int c = 0; c < cols; c++) {
+        double sum = 0;
+        for (int r = 0; r < rows; r++) sum += in[size_t(r) * size_t(cols) + size_t(c)];
+        out[c] = sum;
+    }
 }
 
 }  // namespace cpu

@@ -44,3 +44,10 @@ void matmul_backward_weight(real* dw,               // (OC, C)
 void bias_backward(real* db,                // (OC)
                    const floatX* dout,      // (N, OC)
                    int N, int OC);
+
+// both at once
+void matmul_backward_weight_bias(real* dw,               // (OC, C)
+                                 real* db,               // (OC)
+                                 const floatX* dout,     // (N, OC)
+                                 const floatX* x,        // (N, C)
+                                 int N, int C, int OC);

@@ -2,6 +2,13 @@
 
 void* device_allocate(size_t bytes);      // whole pages, touched; fatal() with the size when there are none
 void device_free(void* p, size_t bytes);
+size_t device_available();                // bytes that can still be allocated; 0: unknown
+std::string device_name();
+std::string device_bus_id();              // "0000:17:00.0"; empty: it is no PCI device
+double device_tflops();                   // of products in this precision, as its maker states it; 0: unknown
+bool reached_by_host();                   // whether the device's memory is the host's
+bool on_device(const void* p);            // whether only ops and copies may touch it
+void synchronize();                       // returns when all that this rank's ops and copies do is done
 
 // The largest scratch that any op needs for these sizes. The caller allocates it once and lends it by
 // lend_scratch().
@@ -22,16 +29,29 @@ void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
 // Copies between any two memories. They start when the ops that were called before are done, run beside ops
-// that are called after, one after the other; those that are called after finish_copies() see them done.
+// that are called after, one after the other; those that are called after finish_copies() see them done, and
+// what was copied to the host is there when it returns.
 void start_copy(void* out, const void* in, size_t bytes);
 void finish_copies();
 
+// For a host that need not wait at once: mark_copies() takes what was started since out of what
+// finish_copies() waits for on the host, await_copies() waits for all up to the mark, if it was ever set.
+inline constexpr int kMarks = 8;
+void mark_copies(int mark);
+void await_copies(int mark);
+
 void set_zero(void* p, size_t bytes);
+// Between the host and what was allocated, by device_allocate() or host_allocate(), in order with the ops.
+// `from` may be changed as soon as copy_to_device returns, and `to` is there when copy_to_host does.
+void copy_to_device(void* to, const void* from, size_t bytes);
+void copy_to_host(void* to, const void* from, size_t bytes);
+void copy_on_device(void* to, const void* from, size_t bytes);
 void round_to(floatX* out, const real* in, size_t count);      // nearest, ties to even
 void accumulate(real* sum, const real* values, size_t count);  // sum += values
 void copy(floatX* out, const floatX* in, size_t count);
 void add(floatX* out, const floatX* a, const floatX* b, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
+void sum_rows(double* out, const double* in, int rows, int cols);     // in: (rows, cols), in their order
 
 // out = the sum of `parts` pieces of `count` elements, in their order, rounded once. out may be one of them.
 void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count);

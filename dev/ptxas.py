@@ -1,0 +1,191 @@
+"""What the assembler makes of the kernels: `make ptxas`.
+
+    dev/ptxas.py [--arch=80,90] [--nvcc=PATH] [--cuobjdump=PATH]
+
+Prints registers, spills, shared memory and the warps that fit a processor for every entry function, in both
+precisions. Fails on a warning of the C75xx kind, on a spill that SPILLS does not list with its reason, and on
+an instruction that a kernel of INSTRUCTIONS should have and has not (cuobjdump and nvdisasm are fetched from
+PyPI into build/ where they are missing).
+"""
+import glob
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+SPILLS = {}     # kernel: why it may
+WIDE = [r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"]
+TENSOR = [r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M", r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"]
+INSTRUCTIONS = {                                        # by the kernel's name without its arguments
+    "layernorm_forward_kernel": WIDE, "layernorm_backward_kernel": WIDE, "adamw_update_kernel": WIDE,
+    "classifier_forward_backward_kernel": [*WIDE, r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"],
+    "bias_backward_kernel": WIDE[:1], "elementwise_kernel": WIDE, "encoder_forward_kernel": WIDE,
+    "attention_mma_forward_kernel": TENSOR, "attention_mma_keys_kernel": TENSOR,
+    "attention_mma_queries_kernel": [*TENSOR, *WIDE],
+    "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
+}
+WARPS = {80: 64, 86: 48, 89: 48, 90: 64, 100: 64, 120: 48}
+
+
+def option(name, otherwise):
+    return next((a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(f"--{name}=")), otherwise)
+
+
+def demangled(names):
+    run = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
+    return dict(zip(names, run.stdout.splitlines()))
+
+
+def short(name):
+    """fp32::cuda::f<1>(float*) as f<1>"""
+    name = re.sub(r"^void ", "", name)
+    depth = 0
+    for i, c in enumerate(name):
+        depth += (c == "<") - (c == ">")
+        if c == "(" and depth == 0:
+            name = name[:i]
+            break
+    return re.sub(r"\b(fp32|bf16)::|\bcuda::", "", name)
+
+
+def compiled(nvcc, archs, source, precision, folder):
+    """The object, and what ptxas said."""
+    target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
+    codes = ",".join(f"sm_{a}" for a in archs)
+    command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
+               f"-DPRECISION={precision}", f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v",
+               "-c", source, "-o", target]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{' '.join(command)}\n{run.stderr}")
+    return target, run.stderr
+
+
+def entries(said):
+    """(mangled name, arch, registers, bytes spilled, shared memory, stack)"""
+    for part in said.split("Compiling entry function '")[1:]:
+        name, arch = re.match(r"([^']*)' for 'sm_(\d+)", part).groups()
+        spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
+                           part)
+        shared = re.search(r"(\d+) bytes smem", part)
+        yield (name, int(arch), int(re.search(r"Used (\d+) registers", part)[1]),
+               int(spills[2]) + int(spills[3]), int(shared[1]) if shared else 0, int(spills[1]))
+
+
+def missing_instructions(cuobjdump, target, arch):
+    run = subprocess.run([cuobjdump, "-sass", "-arch", f"sm_{arch}", target], capture_output=True, text=True,
+                         check=True)
+    functions = re.split(r"\n\s*Function : ", run.stdout)[1:]
+    names = demangled([f.split("\n", 1)[0] for f in functions])
+    for f in functions:
+        name = short(names[f.split("\n", 1)[0]])
+        for pattern in INSTRUCTIONS.get(re.sub(r"<.*", "", name), []):
+            if not re.search(pattern, f):
+                yield f"sm_{arch} {name}: no {pattern} in its code"
+
+
+def fetched(tools):
+    """cuobjdump from PyPI, which calls nvdisasm beside it."""
+    if not os.path.exists(f"{tools}/nvidia/cu13/bin/cuobjdump"):
+        try:
+            for package in ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"):
+                with urllib.request.urlopen(f"https://pypi.org/pypi/{package}/json", timeout=20) as page:
+                    files = json.load(page)["urls"]
+                    wheel = next(urllib.parse.urljoin(page.url, f["url"]) for f in files  # or relative
+                                 if platform.machine() in f["filename"])
+                with urllib.request.urlopen(wheel, timeout=60) as data:
+                    zipfile.ZipFile(io.BytesIO(data.read())).extractall(tools)
+        except (OSError, StopIteration) as error:
+            print(f"note: no cuobjdump from PyPI: {error}")
+            return None
+    for tool in ("cuobjdump", "nvdisasm"):
+        os.chmod(f"{tools}/nvidia/cu13/bin/{tool}", 0o755)
+    return f"{tools}/nvidia/cu13/bin/cuobjdump"
+
+
+def find_cuobjdump():
+    found = option("cuobjdump", shutil.which("cuobjdump")) or fetched("build/cuda_tools")
+    if found:
+        os.environ["PATH"] = os.path.dirname(os.path.abspath(found)) + ":" + os.environ["PATH"]
+    return found
+
+
+def emulated_functions(library):
+    """(precision, name) of what test/emulator_ran.cpp sees to have run; nothing where it is not built."""
+    if not os.path.exists(library):
+        return set()
+    lines = subprocess.run(["nm", "-C", "--defined-only", library], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    names = [re.sub(r"^void ", "", line[19:]) for line in lines if line[17:18] in "tTwW"]
+    return {(name[:4], short(name)) for name in names if name[:4] in ("fp32", "bf16")}
+
+
+class Table:
+    """A row per kernel: registers for each arch; the rest for the one with most of it."""
+
+    def __init__(self, archs):
+        self.archs, self.failures, self.passed = archs, [], 0
+        self.emulated = emulated_functions("build/cpu-native/libcuda.a")
+        print(f"{'registers for sm_ ':>55} {' '.join(f'{a:4}' for a in archs)} {'warps':>5} {'shared':>6} "
+              f"{'stack':>5} {'spilled':>7}")
+
+    def add(self, precision, said):
+        self.failures += [line for line in said.splitlines() if re.search(r"C75\d\d", line)]
+        rows = {}
+        for mangled, arch, *rest in entries(said):
+            rows.setdefault(mangled, {})[arch] = rest
+        names = demangled(list(rows))
+        for mangled, of in rows.items():
+            name = short(names[mangled])
+            registers = [of[a][0] for a in self.archs]
+            warps = min(min(WARPS[a], 65536 // (-(-of[a][0] // 8) * 8 * 32)) for a in self.archs)
+            spilled, shared, stack = (max(of[a][i] for a in self.archs) for i in (1, 2, 3))
+            print(f"{precision} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} {shared:6} "
+                  f"{stack:5} {spilled:7}")
+            if self.emulated and (precision, name) not in self.emulated:
+                self.failures.append(f"{precision} {name}: the emulation has no such function")
+            self.passed += 1
+            if spilled and name not in SPILLS:
+                self.failures.append(f"{precision} {name}: {spilled} bytes spilled")
+
+
+def main():
+    nvcc = option("nvcc", shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    known = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True,
+                           check=True).stdout.split()
+    asked = [int(a.rstrip("af")) for a in option("arch", "80,86,89,90,100,120").split(",")]
+    archs = [a for a in asked if f"sm_{a}" in known]
+    if archs != asked:
+        print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
+    cuobjdump = find_cuobjdump()
+    table = Table(archs)
+    sources = [s for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))
+               if re.search("__global__|elementwise<", open(s).read())]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        # the longest first
+        sources.sort(key=os.path.getsize, reverse=True)
+        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder))
+                for s in sources for p in ("bf16", "fp32")]
+        for precision, job in jobs:
+            target, said = job.result()
+            table.add(precision, said)
+            for arch in archs if cuobjdump else []:
+                table.failures += missing_instructions(cuobjdump, target, arch)
+    if not cuobjdump:
+        print("instructions are not looked at: no cuobjdump")
+    for f in table.failures:
+        print(f"FAIL  {f}")
+    print(f"{table.passed} passed, {len(table.failures)} failed")
+    sys.exit(bool(table.failures))
+
+
+main()

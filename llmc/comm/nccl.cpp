@@ -1,0 +1,208 @@
+// The job's communicators: one for each axis, and memory that NCCL knows. nccl_verbs.cpp has what they do.
+#include "llmc/comm/nccl.h"
+
+#include "llmc/base/check.h"
+
+#ifndef HAVE_NCCL
+
+std::string nccl_library() { return {}; }
+std::vector<std::string> gpu_addresses() { return {}; }
+NcclId new_nccl_id() { return {}; }
+void nccl_begin(const NcclId&, int, int, int) { CHECK(false, "this build has no NCCL"); }
+void join_nccl(Group&, int, int) { CHECK(false, "this build has no NCCL"); }
+void nccl_end(bool) {}
+void* comm::alloc(size_t) { return nullptr; }
+bool comm::release(void*) { return false; }
+
+#else
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "llmc/base/context.h"
+#include "llmc/comm/nccl_rank.h"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are split: NCCL 2.18 or newer");
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+
+thread_local NcclRank nccl_rank;
+
+// A lost peer is no bug.
+void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line) {
+    if (result == ncclSuccess) [[likely]] return;
+    const char* last = ncclGetLastError(comm);
+    fatal(result == ncclRemoteError ? kExitRestart : kExitInternal, file, line, "%s: %s. %s", what,
+          ncclGetErrorString(result), last ? last : "");
+}
+
+// Errors that come while nobody calls: a peer's end, the network's.
+static void look_for_errors() {
+    for (const NcclLine& l : nccl_rank.lines) {
+        ncclResult_t result = ncclSuccess;
+        NCCL_CHECK(l.comm, ncclCommGetAsyncError(l.comm, &result));
+        if (result == ncclSuccess || result == ncclInProgress) continue;
+        const char* last = ncclGetLastError(l.comm);
+        const bool lost = result == ncclRemoteError || result == ncclSystemError;
+        fatal(lost ? kExitRestart : kExitInternal, __FILE__, __LINE__, "NCCL: %s%s. %s",
+              lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
+              last ? last : "");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the job
+
+std::string nccl_library() {
+    return strf("NCCL %d.%d.%d", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+}
+
+std::vector<std::string> gpu_addresses() {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);     // no stream waits because another one does
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+    std::vector<std::string> all;
+    for (int i = 0; i < count; i++) {
+        char address[16] = {};
+        CUDA_CHECK(cudaDeviceGetPCIBusId(address, sizeof address, i));
+        all.push_back(address);
+    }
+    return all;
+}
+
+NcclId new_nccl_id() {
+    ncclUniqueId id;
+    NCCL_CHECK(nullptr, ncclGetUniqueId(&id));
+    return std::bit_cast<NcclId>(id);
+}
+
+void nccl_begin(const NcclId& id, int ranks, int rank, int device) {
+    CUDA_CHECK(cudaSetDevice(device));
+    CHECK(cuda_device().index == device, "rank %d uses GPU %d already", rank, cuda_device().index);
+    nccl_rank = {};
+    CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
+    NCCL_CHECK(nullptr, ncclCommInitRank(&nccl_rank.world, ranks, std::bit_cast<ncclUniqueId>(id), rank));
+    while_host_waits = look_for_errors;
+}
+
+// What is left of a rank that failed goes with the process.
+static void abort_all() {
+    for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
+    ncclCommAbort(nccl_rank.world);
+    for (Registered& r : nccl_rank.memory) r.handles.clear();
+    nccl_rank.lines.clear();
+    nccl_rank.world = nullptr;
+}
+
+void nccl_end(bool failed) {
+    while_host_waits = nullptr;
+    if (!nccl_rank.world) return;
+    if (failed) return abort_all();
+    for (const NcclLine& l : nccl_rank.lines) CUDA_CHECK(cudaStreamSynchronize(l.stream));
+    for (NcclMember* m : nccl_rank.members) {
+        for (const Flight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
+        for (const NcclWay& w : m->ways)
+            for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
+    }
+    for (const NcclLine& l : nccl_rank.lines) {
+        NCCL_CHECK(l.comm, ncclCommDestroy(l.comm));
+        CUDA_CHECK(cudaEventDestroy(l.reached));
+        CUDA_CHECK(cudaStreamDestroy(l.stream));
+    }
+    NCCL_CHECK(nullptr, ncclCommDestroy(nccl_rank.world));
+    CUDA_CHECK(cudaFree(nccl_rank.bounce));
+    nccl_rank = {};
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// memory that NCCL can register, which saves copies between its buffers and the caller's
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+static void* allocate_for_nccl(size_t bytes) {
+    void* p = nullptr;
+    if (ncclMemAlloc(&p, bytes) == ncclSuccess) return p;
+    cudaGetLastError();
+    return nullptr;
+}
+static void enroll(Registered& r, ncclComm_t comm, size_t bytes) {
+    void* handle = nullptr;
+    if (ncclCommRegister(comm, r.memory, bytes, &handle) == ncclSuccess)
+        r.handles.push_back({comm, handle});
+}
+static void give_back(Registered& r) {
+    for (const auto& [comm, handle] : r.handles) ncclCommDeregister(comm, handle);
+    NCCL_CHECK(nullptr, ncclMemFree(r.memory));
+}
+#else
+static void* allocate_for_nccl(size_t) { return nullptr; }
+static void enroll(Registered&, ncclComm_t, size_t) {}
+static void give_back(Registered&) {}
+#endif
+
+void* comm::alloc(size_t bytes) {
+    void* p = nccl_rank.world ? allocate_for_nccl(bytes) : nullptr;
+    if (!p) return nullptr;
+    Registered& r = nccl_rank.memory.emplace_back(Registered{p, {}});
+    for (const NcclLine& l : nccl_rank.lines) enroll(r, l.comm, bytes);
+    CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
+    return p;
+}
+
+bool comm::release(void* p) {
+    // tests: a rank that fails frees its memory before anybody knows; but others wait for it
+    if (std::uncaught_exceptions() > 0) nccl_end(true);
+    const auto is_p = [p](const Registered& r) { return r.memory == p; };
+    const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
+    if (r == nccl_rank.memory.end()) return false;
+    CUDA_CHECK(cudaStreamSynchronize(cuda_device().compute));
+    give_back(*r);
+    nccl_rank.memory.erase(r);
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// axes
+
+static constexpr int kFirst = -5;                       // of priorities: CUDA takes the highest it has
+
+// The part of a communicator that has the same colour, or none.
+static NcclLine split(ncclComm_t comm, bool within, int color, int index) {
+    NcclLine l;
+    NCCL_CHECK(comm, ncclCommSplit(comm, within ? color : NCCL_SPLIT_NOCOLOR, index, &l.comm, nullptr));
+    if (!within) return l;
+    CUDA_CHECK(cudaStreamCreateWithPriority(&l.stream, cudaStreamNonBlocking, kFirst));
+    CUDA_CHECK(cudaEventCreateWithFlags(&l.reached, cudaEventDisableTiming));
+    nccl_rank.lines.push_back(l);
+    return l;
+}
+
+// Both ways between neighbours, of which the last and the first are some.
+static void make_ways(NcclMember& m, int size, int index) {
+    for (int low = 0; low < (size == 2 ? 1 : size); low++)
+        for (const bool up : {true, false}) {
+            const int high = (low + 1) % size;
+            const bool within = index == low || index == high;
+            const NcclLine line = split(m.comm, within, 0, index);
+            if (!within) continue;
+            NcclWay& w = m.ways.emplace_back(NcclWay{up ? low : high, up ? high : low, line, {}, 0});
+            for (cudaEvent_t& e : w.sent) CUDA_CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+        }
+}
+
+void join_nccl(Group& g, int color, int index) {
+    const NcclLine line = split(nccl_rank.world, g.size > 1, color, index);
+    if (g.size == 1) return;
+    auto m = std::make_shared<NcclMember>();
+    static_cast<NcclLine&>(*m) = line;
+    for (Flight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
+    NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
+    NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
+    m->pieces.resize(size_t(g.size));
+    if (std::string_view(g.name) == "pp") make_ways(*m, g.size, g.index);
+    nccl_rank.members.push_back(m.get());
+    g.transport = &nccl_transport;
+    g.state = std::move(m);
+}
+
+#endif

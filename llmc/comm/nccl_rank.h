@@ -1,0 +1,60 @@
+// What the two files of the transport over NCCL share.
+#pragma once
+#include <nccl.h>
+
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/comm/group.h"
+#include "llmc/ops/cuda/waiting.h"
+
+inline constexpr uint64_t kSlots = 8;                   // jobs in flight
+inline constexpr size_t kBounce = 1 << 20;              // bytes; what the host gives goes through it
+
+struct Flight {
+    Job job;
+    bool open = false, on_host = false, sums = false;   // sums: the pieces of others are in staging
+    cudaEvent_t done = nullptr;
+};
+
+// A communicator and the stream of its calls.
+struct NcclLine {
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+    cudaEvent_t reached = nullptr;      // by compute when the stream begins, or by the stream
+};
+
+// Messages from one rank of a pipeline to one beside it. Each way is a line of its own: a message that waits
+// for its receiver holds up no other.
+struct NcclWay {
+    int from, to;
+    NcclLine line;
+    cudaEvent_t sent[kSends] = {};
+    uint64_t sends = 0;                 // so far; kSends on their way at once
+};
+
+struct NcclMember : NcclLine {
+    uint64_t next = 0;                  // ticket
+    Flight flights[kSlots];
+    std::vector<const void*> pieces;
+    std::vector<NcclWay> ways;          // that this rank is at an end of
+};
+
+struct Registered {
+    void* memory;
+    std::vector<std::pair<ncclComm_t, void*>> handles;
+};
+
+// What this thread has of the job.
+struct NcclRank {
+    ncclComm_t world = nullptr;
+    std::vector<NcclMember*> members;
+    std::vector<NcclLine> lines;        // of all members and their ways
+    std::vector<Registered> memory;
+    std::byte* bounce = nullptr;
+};
+extern thread_local NcclRank nccl_rank;
+extern const Transport nccl_transport;
+
+void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);
+#define NCCL_CHECK(comm, call) nccl_check(call, comm, #call, __FILE__, __LINE__)

@@ -1,0 +1,32 @@
+// What transports share whose ranks send each other pieces, and sum what they received in the order of the
+// ranks.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "llmc/comm/group.h"
+#include "llmc/comm/sums.h"
+
+inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
+
+inline std::byte* piece_of(const void* data, const Job& j, int k, size_t unit) {
+    return const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
+           std::min(j.total, size_t(k) * j.piece) * unit;
+}
+
+// Staging: the pieces of the others for this rank; where rounded ones are sent, those are before them.
+inline std::byte* received(Group& g, const Job& j) {
+    return g.staging + (rounds(g, j) ? size_t(g.size) * j.piece * sizeof(bfloat16) : 0);
+}
+
+// *j.dst = the sum of this rank's own piece and those in staging. `pieces` has g.size places.
+inline void sum_received(Group& g, const Job& j, std::vector<const void*>& pieces) {
+    const bool rounded = rounds(g, j);
+    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);
+    for (int k = 0; k < g.size; k++) pieces[size_t(k)] = received(g, j) + size_t(k) * j.piece * unit;
+    pieces[size_t(g.index)] = piece_of(rounded ? g.staging : j.src, j, g.index, unit);
+    if (rounded)
+        bf16::sum_widened_pieces(static_cast<float*>(j.dst),
+                                 reinterpret_cast<const bfloat16* const*>(pieces.data()), g.size, own);
+    else comm::sum(j.dst, pieces.data(), g.size, own, j.type, false);
+}

@@ -1,0 +1,235 @@
+// Memory-bound: the update reads gradient, moments and masters once and writes them once, in one launch over
+// all tensors. A thread takes a pack; every element's result depends on that element alone.
+#include <cmath>
+
+#include "llmc/base/check.h"
+#include "llmc/base/rng.h"
+#include "llmc/ops/cuda/sums.h"
+
+namespace PRECISION {
+namespace cuda {
+
+// ---------------------------------------------------------------------------------------------------------
+// gradient norm
+
+static constexpr int kNormThreads = 512;
+
+static_assert(kNormBlock % (kNormThreads * PackF::size) == 0);
+
+// FLOOR bytes = 4 count + 4 blocks
+__global__ void __launch_bounds__(kNormThreads)
+    sum_of_squares_kernel(float* sums, const float* grad, size_t count) {
+    const size_t start = blockIdx.x * kNormBlock,
+                 end = start + kNormBlock < count ? start + kNormBlock : count;
+    float sum = 0;
+    const size_t whole = start + (end - start) / PackF::size * PackF::size, step = kNormThreads * PackF::size;
+    for_loaded<8>(start + threadIdx.x * PackF::size, whole, step,
+                  [=](size_t i) { return PackF::load_streaming(grad + i); },
+                  [&](const PackF& g, size_t) {
+                      #pragma unroll
+                      for (int k = 0; k < PackF::size; k++) sum += g[k] * g[k];
+                  });
+    if (threadIdx.x == 0)
+        for (size_t i = whole; i < end; i++) sum += grad[i] * grad[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+static void check_aligned(const void* p, const char* what) {
+    CHECK(uintptr_t(p) % 16 == 0, "adamw: %s is not aligned to 16 bytes", what);
+}
+
+void sum_of_squares(real* sums, const real* grad, size_t count) {
+    check_aligned(grad, "grad");
+    const size_t blocks = div_up(count, kNormBlock);
+    if (blocks == 0) return;
+    launch(sum_of_squares_kernel, dim3(unsigned(blocks)), dim3(kNormThreads), 0,
+           {.bytes = 4. * double(count) + 4. * double(blocks)}, sums, grad, count);
+}
+
+// FLOOR bytes = 28
+__global__ void __launch_bounds__(32)
+    gradient_state_kernel(GradientState* state, const double* squares, const double* loss, float clip) {
+    if (threadIdx.x != 0) return;
+    const double norm = sqrt(*squares);
+    state->norm = float(norm);
+    state->scale = clip > 0 && norm > double(clip) ? float(double(clip) / norm) : 1.f;
+    state->finite = isfinite(norm) && isfinite(*loss);
+}
+
+void gradient_state(GradientState* state, const double* squares, const double* loss, real clip) {
+    launch(gradient_state_kernel, dim3(1), dim3(32), 0, {.bytes = 28}, state, squares, loss, clip);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the update
+
+static constexpr int kUpdateThreads = 256, kPacksPerThread = 4;
+static constexpr int kPiece = kUpdateThreads * kPacksPerThread * Pack::size;        // elements of a block
+static constexpr int kFloats = Pack::size / PackF::size;        // float packs of a pack
+
+// A run of elements, in packs of the flat buffers; the first and the last pack may stick out.
+struct Run {
+    size_t start, end;
+    uint64_t global;            // of element `start`
+    size_t cols, stride;        // see AdamwTensor
+    float decay;
+    uint32_t first_block;
+
+    // The key of an element, given its distance from `start`.
+    __device__ __forceinline__ uint64_t key(size_t i) const {
+        return i < cols ? global + i : global + i / cols * stride + i % cols;
+    }
+    // Whether the keys of a pack follow each other.
+    __device__ __forceinline__ bool joined(size_t i) const {
+        return i + Pack::size <= cols || i % cols + Pack::size <= cols;
+    }
+};
+// They travel as a kernel argument, of which there may be 32,764 bytes since CUDA 12.1: no copy to the
+// device, nothing to keep alive. One launch is enough for 50 layers.
+static constexpr int kRuns = 620;
+struct Runs {
+    Run run[kRuns];
+    int count;
+};
+struct Coefficients { float beta1, beta2, lr, step_size, inverse_bias2, eps; };
+
+// The bits below bfloat16's are rounded up with the probability of the part cut off; what is not finite keeps
+// its kind.
+static __device__ __forceinline__ floatX round_stochastically(float x, uint32_t random) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    if ((u & 0x7f800000) == 0x7f800000) return floatX(x);
+    return floatX(std::bit_cast<float>((u + (random >> 16)) & 0xffff0000));
+}
+
+// words[k] = the random word of element first + k: word e % 4 of Philox at (seed, step, e / 4). Runs mostly
+// start at multiples of 4; where not, a word may be of the next quadruple.
+static __device__ __forceinline__ void draw(uint32_t (&words)[Pack::size], uint64_t seed, uint64_t step,
+                                            uint64_t first) {
+    const int skip = int(first % 4);
+    #pragma unroll
+    for (int q = 0; q < Pack::size; q += 4) {
+        const Philox a = philox(seed, step, first / 4 + q / 4);
+        uint32_t x[8] = {a.x[0], a.x[1], a.x[2], a.x[3]};
+        if (skip != 0) {
+            const Philox b = philox(seed, step, first / 4 + q / 4 + 1);
+            x[4] = b.x[0], x[5] = b.x[1], x[6] = b.x[2], x[7] = b.x[3];
+        }
+        #pragma unroll
+        for (int k = 0; k < 4; k++)
+            words[q + k] = skip == 0 ? x[k] : skip == 1 ? x[k + 1] : skip == 2 ? x[k + 2] : x[k + 3];
+    }
+}
+
+static __device__ __forceinline__ void update(float& w, float& m, float& v, float grad, float scale,
+                                              float decay, const Coefficients& c) {
+    const float g = grad * scale;
+    m = c.beta1 * m + (1 - c.beta1) * g;
+    v = c.beta2 * v + (1 - c.beta2) * (g * g);
+    w -= c.step_size * m / (sqrtf(v * c.inverse_bias2) + c.eps) + c.lr * decay * w;
+}
+
+template <bool Stochastic>
+static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& run, size_t at, float scale,
+                                                   const Coefficients& c) {
+    PackF w[kFloats], m[kFloats], v[kFloats], g[kFloats];
+    #pragma unroll
+    for (int i = 0; i < kFloats; i++) {
+        const size_t from = at + size_t(i) * PackF::size;
+        g[i] = PackF::load_streaming(a.grad + from), m[i] = PackF::load_streaming(a.m + from);
+        v[i] = PackF::load_streaming(a.v + from), w[i] = PackF::load_streaming(a.master + from);
+    }
+    uint32_t random[Pack::size];
+    if constexpr (Stochastic) draw(random, a.seed, uint64_t(a.step), run.key(at - run.start));
+    Pack rounded;
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k++) {
+        const int i = k / PackF::size, j = k % PackF::size;
+        update(w[i][j], m[i][j], v[i][j], g[i][j], scale, run.decay, c);
+        if constexpr (Stochastic) rounded[k] = round_stochastically(w[i][j], random[k]);
+        else rounded[k] = floatX(w[i][j]);
+    }
+    #pragma unroll
+    for (int i = 0; i < kFloats; i++) {
+        const size_t to = at + size_t(i) * PackF::size;
+        m[i].store_streaming(a.m + to), v[i].store_streaming(a.v + to), w[i].store_streaming(a.master + to);
+    }
+    if (a.param) rounded.store(a.param + at);
+}
+
+// The elements of a pack that are inside the run, where not all are or their keys do not follow each other.
+template <bool Stochastic>
+static __device__ __forceinline__ void update_elements(const Adamw& a, const Run& run, size_t at, float scale,
+                                       const Coefficients& c) {
+    const size_t end = at + Pack::size < run.end ? at + Pack::size : run.end;
+    for (size_t i = at < run.start ? run.start : at; i < end; i++) {
+        update(a.master[i], a.m[i], a.v[i], a.grad[i], scale, run.decay, c);
+        if (!a.param) continue;
+        if constexpr (Stochastic) {
+            const uint64_t e = run.key(i - run.start);
+            const Philox p = philox(a.seed, uint64_t(a.step), e / 4);
+            const uint32_t word = e % 4 == 0 ? p.x[0] : e % 4 == 1 ? p.x[1] : e % 4 == 2 ? p.x[2] : p.x[3];
+            a.param[i] = round_stochastically(a.master[i], word);
+        } else {
+            a.param[i] = floatX(a.master[i]);
+        }
+    }
+}
+
+// FLOOR bytes = (28 + (param ? sizeof(floatX) : 0)) elements
+template <bool Stochastic>
+__global__ void __launch_bounds__(kUpdateThreads)
+    adamw_update_kernel(Adamw a, Coefficients c, const __grid_constant__ Runs runs) {
+    if (!a.state->finite) return;
+    int low = 0, high = runs.count;             // the last run whose first block is not behind this one
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        (runs.run[middle].first_block <= blockIdx.x ? low : high) = middle;
+    }
+    const Run& run = runs.run[low];
+    const float scale = a.state->scale;
+    const size_t first = run.start / Pack::size * Pack::size + size_t(blockIdx.x - run.first_block) * kPiece;
+    #pragma unroll 1
+    for (int p = 0; p < kPacksPerThread; p++) {
+        const size_t at = first + size_t(p * kUpdateThreads + threadIdx.x) * Pack::size;
+        if (at >= run.end) return;
+        bool whole = at >= run.start && at + Pack::size <= run.end;
+        if (Stochastic && whole) whole = run.joined(at - run.start);
+        if (whole) update_pack<Stochastic>(a, run, at, scale, c);
+        else update_elements<Stochastic>(a, run, at, scale, c);
+    }
+}
+
+static Coefficients coefficients(const Adamw& a) {
+    const double t = double(a.step);
+    const double bias1 = 1 - std::pow(double(a.beta1), t), bias2 = 1 - std::pow(double(a.beta2), t);
+    return {.beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr, .step_size = real(a.lr / bias1),
+            .inverse_bias2 = real(1 / bias2), .eps = a.eps};
+}
+
+void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
+    check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
+    check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
+    const double each = 28 + (a.param ? sizeof(floatX) : 0);
+    const auto kernel =
+        a.stochastic && sizeof(floatX) == 2 ? adamw_update_kernel<true> : adamw_update_kernel<false>;
+    for (size_t i = 0; i < count;) {
+        Runs runs = {};
+        uint32_t blocks = 0;
+        double elements = 0;
+        for (; i < count && runs.count < kRuns; i++) {
+            const AdamwTensor& t = tensors[i];
+            if (t.count == 0) continue;
+            runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
+                                      t.stride, t.decay, blocks};
+            blocks += uint32_t(div_up(t.start % Pack::size + t.count, kPiece));
+            elements += double(t.count);
+        }
+        if (blocks == 0) return;
+        launch(kernel, dim3(blocks), dim3(kUpdateThreads), 0, {.bytes = each * elements}, a, coefficients(a),
+               runs);
+    }
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

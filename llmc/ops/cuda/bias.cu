@@ -1,0 +1,49 @@
+// A block takes a part of the rows and 32 packs of columns; warp s of 8 adds up rows s, s + 8, ..., then
+// thread by thread the warps are added in order. The parts' sums are added by sums.cu.
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/sums.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static constexpr int kWarps = 8, kColumns = 32 * Pack::size, kMostParts = 256;
+
+// FLOOR bytes = N OC sizeof(floatX) + 4 parts OC
+__global__ void __launch_bounds__(32 * kWarps)
+bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows) {
+    SMEM(float[kWarps][kColumns], sums);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, start = blockIdx.x * kColumns;
+    const int column = start + lane * Pack::size;
+    const int first = blockIdx.y * rows, end = first + rows < N ? first + rows : N;
+    float sum[Pack::size] = {};
+    if (column < OC)
+        for_loaded<8>(first + warp, end, kWarps,
+                      [=](int n) { return Pack::load_streaming(dout + size_t(n) * OC + column); },
+                      [&](const Pack& g, int) { add_pack(sum, g); });
+    store_floats(sums[warp] + lane * Pack::size, sum);
+    __syncthreads();
+    const int c = threadIdx.x;                          // kColumns columns, 256 threads
+    if (c >= kColumns || start + c >= OC) return;
+    float total = 0;
+    #pragma unroll
+    for (int w = 0; w < kWarps; w++) total += sums[w][c];
+    store_streaming(partial + size_t(blockIdx.y) * OC + start + c, total);
+}
+
+size_t bias_scratch(int N, int OC) {
+    return scratch_size(size_t(parts_of(N, kMostParts).count) * OC * sizeof(float));
+}
+
+void bias_backward(real* db, const floatX* dout, int N, int OC) {
+    CHECK(OC % Pack::size == 0, "bias: OC = %d is no multiple of %d", OC, Pack::size);
+    const Parts parts = parts_of(N, kMostParts);
+    float* partial = scratch<float>(size_t(parts.count) * OC);
+    launch(bias_backward_kernel, dim3(div_up(OC, kColumns), parts.count), dim3(32 * kWarps), 0,
+           {.bytes = double(N) * OC * sizeof(floatX) + 4. * parts.count * OC}, partial, dout, N, OC,
+           parts.rows);
+    add_columns({.out = {db, nullptr}, .partial = partial, .rows = parts.count, .columns = OC});
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,272 @@
+// Forward: a thread takes a pack of a token.
+// Backward of positions: a thread owns a pack of a position and adds up its tokens in order.
+// Backward of tokens, without atomics and for any distribution of tokens: a stable radix sort by row of wte
+// puts equal tokens side by side, in order (8 bits a pass; thread d of a block owns digit d, so ranks need no
+// atomics). The sorted list is cut into buckets of kBucket tokens. A bucket adds up its runs of equal rows;
+// what belongs to a run that began in an earlier bucket is left as a partial sum, which that run's first
+// bucket adds in a second step, bucket after bucket. So every sum has one fixed order, and one token repeated
+// N times costs no more than N different ones.
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/scratch.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static __device__ __forceinline__ bool here(int32_t token, const Encoder& e) {
+    return token >= e.v0 && token - e.v0 < e.V;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// forward
+
+// FLOOR bytes = (2 N + min(T, N)) C sizeof(floatX) + 4 N
+__global__ void __launch_bounds__(256)
+encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encoder e) {
+    const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * Pack::size;
+    if (i >= size_t(e.N) * e.C) return;
+    const int n = int(i / e.C), c = int(i % e.C);
+    const int32_t token = load_cached(e.tokens + n);
+    Pack sum = Pack::filled(floatX(0.f));
+    if (here(token, e)) {
+        const Pack t = Pack::load(wte + size_t(token - e.v0) * e.C + c);
+        const Pack p = Pack::load_cached(wpe + size_t(e.t0 + n % e.T) * e.C + c);
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) sum[k] = floatX(float(t[k]) + float(p[k]));
+    }
+    sum.store(out + i);
+}
+
+static void check_channels(int C) {
+    CHECK(C % Pack::size == 0, "encoder: C = %d is no multiple of %d", C, Pack::size);
+}
+static dim3 blocks_of(size_t threads) { return dim3(unsigned(div_up(threads, 256))); }
+
+void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e) {
+    check_channels(e.C);
+    const int positions = e.T < e.N ? e.T : e.N;
+    launch(encoder_forward_kernel, blocks_of(size_t(e.N) * e.C / Pack::size), dim3(256), 0,
+           {.bytes = (2. * e.N + positions) * e.C * sizeof(floatX) + 4. * e.N}, out, wte, wpe, e);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// backward: positions
+
+// to[0..) += sum
+static __device__ __forceinline__ void add_floats(float* to, const float (&sum)[Pack::size]) {
+    #pragma unroll
+    for (int i = 0; i < Pack::size; i += PackF::size) {
+        PackF p = PackF::load(to + i);
+        #pragma unroll
+        for (int k = 0; k < PackF::size; k++) p[k] += sum[i + k];
+        p.store(to + i);
+    }
+}
+
+// FLOOR bytes = N C sizeof(floatX) + 8 min(T, N) C + 4 N
+__global__ void __launch_bounds__(256)
+encoder_backward_positions_kernel(float* dwpe, const floatX* dout, Encoder e) {
+    const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * Pack::size;
+    const int t = int(i / e.C), c = int(i % e.C);
+    if (t >= e.T || t >= e.N) return;
+    float sum[Pack::size] = {};
+    for_loaded<4>(t, e.N, e.T,
+                  [&](int n) {
+                      const bool ours = here(load_cached(e.tokens + n), e);
+                      return ours ? Pack::load(dout + size_t(n) * e.C + c) : Pack::filled(floatX(0.f));
+                  },
+                  [&](const Pack& g, int) { add_pack(sum, g); });
+    add_floats(dwpe + size_t(e.t0 + t) * e.C + c, sum);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// backward: the sort. A token's key is its row of wte; V where the row is not here.
+
+static constexpr int kTile = 1024, kDigits = 256, kDigitBits = 8, kScanThreads = 1024;
+
+// Tokens in the order of the sort so far.
+struct Sorted { int32_t *key, *n; };
+
+__global__ void __launch_bounds__(256) encoder_keys_kernel(Sorted s, Encoder e) {
+    const int n = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= e.N) return;
+    const int32_t token = e.tokens[n];
+    s.key[n] = here(token, e) ? token - e.v0 : e.V;
+    s.n[n] = n;
+}
+
+// digits[i] = the digit of key i of this block's tile; -1 behind the last
+static __device__ __forceinline__ void stage_digits(int32_t* digits, const int32_t* key, int N, int shift) {
+    for (int i = threadIdx.x; i < kTile; i += kDigits) {
+        const int at = blockIdx.x * kTile + i;
+        digits[i] = at < N ? (key[at] >> shift) & (kDigits - 1) : -1;
+    }
+    __syncthreads();
+}
+
+// counts[digit][tile] = how many keys of the tile have the digit
+__global__ void __launch_bounds__(kDigits)
+encoder_digits_kernel(int32_t* counts, const int32_t* key, int N, int shift) {
+    SMEM(int32_t[kTile], digits);
+    stage_digits(digits, key, N, shift);
+    const int digit = threadIdx.x;
+    int count = 0;
+    for (int i = 0; i < kTile; i++) count += digits[i] == digit;
+    counts[digit * gridDim.x + blockIdx.x] = count;
+}
+
+// counts[i] = the sum of counts[0..i): one block, a stretch of `each` entries per thread
+__global__ void __launch_bounds__(kScanThreads)
+encoder_scan_kernel(int32_t* counts, int size, int each) {
+    SMEM(int32_t[2 * kScanThreads], sums);
+    const int first = threadIdx.x * each, end = first + each < size ? first + each : size;
+    int32_t sum = 0;
+    for (int i = first; i < end; i++) sum += counts[i];
+    int32_t *from = sums, *to = sums + kScanThreads;
+    from[threadIdx.x] = sum;
+    __syncthreads();
+    for (int step = 1; step < kScanThreads; step *= 2) {
+        to[threadIdx.x] = from[threadIdx.x] + (int(threadIdx.x) >= step ? from[threadIdx.x - step] : 0);
+        __syncthreads();
+        int32_t* swap = from;
+        from = to, to = swap;
+    }
+    int32_t before = from[threadIdx.x] - sum;
+    for (int i = first; i < end; i++) {
+        const int32_t count = counts[i];
+        counts[i] = before;
+        before += count;
+    }
+}
+
+// Moves every key behind those with smaller digits and those that came before it: thread d moves digit d's.
+__global__ void __launch_bounds__(kDigits)
+encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
+    SMEM(int32_t[kTile], digits);
+    stage_digits(digits, from.key, N, shift);
+    const int digit = threadIdx.x, tile = blockIdx.x * kTile;
+    int at = starts[digit * gridDim.x + blockIdx.x];
+    for (int i = 0; i < kTile; i++)
+        if (digits[i] == digit) {
+            to.key[at] = from.key[tile + i];
+            to.n[at++] = from.n[tile + i];
+        }
+}
+
+static Sorted sort_by_row(const Encoder& e, size_t& used) {
+    const size_t N = size_t(e.N);
+    Sorted a = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
+    Sorted b = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
+    const int tiles = div_up(e.N, kTile), counters = kDigits * tiles;
+    int32_t* counts = scratch<int32_t>(size_t(counters), used);
+    launch(encoder_keys_kernel, blocks_of(N), dim3(256), 0, {.bytes = 12. * e.N}, a, e);
+    for (int shift = 0; shift == 0 || e.V >> shift != 0; shift += kDigitBits) {
+        launch(encoder_digits_kernel, dim3(tiles), dim3(kDigits), 0, {.bytes = 4. * e.N + 4. * counters},
+               counts, a.key, e.N, shift);
+        launch(encoder_scan_kernel, dim3(1), dim3(kScanThreads), 0, {.bytes = 12. * counters}, counts,
+               counters, div_up(counters, kScanThreads));
+        launch(encoder_move_kernel, dim3(tiles), dim3(kDigits), 0, {.bytes = 20. * e.N + 4. * counters}, b, a,
+               counts, e.N, shift);
+        std::swap(a, b);
+    }
+    return a;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// backward: the buckets
+
+static constexpr int kBucket = 32, kBucketThreads = 128;
+
+// The keys at both ends of a bucket and on both sides of it; -1 where there is none.
+struct Ends { int32_t before, first, last, after; };
+static __device__ __forceinline__ Ends ends_of(const int32_t* key, int bucket, int N) {
+    const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
+    return {start > 0 ? key[start - 1] : -1, key[start], key[end - 1], end < N ? key[end] : -1};
+}
+
+// FLOOR bytes = N C sizeof(floatX) + 8 min(N, V) C + 4 buckets C + 8 N      at most: as many rows as tokens
+__global__ void __launch_bounds__(kBucketThreads)
+    encoder_backward_tokens_kernel(float* dwte, float* partial, const floatX* dout, Sorted s, int N, int V,
+                                   int C) {
+    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size, bucket = blockIdx.x;
+    if (c >= C) return;
+    const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
+    const int32_t before = start > 0 ? s.key[start - 1] : -1;
+    float sum[Pack::size] = {};
+    int32_t key = s.key[start];
+    bool continued = key == before;              // the run of `key` began in an earlier bucket
+    constexpr int kAhead = 4;
+    for (int i = start; i < end; i += kAhead) {
+        int32_t keys[kAhead];
+        Pack g[kAhead];
+        #pragma unroll
+        for (int j = 0; j < kAhead; j++) {
+            keys[j] = i + j < end ? s.key[i + j] : V;
+            if (keys[j] < V) g[j] = Pack::load(dout + size_t(s.n[i + j]) * C + c);
+        }
+        #pragma unroll
+        for (int j = 0; j < kAhead; j++) {
+            if (keys[j] != key) {
+                if (continued) store_floats(partial + size_t(bucket) * C + c, sum);
+                else add_floats(dwte + size_t(key) * C + c, sum);
+                #pragma unroll
+                for (int k = 0; k < Pack::size; k++) sum[k] = 0;
+                key = keys[j], continued = false;
+            }
+            if (keys[j] >= V) return;            // rows that are not here come last
+            add_pack(sum, g[j]);
+        }
+    }
+    if (continued) store_floats(partial + size_t(bucket) * C + c, sum);
+    else add_floats(dwte + size_t(key) * C + c, sum);
+}
+
+// A bucket in which a run begins that goes on in the next one adds what those left.
+// FLOOR bytes = 12 buckets C      at most: every bucket but the first begins inside a run
+__global__ void __launch_bounds__(kBucketThreads)
+encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N, int V, int C) {
+    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size;
+    const Ends e = ends_of(s.key, blockIdx.x, N);
+    const bool begins = e.first != e.last || e.first != e.before;
+    if (c >= C || e.last != e.after || e.last >= V || !begins) return;
+    float sum[Pack::size] = {};
+    for (int bucket = blockIdx.x + 1; bucket < int(gridDim.x); bucket++) {
+        const Ends next = ends_of(s.key, bucket, N);
+        if (next.first != e.last) break;
+        #pragma unroll
+        for (int i = 0; i < Pack::size; i += PackF::size) {
+            const PackF p = PackF::load(partial + size_t(bucket) * C + c + i);
+            #pragma unroll
+            for (int k = 0; k < PackF::size; k++) sum[i + k] += p[k];
+        }
+        if (next.last != e.last) break;
+    }
+    add_floats(dwte + size_t(e.last) * C + c, sum);
+}
+
+size_t encoder_scratch(int N, int C, int) {
+    return 4 * scratch_size(size_t(N) * sizeof(int32_t)) +
+           scratch_size(size_t(kDigits) * div_up(N, kTile) * sizeof(int32_t)) +
+           scratch_size(size_t(div_up(N, kBucket)) * C * sizeof(float));
+}
+
+void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
+    check_channels(e.C);
+    const int packs = e.C / Pack::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
+    const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;
+    launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * packs), dim3(256), 0,
+           {.bytes = read + 8. * positions * e.C + 4. * e.N}, dwpe, dout, e);
+    size_t used = 0;
+    const Sorted s = sort_by_row(e, used);
+    float* partial = scratch<float>(size_t(buckets) * e.C, used);
+    const int threads = packs < kBucketThreads ? div_up(packs, 32) * 32 : kBucketThreads;
+    const dim3 grid(buckets, div_up(packs, threads));
+    launch(encoder_backward_tokens_kernel, grid, dim3(threads), 0,
+           {.bytes = read + 8 * rows * e.C + 4. * buckets * e.C + 8. * e.N, .at_most = true}, dwte, partial,
+           dout, s, e.N, e.V, e.C);
+    launch(encoder_backward_runs_kernel, grid, dim3(threads), 0,
+           {.bytes = 12. * buckets * e.C, .at_most = true}, dwte, partial, s, e.N, e.V, e.C);
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

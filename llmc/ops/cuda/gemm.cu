@@ -1,0 +1,193 @@
+#include "llmc/ops/cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "llmc/ops/cuda/runtime.h"
+
+#define CUBLAS_CHECK(call)                                                                          \
+    do {                                                                                            \
+        const cublasStatus_t status_ = (call);                                                      \
+        CHECK(status_ == CUBLAS_STATUS_SUCCESS, "%s: %s", #call, cublasLtGetStatusString(status_)); \
+    } while (0)
+
+static constexpr int kAlgorithms = 32;
+static constexpr uint32_t kAlignment = 16;      // of every tensor, in bytes
+
+struct Plan {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    std::vector<GemmAlgorithm> algorithms;
+};
+
+// Of a rank. Never given back: when the process ends, the driver may be gone first.
+struct Library {
+    cublasLtHandle_t handle = nullptr;
+    cublasHandle_t plain = nullptr;             // made when it is first used
+    std::map<Gemm, Plan> plans;
+};
+static Library& library() {
+    thread_local Library* const l = [] {
+        auto* made = new Library;
+        cuda_device();
+        CUBLAS_CHECK(cublasLtCreate(&made->handle));
+        return made;
+    }();
+    return *l;
+}
+
+// Sums are never rounded to the result's type on the way.
+static cublasHandle_t plain_cublas() {
+    cublasHandle_t& plain = library().plain;
+    if (plain) return plain;
+    CUBLAS_CHECK(cublasCreate(&plain));
+    CUBLAS_CHECK(cublasSetMathMode(plain, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
+    CUBLAS_CHECK(cublasSetStream(plain, cuda_device().compute));
+    return plain;
+}
+
+static cudaDataType type_of(DType t) {
+    CHECK(t != DType::F64, "gemm: no FP64 on the GPU");
+    return t == DType::F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasLtEpilogue_t epilogue_of(Epilogue e) {
+    switch (e) {
+        case Epilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;
+        case Epilogue::Bias: return CUBLASLT_EPILOGUE_BIAS;
+        case Epilogue::GeluBias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+        case Epilogue::GeluBackward: return CUBLASLT_EPILOGUE_DGELU;
+        case Epilogue::BiasGradient: return CUBLASLT_EPILOGUE_BGRADB;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+template <class T>
+static void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
+}
+
+// FP32 accumulation; FP32 operands are not rounded to TF32.
+static Plan described(const Gemm& g) {
+    Plan p = {};
+    CUBLAS_CHECK(cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, int32_t(g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+    set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, int32_t(g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+    set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(g.epilogue)));
+    if (g.epilogue == Epilogue::GeluBias || g.epilogue == Epilogue::GeluBackward)
+        set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.m);
+    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::GeluBias ||
+        g.epilogue == Epilogue::BiasGradient)
+        set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(g.out)));
+    const auto layout = [](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
+                           bool transposed) {
+        if (transposed) std::swap(rows, columns);
+        CUBLAS_CHECK(cublasLtMatrixLayoutCreate(l, type_of(type), uint64_t(rows), uint64_t(columns), rows));
+    };
+    layout(&p.a, g.in, g.m, g.k, g.a_transposed);
+    layout(&p.b, g.in, g.k, g.n, g.b_transposed);
+    layout(&p.d, g.out, g.m, g.n, false);
+    return p;
+}
+
+static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
+    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::GeluBias ||
+        g.epilogue == Epilogue::BiasGradient)
+        set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias);
+    if (g.epilogue == Epilogue::GeluBias || g.epilogue == Epilogue::GeluBackward)
+        set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux);
+}
+
+// The answer depends on the alignment of bias and aux as well, so they are told some of the least there is.
+static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
+    void* const somewhere = reinterpret_cast<void*>(uintptr_t(kAlignment));
+    set_pointers(p, g, {.d = nullptr, .a = nullptr, .b = nullptr, .bias = somewhere, .aux = somewhere});
+    cublasLtMatmulPreference_t preference;
+    CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+        CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kGemmWorkspace);
+    for (const auto matrix :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        prefer(matrix, kAlignment);
+    cublasLtMatmulHeuristicResult_t results[kAlgorithms] = {};
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library().handle, p.desc, p.a, p.b, p.d, p.d,
+                                                                 preference, kAlgorithms, results, &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+    CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
+    std::vector<GemmAlgorithm> algorithms;
+    for (int i = 0; i < found; i++) {
+        if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > kGemmWorkspace) continue;
+        static_assert(sizeof results[i].algo == sizeof(GemmAlgorithm));
+        memcpy(&algorithms.emplace_back(), &results[i].algo, sizeof(GemmAlgorithm));
+    }
+    if (!algorithms.empty() && g.epilogue == Epilogue::None) algorithms.push_back(kPlainCublas);
+    return algorithms;
+}
+
+static Plan& plan_of(const Gemm& g) {
+    auto& plans = library().plans;
+    const auto found = plans.find(g);
+    if (found != plans.end()) return found->second;
+    Plan p = described(g);
+    p.algorithms = heuristics(p, g);
+    return plans.emplace(g, std::move(p)).first->second;
+}
+
+const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g) { return plan_of(g).algorithms; }
+
+static Floor floor_of(const Gemm& g) {
+    const double in = double(g.m * g.k + g.k * g.n), out = double(g.m * g.n * (g.accumulate ? 2 : 1));
+    return {.bytes = in * double(size_of(g.in)) + out * double(size_of(g.out)),
+            .mma_flops = 2.0 * double(g.m) * double(g.n) * double(g.k)};
+}
+
+static void gemm_by_lt(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace) {
+    const Plan& p = plan_of(g);
+    set_pointers(p, g, t);
+    cublasLtMatmulAlgo_t algo;
+    memcpy(&algo, &algorithm, sizeof algo);
+    const float one = 1, beta = g.accumulate ? 1 : 0;
+    CUBLAS_CHECK(cublasLtMatmul(library().handle, p.desc, &one, t.a, p.a, t.b, p.b, &beta, t.d, p.d, t.d, p.d,
+                                &algo, workspace, kGemmWorkspace, cuda_device().compute));
+}
+
+static void gemm_by_cublas(const Gemm& g, const GemmTensors& t, void* workspace) {
+    CHECK(g.epilogue == Epilogue::None && std::max({g.m, g.n, g.k}) <= INT32_MAX,
+          "gemm: plain cuBLAS has no epilogue and sizes of 32 bits");
+    CUBLAS_CHECK(cublasSetWorkspace(plain_cublas(), workspace, kGemmWorkspace));
+    const float one = 1, beta = g.accumulate ? 1 : 0;
+    const auto op = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    CUBLAS_CHECK(cublasGemmEx(plain_cublas(), op(g.a_transposed), op(g.b_transposed), int(g.m), int(g.n),
+                              int(g.k), &one, t.a, type_of(g.in), int(g.a_transposed ? g.k : g.m), t.b,
+                              type_of(g.in), int(g.b_transposed ? g.n : g.k), &beta, t.d, type_of(g.out),
+                              int(g.m), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+}
+
+void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace) {
+    const uintptr_t bits =
+        uintptr_t(t.d) | uintptr_t(t.a) | uintptr_t(t.b) | uintptr_t(t.bias) | uintptr_t(t.aux);
+    CHECK(bits % kAlignment == 0, "gemm of (%lld, %lld, %lld): a tensor is not aligned to %u bytes",
+          (long long)g.m, (long long)g.n, (long long)g.k, kAlignment);
+    if (launch_observer) launch_observer->before(launch_observer->self, nullptr, floor_of(g));
+    if (algorithm == kPlainCublas) gemm_by_cublas(g, t, workspace);
+    else gemm_by_lt(g, t, algorithm, workspace);
+    if (launch_observer) launch_observer->after(launch_observer->self, nullptr);
+}
+
+const char* gemm_platform() {
+    thread_local const std::string platform = [] {
+        cudaDeviceProp properties;
+        CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_device().index));
+        return strf("cuBLASLt %zu, %s", cublasLtGetVersion(), properties.name);
+    }();
+    return platform.c_str();
+}

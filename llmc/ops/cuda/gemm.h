@@ -1,0 +1,54 @@
+// Products of matrices by cuBLASLt, or plain cuBLAS, in their order: column by column.
+//
+//     D (m, n) = op(A) (m, k) op(B) (k, n) [+ D]
+//
+// A row-major matrix is the transpose of a column-major one, so nothing is ever copied.
+#pragma once
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "llmc/base/dtype.h"
+
+enum class Epilogue {
+    None,
+    Bias,               // D = ... + bias (m)
+    GeluBias,           // aux = ... + bias, D = gelu(aux)
+    GeluBackward,       // D = ... * gelu'(aux)
+    BiasGradient,       // bias (n) = sums over k of op(B); stored, in D's type
+};
+
+struct Gemm {
+    int64_t m, n, k;
+    bool a_transposed, b_transposed;
+    DType in, out;              // of A and B; of D, bias and aux
+    bool accumulate;            // + D
+    Epilogue epilogue;
+    auto operator<=>(const Gemm&) const = default;
+};
+
+struct GemmTensors {
+    void* d;
+    const void *a, *b;
+    void *bias, *aux;           // as the epilogue wants; aux has D's shape
+};
+
+// How cuBLASLt does it: opaque words, good for one version of the library and one kind of GPU.
+struct GemmAlgorithm {
+    uint64_t words[8];
+    auto operator<=>(const GemmAlgorithm&) const = default;
+};
+
+// Plain cuBLAS, which has heuristics of its own and no epilogue.
+inline constexpr GemmAlgorithm kPlainCublas = {{~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull}};
+
+// Best first as cuBLASLt guesses, at most so many, then kPlainCublas where it has no epilogue. None: cuBLASLt
+// does not have this product.
+const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g);
+
+inline constexpr size_t kGemmWorkspace = 32 << 20;      // what NVIDIA advises for Hopper
+void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace);
+
+// "cuBLASLt 130100, NVIDIA H200": what algorithms are good for
+const char* gemm_platform();

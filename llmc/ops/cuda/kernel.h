@@ -1,0 +1,106 @@
+// What every kernel file includes: shared memory, 16-byte packs, reductions, launch().
+//
+// The same sources are compiled by nvcc and, with -DCUDA_EMU, by g++ against test/emulator. So: kernels start
+// only by launch(), shared memory is declared only by DYN_SHARED and SMEM, PTX is only in ptx.h, and device
+// functions in headers say __forceinline__.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/base/check.h"
+#include "llmc/base/dtype.h"
+#include "llmc/ops/cuda/ptx.h"
+#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/ops.h"
+
+// DYN_SHARED(float, rows);          rows: float*, the dynamic shared memory of the launch, aligned to 128
+// SMEM(float[32][33], tile);        tile: a shared object of that type
+#ifndef CUDA_EMU
+#define DYN_SHARED(T, name)                                               \
+    extern __shared__ __align__(128) unsigned char dynamic_shared_[];     \
+    T* const name = reinterpret_cast<T*>(dynamic_shared_)
+#define SMEM(T, name) __shared__ __align__(16) std::type_identity_t<T> name
+#endif
+
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b) { return (a + b - 1) / b; }
+
+namespace PRECISION {
+namespace cuda {
+
+// 16 bytes of T, the widest access. Addresses are multiples of 16.
+//     load             global or shared memory
+//     load_cached      what many blocks read again, as weights of a norm: counted once for a launch
+//     load_streaming   read once, as activations: evicted first
+template <class T> struct alignas(16) PackOf {
+    static constexpr int size = 16 / sizeof(T);
+    T values[size];
+
+    __device__ __forceinline__ T& operator[](int i) { return values[i]; }
+    __device__ __forceinline__ const T& operator[](int i) const { return values[i]; }
+
+    static __device__ __forceinline__ PackOf load(const T* p) { return from(ptx::load16(p)); }
+    static __device__ __forceinline__ PackOf load_cached(const T* p) { return from(ptx::load16_cached(p)); }
+    static __device__ __forceinline__ PackOf load_streaming(const T* p) {
+        return from(ptx::load16_streaming(p));
+    }
+    __device__ __forceinline__ void store(T* p) const { ptx::store16(p, std::bit_cast<uint4>(*this)); }
+    __device__ __forceinline__ void store_streaming(T* p) const {
+        ptx::store16_streaming(p, std::bit_cast<uint4>(*this));
+    }
+    static __device__ __forceinline__ PackOf filled(T value) {
+        PackOf pack;
+        #pragma unroll
+        for (int i = 0; i < size; i++) pack[i] = value;
+        return pack;
+    }
+
+private:
+    static __device__ __forceinline__ PackOf from(uint4 bits) { return std::bit_cast<PackOf>(bits); }
+};
+using Pack = PackOf<floatX>;
+using PackF = PackOf<float>;
+
+// One value each, counted as the packs are.
+template <class T> __device__ __forceinline__ T load_streaming(const T* p) { return ptx::load_streaming(p); }
+template <class T> __device__ __forceinline__ T load_cached(const T* p) { return ptx::load_cached(p); }
+template <class T> __device__ __forceinline__ void store_streaming(T* p, T v) { ptx::store_streaming(p, v); }
+
+// Over the 32 lanes, all of which call; every lane gets the result. A butterfly: the order is fixed.
+__device__ __forceinline__ float warp_sum(float v) {
+    #pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kFullWarp, v, lanes);
+    return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+    #pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, lanes));
+    return v;
+}
+
+// Over the block, all of whose threads call; every thread gets the result. Warp by warp, in order.
+// REQUIRES: blockDim.x a multiple of 32, one-dimensional
+__device__ __forceinline__ float block_sum(float v) {
+    SMEM(float[32], sums);
+    const float of_warp = warp_sum(v);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    float total = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; warp++) total += sums[warp];
+    __syncthreads();                     // sums may be written again
+    return total;
+}
+__device__ __forceinline__ float block_max(float v) {
+    SMEM(float[32], maxima);
+    const float of_warp = warp_max(v);
+    if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    float largest = maxima[0];
+    for (unsigned warp = 1; warp < blockDim.x / 32; warp++) largest = fmaxf(largest, maxima[warp]);
+    __syncthreads();
+    return largest;
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

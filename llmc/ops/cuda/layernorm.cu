@@ -1,0 +1,255 @@
+// Forward: a warp takes a token. The row waits in shared memory between the passes, so global memory is read
+// and written once. Backward: a thread owns columns, so the sums over tokens stay in its registers. A block
+// takes R tokens at a time and needs one barrier for them; its sums are a row of `partial`, added up by
+// sums.cu in fixed order.
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/scratch.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static constexpr float kEpsilon = 1e-5f;
+
+static void check_channels(int C) {
+    CHECK(C % Pack::size == 0, "layernorm: C = %d is no multiple of %d", C, Pack::size);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// forward
+
+static constexpr int kForwardWarps = 8;
+static constexpr int kAhead = 4;        // packs of a lane under way at once
+
+// row[c] = the residual stream of a token, rounded, for the columns of this lane; returns their sum.
+static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t, size_t at, int C) {
+    const int first = threadIdx.x % 32 * Pack::size, step = 32 * Pack::size;
+    float sum = 0;
+    for (int start = first; start < C; start += kAhead * step) {
+        Pack x[kAhead], r[kAhead];
+        #pragma unroll
+        for (int j = 0; j < kAhead; j++) {
+            const int c = start + j * step;
+            if (c < C) x[j] = Pack::load_streaming(t.x + at + c);
+            if (c < C && t.r) r[j] = Pack::load_streaming(t.r + at + c);
+        }
+        #pragma unroll
+        for (int j = 0; j < kAhead; j++) {
+            const int c = start + j * step;
+            if (c >= C) continue;
+            if (t.r) {
+                const Pack bias = Pack::load_cached(t.bias + c);
+                #pragma unroll
+                for (int k = 0; k < Pack::size; k++)
+                    x[j][k] = floatX(float(x[j][k]) + (float(r[j][k]) + float(bias[k])));
+                x[j].store(t.x1 + at + c);
+            }
+            #pragma unroll
+            for (int k = 0; k < Pack::size; k++) sum += float(x[j][k]);
+            x[j].store(row + c);
+        }
+    }
+    return sum;
+}
+
+// FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + 8 N + (r ? 3 : 2) C sizeof(floatX)
+__global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
+    DYN_SHARED(floatX, rows);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;
+    const int n = blockIdx.x * (blockDim.x / 32) + warp;
+    if (n >= N) return;                                   // a whole warp leaves: no barrier below
+    floatX* row = rows + warp * C;                        // (C) this warp's token
+    const size_t at = size_t(n) * C;
+
+    const float mean = warp_sum(read_row(row, t, at, C)) / C;
+    float squares = 0;
+    for (int c = lane * Pack::size; c < C; c += step) {   // each lane reads back what it wrote: no sync
+        const Pack x = Pack::load(row + c);
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) squares += (float(x[k]) - mean) * (float(x[k]) - mean);
+    }
+    const float rstd = 1 / sqrtf(warp_sum(squares) / C + kEpsilon);
+    for (int c = lane * Pack::size; c < C; c += step) {
+        Pack x = Pack::load(row + c);
+        const Pack gain = Pack::load_cached(t.w + c), shift = Pack::load_cached(t.b + c);
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++)
+            x[k] = floatX((float(x[k]) - mean) * rstd * float(gain[k]) + float(shift[k]));
+        x.store(t.y + at + c);
+    }
+    if (lane == 0) store_streaming(t.mean + n, mean), store_streaming(t.rstd + n, rstd);
+}
+
+void layernorm_forward(const Layernorm& t, int N, int C) {
+    check_channels(C);
+    const size_t row = size_t(C) * sizeof(floatX);
+    const int fit = int(shared_limit() / row), warps = fit < kForwardWarps ? fit : kForwardWarps;
+    CHECK_INPUT(warps >= 1, "layernorm: %d channels take %zu bytes of shared memory, a block here has %zu", C,
+                row, shared_limit());
+    launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
+           {.bytes = (t.r ? 4. : 2.) * N * row + 8. * N + (t.r ? 3. : 2.) * row}, t, N, C);
+}
+
+static constexpr int kResidualThreads = 256;
+
+// A block takes columns of a row.
+// FLOOR bytes = 3 N C sizeof(floatX) + C sizeof(floatX)
+__global__ void __launch_bounds__(kResidualThreads)
+    add_residual_kernel(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int C) {
+    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size;
+    if (c >= C) return;
+    const size_t at = size_t(blockIdx.x) * C + c;
+    Pack sum = Pack::load_streaming(x + at);
+    const Pack add = Pack::load_streaming(r + at), b = Pack::load_cached(bias + c);
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k++) sum[k] = floatX(float(sum[k]) + (float(add[k]) + float(b[k])));
+    sum.store(out + at);
+}
+
+void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
+    check_channels(C);
+    const int packs = C / Pack::size, warps = div_up(packs, 32);
+    const int threads = 32 * warps < kResidualThreads ? 32 * warps : kResidualThreads;
+    launch(add_residual_kernel, dim3(N, div_up(packs, threads)), dim3(threads), 0,
+           {.bytes = (3. * N + 1) * C * sizeof(floatX)}, out, x, r, bias, C);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// backward
+
+static constexpr int kBackwardThreads = 512, kMostParts = 512;
+
+// Sums each of 8 values over the lanes of a warp; lane l returns that of value l / 4. Lanes trade halves of
+// what they hold: 9 shuffles where 8 plain sums take 40.
+static __device__ __forceinline__ float warp_sum_of_8(const float (&v)[8]) {
+    const int lane = threadIdx.x % 32;
+    float half[4], quarter[2];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float keep = lane & 16 ? v[i + 4] : v[i], give = lane & 16 ? v[i] : v[i + 4];
+        half[i] = keep + __shfl_xor_sync(kFullWarp, give, 16);
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float keep = lane & 8 ? half[i + 2] : half[i], give = lane & 8 ? half[i] : half[i + 2];
+        quarter[i] = keep + __shfl_xor_sync(kFullWarp, give, 8);
+    }
+    const float keep = lane & 4 ? quarter[1] : quarter[0], give = lane & 4 ? quarter[0] : quarter[1];
+    float sum = keep + __shfl_xor_sync(kFullWarp, give, 4);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    return sum + __shfl_xor_sync(kFullWarp, sum, 1);
+}
+
+// Sums of 8 values over the block, in the order of the warps, for every thread. sums: 8 floats per warp,
+// which nobody may still be reading from.
+static __device__ __forceinline__ void block_sum_of_8(float (&v)[8], float* sums) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const float mine = warp_sum_of_8(v);
+    if (lane % 4 == 0) sums[warp * 8 + lane / 4] = mine;
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = 0;
+    for (int w = 0; w < int(blockDim.x) / 32; w++) {
+        const PackF low = PackF::load(sums + w * 8), high = PackF::load(sums + w * 8 + 4);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) v[i] += low[i], v[i + 4] += high[i];
+    }
+}
+
+// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
+// partial[block] = (sum of dy xhat, sum of dy) over the block's tokens, (2, C)
+// FLOOR bytes = 4 N C sizeof(floatX) + 8 N + C sizeof(floatX) + 8 parts C
+template <int P, int R>
+__global__ void __launch_bounds__(kBackwardThreads)
+layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const floatX* x1, const floatX* w,
+                          const float* mean, const float* rstd, int N, int C, int rows) {
+    SMEM(float[2][8 * kBackwardThreads / 32], sums);
+    const auto column = [](int p) { return int(p * blockDim.x + threadIdx.x) * Pack::size; };
+    const uint4 zero = {0, 0, 0, 0};
+    float dw[P][Pack::size] = {}, db[P][Pack::size] = {};
+    Held gain[P];
+    #pragma unroll
+    for (int p = 0; p < P; p++) gain[p] = {column(p) < C ? ptx::load16_cached(w + column(p)) : zero};
+
+    const int first = blockIdx.x * rows, end = first + rows < N ? first + rows : N;
+    int turn = 0;
+    for (int start = first; start < end; start += R, turn ^= 1) {
+        Held g[R][P], x[R][P], d[R][P];
+        float m[R], s[R], mine[8] = {};         // mine: of token r, the sums of w dy and of w dy xhat
+        #pragma unroll
+        for (int r = 0; r < R; r++) {
+            const int n = start + r;
+            m[r] = n < end ? load_cached(mean + n) : 0, s[r] = n < end ? load_cached(rstd + n) : 0;
+            #pragma unroll
+            for (int p = 0; p < P; p++) {
+                const bool here = n < end && column(p) < C;
+                const size_t at = size_t(n) * C + column(p);
+                g[r][p] = {here ? ptx::load16_streaming(dy + at) : zero};
+                x[r][p] = {here ? ptx::load16_streaming(x1 + at) : zero};
+                d[r][p] = {here ? ptx::load16(dx + at) : zero};
+            }
+        }
+        #pragma unroll
+        for (int r = 0; r < R; r++)
+            #pragma unroll
+            for (int p = 0; p < P; p++) {
+                const Pack w_p = gain[p].pack(), g_p = g[r][p].pack(), x_p = x[r][p].pack();
+                #pragma unroll
+                for (int k = 0; k < Pack::size; k++) {
+                    const float dyk = float(g_p[k]), xhat = (float(x_p[k]) - m[r]) * s[r];
+                    const float wdy = float(w_p[k]) * dyk;
+                    mine[2 * r] += wdy, mine[2 * r + 1] += wdy * xhat;
+                    dw[p][k] += dyk * xhat, db[p][k] += dyk;
+                }
+                g[r][p].keep(), x[r][p].keep(), gain[p].keep();
+            }
+        block_sum_of_8(mine, sums[turn]);
+        #pragma unroll
+        for (int r = 0; r < R; r++)
+            #pragma unroll
+            for (int p = 0; p < P; p++) {
+                if (start + r >= end || column(p) >= C) continue;
+                const float a = mine[2 * r] / C, b = mine[2 * r + 1] / C;
+                const Pack w_p = gain[p].pack(), g_p = g[r][p].pack(), x_p = x[r][p].pack();
+                Pack d_p = d[r][p].pack();
+                #pragma unroll
+                for (int k = 0; k < Pack::size; k++) {
+                    const float xhat = (float(x_p[k]) - m[r]) * s[r], wdy = float(w_p[k]) * float(g_p[k]);
+                    d_p[k] = floatX(float(d_p[k]) + (wdy - a - xhat * b) * s[r]);
+                }
+                d_p.store(dx + size_t(start + r) * C + column(p));
+                gain[p].keep();
+            }
+    }
+    #pragma unroll
+    for (int p = 0; p < P; p++) {
+        if (column(p) >= C) continue;
+        store_floats(partial + size_t(blockIdx.x) * 2 * C + column(p), dw[p]);
+        store_floats(partial + size_t(blockIdx.x) * 2 * C + C + column(p), db[p]);
+    }
+}
+
+size_t layernorm_scratch(int N, int C) {
+    return scratch_size(size_t(parts_of(N, kMostParts).count) * 2 * C * sizeof(float));
+}
+
+void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
+                        const real* mean, const real* rstd, int N, int C) {
+    check_channels(C);
+    const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
+    CHECK_INPUT(each <= 3, "layernorm: %d channels; its backward kernel takes at most %d", C,
+                3 * kBackwardThreads * Pack::size);
+    const Parts parts = parts_of(N, kMostParts);
+    float* partial = scratch<float>(size_t(parts.count) * 2 * C);
+    const auto kernel = each == 1   ? layernorm_backward_kernel<1, 4>
+                        : each == 2 ? layernorm_backward_kernel<2, 1>
+                                    : layernorm_backward_kernel<3, 1>;
+    const int threads = div_up(div_up(packs, each), 32) * 32;
+    launch(kernel, dim3(parts.count), dim3(threads), 0,
+           {.bytes = (4. * N + 1) * C * sizeof(floatX) + 8. * N + 8. * parts.count * C}, dx, partial, dy, x1,
+           w, mean, rstd, N, C, parts.rows);
+    add_columns({.out = {dw, db}, .partial = partial, .rows = parts.count, .columns = C});
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,71 @@
+// What host code needs of the CUDA runtime: checked calls, this rank's device and stream, and the one way to
+// launch a kernel.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <tuple>
+
+#include "llmc/base/check.h"
+
+#define CUDA_CHECK(call)                                                                                  \
+    do {                                                                                                  \
+        const cudaError_t error_ = (call);                                                                \
+        CHECK(error_ == cudaSuccess, "%s: %s (%s)", #call, cudaGetErrorString(error_),                    \
+              cudaGetErrorName(error_));                                                                  \
+    } while (0)
+
+// The device of this rank. Set up by the first call of cuda_device() on the rank's thread.
+struct CudaDevice {
+    int index = -1;
+    int arch = 0;                    // 80, 86, 90, ...
+    int processors = 0;              // streaming multiprocessors
+    size_t shared_limit = 0;         // bytes of shared memory that one block can opt in to
+    cudaStream_t compute = nullptr;  // every op runs here
+    cudaStream_t copies = nullptr;   // start_copy()
+    cudaEvent_t reached = nullptr;   // by one of them, where the other waits for it
+    bool copies_to_host = false;     // one was started since finish_copies() or mark_copies()
+    cudaEvent_t marks[8] = {};       // of mark_copies()
+};
+CudaDevice& cuda_device();
+
+inline size_t shared_limit() { return cuda_device().shared_limit; }
+
+// What a launch cannot do without, for counters and for gpu_check: bytes read and written once each, and the
+// operations of its tensor-core instructions (2 m n k each).
+struct Floor {
+    double bytes = 0, mma_flops = 0;
+    bool at_most = false;            // the data decides: bytes is the most
+};
+
+// Told of every launch on this thread, and of cuBLASLt's products, which have no kernel to name; null outside
+// tests and benchmarks.
+struct LaunchObserver {
+    void* self;
+    void (*before)(void* self, const void* kernel, const Floor& floor);
+    void (*after)(void* self, const void* kernel);
+};
+inline thread_local const LaunchObserver* launch_observer = nullptr;
+
+// Before the launch: dynamic shared memory beyond 48 KB has to be asked for, per kernel and device.
+void launch_prepare(const void* kernel, size_t shared_bytes);
+// After it: ends the program with the kernel's name and the launch's shape if it was refused.
+void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
+
+// kernel<<<grid, block, shared_bytes>>>(args...) on the compute stream. `floor` is what the header comment of
+// the kernel says, in numbers.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, const Floor& floor,
+            const A&... args) {
+    static_assert(sizeof...(P) == sizeof...(A), "a launch with another number of arguments than the kernel");
+    std::tuple<std::remove_cv_t<P>...> values(static_cast<P>(args)...);
+    const void* entry = reinterpret_cast<const void*>(kernel);
+    launch_prepare(entry, shared_bytes);
+    if (launch_observer) launch_observer->before(launch_observer->self, entry, floor);
+    std::apply([&](auto&... value) {
+        void* pointers[] = {&value..., nullptr};
+        launch_check(cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, cuda_device().compute),
+                     entry, grid, block, shared_bytes);
+    }, values);
+    if (launch_observer) launch_observer->after(launch_observer->self, entry);
+}

@@ -1,0 +1,77 @@
+// Sums in fixed order. Those over rows take two steps: a kernel leaves partial sums of its rows, then
+// add_columns() adds these up.
+#pragma once
+#include "llmc/ops/cuda/kernel.h"
+
+namespace PRECISION {
+namespace cuda {
+
+// The partial sums of one or two outputs: row i of `partial` is (columns) for the first, then for the second.
+struct ColumnSums {
+    float* out[2];          // (columns) each, +=; the second null where there is one
+    const float* partial;   // (rows, columns * outputs)
+    int rows, columns;
+};
+void add_columns(const ColumnSums& s);
+
+// How rows are cut into parts whose sums are partial: enough parts for any GPU, the same on each.
+struct Parts {
+    int rows, count;        // rows of a part (the last may be shorter), number of parts
+};
+inline Parts parts_of(int N, int most) {
+    const int count = N / 64 < 1 ? 1 : N / 64 < most ? N / 64 : most, rows = (N + count - 1) / count;
+    return {rows, (N + rows - 1) / rows};
+}
+
+// A pack that waits in registers: 16 bytes in 4 of them, where a Pack of BF16 may take 8. After keep(), what
+// was computed from it is computed again and not kept as well.
+struct Held {
+    uint4 bits;
+    __device__ __forceinline__ Pack pack() const { return std::bit_cast<Pack>(bits); }
+    __device__ __forceinline__ void keep() { ptx::opaque(bits); }
+};
+
+// use(load(i), i) for i = first, first + step, ... below end, in order; Ahead loads are under way at a time.
+template <int Ahead, class I, class Load, class Use>
+static __device__ __forceinline__ void for_loaded(I first, I end, I step, Load load, Use use) {
+    for (I start = first; start < end; start += Ahead * step) {
+        decltype(load(start)) values[Ahead];
+        #pragma unroll
+        for (int j = 0; j < Ahead; j++)
+            if (start + j * step < end) values[j] = load(start + j * step);
+        #pragma unroll
+        for (int j = 0; j < Ahead; j++)
+            if (start + j * step < end) use(values[j], start + j * step);
+    }
+}
+
+static __device__ __forceinline__ void add_pack(float (&sum)[Pack::size], const Pack& p) {
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k++) sum[k] += float(p[k]);
+}
+
+static __device__ __forceinline__ void store_floats(float* to, const float (&from)[Pack::size]) {
+    #pragma unroll
+    for (int i = 0; i < Pack::size; i += PackF::size) {
+        PackF p;
+        #pragma unroll
+        for (int k = 0; k < PackF::size; k++) p[k] = from[i + k];
+        p.store(to + i);
+    }
+}
+
+// Over a block of Threads threads, a power of two, by a tree; every thread gets the result.
+template <int Threads> static __device__ __forceinline__ double block_sum_of_doubles(double v) {
+    SMEM(double[Threads], sums);
+    sums[threadIdx.x] = v;
+    #pragma unroll 1
+    for (int half = Threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (int(threadIdx.x) < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    return sums[0];
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,152 @@
+// The plain vector operations of decl/memory.h.
+#include "llmc/ops/cuda/elementwise.h"
+#include "llmc/ops/cuda/sums.h"
+
+namespace PRECISION {
+namespace cuda {
+
+struct Add {
+    static constexpr int inputs = 2;
+    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
+};
+
+void add(floatX* out, const floatX* a, const floatX* b, size_t count) { elementwise<Add>(out, a, b, count); }
+
+// FLOOR bytes = (4 + sizeof(floatX)) count
+__global__ void __launch_bounds__(kElementwiseThreads)
+    round_to_kernel(floatX* out, const float* in, size_t count) {
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
+    if (i + Pack::size > count) {
+        for (size_t k = i; k < count; k++) out[k] = floatX(in[k]);
+        return;
+    }
+    Pack rounded;
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k += PackF::size) {
+        const PackF x = PackF::load_streaming(in + i + k);
+        #pragma unroll
+        for (int j = 0; j < PackF::size; j++) rounded[k + j] = floatX(x[j]);
+    }
+    rounded.store(out + i);
+}
+
+void round_to(floatX* out, const real* in, size_t count) {
+    CHECK((uintptr_t(out) | uintptr_t(in)) % 16 == 0, "round_to: not aligned to 16 bytes");
+    if (count == 0) return;
+    const size_t packs = div_up(count, Pack::size);
+    launch(round_to_kernel, dim3(unsigned(div_up(packs, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
+           {.bytes = (4. + sizeof(floatX)) * double(count)}, out, in, count);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// sums of pieces, in their order
+
+static constexpr int kMostPieces = 128, kGroup = Pack::size;       // kGroup: elements of a thread
+template <class In> struct Pieces { const In* piece[kMostPieces]; };
+
+template <class T> static __device__ __forceinline__ void load_group(float (&v)[kGroup], const T* p) {
+    #pragma unroll
+    for (int i = 0; i < kGroup; i += PackOf<T>::size) {
+        const auto pack = PackOf<T>::load_streaming(p + i);
+        #pragma unroll
+        for (int k = 0; k < PackOf<T>::size; k++) v[i + k] = float(pack[k]);
+    }
+}
+template <class T> static __device__ __forceinline__ void store_group(T* p, const float (&v)[kGroup]) {
+    #pragma unroll
+    for (int i = 0; i < kGroup; i += PackOf<T>::size) {
+        PackOf<T> pack;
+        #pragma unroll
+        for (int k = 0; k < PackOf<T>::size; k++) pack[k] = T(v[i + k]);
+        pack.store(p + i);
+    }
+}
+
+// Values as they are, or each rounded to As before it is added. aligned: packs can be loaded from all.
+// FLOOR bytes = (parts sizeof(In) + sizeof(Out)) count
+template <class Out, class In, class As>
+__global__ void __launch_bounds__(kElementwiseThreads)
+sum_pieces_kernel(Out* out, const __grid_constant__ Pieces<In> from, int parts, size_t count, bool aligned) {
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * kGroup;
+    if (aligned && i + kGroup <= count) {
+        float sum[kGroup] = {};
+        for (int p = 0; p < parts; p++) {
+            float v[kGroup];
+            load_group(v, from.piece[p] + i);
+            #pragma unroll
+            for (int k = 0; k < kGroup; k++) sum[k] = p == 0 ? float(As(v[k])) : sum[k] + float(As(v[k]));
+        }
+        store_group(out + i, sum);
+        return;
+    }
+    for (size_t k = i; k < count && k < i + kGroup; k++) {
+        float sum = float(As(load_streaming(from.piece[0] + k)));
+        for (int p = 1; p < parts; p++) sum += float(As(load_streaming(from.piece[p] + k)));
+        store_streaming(out + k, Out(sum));
+    }
+}
+
+template <class As, class Out, class In>
+static void sum_of(Out* out, const In* const* pieces, int parts, size_t count) {
+    CHECK(parts >= 1 && parts <= kMostPieces, "sum of %d pieces, at most %d", parts, kMostPieces);
+    if (count == 0) return;
+    Pieces<In> from = {};
+    uintptr_t bits = uintptr_t(out);
+    for (int p = 0; p < parts; p++) from.piece[p] = pieces[p], bits |= uintptr_t(pieces[p]);
+    const size_t groups = div_up(count, kGroup);
+    launch(sum_pieces_kernel<Out, In, As>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
+           dim3(kElementwiseThreads), 0,
+           {.bytes = (double(parts) * sizeof(In) + sizeof(Out)) * double(count)}, out, from, parts, count,
+           bits % 16 == 0);
+}
+
+void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of<float>(out, pieces, parts, count);
+}
+void sum_rounded(real* out, const real* const* pieces, int parts, size_t count) {
+    sum_of<floatX>(out, pieces, parts, count);
+}
+void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count) {
+    sum_of<float>(out, pieces, parts, count);
+}
+void accumulate(real* sum, const real* values, size_t count) {
+    const real* const both[] = {sum, values};
+    sum_of<float>(sum, both, 2, count);
+}
+
+// One block: thread t adds values t, t + 1024, ... in double, then a tree adds the threads.
+static constexpr int kSumThreads = 1024;
+
+// FLOOR bytes = 4 count + 16
+__global__ void __launch_bounds__(kSumThreads)
+    sum_in_order_kernel(double* total, const float* values, size_t count) {
+    double mine = 0;
+    for_loaded<8>(
+        size_t(threadIdx.x), count, size_t(kSumThreads), [=](size_t i) { return load_streaming(values + i); },
+        [&](float v, size_t) { mine += double(v); });
+    const double sum = block_sum_of_doubles<kSumThreads>(mine);
+    if (threadIdx.x == 0) *total += sum;
+}
+
+void sum_in_order(double* total, const real* values, size_t count) {
+    launch(sum_in_order_kernel, dim3(1), dim3(kSumThreads), 0, {.bytes = 4. * double(count) + 16}, total,
+           values, count);
+}
+
+// A thread per column; a few of each.
+// FLOOR bytes = 8 (rows + 1) cols
+__global__ void __launch_bounds__(32) sum_rows_kernel(double* out, const double* in, int rows, int cols) {
+    const int c = int(threadIdx.x);
+    if (c >= cols) return;
+    double sum = 0;
+    for (int r = 0; r < rows; r++) sum += in[size_t(r) * size_t(cols) + size_t(c)];
+    out[c] = sum;
+}
+
+void sum_rows(double* out, const double* in, int rows, int cols) {
+    CHECK(cols <= 32, "sum_rows: %d columns, at most 32", cols);
+    launch(sum_rows_kernel, dim3(1), dim3(32), 0, {.bytes = 8. * (rows + 1) * cols}, out, in, rows, cols);
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

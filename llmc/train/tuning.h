@@ -1,0 +1,12 @@
+// Which way ops go, found out before the first step.
+#pragma once
+#include "llmc/train/model.h"
+
+namespace PRECISION {
+
+// Rank 0 reads run.dir/kernels.txt, or else times the ways that there are (ops/tuning.h) and writes it; all
+// ranks then do as it does, and try it. The file stays with the run: one that is gone on with ends in the
+// same bits. Takes Model::tuning_bytes for a while: to be called before the model is allocated.
+void choose_kernels(const Config& cfg, const Model& model);
+
+}  // namespace PRECISION

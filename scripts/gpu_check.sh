@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# For whoever has a GPU for ten minutes: everything here that only a GPU can answer, in one command.
+#
+#     scripts/gpu_check.sh --run [--quick] [--only=PART,PART]     in under 8 minutes; --quick: under 2
+#     scripts/gpu_check.sh --pack                                 build/gpu_check: what --run needs elsewhere
+#     scripts/gpu_check.sh --list                                 the parts
+#
+# --run uses the binaries of a pack, or builds for the GPU that is here. It needs a driver and the CUDA
+# toolkit's libraries, for building nvcc and g++; no network, MPI, NCCL or oneDNN.
+#
+# A part is a program scripts/gpu_check/NN_NAME.sh, run as a child with the time limit that stands in its
+# "# limit: SECONDS" (and "# quick: SECONDS"; without it --quick leaves the part out). What it prints is
+# shown; a line "= {JSON}" is a result. All go to one file, dev/results/gpu_check_TIME.json, which is whole
+# after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed.
+#
+#     --parts=FOLDER      other parts         --results=FILE      another file
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+mode="" quick=0 only="" parts=scripts/gpu_check results=""
+usage() { sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; }
+for argument in "$@"; do
+    case $argument in
+        --run | --pack | --list) mode=${argument#--} ;;
+        --quick) quick=1 ;;
+        --only=*) only=${argument#*=} ;;
+        --parts=*) parts=${argument#*=} ;;
+        --results=*) results=${argument#*=} ;;
+        --help) usage; exit 0 ;;
+        *) echo "gpu_check: unknown: $argument" >&2; usage >&2; exit 78 ;;
+    esac
+done
+[ -n "$mode" ] || { usage >&2; exit 78; }
+
+# ---------------------------------------------------------------------------------------------------------
+# parts
+
+name_of() { local n=${1##*/}; n=${n%.sh}; echo "${n#[0-9][0-9]_}"; }
+setting() { sed -n "s/^# $1: *//p" "$2" | head -n 1; }
+all=("$parts"/[0-9][0-9]_*.sh)
+[ -e "${all[0]}" ] || { echo "gpu_check: no parts in $parts" >&2; exit 78; }
+
+choose() {              # sets `chosen` to the files of the parts that are asked for
+    local part wanted known=" "
+    chosen=()
+    for part in "${all[@]}"; do known+="$(name_of "$part") "; done
+    for wanted in ${only//,/ }; do
+        [[ $known == *" $wanted "* ]] || { echo "gpu_check: no part $wanted; there are:$known" >&2; exit 78; }
+    done
+    for part in "${all[@]}"; do
+        if [ -n "$only" ]; then
+            if [[ ,$only, == *,$(name_of "$part"),* ]]; then chosen+=("$part"); fi
+        elif [ "$quick" = 0 ] || [ -n "$(setting quick "$part")" ]; then chosen+=("$part"); fi
+    done
+}
+limit_of() {
+    local limit=""
+    if [ "$quick" = 1 ]; then limit=$(setting quick "$1"); fi
+    [ -n "$limit" ] || limit=$(setting limit "$1")
+    echo "${limit:-60}"
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# the file of results
+
+json_string() {         # of its input, in quotes
+    tr -d '\000-\010\013-\037' | awk '
+        { gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); gsub(/\t/, "\\t"); text = text (NR > 1 ? "\\n" : "") $0 }
+        END { printf "\"%s\"", text }'
+}
+field() { printf '"%s": %s' "$1" "$(printf '%s' "$2" | json_string)"; }
+
+parts_done=""           # what is complete
+write_results() {       # and the part that runs, where one does
+    local sep=""
+    if [ -n "$parts_done" ] && [ $# -gt 0 ]; then sep=$',\n'; fi
+    printf '{%s,\n"parts": [\n%s%s%s\n]}\n' "$about" "$parts_done" "$sep" "${1:-}" >"$results.new" &&
+        mv "$results.new" "$results"
+}
+entry() {               # NAME STATUS CODE SECONDS RESULTS LAST_LINES
+    printf '  {"part": "%s", "status": "%s", "exit": %s, "seconds": %s,\n   "results": [%s]' \
+        "$1" "$2" "$3" "$4" "$5"
+    if [ "$2" != passed ]; then printf ',\n   %s' "$(field last_lines "$6")"; fi
+    printf '}'
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# one part
+
+seconds_since() { LC_ALL=C awk -v a="${1/,/.}" -v b="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%.1f", b - a }'; }
+value='("[^"\\]*"|-?[0-9][0-9.e+-]*|true|false|null)'
+is_result() { [[ $1 =~ ^\{\"[^\"\\]*\":\ $value(,\ \"[^\"\\]*\":\ $value)*\}$ ]]; }
+
+run_part() {
+    local name limit start=$EPOCHREALTIME code status line found="" lines wrong=0
+    name=$(name_of "$1") limit=$(limit_of "$1") lines=$work/lines
+    : >"$lines"
+    printf '\n== %s  (%s; at most %s s)\n' "$name" "$(setting what "$1")" "$limit"
+    while IFS= read -r line; do
+        if [[ $line == "= "* ]] && is_result "${line#= }"; then
+            found+="${found:+, }${line#= }"
+            write_results "$(entry "$name" running -1 "$(seconds_since "$start")" "$found" "")"
+        else
+            if [[ $line == "= "* ]]; then wrong=1; fi       # NaN, or no JSON
+            printf '%s\n' "$line" >>"$lines"
+        fi
+        printf '   %s\n' "$line"
+    done < <(timeout --kill-after=5 "$limit" bash "$1" 2>&1 </dev/null; echo "$?" >"$work/code")
+    code=$(cat "$work/code")
+    case $code in
+        0) if [ "$wrong" = 1 ]; then status=failed; else status=passed; fi ;;
+        77) status=skipped ;;
+        124 | 137) status="out of time" ;;
+        *) if [ "$code" -gt 128 ]; then status=crashed; else status=failed; fi ;;
+    esac
+    parts_done+="${parts_done:+$',\n'}$(entry "$name" "$status" "$code" "$(seconds_since "$start")" "$found" \
+        "$(tail -n 30 "$lines")")"
+    write_results
+    summary+=$(printf '%-14s %-12s %6s s' "$name" "$status" "$(seconds_since "$start")")$'\n'
+    case $status in passed | skipped) ;; *) failed=1 ;; esac
+}
+
+# ---------------------------------------------------------------------------------------------------------
+# build, pack, run
+
+gpu_field() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
+
+commit() { cat packed/commit 2>/dev/null || git describe --always --dirty; }
+
+# Everything that parts run, into $BIN. ARCH: this GPU's. A pack brings headers and libraries along.
+build() {
+    local arch more=()
+    arch=$(gpu_field compute_cap | tr -d .)
+    if [ -d packed ]; then
+        export CPLUS_INCLUDE_PATH=$PWD/packed/include LIBRARY_PATH=$PWD/packed/lib
+    fi
+    if [ -n "$arch" ]; then more=(ARCH="${arch/90/90a}"); fi
+    make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 "${more[@]}" "$@" gpu-check
+}
+
+pack() {
+    local to=build/gpu_check file
+    make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 CPU_ARCH=x86-64-v3 BIN=build/gpu_check_bin gpu-check ||
+        exit 1
+    rm -rf "$to" && mkdir -p "$to/packed/include" "$to/packed/lib"
+    git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$to"
+    strip build/gpu_check_bin/*
+    # each has the same kernels for every GPU: a window that spans them all keeps one copy
+    tar -C build/gpu_check_bin -cf - . | xz -T1 --lzma2=preset=3,dict=512MiB >"$to/packed/bin.tar.xz" ||
+        exit 1
+    commit >"$to/packed/commit"
+    for file in nlohmann cxxopts.hpp zlib.h zconf.h zstd.h zstd_errors.h xxhash.h; do
+        for folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
+            if [ -e "$folder/$file" ]; then cp -rL "$folder/$file" "$to/packed/include/"; fi
+        done
+    done
+    for file in z zstd xxhash; do
+        cp -L "$(${CXX:-g++} -print-file-name=lib$file.a)" "$to/packed/lib/" || exit 1
+    done
+    local mb
+    mb=$(du -sm "$to" | cut -f 1)
+    echo "$to: $mb MB. Copy it to the machine with the GPU, and there: scripts/gpu_check.sh --run"
+    if [ "$mb" -gt 60 ]; then echo "gpu_check: more than 60 MB" >&2; exit 1; fi
+}
+
+run() {
+    choose
+    work=$(mktemp -d) || exit 1
+    trap 'rm -rf "$work"' EXIT
+    failed=0 summary=""
+    mkdir -p dev/results
+    [ -n "$results" ] || results=dev/results/gpu_check_$(date +%Y%m%d_%H%M%S).json
+    about=$(field gpu "$(gpu_field name)"),
+    about+=$(printf ' %s, %s, %s, "quick": %s' "$(field driver "$(gpu_field driver_version)")" \
+        "$(field commit "$(commit)")" "$(field date "$(date +%Y-%m-%dT%H:%M:%S)")" \
+        "$([ "$quick" = 1 ] && echo true || echo false)")
+    write_results || exit 1
+    export BIN QUICK=$quick WORK=$work
+    if [ -z "${BIN:-}" ]; then          # whoever gives binaries has built them
+        BIN=$PWD/packed/bin
+        if [ ! -d "$BIN" ] && [ -e "$BIN.tar.xz" ]; then
+            mkdir -p "$BIN" && xz -dc --memlimit=1GiB "$BIN.tar.xz" | tar -xf - -C "$BIN"
+        fi
+        if ! "$BIN/train_gpt" --version >/dev/null 2>&1; then
+            BIN=$PWD/build/gpu_check_bin
+            build BIN="$BIN" || { echo "gpu_check: the build failed" >&2; exit 1; }
+        fi
+    fi
+    local part
+    for part in "${chosen[@]}"; do run_part "$part"; done
+    printf '\n%s\n%s\n' "$summary" "$results"
+    exit "$failed"
+}
+
+list() {
+    local part
+    for part in "${all[@]}"; do
+        printf '%-14s at most %4s s%s  %s\n' "$(name_of "$part")" "$(setting limit "$part")" \
+            "$([ -n "$(setting quick "$part")" ] && echo ', quick' || echo '       ')" \
+            "$(setting what "$part")"
+    done
+}
+
+case $mode in list) list ;; pack) pack ;; run) run ;; esac

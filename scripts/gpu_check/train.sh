@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# shellcheck shell=bash
+# Sourced by parts that train. Tokens of GPT-2's range, from the text that is here.
+#
+#     trained NAME CONFIG STEPS [OPTION ...]      a run in $WORK/NAME; its figures as a result
+make_tokens() {
+    [ ! -e "$WORK/text_train_000000.bin" ] || return 0
+    find . \( -path ./build -o -path ./packed \) -prune -o \
+        \( -name '*.md' -o -name '*.cpp' -o -name '*.h' \) -print0 | sort -z | xargs -0 cat >"$WORK/text.txt"
+    "$BIN/tokenize" train --vocab=4096 --out="$WORK/tokenizer.json" "$WORK/text.txt" >/dev/null &&
+        "$BIN/tokenize" encode --tokenizer="$WORK/tokenizer.json" --out="$WORK/text" --val=0.1 \
+            "$WORK/text.txt" >/dev/null
+}
+
+run_trainer() {             # PROGRAM NAME CONFIG STEPS [OPTION ...]
+    local program=$1 name=$2 config=$3 steps=$4
+    shift 4
+    make_tokens || return 1
+    "$BIN/$program" "$config" --run.dir="$WORK/$name" --model.vocab=50257 --data.tokenizer= \
+        --data.train="$WORK/text_train_*.bin" --data.val="$WORK/text_val_*.bin" --eval.every=0 \
+        --sample.every=0 --checkpoint.every=0 --train.steps="$steps" --run.precision=bf16 "$@"
+}
+
+used_mb() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1; }
+
+trained() {
+    local name=$1 before most=0 now code child
+    before=$(used_mb)
+    run_trainer train_gpt "$@" >"$WORK/$name.log" 2>&1 &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+        now=$(used_mb)
+        if [ "${now:-0}" -gt "$most" ]; then most=$now; fi
+        sleep 0.5
+    done
+    wait "$child"
+    code=$?
+    tail -n 25 "$WORK/$name.log"
+    [ "$code" = 0 ] || return "$code"
+    # the median step, without the first two
+    awk -v name="$name" -v used=$((most - ${before:-0})) \
+        -v micro="$(sed -n 's/.*"micro_batch": *\([0-9]*\).*/\1/p' "$WORK/$name/config.json")" '
+        function value(key,  s) {
+            s = $0
+            if (!sub(".*\"" key "\":", "", s)) return "null"
+            sub("[,}].*", "", s)
+            return s
+        }
+        /"event":"start"/ {
+            plan = value("plan_bytes"); peak = value("peak_tflops")
+        }
+        /"event":"train"/ { loss = value("loss") }
+        /"event":"train"/ && ++rows > 2 {
+            n++
+            rate[n] = value("tokens_per_s") + 0; mfu[n] = value("mfu"); ms[n] = value("ms")
+            for (j = n; j > 1 && rate[order[j - 1]] > rate[n]; j--) order[j] = order[j - 1]
+            order[j] = n
+        }
+        END {
+            m = order[int((n + 1) / 2)]
+            printf "= {\"run\": \"%s\", \"tokens_per_s\": %s, \"ms\": %s, ", name, rate[m], ms[m]
+            printf "\"mfu\": %s, \"peak_tflops\": %s, ", mfu[m], peak
+            printf "\"micro_batch\": %s, \"planned_MB\": %.0f, ", micro, plan / 1e6
+            printf "\"used_MB\": %.0f, \"loss\": %s}\n", used * 1.048576, loss
+        }' "$WORK/$name/metrics.jsonl"
+}

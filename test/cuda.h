@@ -1,0 +1,120 @@
+// How operations of the CUDA backend are tested: against the CPU's in fp64, on the GPU or in the emulation.
+#pragma once
+#include "llmc/ops/cuda/runtime.h"
+#include "test/compare.h"
+
+#ifdef CUDA_EMU
+#include "test/emulator/counters.h"
+#include "test/emulator/memory.h"
+#include "test/emulator/settings.h"
+#endif
+
+namespace fp64::cpu {
+#ifndef DECLARED_FP64_CPU
+#define DECLARED_FP64_CPU
+#include "llmc/ops/decl/adamw.h"
+#include "llmc/ops/decl/attention.h"
+#include "llmc/ops/decl/classifier.h"
+#include "llmc/ops/decl/encoder.h"
+#include "llmc/ops/decl/layernorm.h"
+#include "llmc/ops/decl/matmul.h"
+#include "llmc/ops/decl/memory.h"
+#endif
+}  // namespace fp64::cpu
+
+namespace PRECISION {
+
+namespace oracle = ::fp64::cpu;
+
+// A copy of a vector in the GPU's memory.
+template <class T> struct OnDevice {
+    T* p;
+    size_t count;
+
+    explicit OnDevice(const std::vector<T>& v) : count(v.size()) {
+        p = static_cast<T*>(cuda::device_allocate(bytes()));
+        cuda::copy_to_device(p, v.data(), bytes());
+    }
+    OnDevice(const OnDevice&) = delete;
+    ~OnDevice() { cuda::device_free(p, bytes()); }
+    size_t bytes() const { return count * sizeof(T); }
+    operator T*() const { return p; }
+    std::vector<T> host() const {
+        std::vector<T> v(count);
+        cuda::copy_to_host(v.data(), p, bytes());
+        return v;
+    }
+};
+
+// Scratch for the operations of a test, given back at its end.
+struct CudaScratch {
+    Context before = context;
+    void* memory;
+    size_t bytes;
+
+    explicit CudaScratch(const cuda::ScratchSizes& s) : bytes(cuda::scratch_bytes(s)) {
+        memory = cuda::device_allocate(bytes);
+        cuda::lend_scratch(memory, bytes);
+    }
+    CudaScratch(const CudaScratch&) = delete;
+    ~CudaScratch() { cuda::device_free(memory, bytes); context = before; }
+};
+
+// The same for the oracle.
+struct OracleScratch {
+    Context before = context;
+    void* memory;
+    size_t bytes;
+
+    explicit OracleScratch(const oracle::ScratchSizes& s) {
+        context.threads = 2;
+        bytes = oracle::scratch_bytes(s);
+        memory = oracle::device_allocate(bytes);
+        oracle::lend_scratch(memory, bytes);
+    }
+    OracleScratch(const OracleScratch&) = delete;
+    ~OracleScratch() { oracle::device_free(memory, bytes); context = before; }
+};
+
+inline Wide absolute(Wide v) {
+    for (double& x : v) x = std::fabs(x);
+    return v;
+}
+
+#ifdef CUDA_EMU
+// f() in every order of threads and with asynchronous copies early and late. On a GPU: a few times.
+template <class F> void in_every_order(F f) {
+    const emulator::Settings before = emulator::settings;
+    for (const auto order : {emulator::Order::Forward, emulator::Order::Reverse, emulator::Order::Random})
+        for (const bool late : {true, false}) {
+            emulator::settings.order = order, emulator::settings.late_copies = late;
+            f();
+        }
+    emulator::settings = before;
+}
+
+// The bytes that kernels move while f() runs: at most 1.1 times what they declare as their floor. Where every
+// access is checked, every one is counted too, and the floor is no more than the truth: a kernel that goes
+// around the helpers of kernel.h cannot pass as a fast one.
+template <class F> void expect_floors(const char* file, int line, F f) {
+    emulator::settings.count = true;
+    emulator::reset_counts();
+    f();
+    emulator::settings.count = false;
+    for (const auto& [name, c] : emulator::counts()) {
+        const double bytes = double(c.bytes);
+        const double least = emulator::checks_compiled_in && !c.at_most ? c.floor_bytes : 0;
+        if (!(bytes <= 1.1 * c.floor_bytes && bytes >= least) || double(c.mma_flops) != c.floor_flops)
+            test::fail(file, line, "%s: %.0f bytes where %.0f are the floor, %.0f flops where %.0f are",
+                       name.c_str(), bytes, c.floor_bytes, double(c.mma_flops), c.floor_flops);
+    }
+}
+#else
+template <class F> void in_every_order(F f) {
+    for (int i = 0; i < 3; i++) f();
+}
+template <class F> void expect_floors(const char*, int, F f) { f(); }
+#endif
+#define EXPECT_FLOORS(...) expect_floors(__FILE__, __LINE__, __VA_ARGS__)
+
+}  // namespace PRECISION

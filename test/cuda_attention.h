@@ -1,0 +1,101 @@
+// What the tests of CUDA's attention share: shapes, inputs, and attention by its formulas.
+#pragma once
+#include "test/cuda.h"
+
+namespace PRECISION {
+
+struct AttentionShape { int B, Tq, Tk, NH, D, q_offset, k_offset; };
+
+// Rows of q lie further apart than heads need, as do those of k and v.
+template <class Dims> Dims dims_of(const AttentionShape& s) {
+    const size_t C = size_t(s.NH) * s.D;
+    return {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 8, .kv_stride = 2 * C,
+            .q_offset = s.q_offset, .k_offset = s.k_offset};
+}
+
+struct AttentionInputs {
+    std::vector<floatX> q, k, v, dout;
+    AttentionInputs(const AttentionShape& s, double size) {
+        const auto d = dims_of<cuda::AttentionDims>(s);
+        const size_t q_rows = size_t(s.B) * s.Tq, k_rows = size_t(s.B) * s.Tk;
+        q = normals<floatX>(q_rows * d.q_stride, 1, size), k = normals<floatX>(k_rows * d.kv_stride, 2, size);
+        v = normals<floatX>(k_rows * d.kv_stride, 3, size), dout = normals<floatX>(q_rows * s.NH * s.D, 4);
+    }
+};
+
+// Attention in fp64; or, where `round` rounds, with P, dS and all outputs rounded to BF16 as a plain program
+// with tensor cores would. Backward starts from `rounded`, the out of forward, and from the exact lse.
+struct AttentionByFormula {
+    const AttentionShape s;
+    const cuda::AttentionDims d;
+    const bool round;
+    Wide out, lse, dq, dk, dv;
+
+    AttentionByFormula(const AttentionShape& shape, bool round)
+        : s(shape), d(dims_of<cuda::AttentionDims>(shape)), round(round) {}
+
+    double maybe_rounded(double x) const { return round ? double(bfloat16(float(x))) : x; }
+    size_t outputs(int b, int h, int t) const { return ((size_t(b) * s.Tq + t) * s.NH + h) * s.D; }
+    size_t queries(int b, int h, int t) const { return (size_t(b) * s.Tq + t) * d.q_stride + h * s.D; }
+    size_t keys(int b, int h, int u) const { return (size_t(b) * s.Tk + u) * d.kv_stride + h * s.D; }
+    template <class F> void for_queries(F f) const {
+        for (int b = 0; b < s.B; b++)
+            for (int h = 0; h < s.NH; h++)
+                for (int t = 0; t < s.Tq; t++) f(b, h, t, std::min(s.Tk, s.q_offset + t - s.k_offset + 1));
+    }
+    double dot(const Wide& a, size_t i, const Wide& b, size_t j) const {
+        double sum = 0;
+        for (int c = 0; c < s.D; c++) sum += a[i + c] * b[j + c];
+        return sum;
+    }
+    void add(Wide& to, size_t i, double weight, const Wide& from, size_t j) const {
+        for (int c = 0; c < s.D; c++) to[i + c] += weight * from[j + c];
+    }
+
+    void forward(const Wide& q, const Wide& k, const Wide& v) {
+        out.assign(size_t(s.B) * s.Tq * s.NH * s.D, 0), lse.assign(size_t(s.B) * s.NH * s.Tq, 0);
+        const double scale = 1 / std::sqrt(double(s.D));
+        for_queries([&](int b, int h, int t, int seen) {
+            Wide p(seen);
+            double max = -INFINITY, sum = 0;
+            for (int u = 0; u < seen; u++) {
+                p[u] = scale * dot(q, queries(b, h, t), k, keys(b, h, u));
+                max = std::max(max, p[u]);
+            }
+            for (double& x : p) sum += x = std::exp(x - max);
+            for (int u = 0; u < seen; u++)
+                add(out, outputs(b, h, t), maybe_rounded(p[u]) / sum, v, keys(b, h, u));
+            lse[(size_t(b) * s.NH + h) * s.Tq + t] = max + std::log(sum);
+        });
+        for (double& x : out) x = maybe_rounded(x);
+    }
+    void backward(const Wide& q, const Wide& k, const Wide& v, const Wide& dout, const Wide& rounded,
+                  const Wide& of_forward) {
+        dq.assign(q.size(), 0), dk.assign(k.size(), 0), dv.assign(v.size(), 0);
+        const double scale = 1 / std::sqrt(double(s.D));
+        for_queries([&](int b, int h, int t, int seen) {
+            const size_t i = queries(b, h, t), o = outputs(b, h, t);
+            const double delta = dot(dout, o, rounded, o);
+            for (int u = 0; u < seen; u++) {
+                const size_t j = keys(b, h, u);
+                const double p = std::exp(scale * dot(q, i, k, j) -
+                                          of_forward[(size_t(b) * s.NH + h) * s.Tq + t]);
+                const double ds = scale * maybe_rounded(p * (dot(dout, o, v, j) - delta));
+                add(dq, i, ds, k, j), add(dk, j, ds, q, i), add(dv, j, maybe_rounded(p), dout, o);
+            }
+        });
+        for (Wide* m : {&dq, &dk, &dv})
+            for (double& x : *m) x = maybe_rounded(x);
+    }
+};
+
+// Elements [first, last) of each row.
+template <class T>
+std::vector<T> inside(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
+    std::vector<T> out;
+    for (size_t row = 0; row < m.size(); row += stride)
+        for (size_t i = first; i < last; i++) out.push_back(m[row + i]);
+    return out;
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <memory>
+
+#include "test/cuda.h"
+
+namespace PRECISION {
+
+// V % 8 = 2 and 1 among them; the padding is NaN before the call. The widest go beyond registers, and beyond
+// what a block has of shared memory.
+struct Shape { int N, V, Vp; };
+static constexpr int kHeld = 7 * 512 * 16 / int(sizeof(floatX));
+static const Shape kShapes[] = {{1, 1, 128},
+                                {3, 10, 128},
+                                {5, 1026, 1152},
+                                {2, 4099, 4224},
+                                {9, 258, 384},
+                                {2, 128, 128},
+                                {2, kHeld - 6, kHeld + 128},
+                                {2, kHeld + 5001, kHeld + 5120},
+                                {1, kHeld + 120002, kHeld + 120064}};
+
+struct Tensors {
+    std::vector<floatX> logits;
+    std::vector<int32_t> targets;
+    Tensors(const Shape& s, double size) : logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)) {
+        for (int n = 0; n < s.N; n++) {
+            targets.push_back(n == 0 ? s.V - 1 : int32_t(uniform(1, 2, n) * s.V));
+            for (int i = s.V; i < s.Vp; i++) logits[size_t(n) * s.Vp + i] = floatX(real(NAN));
+        }
+    }
+};
+
+struct Results {
+    std::vector<real> losses, forward_losses;
+    std::vector<floatX> gradient;
+    bool operator==(const Results& o) const {
+        return same_bits(losses, o.losses) && same_bits(forward_losses, o.forward_losses) &&
+               same_bits(gradient, o.gradient);
+    }
+};
+
+// The same with the vocabulary cut into parts of part_Vp columns, side by side as ranks would have them.
+static Results run_parts(const Shape& s, const Tensors& t, real dloss, int part_Vp) {
+    const int parts = (s.V + part_Vp - 1) / part_Vp + 1;            // the last has no column that counts
+    const OnDevice targets(t.targets);
+    const OnDevice stats(poisoned<real>(size_t(parts) * s.N * 3));
+    Results all{std::vector<real>(s.N), std::vector<real>(s.N), std::vector<floatX>(t.logits.size())};
+    std::vector<std::unique_ptr<OnDevice<floatX>>> logits;
+    const auto classifier = [&](int part, real* losses) {
+        return cuda::Classifier{.losses = losses, .logits = *logits[size_t(part)],
+                                .stats = stats + size_t(part) * s.N * 3, .targets = targets, .N = s.N,
+                                .V = std::clamp(s.V - part * part_Vp, 0, part_Vp), .Vp = part_Vp,
+                                .v0 = part * part_Vp, .parts = parts};
+    };
+    for (int p = 0; p < parts; p++) {
+        std::vector<floatX> mine(size_t(s.N) * part_Vp, floatX(real(NAN)));
+        for (int n = 0; n < s.N; n++)
+            for (int i = 0; i < part_Vp && p * part_Vp + i < s.V; i++)
+                mine[size_t(n) * part_Vp + i] = t.logits[size_t(n) * s.Vp + p * part_Vp + i];
+        logits.push_back(std::make_unique<OnDevice<floatX>>(mine));
+    }
+    for (int p = 0; p < parts; p++) cuda::classifier_forward(classifier(p, nullptr));
+    const auto forward_stats = stats.host();
+    for (int p = 0; p < parts; p++) cuda::classifier_forward_backward(classifier(p, nullptr), dloss);
+    EXPECT(same_bits(stats.host(), forward_stats));
+    for (int p = 0; p < parts; p++) {
+        const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
+        cuda::classifier_merge(classifier(p, forward_losses), stats);
+        cuda::classifier_merge_backward(classifier(p, losses), stats, dloss);
+        EXPECT(same_bits(losses.host(), forward_losses.host()));
+        if (p == 0) all.losses = losses.host(), all.forward_losses = forward_losses.host();
+        EXPECT(same_bits(losses.host(), all.losses), "part %d", p);
+        const auto mine = logits[size_t(p)]->host();
+        for (int n = 0; n < s.N; n++)
+            for (int i = 0; i < part_Vp; i++) {
+                const int column = p * part_Vp + i;
+                const floatX got = mine[size_t(n) * part_Vp + i];
+                if (column < s.V) all.gradient[size_t(n) * s.Vp + column] = got;
+                else EXPECT(double(got) == 0, "padding %d of part %d", i, p);
+            }
+    }
+    return all;
+}
+
+static Results run(const Shape& s, const Tensors& t, real dloss) {
+    const OnDevice logits(t.logits);
+    const OnDevice targets(t.targets);
+    const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
+    cuda::Classifier c = {.losses = forward_losses, .logits = logits, .stats = nullptr, .targets = targets,
+                          .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1};
+    cuda::classifier_forward(c), cuda::classifier_merge(c, nullptr);
+    c.losses = losses;
+    cuda::classifier_forward_backward(c, dloss), cuda::classifier_merge_backward(c, nullptr, dloss);
+    return {losses.host(), forward_losses.host(), logits.host()};
+}
+
+TEST(matches_the_cpu) {
+    const real dloss = real(1) / 1024;
+    for (const Shape& s : kShapes)
+        for (const double size : {3., 1e3}) {
+            const Tensors t(s, size);
+            const Results got = run(s, t, dloss);
+            const Results cut = s.V > 20000 ? got : run_parts(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
+            Wide losses(s.N), gradient = wide(t.logits), loss_sums(s.N), sums(gradient.size());
+            for (int n = 0; n < s.N; n++) {
+                const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+                double max = -INFINITY;
+                for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
+                loss_sums[n] = std::fabs(max) + std::log(double(s.V)) + std::fabs(double(row[t.targets[n]]));
+            }
+            oracle::classifier_forward_backward(
+                {.losses = losses.data(), .logits = gradient.data(), .stats = nullptr,
+                 .targets = t.targets.data(), .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1},
+                double(dloss));
+            for (size_t i = 0; i < sums.size(); i++) sums[i] = std::fabs(gradient[i]) + 1e-38;
+            for (int n = 0; n < s.N; n++) sums[size_t(n) * s.Vp + t.targets[n]] += 2 * double(dloss);
+            EXPECT_CLOSE(got.losses, losses, loss_sums);
+            EXPECT_CLOSE(got.forward_losses, losses, loss_sums);
+            EXPECT_CLOSE(got.gradient, gradient, sums);
+            EXPECT_CLOSE(cut.losses, losses, loss_sums);
+            EXPECT_CLOSE(cut.gradient, gradient, sums);
+            for (int n = 0; n < s.N; n++)
+                for (int i = s.V; i < s.Vp; i++)
+                    EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
+        }
+}
+
+TEST(what_is_not_finite_shows_in_the_loss) {
+    const Shape s = {1, 1026, 1152};
+    for (const double bad : {double(NAN), double(INFINITY)})
+        for (const int at : {0, 9, 700, 1025}) {
+            Tensors t(s, 3);
+            t.logits[at] = floatX(real(bad));
+            const Results got = run(s, t, 1);
+            EXPECT(!std::isfinite(got.losses[0]) && !std::isfinite(got.forward_losses[0]), "%g at %d", bad,
+                   at);
+        }
+    Tensors t(s, 3);                                        // all but the target impossible
+    for (int i = 0; i < 1025; i++) t.logits[i] = floatX(real(-INFINITY));
+    const Results got = run(s, t, 1);
+    EXPECT_NEAR(got.losses[0], 0, 1e-6);
+    EXPECT(double(got.gradient[0]) == 0 && std::fabs(double(got.gradient[1025])) < 1e-6);
+}
+
+TEST(order_changes_no_bit) {
+    const Shape s = {3, kHeld + 1026, kHeld + 1152};
+    const Tensors t(s, 3);
+    const Results first = run(s, t, real(0.1));
+    in_every_order([&] { EXPECT(run(s, t, real(0.1)) == first); });
+    const Shape small = {3, 1026, 1152};
+    const Tensors few(small, 3);
+    const Results parts = run_parts(small, few, real(0.1), 384);
+    in_every_order([&] { EXPECT(run_parts(small, few, real(0.1), 384) == parts); });
+}
+
+TEST(moves_no_more_than_its_floor) {
+    // a row that registers and shared memory hold: of FP32, sm_86 holds less
+    const Shape s = shared_limit() > 128 << 10 ? Shape{2, 50257, 50304} : Shape{2, 20000, 20096};
+    EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1); });
+    EXPECT_FLOORS([&] { run_parts({9, 5000, 5120}, Tensors({9, 5000, 5120}, 3), 1, 2560); });
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,129 @@
+#include "test/cuda.h"
+
+namespace PRECISION {
+
+// N tokens, C channels. The widest take two and three packs of a thread.
+struct Shape {
+    int N, C;
+};
+static const Shape kShapes[] = {{1, 8},   {3, 256},  {7, 1600},  {5, 40},  {2, 768},
+                                {65, 48}, {130, 32}, {301, 264}, {3, 5120}, {2, 2560}};
+static constexpr Shape kWide = {3, 3 * 512 * 16 / int(sizeof(floatX)) - 16};
+
+struct Tensors {
+    std::vector<floatX> x, r, bias, w, b, dy, dx;
+    std::vector<real> dw, db;
+    explicit Tensors(const Shape& s) {
+        const size_t n = size_t(s.N) * s.C;
+        x = normals<floatX>(n, 1, 2, 0.5), r = normals<floatX>(n, 2), bias = normals<floatX>(s.C, 3);
+        w = normals<floatX>(s.C, 4, 0.3, 1), b = normals<floatX>(s.C, 5);
+        dy = normals<floatX>(n, 6), dx = normals<floatX>(n, 7);
+        dw = normals<real>(s.C, 8), db = normals<real>(s.C, 9);
+    }
+};
+
+struct Results {
+    std::vector<floatX> x1, y, dx;
+    std::vector<real> mean, rstd, dw, db;
+    bool operator==(const Results& o) const {
+        return same_bits(x1, o.x1) && same_bits(y, o.y) && same_bits(dx, o.dx) && same_bits(mean, o.mean) &&
+               same_bits(rstd, o.rstd) && same_bits(dw, o.dw) && same_bits(db, o.db);
+    }
+};
+
+// recomputed: y once more from the stored stream; in_place: the stream over x
+static Results run(const Shape& s, bool recomputed = false, bool in_place = false) {
+    const Tensors t(s);
+    const int N = s.N, C = s.C;
+    const CudaScratch lent({.N = N, .T = N, .C = C, .NH = 1, .D = C, .F = C, .chunk = N, .Vp = 8});
+    const OnDevice x(t.x), r(t.r), bias(t.bias), w(t.w), b(t.b), dy(t.dy), dx(t.dx);
+    const OnDevice x1(poisoned<floatX>(t.x.size())), y(poisoned<floatX>(t.x.size()));
+    const OnDevice mean(poisoned<real>(N)), rstd(poisoned<real>(N)), dw(t.dw), db(t.db);
+    const OnDevice sum(poisoned<floatX>(t.x.size()));
+    cuda::add_residual(sum, x, r, bias, N, C);
+    floatX* stream = in_place ? x : x1;
+    cuda::layernorm_forward(
+        {.x1 = stream, .y = y, .mean = mean, .rstd = rstd, .x = x, .r = r, .bias = bias, .w = w, .b = b}, N,
+        C);
+    EXPECT(same_bits(sum.host(), in_place ? x.host() : x1.host()));
+    if (recomputed) {
+        cuda::set_zero(y, y.bytes()), cuda::set_zero(mean, mean.bytes()), cuda::set_zero(rstd, rstd.bytes());
+        cuda::layernorm_forward({.x1 = nullptr, .y = y, .mean = mean, .rstd = rstd, .x = stream, .r = nullptr,
+                                 .bias = nullptr, .w = w, .b = b}, N, C);
+    }
+    cuda::layernorm_backward(dx, dw, db, dy, stream, w, mean, rstd, N, C);
+    return {
+        in_place ? x.host() : x1.host(), y.host(), dx.host(), mean.host(), rstd.host(), dw.host(), db.host()};
+}
+
+// x1 from x, r and bias; the others from the stream that forward stored.
+static void expect_right(const Shape& s) {
+    const Tensors t(s);
+    const Results got = run(s);
+    const int N = s.N, C = s.C;
+    Wide x1(t.x.size()), y(x1.size()), mean(N), rstd(N), dx = wide(t.dx), dw = wide(t.dw), db = wide(t.db);
+    const Wide stored = wide(got.x1), w = wide(t.w), b = wide(t.b), dy = wide(t.dy);
+    oracle::layernorm_forward({.x1 = nullptr,
+                               .y = y.data(),
+                               .mean = mean.data(),
+                               .rstd = rstd.data(),
+                               .x = stored.data(),
+                               .r = nullptr,
+                               .bias = nullptr,
+                               .w = w.data(),
+                               .b = b.data()},
+                              N, C);
+    oracle::layernorm_backward(dx.data(), dw.data(), db.data(), dy.data(), stored.data(), w.data(),
+                               mean.data(), rstd.data(), N, C);
+    Wide x1_sums(x1.size()), y_sums(x1.size()), dx_sums(x1.size()),
+        dw_sums = absolute(wide(t.dw)), db_sums = absolute(wide(t.db)), mean_sums(N), rstd_sums(N);
+    for (int n = 0; n < N; n++) {
+        double size = 0, a = 0, c = 0;
+        const auto at = [&](int i) { return size_t(n) * C + i; };
+        const auto xhat = [&](int i) { return (std::fabs(stored[at(i)]) + size) * rstd[n]; };
+        for (int i = 0; i < C; i++) size += std::fabs(stored[at(i)]) / C;
+        for (int i = 0; i < C; i++)
+            a += std::fabs(w[i] * dy[at(i)]) / C, c += std::fabs(w[i] * dy[at(i)]) * xhat(i) / C;
+        mean_sums[n] = size, rstd_sums[n] = rstd[n];
+        for (int i = 0; i < C; i++) {
+            const double x = double(t.x[at(i)]), r = double(t.r[at(i)]), bias = double(t.bias[i]);
+            x1[at(i)] = x + r + bias, x1_sums[at(i)] = std::fabs(x) + std::fabs(r) + std::fabs(bias);
+            y_sums[at(i)] = xhat(i) * std::fabs(w[i]) + std::fabs(b[i]);
+            dx_sums[at(i)] =
+                std::fabs(double(t.dx[at(i)])) + rstd[n] * (std::fabs(w[i] * dy[at(i)]) + a + xhat(i) * c);
+            dw_sums[i] += std::fabs(dy[at(i)]) * xhat(i), db_sums[i] += std::fabs(dy[at(i)]);
+        }
+    }
+    EXPECT_CLOSE(got.x1, x1, x1_sums);
+    EXPECT_CLOSE(got.mean, mean, mean_sums);
+    EXPECT_CLOSE(got.rstd, rstd, rstd_sums);
+    EXPECT_CLOSE(got.y, y, y_sums);
+    EXPECT_CLOSE(got.dx, dx, dx_sums);
+    EXPECT_CLOSE(got.dw, dw, dw_sums);
+    EXPECT_CLOSE(got.db, db, db_sums);
+}
+
+TEST(matches_the_cpu) {
+    for (const Shape& s : kShapes) expect_right(s);
+    expect_right(kWide);
+}
+
+TEST(recomputed_and_in_place_are_the_same_bits) {
+    for (const Shape& s : {Shape{9, 104}, Shape{3, 1600}}) {
+        const Results first = run(s);
+        EXPECT(run(s, true) == first && run(s, false, true) == first);
+    }
+}
+
+TEST(order_changes_no_bit) {
+    const Shape s = {150, 264};
+    const Results first = run(s);
+    in_every_order([&] { EXPECT(run(s) == first); });
+}
+
+TEST(moves_no_more_than_its_floor) {
+    EXPECT_FLOORS([] { run({200, 768}); });
+    EXPECT_FLOORS([] { run({66, 1600}, true); });
+}
+
+}  // namespace PRECISION

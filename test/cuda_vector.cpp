@@ -1,0 +1,201 @@
+// The plain vector operations, bias gradients and GELU.
+#include <memory>
+
+#include "test/cuda.h"
+
+#include "llmc/ops/cuda/gelu.h"
+
+namespace PRECISION {
+
+static const size_t kCounts[] = {1, 7, 8, 1001, 4096};
+
+TEST(vector_operations_match_the_cpu) {
+    for (const size_t count : kCounts) {
+        const auto in = normals<real>(count, 1);
+        const auto a = normals<floatX>(count, 2), b = normals<floatX>(count, 3);
+        const OnDevice dev_in(in);
+        const OnDevice dev_a(a), dev_b(b), rounded(poisoned<floatX>(count)), sum(poisoned<floatX>(count));
+        const OnDevice total(std::vector<double>{1});
+        cuda::round_to(rounded, dev_in, count);
+        cuda::add(sum, dev_a, dev_b, count);
+        cuda::sum_in_order(total, dev_in, count);
+        double want = 1, size = 1;
+        const auto got_rounded = rounded.host(), got_sum = sum.host();
+        for (size_t i = 0; i < count; i++) {
+            want += double(in[i]), size += std::fabs(double(in[i]));
+            EXPECT(double(got_rounded[i]) == double(floatX(in[i])) &&
+                       double(got_sum[i]) == double(floatX(real(a[i]) + real(b[i]))), "%zu of %zu", i, count);
+        }
+        EXPECT_NEAR(total.host()[0], want, 1e-13 * size);
+        cuda::set_zero(sum, sum.bytes() - sizeof(floatX));
+        const auto cleared = sum.host();
+        for (size_t i = 0; i < count; i++)
+            EXPECT(i + 1 < count ? double(cleared[i]) == 0 : double(cleared[i]) == double(got_sum[i]), "%zu",
+                   i);
+    }
+}
+
+// Of 1 to 5 pieces, the first of which is also the output; aligned, and not.
+template <class Out, class In, class Sum, class Want>
+static void check_sums(Sum sum, Want want) {
+    for (const size_t count : kCounts)
+        for (const int parts : {1, 2, 5})
+            for (const size_t offset : {0, 3}) {
+                std::vector<std::unique_ptr<OnDevice<In>>> pieces;
+                std::vector<std::vector<In>> host;
+                std::vector<const In*> device_at, host_at;
+                for (int p = 0; p < parts; p++) {
+                    host.push_back(normals<In>(count + offset, uint64_t(10 + p)));
+                    pieces.push_back(std::make_unique<OnDevice<In>>(host.back()));
+                    device_at.push_back(*pieces.back() + offset);
+                }
+                for (const auto& v : host) host_at.push_back(v.data() + offset);
+                const OnDevice out(poisoned<Out>(count + offset));
+                std::vector<Out> wanted = out.host();
+                sum(out.p + offset, device_at.data(), parts, count);
+                const Lent lent(1);
+                want(wanted.data() + offset, host_at.data(), parts, count);
+                EXPECT(same_bits(out.host(), wanted), "%d pieces of %zu from %zu", parts, count, offset);
+            }
+}
+
+TEST(sums_of_pieces_are_the_cpus) {
+    check_sums<floatX, floatX>(cuda::sum_pieces, cpu::sum_pieces);
+    check_sums<real, real>(cuda::sum_rounded, cpu::sum_rounded);
+    check_sums<real, floatX>(cuda::sum_widened, cpu::sum_widened);
+    for (const size_t count : kCounts) {
+        std::vector<real> sum = normals<real>(count, 1);
+        const std::vector<real> values = normals<real>(count, 2);
+        const OnDevice dev_sum(sum), dev_values(values);
+        cuda::accumulate(dev_sum, dev_values, count);
+        for (size_t i = 0; i < count; i++) sum[i] += values[i];
+        EXPECT(same_bits(dev_sum.host(), sum), "%zu values", count);
+    }
+    const OnDevice a(normals<floatX>(1001, 1)), b(poisoned<floatX>(1001));
+    cuda::copy(b, a, 1001);
+    EXPECT(same_bits(a.host(), b.host()));
+}
+
+TEST(copies_between_host_and_device) {
+    const auto values = normals<real>(5000, 1);
+    const OnDevice device(values), other(poisoned<real>(5000));
+    const size_t bytes = device.bytes();
+    real* host = static_cast<real*>(cuda::host_allocate(2 * bytes));
+    EXPECT(cuda::on_device(device) && cuda::on_device(device + 4999) && !cuda::on_device(host) &&
+           !cuda::on_device(values.data()));
+    EXPECT(host[0] == 0 && host[9999] == 0);
+    cuda::copy_to_device(host + 5000, values.data(), bytes);               // what is offloaded
+    EXPECT(memcmp(host + 5000, values.data(), bytes) == 0);
+    cuda::accumulate(device, device, 5000);                                // the copy waits for it
+    cuda::start_copy(host, device, bytes);
+    cuda::start_copy(other, device, bytes);
+    cuda::finish_copies();
+    for (size_t i = 0; i < 5000; i++) EXPECT(host[i] == 2 * values[i], "%zu", i);
+    cuda::start_copy(device, host + 5000, bytes);
+    cuda::finish_copies();
+    cuda::accumulate(other, device, 5000);                                 // waits for the copy
+    const auto got = other.host();
+    for (size_t i = 0; i < 5000; i++) EXPECT(got[i] == 2 * values[i] + values[i], "%zu", i);
+    std::vector<real> back(5000);
+    cuda::copy_to_host(back.data(), host + 5000, bytes);
+    EXPECT(same_bits(back, values));
+    cuda::synchronize();
+    cuda::host_free(host, 2 * bytes);
+    EXPECT(cuda::device_available() > 0 && !cuda::device_name().empty() && !cuda::reached_by_host());
+}
+
+// Parts, columns of a block, and what is left over of each.
+struct Shape { int N, OC; };
+static const Shape kShapes[] = {{1, 8}, {3, 768}, {130, 40}, {700, 264}, {65, 1600}, {200, 64}};
+
+static std::vector<real> column_sums(const Shape& s) {
+    const CudaScratch lent(
+        {.N = s.N, .T = s.N, .C = s.OC, .NH = 1, .D = s.OC, .F = s.OC, .chunk = s.N, .Vp = 8});
+    const OnDevice db(normals<real>(s.OC, 1));
+    const OnDevice dout(normals<floatX>(size_t(s.N) * s.OC, 2));
+    cuda::bias_backward(db, dout, s.N, s.OC);
+    return db.host();
+}
+
+TEST(bias_gradients_match_the_cpu) {
+    for (const Shape& s : kShapes) {
+        Wide db = wide(normals<real>(s.OC, 1)), sums = absolute(db);
+        const Wide dout = wide(normals<floatX>(size_t(s.N) * s.OC, 2));
+        oracle::bias_backward(db.data(), dout.data(), s.N, s.OC);
+        oracle::bias_backward(sums.data(), absolute(dout).data(), s.N, s.OC);
+        EXPECT_CLOSE(column_sums(s), db, sums);
+    }
+}
+
+// gelu(x) and its derivative, from the formula with tanh
+static double gelu(double x) {
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double gelu_slope(double x) {
+    const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+TEST(gelu_matches_its_formula) {
+    for (const double size : {1., 8., 1000.}) {
+        const size_t count = 4099;
+        const auto pre = normals<floatX>(count, 1, size), dact = normals<floatX>(count, 2);
+        const OnDevice dev_pre(pre), dev_dact(dact), act(poisoned<floatX>(count)),
+            dpre(poisoned<floatX>(count));
+        cuda::gelu_forward(act, dev_pre, count);
+        cuda::gelu_backward(dpre, dev_dact, dev_pre, count);
+        cuda::gelu_backward(dev_dact, dev_dact, dev_pre, count);            // in place
+        EXPECT(same_bits(dpre.host(), dev_dact.host()));
+        Wide want, slope, sums, slope_sums;
+        for (size_t i = 0; i < count; i++) {
+            const double x = double(pre[i]), g = double(dact[i]);
+            want.push_back(gelu(x)), slope.push_back(g * gelu_slope(x));
+            sums.push_back(std::fabs(x)), slope_sums.push_back(std::fabs(g) * (1 + std::fabs(slope.back())));
+        }
+        EXPECT_CLOSE(act.host(), want, sums);
+        EXPECT_CLOSE(dpre.host(), slope, slope_sums);
+    }
+}
+
+TEST(gelu_of_what_is_not_finite) {
+    const std::vector<floatX> pre = {floatX(real(NAN)), floatX(real(INFINITY)), floatX(real(-1e30)),
+                                     floatX(real(1e30))};
+    const OnDevice dev_pre(pre), one(std::vector<floatX>(4, floatX(real(1)))), act(poisoned<floatX>(4)),
+        d(poisoned<floatX>(4));
+    cuda::gelu_forward(act, dev_pre, 4);
+    cuda::gelu_backward(d, one, dev_pre, 4);
+    const auto a = act.host(), b = d.host();
+    EXPECT(std::isnan(double(a[0])) && std::isinf(double(a[1])) && double(a[2]) == 0 && double(a[3]) > 9e29);
+    EXPECT(std::isnan(double(b[0])) && double(b[1]) == 1 && double(b[2]) == 0 && double(b[3]) == 1);
+}
+
+TEST(order_changes_no_bit) {
+    const auto first = column_sums({700, 264});
+    const auto values = normals<real>(5000, 1);
+    const OnDevice in(values);
+    const auto sum = [&] {
+        const OnDevice total(std::vector<double>{1});
+        cuda::sum_in_order(total, in, values.size());
+        return total.host();
+    };
+    const auto first_sum = sum();
+    in_every_order([&] { EXPECT(same_bits(column_sums({700, 264}), first) && same_bits(sum(), first_sum)); });
+}
+
+TEST(moves_no_more_than_its_floor) {
+    const size_t count = 9000;
+    const OnDevice a(normals<floatX>(count, 1)), b(normals<floatX>(count, 2));
+    const OnDevice in(normals<real>(count, 3));
+    const OnDevice total(std::vector<double>{1});
+    EXPECT_FLOORS([&] {
+        cuda::add(a, a, b, count), cuda::round_to(a, in, count), cuda::sum_in_order(total, in, count);
+        cuda::gelu_forward(a, b, count), cuda::gelu_backward(a, a, b, count);
+        const floatX* const three[] = {a, b, a};
+        const real* const two[] = {in, in};
+        cuda::sum_pieces(a, three, 3, count), cuda::sum_rounded(in, two, 2, count);
+        cuda::sum_widened(in, three, 3, count), cuda::accumulate(in, in, count);
+        column_sums({300, 768});
+    });
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,137 @@
+// What GPUs have said of variants of attention: which is taken, which is out, and how it is written down.
+#include "llmc/ops/cuda/verdicts.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "llmc/ops/cuda/attention.h"
+#include "test/cuda_attention.h"
+
+namespace PRECISION {
+
+static constexpr int kD = 64;
+
+static std::vector<const char*> fitting() {
+    std::vector<const char*> names;
+    for (const auto& v : cuda::attention_forward_variants())
+        if (v.supports(kD)) names.push_back(v.name);
+    return names;
+}
+
+// The floor in bytes of the variant that forward takes; the variants here have different ones.
+static double taken() {
+    const AttentionShape s = {1, 256, 256, 1, kD, 0, 0};
+    const AttentionInputs in(s, 1);
+    const OnDevice q(in.q), k(in.k), v(in.v), out(std::vector<floatX>(256 * kD));
+    const OnDevice lse(std::vector<real>(256));
+    static double bytes;
+    const LaunchObserver observer = {nullptr, [](void*, const void*, const Floor& f) { bytes = f.bytes; },
+                                     [](void*, const void*) {}};
+    const auto before = std::exchange(launch_observer, &observer);
+    cuda::attention_forward(out, lse, q, k, v, dims_of<cuda::AttentionDims>(s));
+    launch_observer = before;
+    return bytes;
+}
+static double floor_of(const std::string& name) {
+    for (const auto& v : cuda::attention_forward_variants())
+        if (v.name == name) return v.floor(dims_of<cuda::AttentionDims>({1, 256, 256, 1, kD, 0, 0})).bytes;
+    return -1;
+}
+
+TEST(the_fastest_is_taken_and_what_failed_is_out) {
+    const auto names = fitting();
+    if (names.empty()) return;              // of FP32 there are no variants
+    cudaDeviceProp gpu;
+    CUDA_CHECK(cudaGetDeviceProperties(&gpu, cuda_device().index));
+    const auto before = judged;
+    judged = {};
+    const double least = taken();
+    for (const char* name : names) {
+        const Judged fastest = {gpu.name, "forward", kD, name, Verdict::Fastest};
+        judged = {&fastest, 1};
+        EXPECT(taken() == floor_of(name), "%s: %g of %g", name, taken(), floor_of(name));
+        for (const Judged& other : {Judged{"NVIDIA Other", "forward", kD, name, Verdict::Fastest},
+                                    Judged{gpu.name, "keys", kD, name, Verdict::Fastest},
+                                    Judged{gpu.name, "forward", 128, name, Verdict::Fastest}}) {
+            judged = {&other, 1};
+            EXPECT(taken() == least, "%s of %s, %s, %d", name, other.gpu, other.part, other.D);
+        }
+    }
+    std::vector<Judged> failed;
+    for (const char* name : names) failed.push_back({gpu.name, "forward", kD, name, Verdict::Failed});
+    for (size_t out = 0; out < names.size(); out++) {      // all but one
+        std::vector<Judged> others = failed;
+        others.erase(others.begin() + ptrdiff_t(out));
+        judged = others;
+        EXPECT(taken() == floor_of(names[out]), "%s is left", names[out]);
+    }
+    judged = before;
+}
+
+TEST(what_failed_is_not_timed) {
+    const auto names = fitting();
+    if (names.size() < 2) return;
+    cudaDeviceProp gpu;
+    CUDA_CHECK(cudaGetDeviceProperties(&gpu, cuda_device().index));
+    const cuda::ScratchSizes sizes = {.N = 70, .T = 70, .C = kD, .NH = 1, .D = kD, .F = kD, .chunk = 8,
+                                      .Vp = 64};
+    const CudaScratch lent(sizes);
+    const OnDevice memory(std::vector<std::byte>(cuda::attention_tuning_bytes(sizes)));
+    const Judged failed = {gpu.name, "forward", kD, names[0], Verdict::Failed};
+    const auto before = judged;
+    judged = {&failed, 1};
+    size_t forward = 0;
+    for (const auto& t : cuda::attention_tune(sizes, memory, 1)) {
+        if (!t.what.starts_with("forward")) continue;
+        forward++;
+        EXPECT(std::string(t.variant) != names[0]);
+    }
+    EXPECT(forward == names.size() - 1, "%zu of %zu", forward, names.size());
+    judged = before;
+}
+
+static std::string text_of(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+}
+static std::string written(const std::string& results, const std::string& out) {
+    const test::Ran ran = test::run("/usr/bin/python3 dev/winners.py --out=" + out + " " + results);
+    EXPECT(ran.code == 0, "%s", ran.err.c_str());
+    return text_of(out);
+}
+
+TEST(winners_are_written_from_results) {
+    const std::string folder = test::temporary_directory(), out = folder + "/winners.h";
+    EXPECT(written("", out) == text_of("llmc/ops/cuda/winners.h"), "dev/winners.py has not been run");
+    const auto row = [](const char* op, const char* variant, double us, bool right) {
+        return strf(R"({"op": "%s", "variant": "%s", "us": %g, "right": %s})", op, variant, us,
+                    right ? "true" : "false");
+    };
+    std::ofstream(folder + "/a.json")
+        << R"({"gpu": "NVIDIA Test", "parts": [{"part": "gemm", "results": [{"op": "x", "variant": 1}]},)"
+        << R"({"part": "attention", "results": [)"
+        << row("forward 4 64 2 64", "a", 5, true) << "," << row("forward 4 64 2 64", "b", 4, true) << ","
+        << row("forward 8 64 2 64", "a", 5, true) << "," << row("forward 8 64 2 64", "b", 7, true) << ","
+        << row("keys 4 64 2 64", "a", 2, true) << "," << row("keys 4 64 2 64", "b", 1, false) << ","
+        << row("forward 4 64 2 128", "b", 1, true) << "]}]}";
+    std::ofstream(folder + "/b.json")
+        << R"({"gpu": "NVIDIA Test", "parts": [{"part": "attention", "results": [)"
+        << row("forward 4 64 2 128", "c", 9, true) << "]}]}";
+    const std::string text = written(folder + "/a.json " + folder + "/b.json", out);
+    for (const char* words : {"array<Judged, 4>", R"({"NVIDIA Test", "forward", 64, "a", Verdict::Fastest})",
+                              R"({"NVIDIA Test", "keys", 64, "a", Verdict::Fastest})",
+                              R"({"NVIDIA Test", "keys", 64, "b", Verdict::Failed})",
+                              R"({"NVIDIA Test", "forward", 128, "c", Verdict::Fastest})"})
+        EXPECT(text.find(words) != std::string::npos, "no '%s' in %s", words, text.c_str());
+    std::ofstream(folder + "/use.cpp") << "#include \"llmc/ops/cuda/verdicts.h\"\n"
+        << "static_assert(kJudged.size() == 4 && kJudged[0].D == 64);\n";
+    const std::string there = folder + "/llmc/ops/cuda/";
+    const test::Ran compiled =
+        test::run("mkdir -p " + there + " && cp llmc/ops/cuda/verdicts.h " + out + " " + there +
+                  " && g++ -std=c++20 -fsyntax-only -I" + folder + " " + folder + "/use.cpp");
+    EXPECT(compiled.code == 0, "%s", compiled.err.c_str());
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,247 @@
+// Products of matrices, column by column as cuBLASLt has them. Two "algorithms": sums over k in 8 or in 16
+// parts; plain cuBLAS (cublas.cpp) has 4.
+#include <cublasLt.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/base/dtype.h"
+#include "test/emulator/memory.h"
+#include "test/emulator/products.h"
+
+namespace emulator {
+
+struct Library {};
+struct Preference {
+    size_t workspace = 0;
+    uint32_t alignment[4] = {256, 256, 256, 256};
+};
+static float load(cudaDataType type, const void* p, int64_t i) {
+    return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : float(static_cast<const bfloat16*>(p)[i]);
+}
+static void store(cudaDataType type, void* p, int64_t i, float v) {
+    if (type == CUDA_R_32F) static_cast<float*>(p)[i] = v;
+    else static_cast<bfloat16*>(p)[i] = bfloat16(v);
+}
+
+static float gelu(float x) { return x / (1 + std::exp(-1.5957691216057307f * (x + 0.044715f * x * x * x))); }
+static float gelu_slope(float x) {
+    const float t = std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.7978845608028654f * (1 + 3 * 0.044715f * x * x);
+}
+
+// Rows of k elements: op(A)'s rows, or op(B)'s columns.
+static std::vector<float> gathered(const MatrixLayout& l, const void* data, bool along_column, int64_t rows,
+                                   int64_t k) {
+    std::vector<float> out(size_t(rows * k));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < k; j++)
+            out[size_t(i * k + j)] = load(l.type, data, along_column ? j + i * l.ld : i + j * l.ld);
+    return out;
+}
+
+static float dot(const float* a, const float* b, int64_t k, int parts) {
+    float sums[16] = {};
+    int64_t i = 0;
+    for (; i + parts <= k; i += parts)
+        for (int j = 0; j < parts; j++) sums[j] += a[i + j] * b[i + j];
+    for (; i < k; i++) sums[0] += a[i] * b[i];
+    float sum = 0;
+    for (int j = 0; j < parts; j++) sum += sums[j];
+    return sum;
+}
+
+static void compute(const Product& p) {
+    const int64_t m = p.m(), n = p.n(), k = p.k();
+    const std::vector<float> a = gathered(p.a, p.a_data, p.what.a_transposed, m, k),
+                             b = gathered(p.b, p.b_data, !p.what.b_transposed, n, k);
+    const uint32_t e = p.what.epilogue;
+    const cudaDataType bias_type = p.what.bias_type < 0 ? p.d.type : cudaDataType(p.what.bias_type);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) {
+            const int64_t at = i + j * p.d.ld, aux = i + j * p.what.aux_ld;
+            float v = p.alpha * dot(&a[size_t(i * k)], &b[size_t(j * k)], k, p.parts);
+            if (p.beta != 0) v += p.beta * load(p.d.type, p.c_data, at);
+            if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+                v += load(bias_type, p.what.bias, i);
+            if (e == CUBLASLT_EPILOGUE_GELU_AUX || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+                store(p.d.type, p.what.aux, aux, v);
+                v = gelu(v);
+            }
+            if (e == CUBLASLT_EPILOGUE_DGELU) v *= gelu_slope(load(p.d.type, p.what.aux, aux));
+            store(p.d.type, p.d_data, at, v);
+        }
+    if (e != CUBLASLT_EPILOGUE_BGRADB) return;
+    for (int64_t j = 0; j < n; j++) {           // stored, not added
+        float sum = 0;
+        for (int64_t i = 0; i < k; i++) sum += b[size_t(j * k + i)];
+        store(bias_type, p.what.bias, j, sum);
+    }
+}
+
+// What the documentation of cublasLtMatmul() lists, of that which is used here.
+static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
+                      const MatrixLayout& d) {
+    const bool types = a.type == b.type && c.type == d.type &&
+                       (d.type == a.type || (a.type == CUDA_R_16BF && d.type == CUDA_R_32F));
+    const int64_t m = w.a_transposed ? a.columns : a.rows, k = w.a_transposed ? a.rows : a.columns;
+    const bool shapes = m == d.rows && k == (w.b_transposed ? b.columns : b.rows) &&
+                        d.columns == (w.b_transposed ? b.rows : b.columns) && c.rows == d.rows &&
+                        c.columns == d.columns && c.ld == d.ld && a.ld >= a.rows && b.ld >= b.rows &&
+                        d.ld >= d.rows;
+    const bool aligned = a.ld * int64_t(a.element()) % 16 == 0 && b.ld * int64_t(b.element()) % 16 == 0 &&
+                         d.ld * int64_t(d.element()) % 16 == 0;
+    switch (w.epilogue) {
+        case CUBLASLT_EPILOGUE_DEFAULT: return types && shapes && aligned;
+        case CUBLASLT_EPILOGUE_BIAS: case CUBLASLT_EPILOGUE_BGRADB:
+            return types && shapes && aligned && (w.bias_type < 0 || w.bias_type == d.type);
+        case CUBLASLT_EPILOGUE_GELU_AUX:
+        case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        case CUBLASLT_EPILOGUE_DGELU:
+            return types && shapes && aligned && d.type == a.type && w.aux_ld % 8 == 0 &&
+                   w.aux_ld >= d.rows && (w.bias_type < 0 || w.bias_type == d.type);
+    }
+    return false;
+}
+
+template <class T> static cublasStatus_t set(T* attribute, const void* value, size_t bytes) {
+    if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(attribute, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Within one allocation of the device, and aligned.
+static bool valid(const void* p, size_t bytes) {
+    return uintptr_t(p) % 16 == 0 && is_device_memory(p, bytes);
+}
+
+cublasStatus_t start(Product* product, cudaStream_t stream) {
+    const auto run = [](void* p) {
+        compute(*static_cast<Product*>(p));
+        delete static_cast<Product*>(p);
+    };
+    return cudaLaunchHostFunc(stream, run, product) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                                   : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // namespace emulator
+
+using namespace emulator;
+
+size_t cublasLtGetVersion() { return 0; }
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+    switch (status) {
+        case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+        case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+        default: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    }
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    *handle = new Library;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType scale) {
+    *desc = new Matmul;
+    return scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA: return set(&desc->a_transposed, value, bytes);
+        case CUBLASLT_MATMUL_DESC_TRANSB: return set(&desc->b_transposed, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(&desc->epilogue, value, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(&desc->bias, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(&desc->aux, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(&desc->aux_ld, value, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(&desc->bias_type, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t ld) {
+    *layout = new MatrixLayout{type, int64_t(rows), int64_t(columns), ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+    *preference = new Preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+        return set(&preference->workspace, value, bytes);
+    return set(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+    *found = 0;
+    if (wanted <= 0) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!supported(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (const uint64_t parts : {8, 16}) {
+        if (*found == wanted) break;
+        // the alignment that it was asked for is what it relies on
+        cublasLtMatmulAlgo_t algo = {{parts, preference->workspace}};
+        for (int i = 0; i < 4; i++) algo.data[2 + i] = preference->alignment[i];
+        results[(*found)++] = {algo, 0, CUBLAS_STATUS_SUCCESS, 1, {}};
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm,
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+    if (!supported(*desc, *a_layout, *b_layout, *c_layout, *d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const void* data[] = {a, b, c, d};
+    bool ok = algorithm && c == d && valid(a, a_layout->bytes()) && valid(b, b_layout->bytes()) &&
+              valid(d, d_layout->bytes()) && (workspace_bytes == 0 || valid(workspace, workspace_bytes)) &&
+              uintptr_t(workspace) % 256 == 0;
+    for (int i = 0; i < 4 && ok; i++) ok = uintptr_t(data[i]) % algorithm->data[2 + i] == 0;
+    ok = ok && workspace_bytes >= algorithm->data[1];
+    const uint32_t e = desc->epilogue;
+    const size_t bias_length = size_t(e == CUBLASLT_EPILOGUE_BGRADB ? d_layout->columns : d_layout->rows);
+    if (e & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB))
+        ok = ok && valid(desc->bias, bias_length * d_layout->element());
+    if (e & 128)
+        ok = ok && valid(desc->aux, size_t((d_layout->columns - 1) * desc->aux_ld + d_layout->rows) *
+                                        d_layout->element());
+    if (!ok) return CUBLAS_STATUS_INVALID_VALUE;
+    auto* product = new Product{*desc,
+                                *a_layout,
+                                *b_layout,
+                                *d_layout,
+                                a,
+                                b,
+                                c,
+                                d,
+                                *static_cast<const float*>(alpha),
+                                *static_cast<const float*>(beta),
+                                int(algorithm->data[0])};
+    return start(product, stream);
+}

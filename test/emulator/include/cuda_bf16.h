@@ -1,0 +1,2 @@
+// Nothing: kernels use base/dtype.h's bfloat16.
+#pragma once

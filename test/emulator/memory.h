@@ -1,0 +1,76 @@
+// Device memory and shared memory, and what may be done to each two bytes of them.
+//
+// Device memory lies in one reserved range of addresses, every allocation with red zones of 0xff around it
+// that are looked at after each launch. Where code is compiled with checks, a shadow holds a state and the
+// last accesses of every granule of two bytes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "test/emulator/thread.h"
+
+namespace emulator {
+
+inline constexpr size_t kGranule = 2, kRedZone = 256;
+
+enum class State : uint8_t {
+    Outside,       // of any tensor or object
+    Unwritten,     // since the block started (shared memory only)
+    Written,
+    Pending,       // an asynchronous copy to it has not been waited for
+};
+
+// One access, as the shadow keeps it. run: the block's number, 0 for none; site: from the program's start.
+struct Access {
+    uint32_t run, site, time;
+    uint16_t thread : 10, atomic : 1;
+    uint16_t epoch, warp_epoch;
+};
+struct Cell { Access write, read[2]; };
+
+inline constexpr size_t kHugePage = 2 << 20;
+
+struct Space {
+    std::byte* start = nullptr;
+    size_t bytes = 0;
+    State* states = nullptr;        // null where nothing is checked
+    Cell* cells = nullptr;
+    bool holds(const void* p) const { return size_t(static_cast<const std::byte*>(p) - start) < bytes; }
+    size_t granule(const void* p) const {
+        return size_t(static_cast<const std::byte*>(p) - start) / kGranule;
+    }
+};
+Space& device_space();
+Space& shared_space_of_machine();
+extern bool checks_compiled_in;     // some code of this program tells of its accesses
+
+// While one of these lives, device memory can be touched; where settings.refuse_host, not otherwise.
+struct DeviceOpen {
+    DeviceOpen();
+    ~DeviceOpen();
+    DeviceOpen(const DeviceOpen&) = delete;
+};
+
+// Null when there is no more.
+void* allocate(size_t bytes);
+bool release(void* p);
+size_t device_bytes_in_use();       // whole pages from the start
+bool is_device_memory(const void* p, size_t bytes);
+// A red zone inside an allocation: between the tensors of an arena.
+void add_red_zone(void* p, size_t bytes);
+// Sets the report and fails the launch where a red zone was written.
+void check_red_zones(const void* kernel);
+
+// Host memory that the device may use.
+void pin(void* p, size_t bytes);
+void unpin(void* p);
+bool is_pinned(const void* p);
+
+// Dynamic shared memory over 48 KB; false where the architecture has not that much.
+bool opt_in(const void* kernel, size_t bytes);
+
+std::byte* shared_space();                             // of the calling OS thread
+void shared_starts(std::byte* p, size_t bytes);        // a block begins: nothing is there
+void shared_appears(std::byte* p, size_t bytes);       // an object, not written yet
+
+}  // namespace emulator

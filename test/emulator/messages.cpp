@@ -1,0 +1,150 @@
+// Each rank's part of a collective waits in its stream until all who take part have come there, and the last
+// to come moves the data. Calls that do not fit each other end all ranks of the communicator.
+#include "test/emulator/messages.h"
+
+#include <cstring>
+
+#include "llmc/base/check.h"
+#include "llmc/base/dtype.h"
+#include "test/emulator/settings.h"
+#include "test/emulator/streams.h"
+
+namespace emulator {
+
+std::mutex guard_of_ranks;
+std::condition_variable came;
+static thread_local std::vector<std::shared_ptr<Group>> pending;       // that this thread has not come to
+
+void break_up(Clique& c, ncclResult_t error, const std::string& why) {
+    if (c.error == ncclSuccess) c.error = error, c.why = why;
+}
+
+size_t bytes_of(ncclDataType_t type) {
+    switch (type) {
+        case ncclInt8: case ncclUint8: return 1;
+        case ncclBfloat16: return 2;
+        case ncclInt32: case ncclFloat32: return 4;
+        case ncclInt64: case ncclFloat64: return 8;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// data
+
+template <class T> static void sum_ring(const Meeting& m, size_t piece, const std::vector<std::byte*>& to) {
+    const size_t n = m.parts.size(), total = m.call == Call::AllReduce ? m.count : n * m.count;
+    std::vector<T> sums(total);
+    for (size_t i = 0; i < total; i++) {
+        const size_t first = i / piece + 1;            // around a ring, that it ends at its rank
+        for (size_t k = 0; k < n; k++) {
+            const T x = reinterpret_cast<const T*>(m.parts[(first + k) % n].from)[i];
+            if constexpr (std::is_same_v<T, bfloat16>) sums[i] = k ? T(float(sums[i]) + float(x)) : x;
+            else sums[i] = k ? T(sums[i] + x) : x;
+        }
+    }
+    for (size_t r = 0; r < n; r++) {
+        const size_t from = m.call == Call::AllReduce ? 0 : r * m.count;
+        if (m.count) memcpy(to[r], &sums[from], m.count * sizeof(T));
+    }
+}
+
+static void carry_out(const Meeting& m) {
+    const size_t n = m.parts.size(), bytes = m.count * bytes_of(m.type);
+    if (bytes == 0) return;
+    std::vector<std::byte*> to;
+    for (const auto& p : m.parts) to.push_back(p.to);
+    const size_t piece = m.call == Call::AllReduce ? (m.count + n - 1) / n : m.count;
+    switch (m.call) {
+        case Call::Message: memmove(m.parts[1].to, m.parts[0].from, bytes); return;
+        case Call::Broadcast:
+            for (std::byte* p : to) memmove(p, m.parts[size_t(m.root)].from, bytes);
+            return;
+        case Call::AllGather:
+            for (std::byte* p : to)
+                for (size_t r = 0; r < n; r++) memmove(p + r * bytes, m.parts[r].from, bytes);
+            return;
+        case Call::ReduceScatter: case Call::AllReduce: break;
+    }
+    switch (m.type) {
+        case ncclFloat32: return sum_ring<float>(m, piece, to);
+        case ncclFloat64: return sum_ring<double>(m, piece, to);
+        case ncclBfloat16: return sum_ring<bfloat16>(m, piece, to);
+        case ncclInt32: return sum_ring<uint32_t>(m, piece, to);
+        case ncclInt64: return sum_ring<uint64_t>(m, piece, to);
+        case ncclInt8: case ncclUint8: return sum_ring<uint8_t>(m, piece, to);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// meeting
+
+static Progress visit(Group& g) {
+    bool changed = false;
+    Progress result = Progress::Done;
+    {
+        const std::lock_guard lock(guard_of_ranks);
+        for (auto& [clique, meeting] : g.visits) {
+            if (!g.arrived && ++meeting->arrived == meeting->expected && clique->error == ncclSuccess)
+                carry_out(*meeting), meeting->done = true;
+            if (!meeting->done && clique->error == ncclSuccess) result = Progress::Blocked;
+        }
+        changed = !g.arrived;
+        g.arrived = true;
+    }
+    if (changed) tell_of_change();
+    return result;
+}
+
+// Of this thread's calls, those where others wait already.
+static void meet_who_waits() {
+    for (size_t i = 0; i < pending.size(); i++) {
+        const std::shared_ptr<Group> g = pending[i];
+        bool wanted = false;
+        {
+            const std::lock_guard lock(guard_of_ranks);
+            for (const auto& v : g->visits) wanted |= !g->arrived && v.meeting->arrived > 0;
+        }
+        if (wanted) advance_to(g->stream, g->position);
+    }
+    std::erase_if(pending, [](const auto& g) {
+        const std::lock_guard lock(guard_of_ranks);
+        return g->arrived;
+    });
+}
+
+ncclResult_t enqueue(std::shared_ptr<Group> g) {
+    while_blocked = meet_who_waits;
+    const cudaError_t error = add_step(g->stream, [g] { return visit(*g); }, settings.early_messages);
+    g->position = queued(g->stream);
+    std::erase_if(pending, [](const auto& p) { return p->arrived; });
+    if (!g->arrived) pending.push_back(std::move(g));
+    return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static std::string described(const Meeting& m) {
+    return strf("%s of %zu elements of type %d, root %d", call_names[int(m.call)], m.count, int(m.type),
+                m.root);
+}
+
+std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeting& wanted, int place,
+                               Meeting::Part part) {
+    const std::lock_guard lock(guard_of_ranks);
+    Clique& c = *comm.clique;
+    const Key key{from, to, comm.calls[{from, to}]++};
+    std::shared_ptr<Meeting>& m = c.open[key];
+    if (!m) {
+        m = std::make_shared<Meeting>(wanted);
+        m->parts.resize(size_t(wanted.expected));
+    }
+    if (m->call != wanted.call || m->count != wanted.count || m->type != wanted.type ||
+        m->root != wanted.root)
+        break_up(c, ncclInvalidUsage, strf("rank %d calls %s, another rank %s", comm.rank,
+                                           described(wanted).c_str(), described(*m).c_str()));
+    const std::shared_ptr<Meeting> held = m;
+    held->parts[size_t(place)] = part;
+    if (++held->entered == held->expected) c.open.erase(key);
+    return held;
+}
+
+}  // namespace emulator

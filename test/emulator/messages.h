@@ -1,0 +1,71 @@
+// Messages and collectives between threads that are ranks, and what NCCL's calls know of communicators.
+#pragma once
+#include <nccl.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace emulator {
+
+enum class Call { AllGather, ReduceScatter, AllReduce, Broadcast, Message };
+inline constexpr const char* call_names[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce",
+                                             "ncclBroadcast", "a message"};
+
+// A collective, or a message: what each of its ranks brings.
+struct Meeting {
+    struct Part { const std::byte* from; std::byte* to; };
+    Call call;
+    size_t count;
+    ncclDataType_t type;
+    int root, expected;
+    std::vector<Part> parts;
+    int entered = 0, arrived = 0;
+    bool done = false;
+};
+using Key = std::tuple<int, int, uint64_t>;            // sender and receiver, or -1; number
+
+// The ranks of a communicator.
+struct Clique {
+    int size, present = 0;
+    std::vector<int> devices;                          // by rank
+    std::map<Key, std::shared_ptr<Meeting>> open;      // not all have called
+    std::map<std::pair<int, int>, std::shared_ptr<Clique>> parts;      // by split and colour
+    std::vector<std::vector<std::tuple<int, int, int>>> splits;        // colour, key and rank of who called
+    ncclResult_t error = ncclSuccess;
+    std::string why;
+};
+
+struct Communicator {
+    std::shared_ptr<Clique> clique;
+    int rank;
+    std::map<std::pair<int, int>, uint64_t> calls;     // so far, by sender and receiver
+    size_t splits = 0;
+};
+
+// What a rank put into a stream at once: a call, or the calls between ncclGroupStart and ncclGroupEnd.
+struct Group {
+    struct Visit { std::shared_ptr<Clique> clique; std::shared_ptr<Meeting> meeting; };
+    cudaStream_t stream;
+    std::vector<Visit> visits;
+    uint64_t position = 0;
+    bool arrived = false;
+};
+
+extern std::mutex guard_of_ranks;                      // of all cliques
+extern std::condition_variable came;                   // somebody, or an error
+
+ncclResult_t refuse(ncclResult_t error, std::string why);      // remembered for ncclGetLastError()
+void break_up(Clique& c, ncclResult_t error, const std::string& why);
+size_t bytes_of(ncclDataType_t type);                  // 0: unknown here
+
+// The next meeting between two ranks of a communicator, or of all (-1); this rank's part in it.
+std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeting& wanted, int place,
+                               Meeting::Part part);
+ncclResult_t enqueue(std::shared_ptr<Group> g);
+
+}  // namespace emulator

@@ -1,0 +1,57 @@
+// Inside of the emulation: one machine per OS thread, which runs one block at a time.
+#pragma once
+#include <random>
+#include <string>
+
+#include "test/emulator/counters.h"
+#include "test/emulator/thread.h"
+
+namespace emulator {
+
+// AddressSanitizer has larger frames, and has to be told of every change of stack.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr size_t kStackBytes = 256 << 10;
+#else
+inline constexpr size_t kStackBytes = 64 << 10;
+#endif
+inline constexpr size_t kMaxStackMemory = 1024 * (kStackBytes + 4096);
+inline constexpr size_t kSharedBytes = 320 << 10;      // dynamic, then static objects; red zones between
+
+struct Stack {
+    std::byte* low = nullptr;
+    void* top = nullptr;                     // where it goes on
+    void* sanitizer = nullptr;               // AddressSanitizer's part of it
+};
+
+struct Machine {
+    const Launch* launch = nullptr;          // the one that runs
+    Block block;
+    std::vector<Stack*> stacks, free_stacks; // all; those of no thread
+    std::vector<Thread*> ready;              // a stack: depth first
+    Stack host;                              // the one that launched
+    size_t host_bytes = 0;
+    Stack* on = &host;
+    std::byte* stack_memory = nullptr;
+    std::byte* shared_memory = nullptr;
+    bool failed = false;
+    std::string report;
+    uint64_t launches = 0;
+    uint32_t first_run = 0;                  // of the launch's blocks, the number of the first
+    std::mt19937_64 random;
+    KernelCount* count = nullptr;            // of the kernel that runs
+    AccessLog log;
+};
+extern constinit thread_local Machine* machine;
+Machine& this_machine();
+
+void run_block(Machine& m);                                  // to the end of all its threads, or to a failure
+void suspend();                                              // the current thread waits: another goes on
+void wake(std::vector<Thread*>& waiting, bool current_too);  // they go on; also the current one, in order
+void make_ready(Thread** threads, size_t count);
+[[noreturn]] void leave_launch();                            // abandons all fibers; run_block returns
+bool open_barrier_if_complete(Block& block);
+std::string place_of(Site site);          // file:line, and the lines it was inlined into
+std::string kernel_name(const void* address);               // of the function it lies in
+void start_launch_of_checks();
+
+}  // namespace emulator

@@ -1,0 +1,47 @@
+// How a run is emulated. Each can be set by the environment:
+//
+//     EMU_ORDER=forward | reverse | random[:SEED]    order of blocks, warps and threads
+//     EMU_ASYNC=wait | issue                         when an asynchronous copy takes place
+//     EMU_STREAMS=eager | lazy                       lazy: work runs when somebody waits for it, not before
+//     EMU_NCCL=wait | issue                          of lazy streams: when NCCL's calls run
+//     EMU_ARCH=75 | 80 | 86 | 89 | 90 | 100 | 103 | 120    the architecture whose limits hold
+//     EMU_NAME=NAME                                  the device's; one that does not begin with "emulated" is
+//                                                    taken for a GPU: kernels are chosen by their times
+//     EMU_DRIVER=12020                               the latest CUDA that its driver knows; 0: there is none
+//     EMU_DEVICES=16                                 how many there are
+//     EMU_BINARY="80 90 ptx80"                       code that the program is taken to hold; empty: any
+//     EMU_TIMEOUT=SECONDS                            CPU time of one launch, after which it counts as endless
+//     EMU_HOST=allow | refuse                        refuse: host code that touches device memory is ended
+//     EMU_RED_ZONES=BYTES                            between the tensors of an arena
+//     EMU_RAN=FILE                                   kernels that ran are appended to FILE, one a line
+//     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
+//                                                    and the operations left after each (lazy streams)
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace emulator {
+
+enum class Order { Forward, Reverse, Random };
+
+struct Settings {
+    Order order = Order::Forward;
+    uint64_t seed = 1;
+    bool late_copies = true;
+    bool lazy_streams = false;
+    bool early_messages = false;
+    bool refuse_host = false;        // set before the first allocation
+    int arch = 90;
+    int driver = 13000, devices = 16;
+    std::string binary;
+    double timeout = 60;
+    bool count = false;              // of bytes, sectors and bank conflicts; costs time
+    std::string name;                // empty: "emulated sm_90"
+    std::string ran_file, waits_file;
+};
+extern Settings settings;
+
+// What blocks of an architecture may use of shared memory, with the opt-in.
+size_t shared_limit_of(int arch);
+
+}  // namespace emulator

@@ -1,0 +1,81 @@
+// The emulated wrappers of ptx.h against what GPUs gave: the results of scripts/gpu_check.sh that are in
+// dev/results/. Without any, against formulas.
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "llmc/base/dtype.h"
+#include "test/ptx_goldens.h"
+#include "test/test.h"
+
+using nlohmann::json;
+
+static std::string hex(const std::vector<uint32_t>& words) {
+    std::string text;
+    for (const uint32_t w : words) text += strf("%s%08x", text.empty() ? "" : " ", w);
+    return text;
+}
+static std::vector<uint32_t> words_of(const std::string& text) {
+    std::vector<uint32_t> words;
+    std::istringstream in(text);
+    for (std::string w; in >> w;) words.push_back(uint32_t(std::stoul(w, nullptr, 16)));
+    return words;
+}
+
+// What differs, or nothing. Sums of 16 products of at most 4 each: their last bits are the hardware's own.
+static std::string difference(const std::string& name, const std::vector<uint32_t>& gpu,
+                              const std::vector<uint32_t>& here) {
+    if (gpu.size() != here.size()) return strf("%zu words, not %zu", here.size(), gpu.size());
+    for (size_t i = 0; i < gpu.size(); i++) {
+        const float apart = std::fabs(std::bit_cast<float>(gpu[i]) - std::bit_cast<float>(here[i]));
+        if (name.ends_with(", rounded") ? !(apart <= 4e-5f) : gpu[i] != here[i])
+            return strf("word %zu is %08x, not %08x", i, here[i], gpu[i]);
+    }
+    return "";
+}
+
+TEST(wrappers_give_what_gpus_gave) {
+    std::map<std::string, std::vector<uint32_t>> here;
+    for (const Golden& g : ptx_goldens()) here[g.name] = g.words;
+    int compared = 0;
+    if (!std::filesystem::is_directory("dev/results")) return test::skip("no dev/results");
+    for (const auto& file : std::filesystem::directory_iterator("dev/results")) {
+        if (!file.path().filename().string().starts_with("gpu_check_")) continue;
+        const json results = json::parse(std::ifstream(file.path()), nullptr, false);
+        if (results.is_discarded()) continue;
+        for (const json& part : results["parts"]) {
+            if (part["part"] != "ptx") continue;
+            for (const json& r : part["results"]) {
+                const std::string name = r["wrapper"];
+                const std::string why = difference(name, words_of(r["words"]), here[name]);
+                EXPECT(why.empty(), "%s, %s: %s", file.path().c_str(), name.c_str(), why.c_str());
+                compared++;
+            }
+        }
+    }
+    if (compared == 0) test::skip("no GPU has run scripts/gpu_check.sh and left its results in dev/results");
+}
+
+TEST(differences_are_found) {
+    const std::vector<uint32_t> a = {0x3f800000, 5}, b = {0x3f800001, 5}, c = {0x3f900000, 5};
+    EXPECT(words_of(hex(a)) == a && difference("cp_async16", a, a).empty());
+    EXPECT(!difference("cp_async16", a, b).empty() && difference("mma_bf16, rounded", a, b).empty());
+    EXPECT(!difference("mma_bf16, rounded", a, c).empty() && !difference("cp_async16", a, {5}).empty());
+}
+
+TEST(every_wrapper_has_its_golden) {
+    size_t words = 0;
+    for (const Golden& g : ptx_goldens()) {
+        words += g.words.size();
+        if (g.name != "cp_async16") continue;
+        for (size_t i = 0; i < g.words.size(); i++) {
+            const bool zero = i / 4 % 3 == 0;
+            EXPECT((g.words[i] == 0) == zero, "word %zu is %08x", i, g.words[i]);
+        }
+    }
+    EXPECT(words == 32 * (4 + 4 + 12 + 8 + 16 + 4), "%zu words", words);
+}

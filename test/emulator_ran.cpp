@@ -1,0 +1,83 @@
+// Every kernel that was compiled has run in one of the tests before this one: each instantiation of each
+// __global__ function, in both precisions.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "test/test.h"
+
+namespace fs = std::filesystem;
+
+static std::string text_of(const fs::path& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+static std::set<std::string> lines_of(const std::string& text) {
+    std::set<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line); ) lines.insert(line);
+    return lines;
+}
+
+static bool part_of_name(char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// The names of __global__ functions in a source: what stands before the parameters, launch bounds left out.
+static void add_kernel_names(const std::string& source, std::set<std::string>& names) {
+    for (size_t at = source.find("__global__"); at != std::string::npos; at = source.find("__global__", at)) {
+        at += 10;
+        const size_t bounds = source.find("__launch_bounds__", at), stop = source.find_first_of(";{", at);
+        if (bounds < stop) {
+            int depth = 0;
+            for (at = source.find('(', bounds); ; at++) {
+                depth += source[at] == '(' ? 1 : source[at] == ')' ? -1 : 0;
+                if (depth == 0) break;
+            }
+        }
+        const size_t end = source.find('(', at + 1);
+        size_t start = end;
+        while (start > at && part_of_name(source[start - 1])) start--;
+        if (start < end) names.insert(source.substr(start, end - start));
+    }
+}
+
+// Functions in the library that bear such a name, demangled.
+static std::set<std::string> compiled(const std::string& library, const std::set<std::string>& names) {
+    std::set<std::string> kernels;
+    for (const std::string& line : lines_of(test::run("nm -C --defined-only '" + library + "'").out)) {
+        if (line.size() < 19 || !strchr("tTwW", line[17])) continue;
+        if (line.find("[clone") != std::string::npos) continue;
+        if (line.ends_with(" const")) continue;                     // a lambda inside a kernel
+        const std::string function = line.substr(19);
+        for (const std::string& name : names) {
+            const size_t at = function.find("::" + name);
+            if (at == std::string::npos) continue;
+            const char after = function[at + 2 + name.size()];
+            if (after == '(' || after == '<') kernels.insert(function);
+        }
+    }
+    return kernels;
+}
+
+TEST(every_compiled_kernel_ran) {
+    const char* ran_file = getenv("EMU_RAN");
+    if (!ran_file) return test::skip("EMU_RAN names no list of what ran: test/run_all.sh makes one");
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator("llmc"))
+        if (entry.path().extension() == ".cu" || entry.path().extension() == ".h")
+            add_kernel_names(text_of(entry.path()), names);
+    EXPECT(names.size() >= 15, "%zu kernels in the sources", names.size());
+    const std::string library = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "libcuda.a";
+    const auto ran = lines_of(text_of(ran_file)), kernels = compiled(library, names);
+    EXPECT(kernels.size() >= names.size(), "%zu functions in %s for %zu names", kernels.size(),
+           library.c_str(), names.size());
+    for (const std::string& kernel : kernels)
+        EXPECT(ran.contains(kernel), "never ran: %s", kernel.c_str());
+}

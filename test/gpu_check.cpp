@@ -1,0 +1,139 @@
+// scripts/gpu_check.sh on parts of the test's own; the tools that its parts run, emulated or on a CPU.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "test/script_helpers.h"
+
+using nlohmann::json;
+using test::Ran;
+
+static std::string build() {
+    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
+}
+
+static Ran gpu_check(const std::string& parts, const std::string& options) {
+    return test::run("BIN=" + folder("bin") + " scripts/gpu_check.sh --run --parts=" + parts + " --results=" +
+                     parts + "/results.json " + options);
+}
+static json results_of(const std::string& parts) {
+    return json::parse(read(parts + "/results.json"), nullptr, false);
+}
+static json names_of(const json& results) {
+    json names = json::array();
+    for (const json& part : results["parts"]) names.push_back(part["part"]);
+    return names;
+}
+
+static std::string some_parts(const std::string& name) {
+    const std::string parts = folder(name);
+    const auto part = [&](const std::string& file, const std::string& body) {
+        write(parts + "/" + file + ".sh", "# what: the \"" + file + "\"\n" + body);
+    };
+    part("10_good", "# limit: 20\n# quick: 20\necho 'not \\ \"one\"'\n"
+         "echo '= {\"a\": 1.5, \"b\": \"two words\"}'\necho '= {\"c\": null}'\n");
+    part("20_slow", "# limit: 1\necho '= {\"first\": true}'\nsleep 60 & wait\n");
+    part("30_dies", "# limit: 20\n# quick: 20\necho 'last \"words\"'\nkill -SEGV $$\n");
+    part("40_skips", "echo no such thing\nexit 77\n");
+    part("50_fails", "# limit: 20\nexit 3\n");
+    part("60_wrong", "# limit: 20\necho '= {\"rate\": nan}'\n");
+    part("70_sees", "# limit: 20\n# quick: 20\necho \"= {\\\"quick\\\": $QUICK}\"\nfor i in {1..50}; do\n"
+         "grep -q '\"quick\": [01]}\\]' " + parts + "/results.json && break\nsleep 0.1\ndone\n"
+         "cp " + parts + "/results.json " + parts + "/seen.json\n");
+    write(parts + "/helper.sh", "exit 1\n");
+    return parts;
+}
+
+TEST(every_part_has_its_result) {
+    const std::string parts = some_parts("all");
+    const Ran ran = gpu_check(parts, "");
+    EXPECT(ran.code == 1 && ran.err.empty(), "code %d, '%s'", ran.code, ran.err.c_str());
+    const json results = results_of(parts);
+    struct { const char *name, *status; int exit; } wanted[] = {
+        {"good", "passed", 0}, {"slow", "out of time", 124}, {"dies", "crashed", 139},
+        {"skips", "skipped", 77}, {"fails", "failed", 3}, {"wrong", "failed", 0}, {"sees", "passed", 0}};
+    EXPECT(!results.is_discarded() && results["parts"].size() == std::size(wanted), "%s", ran.out.c_str());
+    if (results.is_discarded() || results["parts"].size() != std::size(wanted)) return;
+    for (size_t i = 0; i < std::size(wanted); i++) {
+        const json& part = results["parts"][i];
+        EXPECT(part["part"] == wanted[i].name && part["status"] == wanted[i].status &&
+               part["exit"] == wanted[i].exit, "%s", part.dump().c_str());
+        EXPECT(part["seconds"] < 15.0, "%s", part.dump().c_str());
+    }
+    EXPECT(results["parts"][0]["results"] == json::parse(R"([{"a": 1.5, "b": "two words"}, {"c": null}])"));
+    EXPECT(results["parts"][1]["results"] == json::parse(R"([{"first": true}])"), "what came before is lost");
+    EXPECT(results["parts"][2]["last_lines"] == "last \"words\"", "%s", results["parts"][2].dump().c_str());
+    EXPECT(has(ran.out, "= {\"a\": 1.5") && has(ran.out, "not \\ \"one\"") && has(ran.out, "results.json"));
+}
+
+TEST(results_are_there_while_a_part_runs) {
+    const std::string parts = some_parts("flushed");
+    const Ran ran = gpu_check(parts, "--only=good,sees");
+    EXPECT(ran.code == 0, "%s", ran.out.c_str());
+    const json seen = json::parse(read(parts + "/seen.json"), nullptr, false);
+    EXPECT(!seen.is_discarded() && names_of(seen) == json({"good", "sees"}), "%s",
+           read(parts + "/seen.json").c_str());
+    if (seen.is_discarded() || seen["parts"].size() != 2) return;
+    EXPECT(seen["parts"][1]["status"] == "running" && seen["parts"][1]["results"][0]["quick"] == 0);
+    EXPECT(results_of(parts)["parts"][1]["status"] == "passed");
+}
+
+TEST(parts_are_selected) {
+    const std::string parts = some_parts("selected");
+    EXPECT(gpu_check(parts, "--quick").code == 1);
+    EXPECT(names_of(results_of(parts)) == json({"good", "dies", "sees"}));
+    EXPECT(results_of(parts)["quick"] == true && results_of(parts)["parts"][2]["results"][0]["quick"] == 1);
+    EXPECT(gpu_check(parts, "--only=skips").code == 0 && names_of(results_of(parts)) == json({"skips"}));
+    const Ran unknown = gpu_check(parts, "--only=good,better");
+    EXPECT(unknown.code == 78 && has(unknown.err, "no part better; there are: good slow"), "code %d, '%s'",
+           unknown.code, unknown.err.c_str());
+    EXPECT(gpu_check(parts, "--fast").code == 78);
+    const Ran list = test::run("scripts/gpu_check.sh --list");
+    for (const char* name : {"ceilings", "ptx", "ops", "fixture", "step", "kernels", "gemm", "attention",
+                             "models", "repeats", "torch", "sanitizer"})
+        EXPECT(has("\n" + list.out, "\n" + std::string(name) + " "), "no %s in %s", name, list.out.c_str());
+}
+
+static std::vector<json> figures_of(const Ran& ran) {
+    std::vector<json> figures;
+    std::stringstream lines(ran.out);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("= ")) continue;
+        figures.push_back(json::parse(line.substr(2), nullptr, false));
+        EXPECT(!figures.back().is_discarded(), "%s", line.c_str());
+    }
+    return figures;
+}
+
+TEST(ways_are_timed) {
+    const std::string bench = build() + "/dev/cuda_bench ";
+    struct { const char* options; size_t figures; const char* first; } runs[] = {
+        {"ceilings --size=64", 2, "GBps"},
+        {"gemm --B=1 --T=16 --C=64 --NH=2 --size=16", 15, "best_us"},
+        {"attention --B=1 --T=70 --C=64 --NH=2 --size=16", 6, "variant"}};
+    for (const auto& [options, count, first] : runs) {
+        const Ran ran = test::run(bench + options);
+        const auto figures = figures_of(ran);
+        EXPECT(ran.code == 0 && figures.size() == count && figures[0].contains(first), "code %d: %s%s",
+               ran.code, ran.out.c_str(), ran.err.c_str());
+    }
+    EXPECT(test::run(bench + "speed").code == 78);
+    EXPECT(figures_of(test::run(build() + "/dev/cuda_goldens")).size() == 6);
+}
+
+// On the CPU, with a model that is no larger than it has to be.
+TEST(a_run_has_its_figures) {
+    const std::string bin = folder("programs"), work = folder("work");
+    for (const char* program : {"train_gpt", "tokenize"})
+        std::filesystem::create_symlink(std::filesystem::absolute(program), bin + "/" + program);
+    write(work + "/tiny.json", R"({"model": {"layers": 1, "heads": 1, "channels": 16, "context": 32}})");
+    write(work + "/part.sh", "source scripts/gpu_check/train.sh\n"
+          "trained tiny $WORK/tiny.json 4 --train.batch_tokens=64 --train.micro_batch=1\n");
+    const Ran ran = test::run("BIN=" + bin + " WORK=" + work + " bash " + work + "/part.sh");
+    const auto figures = figures_of(ran);
+    EXPECT(ran.code == 0 && figures.size() == 1, "code %d: %s%s", ran.code, ran.out.c_str(), ran.err.c_str());
+    if (figures.size() != 1) return;
+    const json& f = figures[0];
+    EXPECT(f["run"] == "tiny" && f["tokens_per_s"] > 0 && f["ms"] > 0 && f["loss"] > 5 && f["loss"] < 15 &&
+           f["planned_MB"] > 1 && f["micro_batch"] == 1, "%s", f.dump().c_str());
+}

@@ -1,0 +1,132 @@
+// A simulator that walks the lists of a pipeline. Messages are carried when their receiver has come.
+#pragma once
+#include <algorithm>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/train/schedule.h"
+
+using std::vector;
+using Lists = vector<vector<Action>>;
+
+struct Outcome {
+    int time = 0;       // when the last stage is done
+    std::string wrong;  // empty: every action was done
+};
+
+inline const char* const kKinds[] = {"forward", "backward", "send", "receive"};
+
+inline int part_of(const PipelineShape& p, int stage, const Action& a) { return a.chunk * p.stages + stage; }
+
+// Every stage does its list in order. A message takes no time, and is carried when its receiver is at its
+// receive: until then the sender's buffer is not free. A stage that sends goes on while it has a free one of
+// `slots` buffers; with none at all it waits for each receiver. Messages of a stage to another arrive in the
+// order in which they were sent, and carry what their chunk and micro-batch say: both sides have to mean the
+// same.
+struct Walk {
+    const PipelineShape p;
+    const Lists& lists;
+    int F, B, slots;
+    struct Message { Action action; int sent, carried = -1; };
+    vector<size_t> at = vector<size_t>(size_t(p.stages));
+    vector<int> time = vector<int>(size_t(p.stages));
+    std::set<std::tuple<int, int, int>> held = {};  // what is there: stage, part * 2 + backward, micro
+    vector<vector<Message>> sent = vector<vector<Message>>(size_t(p.stages));   // by each stage
+    vector<int> waits = vector<int>(size_t(p.stages));                          // is at a send that it posted
+
+    const Action* next(int s) const {
+        return at[size_t(s)] < lists[size_t(s)].size() ? &lists[size_t(s)][at[size_t(s)]] : nullptr;
+    }
+    std::string text(int s, const Action& a) const {
+        return strf("stage %d: %s of chunk %d, micro-batch %d, peer %d", s, kKinds[a.kind], a.chunk, a.micro,
+                    a.peer);
+    }
+    // A work needs what came before it, in this stage or by message; once.
+    std::string work(int s, const Action& a) {
+        const int part = part_of(p, s, a), last = p.stages * p.chunks - 1;
+        const bool forward = a.kind == Action::Forward;
+        const int from = forward ? part - 1 : part == last ? -2 : part + 1;  // -2: its own forward
+        if (from >= 0 && !held.count({s, from * 2 + !forward, a.micro})) return "no input: " + text(s, a);
+        if (!forward && !held.count({s, part * 2, a.micro})) return "before its forward: " + text(s, a);
+        if (held.count({s, part * 2 + !forward, a.micro})) return "twice: " + text(s, a);
+        held.insert({s, part * 2 + !forward, a.micro});
+        time[size_t(s)] += forward ? F : B;
+        return "";
+    }
+    // Whether the stage gets past its send: posts it where a buffer is free, at the time when it became so.
+    bool send(int s, const Action& a) {
+        vector<Message>& out = sent[size_t(s)];
+        const size_t buffers = size_t(std::max(slots, 1));
+        if (!waits[size_t(s)]) {
+            if (out.size() >= buffers) {
+                const int freed = out[out.size() - buffers].carried;
+                if (freed < 0) return false;
+                time[size_t(s)] = std::max(time[size_t(s)], freed);
+            }
+            out.push_back({a, time[size_t(s)]});
+            waits[size_t(s)] = slots == 0;
+        }
+        if (!waits[size_t(s)]) return true;
+        if (out.back().carried < 0) return false;
+        time[size_t(s)] = out.back().carried;
+        waits[size_t(s)] = 0;
+        return true;
+    }
+    // The oldest message that its peer has on the way to it.
+    Message* arriving(int s, int peer) {
+        for (Message& m : sent[size_t(peer)])
+            if (m.carried < 0 && m.action.peer == s) return &m;
+        return nullptr;
+    }
+    std::string receive(int s, const Action& a, Message& m) {
+        const int part = part_of(p, a.peer, m.action), entered = part_of(p, s, a);
+        const bool gradient = m.action.way == Action::Gradient;
+        if (a.way != m.action.way || a.micro != m.action.micro || entered != part + (gradient ? -1 : 1))
+            return "crossed messages: " + text(a.peer, m.action) + "; " + text(s, a);
+        if (!held.count({a.peer, part * 2 + gradient, a.micro}))
+            return "sent before it is made: " + text(a.peer, m.action);
+        held.insert({s, part * 2 + gradient, a.micro});
+        time[size_t(s)] = m.carried = std::max(time[size_t(s)], m.sent);
+        return "";
+    }
+    // "": nothing to do yet; "done": a step further; else what is wrong
+    std::string step(int s, const Action& a) {
+        std::string wrong;
+        if (a.kind == Action::Send) {
+            if (!send(s, a)) return "";
+        } else if (a.kind == Action::Recv) {
+            Message* m = arriving(s, a.peer);
+            if (!m) return "";
+            wrong = receive(s, a, *m);
+        } else {
+            wrong = work(s, a);
+        }
+        at[size_t(s)]++;
+        return wrong.empty() ? "done" : wrong;
+    }
+    Outcome run() {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int s = 0; s < p.stages; s++) {
+                const Action* a = next(s);
+                if (!a) continue;
+                const std::string did = step(s, *a);
+                if (did == "done") moved = true;
+                else if (!did.empty()) return {.time = 0, .wrong = did};
+            }
+        }
+        for (int s = 0; s < p.stages; s++)
+            if (next(s)) return {.time = 0, .wrong = "deadlock: " + text(s, *next(s))};
+        return {.time = *std::max_element(time.begin(), time.end()), .wrong = ""};
+    }
+};
+
+inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B, int slots) {
+    return Walk{.p = p, .lists = lists, .F = F, .B = B, .slots = slots}.run();
+}
+inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
+    return walk(p, lists, F, B, send_slots(p));
+}
