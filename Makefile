@@ -14,6 +14,7 @@
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
+# PCH=0        without precompiled headers
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 
 # a GPU that answers, and a compiler for it
@@ -72,7 +73,18 @@ train_gpt tokenize: %: $(BUILD)/% FORCE
 	@cmp -s $< $@ || cp -f $< $@
 
 LINK    = @echo "link  $@" && mkdir -p $(@D) && $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -o $@ $(LDLIBS)
-COMPILE = @echo "c++   $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(CXX) $(CXXFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) $(EXTRA) $(OF_TESTS) -x c++ -c $< -o $@
+COMPILE = @echo "c++   $<$(if $1, ($1))" && mkdir -p $(@D) && $(PRECOMPILE) $(CCACHE) $(CXX) $(CXXFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) $(EXTRA) $(OF_TESTS) $(PRECOMPILED) -x c++ -c $< -o $@
+
+# Headers are precompiled where they are first needed, for each set of flags that g++ insists on.
+PCH         ?= $(if $(findstring clang,$(CXX)),0,1)
+PCH_FLAGS    = $(filter-out -D% -I% -W% -M% -fdebug-prefix-map=% --coverage -fprofile-update=%,$(CXXFLAGS) $(EXTRA) $(OF_TESTS))
+PCH_FOLDER   = $(BUILD)/pch/$(subst $(space),,$(PCH_FLAGS))
+# With them GCC 12 warns of std::string itself, as of any header that is not named as the system's.
+PRECOMPILED  = $(if $(filter 0,$(PCH)),,-include $(PCH_FOLDER)/std.h -Wno-stringop-overflow -Wno-array-bounds)
+PRECOMPILE   = $(if $(filter 0,$(PCH)),,dev/precompile.sh $(PCH_FOLDER) $(CXX) $(PCH_FLAGS) &&)
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+$(addprefix $(BUILD)/common/llmc/,ops/cuda/guard.o base/cpu_guard.o base/version.o) $(BUILD)/emulated/common/llmc/base/version.o \
+    $(BUILD)/checks/common/llmc/ops/cuda/guard.o: PCH := 0
 
 define precision_rules
 $$(BUILD)/$1/%.o: %.cpp $$(BUILD)/found.mk
@@ -119,7 +131,7 @@ endif
 
 # what a program of this build holds, for llmc/ops/cuda/guard.cu
 HELD := $(subst $(space),$(comma)$(space),$(or $(strip $(GPUS)),$(patsubst %,sm_%,80 86 89 90 100 120))), PTX of compute_80
-$(BUILD)/common/llmc/ops/cuda/guard.o: EXTRA += -DCUDA_ARCHS='"$(HELD)"'
+$(BUILD)/common/llmc/ops/cuda/guard.o $(BUILD)/checks/common/llmc/ops/cuda/guard.o: EXTRA += -DCUDA_ARCHS='"$(HELD)"'
 $(BUILD)/common/llmc/ops/cuda/guard.o: NVCCFLAGS += -DCUDA_ARCHS='"$(HELD)"'
 
 define kernel_rules

@@ -62,7 +62,7 @@ def compiled(nvcc, archs, source, precision, folder):
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
     codes = ",".join(f"sm_{a}" for a in archs)
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
-               f"-DPRECISION={precision}", f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v",
+               *([f"-DPRECISION={precision}"] if precision else []), f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v",
                "-c", source, "-o", target]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
@@ -120,13 +120,13 @@ def find_cuobjdump():
 
 
 def emulated_functions(library):
-    """(precision, name) of what test/emulator_ran.cpp sees to have run; nothing where it is not built."""
+    """(precision or "", name) of what test/emulator_ran.cpp sees to have run; nothing where it is not built."""
     if not os.path.exists(library):
         return set()
     lines = subprocess.run(["nm", "-C", "--defined-only", library], capture_output=True, text=True,
                            check=True).stdout.splitlines()
     names = [re.sub(r"^void ", "", line[19:]) for line in lines if line[17:18] in "tTwW"]
-    return {(name[:4], short(name)) for name in names if name[:4] in ("fp32", "bf16")}
+    return {(name[:4] if name.startswith(("fp32::", "bf16::")) else "", short(name)) for name in names}
 
 
 class Table:
@@ -149,7 +149,7 @@ class Table:
             registers = [of[a][0] for a in self.archs]
             warps = min(min(WARPS[a], 65536 // (-(-of[a][0] // 8) * 8 * 32)) for a in self.archs)
             spilled, shared, stack = (max(of[a][i] for a in self.archs) for i in (1, 2, 3))
-            print(f"{precision} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} {shared:6} "
+            print(f"{precision:4} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} {shared:6} "
                   f"{stack:5} {spilled:7}")
             if self.emulated and (precision, name) not in self.emulated:
                 self.failures.append(f"{precision} {name}: the emulation has no such function")
@@ -168,13 +168,13 @@ def main():
         print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
     cuobjdump = find_cuobjdump()
     table = Table(archs)
-    sources = [s for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))
-               if re.search("__global__|elementwise<", open(s).read())]
+    texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
+    sources = [s for s, text in texts.items() if re.search("__global__|elementwise<", text)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         # the longest first
         sources.sort(key=os.path.getsize, reverse=True)
         jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder))
-                for s in sources for p in ("bf16", "fp32")]
+                for s in sources for p in (("bf16", "fp32") if "namespace PRECISION" in texts[s] else ("",))]
         for precision, job in jobs:
             target, said = job.result()
             table.add(precision, said)

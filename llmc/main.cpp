@@ -15,6 +15,7 @@
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/programs.h"
 #include "llmc/train/resume.h"
+#include "llmc/train/signals.h"
 
 struct Precision {
     const char* name;
@@ -73,7 +74,9 @@ static int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     limit_spinning(argv);
+    return_freed_blocks();
     supervise();                    // returns in a child of this process
+    receive_signals();
     const int code = run(argc, argv);
     ends_on_purpose();
     return code;

@@ -2,7 +2,6 @@
 // the emulation each is better than the one before in what its comment says.
 #include "dev/cuda/graded.h"
 
-#include <unistd.h>
 
 #include "test/cuda.h"
 
@@ -113,9 +112,7 @@ TEST(matmuls_get_better_as_they_say) {
 
 // The table of README.md is what this prints.
 TEST(the_table_is_as_measured) {
-    const std::string self = test::run("readlink /proc/" + std::to_string(getpid()) + "/exe").out;
-    const std::string build = self.substr(0, self.rfind("/test/"));
-    const test::Ran ran = test::run(build + "/dev/cuda_graded");
+    const test::Ran ran = test::run(test::build_folder() + "/dev/cuda_graded");
     EXPECT(ran.code == 0, "%s%s", ran.out.c_str(), ran.err.c_str());
     const std::string readme = test::run("cat dev/cuda/README.md").out;
     size_t rows = 0;

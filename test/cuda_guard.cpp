@@ -2,7 +2,6 @@
 #include "llmc/ops/cuda/guard.h"
 
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "llmc/base/context.h"
@@ -72,9 +71,7 @@ TEST(gpus) {
 }
 
 TEST(a_program_ends_by_it) {
-    auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    while (folder.has_relative_path() && !exists(folder / "dev/cuda_bench")) folder = folder.parent_path();
-    const std::string program = folder.string() + "/dev/cuda_bench ceilings --size=8";
+    const std::string program = test::build_folder() + "/dev/cuda_bench ceilings --size=8";
     for (const char* set : {"EMU_DRIVER=12020", "EMU_DEVICES=0", "EMU_ARCH=103 EMU_BINARY='80 90'",
                             "EMU_ARCH=75"}) {
         const test::Ran ran = test::run(std::string(set) + " " + program);

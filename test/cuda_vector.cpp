@@ -76,6 +76,40 @@ TEST(sums_of_pieces_are_the_cpus) {
     EXPECT(same_bits(a.host(), b.host()));
 }
 
+TEST(rows_of_doubles_add_up_in_order) {
+    const int rows = 5, cols = 3;
+    std::vector<double> in(size_t(rows) * cols), want(cols);
+    for (size_t i = 0; i < in.size(); i++) {
+        in[i] = (i % 2 ? 1e16 : -1e16) / double(i + 1) + double(i);        // another order rounds otherwise
+        want[i % cols] = i < size_t(cols) ? in[i] : want[i % cols] + in[i];
+    }
+    const OnDevice dev_in(in), out(std::vector<double>(cols, NAN));
+    cuda::sum_rows(out, dev_in, rows, cols);
+    EXPECT(same_bits(out.host(), want));
+    EXPECT_FLOORS([&] { cuda::sum_rows(out, dev_in, rows, cols); });
+}
+
+// What lies before a mark is the host's to wait for when it likes; finish_copies() waits for the rest only.
+TEST(copies_up_to_a_mark_are_there_when_awaited) {
+    const auto values = normals<real>(5000, 1);
+    const OnDevice device(values);
+    const size_t bytes = device.bytes();
+    real* host = static_cast<real*>(cuda::host_allocate(2 * bytes));
+    cuda::await_copies(1);                                                  // never set: nothing to wait for
+    cuda::start_copy(host, device, bytes);
+    cuda::mark_copies(0);
+    cuda::start_copy(host + 5000, device, bytes);
+    cuda::mark_copies(1);
+    cuda::finish_copies();
+    cuda::accumulate(device, device, 5000);                                 // waits for both copies
+    cuda::await_copies(0);
+    EXPECT(memcmp(host, values.data(), bytes) == 0);
+    cuda::await_copies(1);
+    EXPECT(memcmp(host + 5000, values.data(), bytes) == 0);
+    EXPECT(device.host()[4999] == 2 * values[4999]);
+    cuda::host_free(host, 2 * bytes);
+}
+
 TEST(copies_between_host_and_device) {
     const auto values = normals<real>(5000, 1);
     const OnDevice device(values), other(poisoned<real>(5000));

@@ -7,17 +7,13 @@
 using std::string;
 using namespace test;
 
-static string build() {
-    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
-}
-
 static Ran trained(const string& name, const string& args, const string& settings = "") {
     const string config = tiny_program_config(
         name, {{"model", {{"layers", 3}, {"context", 33}, {"vocab", 500}}},
                {"train", {{"steps", 3}, {"batch_tokens", 132}, {"micro_batch", 1}}},
                {"eval", {{"every", 3}, {"batches", 1}}},
                {"checkpoint", {{"every", 3}}}});
-    return run("EMU_HOST=refuse " + settings + " " + build() + "/emulated/train_gpt " + config +
+    return run("EMU_HOST=refuse " + settings + " " + build_folder() + "/emulated/train_gpt " + config +
                " --run.precision=fp32 " + args);
 }
 

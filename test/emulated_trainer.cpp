@@ -12,10 +12,6 @@
 using std::string;
 using namespace test;
 
-static string build() {
-    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
-}
-
 // Heads of 32, a vocabulary that fills no part, an odd number of positions; two micro-batches a step.
 static string config(const string& name) {
     return tiny_program_config(name, {{"model", {{"context", 33}, {"vocab", 500}}},
@@ -25,11 +21,11 @@ static string config(const string& name) {
 }
 
 static Ran on_cpu(const string& name, const string& args = "") {
-    return run(build() + "/train_gpt " + config(name) + " " + args);
+    return run(build_folder() + "/train_gpt " + config(name) + " " + args);
 }
 static Ran emulated(const string& name, const string& args = "", const string& settings = "") {
-    return run("EMU_HOST=refuse " + settings + " " + build() + "/emulated/train_gpt " + config(name) + " " +
-               args);
+    return run("EMU_HOST=refuse " + settings + " " + build_folder() + "/emulated/train_gpt " +
+               config(name) + " " + args);
 }
 
 static void expect_done(const Ran& ran, const string& what) {
@@ -188,7 +184,7 @@ TEST(kernels_are_chosen_once_and_kept) {
 // The whole trainer: two ranks on one emulated GPU, whose joules are those of one. On a CPU nothing is said.
 TEST(a_run_logs_joules) {
     const string path = fake_nvml("run", true, true);
-    const string with = "LD_LIBRARY_PATH=" + path.substr(0, path.rfind('/')) + " " + build();
+    const string with = "LD_LIBRARY_PATH=" + path.substr(0, path.rfind('/')) + " " + build_folder();
     for (const string ranks : {"1", "2"}) {
         const string name = "gpu" + ranks, set = tiny_program_config(name) + " --run.precision=fp32 "
             "--train.steps=3 --eval.every=0 --model.channels=32 --model.heads=1 --parallel.ranks=" + ranks;

@@ -8,10 +8,6 @@
 using nlohmann::json;
 using test::Ran;
 
-static std::string build() {
-    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
-}
-
 static Ran gpu_check(const std::string& parts, const std::string& options) {
     return test::run("BIN=" + folder("bin") + " scripts/gpu_check.sh --run --parts=" + parts + " --results=" +
                      parts + "/results.json " + options);
@@ -106,7 +102,7 @@ static std::vector<json> figures_of(const Ran& ran) {
 }
 
 TEST(ways_are_timed) {
-    const std::string bench = build() + "/dev/cuda_bench ";
+    const std::string bench = test::build_folder() + "/dev/cuda_bench ";
     struct { const char* options; size_t figures; const char* first; } runs[] = {
         {"ceilings --size=64", 2, "GBps"},
         {"gemm --B=1 --T=16 --C=64 --NH=2 --size=16", 15, "best_us"},
@@ -118,7 +114,7 @@ TEST(ways_are_timed) {
                ran.code, ran.out.c_str(), ran.err.c_str());
     }
     EXPECT(test::run(bench + "speed").code == 78);
-    EXPECT(figures_of(test::run(build() + "/dev/cuda_goldens")).size() == 6);
+    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 6);
 }
 
 // On the CPU, with a model that is no larger than it has to be.

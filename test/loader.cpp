@@ -1,10 +1,8 @@
 // The thread that reads ahead, and what a run checks of its data before it starts.
-#include <csignal>
 #include <set>
 
 #include "llmc/train/loader.h"
 #include "llmc/train/run_data.h"
-#include "llmc/train/signals.h"
 #include "test/shards.h"
 
 using std::string;
@@ -156,15 +154,4 @@ TEST(evaluation_reads_every_row_once) {
     }
     EXPECT(data.val.rows() == 58 && seen.size() == 58, "%zu rows, %zu different", size_t(data.val.rows()),
            seen.size());
-}
-
-TEST(signals_are_kept_until_they_are_taken) {
-    catch_signals();
-    EXPECT(!take_signals().save && !take_signals().stop, "none yet");
-    raise(SIGUSR1);
-    Signals s = take_signals();
-    EXPECT(s.save && !s.stop && !take_signals().save, "SIGUSR1 saves once");
-    raise(SIGTERM);
-    s = take_signals();
-    EXPECT(s.save && s.stop && stop_asked(), "SIGTERM saves and stops");
 }

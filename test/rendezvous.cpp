@@ -188,6 +188,13 @@ TEST(environments_of_launchers) {
     starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
                        {"OMPI_COMMAND", "y"}, {"MASTER_ADDR", "a"}, {"RANK", "0"}, {"WORLD_SIZE", "9"}}),
            "1 of 2, x.y: a ");
+    // mpirun says whether all are here; of another host it does not
+    starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
+                       {"OMPI_COMMAND", "y"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+           "1 of 2, x.y: localhost ");
+    const std::string two_hosts = found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
+                                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+    EXPECT(two_hosts.find("set MASTER_ADDR to its host") != std::string::npos, "'%s'", two_hosts.c_str());
     // a script of Slurm's is one process; what makes no sense is none
     starts(found_with({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}}), "0 of 1, : ");
     starts(found_with({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "0 of 1, : ");

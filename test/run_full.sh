@@ -4,7 +4,8 @@
 #
 #   - all tests (in one precision), and the programs they drive, under AddressSanitizer and UBSan, in a copy
 #     of the tree
-#   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
+#   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512), and without precompiled
+#     headers: every file includes what it uses
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
 #   - fuzzers, FUZZ_SECONDS (60) each
@@ -76,7 +77,7 @@ portable() {
     mapfile -t sources < <(grep -l '^namespace PRECISION' test/*.cpp)
     for source in "${sources[@]}"; do targets+=("$build/test/$(basename "$source" .cpp)"); done
     export TEST_PRECISIONS="fp32 bf16"
-    plain_make DNNL=0 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
+    plain_make DNNL=0 PCH=0 WERROR=1 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
         { tail -n 30 "$out/portable-build.log"; return; }
     LATTICE=few BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }

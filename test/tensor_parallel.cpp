@@ -84,16 +84,16 @@ static std::array<Calls, 2> calls_of(const Sizes& s, int tp, Recompute level) {
     return calls;
 }
 
-// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2, and where it computes a
-// whole block again 2 and 1 more. Around the blocks: a scatter of the embedding's output, a gather of the
+// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2, also where it computes a
+// whole block again. Around the blocks: a scatter of the embedding's output, a gather of the
 // head's input, and their gradients'; three numbers per row of logits. All but these are slices of the
 // stream: nothing is the size of a weight.
 static void expect_calls(const Sizes& s, int tp, Recompute level) {
     const auto [forward, backward] = calls_of(s, tp, level);
     const uint64_t blocks = uint64_t(s.L), N = uint64_t(s.B * s.T), others = uint64_t(tp) - 1;
     const uint64_t slice = (N + others) / uint64_t(tp) * uint64_t(s.C) * sizeof(floatX) * others;
-    const uint64_t stats = N * 3 * sizeof(real) * others, again = level == Recompute::Block;
-    const uint64_t gathers = (4 + 2 * again) * blocks, scatters = (2 + again) * blocks;
+    const uint64_t stats = N * 3 * sizeof(real) * others;
+    const uint64_t gathers = 4 * blocks, scatters = 2 * blocks;
     EXPECT(forward.gathers == 2 * blocks && forward.scatters == 2 * blocks + 1,
            "forward: %lu gathers, %lu scatters", forward.gathers, forward.scatters);
     EXPECT(backward.gathers == gathers + 3 && backward.scatters == scatters + 1,

@@ -69,6 +69,11 @@ Ran run(const std::string& command) {
     return {code, slurp(base + ".out"), slurp(base + ".err")};
 }
 
+std::string build_folder() {        // BUILD/test/NAME, or BUILD/checks/test/NAME
+    auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+    return folder.filename() == "checks" ? folder.parent_path() : folder;
+}
+
 struct TemporaryDirectory {
     std::string path;
     TemporaryDirectory() {

@@ -38,6 +38,9 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+// Where make has put what it built with this binary.
+std::string build_folder();
+
 // A directory of this process's own, removed at exit.
 std::string temporary_directory();
 

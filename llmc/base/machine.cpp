@@ -1,5 +1,6 @@
 #include "llmc/base/machine.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ static size_t kilobytes(const char* file, const char* key) {
 }
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }
+// malloc learns to keep what is freed often, block by block of growing size; a fixed threshold keeps it from it.
+void return_freed_blocks() { mallopt(M_MMAP_THRESHOLD, 256 << 10); }
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
 
 bool reset_peak_resident() {

@@ -11,4 +11,5 @@ std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
 std::string host_name();
 // Of any process since the machine started.
 long out_of_memory_kills(const char* vmstat = "/proc/vmstat");
+void return_freed_blocks();             // at once, to the system: plans count what is held, not what was
 int cores();                            // that this process may run on

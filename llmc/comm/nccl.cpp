@@ -96,10 +96,11 @@ static void abort_all() {
 }
 
 void nccl_end(bool failed) {
-    while_host_waits = nullptr;
+    if (failed) while_host_waits = nullptr;
     if (!nccl_rank.world) return;
     if (failed) return abort_all();
-    for (const NcclLine& l : nccl_rank.lines) CUDA_CHECK(cudaStreamSynchronize(l.stream));
+    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
+    while_host_waits = nullptr;
     for (NcclMember* m : nccl_rank.members) {
         for (const Flight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
         for (const NcclWay& w : m->ways)

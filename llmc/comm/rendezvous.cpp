@@ -210,6 +210,13 @@ static std::string variable(const char* name) {
     return text ? text : "";
 }
 
+// mpirun tells how many of its processes are on this host.
+static bool all_on_this_host(int world) {
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+        if (atoi(variable(name).c_str()) == world) return true;
+    return false;
+}
+
 Rendezvous rendezvous_of_environment() {
     const Launcher& l = launcher();
     Rendezvous r{
@@ -218,6 +225,7 @@ Rendezvous rendezvous_of_environment() {
         const std::string nodes = variable("SLURM_STEP_NODELIST");
         r.host = first_host(nodes.empty() ? variable("SLURM_JOB_NODELIST") : nodes);
     }
+    if (r.host.empty() && all_on_this_host(r.world)) r.host = "localhost";
     CHECK_INPUT(r.world == 1 || !r.host.empty(),
                 "%d processes were started, and nothing says where rank 0 is: set "
                 "MASTER_ADDR to its host",

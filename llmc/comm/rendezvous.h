@@ -14,8 +14,9 @@ struct Rendezvous {
     double patience = 5;                // seconds for an answer, before the next port is tried
 };
 
-// By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, or Slurm's. Ports
-// other than MASTER_PORT follow from the job's name, so that jobs on one host do not meet.
+// By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, or Slurm's, or
+// mpirun's where all are on one host. Ports other than MASTER_PORT follow from the job's name, so that jobs on
+// one host do not meet.
 Rendezvous rendezvous_of_environment();
 
 // "gpu[003-006,9],login1" -> "gpu003"

@@ -18,6 +18,7 @@ struct BlockActs {
     floatX *x, *ln1, *qkv, *atty, *x1, *ln2, *pre, *act;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
+    const floatX *h1, *h2;  // ln1 and ln2 of all of tp, where they were gathered last
 };
 
 struct ActRow {
@@ -28,6 +29,10 @@ struct ActRow {
     Recompute shared_from;
     bool always_own;            // kept per block at every level: what recomputation starts from
 };
+
+// Whether the stream after attention is kept at every level: cut over tp it is small, and recomputation would
+// need a scatter to get there.
+inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     using A = BlockActs;
@@ -42,7 +47,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "qkv",       &A::qkv,  nullptr,         N * 3 * W, Block,      false },
     { "atty",      &A::atty, nullptr,         N * W,     Block,      false },
     { "lse",       nullptr,  &A::lse,         N * NH,    Block,      false },
-    { "x1",        &A::x1,   nullptr,         n * C,     Block,      false },   // the stream after attention
+    { "x1",        &A::x1,   nullptr,         n * C,     Block,      keeps_x1(d) },  // after attention
     { "ln2",       &A::ln2,  nullptr,         n * C,     Selective,  false },
     { "ln2_mean",  nullptr,  &A::ln2_mean,    n,         Block,      false },
     { "ln2_rstd",  nullptr,  &A::ln2_rstd,    n,         Block,      false },

@@ -9,30 +9,33 @@ ops::AttentionDims Block::attention_dims(Span span) const {
             .q_stride = size_t(3 * d.A), .kv_stride = size_t(3 * d.A), .q_offset = span.t0, .k_offset = 0};
 }
 
-void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
-                        Span span) const {
+void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
+                        bool again) const {
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
     const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
 
     ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
                             .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b}, mine, C);
-    const floatX* h = tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_forward(a.qkv, h, w.qkvw, w.qkvb, N, C, 3 * A);
+    a.h1 = tp.all_gather(s.h, a.ln1, nC);
+    ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, 3 * A);
     ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + 2 * A, attention_dims(span));
-    ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);
-    const floatX* r = tp.reduce_scatter(s.slice, s.r, nC);
+    Stream middle = {.x = a.x1};
+    if (!again || !keeps_x1(d)) {
+        ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);
+        middle = {.x = a.x, .r = tp.reduce_scatter(s.slice, s.r, nC), .bias = w.attprojb};
+    }
 
-    ops::layernorm_forward({.x1 = a.x1, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
-                            .x = a.x, .r = r, .bias = w.attprojb, .w = w.ln2w, .b = w.ln2b}, mine, C);
-    h = tp.all_gather(s.h, a.ln2, nC);
-    ops::matmul_gelu_forward(a.act, a.pre, h, w.fcw, w.fcb, N, C, F);
+    ops::layernorm_forward({.x1 = a.x1, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd, .x = middle.x,
+                            .r = middle.r, .bias = middle.bias, .w = w.ln2w, .b = w.ln2b}, mine, C);
+    a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
+    ops::matmul_gelu_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, N, C, F);
 }
 
 Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
                       Span span) const {
     const int N = span.B * span.T;
-    activations(w, a, in, s, span);
+    activations(w, a, in, s, span, false);
     ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, d.F, d.C);
     ops::copy(s.bias, w.fcprojb, size_t(d.C));      // read when these weights may be gone
     return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = s.bias};
@@ -43,12 +46,13 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
     const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
+    const bool whole = level == Recompute::Block;           // recomputation has just gathered h1 and h2
 
     ops::bias_backward(dw.fcprojb, dx, mine, C);
     const floatX* dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
     ops::matmul_gelu_backward_input(s.dpre, dout, w.fcprojw, a.pre, N, F, C);
-    const floatX* h = tp.all_gather(s.h, a.ln2, nC);
+    const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
     ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, F);
     ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, F);
     ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC), a.x1, w.ln2w,
@@ -61,7 +65,7 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + 2 * A,
                              .dout = s.datty, .out = a.atty, .lse = a.lse,
                              .q = a.qkv, .k = a.qkv + A, .v = a.qkv + 2 * A}, attention_dims(span));
-    h = tp.all_gather(s.h, a.ln1, nC);
+    h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, 3 * A);
     ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, 3 * A);
     ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
@@ -70,7 +74,7 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
 
 void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const {
     const int N = span.B * span.T, mine = Slice(tp, N).mine, C = d.C;
-    if (level == Recompute::Block) activations(w, a, {.x = a.x}, s, span);
+    if (level == Recompute::Block) activations(w, a, {.x = a.x}, s, span, true);
     if (level == Recompute::Selective) {
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
                                 .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b}, mine, C);
@@ -81,11 +85,12 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
 }
 
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
-                       const Axis& tp) {
+                       Recompute level, const Axis& tp) {
     const size_t C = size_t(d.C), A = size_t(d.A), all = n * size_t(tp.size);
     s = {};
     arena.add("block scratch", &s.r, all * C);
     arena.add("block scratch", &s.h, tp.staging(all * C));
+    if (backward && level == Recompute::Block) arena.add("block scratch", &s.h2, tp.staging(all * C));
     arena.add("block scratch", &s.slice, tp.staging(n * C));
     arena.add("block scratch", &s.bias, C);
     if (!backward) return;

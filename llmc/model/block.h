@@ -8,7 +8,7 @@
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
-// two gathers more in backward, of what was not kept whole.
+// two gathers more in backward, of what was not kept whole: by recomputation, where there is one.
 #pragma once
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"
@@ -41,7 +41,7 @@ struct Slice {
 
 // Buffers that are dead between two lines of a block.
 struct BlockScratch {
-    floatX* h;        // (n tp, C)   gathered input
+    floatX *h, *h2;   // (n tp, C)   gathered inputs; without h2 both in h
     floatX* r;        // (n tp, C)   what a matmul adds to the stream
     floatX* slice;    // (n, C)      r or dh after the scatter
     floatX* bias;     // (C)         what is still to be added to the stream
@@ -51,7 +51,7 @@ struct BlockScratch {
     floatX* dpre;     // (N, F)
 };
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
-                       const Axis& tp);
+                       Recompute level, const Axis& tp);
 
 struct Block {
     Dims d;
@@ -68,8 +68,10 @@ struct Block {
                   const BlockScratch& s, Span span) const;
 
 private:
-    // forward without its last matmul: everything that backward reads
-    void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
+    // Forward without its last matmul: everything that backward reads. again: from a.x, and from a.x1 where
+    // it was kept.
+    void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
+                     bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
 };
 

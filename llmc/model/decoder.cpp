@@ -21,7 +21,7 @@ void Decoder::add_to(Arena& arena) {
         if (row.x) arena.add(name, &(acts[0].*row.x), row.count);
         else arena.add(name, &(acts[0].*row.s), row.count);
     }
-    add_block_scratch(arena, scratch, d, N, n, false, tp);
+    add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     arena.add(name, &head.xf, part.last ? n * C : 0);
     arena.add(name, &head.lnf, part.last ? n * C : 0);
     arena.add(name, &head.mean, part.last ? n : 0);

@@ -46,7 +46,7 @@ void Gpt::add_to(Arena& arena) {
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
-    add_block_scratch(arena, scratch, d, N, n, shape.backward, tp);
+    add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
     for (HeadActs& a : head) {
         arena.add("final norm", &a.xf, n * C);
         arena.add("final norm", &a.lnf, n * C);

@@ -50,6 +50,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     if (cfg.train.steps > 0) tuning_bytes = bytes_to_tune(gpt.scratch_sizes());
     if (decoder) scratch_bytes = std::max(scratch_bytes, ops::scratch_bytes(decoder->scratch_sizes()));
     arena.add("scratch of operations", &scratch, scratch_bytes);
+    library_bytes = ops::library_bytes(gpt.scratch_sizes());
     // host code writes to the disk
     if (cfg.train.steps > 0 && (saves_async(cfg) || !ops::reached_by_host()))
         host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
@@ -99,6 +100,8 @@ std::string plan_text(const Config& cfg, const Model& model) {
     if (model.tuning_bytes > model.arena.bytes())
         rows.push_back({"  more, at the start, to choose kernels",
                         human_bytes(double(model.tuning_bytes - model.arena.bytes()))});
+    if (model.library_bytes)
+        rows.push_back({"  buffers of libraries", human_bytes(double(model.library_bytes))});
     for (const auto& row : model.host.plan())
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
     rows.push_back({"  total", human_bytes(double(model.bytes()))});

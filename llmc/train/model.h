@@ -25,6 +25,7 @@ struct Model {
     size_t tuning_bytes = 0;               // that train/tuning.h takes, before the rest is there
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
+    size_t library_bytes = 0;              // that libraries take by themselves, while ops run
     Arena arena;
     Arena host;                            // what is offloaded, and the snapshot
     std::byte* snapshot = nullptr;         // of what a checkpoint holds of this rank, where saving is
@@ -33,7 +34,7 @@ struct Model {
     // A rank's part of the model. micro_batch: sequences at once. Plans; takes no memory.
     Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-    size_t bytes() const { return std::max(arena.bytes(), tuning_bytes) + host.bytes(); }
+    size_t bytes() const { return std::max(arena.bytes(), tuning_bytes) + host.bytes() + library_bytes; }
     void warm_up() const;      // libraries build what they build on first use
     void allocate();
 };

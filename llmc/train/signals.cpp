@@ -3,58 +3,79 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
-#include <cstdint>
-#include <ctime>
+#include <cstdio>
 #include <initializer_list>
+#include <mutex>
+#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/last_words.h"
+#include "llmc/base/progress.h"
 
-static volatile std::sig_atomic_t save_flag = 0, stop_flag = 0;
+static std::atomic<bool> caught = false, save_asked = false, asked_to_stop = false;
 
 // timeout(1) signals the process and then its group: two signals that are one request.
-static constexpr int64_t kOneRequestMs = 500;
-static std::atomic<int64_t> first_request = 0;      // milliseconds; 0: none yet
-static_assert(std::atomic<int64_t>::is_always_lock_free);
+static constexpr double kOneRequest = 0.5;      // seconds
 
-static int64_t now_ms() {
-    timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return int64_t(t.tv_sec) * 1000 + t.tv_nsec / 1000000 + 1;
+static sigset_t set_of(std::initializer_list<int> signals) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int s : signals) sigaddset(&set, s);
+    return set;
+}
+static sigset_t all_received() { return set_of({SIGUSR1, SIGUSR2, SIGTERM, SIGINT}); }
+
+static void act_by_default(int signal) {
+    const sigset_t one = set_of({signal});
+    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    raise(signal);
+    pthread_sigmask(SIG_BLOCK, &one, nullptr);      // it was ignored
 }
 
-// Runs on any thread, inside anything: no locks, no stdio.
 static void end_now_or_soon() {
-    static constexpr char kSoon[] =
-        "stopping after this step, which is saved; once more to end at once, without saving\n";
-    int64_t first = 0;
-    const int64_t now = now_ms();
-    if (first_request.compare_exchange_strong(first, now)) (void)!write(2, kSoon, sizeof kSoon - 1);
-    else if (now - first > kOneRequestMs) ends_on_purpose(), _exit(kExitRestart);
+    static double first = 0;
+    if (first == 0) {
+        first = seconds_now();
+        fputs("stopping after this step, which is saved; once more to end at once, without saving\n", stderr);
+    } else if (seconds_now() - first > kOneRequest) {
+        ends_on_purpose();
+        _exit(kExitRestart);
+    }
 }
 
-static void on_signal(int signal) {
-    const int kept = errno;
-    if (signal != SIGUSR1) stop_flag = 1;
-    save_flag = 1;
-    if (signal == SIGTERM || signal == SIGINT) end_now_or_soon();
-    errno = kept;
+static void receive() {
+    const sigset_t all = all_received();
+    for (int signal;;) {
+        if (sigwait(&all, &signal) != 0) continue;
+        if (!caught) {
+            act_by_default(signal);
+            continue;
+        }
+        if (signal != SIGUSR1) asked_to_stop = true;
+        save_asked = true;
+        if (signal == SIGTERM || signal == SIGINT) end_now_or_soon();
+    }
+}
+
+void receive_signals() {
+    static std::once_flag started;
+    std::call_once(started, [] {
+        const sigset_t all = all_received();
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        std::thread(receive).detach();
+    });
 }
 
 void catch_signals() {
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    for (int s : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) sigaction(s, &action, nullptr);
+    receive_signals();
     for (int s : {SIGPIPE, SIGXFSZ}) signal(s, SIG_IGN);
+    caught = true;
 }
 
 Signals take_signals() {
-    const bool stop = stop_flag != 0, save = save_flag != 0;
-    if (save) save_flag = 0;    // one that comes in between is seen by the next call
+    const bool stop = asked_to_stop, save = save_asked.exchange(false);
     return {.save = save || stop, .stop = stop};
 }
 
-bool stop_asked() { return stop_flag != 0; }
+bool stop_asked() { return asked_to_stop; }

@@ -13,6 +13,11 @@ struct Signals {
     void operator|=(const Signals& s) { save |= s.save, stop |= s.stop; }
 };
 
-void catch_signals();
+// A thread of their own waits for signals. Called before any other thread begins: all leave signals to it.
+// A handler would run on the stack of whatever it interrupts, and kernels of oneDNN use the stack pointer for
+// other things (2.6, its AVX2 gemm): the frame of a signal would fall into the heap.
+void receive_signals();
+
+void catch_signals();           // until then each does what it does by default
 Signals take_signals();         // what was asked since the last call; `stop` stays
 bool stop_asked();              // for long work that can end early

@@ -10,6 +10,7 @@ bool dnnl_computes(DType) { return false; }
 bool bf16_is_fast() { return false; }
 std::string matmul_library() { return {}; }
 size_t dnnl_scratch(const Product&, int) { return 0; }
+size_t dnnl_own_bytes(const Product&, int) { return 0; }
 void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
     CHECK(false, "this build has no oneDNN");
 }
@@ -18,6 +19,8 @@ void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
 
 #include <omp.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
@@ -29,6 +32,7 @@ struct Primitive {
     memory a, b, c, bias, scratchpad;
     std::unordered_map<int, memory> arguments;  // the same memory objects; only their addresses change
     size_t scratch;
+    bool packs;                                 // into memory of its own
 };
 
 struct Key {
@@ -110,6 +114,7 @@ static std::unique_ptr<Primitive> build(const Product& p) {
     result->c = memory(d.c, engine, nullptr);
     result->scratchpad = memory(description.scratchpad_desc(), engine, nullptr);
     result->scratch = description.scratchpad_desc().get_size();
+    result->packs = !strcmp(description.impl_info_str(), "gemm:jit");
     result->arguments = {{DNNL_ARG_SRC, result->a},
                          {DNNL_ARG_WEIGHTS, result->b},
                          {DNNL_ARG_DST, result->c},
@@ -138,6 +143,15 @@ static Primitive& find(const Product& p, int threads) {
 }
 
 size_t dnnl_scratch(const Product& p, int threads) { return find(p, threads).scratch; }
+
+// Panels of up to 10,000 columns of C by 256 terms, and of 256 terms by 384 rows (oneDNN 2.6, gemm_info.cpp);
+// columns are divided among threads where there are many.
+size_t dnnl_own_bytes(const Product& p, int threads) {
+    if (!find(p, threads).packs) return 0;
+    const auto columns = std::min<int64_t>(p.n, 10000), terms = std::min<int64_t>(p.k, 256);
+    const auto rows = std::min<int64_t>(p.m, 384);
+    return size_t(threads) * size_t(terms * (columns + rows)) * sizeof(float);
+}
 
 void dnnl_product(const Product& p, const ProductTensors& t, std::byte* scratch, int threads) {
     Primitive& primitive = find(p, threads);

@@ -30,6 +30,9 @@ std::string matmul_library();  // "oneDNN 2.6.3", or empty
 
 // Scratch that the product needs. The first call for a product builds its code, which later calls find.
 size_t dnnl_scratch(const Product& p, int threads);
+// What oneDNN allocates besides, while the product is computed: panels of A and B for each thread, where the
+// CPU has no AVX-512 (its gemm:jit takes no scratchpad).
+size_t dnnl_own_bytes(const Product& p, int threads);
 
 struct ProductTensors {
     void* c;

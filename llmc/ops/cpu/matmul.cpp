@@ -300,6 +300,15 @@ size_t matmul_scratch(const ScratchSizes& s) {
     return most;
 }
 
+size_t matmul_library_bytes(const ScratchSizes& s) {
+    size_t most = 0;
+    if (dnnl_computes(dtype_of<floatX>))
+        for_each_product(s, [&](const Product& p, size_t) {
+            most = std::max(most, dnnl_own_bytes(p, context.threads));
+        });
+    return most;
+}
+
 void matmul_warm_up(const ScratchSizes& s) { matmul_scratch(s); }
 
 }  // namespace cpu

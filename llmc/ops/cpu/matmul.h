@@ -6,6 +6,7 @@ namespace PRECISION {
 namespace cpu {
 
 size_t matmul_scratch(const ScratchSizes& s);  // bytes of context.scratch
+size_t matmul_library_bytes(const ScratchSizes& s);
 void matmul_warm_up(const ScratchSizes& s);
 
 }  // namespace cpu

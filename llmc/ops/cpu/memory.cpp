@@ -61,6 +61,8 @@ size_t scratch_bytes(const ScratchSizes& s) {
     return std::max(matmul_scratch(s), attention_scratch(s.T, s.D));
 }
 
+size_t library_bytes(const ScratchSizes& s) { return matmul_library_bytes(s); }
+
 void lend_scratch(void* memory, size_t bytes) {
     context.scratch = static_cast<std::byte*>(memory);
     context.scratch_bytes = bytes;

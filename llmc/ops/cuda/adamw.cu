@@ -211,8 +211,9 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
     const double each = 28 + (a.param ? sizeof(floatX) : 0);
-    const auto kernel =
-        a.stochastic && sizeof(floatX) == 2 ? adamw_update_kernel<true> : adamw_update_kernel<false>;
+    auto kernel = adamw_update_kernel<false>;
+    if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
+        if (a.stochastic) kernel = adamw_update_kernel<true>;
     for (size_t i = 0; i < count;) {
         Runs runs = {};
         uint32_t blocks = 0;

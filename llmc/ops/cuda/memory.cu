@@ -121,6 +121,8 @@ size_t scratch_bytes(const ScratchSizes& s) {
                      attention_scratch(s.N, s.NH)});
 }
 
+size_t library_bytes(const ScratchSizes&) { return 0; }        // the workspace of products is lent
+
 void lend_scratch(void* memory, size_t bytes) {
     context.scratch = static_cast<std::byte*>(memory);
     context.scratch_bytes = bytes;
@@ -133,13 +135,13 @@ void set_zero(void* p, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, c
 void copy_to_device(void* to, const void* from, size_t bytes) {
     const auto kind = on_device(to) ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost;
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, cuda_device().compute));
-    if (kind == cudaMemcpyHostToHost) CUDA_CHECK(cudaStreamSynchronize(cuda_device().compute));
+    if (kind == cudaMemcpyHostToHost) host_waits_for(cuda_device().compute);
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
     const auto kind = on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
-    if (while_host_waits) host_waits_for(cuda_device().compute);        // the copy itself does not look
+    if (while_host_waits) host_waits_for(cuda_device().compute);        // to unpinned memory it waits itself
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, cuda_device().compute));
-    CUDA_CHECK(cudaStreamSynchronize(cuda_device().compute));
+    host_waits_for(cuda_device().compute);
 }
 void copy(floatX* out, const floatX* in, size_t count) { copy_on_device(out, in, count * sizeof(floatX)); }
 void copy_on_device(void* to, const void* from, size_t bytes) {

@@ -20,6 +20,9 @@ struct ScratchSizes {
 size_t scratch_bytes(const ScratchSizes& s);
 void lend_scratch(void* memory, size_t bytes);
 
+// What libraries take from the system by themselves, beside that, while an op runs: the most at once.
+size_t library_bytes(const ScratchSizes& s);
+
 // Builds what the libraries build on first use (threads, compiled code) without any tensor, so that it is no
 // part of a step.
 void warm_up(const ScratchSizes& s);
