@@ -21,6 +21,7 @@ CPP = (".h", ".cpp", ".cu", ".cuh")
 TEXT = CPP + (".py", ".sh", ".json", ".md")
 MODEL_WORDS = re.compile(r"\b(dp|pp|ZeRO)\b|\bzero\.(h|cpp)\b")       # in comments too
 MODEL_NAMES = re.compile(r"\b[zZ]ero\b")                               # in code
+TYPE = re.compile(r"(?:template <.*> )?(?:struct|class|enum|enum class) (\w+)\s*(?:\{|:(?!:))")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
@@ -99,6 +100,7 @@ def name_of(header):
 class Check:
     def __init__(self, root):
         self.root, self.violations, self.notes = root, [], []
+        self.types = {}             # (folder, name): where it is defined
 
     def report(self, path, line, rule, what):
         self.violations.append(f"{path}:{line}: {rule}: {what}")
@@ -114,6 +116,12 @@ class Check:
                 self.report(path, i, "floors", f"model/ must not know of '{m.group()}'")
             if LAUNCH.search(code[i - 1]) and not path.startswith(LAUNCH_HELPER):
                 self.report(path, i, "launch", f"'<<<' outside {LAUNCH_HELPER}*; use the launch helper")
+        for i, line in enumerate(code, 1):
+            if path.startswith("llmc/") and (m := TYPE.match(line)):
+                other = self.types.setdefault((os.path.dirname(path), m.group(1)), path)
+                if other != path:
+                    self.report(path, i, "one definition", f"{m.group(1)} is a type of {other}, too: the "
+                                "linker takes what was compiled for either")
         kernels = path.startswith(("llmc/ops/cpu/", "llmc/ops/cuda/"))
         for first, last, header in functions_of(text):
             limit = KERNEL_LINES if kernels or "__global__" in header else HOST_LINES

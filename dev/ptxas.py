@@ -22,7 +22,10 @@ import urllib.request
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
-SPILLS = {}     # kernel: why it may
+SPILLS = {      # by precision and kernel: why it may, and how many bytes at most
+    ("fp32", "attention_plain_queries_kernel<64>"):
+        (16, "two words on sm_120, read once for each tile of keys, outside of the loops over channels"),
+}
 WIDE = [r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"]
 TENSOR = [r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M", r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"]
 INSTRUCTIONS = {                                        # by the kernel's name without its arguments
@@ -62,8 +65,8 @@ def compiled(nvcc, archs, source, precision, folder):
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
     codes = ",".join(f"sm_{a}" for a in archs)
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
-               *([f"-DPRECISION={precision}"] if precision else []), f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v",
-               "-c", source, "-o", target]
+               *([f"-DPRECISION={precision}"] if precision else []),
+               f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v", "-c", source, "-o", target]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
@@ -120,7 +123,7 @@ def find_cuobjdump():
 
 
 def emulated_functions(library):
-    """(precision or "", name) of what test/emulator_ran.cpp sees to have run; nothing where it is not built."""
+    """(precision or "", name) of what test/emulator_ran.cpp sees to have run; none where it is not built."""
     if not os.path.exists(library):
         return set()
     lines = subprocess.run(["nm", "-C", "--defined-only", library], capture_output=True, text=True,
@@ -154,8 +157,11 @@ class Table:
             if self.emulated and (precision, name) not in self.emulated:
                 self.failures.append(f"{precision} {name}: the emulation has no such function")
             self.passed += 1
-            if spilled and name not in SPILLS:
+            most, reason = SPILLS.get((precision, name), (0, ""))
+            if spilled > most:
                 self.failures.append(f"{precision} {name}: {spilled} bytes spilled")
+            elif spilled:
+                print(f"     spilled: {reason}")
 
 
 def main():
@@ -173,8 +179,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         # the longest first
         sources.sort(key=os.path.getsize, reverse=True)
-        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder))
-                for s in sources for p in (("bf16", "fp32") if "namespace PRECISION" in texts[s] else ("",))]
+        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder)) for s in sources
+                for p in (("bf16", "fp32") if "namespace PRECISION" in texts[s] else ("",))]
         for precision, job in jobs:
             target, said = job.result()
             table.add(precision, said)

@@ -51,7 +51,8 @@ TEST(choices_for_other_devices_are_kept) {
     const CudaScratch lent(kSizes);
     const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(kSizes)));
     cuda::tune(kSizes, memory);
-    const std::string own = cuda::choices(), other = "matmul bf16, cuBLASLt 1, NVIDIA Other\nforward 1 8 8 0\n\n";
+    const std::string own = cuda::choices();
+    const std::string other = "matmul bf16, cuBLASLt 1, NVIDIA Other\nforward 1 8 8 0\n\n";
     EXPECT(cuda::choices(own) == own, "a section stands once: %s", cuda::choices(own).c_str());
     EXPECT(cuda::choices(other) == own + other, "%s", cuda::choices(other).c_str());
     EXPECT(cuda::choices(other + own) == own + other);

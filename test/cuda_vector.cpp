@@ -4,6 +4,7 @@
 #include "test/cuda.h"
 
 #include "llmc/ops/cuda/gelu.h"
+#include "llmc/ops/cuda/waiting.h"
 
 namespace PRECISION {
 
@@ -136,6 +137,37 @@ TEST(copies_between_host_and_device) {
     cuda::synchronize();
     cuda::host_free(host, 2 * bytes);
     EXPECT(cuda::device_available() > 0 && !cuda::device_name().empty() && !cuda::reached_by_host());
+}
+
+TEST(what_is_known_of_a_device) {
+    EXPECT(!cuda::device_bus_id().empty());
+    cuda::warm_up({});
+    EXPECT(cuda::library_bytes({}) == 0, "all that products need is lent to them");
+#ifdef CUDA_EMU
+    const emulator::Settings before = emulator::settings;
+    EXPECT(cuda::device_tflops() == 0, "a CPU emulates it");
+    emulator::settings.name = "NVIDIA H100 80GB HBM3";
+    EXPECT((cuda::device_tflops() > 900) == (sizeof(floatX) == 2), "%g", cuda::device_tflops());
+    emulator::settings = before;
+#endif
+}
+
+TEST(the_host_looks_around_while_it_waits) {
+    static int looks;
+    const auto values = normals<real>(5000, 1);
+    const OnDevice device(values);
+    real* host = static_cast<real*>(cuda::host_allocate(device.bytes()));
+    while_host_waits = [] { looks++; };
+    cuda::accumulate(device, device, 5000);
+    cuda::synchronize();
+    EXPECT(looks >= 2, "for copies and for ops: %d times", looks);
+    const int before = looks;
+    cuda::start_copy(host, device, device.bytes());
+    cuda::mark_copies(2);
+    cuda::await_copies(2);
+    EXPECT(looks > before && host[4999] == 2 * values[4999]);
+    while_host_waits = nullptr;
+    cuda::host_free(host, device.bytes());
 }
 
 // Parts, columns of a block, and what is left over of each.

@@ -62,6 +62,8 @@ static std::vector<Planted> planted() {
         {"llmc/io/k.cpp", "int a; \n", "llmc/io/k.cpp:1: blanks: blanks at the end"},
         {"llmc/ops/cuda/l.cu", "void f() { g<<<1, 2>>>(); }\n", "llmc/ops/cuda/l.cu:1: launch"},
         {"Makefile", "X = -ffast-math\n", "Makefile:1: fast math"},
+        {"llmc/comm/q.h", "template <class T> struct Both { T a; };\n", ""},
+        {"llmc/comm/r.cpp", "struct One {};\nstruct Both {\n};\n", "llmc/comm/r.cpp:2: one definition: Both"},
         {"llmc/io/m.cpp", "// TODO: more\n", "llmc/io/m.cpp:1: unfinished"},
         {"train_gpt.cu", long_main.c_str(), "train_gpt.cu:121: file length: 121 lines"},
         {"dev/n.py", "import os\ndef f(:\n", "dev/n.py:2: python"},

@@ -27,7 +27,7 @@ static size_t kilobytes(const char* file, const char* key) {
 }
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }
-// malloc learns to keep what is freed often, block by block of growing size; a fixed threshold keeps it from it.
+// By itself malloc keeps blocks of a size that was freed before.
 void return_freed_blocks() { mallopt(M_MMAP_THRESHOLD, 256 << 10); }
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
 

@@ -102,7 +102,7 @@ void nccl_end(bool failed) {
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     while_host_waits = nullptr;
     for (NcclMember* m : nccl_rank.members) {
-        for (const Flight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
+        for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
         for (const NcclWay& w : m->ways)
             for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
     }
@@ -196,7 +196,7 @@ void join_nccl(Group& g, int color, int index) {
     if (g.size == 1) return;
     auto m = std::make_shared<NcclMember>();
     static_cast<NcclLine&>(*m) = line;
-    for (Flight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
+    for (NcclFlight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
     NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
     NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
     m->pieces.resize(size_t(g.size));

@@ -11,7 +11,7 @@
 inline constexpr uint64_t kSlots = 8;                   // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; what the host gives goes through it
 
-struct Flight {
+struct NcclFlight {
     Job job;
     bool open = false, on_host = false, sums = false;   // sums: the pieces of others are in staging
     cudaEvent_t done = nullptr;
@@ -35,7 +35,7 @@ struct NcclWay {
 
 struct NcclMember : NcclLine {
     uint64_t next = 0;                  // ticket
-    Flight flights[kSlots];
+    NcclFlight flights[kSlots];
     std::vector<const void*> pieces;
     std::vector<NcclWay> ways;          // that this rank is at an end of
 };

@@ -113,7 +113,7 @@ static void start_gather(Group& g, const Job& j) {
     NCCL_CHECK(m.comm, ncclGroupEnd());
 }
 
-static void start_reduce(Group& g, Flight& f) {
+static void start_reduce(Group& g, NcclFlight& f) {
     const Job& j = f.job;
     NcclMember& m = member(g);
     const bool rounded = rounds(g, j);
@@ -147,7 +147,7 @@ static void start_reduce(Group& g, Flight& f) {
 static uint64_t start(Group& g, const Job& job) {
     NcclMember& m = member(g);
     const uint64_t ticket = m.next++;
-    Flight& f = m.flights[ticket % kSlots];
+    NcclFlight& f = m.flights[ticket % kSlots];
     CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
     f.job = job;
     f.open = true;
@@ -167,7 +167,7 @@ static uint64_t start(Group& g, const Job& job) {
 }
 
 static void finish(Group& g, uint64_t ticket) {
-    Flight& f = member(g).flights[ticket % kSlots];
+    NcclFlight& f = member(g).flights[ticket % kSlots];
     f.open = false;
     if (f.on_host) return;
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, f.done, 0));

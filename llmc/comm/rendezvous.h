@@ -15,8 +15,8 @@ struct Rendezvous {
 };
 
 // By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, or Slurm's, or
-// mpirun's where all are on one host. Ports other than MASTER_PORT follow from the job's name, so that jobs on
-// one host do not meet.
+// mpirun's where all are on one host. Ports other than MASTER_PORT follow from the job's name, so that jobs
+// on one host do not meet.
 Rendezvous rendezvous_of_environment();
 
 // "gpu[003-006,9],login1" -> "gpu003"

@@ -130,7 +130,7 @@ static int mask_row(real* s, const Pair& p, int u) {
 }
 
 // Per query, over the blocks so far. scale: what the last block's larger maximum makes of the sums before it.
-struct Softmax { real *max, *sum, *scale; };
+struct Softmaxes { real *max, *sum, *scale; };
 
 // max[q] becomes the largest of it and s[u][q], over the keys that q sees. Rows that all see go by fours: max
 // is read and written as seldom.
@@ -151,7 +151,7 @@ static void raise_max(real* max, const real* s, const int* start, const Pair& p)
 }
 
 // s becomes exp(s - max). Returns whether a maximum has grown, that is whether a scale is not 1.
-static bool online_softmax(real* s, const Softmax& state, const Pair& p) {
+static bool online_softmax(real* s, const Softmaxes& state, const Pair& p) {
     const int nq = p.q.nqp;
     alignas(64) real max[kQueries], sum[kQueries];
     int start[kKeys];
@@ -191,7 +191,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
     const int D = d.D, Dp = padded(D);
     real *qT = slice.take(size_t(Dp) * kQueries), *oT = slice.take(size_t(Dp) * kQueries);
     real* s = slice.take(kKeys * kQueries);
-    const Softmax state = {slice.take(kQueries), slice.take(kQueries), slice.take(kQueries)};
+    const Softmaxes state = {slice.take(kQueries), slice.take(kQueries), slice.take(kQueries)};
     std::fill(state.max, state.max + kQueries, std::numeric_limits<real>::lowest());
     std::fill(state.sum, state.sum + kQueries, real(0));
     std::fill(oT, oT + size_t(Dp) * kQueries, real(0));

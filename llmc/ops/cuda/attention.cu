@@ -20,19 +20,19 @@ enum class Part { Forward, Queries, Keys };
 static constexpr const char* kNames[] = {"forward", "queries", "keys"};
 
 // Sequences of T tokens, each of which sees all before it. Others, as when text is generated, take a default.
-struct Key {
+struct AttentionKey {
     Part part;
     int B, T, NH, D;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const AttentionKey&) const = default;
 };
-static Key key_of(Part part, const AttentionDims& d) { return {part, d.B, d.Tq, d.NH, d.D}; }
-static std::string text_of(const Key& k) {
+static AttentionKey key_of(Part part, const AttentionDims& d) { return {part, d.B, d.Tq, d.NH, d.D}; }
+static std::string text_of(const AttentionKey& k) {
     return strf("%s %d %d %d %d", kNames[int(k.part)], k.B, k.T, k.NH, k.D);
 }
 
 // The variant's name.
-static std::map<Key, std::string>& routes() {
-    thread_local std::map<Key, std::string> of_rank;
+static std::map<AttentionKey, std::string>& routes() {
+    thread_local std::map<AttentionKey, std::string> of_rank;
     return of_rank;
 }
 
@@ -101,7 +101,7 @@ int use_attention_choices(const std::string& text) {
     for (std::string line; std::getline(lines, line);) {
         std::istringstream fields(line);
         std::string name, variant;
-        Key k;
+        AttentionKey k;
         fields >> name >> k.B >> k.T >> k.NH >> k.D >> variant;
         const auto* part = std::find(std::begin(kNames), std::end(kNames), name);
         if (!fields || part == std::end(kNames)) continue;

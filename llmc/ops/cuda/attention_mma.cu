@@ -12,12 +12,12 @@ namespace cuda {
 [[maybe_unused]] static constexpr float kLn2 = 0.6931471805599453f, kLowest = -3.4028234663852886e38f;
 
 // The softmax of a row so far, in units of the scaled exponent of 2: of the rows of accumulators.
-template <int M> struct Softmax { float max[M][2], sum[M][2]; };
+template <int M> struct RunningSoftmax { float max[M][2], sum[M][2]; };
 
 // Scores become weights; what was summed before shrinks with them.
 template <int D, int M, int N>
 static __device__ __forceinline__ void soften(float (&s)[M][N / 8][4], float (&O)[M][D / 8][4],
-                                              Softmax<M>& rows, float scale) {
+                                              RunningSoftmax<M>& rows, float scale) {
     #pragma unroll
     for (int m = 0; m < M; m++) {
         float larger[2] = {rows.max[m][0], rows.max[m][1]};
@@ -71,7 +71,7 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, float scale) {
     const Left<D, M, kHoldQ<D, M>> Q(own);
 
     float O[M][D / 8][4] = {};
-    Softmax<M> softmax;
+    RunningSoftmax<M> softmax;
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) softmax.max[i / 2][i % 2] = kLowest, softmax.sum[i / 2][i % 2] = 0;
     for (int j = 0; j < tiles; j++) {

@@ -30,10 +30,10 @@ enum class Op { Forward, BiasForward, GeluForward, Input, GeluInput, Weight, Wei
 static constexpr const char* kNames[] = {"forward", "bias_forward", "gelu_forward", "input",
                                          "gelu_input", "weight", "weight_bias"};
 
-struct Key {
+struct MatmulKey {
     Op op;
     int N, C, OC;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const MatmulKey&) const = default;
 };
 struct Route {
     int variant;
@@ -54,7 +54,7 @@ static int variants(Op op) {
                                                                                                          : 1;
 }
 
-static Gemm product(const Key& k, int variant) {
+static Gemm product(const MatmulKey& k, int variant) {
     const DType x = dtype_of<floatX>;
     const bool fused = variant == 0;
     switch (k.op) {
@@ -95,7 +95,7 @@ static Gemm product(const Key& k, int variant) {
             .epilogue = k.op == Op::WeightBias && fused ? Epilogue::BiasGradient : Epilogue::None};
 }
 
-static void run(const Key& k, const Route& r, const Tensors& t) {
+static void run(const MatmulKey& k, const Route& r, const Tensors& t) {
     size_t used = 0;
     std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
     const bool fused = r.variant == 0;
@@ -129,12 +129,12 @@ static void run(const Key& k, const Route& r, const Tensors& t) {
 // ---------------------------------------------------------------------------------------------------------
 // choices
 
-static std::map<Key, Route>& routes() {
-    thread_local std::map<Key, Route> of_rank;
+static std::map<MatmulKey, Route>& routes() {
+    thread_local std::map<MatmulKey, Route> of_rank;
     return of_rank;
 }
 
-static const Route& route_of(const Key& k) {
+static const Route& route_of(const MatmulKey& k) {
     auto& all = routes();
     const auto found = all.find(k);
     if (found != all.end()) return found->second;
@@ -165,7 +165,7 @@ int use_matmul_choices(const std::string& text) {
     for (std::string line; std::getline(lines, line);) {
         std::istringstream fields(line);
         std::string name;
-        Key k;
+        MatmulKey k;
         Route r;
         fields >> name >> k.N >> k.C >> k.OC >> r.variant >> std::hex;
         for (uint64_t& word : r.algorithm.words) fields >> word;
@@ -183,7 +183,7 @@ int use_matmul_choices(const std::string& text) {
 static void check_multiples(int C, int OC) {
     CHECK(C % 8 == 0 && OC % 8 == 0, "matmul: C = %d and OC = %d, expected multiples of 8", C, OC);
 }
-static void run(const Key& k, const Tensors& t) {
+static void run(const MatmulKey& k, const Tensors& t) {
     check_multiples(k.C, k.OC);
     run(k, route_of(k), t);
 }
@@ -228,9 +228,9 @@ size_t matmul_scratch(const ScratchSizes& s) {
 // tuning
 
 // A: channels of this rank's heads. One path of tensor parallelism: C -> 3A, A -> C, C -> F, F -> C.
-static std::vector<Key> matmuls_of(const ScratchSizes& s) {
+static std::vector<MatmulKey> matmuls_of(const ScratchSizes& s) {
     const int N = s.N, C = s.C, A = s.NH * s.D, F = s.F;
-    std::vector<Key> keys = {{Op::BiasForward, N, C, 3 * A}, {Op::Forward, N, A, C},
+    std::vector<MatmulKey> keys = {{Op::BiasForward, N, C, 3 * A}, {Op::Forward, N, A, C},
                              {Op::GeluForward, N, C, F},     {Op::Forward, N, F, C},
                              {Op::WeightBias, N, C, 3 * A},  {Op::Weight, N, A, C},
                              {Op::WeightBias, N, C, F},      {Op::Weight, N, F, C},
@@ -243,13 +243,13 @@ static std::vector<Key> matmuls_of(const ScratchSizes& s) {
 
 bool matmul_tuned(const ScratchSizes& s) {
     const auto keys = matmuls_of(s);
-    return std::all_of(keys.begin(), keys.end(), [](const Key& k) { return routes().contains(k); });
+    return std::all_of(keys.begin(), keys.end(), [](const MatmulKey& k) { return routes().contains(k); });
 }
 
 // Two operands, the result in FP32, and the pre-activation, each as large as the largest there is.
 static size_t largest_tensor(const ScratchSizes& s) {
     size_t most = 0;
-    for (const Key& k : matmuls_of(s))
+    for (const MatmulKey& k : matmuls_of(s))
         most = std::max({most, size_t(k.N) * k.C, size_t(k.N) * k.OC, size_t(k.C) * k.OC});
     return scratch_size(most * sizeof(float));
 }
@@ -266,7 +266,7 @@ static void fill_with_normals(std::byte* memory, size_t bytes) {
         copy_on_device(memory + filled, memory, std::min(filled, bytes - filled));
 }
 
-static float timed(const Key& k, const Route& r, const Tensors& t, int repeats) {
+static float timed(const MatmulKey& k, const Route& r, const Tensors& t, int repeats) {
     cudaEvent_t from, to;
     CUDA_CHECK(cudaEventCreate(&from));
     CUDA_CHECK(cudaEventCreate(&to));
@@ -294,7 +294,7 @@ std::vector<MatmulTiming> matmul_tune(const ScratchSizes& s, void* memory, int r
                        .pre = tensor(3),
                        .db = reinterpret_cast<real*>(tensor(2))};
     std::vector<MatmulTiming> timings;
-    for (const Key& k : matmuls_of(s)) {
+    for (const MatmulKey& k : matmuls_of(s)) {
         float best = 0;
         for (int v = 0; v < variants(k.op); v++) {
             const auto& algorithms = gemm_algorithms(product(k, v));
