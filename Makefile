@@ -18,7 +18,7 @@
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 
 # a GPU that answers, and a compiler for it
-DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),$(if $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc)$(shell command -v nvcc 2>/dev/null),cuda,cpu),cpu)
+DEVICE ?= $(if $(wildcard /dev/nvidia[0-9]* /dev/dxg),$(if $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc)$(shell command -v nvcc 2>/dev/null),cuda,cpu),cpu)
 DEVICE := $(DEVICE)
 ifeq ($(filter cpu cuda emulated,$(DEVICE)),)
 $(error DEVICE=$(DEVICE): cpu, cuda or emulated)
@@ -172,8 +172,10 @@ endef
 $(foreach p,common fp32 bf16,$(eval $(call emulated_rules,$p)))
 NCCL_PARTS = llmc/comm/nccl llmc/comm/nccl_verbs
 OF_KERNELS = $(foreach p,fp32 bf16,$(patsubst %,$(EMULATED)/$p/%.o,$(basename $(ON_KERNELS)))) $(NCCL_PARTS:%=$(EMULATED)/common/%.o)
-$(EMULATED)/train_gpt: $(OF_KERNELS) \
-    $(EMULATED)/common/llmc/base/version.o $(EMULATED)/common/llmc/main.o $(BUILD)/fp64/llmc/comm/sums.o \
+$(EMULATED)/train_gpt: $(EMULATED)/common/llmc/main.o
+$(EMULATED)/cuda_kernels: $(EMULATED)/common/dev/cuda_kernels.o
+$(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
+$(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(EMULATED)/common/llmc/base/version.o $(BUILD)/fp64/llmc/comm/sums.o \
     $(filter-out %/base/version.o %/comm/nccl.o %/comm/nccl_verbs.o,$(call objects,$(filter-out $(ON_KERNELS),$(SOURCES)))) $(BUILD)/libcuda.a
 	$(LINK)
 
@@ -275,6 +277,7 @@ $(TESTS:$(BUILD)/%=$(CHECKS)/%): $(CHECKS)/test/%: $$(call objects,test/$$*.cpp 
 	$(LINK) --coverage
 $(BUILD)/test/emulator_checks: $(BUILD)/common/test/emulator/planted.o
 $(BUILD)/test/emulated_trainer $(BUILD)/test/emulated_nccl_runs: | $(BUILD)/train_gpt $(EMULATED)/train_gpt
+$(BUILD)/test/emulated_trainer: | $(EMULATED)/cuda_kernels
 $(BUILD)/test/emulated_nccl $(BUILD)/test/emulated_nccl_faults: $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))
 $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(if $$(filter $$(ON_CUDA),$$*),$$(BUILD)/libcuda.a) $(LIBRARY)
 	$(LINK)

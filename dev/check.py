@@ -39,7 +39,7 @@ def files_of(root):
     else:
         paths = [os.path.join(folder, f) for folder, _, files in os.walk(root) for f in files]
         names = [os.path.relpath(path, root) for path in paths]
-    skip = ("build/", "runs/", ".git/", "shared/", "test/fuzz/corpus/")
+    skip = ("build/", "runs/", ".git/", "shared/", "test/fuzz/corpus/", "test/fuzz/found/")
     return sorted(n for n in names if n and not n.startswith(skip) and os.path.isfile(os.path.join(root, n)))
 
 

@@ -2,7 +2,8 @@
 //
 //     cuda_kernels CONFIG.json [--section.key=value ...]
 //
-// An event on either side of every launch: a step takes a little longer than without.
+// An event on either side of every launch: a step takes a little longer than without. Products are told apart
+// by their floating-point operations.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "llmc/base/last_words.h"
 #include "llmc/base/options.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/comm/launch.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/train/programs.h"
@@ -27,10 +29,20 @@ static cudaEvent_t recorded() {
     CUDA_CHECK(cudaEventRecord(event, cuda_device().compute));
     return event;
 }
+// Not of what is timed at the start, to choose by.
+static bool trains() { return context.progress && context.progress->phase == Phase::Train; }
 static void before(void*, const void* kernel, const Floor& floor) {
-    launches.push_back({kernel, floor, recorded(), nullptr});
+    if (trains()) launches.push_back({kernel, floor, recorded(), nullptr});
 }
-static void after(void*, const void*) { launches.back().to = recorded(); }
+static void after(void*, const void*) {
+    if (trains()) launches.back().to = recorded();
+}
+static float microseconds(cudaEvent_t from, cudaEvent_t to) {
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventSynchronize(to));
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, from, to));
+    return 1000 * milliseconds;
+}
 
 static std::string name_of(const void* kernel) {
     const char* name = nullptr;
@@ -39,24 +51,27 @@ static std::string name_of(const void* kernel) {
 
 static void show(int64_t steps) {
     struct Sum { double calls = 0, us = 0, bytes = 0, flops = 0; };
-    std::map<const void*, Sum> sums;
-    double all = 0;
+    using Key = std::pair<const void*, double>;
+    std::map<Key, Sum> sums;
+    double all = 0, gaps = 0;
+    const cudaEvent_t* last = nullptr;
     for (const Launch& l : launches) {
-        float milliseconds = 0;
-        CUDA_CHECK(cudaEventSynchronize(l.to));
-        CUDA_CHECK(cudaEventElapsedTime(&milliseconds, l.from, l.to));
-        Sum& s = sums[l.kernel];
-        s.calls++, s.us += 1000 * double(milliseconds), all += 1000 * double(milliseconds);
+        Sum& s = sums[{l.kernel, l.kernel ? 0 : l.floor.mma_flops}];
+        const double us = microseconds(l.from, l.to);
+        s.calls++, s.us += us, all += us;
         s.bytes += l.floor.bytes, s.flops += l.floor.mma_flops;
+        if (last) gaps += microseconds(*last, l.from);
+        last = &l.to;
     }
-    std::vector<std::pair<const void*, Sum>> rows(sums.begin(), sums.end());
+    std::vector<std::pair<Key, Sum>> rows(sums.begin(), sums.end());
     std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.us > b.second.us; });
-    for (const auto& [kernel, s] : rows)
+    for (const auto& [key, s] : rows)
         printf("= {\"kernel\": \"%s\", \"calls\": %.0f, \"us\": %.1f, \"share\": %.4f, \"floor_MB\": %.3f, "
-               "\"floor_GFLOP\": %.3f, \"GBps\": %.1f, \"TFLOPs\": %.2f}\n", name_of(kernel).c_str(),
+               "\"floor_GFLOP\": %.3f, \"GBps\": %.1f, \"TFLOPs\": %.2f}\n", name_of(key.first).c_str(),
                s.calls, s.us, s.us / all, s.bytes / 1e6, s.flops / 1e9, s.bytes / s.us / 1e3,
                s.flops / s.us / 1e6);
-    printf("= {\"kernels_us_per_step\": %.1f}\n", all / double(std::max<int64_t>(1, steps)));
+    const double each = double(std::max<int64_t>(1, steps));
+    printf("= {\"kernels_us_per_step\": %.1f, \"gaps_us_per_step\": %.1f}\n", all / each, gaps / each);
 }
 
 int main(int argc, char** argv) {
@@ -64,6 +79,8 @@ int main(int argc, char** argv) {
     const int64_t steps = options.config.train.steps;
     if (options.config.run.precision == "auto") options.config.run.precision = "bf16";
     const bool bf16 = options.config.run.precision == "bf16";
+    static ProgressPage page;           // where the trainer says what it is at
+    progress_page = &page;
     const int code = run_ranks(options.config, [&](Config cfg, const Mesh& mesh) {
         static const LaunchObserver observer = {nullptr, before, after};
         launch_observer = &observer;

@@ -2,10 +2,11 @@
 
     dev/ptxas.py [--arch=80,90] [--nvcc=PATH] [--cuobjdump=PATH]
 
-Prints registers, spills, shared memory and the warps that fit a processor for every entry function, in both
-precisions. Fails on a warning of the C75xx kind, on a spill that SPILLS does not list with its reason, and on
-an instruction that a kernel of INSTRUCTIONS should have and has not (cuobjdump and nvdisasm are fetched from
-PyPI into build/ where they are missing).
+Prints registers, spills, static shared memory and the warps that fit a processor by their registers, for
+every entry function in both precisions; what has no kernels is compiled for one GPU. Fails on a warning of
+the C75xx kind, on a spill that SPILLS does not list with its reason, and on an instruction that a kernel of
+INSTRUCTIONS should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are
+missing).
 """
 import glob
 import io
@@ -177,6 +178,8 @@ def main():
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
     sources = [s for s, text in texts.items() if re.search("__global__|elementwise<", text)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        others = [(p, pool.submit(compiled, nvcc, archs[:1], s, p, folder)) for s in texts if s not in sources
+                  for p in ("bf16", "fp32")]
         # the longest first
         sources.sort(key=os.path.getsize, reverse=True)
         jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder)) for s in sources
@@ -186,11 +189,16 @@ def main():
             table.add(precision, said)
             for arch in archs if cuobjdump else []:
                 table.failures += missing_instructions(cuobjdump, target, arch)
+        for _, job in others:
+            job.result()
+    skipped = (not cuobjdump) + (not table.emulated)
     if not cuobjdump:
-        print("instructions are not looked at: no cuobjdump")
+        print("skip  instructions are not looked at: no cuobjdump")
+    if not table.emulated:
+        print("skip  kernels are not compared with those of the emulation: no build/cpu-native/libcuda.a")
     for f in table.failures:
         print(f"FAIL  {f}")
-    print(f"{table.passed} passed, {len(table.failures)} failed")
+    print(f"{table.passed} passed, {len(table.failures)} failed" + f", {skipped} skipped" * bool(skipped))
     sys.exit(bool(table.failures))
 
 

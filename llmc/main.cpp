@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/launcher.h"
 #include "llmc/base/last_words.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/openmp.h"
@@ -64,6 +65,7 @@ static int run(int argc, char** argv) {
     // exported weights are the FP32 masters; but llm.c has a version of its own for bf16
     if (options.export_to && !options.export_to->starts_with("llmc:") && cfg.run.precision != "fp64")
         cfg.run.precision = "fp32";
+    if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     const Precision& p = precision_of(cfg, !options.generate && !options.export_to);
     if (options.plan) return p.plan(cfg);
     return run_ranks(cfg, [&](Config c, const Mesh& mesh) {

@@ -14,10 +14,11 @@
 # after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed.
 #
 #     --parts=FOLDER      other parts         --results=FILE      another file
+#     --within=SECONDS    470, 115 with --quick: what does not fit, when all is built, is cut or left out
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-mode="" quick=0 only="" parts=scripts/gpu_check results=""
+mode="" quick=0 only="" parts=scripts/gpu_check results="" within=""
 usage() { sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; }
 for argument in "$@"; do
     case $argument in
@@ -26,6 +27,7 @@ for argument in "$@"; do
         --only=*) only=${argument#*=} ;;
         --parts=*) parts=${argument#*=} ;;
         --results=*) results=${argument#*=} ;;
+        --within=*) within=${argument#*=} ;;
         --help) usage; exit 0 ;;
         *) echo "gpu_check: unknown: $argument" >&2; usage >&2; exit 78 ;;
     esac
@@ -92,9 +94,16 @@ value='("[^"\\]*"|-?[0-9][0-9.e+-]*|true|false|null)'
 is_result() { [[ $1 =~ ^\{\"[^\"\\]*\":\ $value(,\ \"[^\"\\]*\":\ $value)*\}$ ]]; }
 
 run_part() {
-    local name limit start=$EPOCHREALTIME code status line found="" lines wrong=0
+    local name limit left=$((deadline - SECONDS)) start=$EPOCHREALTIME code status line found="" lines wrong=0
     name=$(name_of "$1") limit=$(limit_of "$1") lines=$work/lines
     : >"$lines"
+    if [ "$left" -lt 5 ]; then
+        parts_done+="${parts_done:+$',\n'}$(entry "$name" skipped 77 0 "" "no time left of $within s")"
+        summary+=$(printf '%-14s %-12s' "$name" "no time left")$'\n'
+        write_results
+        return
+    fi
+    if [ "$limit" -gt "$left" ]; then limit=$left; fi
     printf '\n== %s  (%s; at most %s s)\n' "$name" "$(setting what "$1")" "$limit"
     while IFS= read -r line; do
         if [[ $line == "= "* ]] && is_result "${line#= }"; then
@@ -187,6 +196,8 @@ run() {
         fi
     fi
     local part
+    [ -n "$within" ] || within=$([ "$quick" = 1 ] && echo 115 || echo 470)
+    deadline=$((SECONDS + within))
     for part in "${chosen[@]}"; do run_part "$part"; done
     printf '\n%s\n%s\n' "$summary" "$results"
     exit "$failed"

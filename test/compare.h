@@ -34,7 +34,7 @@ template <class T> Wide wide(const std::vector<T>& v) {
 }
 
 template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+    return a.size() == b.size() && (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // excess: the error as a multiple of what is allowed; above 1 fails.

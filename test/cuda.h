@@ -85,8 +85,9 @@ inline Wide absolute(Wide v) {
 // f() in every order of threads and with asynchronous copies early and late. On a GPU: a few times.
 template <class F> void in_every_order(F f) {
     const emulator::Settings before = emulator::settings;
-    for (const auto order : {emulator::Order::Forward, emulator::Order::Reverse, emulator::Order::Random})
+    for (const auto order : {emulator::Order::Random, emulator::Order::Forward, emulator::Order::Reverse})
         for (const bool late : {true, false}) {
+            if (test::kAddressSanitizer && (order != emulator::Order::Random || late)) continue;
             emulator::settings.order = order, emulator::settings.late_copies = late;
             f();
         }

@@ -141,7 +141,9 @@ TEST(plain_cublas_matches_the_cpu) {
     EXPECT(cuda::use_matmul_choices(plain) > 0 && cuda::matmul_choices() == plain);
     const Results second = run(s);
     expect_right(s, second);
+#ifdef CUDA_EMU         // where it adds in another order for sure
     EXPECT(sizeof(floatX) == 2 || !same_bits(second.plain, first.plain), "plain cuBLAS was not taken");
+#endif
     EXPECT(cuda::use_matmul_choices(before) > 0 && run(s) == first);
 }
 

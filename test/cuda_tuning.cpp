@@ -64,10 +64,25 @@ TEST(what_is_chosen_is_tried) {
     be_a_gpu();
     const CudaScratch lent(kSizes);
     const OnDevice memory(std::vector<std::byte>(cuda::trial_bytes(kSizes)));
-    cuda::try_choices(kSizes, memory);      // ends the program where a kernel is wrong
+    const Fatal none = test::fatal_of([&] { cuda::try_choices(kSizes, memory); });
+    EXPECT(none.code == 0, "%s", none.what());
     const auto tried = memory.host();
-    EXPECT((sizeof(floatX) == 2) == std::any_of(tried.begin(), tried.end(),
-                                                [](std::byte b) { return b != std::byte(0); }));
+    EXPECT(std::any_of(tried.begin(), tried.end(), [](std::byte b) { return b != std::byte(0); }));
 }
+
+#ifdef CUDA_EMU
+TEST(a_wrong_product_ends_the_program) {
+    be_a_gpu();
+    std::thread([&] {                       // where nothing is chosen yet: cuBLASLt's first
+        const CudaScratch lent(kSizes);
+        const OnDevice memory(std::vector<std::byte>(cuda::trial_bytes(kSizes)));
+        emulator::settings.wrong_products = true;
+        const Fatal wrong = test::fatal_of([&] { cuda::try_choices(kSizes, memory); });
+        emulator::settings.wrong_products = false;
+        EXPECT(wrong.code != 0 && std::string(wrong.what()).find("off by 0.") != std::string::npos, "'%s'",
+               wrong.what());
+    }).join();
+}
+#endif
 
 }  // namespace PRECISION

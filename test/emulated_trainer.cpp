@@ -24,8 +24,14 @@ static Ran on_cpu(const string& name, const string& args = "") {
     return run(build_folder() + "/train_gpt " + config(name) + " " + args);
 }
 static Ran emulated(const string& name, const string& args = "", const string& settings = "") {
-    return run("EMU_HOST=refuse " + settings + " " + build_folder() + "/emulated/train_gpt " +
-               config(name) + " " + args);
+    return run("EMU_HOST=refuse EMU_RED_ZONES=256 " + settings + " " + build_folder() +
+               "/emulated/train_gpt " + config(name) + " " + args);
+}
+
+// Under AddressSanitizer a step takes ten times as long: there, each level and several ranks have to do.
+static bool slow() {
+    if (kAddressSanitizer) skip("the steps of other tests here are looked at");
+    return kAddressSanitizer;
 }
 
 static void expect_done(const Ran& ran, const string& what) {
@@ -83,6 +89,7 @@ TEST(steps_equal_the_cpus_at_each_recompute_level) {
 }
 
 TEST(two_runs_are_bit_identical_in_any_order) {
+    if (slow()) return;
     struct { const char *name, *settings; } runs[] = {
         {"again", ""},
         {"reverse", "EMU_ORDER=reverse EMU_ASYNC=issue"},
@@ -95,6 +102,7 @@ TEST(two_runs_are_bit_identical_in_any_order) {
 
 // A step more costs the host one wait, for the figures of the step before: all of a step is left to do then.
 TEST(the_host_waits_for_no_step) {
+    if (slow()) return;
     const auto waits_of = [](int steps, std::vector<int>* left) {
         const string name = "waits" + std::to_string(steps), file = folder(name + ".txt");
         expect_done(emulated(name, "--run.precision=bf16 --eval.every=0 --checkpoint.every=0 --train.steps=" +
@@ -121,6 +129,7 @@ TEST(the_host_waits_for_no_step) {
 }
 
 TEST(a_run_goes_on_bit_for_bit) {
+    if (slow()) return;
     expect_done(emulated("resumed", "--run.precision=bf16 --train.steps=3 --checkpoint.every=3 "
                          "--optimizer.schedule=constant"), "3 steps");
     expect_done(emulated("resumed", "--run.precision=bf16 --optimizer.schedule=constant"), "the rest");
@@ -132,6 +141,7 @@ TEST(a_run_goes_on_bit_for_bit) {
 
 // A text from what was trained, and an export that reads itself back.
 TEST(it_generates_and_exports_what_the_cpu_does) {
+    if (slow()) return;
     const string text = folder("text.txt"), tokenizer = folder("tokenizer.json");
     std::ofstream(text) << text_of("README.md");
     const Ran made = run("./tokenize train --vocab=500 --out=" + tokenizer + " " + text);
@@ -159,6 +169,7 @@ TEST(ranks_that_are_threads_equal_one) {
 
 // As on a GPU: kernels are timed once, by rank 0, and what was chosen stays with the run.
 TEST(kernels_are_chosen_once_and_kept) {
+    if (slow()) return;
     const string gpu = "EMU_NAME='NVIDIA Test'", set = "--run.precision=bf16 --train.steps=2";
     expect_done(emulated("chosen", set, gpu), "first");
     const string chosen = folder("chosen") + "/kernels.txt", text = text_of(chosen);
@@ -218,4 +229,26 @@ TEST(it_says_what_it_is_built_for) {
     const Ran fp64 = emulated("fp64", "--run.precision=fp64");
     EXPECT(fp64.code == 78 && fp64.err.find("one of auto, fp32, bf16") != string::npos, "code %d, '%s'",
            fp64.code, fp64.err.c_str());
+}
+
+// dev/cuda_kernels.cpp: the launches of steps, not of what chooses kernels before and evaluates between them.
+TEST(kernels_of_steps_are_timed) {
+    if (slow()) return;
+    const Ran ran = run("EMU_NAME='NVIDIA Test' " + build_folder() + "/emulated/cuda_kernels " +
+                        config("kernels") + " --run.precision=bf16 --train.steps=2 --checkpoint.every=0");
+    expect_done(ran, "cuda_kernels");
+    std::istringstream lines(ran.out);
+    int products = 0, forward = 0, per_step = 0;
+    for (string line; std::getline(lines, line);) {
+        if (!line.starts_with("= ")) continue;
+        const json row = json::parse(line.substr(2), nullptr, false);
+        EXPECT(!row.is_discarded(), "%s", line.c_str());
+        if (row.contains("gaps_us_per_step")) per_step += row["kernels_us_per_step"] > 0;
+        else if (row["kernel"] == "cuBLASLt") products++;
+        else if (row["kernel"].get<string>().find("attention_mma_forward_kernel") != string::npos)
+            forward += int(row["calls"]);
+    }
+    EXPECT(per_step == 1 && products > 2, "%d sums, %d kinds of products: %s", per_step, products,
+           ran.out.c_str());
+    EXPECT(forward == 2 * 2 * 2, "%d forwards of 2 layers, 2 micro-batches and 2 steps", forward);
 }

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <vector>
 
+#include "llmc/ops/arena.h"
+#include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/ptx.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/settings.h"
@@ -203,6 +205,26 @@ TEST(red_zones_are_looked_at_after_each_launch) {
     cudaGetLastError();
 }
 
+// So is one into what lies between the tensors of an arena, of which each is inside the allocation.
+TEST(tensors_of_an_arena_have_red_zones) {
+    Arena::red_zone = 256;
+    {
+        Arena arena;
+        int *first = nullptr, *second = nullptr;
+        arena.add("first", &first, 32);
+        arena.add("second", &second, 32);
+        arena.allocate([](size_t bytes) {
+            void* p = nullptr;
+            EXPECT(cudaMalloc(&p, bytes) == cudaSuccess && cudaMemset(p, 0, bytes) == cudaSuccess);
+            return p;
+        }, [](void* p, size_t) { EXPECT(cudaFree(p) == cudaSuccess); });
+        EXPECT(start(off_by_one, 1, 31, 0, nullptr, first) == cudaSuccess);
+        EXPECT(start(off_by_one, 1, 32, 0, nullptr, first) != cudaSuccess, "a store behind the first tensor");
+        cudaGetLastError();
+    }
+    Arena::red_zone = 0;
+}
+
 TEST(copies_outside_of_an_allocation_are_refused) {
     Device<int> out(32);
     std::vector<int> host(64);
@@ -226,4 +248,21 @@ TEST(host_code_that_touches_device_memory_is_refused) {
     EXPECT(ran.code == 1, "exit code %d", ran.code);
     const char* says = "host code touches device memory at test/emulator_model.cpp:";
     EXPECT(ran.err.find(says) != std::string::npos, "%s", ran.err.c_str());
+}
+
+// What cublasLtMatmul() does not document is refused here as there: no algorithm is found.
+TEST(products_that_cublaslt_does_not_have_are_refused) {
+    const Gemm sound = {.m = 64, .n = 32, .k = 48, .a_transposed = true, .b_transposed = false,
+                        .in = DType::BF16, .out = DType::BF16, .accumulate = false,
+                        .epilogue = Epilogue::GeluBackward};
+    EXPECT(!gemm_algorithms(sound).empty());
+    Gemm wide = sound, ragged = sound, mixed = sound, unaligned = sound;
+    wide.out = DType::F32;                              // GELU's input has the type of the operands
+    EXPECT(gemm_algorithms(wide).empty());
+    ragged.m = 68;                                      // the leading dimension of aux: a multiple of 8
+    EXPECT(gemm_algorithms(ragged).empty());
+    mixed.in = DType::F32, mixed.epilogue = Epilogue::Bias;     // FP32 operands, a result in BF16
+    EXPECT(gemm_algorithms(mixed).empty());
+    unaligned.k = 52, unaligned.epilogue = Epilogue::Bias;      // rows of A at multiples of 16 bytes
+    EXPECT(gemm_algorithms(unaligned).empty());
 }

@@ -90,6 +90,20 @@ TEST(parts_are_selected) {
         EXPECT(has("\n" + list.out, "\n" + std::string(name) + " "), "no %s in %s", name, list.out.c_str());
 }
 
+TEST(all_parts_together_have_a_limit) {
+    const std::string parts = folder("limit");
+    write_program(parts + "/10_long.sh", "# limit: 60\nsleep 6 & wait\n");
+    write_program(parts + "/20_late.sh", "# limit: 60\nsleep 60 & wait\n");
+    write_program(parts + "/30_last.sh", "# limit: 60\necho late\n");
+    const Ran ran = gpu_check(parts, "--within=12");
+    const json results = results_of(parts);
+    EXPECT(ran.code == 1 && results["parts"].size() == 3, "%s", ran.out.c_str());
+    if (results["parts"].size() != 3) return;
+    EXPECT(results["parts"][0]["status"] == "passed" && results["parts"][1]["status"] == "out of time" &&
+           results["parts"][2]["status"] == "skipped", "%s", results.dump().c_str());
+    EXPECT(has(results["parts"][2].dump(), "no time left of 12 s"), "%s", results.dump().c_str());
+}
+
 static std::vector<json> figures_of(const Ran& ran) {
     std::vector<json> figures;
     std::stringstream lines(ran.out);

@@ -239,7 +239,9 @@ TEST(plans_of_meshes) {
 TEST(memory_of_ranks_is_as_planned) {
     if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
     const std::pair<bool, const char*> cases[] = {
-        {false, "--parallel.zero=3"}, {true, "--parallel.zero=1 --model.layers=10"}};
+        {false, "--parallel.zero=0"}, {false, "--parallel.zero=2"}, {false, "--parallel.zero=3"},
+        {false, "--parallel.tp=2"}, {true, "--parallel.zero=1 --model.layers=10"},
+        {true, "--parallel.pp=2 --model.layers=12"}};
     for (const auto& [mpi, args] : cases) {
         if (mpi && no_mpi()) return test::skip("no mpirun here, or a build without MPI");
         const json model = {{"layers", 6}, {"heads", 4}, {"channels", 640}, {"context", 32}};

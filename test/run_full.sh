@@ -108,6 +108,7 @@ assembler() {
     if [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
         echo "skip  assembler: no nvcc here"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
+    plain_make build/cpu-native/libcuda.a >"$out/assembler-build.log" 2>&1
     timeout "$limit" make -s --no-print-directory ptxas
 }
 

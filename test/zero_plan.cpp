@@ -50,11 +50,28 @@ static size_t staging_of(const Model& model, const Sizes& s, size_t n, size_t pa
     return up(most, 64) + up(std::max(streams, reduced(s.t, packed)), 64);
 }
 
+static constexpr size_t w = sizeof(floatX), g = sizeof(real);
+
+// Activations of the blocks, `alive` micro-batches of them, and what is dead between two lines of a block.
+static std::pair<size_t, size_t> blocks_of(const Sizes& s, Recompute level, size_t alive) {
+    const auto b = [](size_t bytes) { return up(bytes, 64); };
+    const size_t t = s.t, C = s.C, N = T, n = up(N, t) / t, A = C / t, F = 4 * C / t, all = n * t * C;
+    const size_t block = 4 * b(n * C * w) + b(N * 3 * A * w) + b(N * A * w) + 2 * b(N * F * w) +
+                         4 * b(n * g) + b(N * (3 / t) * g);
+    // one of what is computed again: norms and GELU, or all but x, and with tp x1
+    const bool whole = level == Recompute::Block;
+    const size_t again = whole                           ? block - (t > 1 ? 2 : 1) * b(n * C * w)
+                         : level == Recompute::Selective ? 2 * b(n * C * w) + b(N * F * w)
+                                                         : 0;
+    return {alive * s.blocks * (block - again) + again,
+            2 * b(all * w) + b(C * w) + b(N * 3 * A * w) + b(N * A * w) + b(N * F * w) +
+                (t > 1 ? (whole ? 2 : 1) * b(all * w) + b(n * C * w) : 0)};
+}
+
 // Of a rank with `alive` micro-batches of T tokens at once. Rows that are there are known, and all together
 // are what is allocated.
 static void expect_plan(const std::string& where, const Model& model, const Sizes& s, int zero,
                         size_t alive = 1, bool mpi = false) {
-    constexpr size_t w = sizeof(floatX), g = sizeof(real);
     auto plan = plan_of(model);
     std::set<std::string> known = {"scratch of operations", "gradient norm", "gradients to sum over tp"};
     size_t sum = 0;
@@ -76,12 +93,10 @@ static void expect_plan(const std::string& where, const Model& model, const Size
     expect("master weights", kMasterIsParam ? 0 : state);
 
     const auto b = [](size_t bytes) { return up(bytes, 64); };
-    const size_t t = s.t, C = s.C, N = T, n = up(N, t) / t, A = C / t, F = 4 * C / t, all = n * t * C;
-    const size_t block = 4 * b(n * C * w) + b(N * 3 * A * w) + b(N * A * w) + 2 * b(N * F * w) +
-                         4 * b(n * g) + b(N * (3 / t) * g);
-    expect("activations", alive * s.blocks * block);
-    expect("block scratch", 2 * b(all * w) + b(C * w) + b(N * 3 * A * w) + b(N * A * w) +
-           b(N * F * w) + (t > 1 ? b(all * w) + b(n * C * w) : 0));
+    const size_t t = s.t, C = s.C, N = T, n = up(N, t) / t;
+    const auto [activations, scratch] = blocks_of(s, model.gpt.shape.level, alive);
+    expect("activations", activations);
+    expect("block scratch", scratch);
     expect("final norm", s.last ? alive * (2 * b(n * C * w) + 2 * b(n * g)) : 0);
     expect("logits of a chunk", s.last ? b(N * 128 * w) + (t > 1 ? b(t * N * 3 * g) : 0) : 0);
     expect("losses", (s.last ? b(N * g) : 0) + 64);
@@ -127,20 +142,20 @@ TEST(memory_of_a_rank_is_the_closed_form) {
 // Blocks 0 and 1 are the first stage, 2 to 4 the last. Each holds wte. Two micro-batches are alive on the
 // first.
 TEST(memory_of_stages_and_parts_is_the_closed_form) {
-    for (const int tp : {1, 3})
-        for (const int pp : {1, 2})
-            for (int stage = 0; stage < pp; stage++)
-                for (int zero = 0; zero < 4; zero++) {
-                    const int dp = 2, ranks = dp * tp * pp;
-                    Config cfg = zero_config(ranks, zero, 1);
-                    cfg.parallel.tp = tp, cfg.parallel.pp = pp;
-                    const auto mesh = described_mesh(cfg.parallel, ranks, stage * tp);
-                    const Model model(cfg, mesh->mesh, 1, false);
-                    const size_t blocks = pp == 1 ? 5 : stage == 0 ? 2 : 3;
-                    expect_plan(strf("tp %d, stage %d of %d", tp, stage, pp), model,
-                                Sizes(2, size_t(tp), blocks, stage == 0, stage == pp - 1), zero,
-                                size_t(pp - stage));
-                }
+    for (const char* level : {"none", "selective", "block"})
+        for (const auto& [tp, pp, stage] : {std::array{1, 1, 0}, {1, 2, 0}, {1, 2, 1},
+                                            {3, 1, 0}, {3, 2, 0}, {3, 2, 1}})
+            for (int zero = 0; zero < 4; zero++) {
+                const int dp = 2, ranks = dp * tp * pp;
+                Config cfg = zero_config(ranks, zero, 1);
+                cfg.parallel.tp = tp, cfg.parallel.pp = pp, cfg.memory.recompute = level;
+                const auto mesh = described_mesh(cfg.parallel, ranks, stage * tp);
+                const Model model(cfg, mesh->mesh, 1, false);
+                const size_t blocks = pp == 1 ? 5 : stage == 0 ? 2 : 3;
+                expect_plan(strf("%s, tp %d, stage %d of %d", level, tp, stage, pp), model,
+                            Sizes(2, size_t(tp), blocks, stage == 0, stage == pp - 1), zero,
+                            size_t(pp - stage));
+            }
 }
 
 // Processes need a buffer for what they reduce. Wide enough that a block is the largest of it, and not.

@@ -27,7 +27,7 @@ void round_for_wire(floatX* out, const real* in, size_t count) {
 
 void copy_between(void* out, const void* in, size_t bytes) {
     if (!ops::on_device(out) && !ops::on_device(in)) {
-        memcpy(out, in, bytes);
+        if (bytes) memcpy(out, in, bytes);
         return;
     }
     ops::start_copy(out, in, bytes);

@@ -10,6 +10,7 @@
 #include "llmc/base/dtype.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/products.h"
+#include "test/emulator/settings.h"
 
 namespace emulator {
 
@@ -17,6 +18,7 @@ struct Library {};
 struct Preference {
     size_t workspace = 0;
     uint32_t alignment[4] = {256, 256, 256, 256};
+    uint32_t reductions = 7;
 };
 static float load(cudaDataType type, const void* p, int64_t i) {
     return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : float(static_cast<const bfloat16*>(p)[i]);
@@ -191,6 +193,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* value, size_t bytes) {
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
         return set(&preference->workspace, value, bytes);
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        return set(&preference->reductions, value, bytes);
     return set(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
 }
 
@@ -240,7 +244,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                                 b,
                                 c,
                                 d,
-                                *static_cast<const float*>(alpha),
+                                *static_cast<const float*>(alpha) * (settings.wrong_products ? 1.1f : 1),
                                 *static_cast<const float*>(beta),
                                 int(algorithm->data[0])};
     return start(product, stream);

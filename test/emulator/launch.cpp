@@ -105,7 +105,6 @@ static std::string refused(const Launch& l) {
         return strf("grid of (%u,%u,%u) blocks: from 1 to (2147483647,65535,65535)", l.grid.x, l.grid.y,
                     l.grid.z);
     const std::lock_guard lock(guard);
-    ran.insert(l.kernel);
     const size_t limit = shared_limit_of(settings.arch);
     if (l.shared_bytes > limit)
         return strf("%zu bytes of dynamic shared memory, over the %zu of sm_%d", l.shared_bytes, limit,
@@ -114,6 +113,7 @@ static std::string refused(const Launch& l) {
     if (l.shared_bytes > kWithoutOptIn && (allowed == opted_in.end() || allowed->second < l.shared_bytes))
         return strf("%zu bytes of dynamic shared memory without opt-in: over %zu need cudaFuncSetAttribute",
                     l.shared_bytes, kWithoutOptIn);
+    ran.insert(l.kernel);
     return "";
 }
 

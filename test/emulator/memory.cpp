@@ -124,6 +124,7 @@ bool is_device_memory(const void* p, size_t bytes) {
 }
 
 void add_red_zone(void* p, size_t bytes) {
+    if (!is_device_memory(p, bytes)) return;            // an arena of the host's
     const DeviceOpen open;
     const std::lock_guard lock(guard);
     red_zone(static_cast<std::byte*>(p), bytes);

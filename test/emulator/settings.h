@@ -36,6 +36,7 @@ struct Settings {
     std::string binary;
     double timeout = 60;
     bool count = false;              // of bytes, sectors and bank conflicts; costs time
+    bool wrong_products = false;     // cuBLASLt's are off by a tenth
     std::string name;                // empty: "emulated sm_90"
     std::string ran_file, waits_file;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzzers (test/fuzz/NAME.cpp) with clang's libFuzzer, AddressSanitizer and UBSan, and runs each
-# for FUZZ_SECONDS (60) from its seeds in test/fuzz/corpus/NAME/. Inputs that reach new code are kept in
-# build/fuzz/corpus/NAME/.
+# for FUZZ_SECONDS (60) from its seeds in test/fuzz/corpus/NAME/. Inputs that reach new code are kept, for the
+# next time, in test/fuzz/found/NAME/, which git ignores.
 #
 #     test/fuzz/build_and_run.sh [NAME ...]
 #
@@ -50,14 +50,14 @@ for name in "${names[@]}"; do
     "$clang" "${flags[@]}" -fsanitize=fuzzer "test/fuzz/$name.cpp" "${objects[@]}" -o "$out/$name" \
         -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 ||
         fail_all "$out/$name.log" "$name does not build"
-    mkdir -p "$out/corpus/$name" "test/fuzz/corpus/$name"
+    mkdir -p "test/fuzz/found/$name" "test/fuzz/corpus/$name"
 done
 
 fuzz() {        # its verdict goes to NAME.verdict
     local name=$1 start=$SECONDS
     if "$out/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=65536 \
         -print_final_stats=1 -artifact_prefix="$out/$name-" \
-        "$out/corpus/$name" "test/fuzz/corpus/$name" >"$out/$name.log" 2>&1; then
+        "test/fuzz/found/$name" "test/fuzz/corpus/$name" >"$out/$name.log" 2>&1; then
         echo "ok    fuzz $name: $(awk '/number_of_executed_units/ { print $2 }' "$out/$name.log") inputs" \
              "in $((SECONDS - start)) s"
     else

@@ -60,7 +60,6 @@ static cublasLtEpilogue_t epilogue_of(Epilogue e) {
     switch (e) {
         case Epilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;
         case Epilogue::Bias: return CUBLASLT_EPILOGUE_BIAS;
-        case Epilogue::GeluBias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
         case Epilogue::GeluBackward: return CUBLASLT_EPILOGUE_DGELU;
         case Epilogue::BiasGradient: return CUBLASLT_EPILOGUE_BGRADB;
     }
@@ -79,10 +78,9 @@ static Plan described(const Gemm& g) {
     set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, int32_t(g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, int32_t(g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(g.epilogue)));
-    if (g.epilogue == Epilogue::GeluBias || g.epilogue == Epilogue::GeluBackward)
+    if (g.epilogue == Epilogue::GeluBackward)
         set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.m);
-    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::GeluBias ||
-        g.epilogue == Epilogue::BiasGradient)
+    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::BiasGradient)
         set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(g.out)));
     const auto layout = [](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
                            bool transposed) {
@@ -96,10 +94,9 @@ static Plan described(const Gemm& g) {
 }
 
 static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
-    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::GeluBias ||
-        g.epilogue == Epilogue::BiasGradient)
+    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::BiasGradient)
         set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias);
-    if (g.epilogue == Epilogue::GeluBias || g.epilogue == Epilogue::GeluBackward)
+    if (g.epilogue == Epilogue::GeluBackward)
         set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux);
 }
 
@@ -113,6 +110,8 @@ static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
         CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kGemmWorkspace);
+    // parts of a long sum are added in FP32, not in BF16, in D or elsewhere
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto matrix :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})

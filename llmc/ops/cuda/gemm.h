@@ -14,7 +14,6 @@
 enum class Epilogue {
     None,
     Bias,               // D = ... + bias (m)
-    GeluBias,           // aux = ... + bias, D = gelu(aux)
     GeluBackward,       // D = ... * gelu'(aux)
     BiasGradient,       // bias (n) = sums over k of op(B); stored, in D's type
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -311,6 +312,51 @@ std::vector<MatmulTiming> matmul_tune(const ScratchSizes& s, void* memory, int r
         }
     }
     return timings;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// trial
+
+size_t matmul_trial_bytes(const ScratchSizes& s) { return 7 * largest_tensor(s); }
+
+// The beginning of a result; BF16 is off by some 2^-9, FP32 by the order of its sums.
+template <class T>
+static void check_close(const MatmulKey& k, const T* values, const T* simple, size_t count) {
+    std::vector<T> a(std::min(count, size_t(1) << 18)), b(a.size());
+    copy_to_host(a.data(), values, a.size() * sizeof(T));
+    copy_to_host(b.data(), simple, b.size() * sizeof(T));
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < a.size(); i++) {
+        const double y = double(b[i]), apart = double(a[i]) - y;
+        difference += apart * apart, size += y * y;
+    }
+    const double most = sizeof(floatX) == 2 ? 1e-2 : 1e-3;
+    CHECK(difference <= most * most * size, "matmul %s, N = %d, C = %d, OC = %d: off by %.2g of plain "
+          "cuBLAS' result on this GPU, expected less than %g. Please report it with dev/results of "
+          "scripts/gpu_check.sh", kNames[int(k.op)], k.N, k.C, k.OC, std::sqrt(difference / size), most);
+}
+
+void matmul_try(const ScratchSizes& s, void* memory) {
+    const size_t each = largest_tensor(s);
+    std::byte* p = static_cast<std::byte*>(memory);
+    fill_with_normals(p, 4 * each);
+    const auto tensor = [&](int i) { return reinterpret_cast<floatX*>(p + size_t(i) * each); };
+    for (const MatmulKey& k : matmuls_of(s)) {
+        set_zero(tensor(4), 3 * each);              // weights' gradients are added to
+        real* const db = reinterpret_cast<real*>(tensor(6));
+        const size_t bias = scratch_size(size_t(k.OC) * sizeof(real)) / sizeof(real);
+        Tensors t = {.out = tensor(4), .left = tensor(0), .right = tensor(1), .bias = tensor(2),
+                     .pre = tensor(3), .db = db};
+        run(k, route_of(k), t);
+        t.out = tensor(5), t.db = db + bias;
+        run(k, {variants(k.op) - 1, kPlainCublas}, t);
+        const bool input = k.op == Op::Input || k.op == Op::GeluInput;
+        const size_t count = size_t(k.N) * size_t(input ? k.C : k.OC);
+        if (k.op != Op::Weight && k.op != Op::WeightBias) check_close(k, tensor(4), tensor(5), count);
+        else check_close(k, reinterpret_cast<real*>(tensor(4)), reinterpret_cast<real*>(tensor(5)),
+                         size_t(k.C) * size_t(k.OC));
+        if (k.op == Op::WeightBias) check_close(k, db, db + bias, size_t(k.OC));
+    }
 }
 
 }  // namespace cuda

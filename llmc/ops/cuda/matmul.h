@@ -26,6 +26,10 @@ struct MatmulTiming {
 size_t matmul_tuning_bytes(const ScratchSizes& s);
 std::vector<MatmulTiming> matmul_tune(const ScratchSizes& s, void* memory, int repeats);
 
+// Each of them once as it is chosen against unfused plain cuBLAS; ends the program where they differ.
+size_t matmul_trial_bytes(const ScratchSizes& s);
+void matmul_try(const ScratchSizes& s, void* memory);
+
 std::string matmul_choices();
 // Takes what was chosen on the same GPU with the same library; returns how many were taken, 0 where it was
 // another.

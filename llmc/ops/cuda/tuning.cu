@@ -31,8 +31,13 @@ void tune(const ScratchSizes& s, void* memory) {
     attention_tune(s, memory, kRepeats);
 }
 
-size_t trial_bytes(const ScratchSizes& s) { return has_times() ? attention_trial_bytes(s) : 0; }
-void try_choices(const ScratchSizes& s, void* memory) { attention_try(s, memory); }
+size_t trial_bytes(const ScratchSizes& s) {
+    return has_times() ? std::max(matmul_trial_bytes(s), attention_trial_bytes(s)) : 0;
+}
+void try_choices(const ScratchSizes& s, void* memory) {
+    matmul_try(s, memory);
+    attention_try(s, memory);
+}
 
 bool tuned(const ScratchSizes& s) { return matmul_tuned(s) && attention_tuned(s); }
 
