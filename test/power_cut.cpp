@@ -258,8 +258,8 @@ TEST(every_truncation_and_every_flipped_bit_is_seen) {
                 expect_older(k, file, tensors, cut ? "cut" : "bit flipped", at);
             }
     }
-    EXPECT(accepted * step > 100 && named * step > 200, "%zu flips go unnoticed without hashes; %zu times a tensor was to "
-           "be named", accepted, named);
+    EXPECT(accepted * step > 100 && named * step > 200,
+           "%zu flips go unnoticed without hashes; %zu times a tensor was to be named", accepted, named);
 }
 
 // Of a file of several chunks, the tensors of the chunk that is damaged.
