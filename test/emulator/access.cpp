@@ -28,7 +28,7 @@ static uint32_t offset(Site site) { return uint32_t(static_cast<const char*>(sit
 static Site site_of(const Access& a) { return &__executable_start + a.site; }
 
 static bool across_blocks(const Access& before, const Access& now, bool shared) {
-    if (shared || before.run < machine->first_run) return true;      // another launch
+    if (shared || before.run < machine->first_run || before.run > machine->last_run) return true;   // others'
     const auto p = published.find(before.run), n = published.find(now.run);
     return p != published.end() && n != published.end() && before.time <= p->second.fence_published &&
            p->second.at <= n->second.acquired;

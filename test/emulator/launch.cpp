@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -212,10 +213,12 @@ bool run(const Launch& l) {
     m.launch = &l;
     m.launches++;
     m.random.seed(settings.seed * 1000003 + m.launches);
-    m.first_run = m.block.run + 1;
     m.count = &count_of(l.kernel);
     m.count->launches++;
     const uint64_t total = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
+    static std::atomic<uint32_t> blocks_ever = 0;       // of all threads: they may share memory
+    m.block.run = blocks_ever.fetch_add(uint32_t(total));
+    m.first_run = m.block.run + 1, m.last_run = m.block.run + uint32_t(total);
     uint64_t stride = total > 2 ? m.random() % (total - 1) + 1 : 1;
     while (std::gcd(stride, total) != 1) stride++;
     const uint64_t start = m.random() % total;

@@ -36,7 +36,7 @@ struct Machine {
     bool failed = false;
     std::string report;
     uint64_t launches = 0;
-    uint32_t first_run = 0;                  // of the launch's blocks, the number of the first
+    uint32_t first_run = 0, last_run = 0;    // of the launch's blocks, the numbers of the first and the last
     std::mt19937_64 random;
     KernelCount* count = nullptr;            // of the kernel that runs
     AccessLog log;
