@@ -3,14 +3,13 @@
 #include "llmc/ops/cuda/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <sstream>
 
 #include "llmc/base/progress_page.h"
-#include "llmc/base/rng.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/trial.h"
 #include "llmc/ops/cuda/verdicts.h"
 
 namespace PRECISION {
@@ -138,29 +137,6 @@ struct Layer {
 
 size_t attention_tuning_bytes(const ScratchSizes& s) { return Layer(s, nullptr).bytes; }
 
-static void fill_with_normals(floatX* to, size_t count) {
-    std::vector<floatX> some(std::min(count, size_t(1) << 20));
-    for (size_t i = 0; i < some.size(); i++) some[i] = floatX(float(normal(1, 1, i)));
-    for (size_t at = 0; at < count; at += some.size())
-        copy_to_device(to + at, some.data(), std::min(some.size(), count - at) * sizeof(floatX));
-}
-
-template <class F> static float microseconds(F f, int repeats) {
-    cudaEvent_t from, to;
-    CUDA_CHECK(cudaEventCreate(&from));
-    CUDA_CHECK(cudaEventCreate(&to));
-    f();
-    CUDA_CHECK(cudaEventRecord(from, cuda_device().compute));
-    for (int i = 0; i < repeats; i++) f();
-    CUDA_CHECK(cudaEventRecord(to, cuda_device().compute));
-    CUDA_CHECK(cudaEventSynchronize(to));
-    float milliseconds = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, from, to));
-    CUDA_CHECK(cudaEventDestroy(from));
-    CUDA_CHECK(cudaEventDestroy(to));
-    return milliseconds * 1000 / float(repeats);
-}
-
 static AttentionDims dims_of(const ScratchSizes& s) {
     const size_t stride = 3 * channels_of(s);
     return {.B = s.N / s.T, .Tq = s.T, .Tk = s.T, .NH = s.NH, .D = s.D, .q_stride = stride,
@@ -192,7 +168,8 @@ std::vector<AttentionTiming> attention_tune(const ScratchSizes& s, void* memory,
             if (best == 0 || time < best) best = time, routes()[key_of(part, d)] = v.name;
         }
     };
-    fill_with_normals(x.qkv, 3 * C * s.N), fill_with_normals(x.dout, C * s.N);
+    fill_with_normals(x.qkv, 3 * C * s.N * sizeof(floatX));
+    fill_with_normals(x.dout, C * s.N * sizeof(floatX));
     const AttentionBackward backward = {.dq = x.dqkv, .dk = x.dqkv + C, .dv = x.dqkv + 2 * C, .dout = x.dout,
                                         .out = x.out, .lse = x.lse, .q = x.qkv, .k = x.qkv + C,
                                         .v = x.qkv + 2 * C};
@@ -217,17 +194,10 @@ size_t attention_trial_bytes(const ScratchSizes& s) { return 2 * Layer(little(s)
 // BF16 is off by some 2^-9 at each of a few roundings.
 static void check_close(const char* what, const char* variants, const floatX* values, const floatX* simple,
                         size_t count) {
-    std::vector<floatX> a(count), b(count);
-    copy_to_host(a.data(), values, count * sizeof(floatX));
-    copy_to_host(b.data(), simple, count * sizeof(floatX));
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double y = double(b[i]), apart = double(a[i]) - y;
-        difference += apart * apart, size += y * y;
-    }
-    CHECK(difference <= 9e-4 * size, "attention %s, variants %s: off by %.2g of the plain kernels' result on "
+    const double off = apart(values, simple, count);
+    CHECK(off <= 0.03, "attention %s, variants %s: off by %.2g of the plain kernels' result on "
           "this GPU, expected less than 0.03. Please report it with dev/results of scripts/gpu_check.sh",
-          what, variants, std::sqrt(difference / size));
+          what, variants, off);
 }
 
 void attention_try(const ScratchSizes& sizes, void* memory) {
@@ -239,7 +209,8 @@ void attention_try(const ScratchSizes& sizes, void* memory) {
     const size_t C = channels_of(sizes), count = C * size_t(d.Tq);
     const Layer x(little(sizes), memory);
     const Layer simple(little(sizes), static_cast<std::byte*>(memory) + x.bytes);
-    fill_with_normals(x.qkv, 3 * count), fill_with_normals(x.dout, count);
+    fill_with_normals(x.qkv, 3 * count * sizeof(floatX));
+    fill_with_normals(x.dout, count * sizeof(floatX));
     const floatX *q = x.qkv, *k = x.qkv + C, *v = x.qkv + 2 * C;
     attention_plain_forward(simple.out, simple.lse, q, k, v, d);
     forward->run({x.out, x.lse, q, k, v}, d);

@@ -7,19 +7,18 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <sstream>
 
 #include "llmc/base/check.h"
 #include "llmc/base/progress_page.h"
-#include "llmc/base/rng.h"
 #include "llmc/ops/cuda/gelu.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/trial.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -257,32 +256,6 @@ static size_t largest_tensor(const ScratchSizes& s) {
 
 size_t matmul_tuning_bytes(const ScratchSizes& s) { return 5 * largest_tensor(s); }
 
-// Numbers as activations have them: power, and with it the clock, depends on the data.
-static void fill_with_normals(std::byte* memory, size_t bytes) {
-    std::vector<floatX> some(std::min(bytes, size_t(1) << 20) / sizeof(floatX));
-    for (size_t i = 0; i < some.size(); i++) some[i] = floatX(float(normal(1, 1, i)));
-    size_t filled = some.size() * sizeof(floatX);
-    copy_to_device(memory, some.data(), filled);
-    for (; filled < bytes; filled *= 2)
-        copy_on_device(memory + filled, memory, std::min(filled, bytes - filled));
-}
-
-static float timed(const MatmulKey& k, const Route& r, const Tensors& t, int repeats) {
-    cudaEvent_t from, to;
-    CUDA_CHECK(cudaEventCreate(&from));
-    CUDA_CHECK(cudaEventCreate(&to));
-    run(k, r, t);
-    CUDA_CHECK(cudaEventRecord(from, cuda_device().compute));
-    for (int i = 0; i < repeats; i++) run(k, r, t);
-    CUDA_CHECK(cudaEventRecord(to, cuda_device().compute));
-    CUDA_CHECK(cudaEventSynchronize(to));
-    float milliseconds = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, from, to));
-    CUDA_CHECK(cudaEventDestroy(from));
-    CUDA_CHECK(cudaEventDestroy(to));
-    return milliseconds * 1000 / float(repeats);
-}
-
 std::vector<MatmulTiming> matmul_tune(const ScratchSizes& s, void* memory, int repeats) {
     const size_t each = largest_tensor(s);
     std::byte* p = static_cast<std::byte*>(memory);
@@ -302,7 +275,7 @@ std::vector<MatmulTiming> matmul_tune(const ScratchSizes& s, void* memory, int r
             for (size_t i = 0; i < algorithms.size(); i++) {
                 const Route r = {v, algorithms[i]};
                 set_zero(tensor(4), each);
-                const float time = timed(k, r, t, repeats);
+                const float time = microseconds([&] { run(k, r, t); }, repeats);
                 beat();
                 timings.push_back({.what = strf("%s %d %d %d", kNames[int(k.op)], k.N, k.C, k.OC),
                                    .variant = v, .algorithm = int(i), .plain = algorithms[i] == kPlainCublas,
@@ -322,18 +295,11 @@ size_t matmul_trial_bytes(const ScratchSizes& s) { return 7 * largest_tensor(s);
 // The beginning of a result; BF16 is off by some 2^-9, FP32 by the order of its sums.
 template <class T>
 static void check_close(const MatmulKey& k, const T* values, const T* simple, size_t count) {
-    std::vector<T> a(std::min(count, size_t(1) << 18)), b(a.size());
-    copy_to_host(a.data(), values, a.size() * sizeof(T));
-    copy_to_host(b.data(), simple, b.size() * sizeof(T));
-    double difference = 0, size = 0;
-    for (size_t i = 0; i < a.size(); i++) {
-        const double y = double(b[i]), apart = double(a[i]) - y;
-        difference += apart * apart, size += y * y;
-    }
+    const double off = apart(values, simple, std::min(count, size_t(1) << 18));
     const double most = sizeof(floatX) == 2 ? 1e-2 : 1e-3;
-    CHECK(difference <= most * most * size, "matmul %s, N = %d, C = %d, OC = %d: off by %.2g of plain "
+    CHECK(off <= most, "matmul %s, N = %d, C = %d, OC = %d: off by %.2g of plain "
           "cuBLAS' result on this GPU, expected less than %g. Please report it with dev/results of "
-          "scripts/gpu_check.sh", kNames[int(k.op)], k.N, k.C, k.OC, std::sqrt(difference / size), most);
+          "scripts/gpu_check.sh", kNames[int(k.op)], k.N, k.C, k.OC, off, most);
 }
 
 void matmul_try(const ScratchSizes& s, void* memory) {
