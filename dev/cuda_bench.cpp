@@ -1,9 +1,11 @@
 // What the GPU can do, and which way of an op is the fastest there: a line "= {JSON}" per figure.
 //
-//     cuda_bench ceilings | gemm | attention  [--B=16] [--T=1024] [--C=768] [--NH=12] [--size=8192]
+//     cuda_bench ceilings | gemm | attention | variants
+//                [--B=16] [--T=1024] [--C=768] [--NH=12] [--size=8192]
 //
-// ceilings: copies, and products of (size, size). gemm, attention: every way that the tuner knows
-// (ops/tuning.h), for a GPT of these sizes in BF16. The emulation runs it too, where times mean nothing.
+// ceilings: copies, and products of (size, size). gemm, attention, variants (of all other kernels): every way
+// that the tuner knows (ops/tuning.h), for a GPT of these sizes in BF16. The emulation runs it too, where
+// times mean nothing.
 #define PRECISION bf16
 #include <algorithm>
 #include <chrono>
@@ -84,50 +86,74 @@ static void ceilings(const Sizes& o) {
            flops / best / 1e12, flops / first / 1e12);
 }
 
+// Whether `what` gives the results of the simplest way when it is chosen by that line; `choices` come back.
+template <class Use, class Try> static bool is_right(const std::string& choices, const std::string& what,
+                                                     const std::string& line, Use use, Try try_it) {
+    use(choices.substr(0, choices.find('\n') + 1) + line + '\n');
+    context.throw_on_fatal = true;
+    bool right = true;
+    try {
+        try_it();
+    } catch (const Fatal& e) {                          // of all that is wrong
+        right = std::string(e.what()).find(what + ',') == std::string::npos;
+        if (!right) printf("%s: %s\n", line.c_str(), e.what());
+    }
+    context.throw_on_fatal = false;
+    use(choices);
+    return right;
+}
+static void print_variant(const std::string& what, const char* variant, double us, bool right) {
+    printf("= {\"op\": \"%s\", \"variant\": \"%s\", \"us\": %.1f, \"right\": %s}\n", what.c_str(), variant,
+           us, right ? "true" : "false");
+}
+
 static void time_gemm(const Sizes& o) {
     const ScratchSizes s = sizes_of(o);
-    const Memory memory(matmul_tuning_bytes(s), s);
+    const Memory memory(std::max(matmul_tuning_bytes(s), matmul_trial_bytes(s)), s);
     struct Way { double first = 0, cublas = 0; MatmulTiming best; };
     std::map<std::string, Way> ways;
+    std::map<std::pair<std::string, std::string>, MatmulTiming> variants;
     for (const MatmulTiming& t : matmul_tune(s, memory.data, kRepeats)) {
         Way& way = ways[t.what];
         if (way.first == 0) way.first = t.microseconds, way.best = t;
         if (t.plain) way.cublas = t.microseconds;      // with the kernels of what is not fused
         if (t.microseconds < way.best.microseconds) way.best = t;
+        MatmulTiming& best = variants.try_emplace({t.what, t.variant}, t).first->second;
+        if (t.microseconds < best.microseconds) best = t;
     }
     for (const auto& [what, way] : ways) {
         double N = 0, C = 0, OC = 0;
         CHECK(sscanf(what.c_str(), "%*s %lf %lf %lf", &N, &C, &OC) == 3, "'%s'", what.c_str());
         printf("= {\"op\": \"%s\", \"first_us\": %.1f, \"cublas_us\": %.1f, \"best_us\": %.1f, "
-               "\"variant\": %d, \"algorithm\": %d, \"TFLOPs\": %.1f}\n", what.c_str(), way.first, way.cublas,
-               double(way.best.microseconds), way.best.variant, way.best.algorithm,
+               "\"best\": \"%s\", \"algorithm\": %d, \"TFLOPs\": %.1f}\n", what.c_str(), way.first,
+               way.cublas, double(way.best.microseconds), way.best.variant, way.best.algorithm,
                2e-6 * N * C * OC / double(way.best.microseconds));
     }
+    for (const auto& [key, t] : variants)
+        if (*t.variant)
+            print_variant(t.what, t.variant, double(t.microseconds),
+                          is_right(matmul_choices(), t.what, t.choice, use_matmul_choices,
+                                   [&] { matmul_try(s, memory.data); }));
 }
 
-// Whether this variant's results are those of the plain kernels.
-static bool is_right(const AttentionTiming& t, const ScratchSizes& s, void* memory) {
-    const std::string choices = attention_choices(), header = choices.substr(0, choices.find('\n') + 1);
-    use_attention_choices(header + t.what + ' ' + t.variant + '\n');
-    context.throw_on_fatal = true;
-    bool right = true;
-    try {
-        attention_try(s, memory);
-    } catch (const Fatal& e) {
-        right = false;
-        printf("%s %s: %s\n", t.what.c_str(), t.variant, e.what());
-    }
-    context.throw_on_fatal = false;
-    return right;
+// What `tune` has timed, each tried by `try_it`.
+template <class Tune, class Try> static void time_variants(size_t bytes, const ScratchSizes& s, Tune tune,
+                                                           Try try_it) {
+    const Memory memory(bytes, s);
+    for (const VariantTiming& t : tune(s, memory.data, kRepeats))
+        print_variant(t.what, t.variant, double(t.microseconds),
+                      is_right(variant_choices(), t.what, t.what + ' ' + t.variant, use_variant_choices,
+                               [&] { try_it(s, memory.data); }));
 }
-
 static void time_attention(const Sizes& o) {
     const ScratchSizes s = sizes_of(o);
-    const Memory memory(std::max(attention_tuning_bytes(s), attention_trial_bytes(s)), s);
-    const auto timings = attention_tune(s, memory.data, kRepeats);
-    for (const AttentionTiming& t : timings)
-        printf("= {\"op\": \"%s\", \"variant\": \"%s\", \"us\": %.1f, \"right\": %s}\n", t.what.c_str(),
-               t.variant, double(t.microseconds), is_right(t, s, memory.data) ? "true" : "false");
+    time_variants(std::max(attention_tuning_bytes(s), attention_trial_bytes(s)), s, attention_tune,
+                  attention_try);
+}
+static void time_streaming(const Sizes& o) {
+    const ScratchSizes s = sizes_of(o);
+    time_variants(std::max(streaming_tuning_bytes(s), streaming_trial_bytes(s)), s, streaming_tune,
+                  streaming_try);
 }
 
 int main(int argc, char** argv) {
@@ -146,5 +172,6 @@ int main(int argc, char** argv) {
     if (what == "ceilings") ceilings(o);
     else if (what == "gemm") time_gemm(o);
     else if (what == "attention") time_attention(o);
-    else CHECK_INPUT(false, "cuda_bench '%s': ceilings, gemm or attention", what.c_str());
+    else if (what == "variants") time_streaming(o);
+    else CHECK_INPUT(false, "cuda_bench '%s': ceilings, gemm, attention or variants", what.c_str());
 }

@@ -3,8 +3,8 @@
 
     dev/winners.py [--out=FILE] [RESULT.json ...]        dev/results/gpu_check_*.json, unless some are named
 
-Of each GPU, part of attention and head size: the variant with the least time, over all shapes that were
-timed, and every variant that was wrong.
+Of each GPU, kernel and head size: the variant with the least time, over all shapes that were timed, and every
+variant that was wrong.
 Of several results of one GPU the last in the order given counts, by parts.
 """
 import glob
@@ -20,14 +20,15 @@ inline constexpr std::array<Judged, {count}> kJudged = {{{{{rows}}}}};
 
 
 def rows_of(path):
-    """(part, head size, variant, microseconds, right) of a file of results"""
+    """(gpu, kernel, head size, variant, microseconds, right) of a file of results"""
     with open(path, encoding="utf-8") as file:
         results = json.load(file)
     for part in results["parts"]:
         for r in part["results"]:
-            fields = str(r.get("op", "")).split()
-            if part["part"] == "attention" and "variant" in r and len(fields) == 5:
-                yield results["gpu"], fields[0], int(fields[4]), r["variant"], r["us"], r.get("right") is True
+            if "variant" in r and "right" in r:
+                kernel, *sizes = r["op"].split()        # attention: B, T, NH, D
+                head = int(sizes[3]) if len(sizes) == 4 else 0
+                yield results["gpu"], kernel, head, r["variant"], r["us"], r["right"] is True
 
 
 def judged(paths):

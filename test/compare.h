@@ -91,6 +91,18 @@ void expect_close(const char* file, int line, const char* what, std::vector<T> g
         test::fail(file, line, "%s: a changed element [%zu] goes unnoticed", what, i);
 }
 
+// The derivative of loss() by x, from a difference around it. For FP64.
+template <class F> double slope_of(floatX& x, F loss) {
+    constexpr double h = 1e-5;
+    const floatX before = x;
+    x = floatX(real(double(before) + h));
+    const double up = loss();
+    x = floatX(real(double(before) - h));
+    const double down = loss();
+    x = before;
+    return (up - down) / (2 * h);
+}
+
 #define EXPECT_CLOSE(got, want, ...) expect_close(__FILE__, __LINE__, #got, got, want, __VA_ARGS__)
 
 // Threads and scratch for the operations of a test, given back at its end.

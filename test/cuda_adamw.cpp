@@ -1,3 +1,4 @@
+#include "llmc/ops/cuda/variants.h"
 #include "test/cuda.h"
 
 #include <limits>
@@ -146,6 +147,18 @@ TEST(cuts_and_order_change_no_bit) {
     in_every_order([&] { EXPECT(cut_at(40000) == first); });
 }
 
+TEST(variants_give_the_same_bits) {
+    const Tensors before(kCount);
+    for (const bool stochastic : {false, true}) {
+        const Tensors first = updated(before, kRuns, {.stochastic = stochastic});
+        for (const char* variant : cuda::kAdamwUpdates) {
+            cuda::choose({cuda::Part::AdamwUpdate}, variant);
+            EXPECT(updated(before, kRuns, {.stochastic = stochastic}) == first, "%s", variant);
+        }
+        cuda::choose({cuda::Part::AdamwUpdate}, cuda::kAdamwUpdates[0]);
+    }
+}
+
 TEST(many_tensors) {
     std::vector<AdamwTensor> runs;
     for (size_t i = 0; i < 1300; i++) runs.push_back({8 * i, 1 + i % 8, 8 * i, real(i % 2)});
@@ -197,6 +210,9 @@ TEST(moves_no_more_than_its_floor) {
     const auto grad = normals<real>(cuda::kNormBlock + 8, 1);
     const OnDevice on_device(grad), sums(poisoned<real>(2));
     EXPECT_FLOORS([&] { cuda::sum_of_squares(sums, on_device, grad.size()); });
+    const OnDevice state(std::vector<cuda::GradientState>(1));
+    const OnDevice squares(std::vector<double>{4}), loss(std::vector<double>{3});
+    EXPECT_FLOORS([&] { cuda::gradient_state(state, squares, loss, 1); });
 }
 
 }  // namespace PRECISION

@@ -211,15 +211,15 @@ TEST(tuning_times_every_variant_and_chooses) {
     const auto timings = cuda::attention_tune(sizes, memory, 1);
     EXPECT(timings.size() == variants, "%zu timings of %zu variants", timings.size(), variants);
     for (const auto& t : timings) EXPECT(t.microseconds > 0, "%s %s", t.what.c_str(), t.variant);
-    const std::string text = cuda::attention_choices();
-    EXPECT(cuda::use_attention_choices(text) == (sizeof(floatX) == 2 ? 3 : 0), "%s", text.c_str());
-    EXPECT(cuda::use_attention_choices("attention of another GPU\nforward 2 70 2 64 64x64\n") == 0);
+    const std::string text = cuda::variant_choices();
+    EXPECT(cuda::use_variant_choices(text) == (sizeof(floatX) == 2 ? 3 : 0), "%s", text.c_str());
+    EXPECT(cuda::use_variant_choices("variants of another GPU\nattention_forward 2 70 2 64 64x64\n") == 0);
 
     const std::string header = text.substr(0, text.find('\n') + 1);
     for_variants(
         64,
         [&](const Forward& v) {
-            cuda::use_attention_choices(header + "forward 2 70 2 64 " + v.name + "\n");
+            cuda::use_variant_choices(header + "attention_forward 2 70 2 64 " + v.name + "\n");
             const Forward op = {nullptr, nullptr, nullptr, [](const auto& t, const auto& d) {
                                     cuda::attention_forward(t.out, t.lse, t.q, t.k, t.v, d);
                                 }};
@@ -227,8 +227,8 @@ TEST(tuning_times_every_variant_and_chooses) {
             EXPECT(chosen == itself && chosen.size() == 1, "forward %s is not taken", v.name);
         },
         [&](const Backward& queries, const Backward& keys) {
-            cuda::use_attention_choices(header + "queries 2 70 2 64 " + queries.name + "\nkeys 2 70 2 64 " +
-                                        keys.name + "\n");
+            cuda::use_variant_choices(header + "attention_queries 2 70 2 64 " + queries.name +
+                                      "\nattention_keys 2 70 2 64 " + keys.name + "\n");
             const Backward none = {nullptr, nullptr, nullptr, [](const auto&, const auto&) {}};
             const Backward op = {nullptr, nullptr, nullptr, [](const auto& g, const auto& d) {
                                      cuda::attention_backward(g.t, d);

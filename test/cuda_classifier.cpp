@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "llmc/ops/cuda/variants.h"
 #include "test/cuda.h"
 
 namespace PRECISION {
@@ -82,7 +83,9 @@ static Results run_parts(const Shape& s, const Tensors& t, real dloss, int part_
     return all;
 }
 
-static Results run(const Shape& s, const Tensors& t, real dloss) {
+static Results run(const Shape& s, const Tensors& t, real dloss,
+                   const char* variant = cuda::kClassifiers[0]) {
+    cuda::choose({cuda::Part::Classifier, {s.Vp}}, variant);
     const OnDevice logits(t.logits);
     const OnDevice targets(t.targets);
     const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
@@ -94,35 +97,40 @@ static Results run(const Shape& s, const Tensors& t, real dloss) {
     return {losses.host(), forward_losses.host(), logits.host()};
 }
 
-TEST(matches_the_cpu) {
+static void expect_right(const Shape& s, double size) {
     const real dloss = real(1) / 1024;
+    const Tensors t(s, size);
+    Wide losses(s.N), gradient = wide(t.logits), loss_sums(s.N), sums(gradient.size());
+    for (int n = 0; n < s.N; n++) {
+        const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+        double max = -INFINITY;
+        for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
+        loss_sums[n] = std::fabs(max) + std::log(double(s.V)) + std::fabs(double(row[t.targets[n]]));
+    }
+    oracle::classifier_forward_backward(
+        {.losses = losses.data(), .logits = gradient.data(), .stats = nullptr, .targets = t.targets.data(),
+         .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1},
+        double(dloss));
+    for (size_t i = 0; i < sums.size(); i++) sums[i] = std::fabs(gradient[i]) + 1e-38;
+    for (int n = 0; n < s.N; n++) sums[size_t(n) * s.Vp + t.targets[n]] += 2 * double(dloss);
+    for (const char* variant : cuda::kClassifiers) {
+        const Results got = run(s, t, dloss, variant);
+        EXPECT_CLOSE(got.losses, losses, loss_sums);
+        EXPECT_CLOSE(got.forward_losses, losses, loss_sums);
+        EXPECT_CLOSE(got.gradient, gradient, sums);
+        for (int n = 0; n < s.N; n++)
+            for (int i = s.V; i < s.Vp; i++)
+                EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "%s, padding %d", variant, i);
+    }
+    if (s.V > 20000) return;
+    const Results cut = run_parts(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
+    EXPECT_CLOSE(cut.losses, losses, loss_sums);
+    EXPECT_CLOSE(cut.gradient, gradient, sums);
+}
+
+TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
-        for (const double size : {3., 1e3}) {
-            const Tensors t(s, size);
-            const Results got = run(s, t, dloss);
-            const Results cut = s.V > 20000 ? got : run_parts(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
-            Wide losses(s.N), gradient = wide(t.logits), loss_sums(s.N), sums(gradient.size());
-            for (int n = 0; n < s.N; n++) {
-                const floatX* row = t.logits.data() + size_t(n) * s.Vp;
-                double max = -INFINITY;
-                for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
-                loss_sums[n] = std::fabs(max) + std::log(double(s.V)) + std::fabs(double(row[t.targets[n]]));
-            }
-            oracle::classifier_forward_backward(
-                {.losses = losses.data(), .logits = gradient.data(), .stats = nullptr,
-                 .targets = t.targets.data(), .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1},
-                double(dloss));
-            for (size_t i = 0; i < sums.size(); i++) sums[i] = std::fabs(gradient[i]) + 1e-38;
-            for (int n = 0; n < s.N; n++) sums[size_t(n) * s.Vp + t.targets[n]] += 2 * double(dloss);
-            EXPECT_CLOSE(got.losses, losses, loss_sums);
-            EXPECT_CLOSE(got.forward_losses, losses, loss_sums);
-            EXPECT_CLOSE(got.gradient, gradient, sums);
-            EXPECT_CLOSE(cut.losses, losses, loss_sums);
-            EXPECT_CLOSE(cut.gradient, gradient, sums);
-            for (int n = 0; n < s.N; n++)
-                for (int i = s.V; i < s.Vp; i++)
-                    EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
-        }
+        for (const double size : {3., 1e3}) expect_right(s, size);
 }
 
 TEST(what_is_not_finite_shows_in_the_loss) {
@@ -147,6 +155,8 @@ TEST(order_changes_no_bit) {
     const Tensors t(s, 3);
     const Results first = run(s, t, real(0.1));
     in_every_order([&] { EXPECT(run(s, t, real(0.1)) == first); });
+    const Results other = run(s, t, real(0.1), cuda::kClassifiers[1]);
+    in_every_order([&] { EXPECT(run(s, t, real(0.1), cuda::kClassifiers[1]) == other); });
     const Shape small = {3, 1026, 1152};
     const Tensors few(small, 3);
     const Results parts = run_parts(small, few, real(0.1), 384);
@@ -156,7 +166,8 @@ TEST(order_changes_no_bit) {
 TEST(moves_no_more_than_its_floor) {
     // a row that registers and shared memory hold: of FP32, sm_86 holds less
     const Shape s = shared_limit() > 128 << 10 ? Shape{2, 50257, 50304} : Shape{2, 20000, 20096};
-    EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1); });
+    for (const char* variant : cuda::kClassifiers)
+        EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1, variant); });
     EXPECT_FLOORS([&] { run_parts({9, 5000, 5120}, Tensors({9, 5000, 5120}, 3), 1, 2560); });
 }
 

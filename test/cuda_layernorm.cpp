@@ -1,3 +1,4 @@
+#include "llmc/ops/cuda/variants.h"
 #include "test/cuda.h"
 
 namespace PRECISION {
@@ -112,6 +113,17 @@ TEST(recomputed_and_in_place_are_the_same_bits) {
     for (const Shape& s : {Shape{9, 104}, Shape{3, 1600}}) {
         const Results first = run(s);
         EXPECT(run(s, true) == first && run(s, false, true) == first);
+    }
+}
+
+TEST(variants_give_the_same_bits) {
+    for (const Shape& s : {Shape{9, 104}, {70, 768}, {3, 5120}}) {
+        const Results first = run(s);
+        for (const int i : {1, 0}) {
+            cuda::choose({cuda::Part::LayernormForward, {s.C}}, cuda::kLayernormForwards[i]);
+            cuda::choose({cuda::Part::LayernormBackward, {s.C}}, cuda::kLayernormBackwards[i]);
+            EXPECT(run(s) == first, "variants %d, C = %d", i, s.C);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "llmc/ops/cuda/attention.h"
+#include "llmc/ops/cuda/matmul.h"
 #include "test/cuda_attention.h"
 
 namespace PRECISION {
@@ -48,18 +49,19 @@ TEST(the_fastest_is_taken_and_what_failed_is_out) {
     judged = {};
     const double least = taken();
     for (const char* name : names) {
-        const Judged fastest = {gpu.name, "forward", kD, name, Verdict::Fastest};
+        const Judged fastest = {gpu.name, "attention_forward", kD, name, Verdict::Fastest};
         judged = {&fastest, 1};
         EXPECT(taken() == floor_of(name), "%s: %g of %g", name, taken(), floor_of(name));
-        for (const Judged& other : {Judged{"NVIDIA Other", "forward", kD, name, Verdict::Fastest},
-                                    Judged{gpu.name, "keys", kD, name, Verdict::Fastest},
-                                    Judged{gpu.name, "forward", 128, name, Verdict::Fastest}}) {
+        for (const Judged& other : {Judged{"NVIDIA Other", "attention_forward", kD, name, Verdict::Fastest},
+                                    Judged{gpu.name, "attention_keys", kD, name, Verdict::Fastest},
+                                    Judged{gpu.name, "attention_forward", 128, name, Verdict::Fastest}}) {
             judged = {&other, 1};
             EXPECT(taken() == least, "%s of %s, %s, %d", name, other.gpu, other.part, other.D);
         }
     }
     std::vector<Judged> failed;
-    for (const char* name : names) failed.push_back({gpu.name, "forward", kD, name, Verdict::Failed});
+    for (const char* name : names)
+        failed.push_back({gpu.name, "attention_forward", kD, name, Verdict::Failed});
     for (size_t out = 0; out < names.size(); out++) {      // all but one
         std::vector<Judged> others = failed;
         others.erase(others.begin() + ptrdiff_t(out));
@@ -78,16 +80,58 @@ TEST(what_failed_is_not_timed) {
                                       .Vp = 64};
     const CudaScratch lent(sizes);
     const OnDevice memory(std::vector<std::byte>(cuda::attention_tuning_bytes(sizes)));
-    const Judged failed = {gpu.name, "forward", kD, names[0], Verdict::Failed};
+    const Judged failed = {gpu.name, "attention_forward", kD, names[0], Verdict::Failed};
     const auto before = judged;
     judged = {&failed, 1};
     size_t forward = 0;
     for (const auto& t : cuda::attention_tune(sizes, memory, 1)) {
-        if (!t.what.starts_with("forward")) continue;
+        if (!t.what.starts_with("attention_forward")) continue;
         forward++;
         EXPECT(std::string(t.variant) != names[0]);
     }
     EXPECT(forward == names.size() - 1, "%zu of %zu", forward, names.size());
+    judged = before;
+}
+
+// The names of kernels without heads count whatever the size.
+TEST(all_that_have_variants_ask) {
+    cudaDeviceProp gpu;
+    CUDA_CHECK(cudaGetDeviceProperties(&gpu, cuda_device().index));
+    const cuda::Sized work = {cuda::Part::LayernormForward, {kD}};
+    const auto before = judged;
+    const Judged fastest = {gpu.name, "layernorm_forward", 0, "4warps", Verdict::Fastest};
+    judged = {&fastest, 1};
+    EXPECT(cuda::variant_of(work, cuda::kLayernormForwards) == 1);
+    const Judged failed[] = {{gpu.name, "layernorm_forward", 0, "8warps", Verdict::Failed},
+                             {gpu.name, "layernorm_forward", 0, "4warps", Verdict::Failed}};
+    judged = {failed, 1};
+    EXPECT(cuda::variant_of(work, cuda::kLayernormForwards) == 1);
+    judged = failed;
+    const Fatal fatal = test::fatal_of([&] { cuda::some_variant_of(work, cuda::kLayernormForwards); });
+    EXPECT(std::string(fatal.what()).find("layernorm_forward 64: every variant") != std::string::npos, "'%s'",
+           fatal.what());
+    judged = before;
+    EXPECT(cuda::variant_of(work, cuda::kLayernormForwards) == 0);
+}
+
+// Of products the fused way is out, or the other the fastest.
+TEST(products_ask_as_well) {
+    cudaDeviceProp gpu;
+    CUDA_CHECK(cudaGetDeviceProperties(&gpu, cuda_device().index));
+    const cuda::ScratchSizes sizes = {.N = 16, .T = 16, .C = kD, .NH = 1, .D = kD, .F = kD, .chunk = 16,
+                                      .Vp = kD};
+    const CudaScratch lent(sizes);
+    const OnDevice memory(std::vector<std::byte>(cuda::matmul_tuning_bytes(sizes)));
+    const auto before = judged;
+    const Judged failed = {gpu.name, "gelu_input", 0, "fused", Verdict::Failed};
+    judged = {&failed, 1};
+    int unfused = 0;
+    for (const auto& t : cuda::matmul_tune(sizes, memory, 1)) {
+        if (!t.what.starts_with("gelu_input")) continue;
+        EXPECT(std::string(t.variant) == "unfused", "%s %s", t.what.c_str(), t.variant);
+        unfused++;
+    }
+    EXPECT(unfused > 0);
     judged = before;
 }
 
@@ -113,21 +157,29 @@ TEST(winners_are_written_from_results) {
     std::ofstream(folder + "/a.json")
         << R"({"gpu": "NVIDIA Test", "parts": [{"part": "gemm", "results": [{"op": "x", "variant": 1}]},)"
         << R"({"part": "attention", "results": [)"
-        << row("forward 4 64 2 64", "a", 5, true) << "," << row("forward 4 64 2 64", "b", 4, true) << ","
-        << row("forward 8 64 2 64", "a", 5, true) << "," << row("forward 8 64 2 64", "b", 7, true) << ","
-        << row("keys 4 64 2 64", "a", 2, true) << "," << row("keys 4 64 2 64", "b", 1, false) << ","
-        << row("forward 4 64 2 128", "b", 1, true) << "]}]}";
+        << row("attention_forward 4 64 2 64", "a", 5, true) << ","
+        << row("attention_forward 4 64 2 64", "b", 4, true) << ","
+        << row("attention_forward 8 64 2 64", "a", 5, true) << ","
+        << row("attention_forward 8 64 2 64", "b", 7, true) << ","
+        << row("attention_keys 4 64 2 64", "a", 2, true) << ","
+        << row("attention_keys 4 64 2 64", "b", 1, false) << ","
+        << row("attention_forward 4 64 2 128", "b", 1, true) << "]},"
+        << R"({"part": "variants", "results": [)"
+        << row("layernorm_forward 768", "8warps", 2, true) << ","
+        << row("layernorm_forward 768", "4warps", 1, true) << "]}]}";
     std::ofstream(folder + "/b.json")
         << R"({"gpu": "NVIDIA Test", "parts": [{"part": "attention", "results": [)"
-        << row("forward 4 64 2 128", "c", 9, true) << "]}]}";
+        << row("attention_forward 4 64 2 128", "c", 9, true) << "]}]}";
     const std::string text = written(folder + "/a.json " + folder + "/b.json", out);
-    for (const char* words : {"array<Judged, 4>", R"({"NVIDIA Test", "forward", 64, "a", Verdict::Fastest})",
-                              R"({"NVIDIA Test", "keys", 64, "a", Verdict::Fastest})",
-                              R"({"NVIDIA Test", "keys", 64, "b", Verdict::Failed})",
-                              R"({"NVIDIA Test", "forward", 128, "c", Verdict::Fastest})"})
+    for (const char* words : {"array<Judged, 5>",
+                              R"({"NVIDIA Test", "attention_forward", 64, "a", Verdict::Fastest})",
+                              R"({"NVIDIA Test", "attention_keys", 64, "a", Verdict::Fastest})",
+                              R"({"NVIDIA Test", "attention_keys", 64, "b", Verdict::Failed})",
+                              R"({"NVIDIA Test", "attention_forward", 128, "c", Verdict::Fastest})",
+                              R"({"NVIDIA Test", "layernorm_forward", 0, "4warps", Verdict::Fastest})"})
         EXPECT(text.find(words) != std::string::npos, "no '%s' in %s", words, text.c_str());
     std::ofstream(folder + "/use.cpp") << "#include \"llmc/ops/cuda/verdicts.h\"\n"
-        << "static_assert(kJudged.size() == 4 && kJudged[0].D == 64);\n";
+        << "static_assert(kJudged.size() == 5 && kJudged[0].D == 64);\n";
     const std::string there = folder + "/llmc/ops/cuda/";
     const test::Ran compiled =
         test::run("mkdir -p " + there + " && cp llmc/ops/cuda/verdicts.h " + out + " " + there +

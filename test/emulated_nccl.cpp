@@ -5,6 +5,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/launch.h"
 #include "llmc/ops/cuda/runtime.h"
+#include "llmc/train/comm_log.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
 
@@ -178,6 +179,43 @@ TEST(collectives_run_beside_kernels) {
         else expect_same(seen, first, "lazy streams");
     }
     settings.lazy_streams = false;
+}
+
+// What has ended when the ops come to need it was hidden, what is asked for at once was not. Nothing is timed
+// before somebody asks.
+TEST(the_device_tells_what_it_waited_for) {
+    for (const bool lazy : {false, true}) {
+        settings.lazy_streams = lazy;
+        run_threads(over("nccl", 2, "auto"), [&](Config, const Mesh& mesh) {
+            const Axis& a = mesh.dp;
+            const Device<float> src(values<float>(a.index, 20000));
+            Device<float> all(40000), sum(values<float>(a.index, 20000));
+            CommLog log;
+            const auto times_of = [&](auto f) {
+                f();
+                cudaDeviceSynchronize();
+                const DeviceTimes t = log.take(mesh).device;
+                EXPECT(std::isnan(hidden_share(log.take(mesh).device)), "told twice");
+                return t;
+            };
+            const auto at_once = [&] { a.all_gather(all.p, src.p, 20000), a.all_reduce(sum.p, 20000); };
+            EXPECT(std::isnan(hidden_share(times_of(at_once))), "timed before it was asked for");
+            for (int turn = 0; turn < 3; turn++) {
+                const DeviceTimes slow = times_of(at_once), hidden = times_of([&] {
+                    Pending p = a.start_all_gather(all.p, src.p, 20000);
+                    cudaDeviceSynchronize();
+                    a.wait(p);
+                });
+                // at once, the last to come may find it done
+                EXPECT(slow.busy > 0 && (slow.waited > 0 || !lazy), "%g of %g s", slow.waited, slow.busy);
+                EXPECT(hidden.busy > 0 && hidden.waited == 0 && hidden_share(hidden) == 1, "%g of %g s",
+                       hidden.waited, hidden.busy);
+            }
+            return 0;
+        });
+    }
+    settings.lazy_streams = false;
+    EXPECT(hidden_share({2, 0.5}) == 0.75 && hidden_share({2, 3}) == 0);
 }
 
 TEST(memory_for_messages) {

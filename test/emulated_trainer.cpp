@@ -167,16 +167,21 @@ TEST(ranks_that_are_threads_equal_one) {
     }
 }
 
-// As on a GPU: kernels are timed once, by rank 0, and what was chosen stays with the run.
+// As on a GPU: kernels are timed, and what was chosen is kept for other runs in a folder of that name.
+static string as_a_gpu(const string& cache) {
+    return "XDG_CACHE_HOME=" + folder(cache) + " EMU_NAME='NVIDIA Test'";
+}
+
+// Timed once, by rank 0, and what was chosen stays with the run.
 TEST(kernels_are_chosen_once_and_kept) {
     if (slow()) return;
-    const string gpu = "EMU_NAME='NVIDIA Test'", set = "--run.precision=bf16 --train.steps=2";
+    const string gpu = as_a_gpu("cache"), set = "--run.precision=bf16 --train.steps=2";
     expect_done(emulated("chosen", set, gpu), "first");
     const string chosen = folder("chosen") + "/kernels.txt", text = text_of(chosen);
-    for (const char* part : {"matmul BF16, cuBLASLt ", ", NVIDIA Test", "\nattention BF16, ",
-                             "\nkeys 2 33 2 32 "})
+    for (const char* part : {"matmul BF16, cuBLASLt ", ", NVIDIA Test", "\nvariants BF16, ",
+                             "\nattention_keys 2 33 2 32 "})
         EXPECT(text.find(part) != string::npos, "no '%s' in %s", part, text.c_str());
-    const string foreign = "attention BF16, cuBLASLt 1, another GPU\nkeys 2 33 2 32 128x32\n\n";
+    const string foreign = "variants BF16, cuBLASLt 1, another GPU\nattention_keys 2 33 2 32 64x64\n\n";
     const auto started_with = [&](const string& name, const string& kernels, const string& more) {
         std::filesystem::create_directories(folder(name));
         std::ofstream(folder(name) + "/kernels.txt") << kernels;
@@ -190,6 +195,22 @@ TEST(kernels_are_chosen_once_and_kept) {
     EXPECT(started_with("two", text, " --train.micro_batch=1 --parallel.ranks=2").size() > text.size());
     expect_done(emulated("plain", set), "no GPU");
     EXPECT(!there(folder("plain") + "/kernels.txt"), "the emulation times its kernels");
+}
+
+TEST(other_runs_of_this_machine_do_as_the_first) {
+    if (slow()) return;
+    const string gpu = as_a_gpu("kept"), set = "--run.precision=bf16 --train.steps=1";
+    const string kept = folder("kept") + "/train_gpt/kernels.txt", way = "attention_keys 2 33 2 32 ";
+    expect_done(emulated("first", set, gpu), "first");
+    string text = text_of(kept);
+    EXPECT(!text.empty() && text_of(folder("first") + "/kernels.txt") == text, "%s", text.c_str());
+    const size_t at = text.find(way) + way.size(), end = text.find('\n', at);
+    text.replace(at, end - at, text.substr(at, end - at) == "64x64" ? "128x32" : "64x64");
+    std::ofstream(kept) << text;
+    expect_done(emulated("second", set, gpu), "second");
+    EXPECT(text_of(folder("second") + "/kernels.txt") == text, "it timed for itself");
+    expect_done(emulated("third", set, "XDG_CACHE_HOME=/proc/none EMU_NAME='NVIDIA Test'"), "not writable");
+    EXPECT(there(folder("third") + "/kernels.txt"));
 }
 
 // The whole trainer: two ranks on one emulated GPU, whose joules are those of one. On a CPU nothing is said.
@@ -234,7 +255,7 @@ TEST(it_says_what_it_is_built_for) {
 // dev/cuda_kernels.cpp: the launches of steps, not of what chooses kernels before and evaluates between them.
 TEST(kernels_of_steps_are_timed) {
     if (slow()) return;
-    const Ran ran = run("EMU_NAME='NVIDIA Test' " + build_folder() + "/emulated/cuda_kernels " +
+    const Ran ran = run(as_a_gpu("timed") + " " + build_folder() + "/emulated/cuda_kernels " +
                         config("kernels") + " --run.precision=bf16 --train.steps=2 --checkpoint.every=0");
     expect_done(ran, "cuda_kernels");
     std::istringstream lines(ran.out);

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "llmc/base/dtype.h"
@@ -67,7 +69,28 @@ TEST(differences_are_found) {
     EXPECT(!difference("mma_bf16, rounded", a, c).empty() && !difference("cp_async16", a, {5}).empty());
 }
 
-TEST(every_wrapper_has_its_golden) {
+// By the names that ptx.h declares.
+TEST(every_wrapper_is_called_for_a_golden) {
+    const auto text_of = [](const char* path) {
+        std::stringstream text;
+        text << std::ifstream(path).rdbuf();
+        return text.str();
+    };
+    const std::string wrappers = text_of("llmc/ops/cuda/ptx.h"), calls = text_of("test/ptx_goldens.cu");
+    const std::regex declared(R"(__device__ __forceinline__ \w+ (\w+)\()");
+    std::set<std::string> missing;
+    int count = 0;
+    for (std::sregex_iterator i(wrappers.begin(), wrappers.end(), declared), end; i != end; ++i, count++) {
+        const std::string name = (*i)[1];
+        if (calls.find("ptx::" + name + "(") == std::string::npos &&
+            calls.find("ptx::" + name + "<") == std::string::npos) missing.insert(name);
+    }
+    // shared_address() has no result of its own
+    EXPECT(count >= 19 && missing == std::set<std::string>{"shared_address"}, "%d wrappers, %zu without: %s",
+           count, missing.size(), missing.empty() ? "" : missing.begin()->c_str());
+}
+
+TEST(goldens_are_those_of_the_formulas) {
     size_t words = 0;
     for (const Golden& g : ptx_goldens()) {
         words += g.words.size();

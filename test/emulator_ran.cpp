@@ -20,10 +20,11 @@ static std::string text_of(const fs::path& path) {
     return text.str();
 }
 
+// Each up to its first tab.
 static std::set<std::string> lines_of(const std::string& text) {
     std::set<std::string> lines;
     std::istringstream in(text);
-    for (std::string line; std::getline(in, line); ) lines.insert(line);
+    for (std::string line; std::getline(in, line); ) lines.insert(line.substr(0, line.find('\t')));
     return lines;
 }
 

@@ -75,4 +75,23 @@ TEST(threads_and_cuts_change_no_bit) {
                same_bits(t.dwpe, runs[0].dwpe));
 }
 
+// The loss is sum(dout * out).
+TEST(gradients_against_finite_differences) {
+    if (sizeof(floatX) != 8) return;
+    for (const Shape& s : {Shape{2, 5, 9, 0, 6, 6, 2}, Shape{2, 7, 8, 4, 5, 14, 0}}) {
+        const Lent lent(2);
+        Tensors t(s);
+        std::fill(t.dwte.begin(), t.dwte.end(), real(0)), std::fill(t.dwpe.begin(), t.dwpe.end(), real(0));
+        t.backward(0, t.e.N);
+        const auto loss = [&] {
+            t.forward();
+            double sum = 0;
+            for (size_t i = 0; i < t.out.size(); i++) sum += double(t.out[i]) * double(t.dout[i]);
+            return sum;
+        };
+        for (size_t i = 0; i < t.wte.size(); i++) EXPECT_NEAR(t.dwte[i], slope_of(t.wte[i], loss), 1e-8);
+        for (size_t i = 0; i < t.wpe.size(); i++) EXPECT_NEAR(t.dwpe[i], slope_of(t.wpe[i], loss), 1e-8);
+    }
+}
+
 }  // namespace PRECISION

@@ -86,7 +86,7 @@ TEST(parts_are_selected) {
     EXPECT(gpu_check(parts, "--fast").code == 78);
     const Ran list = test::run("scripts/gpu_check.sh --list");
     for (const char* name : {"ceilings", "ptx", "ops", "fixture", "step", "kernels", "gemm", "attention",
-                             "models", "repeats", "torch", "sanitizer"})
+                             "variants", "models", "repeats", "torch", "sanitizer"})
         EXPECT(has("\n" + list.out, "\n" + std::string(name) + " "), "no %s in %s", name, list.out.c_str());
 }
 
@@ -119,13 +119,16 @@ TEST(ways_are_timed) {
     const std::string bench = test::build_folder() + "/dev/cuda_bench ";
     struct { const char* options; size_t figures; const char* first; } runs[] = {
         {"ceilings --size=64", 2, "GBps"},
-        {"gemm --B=1 --T=16 --C=64 --NH=2 --size=16", 15, "best_us"},
-        {"attention --B=1 --T=70 --C=64 --NH=2 --size=16", 6, "variant"}};
+        {"gemm --B=1 --T=16 --C=64 --NH=2 --size=16", 25, "best_us"},
+        {"attention --B=1 --T=70 --C=64 --NH=2 --size=16", 6, "variant"},
+        {"variants --B=1 --T=16 --C=64 --NH=2 --size=16", 9, "variant"}};
     for (const auto& [options, count, first] : runs) {
         const Ran ran = test::run(bench + options);
         const auto figures = figures_of(ran);
         EXPECT(ran.code == 0 && figures.size() == count && figures[0].contains(first), "code %d: %s%s",
                ran.code, ran.out.c_str(), ran.err.c_str());
+        for (const json& figure : figures)
+            EXPECT(figure.value("right", true), "wrong: %s", figure.dump().c_str());
     }
     EXPECT(test::run(bench + "speed").code == 78);
     EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 6);

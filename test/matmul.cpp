@@ -1,6 +1,5 @@
 // Every product at awkward sizes against a naive sum in FP64, and what must not change a bit.
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -8,7 +7,7 @@
 #include "llmc/base/math.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/ops/ops.h"
-#include "test/test.h"
+#include "test/compare.h"
 
 namespace PRECISION {
 namespace {
@@ -19,18 +18,8 @@ const std::vector<Shape> shapes = {{1, 8, 16},    {1, 768, 50},   {3, 5, 7},
                                    {257, 96, 34}, {385, 40, 300}, {130, 1600, 202},
                                    {1030, 9, 40}, {5, 24, 16500}};  // two panels; a long sum
 
-// Scratch and number of threads of a test, returned at its end.
-struct Rank {
-    std::vector<std::byte> memory;
-    explicit Rank(int threads = 2) {
-        context.threads = threads;
-        memory.resize(64 + ops::scratch_bytes({.N = 512, .T = 64, .C = 1600, .NH = 25, .D = 64, .F = 1600,
-                                               .chunk = 64, .Vp = 256}));
-        const size_t skip = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-        ops::lend_scratch(memory.data() + skip, memory.size() - 64);
-    }
-    ~Rank() { ops::lend_scratch(nullptr, 0); }
-};
+constexpr cpu::ScratchSizes kSizes = {.N = 512, .T = 64, .C = 1600, .NH = 25, .D = 64, .F = 1600, .chunk = 64,
+                                      .Vp = 256};
 
 // Values in (-scale, scale) by a hash of the index, rounded to T
 template <class T>
@@ -79,11 +68,6 @@ double gelu_slope(double v) {
     return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 // Inputs of all products of a shape.
 struct Case {
     Shape s;
@@ -103,8 +87,8 @@ struct Case {
 void check_forward(const Case& c, bool bias) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size());
-    ops::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
-    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr,
+    cpu::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
+    cpu::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr,
                              N, C, OC);
     Compare forward{.what = "forward", .s = c.s}, fused{.what = "forward before GELU", .s = c.s},
         gelu{.what = "GELU", .s = c.s};
@@ -122,15 +106,15 @@ void check_forward(const Case& c, bool bias) {
         }
     forward.verdict(), fused.verdict(), gelu.verdict();
     std::vector<floatX> again(act.size());
-    ops::gelu_forward(again.data(), pre.data(), pre.size());
+    cpu::gelu_forward(again.data(), pre.data(), pre.size());
     EXPECT(same_bits(act, again), "GELU of N=%d OC=%d recomputed", N, OC);
 }
 
 void check_input(const Case& c) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
-    ops::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
-    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
     Compare input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int i = 0; i < C; i++) {
@@ -150,8 +134,8 @@ void check_input(const Case& c) {
 void check_weight(const Case& c) {
     const auto [N, C, OC] = c.s;
     std::vector<real> dw = c.dw, db = c.db;
-    ops::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
-    ops::bias_backward(db.data(), c.dout.data(), N, OC);
+    cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
+    cpu::bias_backward(db.data(), c.dout.data(), N, OC);
     Compare weight{.what = "backward_weight", .s = c.s, .rounded = false},
         bias{.what = "bias_backward", .s = c.s, .rounded = false};
     for (int o = 0; o < OC; o++) {
@@ -174,7 +158,7 @@ void check_weight(const Case& c) {
 
 TEST(matmul_against_naive_sums) {
     for (int threads : {1, 2}) {
-        Rank rank(threads);
+        const Lent lent(threads, kSizes);
         for (const Shape& s : shapes) {
             const Case c(s);
             check_forward(c, true);
@@ -188,7 +172,7 @@ TEST(matmul_against_naive_sums) {
 // All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut
 // them.
 std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
-    Rank rank(threads);
+    const Lent lent(threads, kSizes);
     const auto [N, C, OC] = c.s;
     std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size()), dx(size_t(N) * C),
         dpre(dx.size());
@@ -197,14 +181,14 @@ std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
         const int from = N * part / parts, n = N * (part + 1) / parts - from;
         if (n == 0) continue;
         const size_t in = size_t(from) * C, o = size_t(from) * OC;
-        ops::matmul_forward(out.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
-        ops::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(),
+        cpu::matmul_forward(out.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
+        cpu::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(),
                                  n, C, OC);
-        ops::matmul_backward_input(dx.data() + in, c.dout.data() + o, c.w.data(), n, C, OC);
-        ops::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n,
+        cpu::matmul_backward_input(dx.data() + in, c.dout.data() + o, c.w.data(), n, C, OC);
+        cpu::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n,
                                         C, OC);
-        ops::matmul_backward_weight(dw.data(), c.dout.data() + o, c.x.data() + in, n, C, OC);
-        ops::bias_backward(db.data(), c.dout.data() + o, n, OC);
+        cpu::matmul_backward_weight(dw.data(), c.dout.data() + o, c.x.data() + in, n, C, OC);
+        cpu::bias_backward(db.data(), c.dout.data() + o, n, OC);
     }
     std::vector<std::vector<real>> all;
     for (const auto* v : {&out, &act, &pre, &dx, &dpre}) all.emplace_back(v->begin(), v->end());
@@ -239,31 +223,41 @@ TEST(matmul_bits_do_not_depend_on_micro_batches_or_threads) {
     }
 }
 
-TEST(matmul_gelu_backward_against_finite_differences) {
+// The loss is sum(dout * (x w^T + bias)); dpre's has gelu(pre) in place of x.
+TEST(gradients_against_finite_differences) {
     if (sizeof(floatX) != 8) return;
-    Rank rank;
+    const Lent lent(2, kSizes);
     const Case c({5, 40, 9});
     const auto [N, C, OC] = c.s;
-    std::vector<floatX> dpre(size_t(N) * C);
-    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
-    const auto loss = [&](const std::vector<floatX>& pre) {  // sum of dout * (gelu(pre) w^T)
-        std::vector<floatX> act(pre.size()), out(size_t(N) * OC);
-        ops::gelu_forward(act.data(), pre.data(), pre.size());
-        ops::matmul_forward(out.data(), act.data(), c.w.data(), nullptr, N, C, OC);
+    std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
+    std::vector<real> dw(size_t(OC) * C), db(OC);
+    cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
+    cpu::bias_backward(db.data(), c.dout.data(), N, OC);
+    Case moved = c;
+    const auto loss = [&](const std::vector<floatX>& x) {
+        std::vector<floatX> out(size_t(N) * OC);
+        cpu::matmul_forward(out.data(), x.data(), moved.w.data(), moved.bias.data(), N, C, OC);
         double sum = 0;
         for (size_t i = 0; i < out.size(); i++) sum += double(out[i]) * double(c.dout[i]);
         return sum;
     };
-    for (size_t i = 0; i < dpre.size(); i += 3) {
-        const double h = 1e-5;
-        auto up = c.pre, down = c.pre;
-        up[i] = floatX(double(up[i]) + h), down[i] = floatX(double(down[i]) - h);
-        EXPECT_NEAR(double(dpre[i]), (loss(up) - loss(down)) / (2 * h), 1e-8);
-    }
+    const auto of_x = [&] { return loss(moved.x); };
+    const auto of_pre = [&] {
+        std::vector<floatX> act(moved.pre.size());
+        cpu::gelu_forward(act.data(), moved.pre.data(), act.size());
+        return loss(act);
+    };
+    const auto expect_slopes = [](std::vector<floatX>& x, const auto& dx, auto f) {
+        for (size_t i = 0; i < x.size(); i++) EXPECT_NEAR(double(dx[i]), slope_of(x[i], f), 1e-8);
+    };
+    expect_slopes(moved.x, dx, of_x), expect_slopes(moved.w, dw, of_x), expect_slopes(moved.bias, db, of_x);
+    expect_slopes(moved.pre, dpre, of_pre);
 }
 
 TEST(matmul_hands_nan_and_infinity_on) {
-    Rank rank;
+    const Lent lent(2, kSizes);
     Case c({37, 70, 45});
     const auto [N, C, OC] = c.s;
     const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
@@ -273,11 +267,11 @@ TEST(matmul_hands_nan_and_infinity_on) {
     c.pre[size_t(6) * C + 1] = floatX(nan);
     std::vector<floatX> act(size_t(N) * OC), pre(act.size()), dx(size_t(N) * C), dpre(dx.size());
     std::vector<real> dw(size_t(OC) * C), db(OC);
-    ops::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), c.bias.data(), N, C, OC);
-    ops::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
-    ops::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
-    ops::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
-    ops::bias_backward(db.data(), c.dout.data(), N, OC);
+    cpu::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), c.bias.data(), N, C, OC);
+    cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
+    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
+    cpu::bias_backward(db.data(), c.dout.data(), N, OC);
     const auto finite = [](auto v) { return std::isfinite(double(v)); };
     for (int o = 0; o < OC; o++) {
         EXPECT(std::isnan(double(act[size_t(3) * OC + o])), "act[3, %d]", o);

@@ -45,6 +45,8 @@ done
 run_these() { [ $# = 0 ] || printf '%s\0' "$@" | xargs -0 -P "$jobs" -I{} bash -c 'run "$@"' run {}; }
 run_these ${first[@]+"${first[@]}"}
 run_these ${last[@]+"${last[@]}"}
+# for `make ptxas`: how kernels are launched
+if [ ${#last[@]} != 0 ] && [ -n "${BUILD:-}" ]; then sort -u "$EMU_RAN" >"$BUILD/kernels.ran"; fi
 
 passed=0 failed=0 skipped=0
 for binary in "$@"; do

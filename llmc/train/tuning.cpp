@@ -1,5 +1,11 @@
 #include "llmc/train/tuning.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "llmc/base/files.h"
 #include "llmc/ops/tuning.h"
 
@@ -18,14 +24,37 @@ template <class F> static void with_memory(const ops::ScratchSizes& sizes, size_
     ops::lend_scratch(nullptr, 0);
 }
 
+// Empty where this user has no home. https://specifications.freedesktop.org/basedir-spec
+static std::string path_for_other_runs() {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) return std::string(cache) + "/train_gpt/kernels.txt";
+    return home && *home ? std::string(home) + "/.cache/train_gpt/kernels.txt" : "";
+}
+
+static std::string text_of(const std::string& path) { return file_exists(path) ? read_file(path) : ""; }
+
+// Where it cannot be written, other runs time for themselves.
+static void keep_for_other_runs(const std::string& path, const std::string& text) {
+    std::error_code error;
+    std::filesystem::create_directories(parent_directory(path), error);
+    const std::string temporary = path + strf(".%d", int(getpid()));
+    std::ofstream(temporary) << text;
+    std::filesystem::rename(temporary, path, error);
+}
+
 static std::string decide(const Config& cfg, const ops::ScratchSizes& sizes) {
-    const std::string path = cfg.run.dir + "/kernels.txt", saved = file_exists(path) ? read_file(path) : "";
+    const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
+    ops::use_choices(saved);
+    if (ops::tuned(sizes)) return ops::choices();
+    const std::string others = path_for_other_runs(), known = others.empty() ? "" : text_of(others);
+    ops::use_choices(known);
     ops::use_choices(saved);
     if (!ops::tuned(sizes)) {
         with_memory(sizes, ops::tuning_bytes(sizes), [&](void* memory) { ops::tune(sizes, memory); });
-        make_directories(cfg.run.dir);
-        write_file(path, ops::choices(saved));
+        if (!others.empty()) keep_for_other_runs(others, ops::choices(known));
     }
+    make_directories(cfg.run.dir);
+    write_file(path, ops::choices(saved));
     return ops::choices();
 }
 

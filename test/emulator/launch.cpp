@@ -77,7 +77,8 @@ Settings settings = from_environment();
 
 static std::mutex guard;
 static std::map<const void*, size_t> opted_in;         // dynamic shared memory, by kernel
-static std::set<const void*> ran;
+struct Ran { uint64_t threads = 0; size_t least_shared = SIZE_MAX, most_shared = 0; };
+static std::map<const void*, Ran> ran;
 
 bool opt_in(const void* kernel, size_t bytes) {
     if (bytes > shared_limit_of(settings.arch)) return false;
@@ -114,7 +115,9 @@ static std::string refused(const Launch& l) {
     if (l.shared_bytes > kWithoutOptIn && (allowed == opted_in.end() || allowed->second < l.shared_bytes))
         return strf("%zu bytes of dynamic shared memory without opt-in: over %zu need cudaFuncSetAttribute",
                     l.shared_bytes, kWithoutOptIn);
-    ran.insert(l.kernel);
+    Ran& r = ran[l.kernel];
+    r = {std::max(r.threads, threads), std::min(r.least_shared, l.shared_bytes),
+         std::max(r.most_shared, l.shared_bytes)};
     return "";
 }
 
@@ -124,7 +127,9 @@ static const struct WriteRan {
         if (settings.ran_file.empty()) return;
         FILE* file = fopen(settings.ran_file.c_str(), "a");
         if (!file) return;
-        for (const void* kernel : ran) fprintf(file, "%s\n", kernel_name(kernel).c_str());
+        for (const auto& [kernel, r] : ran)
+            fprintf(file, "%s\t%d\t%zu\t%zu\n", kernel_name(kernel).c_str(), int(r.threads), r.least_shared,
+                    r.most_shared);
         fclose(file);
     }
 } write_ran;

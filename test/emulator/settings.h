@@ -13,7 +13,9 @@
 //     EMU_TIMEOUT=SECONDS                            CPU time of one launch, after which it counts as endless
 //     EMU_HOST=allow | refuse                        refuse: host code that touches device memory is ended
 //     EMU_RED_ZONES=BYTES                            between the tensors of an arena
-//     EMU_RAN=FILE                                   kernels that ran are appended to FILE, one a line
+//     EMU_RAN=FILE                                   kernels that ran are appended to FILE, one a line, with
+//                                                    the most threads of a block, and the least and the most
+//                                                    bytes of dynamic shared memory
 //     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
 //                                                    and the operations left after each (lazy streams)
 #pragma once

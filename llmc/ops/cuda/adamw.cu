@@ -5,6 +5,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/rng.h"
 #include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -64,8 +65,8 @@ void gradient_state(GradientState* state, const double* squares, const double* l
 // ---------------------------------------------------------------------------------------------------------
 // the update
 
-static constexpr int kUpdateThreads = 256, kPacksPerThread = 4;
-static constexpr int kPiece = kUpdateThreads * kPacksPerThread * Pack::size;        // elements of a block
+static constexpr int kUpdateThreads = 256;
+constexpr int piece_of(int packs) { return kUpdateThreads * packs * Pack::size; }    // elements of a block
 static constexpr int kFloats = Pack::size / PackF::size;        // float packs of a pack
 
 // A run of elements, in packs of the flat buffers; the first and the last pack may stick out.
@@ -177,7 +178,7 @@ static __device__ __forceinline__ void update_elements(const Adamw& a, const Run
 }
 
 // FLOOR bytes = (28 + (param ? sizeof(floatX) : 0)) elements
-template <bool Stochastic>
+template <bool Stochastic, int Packs>
 __global__ void __launch_bounds__(kUpdateThreads)
     adamw_update_kernel(Adamw a, Coefficients c, const __grid_constant__ Runs runs) {
     if (!a.state->finite) return;
@@ -188,9 +189,10 @@ __global__ void __launch_bounds__(kUpdateThreads)
     }
     const Run& run = runs.run[low];
     const float scale = a.state->scale;
-    const size_t first = run.start / Pack::size * Pack::size + size_t(blockIdx.x - run.first_block) * kPiece;
+    const size_t first =
+        run.start / Pack::size * Pack::size + size_t(blockIdx.x - run.first_block) * piece_of(Packs);
     #pragma unroll 1
-    for (int p = 0; p < kPacksPerThread; p++) {
+    for (int p = 0; p < Packs; p++) {
         const size_t at = first + size_t(p * kUpdateThreads + threadIdx.x) * Pack::size;
         if (at >= run.end) return;
         bool whole = at >= run.start && at + Pack::size <= run.end;
@@ -207,13 +209,21 @@ static Coefficients coefficients(const Adamw& a) {
             .inverse_bias2 = real(1 / bias2), .eps = a.eps};
 }
 
+template <int Packs> static auto update_kernel(const Adamw& a) {
+    if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
+        if (a.stochastic) return adamw_update_kernel<true, Packs>;
+    return adamw_update_kernel<false, Packs>;
+}
+
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
     const double each = 28 + (a.param ? sizeof(floatX) : 0);
-    auto kernel = adamw_update_kernel<false>;
-    if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
-        if (a.stochastic) kernel = adamw_update_kernel<true>;
+    const int variant = some_variant_of({Part::AdamwUpdate}, kAdamwUpdates);
+    const int packs = 4 >> variant, piece = piece_of(packs);
+    const auto kernel = packs == 4   ? update_kernel<4>(a)
+                        : packs == 2 ? update_kernel<2>(a)
+                                     : update_kernel<1>(a);
     for (size_t i = 0; i < count;) {
         Runs runs = {};
         uint32_t blocks = 0;
@@ -223,7 +233,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
             if (t.count == 0) continue;
             runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
                                       t.stride, t.decay, blocks};
-            blocks += uint32_t(div_up(t.start % Pack::size + t.count, kPiece));
+            blocks += uint32_t(div_up(t.start % Pack::size + t.count, piece));
             elements += double(t.count);
         }
         if (blocks == 0) return;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/variants.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
@@ -43,18 +44,10 @@ AttentionForwardVariants attention_forward_variants();      // out and lse
 AttentionBackwardVariants attention_queries_variants();     // dq and deltas; to be run before
 AttentionBackwardVariants attention_keys_variants();        // dk and dv
 
-// As in matmul.h: times each variant of each part for a layer of these sizes on random data in `memory`, and
-// chooses the fastest. Until then verdicts.h says which is taken.
-struct AttentionTiming {
-    std::string what;                           // "queries 4 1024 12 64": part, B, T, NH, D
-    const char* variant;
-    float microseconds;
-};
+// Times each variant of each part for a layer of these sizes on random data in `memory`, and chooses the
+// fastest (variants.h).
 size_t attention_tuning_bytes(const ScratchSizes& s);
-std::vector<AttentionTiming> attention_tune(const ScratchSizes& s, void* memory, int repeats);
-
-std::string attention_choices();
-int use_attention_choices(const std::string& text);
+std::vector<VariantTiming> attention_tune(const ScratchSizes& s, void* memory, int repeats);
 bool attention_tuned(const ScratchSizes& s);
 
 // What is chosen against the plain kernels, on a sequence of at most 256 tokens. Ends the program where they

@@ -1,4 +1,4 @@
-// A block takes a row. Each thread keeps its part of it on the chip between the two passes: kHeld packs in
+// A block takes a row. Each thread keeps its part of it on the chip between the two passes: Packs of it in
 // registers, further ones in shared memory; only what fits in neither (BF16 on an H100: columns beyond
 // 144,000) is read twice. Threads read back only what they wrote, so the one barrier is that of the
 // reduction.
@@ -9,13 +9,13 @@
 // The online sum takes a pack at a time: its maximum first, so that one exp per logit is enough.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kThreads = 512, kWarps = kThreads / 32;
+static constexpr int kThreads = 512;
 static constexpr int kStep = kThreads * Pack::size;         // columns that the block takes at once
-static constexpr int kHeld = 7, kHeldColumns = kHeld * kStep;
 static constexpr size_t kStaticShared = 1024;               // what the reduction takes, and to spare
 static constexpr float kLog2e = 1.4426950408889634f, kLowest = -3.4028234663852886e38f;
 
@@ -41,7 +41,8 @@ static __device__ __forceinline__ Softmax add_logits(Softmax s, const Pack& x) {
 }
 
 // Of the whole row, for every thread: lanes in a tree, then warps in order.
-static __device__ __forceinline__ Softmax block_join(Softmax s) {
+template <int Threads> static __device__ __forceinline__ Softmax block_join(Softmax s) {
+    constexpr int kWarps = Threads / 32;
     SMEM(Softmax[kWarps], of_warp);
     #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -77,7 +78,7 @@ classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* ta
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, V, kStep, [=](int c) { return load_logits(row, c, V); },
                   [&](const Pack& x, int) { mine = add_logits(mine, x); });
-    const Softmax s = block_join(mine);
+    const Softmax s = block_join<kThreads>(mine);
     if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, float(row[targets[blockIdx.x]]));
 }
 
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t)
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.V, kStep,
                   [=](int c) { return load_logits(row, c, t.V); },
                   [&](const Pack& x, int) { mine = add_logits(mine, x); });
-    const Softmax s = block_join(mine);
+    const Softmax s = block_join<kThreads>(mine);
     if (threadIdx.x != 0) return;
     const int column = t.targets[blockIdx.x] - t.v0;
     float* stats = t.stats + 3 * size_t(blockIdx.x);
@@ -113,43 +114,45 @@ static __device__ __forceinline__ void store_gradient(floatX* row, int c, Pack x
 
 // on_chip: columns that registers and shared memory hold, a multiple of a pack
 // FLOOR bytes = N (V + Vp) sizeof(floatX) + 8 N
-__global__ void __launch_bounds__(kThreads, 2)
+template <int Threads, int Packs>
+__global__ void __launch_bounds__(Threads, 1024 / Threads)
     classifier_forward_backward_kernel(float* losses, floatX* logits, const int32_t* targets, float dloss,
                                        int V, int Vp, int on_chip) {
-    DYN_SHARED(floatX, shared);  // columns [kHeldColumns, on_chip)
+    constexpr int step = Threads * Pack::size, held_columns = Packs * step;
+    DYN_SHARED(floatX, shared);  // columns [held_columns, on_chip)
     floatX* row = logits + size_t(blockIdx.x) * Vp;
-    const int first = threadIdx.x * Pack::size, beyond = first + kHeldColumns;
+    const int first = threadIdx.x * Pack::size, beyond = first + held_columns;
     const int target = load_cached(targets + blockIdx.x);
     const float target_logit = threadIdx.x == 0 ? float(row[target]) : 0;   // before anyone writes
 
-    for (int c = beyond; c < on_chip; c += kStep) ptx::cp_async16(shared + c - kHeldColumns, row + c, c < V);
+    for (int c = beyond; c < on_chip; c += step) ptx::cp_async16(shared + c - held_columns, row + c, c < V);
     ptx::cp_async_commit();
-    Held held[kHeld];
+    Held held[Packs];
     #pragma unroll
-    for (int i = 0; i < kHeld; i++)
-        held[i] = {first + i * kStep < V ? ptx::load16_streaming(row + first + i * kStep) : uint4{}};
+    for (int i = 0; i < Packs; i++)
+        held[i] = {first + i * step < V ? ptx::load16_streaming(row + first + i * step) : uint4{}};
     Softmax mine = {kLowest, 0};
     #pragma unroll
-    for (int i = 0; i < kHeld; i++) {
-        if (first + i * kStep < V) mine = add_logits(mine, masked(held[i].pack(), first + i * kStep, V));
+    for (int i = 0; i < Packs; i++) {
+        if (first + i * step < V) mine = add_logits(mine, masked(held[i].pack(), first + i * step, V));
         held[i].keep();
     }
     ptx::cp_async_wait<0>();
     int c = beyond;
-    for (; c < on_chip; c += kStep)
-        mine = add_logits(mine, masked(Pack::load(shared + c - kHeldColumns), c, V));
-    for (; c < V; c += kStep) mine = add_logits(mine, load_logits(row, c, V));
+    for (; c < on_chip; c += step)
+        mine = add_logits(mine, masked(Pack::load(shared + c - held_columns), c, V));
+    for (; c < V; c += step) mine = add_logits(mine, load_logits(row, c, V));
 
-    const Softmax s = block_join(mine);
+    const Softmax s = block_join<Threads>(mine);
     if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, target_logit);
     const Gradient g = {s, dloss, dloss / s.sum, target};
     #pragma unroll
-    for (int i = 0; i < kHeld; i++)
-        if (first + i * kStep < Vp)
-            store_gradient(row, first + i * kStep, masked(held[i].pack(), first + i * kStep, V), g);
-    for (c = beyond; c < on_chip; c += kStep)
-        store_gradient(row, c, masked(Pack::load(shared + c - kHeldColumns), c, V), g);
-    for (; c < Vp; c += kStep) store_gradient(row, c, load_logits(row, c, V), g);
+    for (int i = 0; i < Packs; i++)
+        if (first + i * step < Vp)
+            store_gradient(row, first + i * step, masked(held[i].pack(), first + i * step, V), g);
+    for (c = beyond; c < on_chip; c += step)
+        store_gradient(row, c, masked(Pack::load(shared + c - held_columns), c, V), g);
+    for (; c < Vp; c += step) store_gradient(row, c, load_logits(row, c, V), g);
 }
 
 // Of row n over all parts, in their order.
@@ -202,15 +205,20 @@ void classifier_forward(const Classifier& t) {
            {.bytes = row_bytes(t, t.V) + 8. * t.N}, t.losses, t.logits, t.targets, t.V, t.Vp);
 }
 
+template <int Threads, int Packs> static void forward_backward(const Classifier& t, real dloss) {
+    constexpr int held = Threads * Packs * Pack::size;
+    const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
+    const size_t rest = t.Vp > held ? size_t(t.Vp - held) : 0, shared = rest < room ? rest : room;
+    launch(classifier_forward_backward_kernel<Threads, Packs>, dim3(t.N), dim3(Threads),
+           shared * sizeof(floatX), {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits,
+           t.targets, dloss, t.V, t.Vp, held + int(shared));
+}
+
 void classifier_forward_backward(const Classifier& t, real dloss) {
     check_columns(t.Vp);
     if (t.parts > 1) return part_statistics(t);
-    const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
-    const size_t rest = t.Vp > kHeldColumns ? size_t(t.Vp - kHeldColumns) : 0;
-    const size_t shared = rest < room ? rest : room;
-    launch(classifier_forward_backward_kernel, dim3(t.N), dim3(kThreads), shared * sizeof(floatX),
-           {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits, t.targets, dloss, t.V, t.Vp,
-           kHeldColumns + int(shared));
+    if (some_variant_of({Part::Classifier, {t.Vp}}, kClassifiers) == 0) forward_backward<512, 7>(t, dloss);
+    else forward_backward<1024, 6>(t, dloss);
 }
 
 void classifier_merge(const Classifier& t, const real* stats) {

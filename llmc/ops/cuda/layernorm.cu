@@ -5,6 +5,7 @@
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -18,7 +19,6 @@ static void check_channels(int C) {
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
-static constexpr int kForwardWarps = 8;
 static constexpr int kAhead = 4;        // packs of a lane under way at once
 
 // row[c] = the residual stream of a token, rounded, for the columns of this lane; returns their sum.
@@ -53,7 +53,8 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
 }
 
 // FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + 8 N + (r ? 3 : 2) C sizeof(floatX)
-__global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
+template <int Warps>
+__global__ void __launch_bounds__(32 * Warps) layernorm_forward_kernel(Layernorm t, int N, int C) {
     DYN_SHARED(floatX, rows);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;
     const int n = blockIdx.x * (blockDim.x / 32) + warp;
@@ -82,11 +83,13 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
 
 void layernorm_forward(const Layernorm& t, int N, int C) {
     check_channels(C);
+    const int most = 8 >> some_variant_of({Part::LayernormForward, {C}}, kLayernormForwards);
+    const auto kernel = most == 8 ? layernorm_forward_kernel<8> : layernorm_forward_kernel<4>;
     const size_t row = size_t(C) * sizeof(floatX);
-    const int fit = int(shared_limit() / row), warps = fit < kForwardWarps ? fit : kForwardWarps;
+    const int fit = int(shared_limit() / row), warps = fit < most ? fit : most;
     CHECK_INPUT(warps >= 1, "layernorm: %d channels take %zu bytes of shared memory, a block here has %zu", C,
                 row, shared_limit());
-    launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
+    launch(kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
            {.bytes = (t.r ? 4. : 2.) * N * row + 8. * N + (t.r ? 3. : 2.) * row}, t, N, C);
 }
 
@@ -241,9 +244,11 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
                 3 * kBackwardThreads * Pack::size);
     const Parts parts = parts_of(N, kMostParts);
     float* partial = scratch<float>(size_t(parts.count) * 2 * C);
-    const auto kernel = each == 1   ? layernorm_backward_kernel<1, 4>
-                        : each == 2 ? layernorm_backward_kernel<2, 1>
-                                    : layernorm_backward_kernel<3, 1>;
+    const int variant = some_variant_of({Part::LayernormBackward, {C}}, kLayernormBackwards);
+    const auto kernel = each == 3      ? layernorm_backward_kernel<3, 1>       // for more rows they have no
+                        : each == 2    ? layernorm_backward_kernel<2, 1>       // registers
+                        : variant == 0 ? layernorm_backward_kernel<1, 4>
+                                       : layernorm_backward_kernel<1, 2>;
     const int threads = div_up(div_up(packs, each), 32) * 32;
     launch(kernel, dim3(parts.count), dim3(threads), 0,
            {.bytes = (4. * N + 1) * C * sizeof(floatX) + 8. * N + 8. * parts.count * C}, dx, partial, dy, x1,

@@ -16,9 +16,11 @@ size_t matmul_scratch(const ScratchSizes& s);
 
 struct MatmulTiming {
     std::string what;               // "gelu_input 4096 3072 768"
-    int variant, algorithm;         // which of gemm_algorithms()
+    const char* variant;            // "fused" or "unfused"; "" where it has no neighbours
+    int algorithm;                  // which of gemm_algorithms()
     bool plain;                     // it is plain cuBLAS
     float microseconds;
+    std::string choice;             // a line of matmul_choices()
 };
 // Times every way of every matmul of a model of these sizes, each `repeats` times after one to warm up, on
 // random data in `memory`, and chooses the fastest. Not to be called while anything else runs, nor inside a

@@ -2,8 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
+#include "llmc/base/check.h"
 #include "llmc/base/rng.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/ops.h"
@@ -38,18 +40,41 @@ template <class F> float microseconds(F f, int repeats) {
     return milliseconds * 1000 / float(repeats);
 }
 
-// |values - simple| / |simple|, of `count` elements on the device
-template <class T> double apart(const T* values, const T* simple, size_t count) {
-    std::vector<T> a(count), b(count);
-    copy_to_host(a.data(), values, count * sizeof(T));
-    copy_to_host(b.data(), simple, count * sizeof(T));
+using Wide = std::vector<double>;
+
+template <class T> Wide wide(const T* on_device, size_t count) {
+    std::vector<T> values(count);
+    copy_to_host(values.data(), on_device, count * sizeof(T));
+    Wide all(count);
+    for (size_t i = 0; i < count; i++) all[i] = double(values[i]);
+    return all;
+}
+
+// |values - simple| / |simple|
+inline double apart(const Wide& values, const Wide& simple) {
     double difference = 0, size = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double y = double(b[i]), d = double(a[i]) - y;
-        difference += d * d, size += y * y;
+    for (size_t i = 0; i < values.size(); i++) {
+        const double d = values[i] - simple[i];
+        difference += d * d, size += simple[i] * simple[i];
     }
     return difference == 0 ? 0 : std::sqrt(difference / size);
 }
+
+// Collects what is wrong, of all that is tried.
+struct Trial {
+    std::string wrong;
+
+    // what: a kernel and its sizes; off: apart(), of which rounding explains `most`
+    void expect(const std::string& what, const char* tensor, double off, double most) {
+        if (!(off <= most))
+            wrong += strf("%s%s, %s: off by %.2g, expected less than %g", wrong.empty() ? "" : "; ",
+                          what.c_str(), tensor, off, most);
+    }
+    void end() const {
+        CHECK(wrong.empty(), "on this GPU kernels give other results than the simplest way does: %s. Please "
+              "report it with dev/results of scripts/gpu_check.sh", wrong.c_str());
+    }
+};
 
 }  // namespace cuda
 }  // namespace PRECISION

@@ -1,4 +1,5 @@
-// The choices of matmul.cu and attention.cu as one text: a section of each, with an empty line behind it.
+// The choices between products and between variants as one text: a section of each, with an empty line behind
+// it.
 #include "llmc/ops/tuning.h"
 
 #include <algorithm>
@@ -23,23 +24,27 @@ static bool has_times() {
 }
 
 size_t tuning_bytes(const ScratchSizes& s) {
-    return has_times() ? std::max(matmul_tuning_bytes(s), attention_tuning_bytes(s)) : 0;
+    if (!has_times()) return 0;
+    return std::max({matmul_tuning_bytes(s), attention_tuning_bytes(s), streaming_tuning_bytes(s)});
 }
 
 void tune(const ScratchSizes& s, void* memory) {
     matmul_tune(s, memory, kRepeats);
     attention_tune(s, memory, kRepeats);
+    streaming_tune(s, memory, kRepeats);
 }
 
 size_t trial_bytes(const ScratchSizes& s) {
-    return has_times() ? std::max(matmul_trial_bytes(s), attention_trial_bytes(s)) : 0;
+    if (!has_times()) return 0;
+    return std::max({matmul_trial_bytes(s), attention_trial_bytes(s), streaming_trial_bytes(s)});
 }
 void try_choices(const ScratchSizes& s, void* memory) {
     matmul_try(s, memory);
     attention_try(s, memory);
+    streaming_try(s, memory);
 }
 
-bool tuned(const ScratchSizes& s) { return matmul_tuned(s) && attention_tuned(s); }
+bool tuned(const ScratchSizes& s) { return matmul_tuned(s) && attention_tuned(s) && streaming_tuned(s); }
 
 static std::vector<std::string> sections_of(const std::string& text) {
     std::vector<std::string> sections;
@@ -54,7 +59,7 @@ static std::vector<std::string> sections_of(const std::string& text) {
 static std::string first_line(const std::string& section) { return section.substr(0, section.find('\n')); }
 
 std::string choices(const std::string& others) {
-    const std::string own[] = {matmul_choices(), attention_choices()};
+    const std::string own[] = {matmul_choices(), variant_choices()};
     std::string text;
     for (const std::string& section : own) text += section + '\n';
     for (const std::string& section : sections_of(others)) {
@@ -66,7 +71,7 @@ std::string choices(const std::string& others) {
 
 void use_choices(const std::string& text) {
     for (const std::string& section : sections_of(text))
-        if (use_matmul_choices(section) == 0) use_attention_choices(section);
+        if (use_matmul_choices(section) == 0) use_variant_choices(section);
 }
 
 }  // namespace cuda

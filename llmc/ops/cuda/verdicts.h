@@ -1,4 +1,4 @@
-// What GPUs have said of the variants of hot kernels (attention.h), committed: winners.h.
+// What GPUs have said of the variants of hot kernels (variants.h, matmul.h), committed: winners.h.
 //
 // What a run has timed itself comes first (ops/tuning.h). Else the variant that was the fastest on this GPU
 // is taken; where none has judged, the one with the lowest floor. What failed on this GPU is out.
@@ -8,8 +8,8 @@
 
 enum class Verdict { None, Fastest, Failed };
 struct Judged {
-    const char *gpu, *part;             // cudaDeviceProp's name; "forward", "queries", "keys"
-    int D;                              // head size
+    const char *gpu, *part;             // cudaDeviceProp's name; "attention_keys", "gelu_input"
+    int D;                              // head size; 0 where there are no heads
     const char* variant;
     Verdict verdict;
 };
