@@ -40,6 +40,12 @@ struct Moved {
     double seconds = 0;                 // that the caller waited
 };
 
+// Of collectives between memory of devices that have ended: seconds that they took there, and for how long
+// the ops on the device waited for them. What they did not wait for was hidden beside computing.
+struct DeviceTimes {
+    double busy = 0, waited = 0;
+};
+
 struct Group;
 
 // A verb that was started and not yet awaited. Empty: done.
@@ -74,6 +80,7 @@ struct Transport {
     bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: it has none
     bool needs_staging;                             // reductions receive the pieces of others, then sum
     bool on_device = false;                         // memory of the device is at home, in order with the ops
+    void (*look_at_times)(Group&) = nullptr;        // adds to Group::device what has ended; never waits
 };
 
 struct Group {
@@ -92,6 +99,8 @@ struct Group {
     std::vector<std::byte> small;       // of reductions of a few values
     int reductions_in_flight = 0;
     Moved moved[kVerbs];
+    bool timed = false;                 // whether `device` is kept, from the next collective on
+    DeviceTimes device;
 };
 
 // The verbs of comm/axis.h without types: they count, publish what they wait for, and call the transport.

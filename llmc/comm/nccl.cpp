@@ -105,6 +105,9 @@ void nccl_end(bool failed) {
         for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
         for (const NcclWay& w : m->ways)
             for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
+        m->spare.insert(m->spare.end(), m->times.begin(), m->times.end());
+        for (const NcclTimes& t : m->spare)
+            for (cudaEvent_t e : {t.began, t.ended, t.needed}) CUDA_CHECK(cudaEventDestroy(e));
     }
     for (const NcclLine& l : nccl_rank.lines) {
         NCCL_CHECK(l.comm, ncclCommDestroy(l.comm));

@@ -11,9 +11,14 @@
 inline constexpr uint64_t kSlots = 8;                   // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; what the host gives goes through it
 
+// Of a collective on the device: on its stream, and where the ops come to need it.
+struct NcclTimes { cudaEvent_t began, ended, needed; };
+
 struct NcclFlight {
     Job job;
     bool open = false, on_host = false, sums = false;   // sums: the pieces of others are in staging
+    bool timed = false;
+    NcclTimes times;
     cudaEvent_t done = nullptr;
 };
 
@@ -38,6 +43,7 @@ struct NcclMember : NcclLine {
     NcclFlight flights[kSlots];
     std::vector<const void*> pieces;
     std::vector<NcclWay> ways;          // that this rank is at an end of
+    std::vector<NcclTimes> times, spare;        // not yet looked at, the oldest first; to be used again
 };
 
 struct Registered {

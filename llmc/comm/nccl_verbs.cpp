@@ -30,6 +30,40 @@ static void compute_after(const NcclLine& m) {
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, m.reached, 0));
 }
 
+// ---------------------------------------------------------------------------------------------------------
+// times
+
+static NcclTimes began(NcclMember& m) {
+    NcclTimes t;
+    if (m.spare.empty()) {
+        for (cudaEvent_t* e : {&t.began, &t.ended, &t.needed}) CUDA_CHECK(cudaEventCreate(e));
+    } else {
+        t = m.spare.back();
+        m.spare.pop_back();
+    }
+    CUDA_CHECK(cudaEventRecord(t.began, m.stream));
+    return t;
+}
+static void needed(NcclMember& m, const NcclTimes& t) {
+    CUDA_CHECK(cudaEventRecord(t.needed, cuda_device().compute));
+    m.times.push_back(t);
+}
+
+static void look_at_times(Group& g) {
+    NcclMember& m = member(g);
+    size_t seen = 0;
+    for (const NcclTimes& t : m.times) {
+        if (cudaEventQuery(t.needed) != cudaSuccess || cudaEventQuery(t.ended) != cudaSuccess) break;
+        float busy = 0, waited = 0;         // milliseconds
+        CUDA_CHECK(cudaEventElapsedTime(&busy, t.began, t.ended));
+        CUDA_CHECK(cudaEventElapsedTime(&waited, t.needed, t.ended));
+        g.device.busy += 1e-3 * double(busy), g.device.waited += 1e-3 * std::max(0., double(waited));
+        m.spare.push_back(t);
+        seen++;
+    }
+    m.times.erase(m.times.begin(), m.times.begin() + ptrdiff_t(seen));
+}
+
 static ncclDataType_t nccl_type(Wire t) {
     switch (t) {
     case Wire::BF16: return ncclBfloat16;
@@ -122,6 +156,7 @@ static void start_reduce(Group& g, NcclFlight& f) {
         bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
                              j.total);
     after_compute(m);
+    if (f.timed) f.times = began(m);
     if (!f.sums) {
         NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.piece, nccl_type(j.type), ncclSum, m.comm,
                                              m.stream));
@@ -151,18 +186,24 @@ static uint64_t start(Group& g, const Job& job) {
     CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
     f.job = job;
     f.open = true;
-    f.sums = false;
+    f.sums = f.timed = false;
     f.on_host = job.total == 0 || !on_device(job.dst) || !on_device(job.src);
     if (job.total == 0) return ticket;
     CHECK(!f.on_host || job.kind != Job::Reduce, "a reduction over %s of memory of the host", g.name);
-    if (job.kind == Job::Reduce) start_reduce(g, f);
-    else after_compute(m);
+    f.timed = g.timed && !f.on_host;
+    if (job.kind == Job::Reduce) {
+        start_reduce(g, f);
+    } else {
+        after_compute(m);
+        if (f.timed) f.times = began(m);
+    }
     if (job.kind == Job::Gather) f.on_host ? gather_on_host(g, job) : start_gather(g, job);
     if (job.kind == Job::Broadcast && f.on_host) broadcast_on_host(g, job);
     else if (job.kind == Job::Broadcast)
         NCCL_CHECK(m.comm, ncclBroadcast(job.src, job.dst, job.total, nccl_type(job.type), job.root, m.comm,
                                          m.stream));
     CUDA_CHECK(cudaEventRecord(f.done, m.stream));
+    if (f.timed) CUDA_CHECK(cudaEventRecord(f.times.ended, m.stream));
     return ticket;
 }
 
@@ -170,6 +211,7 @@ static void finish(Group& g, uint64_t ticket) {
     NcclFlight& f = member(g).flights[ticket % kSlots];
     f.open = false;
     if (f.on_host) return;
+    if (f.timed) needed(member(g), f.times);
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, f.done, 0));
     if (f.sums) sum_received(g, f.job, member(g).pieces);
 }
@@ -217,7 +259,12 @@ static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const size_t unit = size_of(t), most = kBounce / unit;
     after_compute(m);
     if (on_device(data)) {
+        const NcclTimes times = g.timed ? began(m) : NcclTimes();
         NCCL_CHECK(m.comm, ncclAllReduce(data, data, count, nccl_type(t), ncclSum, m.comm, m.stream));
+        if (g.timed) {
+            CUDA_CHECK(cudaEventRecord(times.ended, m.stream));
+            needed(m, times);
+        }
         compute_after(m);
         return true;
     }
@@ -236,6 +283,6 @@ static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
 const Transport nccl_transport = {.name = "nccl", .start = start, .finish = finish,
                                   .start_send = start_send, .finish_send = finish_send, .recv = recv,
                                   .native_all_reduce = native_all_reduce, .needs_staging = true,
-                                  .on_device = true};
+                                  .on_device = true, .look_at_times = look_at_times};
 
 #endif

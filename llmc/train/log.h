@@ -52,7 +52,7 @@ struct RunLog {
     // of the one before. NaN: unknown.
     double joules() { return energy_.take(); }
     void train(const TrainRow& row);        // stops it
-    void comm(int64_t step, const std::vector<CommRow>& rows);      // what the step sent, of this rank
+    void comm(int64_t step, const CommStep& moved);      // what the step sent, of this rank
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void checkpoint(const std::optional<std::string>& dir);     // one is on the medium; none: nothing is said

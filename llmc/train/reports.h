@@ -27,7 +27,7 @@ struct Reports {
     // How many may be left: none where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
-    struct Step { int64_t step; double lr; int turn; std::vector<CommRow> comm; };
+    struct Step { int64_t step; double lr; int turn; CommStep comm; };
     std::deque<Step> steps = {};     // not yet settled
     CommLog comm = {};
 };
