@@ -122,12 +122,26 @@ class Check:
                 if other != path:
                     self.report(path, i, "one definition", f"{m.group(1)} is a type of {other}, too: the "
                                 "linker takes what was compiled for either")
+        for i, line in enumerate(code, 1):
+            if path.startswith("llmc/ops/cuda/") and "__global__" in line and not self.has_floor(lines, i):
+                self.report(path, i, "floor", "a kernel without a line '// FLOOR bytes = ...' above it")
         kernels = path.startswith(("llmc/ops/cpu/", "llmc/ops/cuda/"))
         for first, last, header in functions_of(text):
             limit = KERNEL_LINES if kernels or "__global__" in header else HOST_LINES
             if last - first + 1 > limit:
                 self.report(path, first, "function length",
                             f"{name_of(header)} has {last - first + 1} lines, at most {limit}")
+
+    @staticmethod
+    def has_floor(lines, number):
+        """Whether the comment above the function that begins at a line, by number, has one."""
+        above = lines[number - 2::-1] if number > 1 else []
+        for line in above:
+            if line.startswith("// FLOOR "):
+                return True
+            if not line.startswith(("//", "template")):
+                return False
+        return False
 
     def include(self, path, line, floor, target):
         if path.startswith("llmc/") and target.split("/")[-1].startswith("train_gpt"):

@@ -2,11 +2,12 @@
 
     dev/ptxas.py [--arch=80,90] [--nvcc=PATH] [--cuobjdump=PATH]
 
-Prints registers, spills, static shared memory and the warps that fit a processor by their registers, for
-every entry function in both precisions; what has no kernels is compiled for one GPU. Fails on a warning of
-the C75xx kind, on a spill that SPILLS does not list with its reason, and on an instruction that a kernel of
-INSTRUCTIONS should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are
-missing).
+Prints registers, shared memory, spills, and the warps that fit a processor, for every entry function in both
+precisions. Blocks and dynamic shared memory (the least and the most) are those that `make test` saw; without
+it, warps are those that registers leave room for. What has no kernels is compiled for one GPU, and the host
+code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind, on a spill
+that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS should have and
+has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing).
 """
 import glob
 import io
@@ -37,7 +38,10 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "attention_mma_queries_kernel": [*TENSOR, *WIDE],
     "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
 }
-WARPS = {80: 64, 86: 48, 89: 48, 90: 64, 100: 64, 120: 48}
+HOST = ("llmc/comm/nccl*.cpp", "dev/cuda_*.cpp", "test/cuda_*.cpp")
+# warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
+LIMITS = {80: (64, 32, 164), 86: (48, 16, 100), 89: (48, 24, 100), 90: (64, 32, 228), 100: (64, 32, 228),
+          120: (48, 24, 100)}
 
 
 def option(name, otherwise):
@@ -72,6 +76,17 @@ def compiled(nvcc, archs, source, precision, folder):
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")
     return target, run.stderr
+
+
+def host_errors(nvcc, source):
+    """What g++ says of a file of host code that is compiled with CUDA's headers."""
+    include = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))), "include")
+    nccl = any(os.path.exists(f"{folder}/nccl.h") for folder in (include, "/usr/include"))
+    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-fopenmp",
+               "-Wno-restrict", "-I.", f"-I{include}", "-DBACKEND=cuda", "-DPRECISION=bf16",
+               *["-DHAVE_NCCL"] * nccl, source]
+    run = subprocess.run(command, capture_output=True, text=True)
+    return f"{source}: {run.stderr.splitlines()[0]}" if run.returncode else None
 
 
 def entries(said):
@@ -123,6 +138,33 @@ def find_cuobjdump():
     return found
 
 
+def resident_warps(arch, registers, threads, shared):
+    """Warps at once on a processor, of blocks of `threads` with `shared` bytes each; threads 0: unknown."""
+    warps, blocks, kib = LIMITS[arch]
+    by_registers = 65536 // (-(-registers // 8) * 8 * 32)
+    if not threads:
+        return min(warps, by_registers)
+    per_block = -(-threads // 32)
+    reserved = 1024                     # of each block, by CUDA itself
+    return per_block * min(blocks, warps // per_block, by_registers // per_block,
+                           kib * 1024 // (shared + reserved))
+
+
+def launches(path):
+    """{(precision or "", name): (threads, least and most dynamic shared memory)}, as run_all.sh left it"""
+    found = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, *numbers = line.rstrip("\n").split("\t")
+                threads, least, most = map(int, numbers)
+                name = re.sub(r"^void ", "", name)
+                key = (name[:4] if name.startswith(("fp32::", "bf16::")) else "", short(name))
+                before = found.get(key, (0, least, most))
+                found[key] = (max(threads, before[0]), min(least, before[1]), max(most, before[2]))
+    return found
+
+
 def emulated_functions(library):
     """(precision or "", name) of what test/emulator_ran.cpp sees to have run; none where it is not built."""
     if not os.path.exists(library):
@@ -139,8 +181,9 @@ class Table:
     def __init__(self, archs):
         self.archs, self.failures, self.passed = archs, [], 0
         self.emulated = emulated_functions("build/cpu-native/libcuda.a")
-        print(f"{'registers for sm_ ':>55} {' '.join(f'{a:4}' for a in archs)} {'warps':>5} {'shared':>6} "
-              f"{'stack':>5} {'spilled':>7}")
+        self.launches = launches("build/cpu-native/kernels.ran")
+        print(f"{'registers for sm_ ':>55} {' '.join(f'{a:4}' for a in archs)} {'warps':>5} {'threads':>7} "
+              f"{'static':>6} {'dynamic':>13} {'stack':>5} {'spilled':>7}")
 
     def add(self, precision, said):
         self.failures += [line for line in said.splitlines() if re.search(r"C75\d\d", line)]
@@ -151,10 +194,12 @@ class Table:
         for mangled, of in rows.items():
             name = short(names[mangled])
             registers = [of[a][0] for a in self.archs]
-            warps = min(min(WARPS[a], 65536 // (-(-of[a][0] // 8) * 8 * 32)) for a in self.archs)
             spilled, shared, stack = (max(of[a][i] for a in self.archs) for i in (1, 2, 3))
-            print(f"{precision:4} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} {shared:6} "
-                  f"{stack:5} {spilled:7}")
+            threads, least, most = self.launches.get((precision, name), (0, 0, 0))
+            warps = min(resident_warps(a, of[a][0], threads, of[a][2] + least) for a in self.archs)
+            dynamic = "" if not threads else f"{least}" if least == most else f"{least}-{most}"
+            print(f"{precision:4} {name:50} {' '.join(f'{r:4}' for r in registers)} {warps:5} "
+                  f"{threads or '':7} {shared:6} {dynamic:>13} {stack:5} {spilled:7}")
             if self.emulated and (precision, name) not in self.emulated:
                 self.failures.append(f"{precision} {name}: the emulation has no such function")
             self.passed += 1
@@ -180,6 +225,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         others = [(p, pool.submit(compiled, nvcc, archs[:1], s, p, folder)) for s in texts if s not in sources
                   for p in ("bf16", "fp32")]
+        hosts = [pool.submit(host_errors, nvcc, s) for s in
+                 sorted(f for where in HOST for f in glob.glob(where))]
         # the longest first
         sources.sort(key=os.path.getsize, reverse=True)
         jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder)) for s in sources
@@ -191,6 +238,10 @@ def main():
                 table.failures += missing_instructions(cuobjdump, target, arch)
         for _, job in others:
             job.result()
+        errors = [e for e in (job.result() for job in hosts) if e]
+        print(f"{len(hosts)} files of host code, {len(errors)} with errors")
+        table.failures += errors
+        table.passed += len(hosts) - len(errors)
     skipped = (not cuobjdump) + (not table.emulated)
     if not cuobjdump:
         print("skip  instructions are not looked at: no cuobjdump")

@@ -87,6 +87,7 @@ static constexpr int kTile = 1024, kDigits = 256, kDigitBits = 8, kScanThreads =
 // Tokens in the order of the sort so far.
 struct Sorted { int32_t *key, *n; };
 
+// FLOOR bytes = 12 N
 __global__ void __launch_bounds__(256) encoder_keys_kernel(Sorted s, Encoder e) {
     const int n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= e.N) return;
@@ -105,6 +106,7 @@ static __device__ __forceinline__ void stage_digits(int32_t* digits, const int32
 }
 
 // counts[digit][tile] = how many keys of the tile have the digit
+// FLOOR bytes = 4 N + 4 counts
 __global__ void __launch_bounds__(kDigits)
 encoder_digits_kernel(int32_t* counts, const int32_t* key, int N, int shift) {
     SMEM(int32_t[kTile], digits);
@@ -116,6 +118,7 @@ encoder_digits_kernel(int32_t* counts, const int32_t* key, int N, int shift) {
 }
 
 // counts[i] = the sum of counts[0..i): one block, a stretch of `each` entries per thread
+// FLOOR bytes = 12 counts
 __global__ void __launch_bounds__(kScanThreads)
 encoder_scan_kernel(int32_t* counts, int size, int each) {
     SMEM(int32_t[2 * kScanThreads], sums);
@@ -140,6 +143,7 @@ encoder_scan_kernel(int32_t* counts, int size, int each) {
 }
 
 // Moves every key behind those with smaller digits and those that came before it: thread d moves digit d's.
+// FLOOR bytes = 20 N + 4 counts
 __global__ void __launch_bounds__(kDigits)
 encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
     SMEM(int32_t[kTile], digits);
