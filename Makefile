@@ -14,7 +14,7 @@
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
-# PCH=0        without precompiled headers
+# PCH=0        without precompiled headers        PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 
 # a GPU that answers, and a compiler for it
@@ -28,21 +28,24 @@ ARCH       ?= $(if $(filter cuda,$(DEVICE)),80 86 89 90a 100 120,native)
 CPU_ARCH   := $(if $(filter cuda,$(DEVICE)),native,$(ARCH))
 PYTHON     ?= /usr/bin/python3
 PRECISIONS := fp32 bf16 fp64
+EVERY      := fp32 bf16 fp64
 
 comma  := ,
 empty  :=
 space  := $(empty) $(empty)
 CCACHE := $(shell command -v ccache 2>/dev/null)
-BUILD  := build/$(DEVICE)-$(subst $(space),-,$(ARCH))$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if $(filter cpu,$(DEVICE)),,$(if $(filter 0,$(NCCL)),-nonccl))$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+BUILD  := build/$(DEVICE)-$(subst $(space),-,$(ARCH))$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if $(filter cpu,$(DEVICE)),,$(if $(filter 0,$(NCCL)),-nonccl))$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out $(PRECISIONS),$(EVERY)),-$(subst $(space),-,$(PRECISIONS)))
 
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
 # -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
 CXXFLAGS += -std=c++20 -O3 -march=$(CPU_ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
             -Wall -Wextra -Wconversion -Wno-restrict -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
             -fdebug-prefix-map=$(CURDIR)=. \
-            $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 -O1)
+            $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 $(QUICKLY))
 LDFLAGS  += -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
+# GCC's -O1 leaves vzeroupper out, and without it SSE code, as in libm, takes several times as long after AVX.
+QUICKLY := -O1 -fexpensive-optimizations
 # A null pointer ends in AddressSanitizer anyway, nothing here has a vptr, and x86 loads from anywhere: a third of
 # the time to compile.
 CHEAPER := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size$(comma)alignment)
@@ -55,10 +58,11 @@ SOURCES  := $(filter-out llmc/main.cpp llmc/tokenize.cpp,$(wildcard llmc/*/*.cpp
 KERNELS  := $(wildcard llmc/ops/cuda/*.cu)
 ON_GPU   := $(KERNELS) $(wildcard test/cuda_*.cpp)        # not in FP64, of which a GPU build has the CPU's ops and their sums over ranks only
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
-in_fp64   = $(filter-out $(ON_GPU),$(if $(filter cpu,$(DEVICE)),$2,$(filter llmc/ops/cpu/% llmc/comm/%,$2)))
-numeric   = $(filter $(NUMERIC),$(if $(filter fp64,$1),$(in_fp64),$2))
+few       = $(filter llmc/ops/cpu/% llmc/comm/%,$1)     # what the CPU's ops and sums over ranks need of the other precisions
+in_fp64   = $(filter-out $(ON_GPU),$(if $(filter cpu,$(DEVICE)),$1,$(call few,$1)))
+numeric   = $(filter $(NUMERIC),$(if $(filter-out $(PRECISIONS),$1),$(call few,$2),$(if $(filter fp64,$1),$(call in_fp64,$2),$2)))
 objects   = $(foreach s,$(filter-out $(NUMERIC),$1),$(BUILD)/common/$(basename $s).o) \
-            $(foreach p,$(or $2,$(PRECISIONS)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$1))))
+            $(foreach p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$1))))
 TOKENIZE_SOURCES := $(wildcard llmc/base/*.cpp llmc/io/*.cpp)
 
 all: train_gpt tokenize
@@ -92,7 +96,7 @@ $$(BUILD)/$1/%.o: %.cpp $$(BUILD)/found.mk
 $$(BUILD)/$1/%.o: %.cu $$(BUILD)/found.mk
 	$$(call COMPILE,$1)
 endef
-$(foreach p,$(PRECISIONS),$(eval $(call precision_rules,$p)))
+$(foreach p,$(EVERY),$(eval $(call precision_rules,$p)))
 $(BUILD)/fp64/%.o: BACKEND := cpu
 $(BUILD)/common/%.o: %.cpp $(BUILD)/found.mk
 	$(call COMPILE,)
@@ -143,7 +147,7 @@ $(BUILD)/common/test/emulator/%.o: test/emulator/%.cu $(BUILD)/found.mk
 	$(call COMPILE,)
 $(BUILD)/common/test/ptx_goldens.o: test/ptx_goldens.cu $(BUILD)/found.mk
 	$(call COMPILE_KERNEL,)
-$(BUILD)/libcuda.a: $(call objects,$(KERNELS) $(EMULATOR))
+$(BUILD)/libcuda.a: $(call objects,$(KERNELS) $(EMULATOR),$(if $(SANITIZE),$(TEST_PRECISIONS)))
 	@rm -f $@ && ar rcs $@ $^
 
 # The kernels once more, for tests in $(BUILD)/checks/test: every access is looked at (bounds, races, what was
@@ -162,7 +166,7 @@ $(CHECKS)/libcuda.a: $(patsubst $(BUILD)/%,$(CHECKS)/%,$(call objects,$(KERNELS)
 EMULATED  := $(BUILD)/emulated
 ON_KERNELS = $(filter-out llmc/ops/cpu/%,$(filter $(NUMERIC),$(SOURCES)))
 $(EMULATED)/%.o: BACKEND := cuda
-$(EMULATED)/%.o: CXXFLAGS += -O1
+$(EMULATED)/%.o: CXXFLAGS += $(QUICKLY)
 define emulated_rules
 $$(EMULATED)/$1/%.o: %.cpp $$(BUILD)/found.mk
 	$$(call COMPILE,$(filter-out common,$1))
@@ -272,7 +276,10 @@ $(LIBRARY): $(call objects,$(filter-out train_gpt.cu,$(SOURCES)))
 	@rm -f $@ && ar rcs $@ $^
 .SECONDEXPANSION:
 ON_CUDA := $(if $(filter cpu,$(DEVICE)),cuda_% emulat%,%)           # tests that link the kernels
-$(TESTS): $(BUILD)/test/%: $$(call objects,test/$$*.cpp test/test.cpp,$(TEST_PRECISIONS)) $$(if $$(filter $$(ON_CUDA),$$*),$$(BUILD)/libcuda.a) $(LIBRARY)
+# TESTS_OF=FOLDER: objects of tests come from the build there, so that a sanitizer looks at what they test alone. Those
+# of the emulation share its headers, which know of sanitizers.
+test_objects = $(if $(and $(TESTS_OF),$(filter-out $(ON_CUDA),$1)),$(patsubst $(BUILD)/%,$(TESTS_OF)/%,$2),$2)
+$(TESTS): $(BUILD)/test/%: $$(call test_objects,$$*,$$(call objects,test/$$*.cpp test/test.cpp,$(TEST_PRECISIONS))) $$(if $$(filter $$(ON_CUDA),$$*),$$(BUILD)/libcuda.a) $(LIBRARY)
 	$(LINK)
 $(TESTS:$(BUILD)/%=$(CHECKS)/%): $(CHECKS)/test/%: $$(call objects,test/$$*.cpp test/test.cpp) $(CHECKS)/libcuda.a $(LIBRARY)
 	$(LINK) --coverage
@@ -301,10 +308,9 @@ gpu-check: $(BUILD)/train_gpt $(BUILD)/tokenize $(ON_A_GPU)
 test/test_gpt: $(BUILD)/test/test_gpt FORCE
 	@cmp -s $< $@ || cp -f $< $@
 
-# Tests: half the time to compile, and what they test is compiled in full. GCC's -O1 leaves vzeroupper out, and
-# without it SSE code, as in libm, takes several times as long after AVX.
+# Tests: half the time to compile, and what they test is compiled in full.
 $(BUILD)/common/test/%.o: OF_TESTS = -O1 -Wno-conversion
-$(BUILD)/common/test/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = -O1 -fexpensive-optimizations -Wno-conversion
+$(BUILD)/common/test/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = $(QUICKLY) -Wno-conversion
 $(BUILD)/common/test/emulator/%.o: OF_TESTS = -Wno-conversion
 
 tests: train_gpt tokenize dev/ckpt $(TESTS)
@@ -317,7 +323,7 @@ coverage:
 check:
 	@PYTHON=$(PYTHON) dev/check.sh
 ptxas:
-	@$(PYTHON) dev/ptxas.py --nvcc=$(NVCC) $(if $(filter cuda,$(DEVICE)),--arch=$(subst $(space),$(comma),$(strip $(ARCH))))
+	@$(PYTHON) dev/ptxas.py --nvcc=$(NVCC) $(addprefix --arch=,$(or $(PTXAS_ARCHS),$(if $(filter cuda,$(DEVICE)),$(subst $(space),$(comma),$(strip $(ARCH))))))
 bench: train_gpt tokenize $(BENCHES)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) dev/bench.sh
 bench-ranks: train_gpt

@@ -3,9 +3,9 @@
 # last line is their sum.
 #
 #   - all tests (in one precision), and the programs they drive, under AddressSanitizer and UBSan, in a copy
-#     of the tree
-#   - tests of the numeric code without oneDNN and for x86-64-v3 (AVX2, no AVX-512), and without precompiled
-#     headers: every file includes what it uses
+#     of the tree; test code itself is not looked at
+#   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512), and without
+#     precompiled headers: every file includes what it uses
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
 #   - fuzzers, FUZZ_SECONDS (60) each
@@ -56,30 +56,32 @@ copy_of_tree() {
 }
 
 sanitizers() {
-    local tree=$out/sanitized
+    local tree=$out/sanitized native=$PWD/build/cpu-native
+    plain_make tests >"$out/sanitizers-build.log" 2>&1 || { tail -n 30 "$out/sanitizers-build.log"; return; }
     copy_of_tree "$tree"
     cd "$tree" || return
     export TEST_PRECISIONS=bf16
-    plain_make SANITIZE=address,undefined tests >build.log 2>&1 || { tail -n 30 build.log; return; }
+    plain_make SANITIZE=address,undefined TESTS_OF="$native" tests >build.log 2>&1 ||
+        { tail -n 30 build.log; return; }
     # no leak check: OpenMP's and oneDNN's pools live until the process ends
     export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
     LATTICE=few UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined test
+        timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined TESTS_OF="$native" test
 }
 
 portable() {
-    local arch=x86-64-v3 build sources targets=()
+    local arch=x86-64-v3 build name targets=()
     if [ "$(uname -m)" != x86_64 ]; then arch=native; fi
-    build=build/cpu-$arch-nodnnl
+    build=build/cpu-$arch-nodnnl-fp32-bf16
     if [ "$arch" != native ] && ! grep -qw avx2 /proc/cpuinfo; then
         echo "skip  portable: this CPU has no AVX2"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
-    mapfile -t sources < <(grep -l '^namespace PRECISION' test/*.cpp)
-    for source in "${sources[@]}"; do targets+=("$build/test/$(basename "$source" .cpp)"); done
-    export TEST_PRECISIONS="fp32 bf16"
-    plain_make DNNL=0 PCH=0 WERROR=1 ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
+    for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
+        targets+=("$build/test/$name")
+    done
+    plain_make DNNL=0 PCH=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
         { tail -n 30 "$out/portable-build.log"; return; }
-    LATTICE=few BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+    BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
 # Of an architecture the emulation knows how much shared memory a block may have: sm_86, 89 and 120 have as
@@ -109,7 +111,8 @@ assembler() {
         echo "skip  assembler: no nvcc here"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
     plain_make build/cpu-native/libcuda.a >"$out/assembler-build.log" 2>&1
-    timeout "$limit" make -s --no-print-directory ptxas
+    # a GPU of each kind; make ptxas has them all
+    timeout "$limit" make -s --no-print-directory ptxas PTXAS_ARCHS=80,90,120
 }
 
 lattice() {
@@ -140,11 +143,11 @@ floats() {
 }
 
 races() {
-    local build=build/cpu-native-nodnnl-thread targets=() name
+    local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
-    plain_make SANITIZE=thread DNNL=0 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
+    plain_make SANITIZE=thread DNNL=0 PRECISIONS=fp64 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
         { tail -n 30 "$out/races-build.log"; return; }
-    export TEST_LEAVE_OUT="fp32 bf16" LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
+    export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "llmc/base/context.h"
@@ -89,16 +88,7 @@ std::string temporary_directory() {
     return dir.path;
 }
 
-// TEST_LEAVE_OUT="fp64 bf16": for builds in which one precision has to do.
-static bool left_out(const std::string& name) {
-    const char* words = getenv("TEST_LEAVE_OUT");
-    std::istringstream in(words ? words : "");
-    for (std::string w; in >> w;) if (name.find(w + ".") != std::string::npos) return true;
-    return false;
-}
-
 static bool selected(const std::string& name, const std::vector<std::string>& filters) {
-    if (left_out(name)) return false;
     for (const auto& f : filters) if (name.find(f) != std::string::npos) return true;
     return filters.empty();
 }

@@ -11,6 +11,8 @@
 
 #include "llmc/base/check.h"
 
+extern "C" [[gnu::weak]] void __asan_init();
+
 namespace test {
 
 struct Case { std::string name; void (*body)(); };
@@ -26,11 +28,8 @@ struct Ran { int code; std::string out, err; };
 Ran run(const std::string& command);
 
 // AddressSanitizer takes address space and memory of its own: what measures either is skipped.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr bool kAddressSanitizer = true;
-#else
-inline constexpr bool kAddressSanitizer = false;
-#endif
+// Of the program; tests themselves may be compiled without (TESTS_OF in the Makefile).
+inline const bool kAddressSanitizer = __asan_init != nullptr;
 
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
