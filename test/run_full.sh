@@ -57,7 +57,8 @@ copy_of_tree() {
 
 sanitizers() {
     local tree=$out/sanitized native=$PWD/build/cpu-native
-    plain_make tests >"$out/sanitizers-build.log" 2>&1 || { tail -n 30 "$out/sanitizers-build.log"; return; }
+    plain_make tests >"$out/sanitizers-build.log" 2>&1 ||
+        { tail -n 30 "$out/sanitizers-build.log"; return; }
     copy_of_tree "$tree"
     cd "$tree" || return
     export TEST_PRECISIONS=bf16
@@ -79,8 +80,8 @@ portable() {
     for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
         targets+=("$build/test/$name")
     done
-    plain_make DNNL=0 PCH=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" >"$out/portable-build.log" 2>&1 ||
-        { tail -n 30 "$out/portable-build.log"; return; }
+    plain_make DNNL=0 PCH=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" \
+        >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
