@@ -247,9 +247,10 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/mpi.o: EXTRA = $(MPI_FLAGS)
 
-# JSON and options: run once, and slow to compile with more
-QUICK := base/config io/safetensors io/manifest train/run_state train/format_hf io/tokenizer_json tokenize
-$(QUICK:%=$(BUILD)/common/llmc/%.o): CXXFLAGS += -O1
+# Host code that calls operations, or runs once: a quarter less time to compile, and no slower.
+COLD := $(filter-out llmc/comm/sums.cpp,$(wildcard llmc/base/*.cpp llmc/comm/*.cpp llmc/train/*.cpp)) llmc/tokenize.cpp llmc/main.cpp \
+        $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp)
+$(foreach p,common $(EVERY),$(COLD:%.cpp=$(BUILD)/$p/%.o)): CXXFLAGS += $(QUICKLY)
 
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)

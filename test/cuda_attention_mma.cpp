@@ -145,11 +145,14 @@ static void expect_alike(const Case& c, double size) {
         });
 }
 
+// AddressSanitizer is ten times slower; make coverage looks at all that kernels access.
+static bool few(int D) { return test::kAddressSanitizer && D != 64; }
+
 TEST(errs_as_a_plain_program_that_rounds_alike) {
     for (const int D : kHeadSizes)
         for (const double size : {0.3, 1., 2.})
             for (const auto& [B, T] : {std::pair{1, 1}, {3, 17}, {1, 160}, {1, 200}})
-                if (size == 1 || T == 160)
+                if (!few(D) && (size == 1 || T == 160))
                     expect_alike(Case({B, T, T, T < 100 ? 2 : 1, D, 0, 0}, size), size);
 }
 
@@ -160,7 +163,7 @@ static const AttentionShape kOffsets[] = {{1, 1, 77, 2, 0, 76, 0}, {3, 3, 140, 1
 
 TEST(offsets) {
     for (const int D : {64, 96, 128})
-        for (AttentionShape s : kOffsets) s.D = D, expect_alike(Case(s), 1);
+        for (AttentionShape s : kOffsets) if (!few(s.D = D)) expect_alike(Case(s), 1);
 }
 
 TEST(order_changes_no_bit) {
@@ -176,8 +179,7 @@ TEST(order_changes_no_bit) {
             [&](const Backward& queries, const Backward& keys) {
                 const Results first = run(c, queries, keys);
                 in_every_order([&] {
-                    EXPECT(run(c, queries, keys) == first, "backward %s %s, D = %d", queries.name, keys.name,
-                           D);
+                    EXPECT(run(c, queries, keys) == first, "%s %s, D = %d", queries.name, keys.name, D);
                 });
             });
     }
@@ -193,7 +195,7 @@ TEST(moves_and_multiplies_what_its_floor_says) {
             });
     };
     for (const int D : kHeadSizes)
-        for (const int T : {1, 17, 160, 200}) check({1, T, T, 1, D, 0, 0});
+        for (const int T : {1, 17, 160, 200}) if (!few(D)) check({1, T, T, 1, D, 0, 0});
     for (AttentionShape s : kOffsets) s.D = 64, check(s);
 }
 

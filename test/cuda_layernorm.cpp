@@ -105,8 +105,9 @@ static void expect_right(const Shape& s) {
 }
 
 TEST(matches_the_cpu) {
-    for (const Shape& s : kShapes) expect_right(s);
-    expect_right(kWide);
+    for (const Shape& s : kShapes)
+        if (!test::kAddressSanitizer || s.C < 2000) expect_right(s);
+    if (!test::kAddressSanitizer) expect_right(kWide);
 }
 
 TEST(recomputed_and_in_place_are_the_same_bits) {
@@ -117,6 +118,7 @@ TEST(recomputed_and_in_place_are_the_same_bits) {
 }
 
 TEST(variants_give_the_same_bits) {
+    if (test::kAddressSanitizer) return test::skip("other tests here go over the same host code");
     for (const Shape& s : {Shape{9, 104}, {70, 768}, {3, 5120}}) {
         const Results first = run(s);
         for (const int i : {1, 0}) {
