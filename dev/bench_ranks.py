@@ -63,7 +63,7 @@ def main():
               "ranks": []}
     print("GPT-2 124M, 4,096 tokens a step; times and bytes are of one step, of rank 0\n")
     with tempfile.TemporaryDirectory() as folder:
-        random_shard(os.path.join(folder, "tokens.bin"))
+        random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
             one = 0
             for case in CASES:
