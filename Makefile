@@ -50,7 +50,10 @@ QUICKLY := -O1 -fexpensive-optimizations
 # the time to compile.
 CHEAPER := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size$(comma)alignment)
 # What the machine has: each library is found by linking against it, once per build folder.
+# Quickstart installs what is missing.
+ifneq ($(filter-out quickstart check clean,$(or $(MAKECMDGOALS),all)),)
 -include $(BUILD)/found.mk
+endif
 LDLIBS += -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(CUDA_LIBS) $(MPI_LIBS) -lpthread -ldl
 
 # A file that opens `namespace PRECISION` is compiled once per precision.

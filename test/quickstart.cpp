@@ -80,6 +80,17 @@ TEST(missing_packages_are_installed) {
     EXPECT(has(calls, "--no-install-recommends libzstd-dev libcxxopts-dev\n"), "%s", calls.c_str());
 }
 
+// What make itself looks for is not missed before quickstart has installed it.
+TEST(make_quickstart_begins_without_an_error) {
+    const std::string make =
+        "env -u MAKEFLAGS -u MAKELEVEL make -n CXX=false BUILD=" + folder("build") + "/new ";
+    const test::Ran quickstart = test::run(make + "quickstart"), all = test::run(make + "all");
+    EXPECT(quickstart.code == 0 && quickstart.err.empty() && has(quickstart.out, "scripts/quickstart.sh"),
+           "code %d, '%s'", quickstart.code, quickstart.err.c_str());
+    EXPECT(all.code != 0 && has(all.err, "missing libraries. Install them with:  apt-get install"), "'%s'",
+           all.err.c_str());
+}
+
 TEST(without_root_the_line_is_printed) {
     const Machine m("no_root");
     write(m.root + "/absent", "zstd.h\ndnnl.hpp\n");
