@@ -94,21 +94,15 @@ template <class F> void in_every_order(F f) {
     emulator::settings = before;
 }
 
-// The bytes that kernels move while f() runs: at most 1.1 times what they declare as their floor. Where every
-// access is checked, every one is counted too, and the floor is no more than the truth: a kernel that goes
-// around the helpers of kernel.h cannot pass as a fast one.
+// What kernels move and compute while f() runs is what they declare as their floor.
 template <class F> void expect_floors(const char* file, int line, F f) {
     emulator::settings.count = true;
     emulator::reset_counts();
     f();
     emulator::settings.count = false;
-    for (const auto& [name, c] : emulator::counts()) {
-        const double bytes = double(c.bytes);
-        const double least = emulator::checks_compiled_in && !c.at_most ? c.floor_bytes : 0;
-        if (!(bytes <= 1.1 * c.floor_bytes && bytes >= least) || double(c.mma_flops) != c.floor_flops)
-            test::fail(file, line, "%s: %.0f bytes where %.0f are the floor, %.0f flops where %.0f are",
-                       name.c_str(), bytes, c.floor_bytes, double(c.mma_flops), c.floor_flops);
-    }
+    for (const auto& [name, count] : emulator::counts())
+        for (const std::string& what : emulator::off_floor(count))
+            test::fail(file, line, "%s: %s", name.c_str(), what.c_str());
 }
 #else
 template <class F> void in_every_order(F f) {

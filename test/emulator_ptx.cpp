@@ -139,6 +139,27 @@ TEST(bytes_sectors_and_flops_are_counted) {
     }
 }
 
+static bool says(const std::vector<std::string>& lines, const char* what) {
+    return lines.size() == 1 && lines[0].find(what) != std::string::npos;
+}
+TEST(what_is_off_its_floor_is_told) {
+    const emulator::KernelCount right = {.bytes = 32000, .sectors = 1000, .shared_waves = 100,
+                                         .shared_ideal = 100, .mma_flops = 4096, .floor_bytes = 32000,
+                                         .floor_flops = 4096};
+    EXPECT(emulator::off_floor(right).empty());
+    emulator::KernelCount c = right;
+    c.bytes = 36000;
+    EXPECT(says(emulator::off_floor(c), "36000 bytes where 32000"));
+    c = right, c.sectors = 1200;
+    EXPECT(says(emulator::off_floor(c), "sectors of 38400 bytes in all where 32000"));
+    c.scattered = true;
+    EXPECT(emulator::off_floor(c).empty());
+    c = right, c.shared_waves = 130;
+    EXPECT(says(emulator::off_floor(c), "130 passes of shared memory where 100"));
+    c = right, c.mma_flops = 8192;
+    EXPECT(says(emulator::off_floor(c), "8192 flops where 4096"));
+}
+
 // Rows of 16 bytes, `pitch` bytes apart, by the 8 lanes that are served at once.
 static __global__ void banks(float* out, int pitch) {
     DYN_SHARED(char, tile);

@@ -36,12 +36,29 @@ static void add_floor(void*, const void* kernel, const Floor& floor) {
     count.floor_bytes += floor.bytes;
     count.floor_flops += floor.mma_flops;
     count.at_most |= floor.at_most;
+    count.scattered |= floor.scattered;
 }
 void reset_counts() {
     static const LaunchObserver observer = {nullptr, add_floor, [](void*, const void*) {}};
     launch_observer = &observer;
     const std::lock_guard lock(guard);
     all_counts.clear();
+}
+
+std::vector<std::string> off_floor(const KernelCount& c) {
+    const double bytes = double(c.bytes), sectors = 32 * double(c.sectors), most = 1.1 * c.floor_bytes;
+    constexpr double few = 16 * 32;
+    std::vector<std::string> off;
+    if (!(bytes <= most && (!checks_compiled_in || c.at_most || bytes >= c.floor_bytes)))
+        off.push_back(strf("%.0f bytes where %.0f are the floor", bytes, c.floor_bytes));
+    if (!(c.scattered || sectors <= most + few))
+        off.push_back(strf("sectors of %.0f bytes in all where %.0f are the floor", sectors, c.floor_bytes));
+    if (double(c.mma_flops) != c.floor_flops)
+        off.push_back(strf("%.0f flops where %.0f are the floor", double(c.mma_flops), c.floor_flops));
+    if (!(double(c.shared_waves) <= 1.25 * double(c.shared_ideal)))
+        off.push_back(strf("%zu passes of shared memory where %zu are ideal", size_t(c.shared_waves),
+                           size_t(c.shared_ideal)));
+    return off;
 }
 
 static void log(uintptr_t at, size_t bytes, bool cached, bool shared, Site site) {

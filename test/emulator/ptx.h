@@ -34,6 +34,17 @@ EMULATOR_DEVICE void store16(void* p, uint4 v) {
     *static_cast<uint4*>(p) = v;
 }
 EMULATOR_DEVICE void store16_streaming(void* p, uint4 v) { __stcs(static_cast<uint4*>(p), v); }
+EMULATOR_DEVICE uint2 load8(const void* p) {
+    emulator::note_read(p, 8, false);
+    return *static_cast<const uint2*>(p);
+}
+EMULATOR_DEVICE uint2 load8_cached(const void* p) { return __ldg(static_cast<const uint2*>(p)); }
+EMULATOR_DEVICE uint2 load8_streaming(const void* p) { return __ldcs(static_cast<const uint2*>(p)); }
+EMULATOR_DEVICE void store8(void* p, uint2 v) {
+    emulator::note_write(p, 8);
+    *static_cast<uint2*>(p) = v;
+}
+EMULATOR_DEVICE void store8_streaming(void* p, uint2 v) { __stcs(static_cast<uint2*>(p), v); }
 template <class T> EMULATOR_DEVICE T load_cached(const T* p) { return __ldg(p); }
 template <class T> EMULATOR_DEVICE T load_streaming(const T* p) { return __ldcs(p); }
 template <class T> EMULATOR_DEVICE void store_streaming(T* p, T v) { __stcs(p, v); }

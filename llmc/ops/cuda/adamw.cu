@@ -66,8 +66,7 @@ void gradient_state(GradientState* state, const double* squares, const double* l
 // the update
 
 static constexpr int kUpdateThreads = 256;
-constexpr int piece_of(int packs) { return kUpdateThreads * packs * Pack::size; }    // elements of a block
-static constexpr int kFloats = Pack::size / PackF::size;        // float packs of a pack
+constexpr int piece_of(int packs) { return kUpdateThreads * packs * Four::size; }    // elements of a block
 
 // A run of elements, in packs of the flat buffers; the first and the last pack may stick out.
 struct Run {
@@ -83,7 +82,7 @@ struct Run {
     }
     // Whether the keys of a pack follow each other.
     __device__ __forceinline__ bool joined(size_t i) const {
-        return i + Pack::size <= cols || i % cols + Pack::size <= cols;
+        return i + Four::size <= cols || i % cols + Four::size <= cols;
     }
 };
 // They travel as a kernel argument, of which there may be 32,764 bytes since CUDA 12.1: no copy to the
@@ -105,21 +104,18 @@ static __device__ __forceinline__ floatX round_stochastically(float x, uint32_t 
 
 // words[k] = the random word of element first + k: word e % 4 of Philox at (seed, step, e / 4). Runs mostly
 // start at multiples of 4; where not, a word may be of the next quadruple.
-static __device__ __forceinline__ void draw(uint32_t (&words)[Pack::size], uint64_t seed, uint64_t step,
+static __device__ __forceinline__ void draw(uint32_t (&words)[4], uint64_t seed, uint64_t step,
                                             uint64_t first) {
     const int skip = int(first % 4);
-    #pragma unroll
-    for (int q = 0; q < Pack::size; q += 4) {
-        const Philox a = philox(seed, step, first / 4 + q / 4);
-        uint32_t x[8] = {a.x[0], a.x[1], a.x[2], a.x[3]};
-        if (skip != 0) {
-            const Philox b = philox(seed, step, first / 4 + q / 4 + 1);
-            x[4] = b.x[0], x[5] = b.x[1], x[6] = b.x[2], x[7] = b.x[3];
-        }
-        #pragma unroll
-        for (int k = 0; k < 4; k++)
-            words[q + k] = skip == 0 ? x[k] : skip == 1 ? x[k + 1] : skip == 2 ? x[k + 2] : x[k + 3];
+    const Philox a = philox(seed, step, first / 4);
+    uint32_t x[8] = {a.x[0], a.x[1], a.x[2], a.x[3]};
+    if (skip != 0) {
+        const Philox b = philox(seed, step, first / 4 + 1);
+        x[4] = b.x[0], x[5] = b.x[1], x[6] = b.x[2], x[7] = b.x[3];
     }
+    #pragma unroll
+    for (int k = 0; k < 4; k++)
+        words[k] = skip == 0 ? x[k] : skip == 1 ? x[k + 1] : skip == 2 ? x[k + 2] : x[k + 3];
 }
 
 static __device__ __forceinline__ void update(float& w, float& m, float& v, float grad, float scale,
@@ -133,28 +129,19 @@ static __device__ __forceinline__ void update(float& w, float& m, float& v, floa
 template <bool Stochastic>
 static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& run, size_t at, float scale,
                                                    const Coefficients& c) {
-    PackF w[kFloats], m[kFloats], v[kFloats], g[kFloats];
-    #pragma unroll
-    for (int i = 0; i < kFloats; i++) {
-        const size_t from = at + size_t(i) * PackF::size;
-        g[i] = PackF::load_streaming(a.grad + from), m[i] = PackF::load_streaming(a.m + from);
-        v[i] = PackF::load_streaming(a.v + from), w[i] = PackF::load_streaming(a.master + from);
-    }
-    uint32_t random[Pack::size];
+    const PackF g = PackF::load_streaming(a.grad + at);
+    PackF m = PackF::load_streaming(a.m + at), v = PackF::load_streaming(a.v + at);
+    PackF w = PackF::load_streaming(a.master + at);
+    uint32_t random[4];
     if constexpr (Stochastic) draw(random, a.seed, uint64_t(a.step), run.key(at - run.start));
-    Pack rounded;
+    Four rounded;
     #pragma unroll
-    for (int k = 0; k < Pack::size; k++) {
-        const int i = k / PackF::size, j = k % PackF::size;
-        update(w[i][j], m[i][j], v[i][j], g[i][j], scale, run.decay, c);
-        if constexpr (Stochastic) rounded[k] = round_stochastically(w[i][j], random[k]);
-        else rounded[k] = floatX(w[i][j]);
+    for (int k = 0; k < Four::size; k++) {
+        update(w[k], m[k], v[k], g[k], scale, run.decay, c);
+        if constexpr (Stochastic) rounded[k] = round_stochastically(w[k], random[k]);
+        else rounded[k] = floatX(w[k]);
     }
-    #pragma unroll
-    for (int i = 0; i < kFloats; i++) {
-        const size_t to = at + size_t(i) * PackF::size;
-        m[i].store_streaming(a.m + to), v[i].store_streaming(a.v + to), w[i].store_streaming(a.master + to);
-    }
+    m.store_streaming(a.m + at), v.store_streaming(a.v + at), w.store_streaming(a.master + at);
     if (a.param) rounded.store(a.param + at);
 }
 
@@ -162,7 +149,7 @@ static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& ru
 template <bool Stochastic>
 static __device__ __forceinline__ void update_elements(const Adamw& a, const Run& run, size_t at, float scale,
                                        const Coefficients& c) {
-    const size_t end = at + Pack::size < run.end ? at + Pack::size : run.end;
+    const size_t end = at + Four::size < run.end ? at + Four::size : run.end;
     for (size_t i = at < run.start ? run.start : at; i < end; i++) {
         update(a.master[i], a.m[i], a.v[i], a.grad[i], scale, run.decay, c);
         if (!a.param) continue;
@@ -189,13 +176,12 @@ __global__ void __launch_bounds__(kUpdateThreads)
     }
     const Run& run = runs.run[low];
     const float scale = a.state->scale;
-    const size_t first =
-        run.start / Pack::size * Pack::size + size_t(blockIdx.x - run.first_block) * piece_of(Packs);
+    size_t at = run.start / Four::size * Four::size + size_t(blockIdx.x - run.first_block) * piece_of(Packs) +
+                threadIdx.x * Four::size;
+    const size_t beyond = at + piece_of(Packs), end = beyond < run.end ? beyond : run.end;
     #pragma unroll 1
-    for (int p = 0; p < Packs; p++) {
-        const size_t at = first + size_t(p * kUpdateThreads + threadIdx.x) * Pack::size;
-        if (at >= run.end) return;
-        bool whole = at >= run.start && at + Pack::size <= run.end;
+    for (; at < end; at += kUpdateThreads * Four::size) {
+        bool whole = at >= run.start && at + Four::size <= run.end;
         if (Stochastic && whole) whole = run.joined(at - run.start);
         if (whole) update_pack<Stochastic>(a, run, at, scale, c);
         else update_elements<Stochastic>(a, run, at, scale, c);
@@ -233,7 +219,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
             if (t.count == 0) continue;
             runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
                                       t.stride, t.decay, blocks};
-            blocks += uint32_t(div_up(t.start % Pack::size + t.count, piece));
+            blocks += uint32_t(div_up(t.start % Four::size + t.count, piece));
             elements += double(t.count);
         }
         if (blocks == 0) return;

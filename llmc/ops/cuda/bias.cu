@@ -9,10 +9,18 @@ namespace cuda {
 
 static constexpr int kWarps = 8, kColumns = 32 * Pack::size, kMostParts = 256;
 
+// In shared memory the lanes' first four columns lie side by side, then their next four, 16 banks further on:
+// writing and reading both need every bank once.
+static constexpr int kApart = 32 * PackF::size + 16, kRow = Pack::size / PackF::size * kApart;
+static __device__ __forceinline__ int slot_of(int column) {
+    const int k = column % Pack::size;
+    return k / PackF::size * kApart + column / Pack::size * PackF::size + k % PackF::size;
+}
+
 // FLOOR bytes = N OC sizeof(floatX) + 4 parts OC
 __global__ void __launch_bounds__(32 * kWarps)
 bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows) {
-    SMEM(float[kWarps][kColumns], sums);
+    SMEM(float[kWarps][kRow], sums);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, start = blockIdx.x * kColumns;
     const int column = start + lane * Pack::size;
     const int first = blockIdx.y * rows, end = first + rows < N ? first + rows : N;
@@ -21,13 +29,13 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
         for_loaded<8>(first + warp, end, kWarps,
                       [=](int n) { return Pack::load_streaming(dout + size_t(n) * OC + column); },
                       [&](const Pack& g, int) { add_pack(sum, g); });
-    store_floats(sums[warp] + lane * Pack::size, sum);
+    store_floats(sums[warp] + lane * PackF::size, sum, kApart);
     __syncthreads();
     const int c = threadIdx.x;                          // kColumns columns, 256 threads
     if (c >= kColumns || start + c >= OC) return;
     float total = 0;
     #pragma unroll
-    for (int w = 0; w < kWarps; w++) total += sums[w][c];
+    for (int w = 0; w < kWarps; w++) total += sums[w][slot_of(c)];
     store_streaming(partial + size_t(blockIdx.y) * OC + start + c, total);
 }
 

@@ -1,5 +1,5 @@
 // Forward: a thread takes a pack of a token.
-// Backward of positions: a thread owns a pack of a position and adds up its tokens in order.
+// Backward of positions: a thread owns four channels of a position and adds up its tokens in order.
 // Backward of tokens, without atomics and for any distribution of tokens: a stable radix sort by row of wte
 // puts equal tokens side by side, in order (8 bits a pass; thread d of a block owns digit d, so ranks need no
 // atomics). The sorted list is cut into buckets of kBucket tokens. A bucket adds up its runs of equal rows;
@@ -53,29 +53,26 @@ void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const En
 // backward: positions
 
 // to[0..) += sum
-static __device__ __forceinline__ void add_floats(float* to, const float (&sum)[Pack::size]) {
+static __device__ __forceinline__ void add_floats(float* to, const float (&sum)[Four::size]) {
+    PackF p = PackF::load(to);
     #pragma unroll
-    for (int i = 0; i < Pack::size; i += PackF::size) {
-        PackF p = PackF::load(to + i);
-        #pragma unroll
-        for (int k = 0; k < PackF::size; k++) p[k] += sum[i + k];
-        p.store(to + i);
-    }
+    for (int k = 0; k < Four::size; k++) p[k] += sum[k];
+    p.store(to);
 }
 
 // FLOOR bytes = N C sizeof(floatX) + 8 min(T, N) C + 4 N
 __global__ void __launch_bounds__(256)
 encoder_backward_positions_kernel(float* dwpe, const floatX* dout, Encoder e) {
-    const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * Pack::size;
+    const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * Four::size;
     const int t = int(i / e.C), c = int(i % e.C);
     if (t >= e.T || t >= e.N) return;
-    float sum[Pack::size] = {};
-    for_loaded<4>(t, e.N, e.T,
+    float sum[Four::size] = {};
+    for_loaded<8>(t, e.N, e.T,
                   [&](int n) {
                       const bool ours = here(load_cached(e.tokens + n), e);
-                      return ours ? Pack::load(dout + size_t(n) * e.C + c) : Pack::filled(floatX(0.f));
+                      return ours ? Four::load(dout + size_t(n) * e.C + c) : Four::filled(floatX(0.f));
                   },
-                  [&](const Pack& g, int) { add_pack(sum, g); });
+                  [&](const Four& g, int) { add_pack(sum, g); });
     add_floats(dwpe + size_t(e.t0 + t) * e.C + c, sum);
 }
 
@@ -143,7 +140,7 @@ encoder_scan_kernel(int32_t* counts, int size, int each) {
 }
 
 // Moves every key behind those with smaller digits and those that came before it: thread d moves digit d's.
-// FLOOR bytes = 20 N + 4 counts
+// FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
 __global__ void __launch_bounds__(kDigits)
 encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
     SMEM(int32_t[kTile], digits);
@@ -169,8 +166,8 @@ static Sorted sort_by_row(const Encoder& e, size_t& used) {
                counts, a.key, e.N, shift);
         launch(encoder_scan_kernel, dim3(1), dim3(kScanThreads), 0, {.bytes = 12. * counters}, counts,
                counters, div_up(counters, kScanThreads));
-        launch(encoder_move_kernel, dim3(tiles), dim3(kDigits), 0, {.bytes = 20. * e.N + 4. * counters}, b, a,
-               counts, e.N, shift);
+        launch(encoder_move_kernel, dim3(tiles), dim3(kDigits), 0,
+               {.bytes = 20. * e.N + 4. * counters, .scattered = true}, b, a, counts, e.N, shift);
         std::swap(a, b);
     }
     return a;
@@ -192,21 +189,21 @@ static __device__ __forceinline__ Ends ends_of(const int32_t* key, int bucket, i
 __global__ void __launch_bounds__(kBucketThreads)
     encoder_backward_tokens_kernel(float* dwte, float* partial, const floatX* dout, Sorted s, int N, int V,
                                    int C) {
-    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size, bucket = blockIdx.x;
+    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Four::size, bucket = blockIdx.x;
     if (c >= C) return;
     const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
     const int32_t before = start > 0 ? s.key[start - 1] : -1;
-    float sum[Pack::size] = {};
+    float sum[Four::size] = {};
     int32_t key = s.key[start];
     bool continued = key == before;              // the run of `key` began in an earlier bucket
-    constexpr int kAhead = 4;
+    constexpr int kAhead = 8;
     for (int i = start; i < end; i += kAhead) {
         int32_t keys[kAhead];
-        Pack g[kAhead];
+        Four g[kAhead];
         #pragma unroll
         for (int j = 0; j < kAhead; j++) {
             keys[j] = i + j < end ? s.key[i + j] : V;
-            if (keys[j] < V) g[j] = Pack::load(dout + size_t(s.n[i + j]) * C + c);
+            if (keys[j] < V) g[j] = Four::load(dout + size_t(s.n[i + j]) * C + c);
         }
         #pragma unroll
         for (int j = 0; j < kAhead; j++) {
@@ -214,7 +211,7 @@ __global__ void __launch_bounds__(kBucketThreads)
                 if (continued) store_floats(partial + size_t(bucket) * C + c, sum);
                 else add_floats(dwte + size_t(key) * C + c, sum);
                 #pragma unroll
-                for (int k = 0; k < Pack::size; k++) sum[k] = 0;
+                for (int k = 0; k < Four::size; k++) sum[k] = 0;
                 key = keys[j], continued = false;
             }
             if (keys[j] >= V) return;            // rows that are not here come last
@@ -229,20 +226,17 @@ __global__ void __launch_bounds__(kBucketThreads)
 // FLOOR bytes = 12 buckets C      at most: every bucket but the first begins inside a run
 __global__ void __launch_bounds__(kBucketThreads)
 encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N, int V, int C) {
-    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size;
+    const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Four::size;
     const Ends e = ends_of(s.key, blockIdx.x, N);
     const bool begins = e.first != e.last || e.first != e.before;
     if (c >= C || e.last != e.after || e.last >= V || !begins) return;
-    float sum[Pack::size] = {};
+    float sum[Four::size] = {};
     for (int bucket = blockIdx.x + 1; bucket < int(gridDim.x); bucket++) {
         const Ends next = ends_of(s.key, bucket, N);
         if (next.first != e.last) break;
+        const PackF p = PackF::load(partial + size_t(bucket) * C + c);
         #pragma unroll
-        for (int i = 0; i < Pack::size; i += PackF::size) {
-            const PackF p = PackF::load(partial + size_t(bucket) * C + c + i);
-            #pragma unroll
-            for (int k = 0; k < PackF::size; k++) sum[i + k] += p[k];
-        }
+        for (int k = 0; k < Four::size; k++) sum[k] += p[k];
         if (next.last != e.last) break;
     }
     add_floats(dwte + size_t(e.last) * C + c, sum);
@@ -256,15 +250,15 @@ size_t encoder_scratch(int N, int C, int) {
 
 void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
     check_channels(e.C);
-    const int packs = e.C / Pack::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
+    const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
     const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;
-    launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * packs), dim3(256), 0,
+    launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,
            {.bytes = read + 8. * positions * e.C + 4. * e.N}, dwpe, dout, e);
     size_t used = 0;
     const Sorted s = sort_by_row(e, used);
     float* partial = scratch<float>(size_t(buckets) * e.C, used);
-    const int threads = packs < kBucketThreads ? div_up(packs, 32) * 32 : kBucketThreads;
-    const dim3 grid(buckets, div_up(packs, threads));
+    const int threads = fours < kBucketThreads ? div_up(fours, 32) * 32 : kBucketThreads;
+    const dim3 grid(buckets, div_up(fours, threads));
     launch(encoder_backward_tokens_kernel, grid, dim3(threads), 0,
            {.bytes = read + 8 * rows * e.C + 4. * buckets * e.C + 8. * e.N, .at_most = true}, dwte, partial,
            dout, s, e.N, e.V, e.C);

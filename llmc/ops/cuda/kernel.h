@@ -29,25 +29,38 @@ template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b
 namespace PRECISION {
 namespace cuda {
 
-// 16 bytes of T, the widest access. Addresses are multiples of 16.
+// N values of T in one access: of 16 bytes, the widest, or of 8. Addresses are multiples of that.
 //     load             global or shared memory
 //     load_cached      what many blocks read again, as weights of a norm: counted once for a launch
 //     load_streaming   read once, as activations: evicted first
-template <class T> struct alignas(16) PackOf {
-    static constexpr int size = 16 / sizeof(T);
+template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf {
+    static constexpr int size = N;
+    static constexpr bool wide = N * sizeof(T) == 16;
+    static_assert(wide || N * sizeof(T) == 8);
     T values[size];
 
     __device__ __forceinline__ T& operator[](int i) { return values[i]; }
     __device__ __forceinline__ const T& operator[](int i) const { return values[i]; }
 
-    static __device__ __forceinline__ PackOf load(const T* p) { return from(ptx::load16(p)); }
-    static __device__ __forceinline__ PackOf load_cached(const T* p) { return from(ptx::load16_cached(p)); }
-    static __device__ __forceinline__ PackOf load_streaming(const T* p) {
-        return from(ptx::load16_streaming(p));
+    static __device__ __forceinline__ PackOf load(const T* p) {
+        if constexpr (wide) return std::bit_cast<PackOf>(ptx::load16(p));
+        else return std::bit_cast<PackOf>(ptx::load8(p));
     }
-    __device__ __forceinline__ void store(T* p) const { ptx::store16(p, std::bit_cast<uint4>(*this)); }
+    static __device__ __forceinline__ PackOf load_cached(const T* p) {
+        if constexpr (wide) return std::bit_cast<PackOf>(ptx::load16_cached(p));
+        else return std::bit_cast<PackOf>(ptx::load8_cached(p));
+    }
+    static __device__ __forceinline__ PackOf load_streaming(const T* p) {
+        if constexpr (wide) return std::bit_cast<PackOf>(ptx::load16_streaming(p));
+        else return std::bit_cast<PackOf>(ptx::load8_streaming(p));
+    }
+    __device__ __forceinline__ void store(T* p) const {
+        if constexpr (wide) ptx::store16(p, std::bit_cast<uint4>(*this));
+        else ptx::store8(p, std::bit_cast<uint2>(*this));
+    }
     __device__ __forceinline__ void store_streaming(T* p) const {
-        ptx::store16_streaming(p, std::bit_cast<uint4>(*this));
+        if constexpr (wide) ptx::store16_streaming(p, std::bit_cast<uint4>(*this));
+        else ptx::store8_streaming(p, std::bit_cast<uint2>(*this));
     }
     static __device__ __forceinline__ PackOf filled(T value) {
         PackOf pack;
@@ -55,12 +68,12 @@ template <class T> struct alignas(16) PackOf {
         for (int i = 0; i < size; i++) pack[i] = value;
         return pack;
     }
-
-private:
-    static __device__ __forceinline__ PackOf from(uint4 bits) { return std::bit_cast<PackOf>(bits); }
 };
 using Pack = PackOf<floatX>;
 using PackF = PackOf<float>;
+// For kernels of floatX beside float: lanes side by side in both, where a Pack of BF16 would need two PackF,
+// each of which leaves half of every sector to the other.
+using Four = PackOf<floatX, 4>;
 
 // One value each, counted as the packs are.
 template <class T> __device__ __forceinline__ T load_streaming(const T* p) { return ptx::load_streaming(p); }

@@ -27,6 +27,15 @@ __device__ __forceinline__ uint4 load16_streaming(const void* p) {
 __device__ __forceinline__ void store16(void* p, uint4 v) { *static_cast<uint4*>(p) = v; }
 __device__ __forceinline__ void store16_streaming(void* p, uint4 v) { __stcs(static_cast<uint4*>(p), v); }
 
+// 8 bytes at a time.
+__device__ __forceinline__ uint2 load8(const void* p) { return *static_cast<const uint2*>(p); }
+__device__ __forceinline__ uint2 load8_cached(const void* p) { return __ldg(static_cast<const uint2*>(p)); }
+__device__ __forceinline__ uint2 load8_streaming(const void* p) {
+    return __ldcs(static_cast<const uint2*>(p));
+}
+__device__ __forceinline__ void store8(void* p, uint2 v) { *static_cast<uint2*>(p) = v; }
+__device__ __forceinline__ void store8_streaming(void* p, uint2 v) { __stcs(static_cast<uint2*>(p), v); }
+
 // One value of 2, 4 or 8 bytes.
 template <class T> using Bits =
     std::conditional_t<sizeof(T) == 8, unsigned long long,

@@ -36,6 +36,7 @@ inline size_t shared_limit() { return cuda_device().shared_limit; }
 struct Floor {
     double bytes = 0, mma_flops = 0;
     bool at_most = false;            // the data decides: bytes is the most
+    bool scattered = false;          // the data decides where: not in whole sectors of 32 bytes
 };
 
 // Told of every launch on this thread, and of cuBLASLt's products, which have no kernel to name; null outside

@@ -45,18 +45,22 @@ static __device__ __forceinline__ void for_loaded(I first, I end, I step, Load l
     }
 }
 
-static __device__ __forceinline__ void add_pack(float (&sum)[Pack::size], const Pack& p) {
+template <int N>
+static __device__ __forceinline__ void add_pack(float (&sum)[N], const PackOf<floatX, N>& p) {
     #pragma unroll
-    for (int k = 0; k < Pack::size; k++) sum[k] += float(p[k]);
+    for (int k = 0; k < N; k++) sum[k] += float(p[k]);
 }
 
-static __device__ __forceinline__ void store_floats(float* to, const float (&from)[Pack::size]) {
+// apart: where the next four floats go, counted in floats.
+template <int N>
+static __device__ __forceinline__ void store_floats(float* to, const float (&from)[N],
+                                                    int apart = PackF::size) {
     #pragma unroll
-    for (int i = 0; i < Pack::size; i += PackF::size) {
+    for (int i = 0; i < N; i += PackF::size) {
         PackF p;
         #pragma unroll
         for (int k = 0; k < PackF::size; k++) p[k] = from[i + k];
-        p.store(to + i);
+        p.store(to + i / PackF::size * apart);
     }
 }
 

@@ -15,25 +15,22 @@ void add(floatX* out, const floatX* a, const floatX* b, size_t count) { elementw
 // FLOOR bytes = (4 + sizeof(floatX)) count
 __global__ void __launch_bounds__(kElementwiseThreads)
     round_to_kernel(floatX* out, const float* in, size_t count) {
-    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
-    if (i + Pack::size > count) {
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Four::size;
+    if (i + Four::size > count) {
         for (size_t k = i; k < count; k++) out[k] = floatX(in[k]);
         return;
     }
-    Pack rounded;
+    const PackF x = PackF::load_streaming(in + i);
+    Four rounded;
     #pragma unroll
-    for (int k = 0; k < Pack::size; k += PackF::size) {
-        const PackF x = PackF::load_streaming(in + i + k);
-        #pragma unroll
-        for (int j = 0; j < PackF::size; j++) rounded[k + j] = floatX(x[j]);
-    }
+    for (int k = 0; k < Four::size; k++) rounded[k] = floatX(x[k]);
     rounded.store(out + i);
 }
 
 void round_to(floatX* out, const real* in, size_t count) {
     CHECK((uintptr_t(out) | uintptr_t(in)) % 16 == 0, "round_to: not aligned to 16 bytes");
     if (count == 0) return;
-    const size_t packs = div_up(count, Pack::size);
+    const size_t packs = div_up(count, Four::size);
     launch(round_to_kernel, dim3(unsigned(div_up(packs, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
            {.bytes = (4. + sizeof(floatX)) * double(count)}, out, in, count);
 }
@@ -41,25 +38,12 @@ void round_to(floatX* out, const real* in, size_t count) {
 // ---------------------------------------------------------------------------------------------------------
 // sums of pieces, in their order
 
-static constexpr int kMostPieces = 128, kGroup = Pack::size;       // kGroup: elements of a thread
+static constexpr int kMostPieces = 128;
 template <class In> struct Pieces { const In* piece[kMostPieces]; };
 
-template <class T> static __device__ __forceinline__ void load_group(float (&v)[kGroup], const T* p) {
-    #pragma unroll
-    for (int i = 0; i < kGroup; i += PackOf<T>::size) {
-        const auto pack = PackOf<T>::load_streaming(p + i);
-        #pragma unroll
-        for (int k = 0; k < PackOf<T>::size; k++) v[i + k] = float(pack[k]);
-    }
-}
-template <class T> static __device__ __forceinline__ void store_group(T* p, const float (&v)[kGroup]) {
-    #pragma unroll
-    for (int i = 0; i < kGroup; i += PackOf<T>::size) {
-        PackOf<T> pack;
-        #pragma unroll
-        for (int k = 0; k < PackOf<T>::size; k++) pack[k] = T(v[i + k]);
-        pack.store(p + i);
-    }
+// The elements of a thread: 16 bytes of the wider type.
+template <class Out, class In> constexpr int group_of() {
+    return int(16 / (sizeof(Out) > sizeof(In) ? sizeof(Out) : sizeof(In)));
 }
 
 // Values as they are, or each rounded to As before it is added. aligned: packs can be loaded from all.
@@ -67,19 +51,22 @@ template <class T> static __device__ __forceinline__ void store_group(T* p, cons
 template <class Out, class In, class As>
 __global__ void __launch_bounds__(kElementwiseThreads)
 sum_pieces_kernel(Out* out, const __grid_constant__ Pieces<In> from, int parts, size_t count, bool aligned) {
-    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * kGroup;
-    if (aligned && i + kGroup <= count) {
-        float sum[kGroup] = {};
+    constexpr int size = group_of<Out, In>();
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * size;
+    if (aligned && i + size <= count) {
+        float sum[size] = {};
         for (int p = 0; p < parts; p++) {
-            float v[kGroup];
-            load_group(v, from.piece[p] + i);
+            const auto v = PackOf<In, size>::load_streaming(from.piece[p] + i);
             #pragma unroll
-            for (int k = 0; k < kGroup; k++) sum[k] = p == 0 ? float(As(v[k])) : sum[k] + float(As(v[k]));
+            for (int k = 0; k < size; k++) sum[k] = p == 0 ? float(As(v[k])) : sum[k] + float(As(v[k]));
         }
-        store_group(out + i, sum);
+        PackOf<Out, size> pack;
+        #pragma unroll
+        for (int k = 0; k < size; k++) pack[k] = Out(sum[k]);
+        pack.store(out + i);
         return;
     }
-    for (size_t k = i; k < count && k < i + kGroup; k++) {
+    for (size_t k = i; k < count && k < i + size; k++) {
         float sum = float(As(load_streaming(from.piece[0] + k)));
         for (int p = 1; p < parts; p++) sum += float(As(load_streaming(from.piece[p] + k)));
         store_streaming(out + k, Out(sum));
@@ -93,7 +80,7 @@ static void sum_of(Out* out, const In* const* pieces, int parts, size_t count) {
     Pieces<In> from = {};
     uintptr_t bits = uintptr_t(out);
     for (int p = 0; p < parts; p++) from.piece[p] = pieces[p], bits |= uintptr_t(pieces[p]);
-    const size_t groups = div_up(count, kGroup);
+    const size_t groups = div_up(count, group_of<Out, In>());
     launch(sum_pieces_kernel<Out, In, As>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
            dim3(kElementwiseThreads), 0,
            {.bytes = (double(parts) * sizeof(In) + sizeof(Out)) * double(count)}, out, from, parts, count,
