@@ -204,7 +204,7 @@ NCCL_FOUND  = echo "NCCL      left out: $(if $(filter cpu,$(DEVICE)),DEVICE=cpu,
 ifeq ($(DEVICE),cuda)
 $(NCCL_NAMES): EXTRA = $(NCCL_FLAGS)
 define NCCL_PROBE
-\#include <nccl.h>\nstatic_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1));\nint main() { return ncclCommSplit(0, 0, 0, 0, 0); }\n
+#include <nccl.h>\nstatic_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1));\nint main() { return ncclCommSplit(0, 0, 0, 0, 0); }\n
 endef
 NCCL_FOUND = flags="$(NCCL_HOME:%=-I%/include) -I$(CUDA_HOME)/include"; \
     libs="$(NCCL_HOME:%=-L%/lib -Wl,-rpath,%/lib) -L$(CUDA_HOME)/lib64 -lnccl"; \

@@ -1,0 +1,57 @@
+// What a build for GPUs finds and says, with a toolkit and an NCCL made up for it.
+#include "test/script_helpers.h"
+
+// bin/nvcc that knows these GPUs. The compiler finds whatever is asked for, but NCCL only where it is.
+static std::string toolkit(const std::string& name, const std::string& gpus) {
+    const std::string root = folder(name);
+    write_program(root + "/bin/nvcc",
+                  "case $1 in --list-gpu-code) printf '%s\\n' " + gpus +
+                      ";; --version) echo 'Cuda compilation tools, release 12.4, V12';; esac");
+    write_program(root + "/bin/c++", "[[ $* != *-lnccl* ]] || exec g++ \"$@\"");
+    write(root + "/include/nccl.h", "#error none here");
+    return root;
+}
+
+// NCCL 2.minor, whose library has ncclCommSplit.
+static std::string nccl(const std::string& name, int minor) {
+    const std::string root = folder(name), split = "int ncclCommSplit(int, int, int, int, int)";
+    write(root + "/include/nccl.h",
+          "#define NCCL_VERSION(a, b, c) ((a) * 10000 + (b) * 100 + (c))\n"
+          "#define NCCL_VERSION_CODE NCCL_VERSION(2, " + std::to_string(minor) + ", 1)\n" + split + ";\n");
+    const test::Ran ran = test::run(
+        "mkdir " + root + "/lib && cd " + root + "/lib && echo '" + split + " { return 0; }' | "
+        "g++ -c -x c++ - -o nccl.o && ar rcs libnccl.a nccl.o && ar rcs libcudart.a");
+    EXPECT(ran.code == 0, "%s", ran.err.c_str());
+    return root;
+}
+
+// found.txt and found.mk of such a build.
+static std::string found(const std::string& name, const std::string& toolkit, const std::string& more) {
+    const std::string build = folder(name);
+    const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cuda MPI=0 BUILD=" + build +
+                                    " CUDA_HOME=" + toolkit + " CXX=" + toolkit + "/bin/c++ " + more + " " +
+                                    build + "/found.mk");
+    EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+    return read(build + "/found.txt") + read(build + "/found.mk");
+}
+
+TEST(nccl_is_found_from_its_version_on) {
+    const std::string cuda = toolkit("cuda", "sm_80 sm_90"), fit = nccl("fit", 18), old = nccl("old", 17);
+    const std::string with = found("with", cuda, "NCCL_HOME=" + fit);
+    for (const std::string& part : {std::string("NCCL      found: ranks have a GPU each"),
+                                    "-DHAVE_NCCL -I" + fit + "/include", "NCCL_LIBS := -L" + fit + "/lib"})
+        EXPECT(has(with, part), "no '%s' in:\n%s", part.c_str(), with.c_str());
+    const std::string none = "NCCL      not found, 2.18 or newer: one GPU (apt-get install libnccl-dev";
+    for (const std::string& without : {found("too_old", cuda, "NCCL_HOME=" + old), found("none", cuda, "")})
+        EXPECT(has(without, none) && !has(without, "HAVE_NCCL"), "%s", without.c_str());
+    const std::string left_out = found("left_out", cuda, "NCCL=0 NCCL_HOME=" + fit);
+    EXPECT(has(left_out, "NCCL      left out by NCCL=0") && !has(left_out, "HAVE_NCCL"), "%s",
+           left_out.c_str());
+}
+
+TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
+    const std::string text = found("dropped", toolkit("older", "sm_80 sm_86 sm_89 sm_90"), "NCCL=0");
+    EXPECT(has(text, "CUDA      12.4: sm_80 sm_86 sm_89 sm_90, PTX for newer ones\n"), "%s", text.c_str());
+    EXPECT(has(text, "CUDA      left out: sm_100 sm_120, which this toolkit does not know\n"), "%s",
+           text.c_str());
+}
