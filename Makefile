@@ -190,6 +190,8 @@ $(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(EMULATED)/common
 # what was found
 
 found = printf '%s\n' '\#include <$2>' 'int main() {}' | $(CXX) -std=c++20 -x c++ - -o /dev/null $3 >/dev/null 2>&1
+# of headers alone, without reading them
+header = printf '%s\n' '\#if !__has_include(<$1>)' '\#error' '\#endif' | $(CXX) -E -x c++ - -o /dev/null >/dev/null 2>&1
 
 CUDA_FOUND = echo "CUDA      left out: $(if $(filter cpu,$(DEVICE)),DEVICE=cpu,emulated on the CPU$(comma) for tests)" >> $(BUILD)/found.txt
 ifeq ($(DEVICE),cuda)
@@ -225,8 +227,8 @@ $(BUILD)/found.mk: Makefile
 	$(call found,zlib,zlib.h,-lz) || missing="$$missing zlib1g-dev"; \
 	$(call found,zstd,zstd.h,-lzstd) || missing="$$missing libzstd-dev"; \
 	$(call found,xxhash,xxhash.h,-lxxhash) || missing="$$missing libxxhash-dev"; \
-	$(call found,json,nlohmann/json.hpp,) || missing="$$missing nlohmann-json3-dev"; \
-	$(call found,cxxopts,cxxopts.hpp,) || missing="$$missing libcxxopts-dev"; \
+	$(call header,nlohmann/json.hpp) || missing="$$missing nlohmann-json3-dev"; \
+	$(call header,cxxopts.hpp) || missing="$$missing libcxxopts-dev"; \
 	if [ -n "$$missing" ]; then echo "error: missing libraries. Install them with:  apt-get install$$missing" >&2; exit 1; fi
 	@if [ "$(DNNL)" != 0 ] && $(call found,dnnl,oneapi/dnnl/dnnl.hpp,-ldnnl); then \
 	    echo "HAVE_DNNL := 1" >> $@.new; echo "oneDNN    found: matmuls of fp32 and bf16" >> $(BUILD)/found.txt; \

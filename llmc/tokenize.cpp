@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <cstring>
+
+#define CXXOPTS_NO_REGEX       // its own parser: half the time to compile
 #include <cxxopts.hpp>
 
 #include "llmc/base/check.h"
