@@ -9,7 +9,7 @@
 // Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv
 // matrix are so far apart that they share a few sets of the cache. What lies above the diagonal is skipped.
 // Every sum runs in the order of the keys or of the queries, so nothing depends on threads or on the other
-// sequences.
+// sequences. Where the CPU multiplies BF16 faster, attention_products.cpp does it in BF16.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -47,7 +47,8 @@ static size_t slice_elements(int T, int D) {
 }
 
 size_t attention_scratch(int T, int D) {
-    return slice_elements(T, D) * sizeof(real) * size_t(context.threads);
+    const size_t bytes = slice_elements(T, D) * sizeof(real);
+    return std::max(bytes, attention_products_scratch(T, D)) * size_t(context.threads);
 }
 
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
@@ -221,6 +222,7 @@ static size_t checked_slice(const AttentionDims& d, int threads) {
 // A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
 void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                        const AttentionDims& d) {
+    if (attention_by_products(d)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
     const size_t elements = checked_slice(d, threads);
@@ -252,6 +254,10 @@ static void softmax_backward(real* s, real* dp, const real* lse, const real* del
                 du[q] = e * (du[q] - delta[q]);
             }
     }
+    // keys that fill the last rows of a tile: none of these queries sees them
+    const size_t rest = size_t(round_up(p.nk, kTileRows) - p.nk) * kQueries;
+    std::fill_n(s + size_t(p.nk) * kQueries, rest, real(0));
+    std::fill_n(dp + size_t(p.nk) * kQueries, rest, real(0));
 }
 
 // Adds the block's part to dk and dv, (keys, Dp) in `real`, and sets its rows of dq.
@@ -297,6 +303,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
 
 // A task is a head: its dk and dv sum over its blocks of queries, in order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
+    if (attention_by_products(d)) return attention_products_backward(t, d);
     const int threads = context.threads;
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
     std::byte* scratch = context.scratch;

@@ -31,11 +31,14 @@ static Product weight_product(int N, int C, int OC, int width) {
             .b_transposed = false, .bias = false, .accumulate = true, .b_stride = C, .c_stride = C};
 }
 
+static constexpr bool kRounds = dtype_of<floatX> != dtype_of<real>;
+
 // oneDNN reads a row-major B at half speed where it is 3072 columns wide (2.6.3, FP32, one core: 77 of 159
 // GFLOP/s) and somewhat slower than it could at other widths above 1024. So such products go in pieces:
 // f(first column, columns). Returns false where f does, which is at the first piece or never.
-template <class F> static bool in_columns(int C, F f) {
-    const int pieces = (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
+// In BF16 whole rows of C are faster (AMX, 3072 columns: 9.0 against 11.5 ms), but where C is weights.
+template <class F> static bool in_columns(int C, bool weights, F f) {
+    const int pieces = kRounds && !weights ? 1 : (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
     for (int j = 0; j < C; j += width)
         if (!f(j, std::min(width, C - j))) {
             CHECK(j == 0, "matmul: columns %d.. of %d take more scratch than those before", j, C);
@@ -44,11 +47,11 @@ template <class F> static bool in_columns(int C, F f) {
     return true;
 }
 
-// Long sums are slow as well (the head's 50304: 120 of 155 GFLOP/s; in sixths 160). They go in pieces where
-// the result is not rounded between them: f(first term, terms).
+// Long sums are slow as well (the head's 50304, FP32: 120 of 155 GFLOP/s, in sixths 160; BF16: 400 and 590).
+// They go in pieces: f(first term, terms).
+static constexpr int kTerms = 8192;
 template <class F> static bool in_terms(int OC, F f) {
-    const int pieces = dtype_of<floatX> == dtype_of<real> ? std::max(1, OC / 8192) : 1;
-    const int terms = (OC / pieces + 63) / 64 * 64;
+    const int pieces = std::max(1, OC / kTerms), terms = (OC / pieces + 63) / 64 * 64;
     for (int k = 0; k < OC; k += terms)
         if (!f(k, std::min(terms, OC - k))) {
             CHECK(k == 0, "matmul: terms %d.. of %d take more scratch than those before", k, OC);
@@ -124,6 +127,11 @@ void gelu_forward(floatX* act, const floatX* pre, size_t count) {
 // and caches still hold it when GELU reads it.
 static constexpr int kPanelRows = 1024;
 
+// In `real`, in scratch.
+static size_t panel_bytes(int rows, int width) {
+    return (size_t(rows) * size_t(width) * sizeof(real) + 63) / 64 * 64;
+}
+
 static bool fused_by_dnnl() { return dnnl_computes(dtype_of<floatX>); }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -158,7 +166,7 @@ void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX
         const int rows = std::min(kPanelRows, N - n);
         const size_t at = size_t(n) * OC;
         const floatX* from = x + size_t(n) * C;
-        const bool done = in_columns(OC, [=](int j, int width) {
+        const bool done = in_columns(OC, false, [=](int j, int width) {
             const Product p = forward_product(rows, C, OC, width, bias != nullptr);
             const ProductTensors t = {.c = pre + at + j, .a = from, .b = w + size_t(j) * C,
                                       .bias = bias ? bias + j : nullptr};
@@ -189,21 +197,39 @@ static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w
          });
 }
 
+// A sum that goes in pieces adds up in a panel, and is rounded once.
+static bool sums_in_panel(int OC) { return kRounds && OC >= 2 * kTerms; }
+
+static Product input_piece(int N, int C, int OC, int width, int k, int terms) {
+    return sums_in_panel(OC) ? input_product(N, C, OC, width, terms, k == 0, dtype_of<real>, width)
+                             : input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C);
+}
+
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
-    const bool done = in_columns(C, [=](int j, int width) {
-        return in_terms(OC, [=](int k, int terms) {
-            return by_dnnl(input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C),
-                           {.c = dx + j, .a = dout + k, .b = w + size_t(k) * C + j, .bias = nullptr});
+    real* panel = reinterpret_cast<real*>(context.scratch);
+    const bool apart = sums_in_panel(OC);
+    const bool done = in_columns(C, false, [=](int j, int width) {
+        void* sum = apart ? static_cast<void*>(panel) : dx + j;
+        const bool computed = in_terms(OC, [=](int k, int terms) {
+            return by_dnnl(input_piece(N, C, OC, width, k, terms),
+                           {.c = sum, .a = dout + k, .b = w + size_t(k) * C + j, .bias = nullptr},
+                           apart ? panel_bytes(N, width) : 0);
         });
+        if (!apart || !computed) return computed;
+        #pragma omp parallel for schedule(static) num_threads(context.threads)
+        for (int i = 0; i < N; i++)
+            #pragma omp simd
+            for (int c = 0; c < width; c++) dx[size_t(i) * C + j + c] = floatX(panel[size_t(i) * width + c]);
+        return true;
     });
     if (!done) plain_backward_input(dx, dout, w, nullptr, N, C, OC);
 }
 
-// The panel of dout w is in `real` in scratch: it is rounded once, after the product with gelu'.
-static size_t panel_bytes(int rows, int C) {
-    size_t widest = 0;
-    in_columns(C, [&](int, int width) { return widest = std::max(widest, size_t(width)); });
-    return (size_t(rows) * widest * sizeof(real) + 63) / 64 * 64;
+// Of the panels of matmul_gelu_backward_input(), which are rounded after the product with gelu'.
+static size_t widest_panel_bytes(int rows, int C) {
+    int widest = 0;
+    in_columns(C, false, [&](int, int width) { return widest = std::max(widest, width); });
+    return panel_bytes(rows, widest);
 }
 
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
@@ -212,9 +238,9 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
     real* panel = reinterpret_cast<real*>(context.scratch);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
-        const size_t at = size_t(n) * C, used = panel_bytes(rows, C);
+        const size_t at = size_t(n) * C, used = widest_panel_bytes(rows, C);
         const floatX* from = dout + size_t(n) * OC;
-        const bool done = in_columns(C, [=](int j, int width) {
+        const bool done = in_columns(C, false, [=](int j, int width) {
             const Product p = input_product(rows, C, OC, width, OC, true, dtype_of<real>, width);
             if (!by_dnnl(p, {.c = panel, .a = from, .b = w + j, .bias = nullptr}, used)) return false;
             #pragma omp parallel for schedule(static) num_threads(context.threads)
@@ -229,7 +255,7 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
-    const bool done = in_columns(C, [=](int j, int width) {
+    const bool done = in_columns(C, true, [=](int j, int width) {
         return by_dnnl(weight_product(N, C, OC, width),
                        {.c = dw + j, .a = dout, .b = x + j, .bias = nullptr});
     });
@@ -266,10 +292,11 @@ template <class F>
 static void for_each_product(const ScratchSizes& s, F f) {
     const auto linear = [&](int N, int C, int OC, bool bias) {
         f(forward_product(N, C, OC, OC, bias), 0);
-        in_columns(C, [&](int, int width) {
-            f(weight_product(N, C, OC, width), 0);
+        in_columns(C, true, [&](int, int width) { return f(weight_product(N, C, OC, width), 0), true; });
+        in_columns(C, false, [&](int, int width) {
             return in_terms(OC, [&](int k, int terms) {
-                f(input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C), 0);
+                const size_t used = sums_in_panel(OC) ? panel_bytes(N, width) : 0;
+                f(input_piece(N, C, OC, width, k, terms), used);
                 return true;
             });
         });
@@ -281,9 +308,10 @@ static void for_each_product(const ScratchSizes& s, F f) {
     linear(s.N, s.F, s.C, false);
     for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {
         if (rows == 0) continue;
-        in_columns(s.F, [&](int, int width) {
+        in_columns(s.F, false, [&](int, int width) {
             f(forward_product(rows, s.C, s.F, width, true), 0);
-            f(input_product(rows, s.F, s.C, width, s.C, true, dtype_of<real>, width), panel_bytes(rows, s.F));
+            f(input_product(rows, s.F, s.C, width, s.C, true, dtype_of<real>, width),
+              widest_panel_bytes(rows, s.F));
             return true;
         });
     }

@@ -50,6 +50,7 @@ void* device_allocate(size_t bytes) {
 void device_free(void* p, size_t bytes) { munmap(p, whole_pages(std::max(bytes, size_t(1)))); }
 
 size_t device_available() { return available_memory_bytes(); }
+size_t device_in_use() { return resident_bytes(); }
 std::string device_name() { return "cpu: " + cpu_name(); }
 std::string device_bus_id() { return ""; }
 double device_tflops() { return 0; }
