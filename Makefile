@@ -270,8 +270,9 @@ FORCE:
 # ---------------------------------------------------------------------------------------------------------
 # tests: every test/NAME.cpp is a binary of its own, over the whole program but its mains
 
-# under sanitizers without the trainer over the emulated kernels, the host's code once more
-TEST_SOURCES := $(filter-out test/test.cpp $(if $(SANITIZE),test/emulated_%) $(if $(filter cuda,$(DEVICE)),test/emulat%) $(if $(filter emulated,$(DEVICE)),test/emulated_trainer.cpp test/emulated_nccl_runs.cpp),$(wildcard test/*.cpp))
+# under sanitizers without the trainer over the emulated kernels, the host's code once more, and without tests of scripts
+OF_SCRIPTS   := $(addprefix test/,data_scripts.cpp emulator_cute.cpp gpu_check.cpp libraries.cpp quickstart.cpp scripts.cpp)
+TEST_SOURCES := $(filter-out test/test.cpp $(if $(SANITIZE),test/emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),test/emulat%) $(if $(filter emulated,$(DEVICE)),test/emulated_trainer.cpp test/emulated_nccl_runs.cpp),$(wildcard test/*.cpp))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
 TESTS        := $(patsubst test/%.cpp,$(BUILD)/test/%,$(TEST_SOURCES))

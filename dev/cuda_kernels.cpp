@@ -2,10 +2,14 @@
 //
 //     cuda_kernels CONFIG.json [--section.key=value ...]
 //
+// COPY_GBPS and MATMUL_TFLOPS: this GPU's ceilings (cuda_bench ceilings); with them a row says how many times
+// as long as its floor a kernel took.
+//
 // An event on either side of every launch: a step takes a little longer than without. Products are told apart
 // by their floating-point operations.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -49,6 +53,13 @@ static std::string name_of(const void* kernel) {
     return !kernel ? "cuBLASLt" : cudaFuncGetName(&name, kernel) == cudaSuccess ? name : "?";
 }
 
+// The least time of so many bytes and operations, in microseconds; 0: the ceilings were not given.
+static double floor_us(double bytes, double flops) {
+    const auto given = [](const char* name) { const char* s = getenv(name); return s ? atof(s) : 0; };
+    const double gbps = given("COPY_GBPS"), tflops = given("MATMUL_TFLOPS");
+    return gbps > 0 && tflops > 0 ? std::max(bytes / gbps / 1e3, flops / tflops / 1e6) : 0;
+}
+
 static void show(int64_t steps) {
     struct Sum { double calls = 0, us = 0, bytes = 0, flops = 0; };
     using Key = std::pair<const void*, double>;
@@ -65,11 +76,14 @@ static void show(int64_t steps) {
     }
     std::vector<std::pair<Key, Sum>> rows(sums.begin(), sums.end());
     std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.second.us > b.second.us; });
-    for (const auto& [key, s] : rows)
+    for (const auto& [key, s] : rows) {
+        const double least = floor_us(s.bytes, s.flops);
         printf("= {\"kernel\": \"%s\", \"calls\": %.0f, \"us\": %.1f, \"share\": %.4f, \"floor_MB\": %.3f, "
-               "\"floor_GFLOP\": %.3f, \"GBps\": %.1f, \"TFLOPs\": %.2f}\n", name_of(key.first).c_str(),
-               s.calls, s.us, s.us / all, s.bytes / 1e6, s.flops / 1e9, s.bytes / s.us / 1e3,
-               s.flops / s.us / 1e6);
+               "\"floor_GFLOP\": %.3f, \"GBps\": %.1f, \"TFLOPs\": %.2f, \"times_floor\": %s}\n",
+               name_of(key.first).c_str(), s.calls, s.us, s.us / all, s.bytes / 1e6, s.flops / 1e9,
+               s.bytes / s.us / 1e3, s.flops / s.us / 1e6,
+               least > 0 ? strf("%.2f", s.us / least).c_str() : "null");
+    }
     const double each = double(std::max<int64_t>(1, steps));
     printf("= {\"kernels_us_per_step\": %.1f, \"gaps_us_per_step\": %.1f}\n", all / each, gaps / each);
 }

@@ -7,7 +7,8 @@ precisions. Blocks and dynamic shared memory (the least and the most) are those 
 it, warps are those that registers leave room for. What has no kernels is compiled for one GPU, and the host
 code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind, on a spill
 that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS should have and
-has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing).
+has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing); also on a name in
+SPILLS or INSTRUCTIONS that no kernel has.
 """
 import glob
 import io
@@ -65,6 +66,10 @@ def short(name):
     return re.sub(r"\b(fp32|bf16)::|\bcuda::", "", name)
 
 
+def family(name):
+    return re.sub(r"<.*", "", name)
+
+
 def compiled(nvcc, archs, source, precision, folder):
     """The object, and what ptxas said."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
@@ -107,7 +112,7 @@ def missing_instructions(cuobjdump, target, arch):
     names = demangled([f.split("\n", 1)[0] for f in functions])
     for f in functions:
         name = short(names[f.split("\n", 1)[0]])
-        for pattern in INSTRUCTIONS.get(re.sub(r"<.*", "", name), []):
+        for pattern in INSTRUCTIONS.get(family(name), []):
             if not re.search(pattern, f):
                 yield f"sm_{arch} {name}: no {pattern} in its code"
 
@@ -179,7 +184,7 @@ class Table:
     """A row per kernel: registers for each arch; the rest for the one with most of it."""
 
     def __init__(self, archs):
-        self.archs, self.failures, self.passed = archs, [], 0
+        self.archs, self.failures, self.passed, self.seen = archs, [], 0, set()
         self.emulated = emulated_functions("build/cpu-native/libcuda.a")
         self.launches = launches("build/cpu-native/kernels.ran")
         print(f"{'registers for sm_ ':>55} {' '.join(f'{a:4}' for a in archs)} {'warps':>5} {'threads':>7} "
@@ -193,6 +198,7 @@ class Table:
         names = demangled(list(rows))
         for mangled, of in rows.items():
             name = short(names[mangled])
+            self.seen |= {(precision, name), family(name)}
             registers = [of[a][0] for a in self.archs]
             spilled, shared, stack = (max(of[a][i] for a in self.archs) for i in (1, 2, 3))
             threads, least, most = self.launches.get((precision, name), (0, 0, 0))
@@ -238,6 +244,8 @@ def main():
                 table.failures += missing_instructions(cuobjdump, target, arch)
         for _, job in others:
             job.result()
+        table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
+                           if name not in table.seen]
         errors = [e for e in (job.result() for job in hosts) if e]
         print(f"{len(hosts)} files of host code, {len(errors)} with errors")
         table.failures += errors

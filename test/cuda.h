@@ -46,7 +46,7 @@ template <class T> struct OnDevice {
     }
 };
 
-// Scratch for the operations of a test, given back at its end.
+// Scratch for the operations of a test, given back at its end. It is full of NaN.
 struct CudaScratch {
     Context before = context;
     void* memory;
@@ -54,6 +54,8 @@ struct CudaScratch {
 
     explicit CudaScratch(const cuda::ScratchSizes& s) : bytes(cuda::scratch_bytes(s)) {
         memory = cuda::device_allocate(bytes);
+        const std::vector<unsigned char> nan(bytes, 0xff);
+        cuda::copy_to_device(memory, nan.data(), bytes);
         cuda::lend_scratch(memory, bytes);
     }
     CudaScratch(const CudaScratch&) = delete;
@@ -100,6 +102,7 @@ template <class F> void expect_floors(const char* file, int line, F f) {
     emulator::reset_counts();
     f();
     emulator::settings.count = false;
+    emulator::tell_of_counts();
     for (const auto& [name, count] : emulator::counts())
         for (const std::string& what : emulator::off_floor(count))
             test::fail(file, line, "%s: %s", name.c_str(), what.c_str());

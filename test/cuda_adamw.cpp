@@ -203,10 +203,13 @@ TEST(norm_and_clipping) {
 }
 
 TEST(moves_no_more_than_its_floor) {
-    EXPECT_FLOORS([] {
-        updated(Tensors(40960), {{0, 30000, 0, 0}, {30016, 10944, 30000, 0}}, {.stochastic = true});
-        updated(Tensors(40960), {{0, 40960, 0, 0}}, {});
-    });
+    for (const int i : {1, 2, 0}) {
+        cuda::choose({cuda::Part::AdamwUpdate}, cuda::kAdamwUpdates[i]);
+        EXPECT_FLOORS([] {
+            updated(Tensors(40960), {{0, 30000, 0, 0}, {30016, 10944, 30000, 0}}, {.stochastic = true});
+            updated(Tensors(40960), {{0, 40960, 0, 0}}, {});
+        });
+    }
     const auto grad = normals<real>(cuda::kNormBlock + 8, 1);
     const OnDevice on_device(grad), sums(poisoned<real>(2));
     EXPECT_FLOORS([&] { cuda::sum_of_squares(sums, on_device, grad.size()); });

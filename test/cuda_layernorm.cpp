@@ -136,8 +136,14 @@ TEST(order_changes_no_bit) {
 }
 
 TEST(moves_no_more_than_its_floor) {
-    EXPECT_FLOORS([] { run({200, 768}); });
+    for (const int i : {1, 0}) {
+        cuda::choose({cuda::Part::LayernormForward, {768}}, cuda::kLayernormForwards[i]);
+        cuda::choose({cuda::Part::LayernormBackward, {768}}, cuda::kLayernormBackwards[i]);
+        EXPECT_FLOORS([] { run({200, 768}); });
+    }
     EXPECT_FLOORS([] { run({66, 1600}, true); });
+    const int each = 512 * int(16 / sizeof(floatX));        // channels that backward's threads take at once
+    for (const int C : {each * 3 / 2, each * 5 / 2}) EXPECT_FLOORS([=] { run({16, C}); });
 }
 
 }  // namespace PRECISION

@@ -139,6 +139,16 @@ TEST(copies_between_host_and_device) {
     EXPECT(cuda::device_available() > 0 && !cuda::device_name().empty() && !cuda::reached_by_host());
 }
 
+TEST(memory_in_use_is_known) {
+    constexpr size_t bytes = 32 << 20;          // of a GPU's pages, of 2 MB
+    const size_t before = cuda::device_in_use();
+    void* p = cuda::device_allocate(bytes);
+    const size_t held = cuda::device_in_use();
+    cuda::device_free(p, bytes);
+    EXPECT(held == before + bytes && cuda::device_in_use() == before, "%zu, then %zu, then %zu", before, held,
+           cuda::device_in_use());
+}
+
 TEST(what_is_known_of_a_device) {
     EXPECT(!cuda::device_bus_id().empty());
     cuda::warm_up({});

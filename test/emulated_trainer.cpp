@@ -213,6 +213,21 @@ TEST(other_runs_of_this_machine_do_as_the_first) {
     EXPECT(there(folder("third") + "/kernels.txt"));
 }
 
+// What the device holds at the end against the plan, of a model large enough that what tensors are rounded up
+// to does not count.
+TEST(memory_of_the_device_is_as_planned) {
+    if (slow()) return;
+    for (const char* args : {"--run.precision=fp32", "--run.precision=bf16 --parallel.ranks=2"}) {
+        const string more = " --model.channels=256 --train.steps=1 --eval.every=0";
+        expect_done(emulated("memory", args + more), args);
+        const double plan = rows_of("memory", "start").at(0)["plan_bytes"],
+                     peak = rows_of("memory", "done").at(0)["peak_bytes"];
+        EXPECT(plan > 10e6 && plan < 200e6, "%s: a plan of %.0f bytes", args, plan);
+        EXPECT_NEAR(peak / plan, 1, 0.02);
+        std::filesystem::remove_all(folder("memory"));
+    }
+}
+
 // The whole trainer: two ranks on one emulated GPU, whose joules are those of one. On a CPU nothing is said.
 TEST(a_run_logs_joules) {
     const string path = fake_nvml("run", true, true);
@@ -255,11 +270,12 @@ TEST(it_says_what_it_is_built_for) {
 // dev/cuda_kernels.cpp: the launches of steps, not of what chooses kernels before and evaluates between them.
 TEST(kernels_of_steps_are_timed) {
     if (slow()) return;
-    const Ran ran = run(as_a_gpu("timed") + " " + build_folder() + "/emulated/cuda_kernels " +
+    const Ran ran = run("COPY_GBPS=10 MATMUL_TFLOPS=0.1 " + as_a_gpu("timed") + " " +
+                        build_folder() + "/emulated/cuda_kernels " +
                         config("kernels") + " --run.precision=bf16 --train.steps=2 --checkpoint.every=0");
     expect_done(ran, "cuda_kernels");
     std::istringstream lines(ran.out);
-    int products = 0, forward = 0, per_step = 0;
+    int products = 0, forward = 0, per_step = 0, compared = 0;
     for (string line; std::getline(lines, line);) {
         if (!line.starts_with("= ")) continue;
         const json row = json::parse(line.substr(2), nullptr, false);
@@ -268,8 +284,15 @@ TEST(kernels_of_steps_are_timed) {
         else if (row["kernel"] == "cuBLASLt") products++;
         else if (row["kernel"].get<string>().find("attention_mma_forward_kernel") != string::npos)
             forward += int(row["calls"]);
+        if (!row.contains("times_floor")) continue;
+        const double us = row["us"], mb = row["floor_MB"], gflop = row["floor_GFLOP"];
+        const double floor_us = std::max(mb * 100, gflop * 1e4);
+        if (us < 1 || floor_us < 10) continue;
+        EXPECT_NEAR(double(row["times_floor"]) * floor_us / us, 1, 0.1);
+        compared++;
     }
     EXPECT(per_step == 1 && products > 2, "%d sums, %d kinds of products: %s", per_step, products,
            ran.out.c_str());
+    EXPECT(compared > 0, "no time against its floor in %s", ran.out.c_str());
     EXPECT(forward == 2 * 2 * 2, "%d forwards of 2 layers, 2 micro-batches and 2 steps", forward);
 }

@@ -1,5 +1,5 @@
-// Every kernel that was compiled has run in one of the tests before this one: each instantiation of each
-// __global__ function, in both precisions.
+// Every kernel that was compiled has run in one of the tests before this one, and one of them has counted
+// what it moves: each instantiation of each __global__ function, in both precisions.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -67,10 +67,11 @@ static std::set<std::string> compiled(const std::string& library, const std::set
     return kernels;
 }
 
-TEST(every_compiled_kernel_ran) {
-    const char* ran_file = getenv("EMU_RAN");
+// Those that are not in the file which the variable names.
+static void expect_all_in(const char* variable, const char* what) {
+    const char* ran_file = getenv(variable);
     if (test::kAddressSanitizer) return test::skip("tests have one precision in this build");
-    if (!ran_file) return test::skip("EMU_RAN names no list of what ran: test/run_all.sh makes one");
+    if (!ran_file) return test::skip("%s names no list: test/run_all.sh makes one", variable);
     std::set<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator("llmc"))
         if (entry.path().extension() == ".cu" || entry.path().extension() == ".h")
@@ -81,5 +82,8 @@ TEST(every_compiled_kernel_ran) {
     EXPECT(kernels.size() >= names.size(), "%zu functions in %s for %zu names", kernels.size(),
            library.c_str(), names.size());
     for (const std::string& kernel : kernels)
-        EXPECT(ran.contains(kernel), "never ran: %s", kernel.c_str());
+        EXPECT(ran.contains(kernel), "never %s: %s", what, kernel.c_str());
 }
+
+TEST(every_compiled_kernel_ran) { expect_all_in("EMU_RAN", "ran"); }
+TEST(every_compiled_kernel_was_held_against_its_floor) { expect_all_in("EMU_FLOORS", "in EXPECT_FLOORS"); }

@@ -131,7 +131,7 @@ TEST(ways_are_timed) {
             EXPECT(figure.value("right", true), "wrong: %s", figure.dump().c_str());
     }
     EXPECT(test::run(bench + "speed").code == 78);
-    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 6);
+    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 7);
 }
 
 // On the CPU, with a model that is no larger than it has to be.
@@ -148,5 +148,20 @@ TEST(a_run_has_its_figures) {
     if (figures.size() != 1) return;
     const json& f = figures[0];
     EXPECT(f["run"] == "tiny" && f["tokens_per_s"] > 0 && f["ms"] > 0 && f["loss"] > 5 && f["loss"] < 15 &&
-           f["planned_MB"] > 1 && f["micro_batch"] == 1, "%s", f.dump().c_str());
+           f["planned_MB"] > 1 && f["used_MB"] > 1 && f["micro_batch"] == 1, "%s", f.dump().c_str());
+}
+
+TEST(a_model_that_does_not_fit_is_no_failure) {
+    const std::string bin = folder("programs_2"), work = folder("work_2");
+    for (const char* program : {"train_gpt", "tokenize"})
+        std::filesystem::create_symlink(std::filesystem::absolute(program), bin + "/" + program);
+    write(work + "/part.sh", "source scripts/gpu_check/train.sh\n"
+          "trained_if_it_fits large scripts/gpt3_175B.json 1 --model.heads=$HEADS "
+          "--train.batch_tokens=2048\n");
+    const std::string part = " BIN=" + bin + " WORK=" + work + " bash " + work + "/part.sh";
+    const Ran ran = test::run("HEADS=96" + part), wrong = test::run("HEADS=7" + part);
+    const auto figures = figures_of(ran);
+    EXPECT(ran.code == 0 && figures.size() == 1 && figures[0]["fits"] == false, "code %d: %s%s", ran.code,
+           ran.out.c_str(), ran.err.c_str());
+    EXPECT(wrong.code == 78 && figures_of(wrong).empty(), "code %d: %s", wrong.code, wrong.out.c_str());
 }

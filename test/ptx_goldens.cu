@@ -67,6 +67,14 @@ static __global__ void golden_memory(uint4* out, const uint4* in) {
     for (int i = 0; i < 4; i++) ptx::store_streaming(shorts + i, uint16_t(halves[lane] + i));
 }
 
+static __global__ void golden_memory_of_8(uint2* out, const uint2* in) {
+    const int lane = int(threadIdx.x);
+    const uint2 a = ptx::load8(in + lane), b = ptx::load8_cached(in + kLanes + lane),
+                c = ptx::load8_streaming(in + 2 * kLanes + lane);
+    ptx::store8(out + lane, make_uint2(a.x, a.y ^ b.x));
+    ptx::store8_streaming(out + kLanes + lane, make_uint2(b.y, c.x ^ c.y));
+}
+
 static __global__ void golden_pack(uint32_t* out, const float* in) {
     const int lane = int(threadIdx.x);
     for (int i = 0; i < 4; i++) out[4 * lane + i] = ptx::pack_bf16(in[8 * lane + i], in[8 * lane + 4 + i]);
@@ -143,6 +151,8 @@ std::vector<Golden> ptx_goldens() {
     keep("cp_async16", 8 * kLanes);
     launch(golden_memory, 1, kLanes, 0, {}, out.as<uint4>(), in.as<uint4>());
     keep("load, store", 16 * kLanes);
+    launch(golden_memory_of_8, 1, kLanes, 0, {}, out.as<uint2>(), in.as<uint2>());
+    keep("load8, store8", 4 * kLanes);
     launch(golden_pack, 1, kLanes, 0, {}, out.as<uint32_t>(), floats.as<float>());
     keep("pack_bf16", 4 * kLanes);
     return goldens;

@@ -117,6 +117,7 @@ TEST(every_mesh_reads_what_every_other_wrote) {
         const auto expected = tensors_of(from[i] + "/step_2");
         EXPECT(expected.size() == (kIsBf16 ? 4u : 3u) * (4 * 12 + 4), "%zu tensors", expected.size());
         for (const MeshCase& m : meshes) {
+            if (test::kAddressSanitizer && (size_t(&m - meshes) + i) % 4) continue;
             const std::string to = fresh("to");
             train(m, to, from[i] + "/step_2", 2, [](int64_t) { return false; });
             EXPECT(tensors_of(to + "/step_2") == expected, "%s, saved by %s", m.text().c_str(),

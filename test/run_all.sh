@@ -11,8 +11,9 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
 jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
 folder=$(mktemp -d)
 export folder
-export EMU_RAN=$folder/kernels.ran      # in the emulation, for test/emulator_ran.cpp, which comes last
-touch "$EMU_RAN"
+# of the emulation, for test/emulator_ran.cpp, which comes last
+export EMU_RAN=$folder/kernels.ran EMU_FLOORS=$folder/kernels.counted
+touch "$EMU_RAN" "$EMU_FLOORS"
 trap 'rm -rf "$folder"' EXIT
 
 run() {         # its line and, if any, its output are printed in one piece; its counts are kept in a file

@@ -9,7 +9,8 @@ struct RankProgress;
 
 struct Context {
     int rank = 0;
-    int process_ranks = 1, host_ranks = 1;      // ranks of this process, and of this machine
+    int memory_ranks = 1;           // ranks of this process that have one memory, the host's or a GPU's
+    int host_ranks = 1;             // ranks of this machine
     int threads = 1;                // of this rank; every `omp parallel` says num_threads(context.threads)
     std::byte* scratch = nullptr;   // what ops may use between entry and return
     size_t scratch_bytes = 0;

@@ -95,7 +95,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
     };
     const auto rank = [&](int r) {
         context.throw_on_fatal = catches;
-        context.process_ranks = ranks;
+        context.memory_ranks = over_nccl ? 1 : ranks;
         if (progress_page) join_progress(r, ranks, r);
         if (!catches) {                                                 // what it throws ends the process
             codes[size_t(r)] = run(r);

@@ -1,23 +1,30 @@
 // What this machine can do, and what this process takes.
 #pragma once
+#include <algorithm>
+
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/comm/axis.h"
+#include "llmc/ops/ops.h"
 
-// Memory beyond what was held at construction: the part that the plan accounts for. Ranks that are threads of
-// one process share what it takes evenly; all ranks construct it together.
+namespace PRECISION {
+
+// Memory beyond what was held at construction: the part that the plan accounts for. Ranks of one process that
+// have one memory share what is taken evenly; all ranks construct it together.
 struct PeakMemory {
     size_t baseline;
     explicit PeakMemory(const Axis& ranks = {}) {
         ranks.barrier();        // what was needed before is given back everywhere
         reset_peak_resident();
-        baseline = resident_bytes();
+        baseline = ops::device_in_use();
         ranks.barrier();        // and nobody goes on yet
     }
-    size_t peak() const { return (peak_resident_bytes() - baseline) / size_t(context.process_ranks); }
+    // Of a GPU what is in use now: tensors stay until the end.
+    size_t peak() const {
+        const size_t most = ops::reached_by_host() ? peak_resident_bytes() : ops::device_in_use();
+        return (most - std::min(most, baseline)) / size_t(context.memory_ranks);
+    }
 };
-
-namespace PRECISION {
 
 // Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Takes memory and
 // gives it back.

@@ -104,7 +104,9 @@ std::string plan_text(const Config& cfg, const Model& model) {
         rows.push_back({"  buffers of libraries", human_bytes(double(model.library_bytes))});
     for (const auto& row : model.host.plan())
         rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
-    rows.push_back({"  total", human_bytes(double(model.bytes()))});
+    const bool apart = !ops::reached_by_host() && model.host.bytes();
+    if (apart) rows.push_back({"  total on the host", human_bytes(double(model.host.bytes()))});
+    rows.push_back({apart ? "  total on the GPU" : "  total", human_bytes(double(model.bytes()))});
     const int ranks = model.mesh.world.size;
     const std::string where = ranks == 1 ? "" : strf(", rank %d of %d over %s", model.mesh.rank, ranks,
                                                      model.mesh.world.group->transport->name);

@@ -34,7 +34,11 @@ struct Model {
     // A rank's part of the model. micro_batch: sequences at once. Plans; takes no memory.
     Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-    size_t bytes() const { return std::max(arena.bytes(), tuning_bytes) + host.bytes() + library_bytes; }
+    // Of the memory that operations work in: without `host` where that is a GPU's.
+    size_t bytes() const {
+        const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
+        return std::max(arena.bytes(), tuning_bytes) + library_bytes + shared;
+    }
     void warm_up() const;      // libraries build what they build on first use
     void allocate();
 };

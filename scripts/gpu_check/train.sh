@@ -21,24 +21,14 @@ run_trainer() {             # PROGRAM NAME CONFIG STEPS [OPTION ...]
         --sample.every=0 --checkpoint.every=0 --train.steps="$steps" --run.precision=bf16 "$@"
 }
 
-used_mb() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -n 1; }
-
 trained() {
-    local name=$1 before most=0 now code child
-    before=$(used_mb)
-    run_trainer train_gpt "$@" >"$WORK/$name.log" 2>&1 &
-    child=$!
-    while kill -0 "$child" 2>/dev/null; do
-        now=$(used_mb)
-        if [ "${now:-0}" -gt "$most" ]; then most=$now; fi
-        sleep 0.5
-    done
-    wait "$child"
+    local name=$1 code
+    run_trainer train_gpt "$@" >"$WORK/$name.log" 2>&1
     code=$?
     tail -n 25 "$WORK/$name.log"
     [ "$code" = 0 ] || return "$code"
     # the median step, without the first two
-    awk -v name="$name" -v used=$((most - ${before:-0})) \
+    awk -v name="$name" \
         -v micro="$(sed -n 's/.*"micro_batch": *\([0-9]*\).*/\1/p' "$WORK/$name/config.json")" '
         function value(key,  s) {
             s = $0
@@ -49,6 +39,7 @@ trained() {
         /"event":"start"/ {
             plan = value("plan_bytes"); peak = value("peak_tflops")
         }
+        /"event":"done"/ { used = value("peak_bytes") }
         /"event":"train"/ { loss = value("loss") }
         /"event":"train"/ && ++rows > 2 {
             n++
@@ -61,6 +52,15 @@ trained() {
             printf "= {\"run\": \"%s\", \"tokens_per_s\": %s, \"ms\": %s, ", name, rate[m], ms[m]
             printf "\"mfu\": %s, \"peak_tflops\": %s, ", mfu[m], peak
             printf "\"micro_batch\": %s, \"planned_MB\": %.0f, ", micro, plan / 1e6
-            printf "\"used_MB\": %.0f, \"loss\": %s}\n", used * 1.048576, loss
+            printf "\"used_MB\": %.0f, \"loss\": %s}\n", used / 1e6, loss
         }' "$WORK/$name/metrics.jsonl"
+}
+
+# A model that this GPU's memory does not hold is a result, not a failure.
+trained_if_it_fits() {
+    local code
+    trained "$@"
+    code=$?
+    if [ "$code" != 78 ] || ! grep -q 'no memory for the tensors' "$WORK/$1.log"; then return "$code"; fi
+    printf '= {"run": "%s", "fits": false}\n' "$1"
 }

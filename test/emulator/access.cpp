@@ -146,8 +146,10 @@ void check_copy_issued(const Thread* thread, const AsyncCopy& copy) {
     std::fill_n(s.states + s.granule(copy.to), 16 / kGranule, State::Pending);
 }
 
+// It may have read as late as now.
 void check_copy_done(const Thread* thread, const AsyncCopy& copy) {
     if (!checks_compiled_in) return;
+    if (copy.valid) check_access(thread, copy.from, 16, Kind::Read, copy.site);
     Space& s = shared_space_of_machine();
     std::fill_n(s.states + s.granule(copy.to), 16 / kGranule, State::Written);
     check_access(thread, copy.to, 16, Kind::Write, copy.site);

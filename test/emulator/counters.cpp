@@ -55,10 +55,18 @@ std::vector<std::string> off_floor(const KernelCount& c) {
         off.push_back(strf("sectors of %.0f bytes in all where %.0f are the floor", sectors, c.floor_bytes));
     if (double(c.mma_flops) != c.floor_flops)
         off.push_back(strf("%.0f flops where %.0f are the floor", double(c.mma_flops), c.floor_flops));
-    if (!(double(c.shared_waves) <= 1.25 * double(c.shared_ideal)))
+    if (!(double(c.shared_waves) <= 4. / 3 * double(c.shared_ideal)))
         off.push_back(strf("%zu passes of shared memory where %zu are ideal", size_t(c.shared_waves),
                            size_t(c.shared_ideal)));
     return off;
+}
+
+void tell_of_counts() {
+    if (settings.floors_file.empty()) return;
+    FILE* file = fopen(settings.floors_file.c_str(), "a");
+    if (!file) return;
+    for (const auto& [name, count] : counts()) fprintf(file, "%s\n", name.c_str());
+    fclose(file);
 }
 
 static void log(uintptr_t at, size_t bytes, bool cached, bool shared, Site site) {

@@ -61,6 +61,7 @@ static Settings from_environment() {
     if (getenv("EMU_TIMEOUT")) s.timeout = atof(getenv("EMU_TIMEOUT"));
     s.name = variable("EMU_NAME");
     s.ran_file = variable("EMU_RAN");
+    s.floors_file = variable("EMU_FLOORS");
     s.waits_file = variable("EMU_WAITS");
     if (getenv("EMU_RED_ZONES")) Arena::red_zone = strtoull(getenv("EMU_RED_ZONES"), nullptr, 10);
     Arena::red_zone_made = [](void* p, size_t bytes) {

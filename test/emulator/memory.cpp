@@ -11,6 +11,7 @@
 
 #include "llmc/base/check.h"
 #include "test/emulator/scheduler.h"
+#include "test/emulator/streams.h"
 
 namespace emulator {
 
@@ -19,7 +20,8 @@ static constexpr size_t kDeviceBytes = size_t(16) << 30, kAlignment = 256;
 bool checks_compiled_in = false;
 
 static std::mutex guard;
-static std::map<std::byte*, size_t> allocations;
+struct Allocation { size_t bytes; int device; };
+static std::map<std::byte*, Allocation> allocations;
 static std::multimap<size_t, std::byte*> unused;       // by whole size: red zones and rounding included
 static std::map<std::byte*, size_t> red_zones;
 static std::map<std::byte*, size_t> pinned;
@@ -76,6 +78,13 @@ static void red_zone(std::byte* p, size_t bytes) {
 
 size_t device_bytes_in_use() { return (end_of_used + 4095) / 4096 * 4096; }
 
+size_t bytes_allocated() {
+    const std::lock_guard lock(guard);
+    size_t sum = 0;
+    for (const auto& [p, a] : allocations) sum += a.device == current_device() ? a.bytes : 0;
+    return sum;
+}
+
 // Pages that are new here were never without rights: those in use are, until `open` lives.
 void* allocate(size_t bytes) {
     const DeviceOpen open;
@@ -96,7 +105,7 @@ void* allocate(size_t bytes) {
     red_zone(start, kRedZone);
     red_zone(p + bytes, size - kRedZone - bytes);
     set_states(s, p, bytes, State::Written);
-    allocations[p] = bytes;
+    allocations[p] = {bytes, current_device()};
     return p;
 }
 
@@ -105,7 +114,7 @@ bool release(void* p) {
     const std::lock_guard lock(guard);
     const auto found = allocations.find(static_cast<std::byte*>(p));
     if (found == allocations.end()) return false;
-    const size_t size = whole_size(found->second);
+    const size_t size = whole_size(found->second.bytes);
     std::byte* start = found->first - kRedZone;
     red_zones.erase(red_zones.lower_bound(start), red_zones.lower_bound(start + size));
     set_states(device_space(), start, size, State::Outside);
@@ -120,7 +129,7 @@ bool is_device_memory(const void* p, size_t bytes) {
     auto found = allocations.upper_bound(at);
     if (found == allocations.begin()) return false;
     --found;
-    return at + bytes <= found->first + found->second;
+    return at + bytes <= found->first + found->second.bytes;
 }
 
 void add_red_zone(void* p, size_t bytes) {
@@ -140,8 +149,11 @@ void check_red_zones(const void* kernel) {
             if (start[i] == std::byte(0xff)) continue;
             const auto next = allocations.upper_bound(start + i);
             std::string text = strf("out of bounds: written %zu bytes into a red zone", i);
-            if (next != allocations.begin() && std::prev(next)->first + std::prev(next)->second <= start + i)
-                text += strf(" behind an allocation of %zu bytes", std::prev(next)->second);
+            if (next != allocations.begin()) {
+                const auto& [p, before] = *std::prev(next);
+                if (p + before.bytes <= start + i)
+                    text += strf(" behind an allocation of %zu bytes", before.bytes);
+            }
             machine->report = strf("%s\n    in %s", text.c_str(), kernel_name(kernel).c_str());
             memset(start, 0xff, bytes);
             return;

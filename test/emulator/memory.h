@@ -55,6 +55,7 @@ struct DeviceOpen {
 void* allocate(size_t bytes);
 bool release(void* p);
 size_t device_bytes_in_use();       // whole pages from the start
+size_t bytes_allocated();           // on the device of this thread
 bool is_device_memory(const void* p, size_t bytes);
 // A red zone inside an allocation: between the tensors of an arena.
 void add_red_zone(void* p, size_t bytes);

@@ -89,6 +89,19 @@ template <bool bug> __global__ void refill(float* data) {
     data[512 + threadIdx.x] = sum;
 }
 
+// Another thread writes what a copy reads, which has not been waited for.
+static constexpr int kSourceLine = __LINE__ + 7;
+template <bool bug> __global__ void copied_source(float* data) {
+    DYN_SHARED(float, tile);
+    ptx::cp_async16(tile + 4 * threadIdx.x, data + 4 * threadIdx.x, true);
+    ptx::cp_async_commit();
+    if (!bug) ptx::cp_async_wait<0>();
+    __syncthreads();
+    data[4 * (31 - threadIdx.x)] = 7;
+    ptx::cp_async_wait<0>();
+    data[512 + threadIdx.x] = tile[4 * threadIdx.x];
+}
+
 template <bool bug> __global__ void large(float* data) {
     DYN_SHARED(float, tile);
     tile[threadIdx.x] = 1;
@@ -161,6 +174,7 @@ template <bool bug> __global__ void __launch_bounds__(64) bounded(float* data) {
     X(exited_lane, kExitLine, "lanes ffffff00 are missing",                                                \
       start(shuffle_exited<bug>, 1, 64, 0, d, 40))                                                         \
     X(async_copy_not_waited_for, kCopyLine, "before the wait", start(copy<bug>, 1, 32, 512, d))            \
+    X(source_of_a_copy, kSourceLine, "race on global memory", start(copied_source<bug>, 1, 32, 512, d))    \
     X(stage_refilled, kRefillLine, "race on shared memory", start(refill<bug>, 1, 32, 512, d))             \
     X(no_opt_in, 0, "without opt-in", start(large<bug>, 1, 32, bug ? 60 << 10 : 48 << 10, d))              \
     X(divergent_barrier, kDivergentLine, "divergent barrier", start(divergent<bug>, 1, 64, 0, d))          \

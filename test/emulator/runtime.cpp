@@ -46,8 +46,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
 cudaError_t cudaDriverGetVersion(int* version) { *version = settings.driver; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { *version = kRuntime; return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-    *total = device_space().bytes;
-    *free = std::min(*total - device_bytes_in_use(), available_memory_bytes());
+    *free = std::min(device_space().bytes - device_bytes_in_use(), available_memory_bytes());
+    *total = *free + bytes_allocated();
     return cudaSuccess;
 }
 

@@ -40,7 +40,7 @@ struct Settings {
     bool count = false;              // of bytes, sectors and bank conflicts; costs time
     bool wrong_products = false;     // cuBLASLt's are off by a tenth
     std::string name;                // empty: "emulated sm_90"
-    std::string ran_file, waits_file;
+    std::string ran_file, floors_file, waits_file;
 };
 extern Settings settings;
 

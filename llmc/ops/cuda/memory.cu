@@ -42,6 +42,13 @@ size_t device_available() {
     return available;
 }
 
+size_t device_in_use() {
+    cuda_device();
+    size_t available = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&available, &total));
+    return total - available;
+}
+
 std::string device_name() {
     cudaDeviceProp properties;
     CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_device().index));

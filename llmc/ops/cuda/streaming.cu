@@ -28,8 +28,8 @@ static Sized classifier_of(int Vp) { return {Part::Classifier, {Vp}}; }
 static constexpr Sized kUpdate = {Part::AdamwUpdate};
 
 namespace {
-// What the ops work on, N rows of C channels and `logits` rows of Vp columns; as many elements are updated as
-// rows have. All of it is random, but the integers and what is squared.
+// What the ops work on, N rows of C channels and `rows` of Vp logits, which are long; as many elements are
+// updated as rows have. All of it is random, but the integers and what is squared.
 struct StreamingTensors {
     int N, C, Vp, rows;
     floatX *x, *r, *x1, *y, *dx, *vectors, *param, *logits;
@@ -39,7 +39,7 @@ struct StreamingTensors {
     size_t bytes = 0, random = 0;
 
     StreamingTensors(const ScratchSizes& s, int most_rows, void* memory)
-        : N(std::min(s.N, most_rows)), C(s.C), Vp(s.Vp), rows(std::min(s.chunk, most_rows)) {
+        : N(std::min(s.N, most_rows)), C(s.C), Vp(s.Vp), rows(std::min(s.chunk, most_rows / 4)) {
         const size_t values = count();
         const auto take = [&]<class T>(T*& p, size_t count) {
             p = reinterpret_cast<T*>(static_cast<std::byte*>(memory) + bytes);

@@ -33,6 +33,7 @@ bool is_chosen(const Sized& work) { return chosen().contains(work); }
 void choose(const Sized& work, const char* variant) { chosen()[work] = variant; }
 
 Verdict verdict_here(const char* part, int D, const char* variant) {
+    if (dtype_of<floatX> != DType::BF16) return Verdict::None;
     thread_local const std::string gpu = [] {
         cudaDeviceProp properties;
         CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_device().index));

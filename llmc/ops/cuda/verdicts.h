@@ -1,7 +1,8 @@
 // What GPUs have said of the variants of hot kernels (variants.h, matmul.h), committed: winners.h.
 //
 // What a run has timed itself comes first (ops/tuning.h). Else the variant that was the fastest on this GPU
-// is taken; where none has judged, the one with the lowest floor. What failed on this GPU is out.
+// is taken; where none has judged, the one with the lowest floor. What failed on this GPU is out. GPUs are
+// asked in BF16, and only there it counts.
 #pragma once
 #include <cstring>
 #include <span>

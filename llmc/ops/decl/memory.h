@@ -3,6 +3,7 @@
 void* device_allocate(size_t bytes);      // whole pages, touched; fatal() with the size when there are none
 void device_free(void* p, size_t bytes);
 size_t device_available();                // bytes that can still be allocated; 0: unknown
+size_t device_in_use();                   // bytes: of the host's memory by this process, of a GPU's by all
 std::string device_name();
 std::string device_bus_id();              // "0000:17:00.0"; empty: it is no PCI device
 double device_tflops();                   // of products in this precision, as its maker states it; 0: unknown
