@@ -21,7 +21,7 @@ struct Softmax { real max, sum; };      // of a row: exp(x - max) / sum
 // block[i] = exp(x[i] - max), returns their sum
 static real exp_block(real* block, const floatX* x, int n, real max) {
     #pragma omp simd
-    for (int i = 0; i < n; i++) block[i] = vexp(real(x[i]) - max);
+    for (int i = 0; i < n; i++) block[i] = vexp_negative(real(x[i]) - max);
     return sum<real>(n, [&](int i, int left) { return load(block + i, left); });
 }
 
