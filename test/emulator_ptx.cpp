@@ -154,8 +154,8 @@ TEST(what_is_off_its_floor_is_told) {
     EXPECT(says(emulator::off_floor(c), "sectors of 38400 bytes in all where 32000"));
     c.scattered = true;
     EXPECT(emulator::off_floor(c).empty());
-    c = right, c.shared_waves = 140;
-    EXPECT(says(emulator::off_floor(c), "140 passes of shared memory where 100"));
+    c = right, c.shared_waves = 150;
+    EXPECT(says(emulator::off_floor(c), "150 passes of shared memory where 100"));
     c = right, c.mma_flops = 8192;
     EXPECT(says(emulator::off_floor(c), "8192 flops where 4096"));
 }

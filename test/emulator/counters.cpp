@@ -55,7 +55,7 @@ std::vector<std::string> off_floor(const KernelCount& c) {
         off.push_back(strf("sectors of %.0f bytes in all where %.0f are the floor", sectors, c.floor_bytes));
     if (double(c.mma_flops) != c.floor_flops)
         off.push_back(strf("%.0f flops where %.0f are the floor", double(c.mma_flops), c.floor_flops));
-    if (!(double(c.shared_waves) <= 4. / 3 * double(c.shared_ideal)))
+    if (!(double(c.shared_waves) <= 1.4 * double(c.shared_ideal)))
         off.push_back(strf("%zu passes of shared memory where %zu are ideal", size_t(c.shared_waves),
                            size_t(c.shared_ideal)));
     return off;

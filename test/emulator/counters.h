@@ -27,7 +27,7 @@ std::map<std::string, KernelCount> counts();       // by the kernel's name
 void reset_counts();
 
 // What is not as declared, a line each. The floor's bytes at most 1.1 times, in whole 32-byte sectors but for
-// a few; its tensor-core operations exactly; shared memory at most a third more passes than without bank
+// a few; its tensor-core operations exactly; shared memory at most 1.4 times the passes as without bank
 // conflicts. Where every access is checked, every one is counted too, and the floor is no more than the
 // truth: a kernel that goes around the helpers of kernel.h cannot pass as a fast one.
 std::vector<std::string> off_floor(const KernelCount& count);
