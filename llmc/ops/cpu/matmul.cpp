@@ -216,10 +216,7 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
                            apart ? panel_bytes(N, width) : 0);
         });
         if (!apart || !computed) return computed;
-        #pragma omp parallel for schedule(static) num_threads(context.threads)
-        for (int i = 0; i < N; i++)
-            #pragma omp simd
-            for (int c = 0; c < width; c++) dx[size_t(i) * C + j + c] = floatX(panel[size_t(i) * width + c]);
+        round_to(dx, panel, size_t(N) * size_t(C));         // in BF16 the columns are all of them
         return true;
     });
     if (!done) plain_backward_input(dx, dout, w, nullptr, N, C, OC);
