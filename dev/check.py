@@ -26,6 +26,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
 LAUNCH_HELPER = "llmc/ops/cuda/launch."
+PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
 SELF = ("dev/check.py", "test/scripts.cpp")
 
 
@@ -116,6 +117,9 @@ class Check:
                 self.report(path, i, "floors", f"model/ must not know of '{m.group()}'")
             if LAUNCH.search(code[i - 1]) and not path.startswith(LAUNCH_HELPER):
                 self.report(path, i, "launch", f"'<<<' outside {LAUNCH_HELPER}*; use the launch helper")
+            if path.startswith("llmc/") and path != PARSER and "#include <nlohmann/" in line:
+                self.report(path, i, "include", f"nlohmann's parser is compiled in {PARSER} alone; use "
+                            "llmc/base/json_value.h or json_events.h")
         for i, line in enumerate(code, 1):
             if path.startswith("llmc/") and (m := TYPE.match(line)):
                 other = self.types.setdefault((os.path.dirname(path), m.group(1)), path)

@@ -71,12 +71,13 @@ def family(name):
 
 
 def compiled(nvcc, archs, source, precision, folder):
-    """The object, and what ptxas said."""
+    """The file with the kernels, and what ptxas said. One precision is compiled for the host as well."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
+    kind = "-fatbin" if precision == "fp32" else "-c"
     codes = ",".join(f"sm_{a}" for a in archs)
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
                *([f"-DPRECISION={precision}"] if precision else []),
-               f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v", "-c", source, "-o", target]
+               f"-gencode=arch=compute_80,code=[{codes}]", "-Xptxas=-v", kind, source, "-o", target]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(f"{' '.join(command)}\n{run.stderr}")

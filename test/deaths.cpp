@@ -82,8 +82,8 @@ static string command_of(int ranks, bool mpi, const string& config) {
 
 // Whatever the thread that is named was at: the one with the fault may be a phase ahead of it.
 static bool in_some_phase(const string& line) {
-    for (const char* words : {"starting", "loading", "training step ", "evaluating at step ", "sampling at step ",
-                              "saving at step ", "ending after step "})
+    for (const char* words : {"starting", "loading", "training step ", "evaluating at step ",
+                              "sampling at step ", "saving at step ", "ending after step "})
         if (has(line, words)) return true;
     return false;
 }

@@ -61,6 +61,7 @@ static std::vector<Planted> planted() {
         {"llmc/io/j.cpp", "int a;\n\tint b;\n", "llmc/io/j.cpp:2: blanks: a tab"},
         {"llmc/io/k.cpp", "int a; \n", "llmc/io/k.cpp:1: blanks: blanks at the end"},
         {"llmc/ops/cuda/l.cu", "void f() { g<<<1, 2>>>(); }\n", "llmc/ops/cuda/l.cu:1: launch"},
+        {"llmc/train/t.cpp", "#include <nlohmann/json.hpp>\n", "llmc/train/t.cpp:1: include"},
         {"llmc/ops/cuda/s.cu", "// FLOOR bytes = 4\n__global__ void a() {}\n\n// b\n__global__ void b() {}\n",
          "llmc/ops/cuda/s.cu:5: floor"},
         {"Makefile", "X = -ffast-math\n", "Makefile:1: fast math"},

@@ -10,17 +10,14 @@
 #include <set>
 #include <type_traits>
 
-#include <nlohmann/json.hpp>
-
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
 #include "llmc/base/json.h"
-
-using nlohmann::json;
+#include "llmc/base/json_value.h"
 
 // What a message quotes of a value: one line, not too long.
-static std::string quoted(const json& v) {
-    std::string text = v.dump(-1, ' ', false, json::error_handler_t::replace);
+static std::string quoted(const Json& v) {
+    const std::string text = to_text(v);
     return text.size() > 80 ? text.substr(0, 77) + "..." : text;
 }
 
@@ -28,43 +25,39 @@ static std::string quoted(const json& v) {
 // one value
 
 // Each says whether v is of the type, and takes it over if so.
-static bool assign(bool& to, const json& v) { return v.is_boolean() && (to = v.get<bool>(), true); }
-static bool assign(std::string& to, const json& v) {
-    return v.is_string() && (to = v.get<std::string>(), true);
-}
+static bool assign(bool& to, const Json& v) { return v.is_boolean() && (to = v.boolean(), true); }
+static bool assign(std::string& to, const Json& v) { return v.is_string() && (to = v.string(), true); }
 // + 0.0: JSON's -0 is an integer, which has no sign to read back, so a setting has none either
-static bool assign(double& to, const json& v) {
-    return v.is_number() && (to = v.get<double>() + 0.0, true);
-}
+static bool assign(double& to, const Json& v) { return v.is_number() && (to = v.number() + 0.0, true); }
 
 // 1e6 is an integer too
-template <class T> requires std::is_integral_v<T> static bool assign(T& to, const json& v) {
+template <class T> requires std::is_integral_v<T> static bool assign(T& to, const Json& v) {
     if (!v.is_number()) return false;
-    const double d = v.get<double>();
+    const double d = v.number();
     if (!(std::abs(d) < 0x1p63) || d != std::floor(d)) return false;
-    const int64_t n = v.is_number_integer() ? v.get<int64_t>() : int64_t(d);
+    const int64_t n = v.is_integer() ? v.integer() : int64_t(d);
     to = T(n);
     return to == n;
 }
 
-static bool assign(Corpus& to, const json& v) {
-    if (!v.is_object() || !v.contains("path") || !assign(to.path, v["path"])) return false;
-    if (v.size() != 1 + v.count("weight")) return false;
-    return !v.contains("weight") || assign(to.weight, v["weight"]);
+static bool assign(Corpus& to, const Json& v) {
+    const Json* weight = v.find("weight");
+    if (!v.is_object() || !assign(to.path, v.get("path"))) return false;
+    return v.members().size() == (weight ? 2 : 1) && (!weight || assign(to.weight, *weight));
 }
 
-template <class T> static bool assign(std::vector<T>& to, const json& v) {
+template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     to.clear();
     if constexpr (std::is_same_v<T, Corpus>)
-        if (v.is_string()) return to.push_back({v.get<std::string>()}), true;
-    if (!v.is_array()) return false;
-    for (const json& x : v)
+        if (v.is_string()) return to.push_back({v.string()}), true;
+    if (!v.is_list()) return false;
+    for (const Json& x : v.list())
         if (!assign(to.emplace_back(), x)) return false;
     return true;
 }
 
 // `where` starts the message: "config.json: train.steps = " or "--train.steps="
-static void set_field(const Field& f, const json& v, const std::string& where, const std::string& shown) {
+static void set_field(const Field& f, const Json& v, const std::string& where, const std::string& shown) {
     const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
     CHECK_INPUT(typed && allowed(f), "%s%s: expected %s\n       %s: %s", where.c_str(), shown.c_str(),
                 expected(f).c_str(), f.path().c_str(), f.meaning);
@@ -93,12 +86,16 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     if (!f) return check_setting(path);
     const bool is_text = std::holds_alternative<std::string*>(f->value);
     const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
-    json v = is_text || is_glob ? json(text) : json::parse(text, nullptr, false);
     double number;
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, number);
     const bool is_number = rest == end && error == std::errc();    // JSON does not have .5 and 1.
-    if (v.is_discarded()) v = is_number ? json(number) : json();    // null fits nowhere
+    Json v;                                                         // null fits nowhere
+    try {
+        v = is_text || is_glob ? Json(text) : parse_json(text);
+    } catch (const JsonError&) {
+        if (is_number) v = number;
+    }
     set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
 }
 
@@ -122,35 +119,14 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
           at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
 }
 
-// Why, without the library's name, its error number and the place.
-static std::string reason(const std::string& what) {
-    const size_t place = what.find("column ");
-    const size_t colon = what.find(": ", place == std::string::npos ? 0 : place);
-    std::string text = colon == std::string::npos ? what : what.substr(colon + 2);
-    const size_t dash = text.find(" - ");
-    if (text.starts_with("syntax error") && dash != std::string::npos) text = text.substr(dash + 3);
-    for (char& c : text)
-        if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
-    return text;
-}
+static constexpr int kDeepest = 8;      // no config is
 
-static json parse_json(std::string_view text, const std::string& name) {
-    std::vector<std::set<std::string>> keys;    // of the open objects; a key twice would hide the first
-    const auto watch = [&](int depth, json::parse_event_t event, json& v) {
-        CHECK_INPUT(depth < 8, "%s: nested deeper than any config is", name.c_str());
-        if (event == json::parse_event_t::object_start) keys.emplace_back();
-        if (event == json::parse_event_t::object_end) keys.pop_back();
-        if (event == json::parse_event_t::key)
-            CHECK_INPUT(keys.back().insert(v.get<std::string>()).second,
-                        "%s: the key %s stands twice in one object", name.c_str(), quoted(v).c_str());
-        return true;
-    };
+static Json parse_json(std::string_view text, const std::string& name) {
     try {
-        return json::parse(text, watch);
-    } catch (const json::parse_error& e) {
-        broken(text, name, e.byte, reason(e.what()));
-    } catch (const json::exception& e) {    // a number beyond a double's range
-        fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), reason(e.what()).c_str());
+        return parse_json(text, kDeepest);
+    } catch (const JsonError& e) {
+        if (e.kind == JsonError::Syntax) broken(text, name, e.byte, e.what());
+        fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), e.what());
     }
 }
 
@@ -159,10 +135,10 @@ Config parse_config(std::string_view text, const std::string& name) {
     const std::vector<Field> all = fields(cfg);
     std::set<std::string> names;
     for (const Section& s : sections()) names.insert(s.name);
-    const json root = parse_json(text, name);
+    const Json root = parse_json(text, name);
     CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s",
                 name.c_str(), quoted(root).c_str());
-    for (const auto& [section, values] : root.items()) {
+    for (const auto& [section, values] : root.members()) {
         const std::string at = name + ": " + section.substr(0, 200);
         if (const Field* f = find(all, section)) {
             set_field(*f, values, at + " = ", quoted(values));
@@ -171,7 +147,7 @@ Config parse_config(std::string_view text, const std::string& name) {
         if (!names.contains(section)) unknown(at, section, values.is_object());
         CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(),
                     quoted(values).c_str());
-        for (const auto& [key, v] : values.items()) {
+        for (const auto& [key, v] : values.members()) {
             const std::string path = section + "." + key.substr(0, 200);
             const Field* f = find(all, path);
             if (!f) unknown(name + ": " + path, path);

@@ -6,13 +6,11 @@
 #include <cinttypes>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
 #include "llmc/io/safetensors.h"
-
-using nlohmann::json;
 
 uint64_t SavedPiece::elements() const {
     uint64_t n = 1;
@@ -101,41 +99,35 @@ std::string to_json(const PartNote& note) {
 
 namespace {
 
-// Each throws json::exception, or std::runtime_error with what is wrong.
+// Each throws std::runtime_error, of which JsonError is one, with what is wrong.
 
-// What works on values calls itself for those within: no deeper than any manifest is.
-json parse(std::string_view text) {
-    return json::parse(text, [](int depth, json::parse_event_t, json&) {
-        if (depth > 16) throw std::runtime_error("values in values, more than 16 deep");
-        return true;
-    });
-}
+constexpr int kDeepest = 16;        // no manifest is
 
 // At most 2^50, so that sums of two do not overflow.
-int64_t size_of(const json& v) {
-    if (!v.is_number_unsigned() || v.get<uint64_t>() > uint64_t(1) << 50)
+int64_t size_of(const Json& v) {
+    if (!v.is_natural() || v.natural() > uint64_t(1) << 50)
         throw std::runtime_error("a size that is no whole number, or out of range");
-    return v.get<int64_t>();
+    return v.integer();
 }
 
-std::vector<int64_t> list_of(const json& v) {
+std::vector<int64_t> list_of(const Json& v) {
     std::vector<int64_t> list;
-    for (const json& x : v) list.push_back(size_of(x));
+    for (const Json& x : v.list()) list.push_back(size_of(x));
     return list;
 }
 
-uint64_t hash_of(const json& v) {
-    const std::string text = v.get<std::string>();
+uint64_t hash_of(const Json& v) {
+    const std::string text = v.string();
     if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != text.npos)
         throw std::runtime_error("a hash that is none");
     return std::stoull(text, nullptr, 16);
 }
 
-SavedFile file_of(const json& v) {
+SavedFile file_of(const Json& v) {
     SavedFile f;
-    f.name = v.at("name").get<std::string>();
+    f.name = v.at("name").string();
     f.bytes = uint64_t(size_of(v.at("bytes")));
-    for (const json& h : v.at("xxh3")) f.hashes.push_back(hash_of(h));
+    for (const Json& h : v.at("xxh3").list()) f.hashes.push_back(hash_of(h));
     if (f.name.empty() || f.name.find('/') != f.name.npos || f.name == ".." || f.name == ".")
         throw std::runtime_error("a file name that leads out of the folder");
     if (f.hashes.size() != std::max<uint64_t>(1, (f.bytes + kHashChunk - 1) / kHashChunk))
@@ -143,11 +135,11 @@ SavedFile file_of(const json& v) {
     return f;
 }
 
-SavedPiece piece_of(const json& v) {
-    SavedPiece p{.tensor = v.at("tensor").get<std::string>(), .part = v.at("part").get<std::string>(),
-                 .dtype = v.at("dtype").get<std::string>(), .shape = list_of(v.at("shape")),
+SavedPiece piece_of(const Json& v) {
+    SavedPiece p{.tensor = v.at("tensor").string(), .part = v.at("part").string(),
+                 .dtype = v.at("dtype").string(), .shape = list_of(v.at("shape")),
                  .start = list_of(v.at("start")), .extent = list_of(v.at("extent")),
-                 .file = v.at("file").get<std::string>(), .at = uint64_t(size_of(v.at("at")))};
+                 .file = v.at("file").string(), .at = uint64_t(size_of(v.at("at")))};
     if (p.dtype != "F32" && p.dtype != "F64" && p.dtype != "BF16")
         throw std::runtime_error("'" + p.tensor + "': a type other than F32, F64 and BF16");
     if (p.shape.empty() || p.shape.size() > 2)
@@ -233,14 +225,14 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
         return std::nullopt;
     }
     try {
-        const json v = parse(text);
-        Manifest m{.version = int(size_of(v.at("version"))), .run = v.at("run").get<std::string>(),
-                   .step = size_of(v.at("step")), .config = v.at("config").dump(),
-                   .mesh = v.at("mesh").dump(), .state = v.at("state").dump(), .files = {}, .pieces = {}};
+        const Json v = parse_json(text, kDeepest);
+        Manifest m{.version = int(size_of(v.at("version"))), .run = v.at("run").string(),
+                   .step = size_of(v.at("step")), .config = to_text(v.at("config")),
+                   .mesh = to_text(v.at("mesh")), .state = to_text(v.at("state")), .files = {}, .pieces = {}};
         if (m.version != 1)
             throw std::runtime_error("version " + std::to_string(m.version) + ", expected 1");
-        for (const json& f : v.at("files")) m.files.push_back(file_of(f));
-        for (const json& p : v.at("tensors")) m.pieces.push_back(piece_of(p));
+        for (const Json& f : v.at("files").list()) m.files.push_back(file_of(f));
+        for (const Json& p : v.at("tensors").list()) m.pieces.push_back(piece_of(p));
         check_places(m);
         check_pieces(m);
         return m;
@@ -252,9 +244,9 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
 
 std::optional<PartNote> parse_note(std::string_view text) {
     try {
-        const json v = parse(text);
+        const Json v = parse_json(text, kDeepest);
         PartNote note{.file = file_of(v.at("file")), .pieces = {}};
-        for (const json& p : v.at("tensors")) note.pieces.push_back(piece_of(p));
+        for (const Json& p : v.at("tensors").list()) note.pieces.push_back(piece_of(p));
         return note;
     } catch (const std::exception&) {
         return std::nullopt;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
+#include "llmc/base/json_events.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
@@ -105,14 +105,7 @@ namespace {
 
 // Takes the header as the parser reads it, and stops it at the first thing that the format does not have.
 // Nothing nests deeper than {"name": {"key": [ numbers ]}}.
-struct HeaderReader {
-    using json = nlohmann::json;
-    using number_integer_t = json::number_integer_t;
-    using number_unsigned_t = json::number_unsigned_t;
-    using number_float_t = json::number_float_t;
-    using string_t = json::string_t;
-    using binary_t = json::binary_t;
-
+struct HeaderReader final : JsonEvents {
     std::vector<TensorInfo> tensors;
     SafetensorsMetadata metadata;
     std::string error;
@@ -138,7 +131,7 @@ struct HeaderReader {
         return fail(has + " where an object is expected");
     }
 
-    bool start_object(size_t) {
+    bool start_object() override {
         if (at == Outside) return at = Top, true;
         if (at != Top) return wrong("an object");
         at = field == "__metadata__" ? Metadata : Entry;
@@ -149,7 +142,7 @@ struct HeaderReader {
         return true;
     }
 
-    bool key(string_t& k) {
+    bool key(std::string& k) override {
         if (at == Top && !names.insert(k).second) return fail("has " + shown(k) + " twice");
         if (at == Metadata && metadata.contains(k)) return fail("has " + shown(k) + " twice");
         if (at == Entry) {
@@ -163,7 +156,7 @@ struct HeaderReader {
         return true;
     }
 
-    bool string(string_t& s) {
+    bool string(std::string& s) override {
         if (at == Metadata) return metadata[field] = std::move(s), true;
         if (at != Entry || field != "dtype") return wrong("a string");
         if (!safetensors_dtype_bytes(s)) return fail("has dtype " + shown(s) + ", which is not known");
@@ -171,27 +164,27 @@ struct HeaderReader {
         return true;
     }
 
-    bool start_array(size_t) {
+    bool start_list() override {
         if (at != Entry || field == "dtype") return wrong("an array");
         at = Array;
         return true;
     }
 
-    bool number_unsigned(number_unsigned_t n) {
+    bool natural(uint64_t n) override {
         if (at != Array) return wrong("a number");
         if (n > uint64_t(INT64_MAX)) return wrong("a number that is no 64-bit integer");
         (field == "shape" ? tensors.back().shape : offsets).push_back(int64_t(n));
         return true;
     }
 
-    bool end_array() {
+    bool end_list() override {
         at = Entry;
         if (field == "data_offsets" && offsets.size() != 2)
             return fail(strf("has %zu data_offsets, expected two", offsets.size()));
         return true;
     }
 
-    bool end_object() {
+    bool end_object() override {
         if (at == Entry) {
             const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape"
                                 : !has_offsets ? "data_offsets" : nullptr;
@@ -203,15 +196,13 @@ struct HeaderReader {
         return true;
     }
 
-    bool null() { return wrong("null"); }
-    bool boolean(bool) { return wrong("a boolean"); }
-    bool number_integer(number_integer_t) { return wrong("a negative number"); }
-    bool number_float(number_float_t, const string_t&) { return wrong("a number that is no 64-bit integer"); }
-    bool binary(binary_t&) { return wrong("binary data"); }
+    bool null() override { return wrong("null"); }
+    bool boolean(bool) override { return wrong("a boolean"); }
+    bool negative(int64_t) override { return wrong("a negative number"); }
+    bool real(double) override { return wrong("a number that is no 64-bit integer"); }
 
-    bool parse_error(size_t byte, const std::string&, const json::exception&) {
-        error = strf("the header is not valid JSON at its byte %zu", byte);
-        return false;
+    void broken(size_t byte, const std::string& why) override {
+        error = byte ? strf("the header is not valid JSON at its byte %zu", byte) : "the header: " + why;
     }
 };
 
@@ -269,8 +260,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path(path), fd(open_
     HeaderReader reader;
     {
         const std::string header = read_header(path, fd.fd, size);
-        const bool read = nlohmann::json::sax_parse(header, &reader);
-        CHECK_INPUT(read, "%s: %s", path.c_str(), reader.error.c_str());
+        CHECK_INPUT(read_json(header, reader), "%s: %s", path.c_str(), reader.error.c_str());
         data_start = 8 + header.size();
     }
     tensors = std::move(reader.tensors);

@@ -1,22 +1,20 @@
 // Hugging Face's tokenizer.json, and GPT-2's vocab.bpe with encoder.json.
-#include <nlohmann/json.hpp>
-
 #include <unordered_map>
 #include <unordered_set>
 
 #include "llmc/base/check.h"
+#include "llmc/base/json_value.h"
 #include "llmc/io/bpe.h"
 #include "llmc/io/vocabulary.h"
 
-using nlohmann::json;
-
 namespace {
 
-json parse(std::string_view content, const char* name) {
+Json parse(std::string_view content, const char* name) {
     try {
-        return json::parse(content);
-    } catch (const json::exception& e) {
-        CHECK_INPUT(false, "%s: broken JSON: %s", name, e.what());
+        return parse_json(content);
+    } catch (const JsonError& e) {
+        const std::string place = e.byte ? strf(" at its byte %zu", e.byte) : "";
+        CHECK_INPUT(false, "%s: broken JSON%s: %s", name, place.c_str(), e.what());
     }
 }
 
@@ -39,12 +37,12 @@ struct Names {
 
     // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there
     // already.
-    void put_vocab(const json& vocab) {
+    void put_vocab(const Json& vocab) {
         CHECK_INPUT(vocab.is_object(), "%s: the vocabulary is no JSON object of tokens and ids", file);
-        for (const auto& [characters, id] : vocab.items()) {
-            CHECK_INPUT(id.is_number_unsigned(), "%s: token \"%s\": the id is no number", file,
+        for (const auto& [characters, id] : vocab.members()) {
+            CHECK_INPUT(id.is_natural(), "%s: token \"%s\": the id is no number", file,
                         characters.c_str());
-            const uint64_t i = id.get<uint64_t>();
+            const uint64_t i = id.natural();
             if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
             CHECK_INPUT(!added_text.contains(characters),
                         "%s: \"%s\" is in the vocabulary and an added token, with different ids", file,
@@ -93,67 +91,65 @@ struct Names {
 };
 
 // What would change ids and is not done here has to be off.
-void check_model(const json& model, const char* name) {
-    const bool bpe =
-        model.is_object() && model.contains("merges") && model.value("type", json("BPE")) == "BPE";
-    CHECK_INPUT(bpe && model["merges"].is_array() && model.contains("vocab"),
+void check_model(const Json& model, const char* name) {
+    const Json* type = model.find("type");
+    CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
                 "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
                 name);
     for (const char* key :
          {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
-        const json value = model.value(key, json());
+        const Json& value = model.get(key);
         const bool off = value.is_null() || value == false || value == "" || value == 0.0;
-        CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, value.dump().c_str());
+        CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, to_text(value).c_str());
     }
 }
 
-void check_pipeline(const json& file, const char* name) {
-    const json before = file.value("normalizer", json());
-    CHECK_INPUT(before.is_null(),
+void check_pipeline(const Json& file, const char* name) {
+    CHECK_INPUT(file.get("normalizer").is_null(),
                 "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
-    const json split = file.value("pre_tokenizer", json());
-    const bool gpt2 = split.is_object() && split.value("type", json()) == "ByteLevel" &&
-                      split.value("add_prefix_space", json(true)) == false &&
-                      split.value("use_regex", json(true)) == true;
+    const Json& split = file.get("pre_tokenizer");
+    const Json* regex = split.find("use_regex");
+    const bool gpt2 = split.get("type") == "ByteLevel" && split.get("add_prefix_space") == false &&
+                      (!regex || *regex == true);
     CHECK_INPUT(gpt2,
                 "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, "
                 "use_regex true",
-                name, split.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+                name, to_text(split).c_str());
 }
 
-void put_added(const json& added, Names& names) {
-    CHECK_INPUT(added.is_null() || added.is_array(), "%s: added_tokens is no list", names.file);
-    for (const json& token : added) {
-        const bool complete = token.is_object() && token.contains("id") && token["id"].is_number_unsigned() &&
-                              token.contains("content") && token["content"].is_string();
-        CHECK_INPUT(complete, "%s: an entry of added_tokens has no id or no content", names.file);
-        const std::string content = token["content"].get<std::string>();
+void put_added(const Json& added, Names& names) {
+    if (added.is_null()) return;
+    CHECK_INPUT(added.is_list(), "%s: added_tokens is no list", names.file);
+    for (const Json& token : added.list()) {
+        CHECK_INPUT(token.get("id").is_natural() && token.get("content").is_string(),
+                    "%s: an entry of added_tokens has no id or no content", names.file);
+        const std::string& content = token.at("content").string();
         CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice",
                     names.file, content.c_str());
-        names.put(token["id"].get<uint64_t>(), content, true);
+        names.put(token.at("id").natural(), content, true);
     }
 }
 
 }  // namespace
 
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
-    const json file = parse(content, name.c_str());
-    CHECK_INPUT(file.is_object() && file.contains("model"), "%s: no \"model\": not a tokenizer.json",
+    const Json file = parse(content, name.c_str());
+    CHECK_INPUT(file.find("model"), "%s: no \"model\": not a tokenizer.json",
                 name.c_str());
-    const json& model = file["model"];
+    const Json& model = file.at("model");
     check_model(model, name.c_str());
     check_pipeline(file, name.c_str());
     Names names(name);
-    put_added(file.value("added_tokens", json()), names);
-    names.put_vocab(model["vocab"]);
+    put_added(file.get("added_tokens"), names);
+    names.put_vocab(model.at("vocab"));
     std::vector<Merge> merges;
-    for (const json& m : model["merges"]) {
-        const bool pair = m.is_array() && m.size() == 2 && m[0].is_string() && m[1].is_string();
+    for (const Json& m : model.at("merges").list()) {
+        const auto text = [&m](size_t i) { return m.list()[i].is_string(); };
+        const bool pair = m.is_list() && m.list().size() == 2 && text(0) && text(1);
         CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]",
                     name.c_str(), merges.size());
-        merges.push_back(pair ? names.merge(m[0].get_ref<const std::string&>(),
-                                            m[1].get_ref<const std::string&>(), merges.size())
-                              : names.merge_of_line(m.get_ref<const std::string&>(), merges.size()));
+        merges.push_back(pair ? names.merge(m.list()[0].string(), m.list()[1].string(), merges.size())
+                              : names.merge_of_line(m.string(), merges.size()));
     }
     return names.finish(std::move(merges));
 }
@@ -177,43 +173,33 @@ Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encod
 }
 
 std::string json_of_vocabulary(const Vocabulary& v) {
-    nlohmann::ordered_json vocab = nlohmann::ordered_json::object(), merges = nlohmann::ordered_json::array();
-    nlohmann::ordered_json added = nlohmann::ordered_json::array();
+    Json::Members vocab;
+    Json::List merges, added;
     std::vector<std::string> name(v.size());
     for (uint32_t id = 0; id < v.size(); id++) {
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
         if (!v.added[id]) continue;
-        added.push_back({{"id", id},
-                         {"content", name[id]},
-                         {"single_word", false},
-                         {"lstrip", false},
-                         {"rstrip", false},
-                         {"normalized", false},
-                         {"special", true}});
+        added.push_back(Json::Members{{"id", id}, {"content", name[id]}, {"single_word", false},
+                                      {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+                                      {"special", true}});
     }
-    // A map that keeps its order searches for a key on each insertion; its vector does not.
-    auto& entries = vocab.get_ref<nlohmann::ordered_json::object_t&>();
-    for (uint32_t id = 0; id < v.size(); id++) {
-        static_cast<std::vector<std::pair<const std::string, nlohmann::ordered_json>>&>(entries).emplace_back(
-            name[id], id);
-    }
-    for (const Merge& m : v.merges) merges.push_back({name[m.left], name[m.right]});
-    const nlohmann::ordered_json byte_level = {
+    for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
+    for (const Merge& m : v.merges) merges.push_back(Json::List{name[m.left], name[m.right]});
+    const Json byte_level = Json::Members{
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-    nlohmann::ordered_json model = {{"type", "BPE"}};
-    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
-        model[key] = nullptr;
-    }
-    for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model[key] = false;
-    model["vocab"] = std::move(vocab);
-    model["merges"] = std::move(merges);
+    Json::Members model = {{"type", "BPE"}};
+    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
+        model.emplace_back(key, nullptr);
+    for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model.emplace_back(key, false);
+    model.emplace_back("vocab", std::move(vocab));
+    model.emplace_back("merges", std::move(merges));
 
-    nlohmann::ordered_json file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
-    file["added_tokens"] = std::move(added);
-    file["normalizer"] = nullptr;
-    file["pre_tokenizer"] = byte_level;
-    file["post_processor"] = nullptr;
-    file["decoder"] = byte_level;
-    file["model"] = std::move(model);
-    return file.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+    Json::Members file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
+    file.emplace_back("added_tokens", std::move(added));
+    file.emplace_back("normalizer", nullptr);
+    file.emplace_back("pre_tokenizer", byte_level);
+    file.emplace_back("post_processor", nullptr);
+    file.emplace_back("decoder", byte_level);
+    file.emplace_back("model", std::move(model));
+    return to_text(std::move(file), 1) + "\n";
 }

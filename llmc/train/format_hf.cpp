@@ -6,16 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "llmc/base/check.h"
 #include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
+#include "llmc/base/json_value.h"
 #include "llmc/io/safetensors.h"
 #include "llmc/io/vocabulary.h"
 #include "llmc/train/formats.h"
-
-using nlohmann::ordered_json;
 
 static bool transposed(const Tensor& t) { return t.layer >= 0 && t.param.whole_cols > 1; }
 
@@ -45,38 +43,34 @@ static std::vector<float> transpose(const std::vector<float>& in, size_t rows, s
 
 static std::string config_json(const OwnModel& m) {
     const ModelConfig& s = m.shape;
-    ordered_json c = {{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"},
-                      {"n_layer", s.layers}, {"n_head", s.heads}, {"n_embd", s.channels},
-                      {"n_positions", s.context}, {"n_ctx", s.context}, {"n_inner", nullptr},
-                      {"vocab_size", s.vocab}, {"activation_function", "gelu_new"},
-                      {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02},
-                      {"scale_attn_weights", true}, {"tie_word_embeddings", true}, {"use_cache", true},
-                      {"attn_pdrop", 0.0}, {"embd_pdrop", 0.0}, {"resid_pdrop", 0.0},
-                      {"torch_dtype", "float32"}};
-    const int64_t eot = m.tokenizer ? int64_t(m.tokenizer->eot()) : -1;
-    c["bos_token_id"] = eot < 0 ? ordered_json() : ordered_json(eot);
-    c["eos_token_id"] = c["bos_token_id"];
-    return c.dump(2) + "\n";
+    const Json eot = m.tokenizer ? Json(m.tokenizer->eot()) : Json();
+    return to_text(Json::Members{{"architectures", Json::List{"GPT2LMHeadModel"}}, {"model_type", "gpt2"},
+                                 {"n_layer", s.layers}, {"n_head", s.heads}, {"n_embd", s.channels},
+                                 {"n_positions", s.context}, {"n_ctx", s.context}, {"n_inner", nullptr},
+                                 {"vocab_size", s.vocab}, {"activation_function", "gelu_new"},
+                                 {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02},
+                                 {"scale_attn_weights", true}, {"tie_word_embeddings", true},
+                                 {"use_cache", true}, {"attn_pdrop", 0.0}, {"embd_pdrop", 0.0},
+                                 {"resid_pdrop", 0.0}, {"torch_dtype", "float32"}, {"bos_token_id", eot},
+                                 {"eos_token_id", eot}}, 2) + "\n";
 }
 
 static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     const Vocabulary& v = m.tokenizer->vocabulary;
-    ordered_json vocab = ordered_json::object();
+    Json::Members vocab;
     std::vector<std::string> name(v.size());
     std::string merges = "#version: 0.2\n";
     for (uint32_t id = 0; id < v.size(); id++)
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
-    auto& entries = static_cast<std::vector<std::pair<const std::string, ordered_json>>&>(
-        vocab.get_ref<ordered_json::object_t&>());
-    for (uint32_t id = 0; id < v.size(); id++) entries.emplace_back(name[id], id);
+    for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
     for (const Merge& x : v.merges) merges += name[x.left] + " " + name[x.right] + "\n";
-    const ordered_json config = {{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false},
-                                 {"model_max_length", m.shape.context}, {"bos_token", kEndOfText},
-                                 {"eos_token", kEndOfText}, {"unk_token", kEndOfText}};
+    const Json config = Json::Members{{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false},
+                                      {"model_max_length", m.shape.context}, {"bos_token", kEndOfText},
+                                      {"eos_token", kEndOfText}, {"unk_token", kEndOfText}};
     write_file(dir + "/tokenizer.json", json_of_vocabulary(v));
-    write_file(dir + "/vocab.json", vocab.dump() + "\n");
+    write_file(dir + "/vocab.json", to_text(std::move(vocab)) + "\n");
     write_file(dir + "/merges.txt", merges);
-    write_file(dir + "/tokenizer_config.json", config.dump(2) + "\n");
+    write_file(dir + "/tokenizer_config.json", to_text(config, 2) + "\n");
 }
 
 static void remove_file(const std::string& path) {
@@ -154,20 +148,29 @@ static std::vector<float> read_tensor(const SafetensorsFile& file, const Tensor&
     return transpose(values, size_t(t.param.whole_cols), size_t(t.param.whole_rows));
 }
 
+static Json json_of_file(const std::string& path) {
+    try {
+        return parse_json(read_file(path));
+    } catch (const JsonError& e) {
+        CHECK_INPUT(false, "%s: broken JSON: %s", path.c_str(), e.what());
+    }
+}
+
 static ModelConfig shape_of_config(const std::string& path) {
-    const ordered_json c = ordered_json::parse(read_file(path), nullptr, false);
-    CHECK_INPUT(c.is_object(), "%s: not JSON", path.c_str());
+    const Json c = json_of_file(path);
     const auto number = [&](const char* key) {
-        CHECK_INPUT(c.contains(key) && c[key].is_number_integer() && c[key] > 0 && c[key] <= 1 << 24,
+        const Json& v = c.get(key);
+        CHECK_INPUT(v.is_natural() && v.natural() > 0 && v.natural() <= 1 << 24,
                     "%s: no '%s', or not a positive number", path.c_str(), key);
-        return c[key].get<int>();
+        return int(v.natural());
     };
-    const auto has_to_be = [&](const char* key, const ordered_json& value) {
-        CHECK_INPUT(!c.contains(key) || c[key] == value, "%s: %s is %s; this program computes %s only",
-                    path.c_str(), key, c[key].dump().c_str(), value.dump().c_str());
+    const auto has_to_be = [&](const char* key, const Json& value) {
+        const Json* v = c.find(key);
+        CHECK_INPUT(!v || *v == value, "%s: %s is %s; this program computes %s only", path.c_str(), key,
+                    to_text(*v).c_str(), to_text(value).c_str());
     };
     has_to_be("model_type", "gpt2");
-    if (c.value("activation_function", ordered_json("gelu_new")) != "gelu_pytorch_tanh")
+    if (!(c.get("activation_function") == "gelu_pytorch_tanh"))
         has_to_be("activation_function", "gelu_new");
     has_to_be("layer_norm_epsilon", 1e-5);
     has_to_be("scale_attn_weights", true);
@@ -176,7 +179,7 @@ static ModelConfig shape_of_config(const std::string& path) {
     ModelConfig m;
     m.layers = number("n_layer"), m.heads = number("n_head"), m.channels = number("n_embd");
     m.context = number("n_positions"), m.vocab = number("vocab_size");
-    if (c.contains("n_inner") && !c["n_inner"].is_null()) has_to_be("n_inner", 4 * m.channels);
+    if (!c.get("n_inner").is_null()) has_to_be("n_inner", 4 * m.channels);
     return m;
 }
 

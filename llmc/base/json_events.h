@@ -1,0 +1,27 @@
+// Reads JSON text as events, in the order of the text, without building a value. The file behind it is the
+// only one that compiles nlohmann's parser, which takes seconds.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+// Each returns whether to go on. Texts are valid UTF-8 and may be moved from.
+struct JsonEvents {
+    virtual ~JsonEvents() = default;
+    virtual bool null() = 0;
+    virtual bool boolean(bool) = 0;
+    virtual bool negative(int64_t) = 0;         // an integer below 0, and -0, which is 0
+    virtual bool natural(uint64_t) = 0;         // an integer of 0 and above
+    virtual bool real(double) = 0;              // with a point or an exponent, or beyond 64 bits
+    virtual bool string(std::string&) = 0;
+    virtual bool key(std::string&) = 0;         // the value comes next
+    virtual bool start_object() = 0;
+    virtual bool end_object() = 0;
+    virtual bool start_list() = 0;
+    virtual bool end_list() = 0;
+    // The text ends here. byte: the place, counted from 1; 0: a number is beyond a double's range.
+    virtual void broken(size_t byte, const std::string& why) = 0;
+};
+
+// Whether all of the text was read: false after broken(), and after an event that returned false.
+bool read_json(std::string_view text, JsonEvents& events);

@@ -1,0 +1,79 @@
+// A JSON value: read from text, looked into, built and written.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+struct Json {
+    using List = std::vector<Json>;
+    using Members = std::vector<std::pair<std::string, Json>>;      // of an object, in the order of the text
+
+    // int64_t: integers below 0; uint64_t: all others; double: with a point or an exponent
+    std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, List, Members> value;
+
+    Json();
+    Json(std::nullptr_t);
+    Json(bool v);
+    Json(int v) : Json(int64_t(v)) {}
+    Json(int64_t v);
+    Json(uint32_t v) : Json(uint64_t(v)) {}
+    Json(uint64_t v);
+    Json(double v);
+    Json(const char* v);
+    Json(std::string_view v);
+    Json(std::string v);
+    Json(List v);
+    Json(Members v);
+    // Here, as those of the variant take long to compile.
+    Json(const Json&);
+    Json(Json&&) noexcept;
+    Json& operator=(const Json&);
+    Json& operator=(Json&&) noexcept;
+    ~Json();
+
+    bool is_null() const { return value.index() == 0; }
+    bool is_boolean() const { return value.index() == 1; }
+    bool is_integer() const { return value.index() == 2 || value.index() == 3; }
+    bool is_natural() const { return value.index() == 3; }
+    bool is_number() const { return is_integer() || value.index() == 4; }
+    bool is_string() const { return value.index() == 5; }
+    bool is_list() const { return value.index() == 6; }
+    bool is_object() const { return value.index() == 7; }
+
+    // Each throws JsonError where the value is of another type, or the number out of range.
+    bool boolean() const;
+    int64_t integer() const;
+    uint64_t natural() const;
+    double number() const;
+    const std::string& string() const;
+    const List& list() const;
+    const Members& members() const;
+    const Json& at(std::string_view key) const;             // also where the key is missing
+
+    const Json* find(std::string_view key) const;           // nullptr: no such key, or no object
+    const Json& get(std::string_view key) const;            // null in its place
+};
+
+// Numbers are equal by value, whatever they are written as.
+bool operator==(const Json& a, const Json& b);
+
+// What is wrong with a text, or with what it says.
+struct JsonError : std::runtime_error {
+    enum Kind { Syntax, Range, Deep, Twice, Type } kind;
+    size_t byte;            // of Syntax: the place, counted from 1
+
+    JsonError(Kind kind, const std::string& what, size_t byte = 0)
+        : std::runtime_error(what), kind(kind), byte(byte) {}
+};
+
+// Throws JsonError. Values are at most `deepest` levels deep, as what works on them calls itself for those
+// within; a key that stands twice in an object is refused, as one of the two would be hidden.
+Json parse_json(std::string_view text, int deepest = 32);
+
+// On one line, or with members and elements on lines of their own, `indent` spaces deeper for each level.
+std::string to_text(const Json& v, int indent = -1);

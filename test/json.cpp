@@ -1,0 +1,150 @@
+// JSON values against nlohmann's, on documents drawn at random, and what is refused.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+#include "llmc/base/rng.h"
+#include "test/test.h"
+
+using nlohmann::ordered_json;
+using std::string;
+
+namespace {
+
+struct Draw {
+    uint64_t stream, next = 0;
+    uint32_t below(uint32_t n) { return philox(11, stream, next++).x[0] % n; }
+
+    ordered_json text() {
+        static constexpr const char* kPieces[] = {"a", "key", "\"", "\\", "\n", "\t", "\x01",
+                                                  "/", "é", "€", "😀", "\x7F", " "};
+        string s;
+        for (uint32_t n = below(6); n > 0; n--) s += kPieces[below(std::size(kPieces))];
+        return s;
+    }
+    ordered_json number() {
+        switch (below(8)) {
+            case 0: return 0;
+            case 1: return INT64_MIN;
+            case 2: return UINT64_MAX;
+            case 3: return -int64_t(below(1000));
+            case 4: return 1e300 * below(100);
+            case 5: return std::ldexp(double(below(1 << 30)), -int(below(1100)));
+            case 6: return double(below(100));
+            default: return below(1 << 31);
+        }
+    }
+    ordered_json value(int depth) {
+        switch (below(depth > 4 ? 4 : 6)) {
+            case 0: return nullptr;
+            case 1: return below(2) == 1;
+            case 2: return number();
+            case 3: return text();
+            case 4: {
+                ordered_json v = ordered_json::array();
+                for (uint32_t n = below(5); n > 0; n--) v.push_back(value(depth + 1));
+                return v;
+            }
+            default: {
+                ordered_json v = ordered_json::object();
+                for (uint32_t n = below(5); n > 0; n--) v[text().get<string>()] = value(depth + 1);
+                return v;
+            }
+        }
+    }
+};
+
+}  // namespace
+
+// Type by type and number by number, so that one library does not check the other's idea of equality.
+static bool same(const Json& a, const ordered_json& b) {
+    if (b.is_null()) return a.is_null();
+    if (b.is_boolean()) return a.is_boolean() && a.boolean() == b.get<bool>();
+    if (b.is_number_unsigned()) return a.is_natural() && a.natural() == b.get<uint64_t>();
+    if (b.is_number_integer()) return a.is_integer() && a.integer() == b.get<int64_t>();
+    if (b.is_number_float()) return a.is_number() && !a.is_integer() && a.number() == b.get<double>();
+    if (b.is_string()) return a.is_string() && a.string() == b.get<string>();
+    if (b.is_array()) {
+        bool equal = a.is_list() && a.list().size() == b.size();
+        for (size_t i = 0; equal && i < b.size(); i++) equal = same(a.list()[i], b[i]);
+        return equal;
+    }
+    bool equal = a.is_object() && a.members().size() == b.size();
+    size_t i = 0;
+    for (const auto& [key, v] : b.items()) {
+        equal = equal && a.members()[i].first == key && same(a.members()[i].second, v);
+        i++;
+    }
+    return equal;
+}
+
+TEST(random_documents) {
+    for (uint64_t n = 0; n < 3000; n++) {
+        Draw draw{.stream = n};
+        const ordered_json v = draw.value(0);
+        for (const int indent : {-1, 1, 3}) {
+            const string text = v.dump(indent);
+            const Json read = parse_json(text);
+            EXPECT(same(read, v), "'%s'", text.c_str());
+            const string written = to_text(read, indent);
+            EXPECT(same(read, ordered_json::parse(written)), "'%s' written as '%s'", text.c_str(),
+                   written.c_str());
+            EXPECT(parse_json(written) == read, "'%s'", written.c_str());
+        }
+    }
+}
+
+TEST(written_as_nlohmann_writes) {
+    const string text = R"({"a":[1,-2,0.5,1e+100,3.0,[],{}],"b":{"c":null,"d":true},"é":"\"\\\n\t"})";
+    for (const int indent : {-1, 0, 1, 4})
+        EXPECT(to_text(parse_json(text), indent) == ordered_json::parse(text).dump(indent), "'%s'",
+               to_text(parse_json(text), indent).c_str());
+    EXPECT(to_text(std::nan("")) == "null", "'%s'", to_text(std::nan("")).c_str());
+}
+
+static JsonError refused(const string& text, int deepest = 32) {
+    try {
+        parse_json(text, deepest);
+    } catch (const JsonError& e) {
+        return e;
+    }
+    return {JsonError::Type, "taken"};
+}
+
+TEST(broken_text) {
+    const struct { const char* text; size_t byte; } cases[] = {
+        {"", 1}, {"{", 2}, {"[1,]", 4}, {"{\"a\" 1}", 6}, {"[1] 2", 5}, {"nul", 4}, {"\"\xFF\"", 2},
+        {"01", 2}};
+    for (const auto& c : cases) {
+        const JsonError e = refused(c.text);
+        EXPECT(e.kind == JsonError::Syntax && e.byte == c.byte, "'%s': byte %zu, '%s'", c.text, e.byte,
+               e.what());
+        EXPECT(string(e.what()).find("json.exception") == string::npos, "'%s'", e.what());
+    }
+    EXPECT(refused("[1e999]").kind == JsonError::Range, "'%s'", refused("[1e999]").what());
+}
+
+TEST(too_deep_and_twice) {
+    const auto taken = [](const JsonError& e) { return e.kind == JsonError::Type; };
+    EXPECT(taken(refused("[[[]]]", 3)), "'%s'", refused("[[[]]]", 3).what());
+    EXPECT(refused("[[{\"a\":[]}]]", 3).kind == JsonError::Deep, "'%s'", refused("[[[[]]]]", 3).what());
+    EXPECT(refused(string(1 << 20, '[')).kind == JsonError::Deep, "a million");
+    const JsonError twice = refused(R"({"a":{"b":1,"c":2,"b":3}})");
+    EXPECT(twice.kind == JsonError::Twice && strstr(twice.what(), "\"b\""), "'%s'", twice.what());
+    EXPECT(taken(refused(R"({"a":{"a":1},"b":{"a":1}})")), "the same key in different objects");
+}
+
+TEST(what_is_not_there) {
+    const Json v = parse_json(R"({"a":1,"list":[-1],"big":18446744073709551615})");
+    EXPECT(v.find("b") == nullptr && v.get("b").is_null() && Json("a").find("a") == nullptr, "find");
+    const auto throws = [](auto&& f) {
+        try { f(); } catch (const JsonError& e) { return e.kind == JsonError::Type; }
+        return false;
+    };
+    EXPECT(throws([&] { v.at("b"); }) && throws([&] { v.at("a").at("a"); }), "at");
+    EXPECT(throws([&] { v.at("a").string(); }) && throws([&] { v.list(); }), "types");
+    EXPECT(throws([&] { v.at("list").list()[0].natural(); }), "a negative number");
+    EXPECT(throws([&] { v.at("big").integer(); }), "out of range");
+    EXPECT(v.at("a") == 1.0 && !(v.at("a") == true) && !(Json("1") == 1), "equal by value");
+}
