@@ -1,4 +1,5 @@
 // Whole training steps: what must not change a bit, and what must never reach the weights.
+#include "llmc/ops/cpu/dnnl.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -61,6 +62,26 @@ TEST(threads_do_not_matter) {
                largest_difference(t.losses, one.losses));
     }
     set_threads(1);
+}
+
+// Code that a library builds within a step is time of the step, and memory that no plan has.
+TEST(a_step_builds_nothing_after_the_warm_up) {
+    for (const char* recompute : {"none", "block"}) {
+        Config cfg = tiny_config();
+        cfg.model.context = 421, cfg.model.channels = 96;
+        cfg.train.batch_tokens = 2 * 421, cfg.train.micro_batch = 1;
+        cfg.memory.recompute = recompute;
+        set_threads(2);
+        Tiny t(cfg);
+        t.model.warm_up();
+        const size_t built = dnnl_built();
+        Trace trace;
+        Loader data(t.set, cfg.train.micro_batch, 0);
+        train_step(t, data, 0, trace);
+        t.model.pipeline.evaluate(t.set, 2, {});
+        EXPECT(dnnl_built() == built, "recompute %s: %zu built in a step", recompute, dnnl_built() - built);
+        set_threads(1);
+    }
 }
 
 // Evaluating before every step leaves the run as it is: losses are not carried over (a bug of llm.c), weights

@@ -59,12 +59,14 @@ struct BlockOf {
     const floatX* p;
     bool transposed = false;
 };
+static Product block_product(bool add, bool a_transposed, bool b_transposed, int m, int n, int k) {
+    return {.m = m, .n = n, .k = k, .in = dtype_of<floatX>, .out = dtype_of<real>,
+            .a_transposed = a_transposed, .b_transposed = b_transposed, .bias = false, .accumulate = add};
+}
 // c (m, n) = [c +] a (m, k) b (k, n)
 static void multiply(real* c, bool add, const BlockOf& a, const BlockOf& b, int m, int n, int k,
                      std::byte* library) {
-    const Product p = {.m = m, .n = n, .k = k, .in = dtype_of<floatX>, .out = dtype_of<real>,
-                       .a_transposed = a.transposed, .b_transposed = b.transposed, .bias = false,
-                       .accumulate = add};
+    const Product p = block_product(add, a.transposed, b.transposed, m, n, k);
     CHECK(dnnl_scratch(p, 1) <= kLibrary, "attention: a product of %d, %d, %d wants %zu bytes", m, n, k,
           dnnl_scratch(p, 1));
     dnnl_product(p, {.c = c, .a = a.p, .b = b.p, .bias = nullptr}, library, 1);
@@ -231,6 +233,33 @@ void attention_products_backward(const AttentionBackward& t, const AttentionDims
     #pragma omp parallel for schedule(dynamic) num_threads(context.threads)
     for (int head = 0; head < d.B * d.NH; head++)
         backward_head(t, d, head, room_of(scratch, d.Tk, d.D));
+}
+
+// ---------------------------------------------------------------------------------------------------------
+
+// The products of sequences of T queries and keys are those of the loops above.
+void attention_products_warm_up(int T, int D) {
+    if (!fast_here() || T < kFewQueries) return;
+    const auto build = [](bool add, bool a_transposed, bool b_transposed, int m, int n, int k) {
+        dnnl_scratch(block_product(add, a_transposed, b_transposed, m, n, k), 1);
+    };
+    for (int q0 = 0; q0 < T; q0 += kQueries) {
+        const int nq = std::min(kQueries, T - q0), keys = q0 + nq;
+        for (int k0 = 0; k0 < keys; k0 += kKeys) {
+            const int nk = std::min(kKeys, keys - k0);
+            build(false, false, true, nq, nk, D);
+            build(k0 > 0, false, false, nq, D, nk);
+        }
+    }
+    for (int k0 = 0; k0 < T; k0 += kKeys) {
+        const int nk = std::min(kKeys, T - k0), start = k0 / kQueries * kQueries;
+        for (int q0 = start; q0 < T; q0 += kQueries) {
+            const int nq = std::min(kQueries, T - q0);
+            build(false, false, true, nk, nq, D);
+            build(q0 > start, false, false, nk, D, nq);
+            build(k0 > 0, true, false, nq, D, nk);
+        }
+    }
 }
 
 }  // namespace cpu

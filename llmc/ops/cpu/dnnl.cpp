@@ -10,6 +10,7 @@ bool dnnl_computes(DType) { return false; }
 bool bf16_is_fast() { return false; }
 std::string matmul_library() { return {}; }
 size_t dnnl_scratch(const Product&, int) { return 0; }
+size_t dnnl_built() { return 0; }
 size_t dnnl_own_bytes(const Product&, int) { return 0; }
 void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
     CHECK(false, "this build has no oneDNN");
@@ -20,6 +21,7 @@ void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -132,12 +134,16 @@ static std::unique_ptr<Primitive> build(const Product& p) {
           (long long)p.k, (long long)p.n, e.what(), int(e.status));
 }
 
+static std::atomic<size_t> built = 0;
+size_t dnnl_built() { return built; }
+
 static Primitive& find(const Product& p, int threads) {
     auto& slot = cache().primitives[{p, threads}];
     if (slot) return *slot;
     omp_set_num_threads(threads);  // the work is divided when the primitive is built
     try {
         slot = build(p);
+        built++;
     } catch (const dnnl::error& e) { failed(p, e); }
     return *slot;
 }

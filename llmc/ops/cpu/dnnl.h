@@ -30,6 +30,7 @@ std::string matmul_library();  // "oneDNN 2.6.3", or empty
 
 // Scratch that the product needs. The first call for a product builds its code, which later calls find.
 size_t dnnl_scratch(const Product& p, int threads);
+size_t dnnl_built();           // products built so far, each thread's own
 // What oneDNN allocates besides, while the product is computed: panels of A and B for each thread, where the
 // CPU has no AVX-512 (its gemm:jit takes no scratchpad).
 size_t dnnl_own_bytes(const Product& p, int threads);

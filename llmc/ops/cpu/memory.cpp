@@ -71,7 +71,7 @@ void lend_scratch(void* memory, size_t bytes) {
 
 void warm_up(const ScratchSizes& s) {
     #pragma omp parallel num_threads(context.threads)
-    { }
+    attention_products_warm_up(s.T, s.D);
     matmul_warm_up(s);
 }
 
