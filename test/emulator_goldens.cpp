@@ -5,16 +5,19 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <sstream>
 
 #include "llmc/base/dtype.h"
+#include "llmc/base/json_value.h"
 #include "test/ptx_goldens.h"
 #include "test/test.h"
 
-using nlohmann::json;
+static std::string text_of(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+}
 
 static std::string hex(const std::vector<uint32_t>& words) {
     std::string text;
@@ -47,13 +50,12 @@ TEST(wrappers_give_what_gpus_gave) {
     if (!std::filesystem::is_directory("dev/results")) return test::skip("no dev/results");
     for (const auto& file : std::filesystem::directory_iterator("dev/results")) {
         if (!file.path().filename().string().starts_with("gpu_check_")) continue;
-        const json results = json::parse(std::ifstream(file.path()), nullptr, false);
-        if (results.is_discarded()) continue;
-        for (const json& part : results["parts"]) {
-            if (part["part"] != "ptx") continue;
-            for (const json& r : part["results"]) {
-                const std::string name = r["wrapper"];
-                const std::string why = difference(name, words_of(r["words"]), here[name]);
+        const Json results = parse_json(text_of(file.path()));
+        for (const Json& part : results.at("parts").list()) {
+            if (!(part.at("part") == "ptx")) continue;
+            for (const Json& r : part.at("results").list()) {
+                const std::string& name = r.at("wrapper").string();
+                const std::string why = difference(name, words_of(r.at("words").string()), here[name]);
                 EXPECT(why.empty(), "%s, %s: %s", file.path().c_str(), name.c_str(), why.c_str());
                 compared++;
             }
@@ -71,17 +73,13 @@ TEST(differences_are_found) {
 
 // By the names that ptx.h declares.
 TEST(every_wrapper_is_called_for_a_golden) {
-    const auto text_of = [](const char* path) {
-        std::stringstream text;
-        text << std::ifstream(path).rdbuf();
-        return text.str();
-    };
     const std::string wrappers = text_of("llmc/ops/cuda/ptx.h"), calls = text_of("test/ptx_goldens.cu");
-    const std::regex declared(R"(__device__ __forceinline__ \w+ (\w+)\()");
+    const std::string before = "__device__ __forceinline__ ";
     std::set<std::string> missing;
     int count = 0;
-    for (std::sregex_iterator i(wrappers.begin(), wrappers.end(), declared), end; i != end; ++i, count++) {
-        const std::string name = (*i)[1];
+    for (size_t at = 0; (at = wrappers.find(before, at)) != std::string::npos; count++) {
+        const size_t name_at = wrappers.find(' ', at += before.size()) + 1;
+        const std::string name = wrappers.substr(name_at, wrappers.find('(', name_at) - name_at);
         if (calls.find("ptx::" + name + "(") == std::string::npos &&
             calls.find("ptx::" + name + "<") == std::string::npos) missing.insert(name);
     }
