@@ -32,7 +32,7 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
 static std::string save(Tiny& t, int64_t step) {
     RunState state;
     state.step = step;
-    const std::optional<std::string> folder = Checkpoint(t.cfg, t.model, "").save(state, true);
+    const std::optional<std::string> folder = Checkpoint(t.cfg, t.model, nullptr).save(state, true);
     return folder ? *folder : "";
 }
 
@@ -49,7 +49,7 @@ TEST(saved_weights_come_back_bit_for_bit) {
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint(b.cfg, b.model, "").load_or_init(std::nullopt);
+    Checkpoint(b.cfg, b.model, nullptr).load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
     EXPECT(memcmp(b.model.zero.params, params.data(), params.size() * sizeof(floatX)) == 0, "weights differ");
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
@@ -65,7 +65,7 @@ TEST(weights_without_masters) {
     cfg.train.steps = 0;
     Tiny b(cfg);
     EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
-    Checkpoint(b.cfg, b.model, "").load_weights(path);
+    Checkpoint(b.cfg, b.model, nullptr).load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
@@ -75,7 +75,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model, "");
+    Checkpoint c(t.cfg, t.model, nullptr);
     EXPECT(c.async(), "saves beside training");
     EXPECT(!c.wanted(false, 1, false) && c.wanted(false, 5, false) && c.wanted(true, 6, false), "idle");
     EXPECT(!c.wanted(false, 7, false), "asked for once, saved once");
@@ -97,7 +97,7 @@ TEST(weights_of_another_shape) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        const Fatal e = test::fatal_of([&] { Checkpoint(b.cfg, b.model, "").load_weights(path); });
+        const Fatal e = test::fatal_of([&] { Checkpoint(b.cfg, b.model, nullptr).load_weights(path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
             EXPECT(strstr(e.what(), w.c_str()), "no '%s' in '%s'", w.c_str(), e.what());
@@ -105,7 +105,7 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    const Fatal e = test::fatal_of([&] { Checkpoint(a.cfg, a.model, "").load_weights(dir + "/step_9"); });
+    const Fatal e = test::fatal_of([&] { Checkpoint(a.cfg, a.model, nullptr).load_weights(dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }
 

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "llmc/io/vocabulary.h"
+#include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/generate.h"
 #include "test/tiny.h"
 
@@ -114,6 +115,16 @@ static std::string greedy(Tiny& t, const std::string& prompt, int tokens) {
         text += char(id);
     }
     return text;
+}
+
+TEST(no_length_of_a_prompt_builds_code) {
+    const Tokenizer tokenizer = bytes_tokenizer();
+    Tiny t(config_of(37, 257), true);
+    t.model.warm_up();
+    const size_t built = dnnl_built();
+    for (const size_t length : {0, 3, 8, 20, 36, 60})
+        generated(t, tokenizer, {.tokens = 20}, std::string(length, 'a'));
+    EXPECT(dnnl_built() == built, "%zu built", dnnl_built() - built);
 }
 
 TEST(greedy_text_is_that_of_the_whole_forward) {

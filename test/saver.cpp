@@ -57,7 +57,7 @@ struct Rank {
         job.place.run_dir = dir, job.place.step = step;
         job.pieces = share.pieces, job.total_bytes = 1000, job.manifest = head_of(step);
         job.data = {data.first(data.size() / 2), data.last(data.size() / 2)};
-        job.extras.push_back({"config.json", "{}\n"});
+        job.extras.push_back({"config.json", shared_text("{}\n")});
         saver.begin(std::move(job));
     }
     // As at the end of each step.

@@ -68,7 +68,7 @@ TEST(weights_may_move_while_they_are_written) {
     train_steps(t, 2);
     Trace then;
     then.keep_state(t);
-    Checkpoint checkpoint(t.cfg, t.model, "", waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model, nullptr, waiting_disk());
     EXPECT(checkpoint.async() && !checkpoint.save(at(2), false), "it is not waited for");
     t.use();
     train_steps(t, 3);
@@ -85,7 +85,7 @@ TEST(weights_may_move_while_they_are_written) {
 // One that falls due meanwhile is skipped, with a line; the last waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
-    Checkpoint checkpoint(t.cfg, t.model, "", waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model, nullptr, waiting_disk());
     const std::string first = stderr_of([&] { (void)checkpoint.save(at(1), false); });
     const std::string second = stderr_of([&] { (void)checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
@@ -108,7 +108,7 @@ TEST(only_the_writer_gives_way) {
         writers = own();
         return below(file, data, bytes);
     };
-    Checkpoint checkpoint(t.cfg, t.model, "", disk);
+    Checkpoint checkpoint(t.cfg, t.model, nullptr, disk);
     const int before = own();
     EXPECT(!checkpoint.save(at(1), false) && checkpoint.finish(), "not saved");
     EXPECT(writers == std::min(before + 10, 19) && own() == before, "from %d: the writer at %d, this one at "
@@ -122,7 +122,7 @@ TEST(a_failure_is_heard_of_later) {
     Disk disk = waiting_disk();
     bool fails = true;
     disk.sync = [&, below = disk.sync](int file) { return fails ? EIO : below(file); };
-    Checkpoint checkpoint(t.cfg, t.model, "", disk);
+    Checkpoint checkpoint(t.cfg, t.model, nullptr, disk);
     const auto steps = [&] {
         std::optional<std::string> folder;
         for (int i = 0; i < 5000 && !folder && checkpoint.saver.busy(); i++, usleep(100))

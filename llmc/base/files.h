@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,10 @@ struct NewFile {
     void commit(bool sync = true);  // sync, close, rename; without sync a crash of the machine may lose it
 };
 void write_file(const std::string& path, std::string_view content);     // by NewFile
+
+// What many files get, in memory once.
+using SharedText = std::shared_ptr<const std::string>;
+inline SharedText shared_text(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
 
 // An unlinked file in the directory, for what does not fit in memory.
 Fd temporary_file(const std::string& directory);

@@ -21,7 +21,7 @@ static std::string new_run_id() {
     return strf("%08x%08x", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Model& m, std::string tokenizer, Disk disk)
+Checkpoint::Checkpoint(const Config& c, Model& m, SharedText tokenizer, Disk disk)
     : cfg(c), model(m), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
       share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint, std::move(disk)) {
     total_bytes = uint64_t(sum_over<1>(m.mesh.world, {double(share.bytes)})[0]);
@@ -102,8 +102,8 @@ SaveJob Checkpoint::job(const RunState& state) const {
     RunState now = state;
     now.seed = cfg.run.seed;
     j.manifest.state = to_json(now);
-    j.extras.push_back({"config.json", to_json(cfg) + "\n"});
-    if (!tokenizer_json.empty()) j.extras.push_back({"tokenizer.json", tokenizer_json});
+    j.extras.push_back({"config.json", shared_text(to_json(cfg) + "\n")});
+    if (tokenizer_json) j.extras.push_back({"tokenizer.json", tokenizer_json});
     return j;
 }
 

@@ -16,7 +16,7 @@ struct Model;
 struct Checkpoint {
     const Config& cfg;
     Model& model;
-    std::string tokenizer_json;      // what folders get as tokenizer.json; empty: none
+    SharedText tokenizer_json;       // what folders get as tokenizer.json; null: none
     std::string run;                 // its id
     RankShare share;
     uint64_t total_bytes = 0;        // over all ranks
@@ -24,7 +24,7 @@ struct Checkpoint {
     int64_t saved = -1;              // step of the newest in run.dir
 
     // All ranks together, as everything here.
-    Checkpoint(const Config& cfg, Model& model, std::string tokenizer_json, Disk disk = posix_disk());
+    Checkpoint(const Config& cfg, Model& model, SharedText tokenizer_json, Disk disk = posix_disk());
 
     // The state of the origin; without one, random weights, or those that model.init names.
     RunState load_or_init(const std::optional<Origin>& origin);

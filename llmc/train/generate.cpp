@@ -39,9 +39,11 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
     }
     const floatX* row = nullptr;
     for (size_t end = ids.size() - *window; *cached < end;) {
-        const size_t count = std::min(size_t(decoder.rows), end - *cached);
-        row = forward(ids.data() + *window + *cached, int(count), int(*cached));
-        *cached += count;
+        const auto pieces = decoder.pieces();
+        const int count = *std::find_if(pieces.begin(), pieces.end(),
+                                        [&](int n) { return size_t(n) <= end - *cached; });
+        row = forward(ids.data() + *window + *cached, count, int(*cached));
+        *cached += size_t(count);
     }
     if (row) {
         const std::vector<floatX> here = decoder.on_host(row);

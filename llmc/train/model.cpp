@@ -61,11 +61,16 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-void Model::warm_up() const {
-    ops::warm_up(gpt.scratch_sizes());
+void Model::warm_up(uint64_t rows_of_evaluation) const {
+    ops::ScratchSizes sizes = gpt.scratch_sizes();
+    ops::warm_up(sizes);
+    if (const int rest = int(rows_of_evaluation % uint64_t(gpt.shape.B))) {     // its last micro-batch
+        sizes.N = rest * gpt.shape.T;
+        ops::warm_up(sizes);
+    }
     if (!decoder) return;
-    ops::ScratchSizes sizes = decoder->scratch_sizes();
-    for (int rows : {decoder->rows, 1}) {    // a prompt, then a token at a time
+    sizes = decoder->scratch_sizes();
+    for (const int rows : decoder->pieces()) {
         sizes.N = rows;
         ops::warm_up(sizes);
     }

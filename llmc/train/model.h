@@ -39,7 +39,7 @@ struct Model {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
         return std::max(arena.bytes(), tuning_bytes) + library_bytes + shared;
     }
-    void warm_up() const;      // libraries build what they build on first use
+    void warm_up(uint64_t rows_of_evaluation = 0) const;       // libraries build what they build on first use
     void allocate();
 };
 

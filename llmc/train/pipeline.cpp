@@ -155,10 +155,14 @@ void Pipeline::evaluate_rounds(const Dataset& set, uint64_t first, uint64_t rows
     finish_sends();
 }
 
+uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
+    return count ? std::min(set.rows(), uint64_t(count * batch_rows)) : set.rows();
+}
+
 std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t count,
                                                        std::span<const uint16_t> bytes) {
-    const uint64_t all = set.rows(), B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
-    const uint64_t rows = count ? std::min(all, uint64_t(count * batch_rows)) : all;
+    const uint64_t rows = rows_of_evaluation(set, count);
+    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const uint64_t micros = (rows + B - 1) / B;
     // as many rounds at once as fill the pipeline: one where there is one stage
     const uint64_t most = uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size);

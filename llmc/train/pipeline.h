@@ -39,6 +39,7 @@ struct Pipeline {
     // each id's text. The same on every rank. Nothing where a signal to any of them cut it short.
     std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
                                        std::span<const uint16_t> bytes);
+    uint64_t rows_of_evaluation(const Dataset& set, int64_t batches) const;     // of all ranks together
 
 private:
     std::vector<TokenBatch> batches;             // of the micro-batches that are alive

@@ -72,7 +72,7 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model, "").load_weights(init);
+    Checkpoint(cfg, model, nullptr).load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
     const auto print = [&](std::string_view piece) {
         if (mesh.rank > 0) return;
@@ -132,7 +132,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     if (!cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model, "").load_weights(init);
+    Checkpoint(cfg, model, nullptr).load_weights(init);
     const auto read = [&](const Tensor& t) {
         std::vector<real> values(t.param.whole());
         for (size_t at = 0; at < values.size(); at += Zero::kExport)

@@ -30,7 +30,7 @@ static RunData open(const Config& cfg, uint64_t scan) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    if (data.tokenizer) data.tokenizer_json = json_of_vocabulary(data.tokenizer->vocabulary);
+    if (data.tokenizer) data.tokenizer_json = shared_text(json_of_vocabulary(data.tokenizer->vocabulary));
     const int T = cfg.model.context;
     if (cfg.train.steps > 0)
         data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle);

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/train/dataset.h"
@@ -10,7 +11,7 @@ struct RunData {
     std::optional<Tokenizer> tokenizer;
     Dataset train, val;                  // without streams where the config asks for none
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
-    std::string tokenizer_json;          // for checkpoints; making it takes memory, so it is made once
+    SharedText tokenizer_json;           // for checkpoints; making it takes memory, so it is made once
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 
     std::string describe() const;        // for people

@@ -48,14 +48,14 @@ static void add_sync_and_close(DiskQueue& q, const std::string& path, std::share
     q.add("cannot close " + path, [f] { return f->close(); });
 }
 
-// A new file of content that is known, on the medium at the end.
+// A new file of content that is known by then, on the medium at the end.
 static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
-                     std::function<std::string()> content) {
+                     std::function<SharedText()> content) {
     auto f = std::make_shared<OpenFile>(disk);
     q.add("cannot make " + path, [path, f] { return f->disk.create(path, &f->file); });
     q.add("cannot write " + path, [f, content] {
-        const std::string text = content();
-        return write_whole(f->disk, f->file, text.data(), text.size());
+        const SharedText text = content();
+        return write_whole(f->disk, f->file, text->data(), text->size());
     });
     add_sync_and_close(q, path, f);
 }
@@ -120,7 +120,7 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
     add_sync_and_close(q, path, f);
     add_file(q, disk, place.temporary() + "/" + part_name(rank) + ".json", [s] {
         s->note.file.hashes = s->hasher.finish();
-        return to_json(s->note);
+        return shared_text(to_json(s->note));
     });
     return q;
 }
@@ -187,11 +187,11 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     }
     for (const ExtraFile& extra : extras) {
         ChunkHasher hasher;
-        hasher.add(extra.content.data(), extra.content.size());
-        m->files.push_back({extra.name, extra.content.size(), hasher.finish()});
+        hasher.add(extra.content->data(), extra.content->size());
+        m->files.push_back({extra.name, extra.content->size(), hasher.finish()});
         add_file(q, disk, dir + "/" + extra.name, [content = extra.content] { return content; });
     }
-    add_file(q, disk, dir + "/" + kManifest, [m] { return to_json(*m); });
+    add_file(q, disk, dir + "/" + kManifest, [m] { return shared_text(to_json(*m)); });
     q.add("cannot sync " + dir, [&disk, dir] { return disk.sync_folder(dir); });
     // what the run goes on from has its rows
     q.add("cannot sync " + place.run_dir + "/metrics.jsonl",

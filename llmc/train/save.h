@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llmc/base/config.h"
+#include "llmc/base/files.h"
 #include "llmc/io/disk.h"
 #include "llmc/io/manifest.h"
 
@@ -45,7 +46,10 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
                     const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 1 << 20);
 
 // What rank 0 does when the parts of all `writers` are on the medium. manifest: all but files and pieces.
-struct ExtraFile { std::string name, content; };
+struct ExtraFile {
+    std::string name;
+    SharedText content;
+};
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras);
 

@@ -159,7 +159,7 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
 }
 
 void Zero::init_weights(uint64_t seed) {
-    static constexpr size_t kPiece = 8192, kPieces = 32;      // kPiece elements of one thread at a time
+    static constexpr size_t kPiece = 2048, kPieces = 16;      // kPiece elements of one thread at a time
     std::vector<real> values(kPieces * kPiece);
     stale = true;
     for (const Tensor& t : layout.tensors) {
