@@ -105,7 +105,8 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    const Fatal e = test::fatal_of([&] { Checkpoint(a.cfg, a.model, nullptr).load_weights(dir + "/step_9"); });
+    const Fatal e =
+        test::fatal_of([&] { Checkpoint(a.cfg, a.model, nullptr).load_weights(dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }
 

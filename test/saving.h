@@ -79,7 +79,8 @@ inline std::string save(const Disk& disk, const std::string& dir, int64_t step, 
     std::string error;
     for (const DiskQueue& q : parts) if (error.empty()) error = q.error;
     if (error.empty()) {
-        DiskQueue publish = save_publish(disk, place, head_of(step), writers, {{"config.json", shared_text("{}\n")}});
+        DiskQueue publish = save_publish(disk, place, head_of(step), writers,
+                                         {{"config.json", shared_text("{}\n")}});
         if (mutant.unsynced_rows) drop(publish, "cannot sync " + dir + "/metrics");
         if (mutant.acknowledge_first) move_to_front(publish, "cannot open " + dir + "/checkpoints");
         publish.run();

@@ -52,7 +52,9 @@ void write_file(const std::string& path, std::string_view content);     // by Ne
 
 // What many files get, in memory once.
 using SharedText = std::shared_ptr<const std::string>;
-inline SharedText shared_text(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
+inline SharedText shared_text(std::string text) {
+    return std::make_shared<const std::string>(std::move(text));
+}
 
 // An unlinked file in the directory, for what does not fit in memory.
 Fd temporary_file(const std::string& directory);

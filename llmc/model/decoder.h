@@ -32,8 +32,8 @@ struct Decoder {
     void add_to(Arena& arena);
     ops::ScratchSizes scratch_sizes() const;
 
-    // A prompt is read in pieces of these sizes, the largest that fits each time: libraries build code for each
-    // size that they see, and it is built beforehand.
+    // A prompt is read in pieces of these sizes, the largest that fits each time: libraries build code for
+    // each size that they see, and it is built beforehand.
     std::array<int, 3> pieces() const { return {rows, std::min(rows, 8), 1}; }
 
     // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it
