@@ -23,6 +23,9 @@ DEVICE := $(DEVICE)
 ifeq ($(filter cpu cuda emulated,$(DEVICE)),)
 $(error DEVICE=$(DEVICE): cpu, cuda or emulated)
 endif
+ifeq ($(filter x86_64 amd64,$(shell uname -m)),)
+$(error $(shell uname -m): the host code is written for x86-64)
+endif
 BACKEND    := $(if $(filter cpu,$(DEVICE)),cpu,cuda)
 ARCH       ?= $(if $(filter cuda,$(DEVICE)),80 86 89 90a 100 120,native)
 CPU_ARCH   := $(if $(filter cuda,$(DEVICE)),native,$(ARCH))
@@ -221,7 +224,8 @@ $(NCCL_NAMES): EXTRA = $(if $(filter emulated,$(DEVICE)),$(EMULATE) $(if $(filte
 $(NCCL_PARTS:%=$(EMULATED)/common/%.o): EXTRA = $(EMULATE) -DHAVE_NCCL
 endif
 
-$(BUILD)/found.mk: Makefile
+# again while something is missing
+$(BUILD)/found.mk: Makefile $(if $(shell grep -s 'not found' $(BUILD)/found.txt),FORCE)
 	@mkdir -p $(@D) && rm -f $@.new $(BUILD)/found.txt
 	@missing=""; \
 	$(call found,zlib,zlib.h,-lz) || missing="$$missing zlib1g-dev"; \
@@ -243,7 +247,7 @@ $(BUILD)/found.mk: Makefile
 	else echo "MPI       not found: ranks are threads of one process (apt-get install libopenmpi-dev)" >> $(BUILD)/found.txt; fi
 	@$(NCCL_FOUND)
 	@echo "CPU_FEATURES := $$(echo | $(CXX) -march=$(CPU_ARCH) -dM -E - | sed -n 's/^#define __\(SSE4_2\|POPCNT\|MOVBE\|LZCNT\|BMI2*\|GFNI\|F16C\|FMA\|AVX[A-Z0-9]*\)__ 1$$/\1/p' | sort | tr '\n' ' ')" >> $@.new
-	@mv $@.new $@
+	@if [ $@ -nt Makefile ] && cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # compiled for any x86-64: it has to run in order to say that the rest cannot
 $(BUILD)/common/llmc/base/cpu_guard.o: CXXFLAGS := $(subst -march=$(CPU_ARCH),,$(CXXFLAGS))

@@ -55,7 +55,8 @@ int train(Config cfg, const Mesh& mesh) {
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
-    model.warm_up(model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches));
+    model.warm_up(model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
+                  samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // counts from here
     model.allocate();

@@ -3,6 +3,7 @@
 
 Usage: bench.py BUILD PRECISION...
 """
+import glob
 import json
 import os
 import random
@@ -63,12 +64,21 @@ def whole_step(folder, precision, batch, context, steps=6):
 
 
 def quickstart(folder):
-    """The quickstart's model, a few hundred of its steps, on tokens that need no corpus."""
-    run, tokens = os.path.join(folder, "quickstart"), os.path.join(folder, "small_tokens.bin")
-    random_shard(tokens, 4096)
-    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}", f"--data.train={tokens}",
-                    f"--data.val={tokens}", "--data.tokenizer=", "--train.steps=300", "--optimizer.warmup=40",
-                    "--sample.every=0", "--eval.every=100", "--checkpoint.every=300"], check=True,
+    """All that the quickstart does, in a few hundred steps, of this project's source as the text."""
+    run, text = os.path.join(folder, "quickstart"), os.path.join(folder, "source.txt")
+    tokens, tokenizer = os.path.join(folder, "source"), os.path.join(folder, "tokenizer.json")
+    with open(text, "w", encoding="utf-8") as out:
+        for name in sorted(glob.glob("llmc/**/*.*", recursive=True) + glob.glob("test/*.*")):
+            with open(name, encoding="utf-8") as source:
+                out.write(source.read())
+    for command in (["train", "--vocab=4096", f"--out={tokenizer}", text],
+                    ["encode", f"--tokenizer={tokenizer}", "--val=0.1", f"--out={tokens}", text]):
+        subprocess.run(["./tokenize", *command], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}",
+                    f"--data.train={tokens}_train_*.bin", f"--data.val={tokens}_val_*.bin",
+                    f"--data.tokenizer={tokenizer}", "--train.steps=300", "--optimizer.warmup=40",
+                    "--sample.every=100", "--eval.every=100", "--checkpoint.every=100"], check=True,
                    stdout=subprocess.DEVNULL)
     rows = lines(os.path.join(run, "metrics.jsonl"))
     event = lambda name: next(r for r in rows if r["event"] == name)

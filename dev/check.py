@@ -25,7 +25,7 @@ TYPE = re.compile(r"(?:template <.*> )?(?:struct|class|enum|enum class) (\w+)\s*
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
-LAUNCH_HELPER = "llmc/ops/cuda/launch."
+LAUNCH_HELPER = "llmc/ops/cuda/runtime."
 PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
 SELF = ("dev/check.py", "test/scripts.cpp")
 

@@ -70,10 +70,9 @@ def family(name):
     return re.sub(r"<.*", "", name)
 
 
-def compiled(nvcc, archs, source, precision, folder):
-    """The file with the kernels, and what ptxas said. One precision is compiled for the host as well."""
+def compiled(nvcc, archs, source, precision, folder, kind="-c"):
+    """The file with the kernels, and what ptxas said; -fatbin: without the host's code."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
-    kind = "-fatbin" if precision == "fp32" else "-c"
     codes = ",".join(f"sm_{a}" for a in archs)
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
                *([f"-DPRECISION={precision}"] if precision else []),
@@ -236,7 +235,8 @@ def main():
                  sorted(f for where in HOST for f in glob.glob(where))]
         # the longest first
         sources.sort(key=os.path.getsize, reverse=True)
-        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder)) for s in sources
+        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
+                for s in sources
                 for p in (("bf16", "fp32") if "namespace PRECISION" in texts[s] else ("",))]
         for precision, job in jobs:
             target, said = job.result()

@@ -119,6 +119,26 @@ TEST(memory_is_as_planned) {
     EXPECT_NEAR(peak / plan, 1, 0.02);
 }
 
+// With text, all that a quickstart does: evaluations with a last batch of fewer rows, samples, checkpoints.
+TEST(memory_of_a_run_with_text_is_as_planned) {
+    if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
+    json changes = text_config();
+    changes.merge_patch(
+        {{"model", {{"layers", 4}, {"heads", 4}, {"channels", 256}, {"context", 128}}},
+         {"train", {{"steps", 6}, {"batch_tokens", 2048}, {"micro_batch", 16}}},
+         {"eval", {{"every", 3}}}, {"sample", {{"every", 3}}}, {"checkpoint", {{"every", 3}}}});
+    for (const char* precision : {"fp32", "bf16"}) {
+        const string name = string("text_memory_") + precision;
+        const Ran ran = train_gpt(tiny_program_config(name, changes),
+                                  string("--run.threads=2 --run.precision=") + precision);
+        EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+        const double plan = rows_of(name, "start").at(0)["plan_bytes"],
+                     peak = rows_of(name, "done").at(0)["peak_bytes"];
+        EXPECT(plan > 90e6, "a plan of %.0f bytes is too small to tell", plan);
+        EXPECT_NEAR(peak / plan, 1, 0.02);
+    }
+}
+
 static string bytes_of_weights(const string& run_name) {
     return text_of(folder(run_name) + "/step_10/rank_00000.safetensors");
 }

@@ -32,20 +32,20 @@ TEST(ids_outside_the_vocabulary_at_start) {
     vector<int32_t> ids(3000, 5);
     ids[2500] = 700;
     Dataset foreign = open_set(write_shard(path_of("foreign.bin"), ids), 8);
-    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700, 0); }),
+    expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700); }),
                  {"foreign.bin", "token 2500", "700", "model.vocab"});
-    validate_ids(foreign, 701, 0);
+    validate_ids(foreign, 701);
     Dataset ours = open_set(write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700}), 8);
-    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700, 0); }),
+    expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700); }),
                  {"ours.bin", "largest id is 700", "700 ids"});
-    validate_ids(ours, 701, 0);
+    validate_ids(ours, 701);
 }
 
 // A foreign shard that changed after it was read through, or was too large for that.
 TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
     vector<int32_t> ids(3000, 5);
     Dataset set = open_set(write_shard(path_of("later.bin"), ids), 8);
-    validate_ids(set, 700, 0);
+    validate_ids(set, 700);
     ids[2500] = 700;
     write_shard(path_of("later.bin"), ids);
     set = open_set(path_of("later.bin"), 8);
@@ -69,28 +69,37 @@ TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
     write_sparse("sparse_0.bin", 0);
     write_sparse("sparse_1.bin", 200'000'000);
     Dataset set = open_set(path_of("sparse_*.bin"), 8);
-    EXPECT(validate_ids(set, 700, 0) == 0, "0.4 GB of the second shard, up to token 200,000,000");
+    EXPECT(validate_ids(set, 700) == 0, "0.4 GB of the second shard, up to token 200,000,000");
     read_row(set, 499'999'999 / 8 - 1);
     expect_words("its row", test::fatal_of([&] { read_row(set, 500'000'000 / 8); }),
                  {"sparse_1.bin", "token 200000000", "id 700", "700 ids"});
     write_sparse("sparse_1.bin", 199'999'999);
     Dataset sooner = open_set(path_of("sparse_1.bin"), 8);
-    expect_words("at start", test::fatal_of([&] { validate_ids(sooner, 700, 0, 400'000'000); }),
+    expect_words("at start", test::fatal_of([&] { validate_ids(sooner, 700, {}, 400'000'000); }),
                  {"sparse_1.bin", "token 199999999", "700"});
     // what one set has used up, the next does not get; shards that say their largest id take none
     Dataset small = open_set(write_shard(path_of("small.bin"), vector<int32_t>(100, 5)), 8);
-    EXPECT(validate_ids(small, 700, 0, 300) == 100 && validate_ids(small, 700, 0, 150) == 0, "bytes left");
+    EXPECT(validate_ids(small, 700, {}, 300) == 100 && validate_ids(small, 700, {}, 150) == 0, "bytes left");
     const string ours = write_shard(path_of("told.bin"), vector<int32_t>(100, 5), {.vocab = 9, .largest = 5});
     Dataset told = open_set(ours, 8);
-    EXPECT(validate_ids(told, 700, 0, 300) == 300, "a shard that says its largest id is not read");
+    EXPECT(validate_ids(told, 700, {}, 300) == 300, "a shard that says its largest id is not read");
 }
 
 TEST(shards_of_another_tokenizer) {
     const string path = write_shard(path_of("hash.bin"), test::random_ids(100, 50),
                                     {.vocab = 50, .largest = 49, .hash = 0x1234567890abcdef});
     Dataset set = open_set(path, 8);
-    validate_ids(set, 50, 0x1234567890abcdef);
-    validate_ids(set, 50, 0);
-    expect_words("hash", test::fatal_of([&] { validate_ids(set, 50, 0xfedcba0987654321); }),
+    validate_ids(set, 50, {0x1234567890abcdef, "data.tokenizer"});
+    validate_ids(set, 50);
+    const KnownTokenizer other = {0xfedcba0987654321, "data.tokenizer"};
+    expect_words("hash", test::fatal_of([&] { validate_ids(set, 50, other); }),
                  {"hash.bin", "1234567890abcdef", "fedcba0987654321", "data.tokenizer"});
+
+    const KnownTokenizer first = tokenizer_of(set);
+    EXPECT(first.hash == 0x1234567890abcdef && first.said_by == path, "'%s'", first.said_by.c_str());
+    const string more = write_shard(path_of("hash_of_another.bin"), test::random_ids(100, 50),
+                                    {.vocab = 50, .largest = 49, .hash = 77});
+    Dataset another = open_set(more, 8);
+    expect_words("hash", test::fatal_of([&] { validate_ids(another, 50, first); }),
+                 {"hash_of_another.bin", "hash.bin", "1234567890abcdef"});
 }

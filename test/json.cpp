@@ -122,16 +122,25 @@ TEST(broken_text) {
                e.what());
         EXPECT(string(e.what()).find("json.exception") == string::npos, "'%s'", e.what());
     }
-    EXPECT(refused("[1e999]").kind == JsonError::Range, "'%s'", refused("[1e999]").what());
+    const JsonError range = refused("[1e999]");
+    EXPECT(range.kind == JsonError::Range && range.byte == 6 && strstr(range.what(), "1e999"), "'%s'",
+           range.what());
+    EXPECT(!strstr(range.what(), "json.exception"), "'%s'", range.what());
+    const JsonError nul = refused(string("{}\0{}", 5));
+    EXPECT(nul.kind == JsonError::Syntax && nul.byte == 3, "'%s'", nul.what());
+    for (const string& text : {"[\"" + string(1 << 20, 'a'), "[1e" + string(1 << 20, '9') + "]"})
+        EXPECT(strlen(refused(text).what()) < 200, "%zu bytes", strlen(refused(text).what()));
 }
 
 TEST(too_deep_and_twice) {
     const auto taken = [](const JsonError& e) { return e.kind == JsonError::Type; };
     EXPECT(taken(refused("[[[]]]", 3)), "'%s'", refused("[[[]]]", 3).what());
-    EXPECT(refused("[[{\"a\":[]}]]", 3).kind == JsonError::Deep, "'%s'", refused("[[[[]]]]", 3).what());
+    EXPECT(refused("[[{\"a\":[]}]]", 3).kind == JsonError::Deep, "'%s'", refused("[[{\"a\":[]}]]", 3).what());
     EXPECT(refused(string(1 << 20, '[')).kind == JsonError::Deep, "a million");
     const JsonError twice = refused(R"({"a":{"b":1,"c":2,"b":3}})");
     EXPECT(twice.kind == JsonError::Twice && strstr(twice.what(), "\"b\""), "'%s'", twice.what());
+    const string key = "\"" + string(1 << 20, 'k') + "\":1";
+    EXPECT(strlen(refused("{" + key + "," + key + "}").what()) < 200, "a long key");
     EXPECT(taken(refused(R"({"a":{"a":1},"b":{"a":1}})")), "the same key in different objects");
 }
 

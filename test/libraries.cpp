@@ -49,6 +49,25 @@ TEST(nccl_is_found_from_its_version_on) {
            left_out.c_str());
 }
 
+// What was missing is looked for again by each make; what is as it was compiles nothing again.
+TEST(a_library_that_comes_later_is_found) {
+    const std::string root = folder("later"), build = root + "/build";
+    write_program(root + "/without", "[[ $* != *-ldnnl* ]]");
+    write_program(root + "/with", "exit 0");
+    const auto make = [&](const char* compiler) {
+        const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cpu MPI=0 BUILD=" + build +
+                                        " CXX=" + root + "/" + compiler + " " + build + "/found.mk");
+        EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+        return read(build + "/found.txt") + read(build + "/found.mk");
+    };
+    EXPECT(has(make("without"), "oneDNN    not found"), "%s", read(build + "/found.txt").c_str());
+    const auto first = std::filesystem::last_write_time(build + "/found.mk");
+    EXPECT(!has(make("without"), "HAVE_DNNL"), "%s", read(build + "/found.mk").c_str());
+    EXPECT(std::filesystem::last_write_time(build + "/found.mk") == first, "all would be compiled again");
+    EXPECT(has(make("with"), "HAVE_DNNL := 1"), "%s", read(build + "/found.mk").c_str());
+    EXPECT(!has(read(build + "/found.txt"), "not found"), "%s", read(build + "/found.txt").c_str());
+}
+
 TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
     const std::string text = found("dropped", toolkit("older", "sm_80 sm_86 sm_89 sm_90"), "NCCL=0");
     EXPECT(has(text, "CUDA      12.4: sm_80 sm_86 sm_89 sm_90, PTX for newer ones\n"), "%s", text.c_str());

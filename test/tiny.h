@@ -1,5 +1,4 @@
-// A small GPT with awkward sizes (V % 8 = 2, odd T, more tokens than one chunk of logits), for tests of the
-// trainer.
+// A small GPT with awkward sizes (V % 8 = 2, odd T), for tests of the trainer.
 #pragma once
 #include <omp.h>
 
@@ -45,7 +44,7 @@ struct Tiny {
         const std::string path = test::temporary_directory() + "/tiny" + std::to_string(mesh.rank) + ".bin";
         test::write_shard(path, test::learnable_ids(3000, cfg.model.vocab));
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
-        validate_ids(set, cfg.model.vocab, 0);
+        validate_ids(set, cfg.model.vocab);
     }
     void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }
 

@@ -1,5 +1,4 @@
 // Whole training steps: what must not change a bit, and what must never reach the weights.
-#include "llmc/ops/cpu/dnnl.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -21,11 +20,12 @@ TEST(two_runs_are_the_same) {
     EXPECT(!(train_steps(other, 3) == a), "another seed gives the same run");
 }
 
-// A step's 8 rows at once, or in 2, 4 or 8 pieces.
+// A step's 24 rows at once, which are two chunks of logits, or in pieces, which are one each.
 TEST(micro_batches_do_not_matter) {
-    const Trace whole = train_steps(tiny_config(), 3);
-    for (int B : {4, 2, 1}) {
-        Config cfg = tiny_config();
+    Config cfg = tiny_config();
+    cfg.train.batch_tokens = 24 * 37, cfg.train.micro_batch = 24;
+    const Trace whole = train_steps(cfg, 3);
+    for (int B : {12, 4, 1}) {
         cfg.train.micro_batch = B;
         const Trace t = train_steps(cfg, 3);
         if (kIsFp64)
@@ -39,14 +39,20 @@ TEST(micro_batches_do_not_matter) {
 }
 
 TEST(recomputation_changes_no_bit) {
-    const Trace kept = train_steps(tiny_config(), 3);
-    for (const char* level : {"selective", "block"}) {
+    for (const auto& [threads, B] : {std::pair{1, 8}, {2, 2}}) {
+        set_threads(threads);
         Config cfg = tiny_config();
-        cfg.memory.recompute = level;
-        const Trace t = train_steps(cfg, 3);
-        EXPECT(t == kept, "%s: losses differ by %.3g, norms by %.3g", level,
-               largest_difference(t.losses, kept.losses), largest_difference(t.norms, kept.norms));
+        cfg.train.micro_batch = B;
+        const Trace kept = train_steps(cfg, 3);
+        for (const char* level : {"selective", "block"}) {
+            cfg.memory.recompute = level;
+            const Trace t = train_steps(cfg, 3);
+            EXPECT(t == kept, "%s, %d threads, %d rows at once: losses differ by %.3g, norms by %.3g", level,
+                   threads, B, largest_difference(t.losses, kept.losses),
+                   largest_difference(t.norms, kept.norms));
+        }
     }
+    set_threads(1);
 }
 
 TEST(threads_do_not_matter) {
@@ -62,29 +68,6 @@ TEST(threads_do_not_matter) {
                largest_difference(t.losses, one.losses));
     }
     set_threads(1);
-}
-
-// Code that a library builds within a step is time of the step, and memory that no plan has.
-TEST(a_step_builds_nothing_after_the_warm_up) {
-    for (const char* recompute : {"none", "block"}) {
-        Config cfg = tiny_config();
-        cfg.model.context = 421, cfg.model.channels = 96;
-        cfg.train.batch_tokens = 4 * 421, cfg.train.micro_batch = 2;
-        cfg.memory.recompute = recompute;
-        set_threads(2);
-        Tiny t(cfg);
-        const uint64_t rows = t.model.pipeline.rows_of_evaluation(t.set, 0);
-        const bool part_is_left = rows % 2 == 1;
-        EXPECT(part_is_left, "%llu rows", (unsigned long long)rows);
-        t.model.warm_up(rows);
-        const size_t built = dnnl_built();
-        Trace trace;
-        Loader data(t.set, cfg.train.micro_batch, 0);
-        train_step(t, data, 0, trace);
-        t.model.pipeline.evaluate(t.set, 0, {});
-        EXPECT(dnnl_built() == built, "recompute %s: %zu built in a step", recompute, dnnl_built() - built);
-        set_threads(1);
-    }
 }
 
 // Evaluating before every step leaves the run as it is: losses are not carried over (a bug of llm.c), weights

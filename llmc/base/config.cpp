@@ -104,7 +104,7 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 
 // "file, line 3, column 7: why", and the line with a mark below the place
 [[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
-                                std::string why) {
+                                const std::string& why) {
     const size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
     const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
     const size_t begin = before == std::string_view::npos ? 0 : before + 1;
@@ -113,7 +113,6 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
     for (char& c : shown)
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
-    why.resize(std::min<size_t>(why.size(), 160));
     fatal(kExitConfig, __FILE__, __LINE__,
           "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s", name.c_str(), line,
           at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
@@ -125,7 +124,7 @@ static Json parse_json(std::string_view text, const std::string& name) {
     try {
         return parse_json(text, kDeepest);
     } catch (const JsonError& e) {
-        if (e.kind == JsonError::Syntax) broken(text, name, e.byte, e.what());
+        if (e.byte) broken(text, name, e.byte, e.why);
         fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), e.what());
     }
 }

@@ -39,7 +39,7 @@ struct ModelConfig {
         f("channels", channels, "width of the residual stream (C)", range(1, 1 << 20));
         f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
-        f("init", init, "random, or a checkpoint folder whose weights to start from");
+        f("init", init, "random, or weights to start from: a folder step_N, hf:DIR, llmc:FILE");
     }
 };
 

@@ -1,19 +1,22 @@
 #include "llmc/base/json_events.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 using nlohmann::json;
 
 // Why, without the library's name, its error number and the place.
 static std::string reason(const std::string& what) {
-    const size_t place = what.find("column ");
-    const size_t colon = what.find(": ", place == std::string::npos ? 0 : place);
-    std::string text = colon == std::string::npos ? what : what.substr(colon + 2);
-    const size_t dash = text.find(" - ");
-    if (text.starts_with("syntax error") && dash != std::string::npos) text = text.substr(dash + 3);
+    const auto after = [](const std::string& text, const char* mark, size_t from = 0) {
+        const size_t at = text.find(mark, from);
+        return at == text.npos ? text : text.substr(at + strlen(mark));
+    };
+    std::string text = after(what, "] ");
+    if (text.starts_with("parse error at ")) text = after(text, ": ", text.find("column "));
+    if (text.starts_with("syntax error")) text = after(text, " - ");
     for (char& c : text)
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
-    return text;
+    return text.size() > 160 ? text.substr(0, 157) + "..." : text;
 }
 
 namespace {
@@ -36,7 +39,7 @@ struct Forward {
     bool end_array() { return to.end_list(); }
     bool parse_error(size_t byte, const std::string&, const json::exception& e) {
         static constexpr int kOutOfRange = 406;
-        to.broken(e.id == kOutOfRange ? 0 : byte, reason(e.what()));
+        to.broken(byte, e.id == kOutOfRange, reason(e.what()));
         return false;
     }
 };
@@ -44,6 +47,10 @@ struct Forward {
 }  // namespace
 
 bool read_json(std::string_view text, JsonEvents& events) {
+    if (const size_t nul = text.find('\0'); nul != text.npos) {       // the parser takes it for the end
+        events.broken(nul + 1, false, "a byte of 0");
+        return false;
+    }
     Forward forward{events};
     return json::sax_parse(text, &forward);
 }

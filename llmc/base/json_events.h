@@ -19,8 +19,8 @@ struct JsonEvents {
     virtual bool end_object() = 0;
     virtual bool start_list() = 0;
     virtual bool end_list() = 0;
-    // The text ends here. byte: the place, counted from 1; 0: a number is beyond a double's range.
-    virtual void broken(size_t byte, const std::string& why) = 0;
+    // Reading ends here, at a place counted from 1. range: a number is beyond a double's. why: one line.
+    virtual void broken(size_t byte, bool range, const std::string& why) = 0;
 };
 
 // Whether all of the text was read: false after broken(), and after an event that returned false.

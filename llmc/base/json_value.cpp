@@ -8,7 +8,6 @@
 
 Json::Json() : value(nullptr) {}
 Json::Json(std::nullptr_t) : value(nullptr) {}
-Json::Json(bool v) : value(v) {}
 Json::Json(int64_t v) : value(v) { if (v >= 0) value = uint64_t(v); }
 Json::Json(uint64_t v) : value(v) {}
 Json::Json(double v) : value(v) {}
@@ -23,10 +22,19 @@ Json& Json::operator=(const Json&) = default;
 Json& Json::operator=(Json&&) noexcept = default;
 Json::~Json() = default;
 
+JsonError::JsonError(Kind kind, const std::string& why, size_t byte)
+    : std::runtime_error(byte ? "byte " + std::to_string(byte) + ": " + why : why), kind(kind), why(why),
+      byte(byte) {}
+
+// What a message quotes: valid UTF-8 however it is cut.
+static std::string shown(std::string_view text) {
+    return printable(text.size() > 80 ? std::string(text.substr(0, 77)) + "..." : std::string(text));
+}
+
 template <class T> static const T& as(const Json& v, const char* type) {
     const T* p = std::get_if<T>(&v.value);
-    if (!p) throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " +
-                                                 to_text(v).substr(0, 80));
+    if (!p)
+        throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " + shown(to_text(v)));
     return *p;
 }
 
@@ -119,11 +127,11 @@ struct Builder final : JsonEvents {
         for (const auto& [key, v] : open.back()->members())
             if (!seen.insert(key).second)
                 throw JsonError(JsonError::Twice,
-                                "the key " + json_string(key) + " stands twice in one object");
+                                "the key " + shown(json_string(key)) + " stands twice in one object");
         return leave();
     }
-    void broken(size_t byte, const std::string& why) override {
-        throw JsonError(byte ? JsonError::Syntax : JsonError::Range, why, byte);
+    void broken(size_t byte, bool range, const std::string& why) override {
+        throw JsonError(range ? JsonError::Range : JsonError::Syntax, why, byte);
     }
 };
 

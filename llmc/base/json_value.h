@@ -1,7 +1,7 @@
 // A JSON value: read from text, looked into, built and written.
 #pragma once
+#include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ struct Json {
 
     Json();
     Json(std::nullptr_t);
-    Json(bool v);
+    template <std::same_as<bool> T> Json(T v) : value(v) {}     // no pointer is one
     Json(int v) : Json(int64_t(v)) {}
     Json(int64_t v);
     Json(uint32_t v) : Json(uint64_t(v)) {}
@@ -65,10 +65,10 @@ bool operator==(const Json& a, const Json& b);
 // What is wrong with a text, or with what it says.
 struct JsonError : std::runtime_error {
     enum Kind { Syntax, Range, Deep, Twice, Type } kind;
-    size_t byte;            // of Syntax: the place, counted from 1
+    std::string why;        // what(), without the place
+    size_t byte;            // of Syntax and Range: the place, counted from 1
 
-    JsonError(Kind kind, const std::string& what, size_t byte = 0)
-        : std::runtime_error(what), kind(kind), byte(byte) {}
+    JsonError(Kind kind, const std::string& why, size_t byte = 0);
 };
 
 // Throws JsonError. Values are at most `deepest` levels deep, as what works on them calls itself for those

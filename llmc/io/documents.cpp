@@ -142,7 +142,7 @@ void DocumentReader::add_text(Chunk& chunk) {
     text_left -= rest.size();
     rest.clear();
     bool end = false;
-    size_t cut = 0;
+    size_t cut = 0, seen = 1;           // no cut before it: a text of one word is looked at once
     while (!end && cut == 0) {
         const size_t want = size_t(std::min<uint64_t>(text_left, chunk_bytes));
         char* place = chunk.grow(want);
@@ -150,7 +150,8 @@ void DocumentReader::add_text(Chunk& chunk) {
         chunk.size += n;
         text_left -= n;
         end = n < want || text_left == 0;
-        if (!end) cut = safe_cut(chunk.text.data() + begin, chunk.size - begin);
+        if (!end) cut = safe_cut(chunk.text.data() + begin, chunk.size - begin, seen);
+        seen = std::max<size_t>(1, chunk.size - begin);
     }
     if (!end) {
         rest.assign(chunk.text.data() + begin + cut, chunk.size - begin - cut);

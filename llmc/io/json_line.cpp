@@ -28,8 +28,8 @@ struct TextOf final : JsonEvents {
     bool end_object() override { depth--; return true; }
     bool end_list() override { depth--; return true; }
     bool value() { wanted = false; return true; }
-    void broken(size_t byte, const std::string& why) override {
-        error = byte ? strf("at its byte %zu: ", byte) + why : why;
+    void broken(size_t byte, bool, const std::string& why) override {
+        error = strf("at its byte %zu: ", byte) + why;
     }
 };
 

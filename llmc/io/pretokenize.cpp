@@ -161,7 +161,6 @@ inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
 void mark_starts(const char* text, size_t n, uint64_t* starts) {
     const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
     Carry carry;
-    carry.space = 0;
     for (size_t i = 0; i < n; i += 64) *starts++ = block_starts(s + i, n - i, carry);
 }
 
@@ -176,9 +175,9 @@ static bool may_end_space(const uint8_t* s, size_t n) {
     return false;
 }
 
-size_t safe_cut(const char* text, size_t n) {
+size_t safe_cut(const char* text, size_t n, size_t first) {
     const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
-    for (size_t i = n; i-- > 1;) {
+    for (size_t i = n; i-- > first;) {
         if ((s[i] == ' ' || uint8_t(s[i] - '\t') < 5) && !may_end_space(s, i)) return i;
     }
     return 0;

@@ -22,12 +22,12 @@ constexpr size_t kTextPadding = 64;
 // after it.
 void mark_starts(const char* text, size_t n, uint64_t* starts);
 
-// The largest cut <= n where the text can be split and both parts be pre-tokenized on their own with the same
-// result, 0 where there is none.
+// The largest cut < n, at `first` or after, where the text can be split and both parts be pre-tokenized on
+// their own with the same result; 0 where there is none.
 //
 // It is before an ASCII space character that follows no space. Right part: a match starts there (the rule
 // above), and a match depends on nothing before its start. Left part: it ends with a character that is no
 // space, so all runs of spaces and their lookahead lie inside it; other matches end where their class ends,
 // and the one at the cut ends there in the whole text too. A contraction's letters are no spaces, so none
 // crosses the cut.
-size_t safe_cut(const char* text, size_t n);
+size_t safe_cut(const char* text, size_t n, size_t first = 1);

@@ -13,8 +13,7 @@ Json parse(std::string_view content, const char* name) {
     try {
         return parse_json(content);
     } catch (const JsonError& e) {
-        const std::string place = e.byte ? strf(" at its byte %zu", e.byte) : "";
-        CHECK_INPUT(false, "%s: broken JSON%s: %s", name, place.c_str(), e.what());
+        CHECK_INPUT(false, "%s: broken JSON: %s", name, e.what());
     }
 }
 

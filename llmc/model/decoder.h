@@ -3,9 +3,6 @@
 // The cache of a block holds packed rows (q, k, v) as training has them, so that the same block forward
 // serves both: a call writes its rows at t0 and attends to all rows before.
 #pragma once
-#include <algorithm>
-#include <array>
-
 #include "llmc/model/gpt.h"
 
 namespace PRECISION {
@@ -25,16 +22,12 @@ struct Decoder {
     floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
     int32_t* tokens;                   // (rows)
 
-    static constexpr int kRows = 64;
+    static constexpr int kRows = 64;   // a prompt is read in pieces of this size
 
     Decoder(const Dims& d, const Axis& tp, const Part& part);
     Decoder(const Decoder&) = delete;
     void add_to(Arena& arena);
     ops::ScratchSizes scratch_sizes() const;
-
-    // A prompt is read in pieces of these sizes, the largest that fits each time: libraries build code for
-    // each size that they see, and it is built beforehand.
-    std::array<int, 3> pieces() const { return {rows, std::min(rows, 8), 1}; }
 
     // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it
     // is after one that does not end; stream_count() elements.
@@ -49,7 +42,6 @@ struct Decoder {
 
     // The logits that forward() returned, brought to the host.
     std::vector<floatX> on_host(const floatX* logits) const;
-    int logits_count() const { return d.tp * d.Vp; }    // with padding
 };
 
 template <class W>

@@ -145,7 +145,14 @@ static void scan(const ShardFile& shard, uint64_t tokens, int vocab) {
     }
 }
 
-uint64_t validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash, uint64_t budget) {
+KnownTokenizer tokenizer_of(const Dataset& set) {
+    for (const auto& stream : set.streams)
+        for (const auto& shard : stream.shards)
+            if (shard.info.tokenizer_hash) return {shard.info.tokenizer_hash, shard.info.path};
+    return {};
+}
+
+uint64_t validate_ids(Dataset& set, int vocab, const KnownTokenizer& tokenizer, uint64_t budget) {
     set.vocab = vocab;
     for (const auto& stream : set.streams)
         for (const auto& shard : stream.shards) {
@@ -153,11 +160,10 @@ uint64_t validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash, uint64_t
             CHECK_INPUT(!info.has_largest || int64_t(info.largest) < vocab,
                         "%s: its largest id is %u, but the vocabulary (model.vocab) has %d ids; "
                         "set model.vocab to the tokenizer's size", info.path.c_str(), info.largest, vocab);
-            CHECK_INPUT(!info.tokenizer_hash || !tokenizer_hash || info.tokenizer_hash == tokenizer_hash,
-                        "%s was encoded by the tokenizer %016" PRIx64 ", "
-                        "but data.tokenizer is %016" PRIx64 "; encode the text again, "
-                        "or name the tokenizer that made it",
-                        info.path.c_str(), info.tokenizer_hash, tokenizer_hash);
+            CHECK_INPUT(!info.tokenizer_hash || !tokenizer.hash || info.tokenizer_hash == tokenizer.hash,
+                        "%s was encoded by the tokenizer %016" PRIx64 ", but that of %s is %016" PRIx64
+                        "; encode the text again, or name the tokenizer that made it",
+                        info.path.c_str(), info.tokenizer_hash, tokenizer.said_by.c_str(), tokenizer.hash);
             if (info.has_largest) continue;
             const uint64_t tokens = std::min(info.tokens, budget / uint64_t(info.id_bytes));
             scan(shard, tokens, vocab);

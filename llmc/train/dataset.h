@@ -40,15 +40,24 @@ struct Dataset {
     size_t shards() const;
 };
 
-// Opens and validates. vocab: the model's; 0 while it is not known yet.
+// Opens and validates: there are files, whole, with a row or more in each corpus.
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle);
 
-// Every id has to be below vocab, and every shard made by the tokenizer of this hash (0: unknown). Shards
-// that do not say their largest id are read through as far as `budget` bytes go, and what is left of them is
-// returned; the rest is checked row by row as it is loaded.
+// Whose ids a run's are; hash 0: not known.
+struct KnownTokenizer {
+    uint64_t hash = 0;
+    std::string said_by;       // a setting, or the path of a shard
+};
+// That of the first shard that names one.
+KnownTokenizer tokenizer_of(const Dataset& set);
+
+// Every id has to be below vocab, and no shard made by another tokenizer. Shards that do not say their
+// largest id are read through as far as `budget` bytes go, and what is left of them is returned; the rest is
+// checked row by row as it is loaded.
 inline constexpr uint64_t kScanBytes = 1'000'000'000;
-uint64_t validate_ids(Dataset& set, int vocab, uint64_t tokenizer_hash, uint64_t budget = kScanBytes);
+uint64_t validate_ids(Dataset& set, int vocab, const KnownTokenizer& tokenizer = {},
+                      uint64_t budget = kScanBytes);
 
 // The vocabulary that the shards name, 0 where none does.
 int vocab_of(const Dataset& set);

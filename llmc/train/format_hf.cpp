@@ -158,6 +158,7 @@ static Json json_of_file(const std::string& path) {
 
 static ModelConfig shape_of_config(const std::string& path) {
     const Json c = json_of_file(path);
+    CHECK_INPUT(c.is_object(), "%s: no JSON object", path.c_str());
     const auto number = [&](const char* key) {
         const Json& v = c.get(key);
         CHECK_INPUT(v.is_natural() && v.natural() > 0 && v.natural() <= 1 << 24,

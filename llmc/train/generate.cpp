@@ -39,11 +39,9 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
     }
     const floatX* row = nullptr;
     for (size_t end = ids.size() - *window; *cached < end;) {
-        const auto pieces = decoder.pieces();
-        const int count = *std::find_if(pieces.begin(), pieces.end(),
-                                        [&](int n) { return size_t(n) <= end - *cached; });
-        row = forward(ids.data() + *window + *cached, count, int(*cached));
-        *cached += size_t(count);
+        const size_t count = std::min(size_t(decoder.rows), end - *cached);
+        row = forward(ids.data() + *window + *cached, int(count), int(*cached));
+        *cached += count;
     }
     if (row) {
         const std::vector<floatX> here = decoder.on_host(row);
@@ -64,10 +62,15 @@ bool Generator::agree(int32_t* token) const {
     return true;
 }
 
-std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stream,
-                                          const std::function<void(std::string_view)>& emit) {
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
     std::vector<int32_t> ids = tokenizer.encode(prompt);
     ids.insert(ids.begin(), int32_t(tokenizer.eot()));
+    return ids;
+}
+
+std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stream,
+                                          const std::function<void(std::string_view)>& emit) {
+    std::vector<int32_t> ids = prompt_ids(tokenizer, prompt);
     size_t cached = 0, window = 0;
     std::string text;
     for (int i = 0; i < sampler.cfg.tokens; i++) {

@@ -13,6 +13,9 @@
 
 namespace PRECISION {
 
+// What a text begins with: end-of-text, and the prompt.
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
+
 struct Generator {
     Decoder& decoder;
     Zero& zero;

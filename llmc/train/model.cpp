@@ -1,5 +1,7 @@
 #include "llmc/train/model.h"
 
+#include <set>
+
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/ops/tuning.h"
@@ -61,19 +63,21 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-void Model::warm_up(uint64_t rows_of_evaluation) const {
-    ops::ScratchSizes sizes = gpt.scratch_sizes();
-    ops::warm_up(sizes);
-    if (const int rest = int(rows_of_evaluation % uint64_t(gpt.shape.B))) {     // its last micro-batch
-        sizes.N = rest * gpt.shape.T;
+static void warm_up_rows(ops::ScratchSizes sizes, std::set<int> rows) {
+    for (const int n : rows) {
+        if (n == 0) continue;
+        sizes.N = n;
         ops::warm_up(sizes);
     }
+}
+
+void Model::warm_up(uint64_t evaluated, size_t prompt) const {
+    const int B = gpt.shape.B, T = gpt.shape.T;
+    const int last = int(evaluated % uint64_t(B)), none = mesh.dp.size > 1 ? 1 : 0;     // no row is left: any
+    warm_up_rows(gpt.scratch_sizes(), {B * T, last * T, none * T});
     if (!decoder) return;
-    sizes = decoder->scratch_sizes();
-    for (const int rows : decoder->pieces()) {
-        sizes.N = rows;
-        ops::warm_up(sizes);
-    }
+    const int rows = decoder->rows, half = decoder->d.maxT / 2;     // where the window moves on
+    warm_up_rows(decoder->scratch_sizes(), {rows, int(prompt % size_t(rows)), half % rows, 1});
 }
 
 // Memory that the ranks' transport is fast with, where there is such.

@@ -39,7 +39,9 @@ struct Model {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
         return std::max(arena.bytes(), tuning_bytes) + library_bytes + shared;
     }
-    void warm_up(uint64_t rows_of_evaluation = 0) const;       // libraries build what they build on first use
+    // Libraries build what they build on first use, for steps, evaluations of so many rows over all ranks and
+    // texts that go on from so many ids (0: none).
+    void warm_up(uint64_t evaluated = 0, size_t prompt = 0) const;
     void allocate();
 };
 

@@ -45,8 +45,10 @@ static RunData open(const Config& cfg, uint64_t scan) {
     CHECK_INPUT(data.vocab > 0,
                 "model.vocab = 0: neither data.tokenizer nor the shards say how many ids there are; "
                 "set model.vocab (50257 for GPT-2's shards)");
-    const uint64_t hash = data.tokenizer ? data.tokenizer->hash() : 0;
-    validate_ids(data.train, data.vocab, hash, validate_ids(data.val, data.vocab, hash, scan));
+    KnownTokenizer known = tokenizer_of(data.train);
+    if (!known.hash) known = tokenizer_of(data.val);
+    if (data.tokenizer) known = {data.tokenizer->hash(), "data.tokenizer"};
+    validate_ids(data.train, data.vocab, known, validate_ids(data.val, data.vocab, known, scan));
     for (uint32_t id = 0; data.tokenizer && id < data.tokenizer->vocab_size(); id++)
         data.bytes.push_back(uint16_t(std::min<size_t>(65535, data.tokenizer->bytes_of(id).size())));
     return data;

@@ -159,8 +159,9 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
 }
 
 void Zero::init_weights(uint64_t seed) {
-    static constexpr size_t kPiece = 2048, kPieces = 16;      // kPiece elements of one thread at a time
-    std::vector<real> values(kPieces * kPiece);
+    static constexpr size_t kPiece = 2048;                    // elements of one thread at a time
+    const size_t at_once = 8 * size_t(context.threads) * kPiece;
+    std::vector<real> values(at_once);
     stale = true;
     for (const Tensor& t : layout.tensors) {
         beat();
@@ -173,8 +174,8 @@ void Zero::init_weights(uint64_t seed) {
             const size_t from = t.start + first;
             return stage == 3 && (from >= base + shard(t.bucket) || from + count <= base);
         };
-        for (size_t start = 0; start < used; start += kPieces * kPiece) {
-            const size_t end = std::min(used, start + kPieces * kPiece);
+        for (size_t start = 0; start < used; start += at_once) {
+            const size_t end = std::min(used, start + at_once);
             #pragma omp parallel for num_threads(context.threads)
             for (size_t first = start; first < end; first += kPiece)
                 for_each_run(t, first, std::min(kPiece, end - first),

@@ -29,12 +29,12 @@ namespace cpu {
 
 using namespace simd;
 static constexpr int kQueries = 128, kKeys = 256;       // of a block
-static constexpr int kFewQueries = 64;                  // a cache's, each time of another number of keys
+static constexpr int kFewQueries = 64;      // as of a prompt's pieces, each time of another number of keys
 static constexpr size_t kLibrary = 1 << 20;             // bytes that a product of blocks may want
 
 static bool fast_here() { return dtype_of<floatX> == DType::BF16 && dnnl_computes(DType::BF16); }
 bool attention_by_products(const AttentionDims& d) {
-    return fast_here() && d.Tq >= kFewQueries && d.Tq <= d.Tk;
+    return fast_here() && d.Tq > kFewQueries && d.Tq <= d.Tk;
 }
 
 // One thread's part of context.scratch.
@@ -239,7 +239,7 @@ void attention_products_backward(const AttentionBackward& t, const AttentionDims
 
 // The products of sequences of T queries and keys are those of the loops above.
 void attention_products_warm_up(int T, int D) {
-    if (!fast_here() || T < kFewQueries) return;
+    if (!fast_here() || T <= kFewQueries) return;
     const auto build = [](bool add, bool a_transposed, bool b_transposed, int m, int n, int k) {
         dnnl_scratch(block_product(add, a_transposed, b_transposed, m, n, k), 1);
     };

@@ -1,5 +1,5 @@
-// One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A rank has its
-// own cache, as it has its own Context; oneDNN shares compiled code between ranks.
+// One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A thread has
+// its own cache, as what is executed holds addresses; oneDNN shares compiled code between them.
 #include "llmc/ops/cpu/dnnl.h"
 
 #include "llmc/base/check.h"

@@ -130,11 +130,6 @@ void round_to(floatX* out, const real* in, size_t count) {
 
 void copy(floatX* out, const floatX* in, size_t count) { memcpy(out, in, count * sizeof(floatX)); }
 
-void add(floatX* out, const floatX* a, const floatX* b, size_t count) {
-    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
-    for (size_t i = 0; i < count; i++) out[i] = floatX(real(a[i]) + real(b[i]));
-}
-
 // Pieces of the vectors that stay in the first-level cache while they are summed.
 template <class Out, class In, class Load>
 static void sum_of(Out* out, const In* const* pieces, int parts, size_t count, Load load) {

@@ -5,13 +5,6 @@
 namespace PRECISION {
 namespace cuda {
 
-struct Add {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
-};
-
-void add(floatX* out, const floatX* a, const floatX* b, size_t count) { elementwise<Add>(out, a, b, count); }
-
 // FLOOR bytes = (4 + sizeof(floatX)) count
 __global__ void __launch_bounds__(kElementwiseThreads)
     round_to_kernel(floatX* out, const float* in, size_t count) {

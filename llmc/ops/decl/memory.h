@@ -53,7 +53,6 @@ void copy_on_device(void* to, const void* from, size_t bytes);
 void round_to(floatX* out, const real* in, size_t count);      // nearest, ties to even
 void accumulate(real* sum, const real* values, size_t count);  // sum += values
 void copy(floatX* out, const floatX* in, size_t count);
-void add(floatX* out, const floatX* a, const floatX* b, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
 void sum_rows(double* out, const double* in, int rows, int cols);     // in: (rows, cols), in their order
 
