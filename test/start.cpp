@@ -21,7 +21,7 @@ TEST(weights_begin_as_gpt2s) {
         const double std = !matrix ? 0 : back ? 0.02 / std::sqrt(12.0) : 0.02;
         const double of_mean = matrix ? 5 * std / std::sqrt(double(used)) : 0;
         EXPECT(std::abs(mean - scale) <= of_mean + 1e-6, "%s: mean %.3g", name.c_str(), mean);
-        EXPECT(std::abs(std::sqrt(square) - std) <= 0.05 * std + 1e-6, "%s: standard deviation %.4g, not %.4g",
+        EXPECT(std::abs(std::sqrt(square) - std) <= 0.05 * std + 1e-6, "%s: deviation %.4g, not %.4g",
                name.c_str(), std::sqrt(square), std);
     }
 }
