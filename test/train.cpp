@@ -101,7 +101,7 @@ TEST(the_loss_falls) {
     EXPECT(t.losses.back() < t.losses[0] - 0.8, "%.3f after %.3f", t.losses.back(), t.losses[0]);
 }
 
-// The mean over rows, one by one, however rows, micro-batches and chunks of logits divide: 16 rows are two.
+// The mean over rows, one by one, however rows, micro-batches and chunks of logits divide: 16 rows, two.
 TEST(evaluation_takes_every_row_once) {
     Config cfg = tiny_config();
     cfg.train.batch_tokens = 2 * 37, cfg.train.steps = 0;
