@@ -110,8 +110,8 @@ TEST(evaluation_takes_every_row_once) {
         cfg.train.micro_batch = B;
         Tiny t(cfg);
         t.shake();
-        const std::string path =
-            test::write_shard(test::temporary_directory() + "/val.bin", test::random_ids(17 * 37 + 20, 66, 5));
+        const std::string path = test::temporary_directory() + "/val.bin";
+        test::write_shard(path, test::random_ids(17 * 37 + 20, 66, 5));
         const Dataset val = open_dataset("data.val", {{path}}, 37, 1, false);
         Pipeline& pipeline = t.model.pipeline;
         if (B == 1) {
