@@ -15,12 +15,6 @@
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 
-// What a message quotes of a value: one line, not too long.
-static std::string quoted(const Json& v) {
-    const std::string text = to_text(v);
-    return text.size() > 80 ? text.substr(0, 77) + "..." : text;
-}
-
 // ---------------------------------------------------------------------------------------------------------
 // one value
 

@@ -26,15 +26,10 @@ JsonError::JsonError(Kind kind, const std::string& why, size_t byte)
     : std::runtime_error(byte ? "byte " + std::to_string(byte) + ": " + why : why), kind(kind), why(why),
       byte(byte) {}
 
-// What a message quotes: valid UTF-8 however it is cut.
-static std::string shown(std::string_view text) {
-    return printable(text.size() > 80 ? std::string(text.substr(0, 77)) + "..." : std::string(text));
-}
-
 template <class T> static const T& as(const Json& v, const char* type) {
     const T* p = std::get_if<T>(&v.value);
     if (!p)
-        throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " + shown(to_text(v)));
+        throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " + quoted(v));
     return *p;
 }
 
@@ -127,7 +122,7 @@ struct Builder final : JsonEvents {
         for (const auto& [key, v] : open.back()->members())
             if (!seen.insert(key).second)
                 throw JsonError(JsonError::Twice,
-                                "the key " + shown(json_string(key)) + " stands twice in one object");
+                                "the key " + quoted(key) + " stands twice in one object");
         return leave();
     }
     void broken(size_t byte, bool range, const std::string& why) override {
@@ -192,4 +187,9 @@ std::string to_text(const Json& v, int indent) {
     Writer writer{.text = {}, .indent = indent};
     writer.write(v, 0);
     return std::move(writer.text);
+}
+
+std::string quoted(const Json& v) {
+    const std::string text = to_text(v);
+    return text.size() > 80 ? printable(text.substr(0, 77)) + "..." : text;
 }

@@ -77,3 +77,6 @@ Json parse_json(std::string_view text, int deepest = 32);
 
 // On one line, or with members and elements on lines of their own, `indent` spaces deeper for each level.
 std::string to_text(const Json& v, int indent = -1);
+
+// What a message quotes of it: one line of about 80 bytes, valid UTF-8 where it is cut.
+std::string quoted(const Json& v);
