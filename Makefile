@@ -15,6 +15,7 @@
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # PCH=0        without precompiled headers        PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
+# UNITY=0      each file by itself
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 
 # a GPU that answers, and a compiler for it
@@ -47,8 +48,9 @@ CXXFLAGS += -std=c++20 -O3 -march=$(CPU_ARCH) -fopenmp -fno-math-errno -fno-trap
             $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 $(QUICKLY))
 LDFLAGS  += -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 
-# GCC's -O1 leaves vzeroupper out, and without it SSE code, as in libm, takes several times as long after AVX.
+# GCC's -O1 and -Og leave vzeroupper out, and without it SSE code, as in libm, takes several times as long after AVX.
 QUICKLY := -O1 -fexpensive-optimizations
+COLDLY  := $(if $(SANITIZE),$(QUICKLY),-Og -fexpensive-optimizations)
 # A null pointer ends in AddressSanitizer anyway, nothing here has a vptr, and x86 loads from anywhere: a third of
 # the time to compile.
 CHEAPER := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=null$(comma)vptr$(comma)object-size$(comma)alignment)
@@ -67,8 +69,38 @@ NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/nu
 few       = $(filter llmc/ops/cpu/% llmc/comm/%,$1)     # what the CPU's ops and sums over ranks need of the other precisions
 in_fp64   = $(filter-out $(ON_GPU),$(if $(filter cpu,$(DEVICE)),$1,$(call few,$1)))
 numeric   = $(filter $(NUMERIC),$(if $(filter-out $(PRECISIONS),$1),$(call few,$2),$(if $(filter fp64,$1),$(call in_fp64,$2),$2)))
-objects   = $(foreach s,$(filter-out $(NUMERIC),$1),$(BUILD)/common/$(basename $s).o) \
-            $(foreach p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$1))))
+objects   = $(foreach s,$(filter-out $(NUMERIC),$(call united,$1)),$(BUILD)/common/$(basename $s).o) \
+            $(foreach p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
+
+# Host code that calls operations, or runs once: a third less time to compile.
+COLD  := $(filter-out llmc/comm/sums.cpp,$(wildcard llmc/base/*.cpp llmc/comm/*.cpp llmc/train/*.cpp)) llmc/tokenize.cpp llmc/main.cpp \
+         train_gpt.cu $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp)
+# Files that are compiled by the same flags are compiled up to eight at a time, as $(BUILD)/unity/FOLDER/unity_N.cpp:
+# what they include takes longer than they do.
+UNITY ?= 1
+ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/mpi.cpp comm/nccl.cpp comm/nccl_verbs.cpp comm/sums.cpp ops/cpu/matmul.cpp ops/cpu/attention%)
+define newline
+
+
+endef
+group  = $(eval UNITED += $1)$(eval OF_$1 := $2)$(foreach s,$2,$(eval GROUP_OF_$s := $1))
+groups = $(if $2,$(call group,$1_$(words $3 1).cpp,$(wordlist 1,8,$2))$(call groups,$1,$(wordlist 9,99,$2),$3 1))
+unite  = $(call groups,$1/unity_cold,$(filter $(COLD),$2))$(call groups,$1/unity,$(filter-out $(COLD),$2))
+united = $(sort $(foreach s,$1,$(or $(GROUP_OF_$s),$s)))
+ifneq ($(UNITY),0)
+$(foreach f,base io comm,$(call unite,llmc/$f,$(filter-out $(NUMERIC) $(ALONE),$(filter llmc/$f/%,$(SOURCES)))))
+$(call unite,llmc/ops/cpu,$(filter $(NUMERIC),$(filter-out $(ALONE),$(filter llmc/ops/cpu/%,$(SOURCES)))))
+$(call unite,llmc/train,$(filter-out $(NUMERIC),$(filter llmc/model/% llmc/train/%,$(SOURCES))))
+$(call unite,llmc/train/numeric,$(filter $(NUMERIC),$(filter llmc/model/% llmc/train/% train_gpt.cu,$(SOURCES))))
+NUMERIC += $(filter llmc/ops/cpu/% llmc/train/numeric/%,$(UNITED))
+COLD    += $(foreach g,$(UNITED),$(if $(findstring _cold_,$g),$g))
+endif
+includes = $(subst $(space),$(newline),$(OF_$1:%=\#include"%"))
+# written where it is not what is there
+$(foreach g,$(UNITED),$(if $(and $(findstring $(call includes,$g),$(file <$(BUILD)/unity/$g)),$(findstring $(file <$(BUILD)/unity/$g),$(call includes,$g))),,$(eval $(BUILD)/unity/$g: FORCE)))
+$(UNITED:%=$(BUILD)/unity/%): $(BUILD)/unity/%:
+	@mkdir -p $(@D) && printf '#include"%s"\n' $(OF_$*) > $@
+
 TOKENIZE_SOURCES := $(wildcard llmc/base/*.cpp llmc/io/*.cpp)
 
 all: train_gpt tokenize
@@ -83,7 +115,8 @@ train_gpt tokenize: %: $(BUILD)/% FORCE
 	@cmp -s $< $@ || cp -f $< $@
 
 LINK    = @echo "link  $@" && mkdir -p $(@D) && $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -o $@ $(LDLIBS)
-COMPILE = @echo "c++   $<$(if $1, ($1))" && mkdir -p $(@D) && $(PRECOMPILE) $(CCACHE) $(CXX) $(CXXFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) $(EXTRA) $(OF_TESTS) $(PRECOMPILED) -x c++ -c $< -o $@
+of      = $(if $(OF_$*.cpp),$(addsuffix :,$(firstword $(dir $(OF_$*.cpp)))) $(notdir $(OF_$*.cpp)),$<)
+COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(PRECOMPILE) $(CCACHE) $(CXX) $(CXXFLAGS) $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) $(EXTRA) $(OF_TESTS) $(PRECOMPILED) -x c++ -c $< -o $@
 
 # Headers are precompiled where they are first needed, for each set of flags that g++ insists on.
 PCH         ?= $(if $(findstring clang,$(CXX)),0,1)
@@ -101,10 +134,14 @@ $$(BUILD)/$1/%.o: %.cpp $$(BUILD)/found.mk
 	$$(call COMPILE,$1)
 $$(BUILD)/$1/%.o: %.cu $$(BUILD)/found.mk
 	$$(call COMPILE,$1)
+$$(BUILD)/$1/%.o: $$(BUILD)/unity/%.cpp $$(BUILD)/found.mk
+	$$(call COMPILE,$1)
 endef
 $(foreach p,$(EVERY),$(eval $(call precision_rules,$p)))
 $(BUILD)/fp64/%.o: BACKEND := cpu
 $(BUILD)/common/%.o: %.cpp $(BUILD)/found.mk
+	$(call COMPILE,)
+$(BUILD)/common/%.o: $(BUILD)/unity/%.cpp $(BUILD)/found.mk
 	$(call COMPILE,)
 
 # ---------------------------------------------------------------------------------------------------------
@@ -172,16 +209,18 @@ $(CHECKS)/libcuda.a: $(patsubst $(BUILD)/%,$(CHECKS)/%,$(call objects,$(KERNELS)
 EMULATED  := $(BUILD)/emulated
 ON_KERNELS = $(filter-out llmc/ops/cpu/%,$(filter $(NUMERIC),$(SOURCES)))
 $(EMULATED)/%.o: BACKEND := cuda
-$(EMULATED)/%.o: CXXFLAGS += $(QUICKLY)
+$(EMULATED)/%.o: CXXFLAGS += $(COLDLY)
 define emulated_rules
 $$(EMULATED)/$1/%.o: %.cpp $$(BUILD)/found.mk
 	$$(call COMPILE,$(filter-out common,$1))
 $$(EMULATED)/$1/%.o: %.cu $$(BUILD)/found.mk
 	$$(call COMPILE,$(filter-out common,$1))
+$$(EMULATED)/$1/%.o: $$(BUILD)/unity/%.cpp $$(BUILD)/found.mk
+	$$(call COMPILE,$(filter-out common,$1))
 endef
 $(foreach p,common fp32 bf16,$(eval $(call emulated_rules,$p)))
 NCCL_PARTS = llmc/comm/nccl llmc/comm/nccl_verbs
-OF_KERNELS = $(foreach p,fp32 bf16,$(patsubst %,$(EMULATED)/$p/%.o,$(basename $(ON_KERNELS)))) $(NCCL_PARTS:%=$(EMULATED)/common/%.o)
+OF_KERNELS = $(foreach p,fp32 bf16,$(patsubst %,$(EMULATED)/$p/%.o,$(basename $(call united,$(ON_KERNELS))))) $(NCCL_PARTS:%=$(EMULATED)/common/%.o)
 $(EMULATED)/train_gpt: $(EMULATED)/common/llmc/main.o
 $(EMULATED)/cuda_kernels: $(EMULATED)/common/dev/cuda_kernels.o
 $(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
@@ -234,7 +273,7 @@ $(BUILD)/found.mk: Makefile $(if $(shell grep -s 'not found' $(BUILD)/found.txt)
 	$(call header,nlohmann/json.hpp) || missing="$$missing nlohmann-json3-dev"; \
 	$(call header,cxxopts.hpp) || missing="$$missing libcxxopts-dev"; \
 	if [ -n "$$missing" ]; then echo "error: missing libraries. Install them with:  apt-get install$$missing" >&2; exit 1; fi
-	@if [ "$(DNNL)" != 0 ] && $(call found,dnnl,oneapi/dnnl/dnnl.hpp,-ldnnl); then \
+	@if [ "$(DNNL)" != 0 ] && $(call found,dnnl,oneapi/dnnl/dnnl.h,-ldnnl); then \
 	    echo "HAVE_DNNL := 1" >> $@.new; echo "oneDNN    found: matmuls of fp32 and bf16" >> $(BUILD)/found.txt; \
 	elif [ "$(DNNL)" = 0 ]; then echo "oneDNN    left out by DNNL=0: matmuls by plain loops" >> $(BUILD)/found.txt; \
 	else echo "oneDNN    not found: matmuls by plain loops, slower (apt-get install libdnnl-dev)" >> $(BUILD)/found.txt; fi
@@ -256,10 +295,7 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/mpi.o: EXTRA = $(MPI_FLAGS)
 
-# Host code that calls operations, or runs once: a tenth to a third less time to compile.
-COLD := $(filter-out llmc/comm/sums.cpp,$(wildcard llmc/base/*.cpp llmc/comm/*.cpp llmc/train/*.cpp)) llmc/tokenize.cpp llmc/main.cpp \
-        $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp)
-$(foreach p,common $(EVERY),$(COLD:%.cpp=$(BUILD)/$p/%.o)): CXXFLAGS += $(QUICKLY)
+$(foreach p,common $(EVERY),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(COLD)))): CXXFLAGS += $(COLDLY)
 
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
@@ -320,7 +356,7 @@ test/test_gpt: $(BUILD)/test/test_gpt FORCE
 	@cmp -s $< $@ || cp -f $< $@
 
 # Tests: half the time to compile, and what they test is compiled in full.
-$(BUILD)/common/test/%.o: OF_TESTS = -O1 -Wno-conversion
+$(BUILD)/common/test/%.o: OF_TESTS = $(COLDLY) -Wno-conversion
 $(BUILD)/common/test/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = $(QUICKLY) -Wno-conversion
 $(BUILD)/common/test/emulator/%.o: OF_TESTS = -Wno-conversion
 

@@ -130,21 +130,21 @@ Config parse_config(std::string_view text, const std::string& name) {
     for (const Section& s : sections()) names.insert(s.name);
     const Json root = parse_json(text, name);
     CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s",
-                name.c_str(), quoted(root).c_str());
+                name.c_str(), for_message(root).c_str());
     for (const auto& [section, values] : root.members()) {
         const std::string at = name + ": " + section.substr(0, 200);
         if (const Field* f = find(all, section)) {
-            set_field(*f, values, at + " = ", quoted(values));
+            set_field(*f, values, at + " = ", for_message(values));
             continue;
         }
         if (!names.contains(section)) unknown(at, section, values.is_object());
         CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(),
-                    quoted(values).c_str());
+                    for_message(values).c_str());
         for (const auto& [key, v] : values.members()) {
             const std::string path = section + "." + key.substr(0, 200);
             const Field* f = find(all, path);
             if (!f) unknown(name + ": " + path, path);
-            set_field(*f, v, name + ": " + path + " = ", quoted(v));
+            set_field(*f, v, name + ": " + path + " = ", for_message(v));
         }
     }
     return cfg;

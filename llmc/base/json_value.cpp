@@ -29,7 +29,7 @@ JsonError::JsonError(Kind kind, const std::string& why, size_t byte)
 template <class T> static const T& as(const Json& v, const char* type) {
     const T* p = std::get_if<T>(&v.value);
     if (!p)
-        throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " + quoted(v));
+        throw JsonError(JsonError::Type, std::string("expected ") + type + ", found " + for_message(v));
     return *p;
 }
 
@@ -122,7 +122,7 @@ struct Builder final : JsonEvents {
         for (const auto& [key, v] : open.back()->members())
             if (!seen.insert(key).second)
                 throw JsonError(JsonError::Twice,
-                                "the key " + quoted(key) + " stands twice in one object");
+                                "the key " + for_message(key) + " stands twice in one object");
         return leave();
     }
     void broken(size_t byte, bool range, const std::string& why) override {
@@ -189,7 +189,7 @@ std::string to_text(const Json& v, int indent) {
     return std::move(writer.text);
 }
 
-std::string quoted(const Json& v) {
+std::string for_message(const Json& v) {
     const std::string text = to_text(v);
     return text.size() > 80 ? printable(text.substr(0, 77)) + "..." : text;
 }

@@ -79,4 +79,4 @@ Json parse_json(std::string_view text, int deepest = 32);
 std::string to_text(const Json& v, int indent = -1);
 
 // What a message quotes of it: one line of about 80 bytes, valid UTF-8 where it is cut.
-std::string quoted(const Json& v);
+std::string for_message(const Json& v);

@@ -7,7 +7,7 @@
 
 using ull = unsigned long long;
 
-static constexpr uint32_t kVersion = 3;
+static constexpr uint32_t kGgufVersion = 3;
 static constexpr uint64_t kAlign = 32, kMaxCount = 1 << 24, kMaxText = 1 << 24;
 enum Type : uint32_t { U32 = 4, I32 = 5, F32 = 6, Bool = 7, Text = 8, Array = 9 };
 static constexpr uint32_t kTensorF32 = 0;
@@ -47,7 +47,7 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
                        std::vector<GgufTensor> tensors)
     : file(path), left(tensors.size()) {
     std::string head = "GGUF";
-    put(head, kVersion);
+    put(head, kGgufVersion);
     put(head, uint64_t(tensors.size()));
     put(head, uint64_t(pairs.size()));
     for (const GgufPair& p : pairs) {
@@ -165,8 +165,8 @@ GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
     char magic[4];
     in.bytes(magic, 4);
     const uint32_t version = in.get<uint32_t>();
-    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && version == kVersion, "%s: not a GGUF file of version %u",
-                path.c_str(), kVersion);
+    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && version == kGgufVersion, "%s: not a GGUF file of version %u",
+                path.c_str(), kGgufVersion);
     const uint64_t tensor_count = in.count(24), pair_count = in.count(16);
     for (uint64_t i = 0; i < pair_count; i++) {
         const std::string key = in.text();

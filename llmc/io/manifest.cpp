@@ -50,29 +50,29 @@ static std::string hex(uint64_t v) { return strf("%016" PRIx64, v); }
 // ---------------------------------------------------------------------------------------------------------
 // writing
 
-static std::string text_of(const std::vector<int64_t>& list) {
+static std::string json_of(const std::vector<int64_t>& list) {
     std::string text = "[";
     for (size_t i = 0; i < list.size(); i++) text += (i ? "," : "") + std::to_string(list[i]);
     return text + "]";
 }
 
-static std::string text_of(const SavedFile& f) {
+static std::string json_of(const SavedFile& f) {
     std::string text = "{\"name\":" + json_string(f.name) + ",\"bytes\":" + std::to_string(f.bytes) +
                        ",\"xxh3\":[";
     for (size_t i = 0; i < f.hashes.size(); i++) text += (i ? ",\"" : "\"") + hex(f.hashes[i]) + "\"";
     return text + "]}";
 }
 
-static std::string text_of(const SavedPiece& p) {
+static std::string json_of(const SavedPiece& p) {
     return "{\"tensor\":" + json_string(p.tensor) + ",\"part\":" + json_string(p.part) + ",\"dtype\":" +
-           json_string(p.dtype) + ",\"shape\":" + text_of(p.shape) + ",\"start\":" + text_of(p.start) +
-           ",\"extent\":" + text_of(p.extent) + ",\"file\":" + json_string(p.file) + ",\"at\":" +
+           json_string(p.dtype) + ",\"shape\":" + json_of(p.shape) + ",\"start\":" + json_of(p.start) +
+           ",\"extent\":" + json_of(p.extent) + ",\"file\":" + json_string(p.file) + ",\"at\":" +
            std::to_string(p.at) + "}";
 }
 
 template <class T> static std::string lines_of(const std::vector<T>& list) {
     std::string text = "[";
-    for (size_t i = 0; i < list.size(); i++) text += (i ? ",\n  " : "\n  ") + text_of(list[i]);
+    for (size_t i = 0; i < list.size(); i++) text += (i ? ",\n  " : "\n  ") + json_of(list[i]);
     return text + (list.empty() ? "]" : "\n]");
 }
 
@@ -91,7 +91,7 @@ std::string to_json(const Manifest& m) {
 }
 
 std::string to_json(const PartNote& note) {
-    return "{\"file\":" + text_of(note.file) + ",\n\"tensors\":" + lines_of(note.pieces) + "}\n";
+    return "{\"file\":" + json_of(note.file) + ",\n\"tensors\":" + lines_of(note.pieces) + "}\n";
 }
 
 // ---------------------------------------------------------------------------------------------------------

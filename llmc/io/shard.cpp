@@ -6,7 +6,7 @@
 #include "llmc/base/check.h"
 
 constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
-enum { kMagic, kVersion, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256 };
+enum { kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256 };
 
 // What a file that is no shard looks like, with what to do.
 static std::string looks_like(std::string_view head) {
@@ -48,7 +48,7 @@ ShardFile open_shard_file(const std::string& path) {
     const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
     pread_all(s.fd.fd, header, have, 0, path);
     check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic],
-                header[kVersion]);
+                header[kFormat]);
 
     ShardInfo& info = s.info;
     info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
@@ -143,7 +143,7 @@ void ShardWriter::append_bytes(const void* ids, uint64_t count) {
 void ShardWriter::close_shard() {
     int32_t header[kFields] = {};
     header[kMagic] = id_bytes == 2 ? kMagic16 : kMagic32;
-    header[kVersion] = id_bytes == 2 ? kVersion16 : kVersion32;
+    header[kFormat] = id_bytes == 2 ? kVersion16 : kVersion32;
     header[kCount] = int32_t(tokens);
     header[kVocab] = int32_t(vocab);
     header[kLargest] = int32_t(largest);

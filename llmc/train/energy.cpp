@@ -11,7 +11,7 @@
 
 #include "llmc/base/progress.h"
 
-static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+static constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 // Devices that a rank of this process has a meter of.
 static std::mutex guard;
@@ -95,20 +95,20 @@ void EnergyMeter::start() {
     if (!nvml_) return;
     nvml_->started = true;
     nvml_->time = seconds_now();
-    if (!nvml_->read(&nvml_->last)) nvml_->last = kUnknown;
+    if (!nvml_->read(&nvml_->last)) nvml_->last = kNotMeasured;
 }
 
 void EnergyMeter::read() {
     if (!nvml_ || !nvml_->started) return;
-    double now = kUnknown;
-    if (!nvml_->read(&now)) now = kUnknown;
+    double now = kNotMeasured;
+    if (!nvml_->read(&now)) now = kNotMeasured;
     const double time = seconds_now();
     joules_ += nvml_->counts ? now - nvml_->last : (now + nvml_->last) / 2 * (time - nvml_->time);
     nvml_->last = now, nvml_->time = time;
 }
 
 double EnergyMeter::take() {
-    if (!nvml_ && !shared_) return kUnknown;
+    if (!nvml_ && !shared_) return kNotMeasured;
     read();
     return std::exchange(joules_, 0);
 }

@@ -26,7 +26,7 @@ static std::string gguf_name(const Tensor& t) {
     fatal(kExitInternal, __FILE__, __LINE__, "GGUF has no name for the tensor %s", t.param.name);
 }
 
-static std::vector<uint64_t> shape_of(const Tensor& t) {
+static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
     if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
     return {uint64_t(t.param.whole_rows), uint64_t(t.param.whole_cols)};
 }
@@ -69,10 +69,10 @@ void export_gguf(const OwnModel& m, const std::string& path) {
                                    {"gpt2.vocab_size", uint32_t(m.shape.vocab)}};
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
-    for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_of(t)});
+    for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_in_gguf(t)});
     // the tied head once more: not every version of llama.cpp takes it from the embedding
     const Tensor& wte = m.layout.tensors.front();
-    infos.push_back({kHead, shape_of(wte)});
+    infos.push_back({kHead, shape_in_gguf(wte)});
     GgufWriter file(path, pairs, infos);
     for (const Tensor& t : m.layout.tensors) {
         const std::vector<float> values = m.read(t);
@@ -91,7 +91,7 @@ ForeignModel open_gguf(const std::string& path) {
     m.shape.layers = int(file->number("gpt2.block_count"));
     m.shape.heads = int(file->number("gpt2.attention.head_count"));
     m.shape.vocab = int(file->number("gpt2.vocab_size"));
-    m.read = [file](const Tensor& t) { return file->read(gguf_name(t), shape_of(t)); };
+    m.read = [file](const Tensor& t) { return file->read(gguf_name(t), shape_in_gguf(t)); };
     m.head = [file, shape = m.shape] {
         return file->read(kHead, {uint64_t(shape.vocab), uint64_t(shape.channels)});
     };

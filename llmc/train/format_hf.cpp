@@ -22,7 +22,7 @@ static std::string hf_name(const Tensor& t) {
     return t.layer < 0 ? name : "h." + std::to_string(t.layer) + "." + name;
 }
 
-static std::vector<int64_t> shape_of(const Tensor& t) {
+static std::vector<int64_t> shape_in_hf(const Tensor& t) {
     if (t.param.whole_cols == 1) return {t.param.whole_rows};
     if (transposed(t)) return {t.param.whole_cols, t.param.whole_rows};
     return {t.param.whole_rows, t.param.whole_cols};
@@ -90,7 +90,7 @@ void export_hf(const OwnModel& m, const std::string& dir) {
     remove_file(dir + "/config.json");          // of an earlier export
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
-        infos.push_back({.name = "transformer." + hf_name(t), .dtype = "F32", .shape = shape_of(t)});
+        infos.push_back({.name = "transformer." + hf_name(t), .dtype = "F32", .shape = shape_in_hf(t)});
     SafetensorsWriter file(dir + "/model.safetensors", infos, {{"format", "pt"}});
     for (const Tensor& t : m.layout.tensors) {
         std::vector<float> values = m.read(t);
@@ -133,7 +133,7 @@ static std::vector<float> read_tensor(const SafetensorsFile& file, const Tensor&
     if (!info) info = file.find(name);
     CHECK_INPUT(info, "%s: there is no tensor '%s', nor 'transformer.%s'", file.path.c_str(), name.c_str(),
                 name.c_str());
-    std::vector<int64_t> expected = shape_of(t);
+    std::vector<int64_t> expected = shape_in_hf(t);
     if (name == "wpe.weight") expected[0] = shape.context;
     file.require(info->name, info->dtype, expected);
     const size_t count = t.param.whole();

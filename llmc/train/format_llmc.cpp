@@ -54,7 +54,7 @@ static uint64_t bytes_of(const ModelConfig& m, size_t element) {
     return kHeader * sizeof(int32_t) + elements * element;
 }
 
-static ModelConfig shape_of(const int32_t* header, const std::string& path) {
+static ModelConfig shape_of_header(const int32_t* header, const std::string& path) {
     CHECK_INPUT(header[0] == kMagic, "%s: the file starts with %d, expected llm.c's magic %d: not a model of "
                 "llm.c", path.c_str(), header[0], kMagic);
     CHECK_INPUT(header[1] == kFp32 || header[1] == kBf16, "%s: version %d, expected %d (FP32) or %d (bf16)",
@@ -79,7 +79,7 @@ ForeignModel open_llmc(const std::string& path) {
                 path.c_str(), (unsigned long long)size);
     pread_all(fd->fd, header, sizeof header, 0, path);
     ForeignModel m;
-    m.shape = shape_of(header, path);
+    m.shape = shape_of_header(header, path);
     const bool bf16 = header[1] == kBf16;
     const size_t element = bf16 ? sizeof(bfloat16) : sizeof(float);
     CHECK_INPUT(size == bytes_of(m.shape, element), "%s: %llu bytes, expected %llu for its shape: it is cut "

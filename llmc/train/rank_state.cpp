@@ -58,7 +58,7 @@ bool writes(const Zero& zero, const Tensor& t) {
     return t.bucket != zero.layout.wte || zero.mesh.tied.index == 0;
 }
 
-std::vector<int64_t> shape_of(const Param& p) {
+std::vector<int64_t> saved_shape(const Param& p) {
     if (p.whole_cols == 1) return {p.whole_rows};
     return {p.whole_rows, p.whole_cols};
 }
@@ -78,7 +78,7 @@ RankShare share_to_save(const Zero& zero) {
                 array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
                 SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
-                             .shape = shape_of(t.param), .start = {int64_t(p.row)},
+                             .shape = saved_shape(t.param), .start = {int64_t(p.row)},
                              .extent = {int64_t(p.rows)}, .file = {}};
                 if (t.param.whole_cols > 1)
                     s.start.push_back(int64_t(p.col)), s.extent.push_back(int64_t(p.cols));
@@ -125,7 +125,7 @@ struct StateReader {
         const auto* pieces = find(t, part);
         CHECK_INPUT(pieces, "%s: there is no %s of '%s': it is of another model", folder.c_str(), part,
                     t.name.c_str());
-        std::vector<int64_t> shape = shape_of(t.param), saved = (*pieces)[0]->shape;
+        std::vector<int64_t> shape = saved_shape(t.param), saved = (*pieces)[0]->shape;
         if (t.name == "wpe" && saved.size() == 2 && saved[0] > shape[0]) saved[0] = shape[0];
         CHECK_INPUT(saved == shape, "%s: '%s' has %ld rows of %ld, expected %ld of %ld", folder.c_str(),
                     t.name.c_str(), saved[0], saved.back(), shape[0], shape.back());

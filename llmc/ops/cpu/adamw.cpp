@@ -5,13 +5,10 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/rng.h"
-#include "llmc/base/simd.h"
-#include "llmc/ops/ops.h"
+#include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
 namespace cpu {
-
-using namespace simd;
 
 void sum_of_squares(real* sums, const real* grad, size_t count) {
     const int64_t blocks = int64_t((count + kNormBlock - 1) / kNormBlock);

@@ -22,12 +22,11 @@
 #include "llmc/base/context.h"
 #include "llmc/base/math.h"
 #include "llmc/ops/cpu/tile.h"
+#include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
 namespace cpu {
 
-using namespace simd;
-static constexpr int W = width<real>;
 static constexpr int kQueries = 64, kKeys = 64;     // of a block
 static constexpr real kNever = -std::numeric_limits<real>::infinity();
 

@@ -6,14 +6,11 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/math.h"
-#include "llmc/base/simd.h"
-#include "llmc/ops/ops.h"
+#include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
 namespace cpu {
 
-using namespace simd;
-static constexpr int W = width<real>;
 static constexpr int kBlock = 16 * W;
 
 struct Softmax { real max, sum; };      // of a row: exp(x - max) / sum

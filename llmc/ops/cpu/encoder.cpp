@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "llmc/base/context.h"
-#include "llmc/base/simd.h"
-#include "llmc/ops/ops.h"
+#include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
 namespace cpu {
-
-using namespace simd;
-static constexpr int W = width<real>;
 
 static bool here(int32_t token, const Encoder& e) { return token >= e.v0 && token - e.v0 < e.V; }
 

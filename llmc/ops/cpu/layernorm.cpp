@@ -5,14 +5,11 @@
 #include <cmath>
 
 #include "llmc/base/context.h"
-#include "llmc/base/simd.h"
-#include "llmc/ops/ops.h"
+#include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
 namespace cpu {
 
-using namespace simd;
-static constexpr int W = width<real>;
 static constexpr real kEpsilon = real(1e-5);
 static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of a common L2 cache
 

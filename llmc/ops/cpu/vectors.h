@@ -1,0 +1,13 @@
+// Vectors of `real`, in which this precision computes.
+#pragma once
+#include "llmc/base/simd.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cpu {
+
+using namespace simd;
+inline constexpr int W = width<real>;
+
+}  // namespace cpu
+}  // namespace PRECISION
