@@ -41,8 +41,9 @@ CCACHE := $(shell command -v ccache 2>/dev/null)
 BUILD  := build/$(DEVICE)-$(subst $(space),-,$(ARCH))$(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if $(filter cpu,$(DEVICE)),,$(if $(filter 0,$(NCCL)),-nonccl))$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out $(PRECISIONS),$(EVERY)),-$(subst $(space),-,$(PRECISIONS)))
 
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
+# GCC takes half of AVX-512's width on Intel's CPUs by itself: 1.5 to 1.8 times the time for GELU and the classifier.
 # -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
-CXXFLAGS += -std=c++20 -O3 -march=$(CPU_ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
+CXXFLAGS += -std=c++20 -O3 -march=$(CPU_ARCH) -mprefer-vector-width=512 -fopenmp -fno-math-errno -fno-trapping-math \
             -Wall -Wextra -Wconversion -Wno-restrict -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
             -fdebug-prefix-map=$(CURDIR)=. \
             $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 $(QUICKLY))

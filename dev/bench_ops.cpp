@@ -1,9 +1,11 @@
 // Times every operation at the sizes of one step of GPT-2 124M, and what a step is made of.
 //
-//     bench_ops [--json=FILE] [--B=4 --T=256] [--chunk=512] [--threads=N] [fp32 bf16 fp64]
+//     bench_ops [--json=FILE] [--B=4 --T=256] [--chunk=512] [--threads=N] [--rates] [fp32 bf16 fp64]
 //
 // Rates are compared with the matmul rate (the step's own products by oneDNN, each in its best layout and
-// chunking: total FLOPs over total time) and with the copy rate, both of the same run.
+// chunking: total FLOPs over total time) and with the copy rate, both of the same run. All times are medians:
+// on a machine that others use as well, the best of each would be of moments that no step has as a whole.
+// --rates: the matmul rate in GFLOP/s, once for each line on standard input.
 #include <omp.h>
 
 #include <cstdio>
@@ -21,12 +23,14 @@
 
 struct Options {
     int B = 4, T = 256, chunk = 512, threads = 0;
+    bool rates = false;
     std::string json;
     std::vector<std::string> precisions;
 };
 struct Bench {
     const char* precision;
     void (*run)(const Options&, FILE*);
+    void (*rates)(const Options&);
 };
 inline std::vector<Bench> benches;
 
@@ -37,55 +41,101 @@ namespace {
 #define TEXT_OF(x) TEXT(x)
 constexpr const char* kName = TEXT_OF(PRECISION);
 
-// One product in the given layouts and chunk, in FLOP/s of oneDNN; tensors of any content do.
-double product_seconds(Product p, Tensors& t, std::vector<std::byte>& memory, bool head) {
+// A product of the step, in one layout and chunk of tokens, by oneDNN.
+struct Candidate {
+    Product p;
+    bool head;
+    int calls;      // of a step
+};
+
+// Tensors of any content do.
+double seconds_of_product(const Candidate& c, Tensors& t, std::vector<std::byte>& memory) {
+    const Product& p = c.p;
     const size_t need = dnnl_scratch(p, context.threads);
     if (memory.size() < need + 64) memory.resize(need + 64);
     std::byte* scratch = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-    void* c = p.accumulate        ? static_cast<void*>(t.dw)
-              : head && p.n == Vp ? static_cast<void*>(t.logits)
-                                  : t.wide;
-    const void* a = head && (p.k == Vp || p.m == Vp) ? t.logits : t.wide2;
+    void* out = p.accumulate          ? static_cast<void*>(t.dw)
+                : c.head && p.n == Vp ? static_cast<void*>(t.logits)
+                                      : t.wide;
+    const void* a = c.head && (p.k == Vp || p.m == Vp) ? t.logits : t.wide2;
     const void* b = p.accumulate ? static_cast<void*>(t.x) : t.w;
-    return seconds_of(
-        [&] { dnnl_product(p, {.c = c, .a = a, .b = b, .bias = nullptr}, scratch, context.threads); });
+    return seconds_of_call(
+        [&] { dnnl_product(p, {.c = out, .a = a, .b = b, .bias = nullptr}, scratch, context.threads); });
 }
 
-// FLOP/s of the step's products in oneDNN's best layout and chunking of tokens
-double matmul_rate(Tensors& t, int N) {
+// One after the other, several times, so that a fast moment of the machine serves all alike.
+Candidate fastest(const std::vector<Candidate>& candidates, Tensors& t, std::vector<std::byte>& memory) {
+    std::vector<std::vector<double>> seconds(candidates.size());
+    for (int round = 0; round < 6; round++)
+        for (size_t i = 0; i < candidates.size(); i++) {
+            const double s = candidates[i].calls * seconds_of_product(candidates[i], t, memory);
+            if (round) seconds[i].push_back(s);         // the first builds its code
+        }
+    size_t best = 0;
+    for (size_t i = 1; i < candidates.size(); i++)
+        if (median(seconds[i]) < median(seconds[best])) best = i;
+    return candidates[best];
+}
+
+// The products of a step: forward, dx and dw of each matrix, in oneDNN's best layout and chunk of tokens.
+std::vector<Candidate> best_products(Tensors& t, int N, std::vector<std::byte>& memory) {
     struct Linear {
         int in, out, count;
     };
-    double flops = 0, total = 0;
-    std::vector<std::byte> memory;
+    std::vector<Candidate> best;
     for (const auto& [in, out, count] : {Linear{C, 3 * C, L}, {C, C, L}, {C, F, L}, {F, C, L}, {C, Vp, 1}}) {
-        double best[3] = {1e30, 1e30, 1e30};
-        for (const int n : {N, N / 2, N / 4}) {
-            const bool head = out == Vp;
-            const Product base{.m = n,
-                               .n = out,
-                               .k = in,
-                               .in = dtype_of<floatX>,
-                               .out = dtype_of<floatX>,
-                               .a_transposed = false,
-                               .b_transposed = false,
-                               .bias = false,
-                               .accumulate = false};
+        std::vector<Candidate> candidates[3];
+        for (const int n : {N, N / 2, N / 4})
             for (const bool transposed : {false, true}) {
+                const Product base{.m = n,
+                                   .n = out,
+                                   .k = in,
+                                   .in = dtype_of<floatX>,
+                                   .out = dtype_of<floatX>,
+                                   .a_transposed = false,
+                                   .b_transposed = false,
+                                   .bias = false,
+                                   .accumulate = false};
                 Product forward = base, dx = base, dw = base;
                 forward.b_transposed = dx.b_transposed = dw.a_transposed = transposed;
                 dx.n = in, dx.k = out;
                 dw.m = out, dw.n = in, dw.k = n, dw.accumulate = true, dw.out = dtype_of<real>;
-                for (int i = 0; const Product& p : {forward, dx, dw}) {
-                    best[i] = std::min(best[i], product_seconds(p, t, memory, head) * N / n);
-                    i++;
-                }
+                for (int i = 0; const Product& p : {forward, dx, dw})
+                    candidates[i++].push_back({p, out == Vp, count * N / n});
             }
-        }
-        flops += 6.0 * N * in * out * count;
-        total += (best[0] + best[1] + best[2]) * count;
+        for (const auto& c : candidates) best.push_back(fastest(c, t, memory));
     }
-    return flops / total;
+    return best;
+}
+
+// FLOP/s of all of them in turn, as often as a step has them
+double matmul_rate(const std::vector<Candidate>& products, Tensors& t, std::vector<std::byte>& memory) {
+    double flops = 0, seconds = 0;
+    for (const Candidate& c : products)
+        for (int i = 0; i < c.calls; i++) {
+            flops += 2.0 * double(c.p.m) * double(c.p.n) * double(c.p.k);
+            seconds += seconds_of_product(c, t, memory);
+        }
+    return flops / seconds;
+}
+
+double matmul_rate(Tensors& t, int N) {
+    std::vector<std::byte> memory;
+    const std::vector<Candidate> products = best_products(t, N, memory);
+    std::vector<double> rates;
+    for (int i = 0; i < 5; i++) rates.push_back(matmul_rate(products, t, memory));
+    return median(rates);
+}
+
+// A rate for each line that is read: whoever asks measures something else in between.
+void rates(const Options& o) {
+    Tensors t(o.B * o.T, o.T, std::min(o.chunk, o.B * o.T));
+    std::vector<std::byte> memory;
+    const std::vector<Candidate> products = best_products(t, o.B * o.T, memory);
+    while (getchar() == '\n') {
+        printf("%.1f\n", matmul_rate(products, t, memory) / 1e9);
+        fflush(stdout);
+    }
 }
 
 struct Peaks { double matmul, copy; };
@@ -155,7 +205,7 @@ void run(const Options& o, FILE* json) {
 
 }  // namespace
 
-[[maybe_unused]] static const bool added = (benches.push_back({kName, run}), true);
+[[maybe_unused]] static const bool added = (benches.push_back({kName, run, rates}), true);
 
 }  // namespace PRECISION
 
@@ -175,6 +225,8 @@ void run(const Options& o, FILE* json) {
             o.chunk = number();
         else if (a.rfind("--threads=", 0) == 0)
             o.threads = number();
+        else if (a == "--rates")
+            o.rates = true;
         else
             o.precisions.push_back(a);
     }
@@ -186,6 +238,6 @@ void run(const Options& o, FILE* json) {
     CHECK_INPUT(o.json.empty() || json, "%s cannot be written", o.json.c_str());
     for (const std::string& name : o.precisions)
         for (const Bench& b : benches)
-            if (name == b.precision) b.run(o, json);
+            if (name == b.precision) o.rates ? b.rates(o) : b.run(o, json);
     if (json) fclose(json);
 }
