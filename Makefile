@@ -18,6 +18,8 @@
 # UNITY=0      each file by itself
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 
+.DEFAULT_GOAL := all
+
 # a GPU that answers, and a compiler for it
 DEVICE ?= $(if $(wildcard /dev/nvidia[0-9]* /dev/dxg),$(if $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc)$(shell command -v nvcc 2>/dev/null),cuda,cpu),cpu)
 DEVICE := $(DEVICE)

@@ -35,6 +35,17 @@ static std::string found(const std::string& name, const std::string& toolkit, co
     return read(build + "/found.txt") + read(build + "/found.mk");
 }
 
+TEST(make_alone_builds_both_programs) {
+    for (const char* how : {"", " UNITY=0"}) {
+        const std::string build = folder("alone");
+        const test::Ran ran =
+            test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu BUILD=" + build + how);
+        EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+        for (const char* program : {"train_gpt", "tokenize"})
+            EXPECT(has(ran.out, "link  " + build + "/" + program), "make%s does not link %s", how, program);
+    }
+}
+
 TEST(nccl_is_found_from_its_version_on) {
     const std::string cuda = toolkit("cuda", "sm_80 sm_90"), fit = nccl("fit", 18), old = nccl("old", 17);
     const std::string with = found("with", cuda, "NCCL_HOME=" + fit);
