@@ -318,6 +318,9 @@ OF_SCRIPTS   := $(addprefix test/,data_scripts.cpp emulator_cute.cpp gpu_check.c
 TEST_SOURCES := $(filter-out test/test.cpp $(if $(SANITIZE),test/emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),test/emulat%) $(if $(filter emulated,$(DEVICE)),test/emulated_trainer.cpp test/emulated_nccl_runs.cpp),$(wildcard test/*.cpp))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
+# ... and those of the operations and of the model, which take seconds, in all
+OF_OPERATIONS := adamw attention classifier decoder encoder layernorm matmul memory test_gpt train
+precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
 TESTS        := $(patsubst test/%.cpp,$(BUILD)/test/%,$(TEST_SOURCES))
 LIBRARY      := $(BUILD)/libtrain_gpt.a
 BENCHES      := $(patsubst dev/%.cpp,$(BUILD)/dev/%,$(filter-out $(if $(filter cpu,$(DEVICE)),dev/cuda_kernels.cpp),$(wildcard dev/*.cpp)))
@@ -329,7 +332,7 @@ ON_CUDA := $(if $(filter cpu,$(DEVICE)),cuda_% emulat%,%)           # tests that
 # TESTS_OF=FOLDER: objects of tests come from the build there, so that a sanitizer looks at what they test alone. Those
 # of the emulation share its headers, which know of sanitizers.
 test_objects = $(if $(and $(TESTS_OF),$(filter-out $(ON_CUDA),$1)),$(patsubst $(BUILD)/%,$(TESTS_OF)/%,$2),$2)
-$(TESTS): $(BUILD)/test/%: $$(call test_objects,$$*,$$(call objects,test/$$*.cpp test/test.cpp,$(TEST_PRECISIONS))) $$(if $$(filter $$(ON_CUDA),$$*),$$(BUILD)/libcuda.a) $(LIBRARY)
+$(TESTS): $(BUILD)/test/%: $$(call test_objects,$$*,$$(call objects,test/$$*.cpp test/test.cpp,$$(call precisions_of,$$*))) $$(if $$(filter $$(ON_CUDA),$$*),$$(BUILD)/libcuda.a) $(LIBRARY)
 	$(LINK)
 $(TESTS:$(BUILD)/%=$(CHECKS)/%): $(CHECKS)/test/%: $$(call objects,test/$$*.cpp test/test.cpp) $(CHECKS)/libcuda.a $(LIBRARY)
 	$(LINK) --coverage

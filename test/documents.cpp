@@ -5,6 +5,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "llmc/base/files.h"
@@ -50,6 +51,32 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
     }
     EXPECT(reader.documents == all.size(), "%llu and %zu", (unsigned long long)reader.documents, all.size());
     return all;
+}
+
+// What a bar shows: it never goes back, moves while a text goes through a temporary file and while that is read,
+// and ends at the size of all files.
+TEST(position_of_packed_text_with_validation) {
+    std::string text;
+    for (uint64_t i = 0; text.size() < (6 << 20); i++) text += std::to_string(philox(1, 2, i).x[0]) + "\n";
+    write_file(path_of("p1.txt.gz"), gzip(text));
+    write_file(path_of("p2.txt"), text);
+    DocumentReader reader({path_of("p1.txt.gz"), path_of("p2.txt")}, 0.1, test::temporary_directory());
+    const uint64_t packed = size_of_file(open_read(path_of("p1.txt.gz")).fd, "p1");
+    EXPECT(reader.total_bytes == packed + text.size(), "%llu", (unsigned long long)reader.total_bytes);
+    std::vector<uint64_t> positions;
+    size_t spooling = 0;
+    const auto look = [&] { positions.push_back(reader.position()); };
+    reader.waiting = [&] {
+        look();
+        spooling += positions.back() > 0 && positions.back() <= packed / 2;
+    };
+    for (Chunk chunk; reader.next(chunk);) look();
+    EXPECT(std::is_sorted(positions.begin(), positions.end()) && positions.back() == reader.total_bytes,
+           "at the end %llu of %llu", (unsigned long long)positions.back(),
+           (unsigned long long)reader.total_bytes);
+    const auto read_again = [&](uint64_t at) { return at > packed / 2 && at < packed; };
+    EXPECT(spooling > 3 && std::count_if(positions.begin(), positions.end(), read_again) > 10,
+           "%zu positions while spooling", spooling);
 }
 
 TEST(every_kind_of_input_gives_the_same_text) {

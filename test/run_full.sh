@@ -2,8 +2,8 @@
 # `make test-full`: what `make test` has no time for. Each part closes with its own "N passed, N failed"; the
 # last line is their sum.
 #
-#   - all tests (in one precision), and the programs they drive, under AddressSanitizer and UBSan, in a copy
-#     of the tree; test code itself is not looked at
+#   - all tests (in one precision, those of operations in each), and the programs they drive, under
+#     AddressSanitizer and UBSan, in a copy of the tree; test code itself is not looked at
 #   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512), and without
 #     precompiled headers: every file includes what it uses
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at

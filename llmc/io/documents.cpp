@@ -96,7 +96,13 @@ DocumentReader DocumentReader::whole_file(const std::string& input) {
     return reader;
 }
 
-uint64_t DocumentReader::position() const { return done_bytes + (stream ? stream->consumed : 0); }
+uint64_t DocumentReader::position() const {
+    if (!stream) return done_bytes;
+    if (spooling) return done_bytes + stream->consumed / 2;
+    if (spooled_bytes == 0) return done_bytes + stream->consumed;
+    const double share = (1 + double(stream->consumed) / double(spooled_bytes)) / 2;
+    return done_bytes + uint64_t(double(packed_bytes) * share);
+}
 
 bool DocumentReader::open_next() {
     if (next_file == files.size()) return false;
@@ -115,7 +121,8 @@ bool DocumentReader::open_next() {
 }
 
 void DocumentReader::close_stream() {
-    done_bytes += stream->consumed;
+    done_bytes += spooled_bytes ? packed_bytes : stream->consumed;
+    spooled_bytes = 0;
     stream.reset();
 }
 
@@ -126,12 +133,16 @@ void DocumentReader::spool() {
     copy->file = temporary_file(spool_directory);
     copy->fd = copy->file.fd;
     std::vector<char> block(1 << 20);
-    for (uint64_t at = 0;;) {
+    spooling = true;
+    for (spooled_bytes = 0;;) {
         const size_t n = stream->read(block.data(), block.size());
         if (n == 0) break;
-        pwrite_all(copy->fd, block.data(), n, at, spool_directory);
-        at += n;
+        pwrite_all(copy->fd, block.data(), n, spooled_bytes, spool_directory);
+        spooled_bytes += n;
+        if (waiting) waiting();
     }
+    spooling = false;
+    packed_bytes = stream->consumed;
     stream = std::move(copy);
 }
 

@@ -14,6 +14,7 @@
 // known before the end (packed, or a pipe), the text goes through a temporary file first.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@ struct DocumentReader {
     size_t chunk_bytes = 1 << 18;
     uint64_t total_bytes = 0;       // of all files; 0: not known
     uint64_t documents = 0;         // begun so far
+    std::function<void()> waiting;  // called now and then while a text goes through a temporary file
 
     // Globs are resolved, and names and types checked, here.
     DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory);
@@ -51,7 +53,8 @@ struct DocumentReader {
     static DocumentReader whole_file(const std::string& input);
 
     bool next(Chunk& chunk);        // false at the end of the last file
-    uint64_t position() const;      // bytes of total_bytes that were read
+    // Bytes of total_bytes that were read; a text that goes through a temporary file counts half in each pass.
+    uint64_t position() const;
 
    private:
     DocumentReader() = default;
@@ -59,6 +62,8 @@ struct DocumentReader {
     size_t next_file = 0;
     uint64_t done_bytes = 0;                    // of files before
     std::unique_ptr<ByteStream> stream;
+    bool spooling = false;
+    uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream that is a temporary file: what it was made of
     bool json_lines = false;
     std::string rest;                           // read, and not yet in a chunk
     uint64_t line = 0;                          // of a .jsonl file

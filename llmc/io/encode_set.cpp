@@ -29,10 +29,11 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
     EncodeResult result = {};
     Progress progress("encode", "B", reader.total_bytes);
+    reader.waiting = [&] { progress.update(reader.position()); };
     run_pipeline<Job>(
         options.threads,
         [&](Job& job) {
-            progress.update(reader.position());
+            reader.waiting();
             return reader.next(job.chunk);
         },
         [&](int thread, Job& job) {
@@ -51,6 +52,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
                 job.ids[s].count = 0;
             }
         });
+    reader.waiting = nullptr;
     for (ShardWriter& s : sets) {
         s.finish();
         remove_stale(s.prefix, s.paths);
