@@ -34,29 +34,17 @@ std::vector<T> values(size_t count, uint64_t seed, double scale = 1) {
     return v;
 }
 
-double tolerance() { return sizeof(floatX) == 8 ? 1e-13 : 1e-5; }  // of the sum of absolute products
-
-// What was computed against an exact sum. FP32 and FP64: element by element. BF16: the L2 error of the whole
-// tensor against that of computing in FP32 and rounding once. Outputs in `real` of a BF16 build are FP32
-// sums.
-struct Compare {
+// What a product has to be: sums in FP64, and the sums of the absolute products.
+struct Expected {
     const char* what;
     Shape s;
-    bool rounded = sizeof(floatX) == 2;  // outputs are in BF16
-    double error = 0, once = 0, worst = 0;
-    void element(double got, double exact, double absolute) {
-        if (rounded) {
-            const double best = double(float(bfloat16(float(exact))));
-            error += (got - exact) * (got - exact);
-            once += (best - exact) * (best - exact);
-            if (got != got) worst = INFINITY;
-        } else
-            worst = std::max(worst, got == got ? std::fabs(got - exact) / (absolute + 1e-30) : INFINITY);
+    Wide sums = {}, absolute = {};
+    void element(double sum, double of_absolute) {
+        sums.push_back(sum), absolute.push_back(of_absolute + 1e-30);
     }
-    void verdict() const {
-        const double tol = rounded ? 1.5 * std::sqrt(once) : tolerance(),
-                     err = rounded ? std::sqrt(error) + worst : worst;
-        EXPECT(err <= tol, "%s of N=%d C=%d OC=%d: error %.3g, %.3g allowed", what, s.N, s.C, s.OC, err, tol);
+    template <class T> void compare_with(const std::vector<T>& got) const {
+        const std::string shape = strf("%s of N=%d C=%d OC=%d", what, s.N, s.C, s.OC);
+        expect_close(__FILE__, __LINE__, shape.c_str(), got, sums, absolute);
     }
 };
 
@@ -90,8 +78,7 @@ void check_forward(const Case& c, bool bias) {
     cpu::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
     cpu::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr,
                              N, C, OC);
-    Compare forward{.what = "forward", .s = c.s}, fused{.what = "forward before GELU", .s = c.s},
-        gelu{.what = "GELU", .s = c.s};
+    Expected forward{.what = "forward", .s = c.s}, gelu{.what = "GELU", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
             double sum = bias ? double(c.bias[o]) : 0, absolute = std::fabs(sum);
@@ -100,11 +87,10 @@ void check_forward(const Case& c, bool bias) {
                 sum += p, absolute += std::fabs(p);
             }
             const size_t at = size_t(n) * OC + o;
-            forward.element(double(out[at]), sum, absolute);
-            fused.element(double(pre[at]), sum, absolute);
-            gelu.element(double(act[at]), gelu_exact(double(pre[at])), std::fabs(double(pre[at])));
+            forward.element(sum, absolute);
+            gelu.element(gelu_exact(double(pre[at])), std::fabs(double(pre[at])));
         }
-    forward.verdict(), fused.verdict(), gelu.verdict();
+    forward.compare_with(out), forward.compare_with(pre), gelu.compare_with(act);
     std::vector<floatX> again(act.size());
     cpu::gelu_forward(again.data(), pre.data(), pre.size());
     EXPECT(same_bits(act, again), "GELU of N=%d OC=%d recomputed", N, OC);
@@ -115,7 +101,7 @@ void check_input(const Case& c) {
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
     cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
     cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
-    Compare input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
+    Expected input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int i = 0; i < C; i++) {
             double sum = 0, absolute = 0;
@@ -125,10 +111,10 @@ void check_input(const Case& c) {
             }
             const size_t at = size_t(n) * C + i;
             const double slope = gelu_slope(double(c.pre[at]));
-            input.element(double(dx[at]), sum, absolute);
-            gelu.element(double(dpre[at]), sum * slope, absolute * (std::fabs(slope) + 1e-2));
+            input.element(sum, absolute);
+            gelu.element(sum * slope, absolute * (std::fabs(slope) + 1e-2));
         }
-    input.verdict(), gelu.verdict();
+    input.compare_with(dx), gelu.compare_with(dpre);
 }
 
 void check_weight(const Case& c) {
@@ -136,8 +122,7 @@ void check_weight(const Case& c) {
     std::vector<real> dw = c.dw, db = c.db;
     cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
     cpu::bias_backward(db.data(), c.dout.data(), N, OC);
-    Compare weight{.what = "backward_weight", .s = c.s, .rounded = false},
-        bias{.what = "bias_backward", .s = c.s, .rounded = false};
+    Expected weight{.what = "backward_weight", .s = c.s}, bias{.what = "bias_backward", .s = c.s};
     for (int o = 0; o < OC; o++) {
         for (int i = 0; i < C; i++) {
             double sum = double(c.dw[size_t(o) * C + i]), absolute = std::fabs(sum);
@@ -145,15 +130,15 @@ void check_weight(const Case& c) {
                 const double p = double(c.dout[size_t(n) * OC + o]) * double(c.x[size_t(n) * C + i]);
                 sum += p, absolute += std::fabs(p);
             }
-            weight.element(double(dw[size_t(o) * C + i]), sum, absolute);
+            weight.element(sum, absolute);
         }
         double sum = double(c.db[o]), absolute = std::fabs(sum);
         for (int n = 0; n < N; n++)
             sum += double(c.dout[size_t(n) * OC + o]),
                 absolute += std::fabs(double(c.dout[size_t(n) * OC + o]));
-        bias.element(double(db[o]), sum, absolute);
+        bias.element(sum, absolute);
     }
-    weight.verdict(), bias.verdict();
+    weight.compare_with(dw), bias.compare_with(db);
 }
 
 TEST(matmul_against_naive_sums) {
