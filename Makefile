@@ -45,8 +45,8 @@ BUILD  := build/$(DEVICE)-$(subst $(space),-,$(ARCH))$(if $(filter 0,$(DNNL)),-n
 # No -ffast-math: NaN, infinity and rounding stay exact. The two -fno flags allow vectorization without changing a value.
 # GCC takes half of AVX-512's width on Intel's CPUs by itself: 1.5 to 1.8 times the time for GELU and the classifier.
 # -Wno-restrict: GCC 12 warns of "text" + std::string (its bug 105651).
-CXXFLAGS += -std=c++20 -O3 -march=$(CPU_ARCH) -mprefer-vector-width=512 -fopenmp -fno-math-errno -fno-trapping-math \
-            -Wall -Wextra -Wconversion -Wno-restrict -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
+CODE_OF_ALL := -std=c++20 -O3 -march=$(CPU_ARCH) -mprefer-vector-width=512 -fopenmp -fno-math-errno -fno-trapping-math
+CXXFLAGS += $(CODE_OF_ALL) -Wall -Wextra -Wconversion -Wno-restrict -I. -MMD -MP $(if $(WERROR),-Werror) $(if $(DEBUG),-g) \
             -fdebug-prefix-map=$(CURDIR)=. \
             $(if $(SANITIZE),-fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 $(QUICKLY))
 LDFLAGS  += -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
@@ -124,7 +124,7 @@ COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(PRECOMPI
 # Headers are precompiled where they are first needed, for each set of flags that g++ insists on.
 PCH         ?= $(if $(findstring clang,$(CXX)),0,1)
 PCH_FLAGS    = $(filter-out -D% -I% -W% -M% -fdebug-prefix-map=% --coverage -fprofile-update=%,$(CXXFLAGS) $(EXTRA) $(OF_TESTS))
-PCH_FOLDER   = $(BUILD)/pch/$(subst $(space),,$(PCH_FLAGS))
+PCH_FOLDER   = $(BUILD)/pch/of$(subst $(space),,$(filter-out $(CODE_OF_ALL),$(PCH_FLAGS)))
 # With them GCC 12 warns of std::string itself, as of any header that is not named as the system's.
 PRECOMPILED  = $(if $(filter 0,$(PCH)),,-include $(PCH_FOLDER)/std.h -Wno-stringop-overflow -Wno-array-bounds)
 PRECOMPILE   = $(if $(filter 0,$(PCH)),,dev/precompile.sh $(PCH_FOLDER) $(CXX) $(PCH_FLAGS) &&)

@@ -172,13 +172,13 @@ void attention_products_forward(floatX* out, real* lse, const floatX* q, const f
 // do not see the key.
 static void softmax_backward(floatX* p, floatX* ds, real* s, real* dp, const real* lse, const real* delta,
                              int unseen, int n, real c) {
+    for (int j = 0; j < unseen; j++) s[j] = dp[j] = 0;
     #pragma omp simd
-    for (int j = 0; j < n; j++) {
+    for (int j = unseen; j < n; j++) {
         const real e = vexp_negative(c * s[j] - lse[j]);
         s[j] = e;
         dp[j] = e * (dp[j] - delta[j]);
     }
-    for (int j = 0; j < unseen; j++) s[j] = dp[j] = 0;
     for (int j = 0; j < n; j += width<real>) {
         store(p + j, load(s + j), n - j);
         store(ds + j, load(dp + j), n - j);
@@ -208,19 +208,23 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
     for (int k0 = 0; k0 < d.Tk; k0 += kKeys) {
         const int nk = std::min(kKeys, d.Tk - k0), start = std::max(0, k0 - apart) / kQueries * kQueries;
         const floatX *keys = k + size_t(k0) * D, *values = v + size_t(k0) * D;
-        if (start >= d.Tq) std::fill_n(dk, size_t(nk) * D, real(0)), std::fill_n(dv, size_t(nk) * D, real(0));
+        int written = 0;            // rows of dk and dv; later queries see as many keys or more
         for (int q0 = start; q0 < d.Tq; q0 += kQueries) {
-            const int nq = std::min(kQueries, d.Tq - q0);
+            const int nq = std::min(kQueries, d.Tq - q0), seen = std::min(nk, q0 + nq + apart - k0);
+            if (seen <= 0) continue;
             const floatX *queries = q + size_t(q0) * D, *grads = dout + size_t(q0) * D;
-            multiply(s, false, {keys}, {queries, true}, nk, nq, D, library);
-            multiply(dp, false, {values}, {grads, true}, nk, nq, D, library);
-            for (int u = 0; u < nk; u++)
+            multiply(s, false, {keys}, {queries, true}, seen, nq, D, library);
+            multiply(dp, false, {values}, {grads, true}, seen, nq, D, library);
+            for (int u = 0; u < seen; u++)
                 softmax_backward(p + u * nq, ds + u * nq, s + u * nq, dp + u * nq, lse + q0, delta + q0,
                                  std::clamp(k0 + u - apart - q0, 0, nq), nq, c);
-            multiply(dv, q0 > start, {p}, {grads}, nk, D, nq, library);
-            multiply(dk, q0 > start, {ds}, {queries}, nk, D, nq, library);
-            multiply(dq + size_t(q0) * D, k0 > 0, {ds, true}, {keys}, nq, D, nk, library);
+            for (real* sum : {dk, dv}) std::fill(sum + size_t(written) * D, sum + size_t(seen) * D, real(0));
+            written = std::max(written, seen);
+            multiply(dv, true, {p}, {grads}, seen, D, nq, library);
+            multiply(dk, true, {ds}, {queries}, seen, D, nq, library);
+            multiply(dq + size_t(q0) * D, k0 > 0, {ds, true}, {keys}, nq, D, seen, library);
         }
+        for (real* sum : {dk, dv}) std::fill(sum + size_t(written) * D, sum + size_t(nk) * D, real(0));
         store_rows(t.dk + at_k + size_t(k0) * d.kv_stride, d.kv_stride, dk, nk, D, c);
         store_rows(t.dv + at_k + size_t(k0) * d.kv_stride, d.kv_stride, dv, nk, D, 1);
     }
@@ -254,10 +258,10 @@ void attention_products_warm_up(int T, int D) {
     for (int k0 = 0; k0 < T; k0 += kKeys) {
         const int nk = std::min(kKeys, T - k0), start = k0 / kQueries * kQueries;
         for (int q0 = start; q0 < T; q0 += kQueries) {
-            const int nq = std::min(kQueries, T - q0);
-            build(false, false, true, nk, nq, D);
-            build(q0 > start, false, false, nk, D, nq);
-            build(k0 > 0, true, false, nq, D, nk);
+            const int nq = std::min(kQueries, T - q0), seen = std::min(nk, q0 + nq - k0);
+            build(false, false, true, seen, nq, D);
+            build(true, false, false, seen, D, nq);
+            build(k0 > 0, true, false, nq, D, seen);
         }
     }
 }
