@@ -53,8 +53,8 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
     return all;
 }
 
-// What a bar shows: it never goes back, moves while a text goes through a temporary file and while that is read,
-// and ends at the size of all files.
+// What a bar shows: it never goes back, moves while a text goes through a temporary file and while that is
+// read, and ends at the size of all files.
 TEST(position_of_packed_text_with_validation) {
     std::string text;
     for (uint64_t i = 0; text.size() < (6 << 20); i++) text += std::to_string(philox(1, 2, i).x[0]) + "\n";

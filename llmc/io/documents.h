@@ -53,7 +53,7 @@ struct DocumentReader {
     static DocumentReader whole_file(const std::string& input);
 
     bool next(Chunk& chunk);        // false at the end of the last file
-    // Bytes of total_bytes that were read; a text that goes through a temporary file counts half in each pass.
+    // Bytes of total_bytes that were read; a text that is spooled counts half in each of its two passes.
     uint64_t position() const;
 
    private:
@@ -63,7 +63,7 @@ struct DocumentReader {
     uint64_t done_bytes = 0;                    // of files before
     std::unique_ptr<ByteStream> stream;
     bool spooling = false;
-    uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream that is a temporary file: what it was made of
+    uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream that is a temporary file
     bool json_lines = false;
     std::string rest;                           // read, and not yet in a chunk
     uint64_t line = 0;                          // of a .jsonl file
