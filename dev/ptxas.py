@@ -4,11 +4,11 @@
 
 Prints registers, shared memory, spills, and the warps that fit a processor, for every entry function in both
 precisions. Blocks and dynamic shared memory (the least and the most) are those that `make test` saw; without
-it, warps are those that registers leave room for. What has no kernels is compiled for one GPU, and the host
-code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind, on a spill
-that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS should have and
-has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing); also on a name in
-SPILLS or INSTRUCTIONS that no kernel has.
+it, warps are those that registers leave room for. What has no kernels is compiled for one GPU, in BF16, and
+the host code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind,
+on a spill that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS
+should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing);
+also on a name in SPILLS or INSTRUCTIONS that no kernel has.
 """
 import glob
 import io
@@ -229,8 +229,8 @@ def main():
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
     sources = [s for s, text in texts.items() if re.search("__global__|elementwise<", text)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        others = [(p, pool.submit(compiled, nvcc, archs[:1], s, p, folder)) for s in texts if s not in sources
-                  for p in ("bf16", "fp32")]
+        others = [pool.submit(compiled, nvcc, archs[:1], s, "bf16", folder)
+                  for s in texts if s not in sources]
         hosts = [pool.submit(host_errors, nvcc, s) for s in
                  sorted(f for where in HOST for f in glob.glob(where))]
         # the longest first
@@ -243,7 +243,7 @@ def main():
             table.add(precision, said)
             for arch in archs if cuobjdump else []:
                 table.failures += missing_instructions(cuobjdump, target, arch)
-        for _, job in others:
+        for job in others:
             job.result()
         table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
                            if name not in table.seen]

@@ -46,6 +46,13 @@ TEST(make_alone_builds_both_programs) {
     }
 }
 
+TEST(flags_of_a_user_come_after_our_own) {
+    const test::Ran ran =
+        test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu CXXFLAGS=-DTHEIRS=1 BUILD=" +
+                  folder("flags") + " | grep -c 'std=c++20 .*-fopenmp .*-DTHEIRS=1 .*-c '");
+    EXPECT(std::stoi("0" + ran.out) > 30, "%s%s", ran.out.c_str(), ran.err.c_str());
+}
+
 TEST(nccl_is_found_from_its_version_on) {
     const std::string cuda = toolkit("cuda", "sm_80 sm_90"), fit = nccl("fit", 18), old = nccl("old", 17);
     const std::string with = found("with", cuda, "NCCL_HOME=" + fit);
@@ -60,11 +67,14 @@ TEST(nccl_is_found_from_its_version_on) {
            left_out.c_str());
 }
 
-// What was missing is looked for again by each make; what is as it was compiles nothing again.
-TEST(a_library_that_comes_later_is_found) {
+// What was missing is looked for again by each make, what was found where its header is gone; what is as it
+// was compiles nothing again.
+TEST(a_library_that_comes_later_is_found_and_one_that_goes_is_missed) {
     const std::string root = folder("later"), build = root + "/build";
     write_program(root + "/without", "[[ $* != *-ldnnl* ]]");
-    write_program(root + "/with", "exit 0");
+    // finds all, and says that headers are below root
+    write_program(root + "/with", "[[ $* = *-M* ]] || exit 0\nread -r _ name\nheader=" + root +
+                  "/${name:1:-1}\nmkdir -p ${header%/*} && touch $header && echo \"-: $header\"");
     const auto make = [&](const char* compiler) {
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cpu MPI=0 BUILD=" + build +
                                         " CXX=" + root + "/" + compiler + " " + build + "/found.mk");
@@ -77,6 +87,9 @@ TEST(a_library_that_comes_later_is_found) {
     EXPECT(std::filesystem::last_write_time(build + "/found.mk") == first, "all would be compiled again");
     EXPECT(has(make("with"), "HAVE_DNNL := 1"), "%s", read(build + "/found.mk").c_str());
     EXPECT(!has(read(build + "/found.txt"), "not found"), "%s", read(build + "/found.txt").c_str());
+    EXPECT(has(make("without"), "HAVE_DNNL := 1"), "what is there is looked for again");
+    std::filesystem::remove(root + "/oneapi/dnnl/dnnl.h");
+    EXPECT(!has(make("without"), "HAVE_DNNL"), "%s", read(build + "/found.mk").c_str());
 }
 
 TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {

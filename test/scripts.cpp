@@ -39,6 +39,7 @@ struct Planted { const char *path, *content, *finds; };
 static std::vector<Planted> planted() {
     static const std::string long_line = "// " + std::string(108, 'x') + "\n", function =
         "namespace a {\nstruct S {\n    int f(int x) {\n" + std::string("        x++;\n") ;
+    static const std::string long_rule = "# " + std::string(119, 'x') + "\n";
     static std::string long_function = function, long_file, kernel = "void k() {\n", long_main;
     if (long_file.empty()) {
         for (int i = 0; i < 60; i++) long_function += "        if (x) { x++; }\n";
@@ -65,6 +66,7 @@ static std::vector<Planted> planted() {
         {"llmc/ops/cuda/s.cu", "// FLOOR bytes = 4\n__global__ void a() {}\n\n// b\n__global__ void b() {}\n",
          "llmc/ops/cuda/s.cu:5: floor"},
         {"Makefile", "X = -ffast-math\n", "Makefile:1: fast math"},
+        {"dev/make/v.mk", long_rule.c_str(), "dev/make/v.mk:1: columns: 121"},
         {"llmc/comm/q.h", "template <class T> struct Both { T a; };\n", ""},
         {"llmc/comm/r.cpp", "struct One {};\nstruct Both {\n};\n", "llmc/comm/r.cpp:2: one definition: Both"},
         {"llmc/io/m.cpp", "// TODO: more\n", "llmc/io/m.cpp:1: unfinished"},

@@ -1,0 +1,87 @@
+# The GPU's kernels: by nvcc, or by g++ for the emulation of test/emulator/.
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda) $(patsubst %/bin/nvcc,%,$(shell command -v nvcc 2>/dev/null)))
+NVCC      ?= $(CUDA_HOME)/bin/nvcc
+NCCL_PARTS := llmc/comm/nccl llmc/comm/nccl_verbs
+of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
+of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
+
+ifeq ($(DEVICE),cuda)
+# Compiled once, to the PTX of compute_80, and from that assembled for each GPU the toolkit knows. The PTX goes
+# along for those that come later.
+KNOWN     := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
+GPUS      := $(filter $(KNOWN),$(patsubst %,sm_%,$(ARCH:%a=%)))
+DROPPED   := $(filter-out $(KNOWN),$(patsubst %,sm_%,$(ARCH:%a=%)))
+EMULATOR  :=
+CODES     := compute_80$(subst $(space),,$(GPUS:%=$(comma)%))
+NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wall,-Wextra,-fopenmp \
+             -gencode arch=compute_80,code=[$(CODES)] $(if $(WERROR),-Werror all-warnings)
+# COMPILE_KERNEL [PRECISION]
+COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(NVCCFLAGS) \
+                 $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
+$(call of_tests,test/cuda_*.cpp) $(of_dev): EXTRA = -I$(CUDA_HOME)/include
+$(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(NCCL_FLAGS)
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcublas -lcublasLt -lcudart $(NCCL_LIBS) -Wl,-rpath,$(CUDA_HOME)/lib64
+else
+EMULATOR  := $(wildcard test/emulator/*.cpp)
+EMULATE   := -DCUDA_EMU -Itest/emulator/include -fno-strict-aliasing -Wno-unknown-pragmas -Wno-attributes \
+             -Wno-conversion -g1 -O2
+WATCHED   := $(if $(SANITIZE),,-fsanitize=thread,alignment)
+COMPILE_KERNEL = $(call COMPILE,$1)
+$(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
+    $(call of_tests,test/emulat*.cpp test/cuda_*.cpp) $(of_dev) $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
+$(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
+ifeq ($(DEVICE),emulated)
+$(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(EMULATE) $(if $(filter 0,$(NCCL)),,-DHAVE_NCCL)
+endif
+endif
+
+# what a program of this build holds, for llmc/ops/cuda/guard.cu
+ALL    := sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
+HELD   := $(subst $(space),$(comma)$(space),$(or $(strip $(GPUS)),$(ALL))), PTX of compute_80
+GUARDS := $(BUILD)/common/llmc/ops/cuda/guard.o $(BUILD)/checks/common/llmc/ops/cuda/guard.o
+$(GUARDS): PCH := 0
+$(GUARDS): EXTRA += -DCUDA_ARCHS='"$(HELD)"'
+$(GUARDS): NVCC_CODE += -DCUDA_ARCHS='"$(HELD)"'
+
+define kernel_rules
+$$(BUILD)/$1/llmc/ops/cuda/%.o: llmc/ops/cuda/%.cu $$(BUILD)/found.mk
+	$$(call COMPILE_KERNEL,$(filter-out common,$1))
+endef
+$(foreach p,common fp32 bf16,$(eval $(call kernel_rules,$p)))
+$(BUILD)/common/test/ptx_goldens.o: test/ptx_goldens.cu $(BUILD)/found.mk
+	$(call COMPILE_KERNEL,)
+GRADED := $(patsubst %.cu,$(BUILD)/common/%.o,$(wildcard dev/cuda/*.cu))
+$(GRADED): $(BUILD)/common/%.o: %.cu $(BUILD)/found.mk
+	$(call COMPILE_KERNEL,)
+$(GRADED): EXTRA = $(EMULATE) $(WATCHED)                            # their plain accesses are counted too
+$(BUILD)/libcuda.a: $(call objects,$(KERNELS) $(EMULATOR),$(if $(SANITIZE),$(TEST_PRECISIONS)))
+	@rm -f $@ && ar rcs $@ $^
+
+# The kernels once more, for tests in $(BUILD)/checks/test: every access is looked at (bounds, races, what was
+# never written), and lines that run are counted.
+CHECKS := $(BUILD)/checks
+$(CHECKS)/%.o: EXTRA = $(EMULATE) $(WATCHED) --coverage -fprofile-update=single
+$(call compile_each,$(CHECKS))
+$(CHECKS)/libcuda.a: $(patsubst $(BUILD)/%,$(CHECKS)/%,$(call objects,$(KERNELS))) $(call objects,$(EMULATOR))
+	@rm -f $@ && ar rcs $@ $^
+
+# A CPU build tests the trainer over the emulated kernels too: all but what is numeric is its own.
+EMULATED  := $(BUILD)/emulated
+ON_KERNELS = $(filter-out llmc/ops/cpu/%,$(filter $(NUMERIC),$(SOURCES)))
+$(EMULATED)/%.o: BACKEND := cuda
+$(EMULATED)/%.o: HOST_FLAGS += $(COLDLY)
+$(call compile_each,$(EMULATED))
+$(NCCL_PARTS:%=$(EMULATED)/common/%.o): EXTRA = $(EMULATE) -DHAVE_NCCL
+OF_KERNELS = $(foreach p,fp32 bf16,$(patsubst %,$(EMULATED)/$p/%.o,$(basename $(call united,$(ON_KERNELS))))) \
+             $(NCCL_PARTS:%=$(EMULATED)/common/%.o)
+OF_ITS_OWN = $(filter-out $(patsubst %,$(BUILD)/common/%.o,llmc/base/version $(NCCL_PARTS)),$(call \
+             objects,$(filter-out $(ON_KERNELS),$(SOURCES))))
+$(EMULATED)/train_gpt: $(EMULATED)/common/llmc/main.o
+$(EMULATED)/cuda_kernels: $(EMULATED)/common/dev/cuda_kernels.o
+$(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
+$(EMULATED)/common/llmc/base/version.o: PCH := 0
+$(EMULATED)/common/llmc/base/version.o: $(BUILD)/commit
+$(EMULATED)/common/llmc/base/version.o: EXTRA = $(call of_version,emulated)
+$(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(OF_ITS_OWN) $(EMULATED)/common/llmc/base/version.o \
+    $(BUILD)/fp64/llmc/comm/sums.o $(BUILD)/libcuda.a
+	$(LINK)
