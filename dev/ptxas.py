@@ -11,19 +11,15 @@ should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build
 also on a name in SPILLS or INSTRUCTIONS that no kernel has.
 """
 import glob
-import io
-import json
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.parse
-import urllib.request
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
+
+import pypi
 
 SPILLS = {      # by precision and kernel: why it may, and how many bytes at most
     ("fp32", "attention_plain_queries_kernel<64>"):
@@ -122,13 +118,8 @@ def fetched(tools):
     if not os.path.exists(f"{tools}/nvidia/cu13/bin/cuobjdump"):
         try:
             for package in ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"):
-                with urllib.request.urlopen(f"https://pypi.org/pypi/{package}/json", timeout=20) as page:
-                    files = json.load(page)["urls"]
-                    wheel = next(urllib.parse.urljoin(page.url, f["url"]) for f in files  # or relative
-                                 if platform.machine() in f["filename"])
-                with urllib.request.urlopen(wheel, timeout=60) as data:
-                    zipfile.ZipFile(io.BytesIO(data.read())).extractall(tools)
-        except (OSError, StopIteration) as error:
+                pypi.unpack(tools, package)
+        except OSError as error:
             print(f"note: no cuobjdump from PyPI: {error}")
             return None
     for tool in ("cuobjdump", "nvdisasm"):

@@ -24,9 +24,7 @@ static Tables tables_of_cute() {
     const std::string include = folder + "/cutlass_library/source/include";
     const char* python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
     if (!fs::exists(include))
-        test::run(strf("mkdir -p '%s' && cd '%s' && timeout 60 %s -m pip download -q --no-deps -d . "
-                       "nvidia-cutlass==4.2.0 && %s -m zipfile -e nvidia_cutlass*.whl .", folder.c_str(),
-                       folder.c_str(), python, python));
+        test::run(strf("timeout 60 %s dev/pypi.py '%s' nvidia-cutlass==4.2.0.0", python, folder.c_str()));
     if (!fs::exists(include)) {
         test::skip("nvidia-cutlass cannot be downloaded");
         return {};

@@ -1,4 +1,6 @@
-// What a build for GPUs finds and says, with a toolkit and an NCCL made up for it.
+// What a build finds and says; of one for GPUs, with a toolkit and an NCCL made up for it.
+#include <algorithm>
+
 #include "test/script_helpers.h"
 
 // bin/nvcc that knows these GPUs. The compiler finds whatever is asked for, but NCCL only where it is.
@@ -44,6 +46,24 @@ TEST(make_alone_builds_both_programs) {
         for (const char* program : {"train_gpt", "tokenize"})
             EXPECT(has(ran.out, "link  " + build + "/" + program), "make%s does not link %s", how, program);
     }
+}
+
+// Written anew, it would be compiled anew by each make.
+TEST(a_file_of_files_is_written_where_they_are_others) {
+    const std::string build = folder("united"), file = build + "/unity/llmc/base/unity_cold_1.cpp";
+    const auto make = [&](const char* files) {
+        const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make DEVICE=cpu BUILD=" + build +
+                                        " UNITY_SIZE=" + files + " " + file);
+        EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+        return read(file);
+    };
+    const std::string eight = make("8");
+    EXPECT(std::ranges::count(eight, '\n') == 8 && has(eight, "#include\"llmc/base/check.cpp\""), "%s",
+           eight.c_str());
+    const auto first = std::filesystem::last_write_time(file);
+    for (int again = 0; again < 3; again++)
+        EXPECT(make("8") == eight && std::filesystem::last_write_time(file) == first, "it was written again");
+    EXPECT(std::ranges::count(make("4"), '\n') == 4, "%s", read(file).c_str());
 }
 
 TEST(flags_of_a_user_come_after_our_own) {
@@ -97,4 +117,17 @@ TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
     EXPECT(has(text, "CUDA      12.4: sm_80 sm_86 sm_89 sm_90, PTX for newer ones\n"), "%s", text.c_str());
     EXPECT(has(text, "CUDA      left out: sm_100 sm_120, which this toolkit does not know\n"), "%s",
            text.c_str());
+}
+
+// Debian 12 has version 2; headers of version 3 come from PyPI.
+TEST(products_compile_with_oneDNN_3) {
+    const std::string root = folder("onednn"),
+                      include = root + "/onednn_devel_cpu_gomp-2023.2.0.data/data/include";
+    test::run(python() + " dev/pypi.py " + root + " onednn-devel-cpu-gomp==2023.2.0");
+    if (!std::filesystem::exists(include)) return test::skip("oneDNN 3 cannot be downloaded");
+    const test::Ran ran = test::run(
+        "printf '%s\\n' '#include \"llmc/ops/cpu/dnnl.cpp\"' 'static_assert(DNNL_VERSION_MAJOR == 3);' | "
+        "g++ -std=c++20 -fsyntax-only -fopenmp -Wall -Wextra -Werror -DHAVE_DNNL -I. -I" + include +
+        " -x c++ -");
+    EXPECT(ran.code == 0, "%s", ran.err.substr(0, 1000).c_str());
 }

@@ -4,10 +4,7 @@ UNITY ?= 1
 UNITY_SIZE := 8
 ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/mpi.cpp comm/nccl.cpp comm/nccl_verbs.cpp \
          comm/sums.cpp ops/cpu/matmul.cpp ops/cpu/attention%)
-define newline
-
-
-endef
+hash := \#
 
 # UNITED: all such files. OF_FILE: what it is made of; GROUP_OF_SOURCE: where that went.
 group  = $(eval UNITED += $1)$(eval OF_$1 := $2)$(foreach s,$2,$(eval GROUP_OF_$s := $1))
@@ -28,9 +25,8 @@ NUMERIC += $(filter llmc/ops/cpu/% llmc/train/numeric/%,$(UNITED))
 COLD    += $(foreach g,$(UNITED),$(if $(findstring _cold_,$g),$g))
 endif
 
-includes = $(subst $(space),$(newline),$(OF_$1:%=\#include"%"))
-# written where that is not what is there
-is_there = $(findstring <$(call includes,$1)>,<$(file <$(BUILD)/unity/$1)>)
+# written where that is not what is there (not by $(file <...), which keeps some newlines, in make 4.3)
+is_there = $(findstring <$(OF_$1:%=$(hash)include"%")>,<$(shell cat $(BUILD)/unity/$1 2>/dev/null)>)
 $(foreach g,$(UNITED),$(if $(call is_there,$g),,$(eval $(BUILD)/unity/$g: FORCE)))
 $(UNITED:%=$(BUILD)/unity/%): $(BUILD)/unity/%:
 	@mkdir -p $(@D) && printf '#include"%s"\n' $(OF_$*) > $@
