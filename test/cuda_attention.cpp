@@ -131,7 +131,7 @@ TEST(order_changes_no_bit) {
 }
 
 TEST(moves_no_more_than_its_floor) {
-    for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 2, D, 0, 0}); });
+    for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
 }
 
 }  // namespace PRECISION
