@@ -15,7 +15,6 @@ namespace PRECISION {
 namespace cuda {
 
 static constexpr int kWarps = 4, kThreads = 32 * kWarps;
-static constexpr float kLog2e = 1.4426950408889634f;
 
 template <int D> inline constexpr int kPitch = D + 8;
 

@@ -16,7 +16,6 @@ namespace PRECISION {
 namespace cuda {
 
 static constexpr int kRows = 32, kThreads = 8 * kRows, kPitch = kRows + 4;
-static constexpr float kLog2e = 1.4426950408889634f, kLowest = -3.4028234663852886e38f;
 
 // Rows [start, start + kRows) of a head, in shared memory as floats, a row every D + 4: eight rows side by
 // side are then in different banks. Zeros behind row `rows`.

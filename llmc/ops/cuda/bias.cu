@@ -44,7 +44,7 @@ size_t bias_scratch(int N, int OC) {
 }
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
-    CHECK(OC % Pack::size == 0, "bias: OC = %d is no multiple of %d", OC, Pack::size);
+    check_packs("bias: OC", OC);
     const Parts parts = parts_of(N, kMostParts);
     float* partial = scratch<float>(size_t(parts.count) * OC);
     launch(bias_backward_kernel, dim3(div_up(OC, kColumns), parts.count), dim3(32 * kWarps), 0,

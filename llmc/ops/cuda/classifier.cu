@@ -17,7 +17,6 @@ namespace cuda {
 static constexpr int kThreads = 512;
 static constexpr int kStep = kThreads * Pack::size;         // columns that the block takes at once
 static constexpr size_t kStaticShared = 1024;               // what the reduction takes, and to spare
-static constexpr float kLog2e = 1.4426950408889634f, kLowest = -3.4028234663852886e38f;
 
 // exp(x) by one exp2 of the GPU. |x| as large as 100: relative error below 1e-5.
 static __device__ __forceinline__ float exp_of(float x) { return exp2f(x * kLog2e); }
@@ -189,7 +188,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 static void check_columns(int Vp) {
-    CHECK(Vp % Pack::size == 0, "classifier: Vp = %d is no multiple of %d", Vp, Pack::size);
+    check_packs("classifier: Vp", Vp);
 }
 
 static double row_bytes(const Classifier& t, int columns) { return double(t.N) * columns * sizeof(floatX); }

@@ -37,13 +37,10 @@ encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encode
     sum.store(out + i);
 }
 
-static void check_channels(int C) {
-    CHECK(C % Pack::size == 0, "encoder: C = %d is no multiple of %d", C, Pack::size);
-}
 static dim3 blocks_of(size_t threads) { return dim3(unsigned(div_up(threads, 256))); }
 
 void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e) {
-    check_channels(e.C);
+    check_packs("encoder: C", e.C);
     const int positions = e.T < e.N ? e.T : e.N;
     launch(encoder_forward_kernel, blocks_of(size_t(e.N) * e.C / Pack::size), dim3(256), 0,
            {.bytes = (2. * e.N + positions) * e.C * sizeof(floatX) + 4. * e.N}, out, wte, wpe, e);
@@ -249,7 +246,7 @@ size_t encoder_scratch(int N, int C, int) {
 }
 
 void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
-    check_channels(e.C);
+    check_packs("encoder: C", e.C);
     const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
     const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;
     launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,

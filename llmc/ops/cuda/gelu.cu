@@ -7,7 +7,6 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr float kLog2e = 1.4426950408889634f;
 static constexpr float kTwoU = 1.5957691216057307f,
                        kTwoU3 = 0.07135481627260025f;  // 2u = x (kTwoU + kTwoU3 x^2)
 
@@ -61,7 +60,7 @@ add_bias_kernel(floatX* act, floatX* pre, const floatX* bias, size_t count, int 
 
 template <bool WithGelu>
 static void launch_add_bias(floatX* act, floatX* pre, const floatX* bias, int N, int OC) {
-    CHECK(OC % Pack::size == 0, "bias: OC = %d is no multiple of %d", OC, Pack::size);
+    check_packs("bias: OC", OC);
     const size_t count = size_t(N) * OC, packs = count / Pack::size;
     launch(add_bias_kernel<WithGelu>, dim3(unsigned(div_up(packs, kElementwiseThreads))),
            dim3(kElementwiseThreads), 0,

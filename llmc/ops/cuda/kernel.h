@@ -23,6 +23,8 @@
 #endif
 
 inline constexpr unsigned kFullWarp = 0xffffffffu;
+inline constexpr float kLog2e = 1.4426950408889634f;         // exp(x) = exp2(x * kLog2e)
+inline constexpr float kLowest = -3.4028234663852886e38f;    // of finite floats
 
 template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b) { return (a + b - 1) / b; }
 
@@ -71,6 +73,10 @@ template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf 
 };
 using Pack = PackOf<floatX>;
 using PackF = PackOf<float>;
+// The columns of an op whose threads take a pack each; what: "layernorm: C"
+inline void check_packs(const char* what, int columns) {
+    CHECK(columns % Pack::size == 0, "%s = %d is no multiple of %d", what, columns, Pack::size);
+}
 // For kernels of floatX beside float: lanes side by side in both, where a Pack of BF16 would need two PackF,
 // each of which leaves half of every sector to the other.
 using Four = PackOf<floatX, 4>;

@@ -12,9 +12,6 @@ namespace cuda {
 
 static constexpr float kEpsilon = 1e-5f;
 
-static void check_channels(int C) {
-    CHECK(C % Pack::size == 0, "layernorm: C = %d is no multiple of %d", C, Pack::size);
-}
 
 // ---------------------------------------------------------------------------------------------------------
 // forward
@@ -82,7 +79,7 @@ __global__ void __launch_bounds__(32 * Warps) layernorm_forward_kernel(Layernorm
 }
 
 void layernorm_forward(const Layernorm& t, int N, int C) {
-    check_channels(C);
+    check_packs("layernorm: C", C);
     const int most = 8 >> some_variant_of({Part::LayernormForward, {C}}, kLayernormForwards);
     const auto kernel = most == 8 ? layernorm_forward_kernel<8> : layernorm_forward_kernel<4>;
     const size_t row = size_t(C) * sizeof(floatX);
@@ -110,7 +107,7 @@ __global__ void __launch_bounds__(kResidualThreads)
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
-    check_channels(C);
+    check_packs("layernorm: C", C);
     const int packs = C / Pack::size, warps = div_up(packs, 32);
     const int threads = 32 * warps < kResidualThreads ? 32 * warps : kResidualThreads;
     launch(add_residual_kernel, dim3(N, div_up(packs, threads)), dim3(threads), 0,
@@ -120,7 +117,7 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 // ---------------------------------------------------------------------------------------------------------
 // backward
 
-static constexpr int kBackwardThreads = 512, kMostParts = 512;
+static constexpr int kBackwardThreads = 512, kBackwardParts = 512;
 
 // Sums each of 8 values over the lanes of a warp; lane l returns that of value l / 4. Lanes trade halves of
 // what they hold: 9 shuffles where 8 plain sums take 40.
@@ -233,16 +230,16 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
 }
 
 size_t layernorm_scratch(int N, int C) {
-    return scratch_size(size_t(parts_of(N, kMostParts).count) * 2 * C * sizeof(float));
+    return scratch_size(size_t(parts_of(N, kBackwardParts).count) * 2 * C * sizeof(float));
 }
 
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
-    check_channels(C);
+    check_packs("layernorm: C", C);
     const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
     CHECK_INPUT(each <= 3, "layernorm: %d channels; its backward kernel takes at most %d", C,
                 3 * kBackwardThreads * Pack::size);
-    const Parts parts = parts_of(N, kMostParts);
+    const Parts parts = parts_of(N, kBackwardParts);
     float* partial = scratch<float>(size_t(parts.count) * 2 * C);
     const int variant = some_variant_of({Part::LayernormBackward, {C}}, kLayernormBackwards);
     const auto kernel = each == 3      ? layernorm_backward_kernel<3, 1>       // for more rows they have no

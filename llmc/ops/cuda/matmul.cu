@@ -156,8 +156,6 @@ static const Route& route_of(const MatmulKey& k) {
           k.C, k.OC);
 }
 
-static std::string header() { return strf("matmul %s, %s\n", name_of(dtype_of<floatX>), gemm_platform()); }
-
 static std::string text_of(const MatmulKey& k) {
     return strf("%s %d %d %d", kNames[int(k.op)], k.N, k.C, k.OC);
 }
@@ -168,14 +166,15 @@ static std::string text_of(const Route& r) {
 }
 
 std::string matmul_choices() {
-    std::string text = header();
+    std::string text = header_of("matmul");
     for (const auto& [k, r] : routes()) text += text_of(k) + ' ' + text_of(r) + '\n';
     return text;
 }
 
 int use_matmul_choices(const std::string& text) {
-    if (!text.starts_with(header())) return 0;
-    std::istringstream lines(text.substr(header().size()));
+    const std::string header = header_of("matmul");
+    if (!text.starts_with(header)) return 0;
+    std::istringstream lines(text.substr(header.size()));
     int taken = 0;
     for (std::string line; std::getline(lines, line);) {
         std::istringstream fields(line);

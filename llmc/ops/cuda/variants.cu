@@ -66,19 +66,20 @@ int some_variant_of(const Sized& work, Names names) {
     return i;
 }
 
-static std::string header() {
-    return strf("variants %s, %s\n", name_of(dtype_of<floatX>), gemm_platform());
+std::string header_of(const char* choices) {
+    return strf("%s %s, %s\n", choices, name_of(dtype_of<floatX>), gemm_platform());
 }
 
 std::string variant_choices() {
-    std::string text = header();
+    std::string text = header_of("variants");
     for (const auto& [work, variant] : chosen()) text += text_of(work) + ' ' + variant + '\n';
     return text;
 }
 
 int use_variant_choices(const std::string& text) {
-    if (!text.starts_with(header())) return 0;
-    std::istringstream lines(text.substr(header().size()));
+    const std::string header = header_of("variants");
+    if (!text.starts_with(header)) return 0;
+    std::istringstream lines(text.substr(header.size()));
     int taken = 0;
     for (std::string line; std::getline(lines, line);) {
         std::istringstream fields(line);

@@ -46,6 +46,8 @@ bool has_failed(const Sized& work, const char* variant);
 bool is_chosen(const Sized& work);
 void choose(const Sized& work, const char* variant);
 
+// The first line of a text of choices: they hold for one precision, library and kind of GPU.
+std::string header_of(const char* choices);
 // As a text, as in matmul.h: a line "layernorm_forward 768 8warps" each.
 std::string variant_choices();
 int use_variant_choices(const std::string& text);
