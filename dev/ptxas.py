@@ -66,6 +66,14 @@ def family(name):
     return re.sub(r"<.*", "", name)
 
 
+def together(sources, folder, name):
+    """One file of these: nvcc takes longer over what they include than over most of them."""
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f'#include "{s}"\n' for s in sources)
+    return path
+
+
 def compiled(nvcc, archs, source, precision, folder, kind="-c"):
     """The file with the kernels, and what ptxas said; -fatbin: without the host's code."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
@@ -218,24 +226,25 @@ def main():
     cuobjdump = find_cuobjdump()
     table = Table(archs)
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
-    sources = [s for s, text in texts.items() if re.search("__global__|elementwise<", text)]
+    numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
+    kernels = {s for s in texts if re.search("__global__|elementwise<", texts[s])}
+    large = {s for s in numeric & kernels if "attention" in s}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        others = [pool.submit(compiled, nvcc, archs[:1], s, "bf16", folder)
-                  for s in texts if s not in sources]
+        small = together(sorted(numeric & kernels - large), folder, "small.cu")
+        sources = [(s, p) for s in (small, *sorted(large)) for p in ("bf16", "fp32")]
+        sources += [(s, "") for s in sorted(kernels - numeric)]
+        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
+                for s, p in sources]
+        others = together(sorted(texts.keys() - kernels), folder, "others.cu")
+        others = pool.submit(compiled, nvcc, archs[:1], others, "bf16", folder)
         hosts = [pool.submit(host_errors, nvcc, s) for s in
                  sorted(f for where in HOST for f in glob.glob(where))]
-        # the longest first
-        sources.sort(key=os.path.getsize, reverse=True)
-        jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
-                for s in sources
-                for p in (("bf16", "fp32") if "namespace PRECISION" in texts[s] else ("",))]
         for precision, job in jobs:
             target, said = job.result()
             table.add(precision, said)
             for arch in archs if cuobjdump else []:
                 table.failures += missing_instructions(cuobjdump, target, arch)
-        for job in others:
-            job.result()
+        others.result()
         table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
                            if name not in table.seen]
         errors = [e for e in (job.result() for job in hosts) if e]
