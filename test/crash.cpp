@@ -68,10 +68,11 @@ static std::string folder_of_test() {
            std::to_string(getpid());
 }
 
-// Every 31st point in `make test`, all of them (CRASH_POINTS=all) in `make test-full`.
+// Every 31st point in `make test`, all of them (CRASH_POINTS=all) in `make test-full`; 127th under
+// AddressSanitizer.
 TEST(kill_at_every_operation_and_byte) {
     const char* wanted = getenv("CRASH_POINTS");
-    const size_t stride = wanted && !strcmp(wanted, "all") ? 1 : 31;
+    const size_t stride = wanted && !strcmp(wanted, "all") ? 1 : test::kAddressSanitizer ? 127 : 31;
     const std::string dir = folder_of_test();
     int64_t* acknowledged = shared_number();
     const auto begin = std::chrono::steady_clock::now();

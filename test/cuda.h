@@ -9,6 +9,8 @@
 #include "test/emulator/settings.h"
 #endif
 
+extern "C" [[gnu::weak]] void __gcov_init();    // there in `make coverage`: every access is checked
+
 namespace fp64::cpu {
 #ifndef DECLARED_FP64_CPU
 #define DECLARED_FP64_CPU
@@ -83,13 +85,18 @@ inline Wide absolute(Wide v) {
     return v;
 }
 
+// `make test` runs sums in every order, counts what every kernel moves, and tries all that is tried. Builds
+// that look at each access, where it takes ten times as long, and other settings of the emulation do not
+// again.
+static const bool kAgain = test::kAddressSanitizer || __gcov_init || getenv("EMU_ORDER");
+
 #ifdef CUDA_EMU
 // f() in every order of threads and with asynchronous copies early and late. On a GPU: a few times.
 template <class F> void in_every_order(F f) {
     const emulator::Settings before = emulator::settings;
     for (const auto order : {emulator::Order::Random, emulator::Order::Forward, emulator::Order::Reverse})
         for (const bool late : {true, false}) {
-            if (test::kAddressSanitizer && (order != emulator::Order::Random || late)) continue;
+            if (kAgain && (order != emulator::Order::Random || late)) continue;
             emulator::settings.order = order, emulator::settings.late_copies = late;
             f();
         }
@@ -98,7 +105,7 @@ template <class F> void in_every_order(F f) {
 
 // What kernels move and compute while f() runs is what they declare as their floor.
 template <class F> void expect_floors(const char* file, int line, F f) {
-    if (test::kAddressSanitizer) return test::skip("counted where there is no AddressSanitizer");
+    if (kAgain) return test::skip("counted by make test");
     emulator::settings.count = true;
     emulator::reset_counts();
     f();

@@ -130,7 +130,8 @@ static void expect_right(const Shape& s, double size) {
 
 TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
-        for (const double size : {3., 1e3}) expect_right(s, size);
+        for (const double size : {3., 1e3})
+            if (!test::kAddressSanitizer || s.V <= 20000) expect_right(s, size);
 }
 
 TEST(what_is_not_finite_shows_in_the_loss) {

@@ -141,13 +141,14 @@ static std::span<const char* const> tried(std::span<const char* const> meshes) {
 }
 
 TEST(checkpoints_do_not_know_the_mesh) {
+    if (kAddressSanitizer) return skip("test/resume.cpp goes from mesh to mesh in one process");
     const char* const meshes[] = {"--parallel.tp=2 --parallel.pp=2 --parallel.zero=3", "--parallel.pp=4",
                                   "--parallel.zero=1 --parallel.zero_group=4"};
     const string still = " --optimizer.lr=0 --sample.every=0 --train.steps=1 --checkpoint.every=1";
     train_gpt(config_of("still"), still);
     const string weights = weights_of("still");
     EXPECT(weights.size() > 10000, "no checkpoint");
-    for (const char* mesh : tried(meshes)) {
+    for (const char* mesh : meshes) {
         for (const char* init : {"", " --model.init="}) {
             const string from = *init ? init + folder("still") + "/step_1 --run.seed=99" : "";
             const string name = strf("still %s%zu", mesh + 11, from.size());

@@ -4,8 +4,7 @@
 #
 #   - all tests (in one precision, those of operations in each), and the programs they drive, under
 #     AddressSanitizer and UBSan, in a copy of the tree; test code itself is not looked at
-#   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512), and without
-#     precompiled headers: every file includes what it uses
+#   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
 #   - fuzzers, FUZZ_SECONDS (60) each
@@ -13,7 +12,7 @@
 #   - every way to die in every phase, of processes and threads
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
-#     instrumented
+#     instrumented. Each file by itself, and without precompiled headers: it includes what it uses
 #
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named:
 # test/run_full.sh sanitizers fuzzers
@@ -79,7 +78,7 @@ portable() {
     for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
         targets+=("$build/test/$name")
     done
-    plain_make DNNL=0 PCH=0 UNITY=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" \
+    plain_make DNNL=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" \
         >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
@@ -101,8 +100,8 @@ emulation() {
             echo "-- $variant"; env "${words[@]}" timeout "$limit" test/run_all.sh "${tests[@]}"
         done
     } 2>&1 | tee "$log"
-    awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; runs++ }
-         END { if (runs < 3) f++; printf "%d passed, %d failed\n", p, f }' "$log"
+    awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; runs++ }
+         END { if (runs < 3) f++; printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$log"
 }
 
 # What nvcc makes of the kernels.
@@ -144,8 +143,8 @@ floats() {
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
-    plain_make SANITIZE=thread DNNL=0 PRECISIONS=fp64 "${targets[@]}" >"$out/races-build.log" 2>&1 ||
-        { tail -n 30 "$out/races-build.log"; return; }
+    plain_make SANITIZE=thread DNNL=0 PCH=0 UNITY=0 PRECISIONS=fp64 "${targets[@]}" \
+        >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
     export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }

@@ -2,6 +2,8 @@
 #include "test/pipeline_walk.h"
 #include "test/test.h"
 
+static const int kMostStages = test::kAddressSanitizer ? 6 : 16;
+
 using Schedule = vector<Action> (*)(const PipelineShape&, int);
 
 static Lists lists_of(Schedule schedule, const PipelineShape& p) {
@@ -93,7 +95,7 @@ static int live_at_once(const vector<Action>& list, int stage) {
 }
 
 TEST(interleaved_never_deadlocks_and_keeps_few_micro_batches) {
-    for (int stages = 2; stages <= 16; stages++)
+    for (int stages = 2; stages <= kMostStages; stages++)
         for (int chunks : {2, 3, 4})
             for (int micros = stages; micros <= 64; micros += stages) {
                 const PipelineShape p{stages, chunks, micros};
@@ -131,7 +133,7 @@ TEST(forwards_alone_never_deadlock_and_keep_one_micro_batch) {
 // Ideal work is micros (F + B) a chunk; what a step takes beyond that is the bubble: (stages - 1) (F + B),
 // and as many times less as there are chunks (F and B are a chunk's).
 TEST(the_bubble_is_that_of_the_papers) {
-    for (int stages = 1; stages <= 16; stages++)
+    for (int stages = 1; stages <= kMostStages; stages++)
         for (int micros = stages; micros <= 64; micros++)
             for (const auto& [F, B] : {std::pair{1, 1}, {1, 2}, {2, 3}, {3, 1}}) {
                 const PipelineShape p{stages, 1, micros};
@@ -142,7 +144,7 @@ TEST(the_bubble_is_that_of_the_papers) {
 }
 
 TEST(the_interleaved_bubble_is_shorter_by_the_chunks) {
-    for (int stages = 2; stages <= 16; stages++)
+    for (int stages = 2; stages <= kMostStages; stages++)
         for (int micros = stages; micros <= 64; micros += stages)
             for (int chunks : {2, 3, 4})
                 for (const auto& [F, B] : {std::pair{1, 1}, {3, 3}, {1, 2}, {2, 3}, {3, 1}}) {

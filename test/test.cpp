@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
+#include "llmc/base/progress.h"
 
 namespace test {
 
@@ -110,12 +111,13 @@ int main(int argc, char** argv) {
         if (!selected(c.name, filters)) continue;
         failures = 0;
         skipped.clear();
+        const double start = seconds_now();
         try { c.body(); } catch (const std::exception& e) { fail("exception", 0, "%s", e.what()); }
         const bool skip = !failures && !skipped.empty();
         failures ? failed++ : skip ? skips++ : passed++;
         if (failures) printf("FAIL  %s (%d)\n", c.name.c_str(), failures.load());
         else if (skip) printf("skip  %s: %s\n", c.name.c_str(), skipped.c_str());
-        else if (verbose) printf("ok    %s\n", c.name.c_str());
+        else if (verbose) printf("ok    %s  (%.1f s)\n", c.name.c_str(), seconds_now() - start);
     }
     if (skips) printf("%d passed, %d failed, %d skipped\n", passed, failed, skips);
     else printf("%d passed, %d failed\n", passed, failed);

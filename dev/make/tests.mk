@@ -11,7 +11,7 @@ TEST_SOURCES := $(filter-out $(NOT_HERE),$(wildcard test/*.cpp))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
 # ... and those of the operations and of the model, which take seconds, in all
-OF_OPERATIONS := adamw attention classifier decoder encoder layernorm matmul memory test_gpt train
+OF_OPERATIONS := adamw attention classifier decoder encoder layernorm matmul memory test_gpt
 precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
 TESTS        := $(patsubst test/%.cpp,$(BUILD)/test/%,$(TEST_SOURCES))
 LIBRARY      := $(BUILD)/libtrain_gpt.a
