@@ -28,7 +28,7 @@ part() {        # part NAME: runs the function of that name, shows its output at
     local start=$SECONDS last counts="0 1 0" broken="FAIL  $1 broke off"
     echo "-- $1: started"
     ("$1") >"$out/$1.log" 2>&1
-    last=$(tail -n 1 "$out/$1.log")
+    last=$(grep -v '^make[:[]' "$out/$1.log" | tail -n 1)        # make adds that a test failed
     if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
         counts="${BASH_REMATCH[1]} ${BASH_REMATCH[2]} ${BASH_REMATCH[4]:-0}" broken=""
     fi
