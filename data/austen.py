@@ -199,16 +199,7 @@ def write(path, data):
     os.replace(path + ".part", path)
 
 
-def main():
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
-    here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--out", default=os.path.join(here, "austen"))
-    parser.add_argument("--val", type=float, default=0.1, help="fraction that OUT/train/ leaves out")
-    parser.add_argument("--deb", help="the package, where it is at hand already")
-    args = parser.parse_args()
-    if not 0 <= args.val < 1:
-        parser.error(f"--val={args.val} must be at least 0 and less than 1")
+def prepare(args):
     with tempfile.TemporaryDirectory(prefix="austen_") as folder:
         package = args.deb or fetch(folder)
         try:
@@ -225,6 +216,22 @@ def main():
         write(f"{args.out}/train/{name}.txt", training_part(text, args.val))
         write(f"{args.out}/{name}.txt", text.encode())
         print(f"{args.out}/{name}.txt  {len(text.encode())} bytes")
+
+
+def main():
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser.add_argument("--out", default=os.path.join(here, "austen"))
+    parser.add_argument("--val", type=float, default=0.1, help="fraction that OUT/train/ leaves out")
+    parser.add_argument("--deb", help="the package, where it is at hand already")
+    args = parser.parse_args()
+    if not 0 <= args.val < 1:
+        parser.error(f"--val={args.val} must be at least 0 and less than 1")
+    try:
+        prepare(args)
+    except (OSError, ValueError, IndexError, struct.error, zlib.error) as e:
+        stop(f"{type(e).__name__}: {e}")
 
 
 if __name__ == "__main__":

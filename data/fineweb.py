@@ -10,7 +10,10 @@ and two for each token). What was broken off goes on where it stopped when the s
 complete shards are kept. --base-url takes any http(s) mirror or a folder (file:///path).
 """
 import argparse
+import errno
+import http.client
 import os
+import ssl
 import struct
 import sys
 import time
@@ -151,7 +154,11 @@ def fetch(url, path, args):
             if os.path.exists(part):
                 os.remove(part)
             raise
-        except (Broken, OSError) as e:      # URLError, timeouts and resets are OSErrors
+        except (Broken, OSError, http.client.HTTPException) as e:   # OSErrors: URLError, timeouts, resets
+            if isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError):
+                raise Wrong(f"{url}: {e}. Are there certificates? apt-get install ca-certificates")
+            if getattr(e, "errno", None) in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+                raise Broken(f"{part}: {e}; call again to go on from there")
             problem = str(e)
         if attempt < args.retries:
             wait = min(args.backoff * 2 ** attempt, 60)

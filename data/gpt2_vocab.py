@@ -13,6 +13,7 @@ import argparse
 import base64
 import hashlib
 import html.parser
+import http.client
 import io
 import os
 import re
@@ -114,8 +115,10 @@ def main():
         return
     try:
         data = vocabulary(open(args.sdist, "rb").read() if args.sdist else newest_archive())
-    except (OSError, ValueError, tarfile.TarError) as e:
-        sys.exit(f"error: GPT-2's vocabulary could not be fetched: {e}\n"
+    except (OSError, ValueError, tarfile.TarError, http.client.HTTPException) as e:
+        certificates = isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError)
+        hint = ". Are there certificates? apt-get install ca-certificates" if certificates else ""
+        sys.exit(f"error: GPT-2's vocabulary could not be fetched: {e}{hint}\n"
                  f"With its source archive from another machine:\n"
                  f"    data/gpt2_vocab.py --sdist openai_whisper-VERSION.tar.gz")
     found = hashlib.sha256(data).hexdigest()

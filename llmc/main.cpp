@@ -60,6 +60,7 @@ static int run(int argc, char** argv) {
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(libraries()).c_str(), stdout); return kExitDone; }
 
+    allow_many_files();
     Config& cfg = options.config;
     watch_for_hangs(cfg.run.hang_timeout);
     // exported weights are the FP32 masters; but llm.c has a version of its own for bf16

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
-#define CXXOPTS_NO_REGEX       // its own parser: half the time to compile
+#define CXXOPTS_NO_REGEX                    // its own parser: half the time to compile
+#define CXXOPTS_VECTOR_DELIMITER '\0'       // names of files have commas
 #include <cxxopts.hpp>
 
 #include "llmc/base/check.h"
@@ -23,7 +24,8 @@ static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizatio
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
       writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
-      FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000)
+      FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);
+      earlier shards of PREFIX, of both kinds, are replaced
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [FILE|-]
@@ -126,6 +128,7 @@ int encode(const Options& o) {
         "MB/s\n",
         (unsigned long long)r.documents, (unsigned long long)r.bytes, (unsigned long long)r.train_tokens,
         (unsigned long long)r.val_tokens, r.shards.size(), seconds, double(r.bytes) / 1e6 / seconds);
+    if (r.removed) printf("%llu older shards of %s removed\n", (unsigned long long)r.removed, o.out.c_str());
     return kExitDone;
 }
 

@@ -108,7 +108,11 @@ fetch_corpus() {
         # a fresh container has no package lists: apt-get update brings them
         if command -v apt-get >/dev/null && find_root && "${as_root[@]}" apt-get update >>"$log" 2>&1 &&
             "$PYTHON" data/austen.py --out "$corpus" >>"$log" 2>&1; then :
-        else printf '\n'; grep -A 9 '^error:' "$log" | sed 's/^error: //' >&2; exit 1; fi
+        else
+            printf '\n'
+            { grep -A 9 '^error:' "$log" || tail -n 25 "$log"; } | sed 's/^error: //' >&2
+            exit 1
+        fi
     fi
     done_with_stage "$(du -cb "$corpus"/0*.txt | awk 'END { printf "%.1f MB", $1 / 1e6 }')"
 }

@@ -35,6 +35,10 @@ TEST(ids_outside_the_vocabulary_at_start) {
     expect_words("read through", test::fatal_of([&] { validate_ids(foreign, 700); }),
                  {"foreign.bin", "token 2500", "700", "model.vocab"});
     validate_ids(foreign, 701);
+    vector<int32_t> wide(3000, 5);
+    wide[7] = INT32_MIN;
+    Dataset large = open_set(write_shard(path_of("wide.bin"), wide, {.id_bytes = 4}), 8);
+    expect_words("of 32 bits", test::fatal_of([&] { validate_ids(large, 700); }), {"wide.bin", "token 7 "});
     Dataset ours = open_set(write_shard(path_of("ours.bin"), ids, {.vocab = 1000, .largest = 700}), 8);
     expect_words("by the header", test::fatal_of([&] { validate_ids(ours, 700); }),
                  {"ours.bin", "largest id is 700", "700 ids"});

@@ -207,6 +207,17 @@ TEST(command_line) {
     const auto info = test::run("./tokenize info " + out + "_train_000000.bin");
     EXPECT(info.out.find("vocabulary 1500") != std::string::npos, "%s", info.out.c_str());
 
+    const std::string comma = "'" + path_of("a, b.txt") + "'";
+    const auto commas = test::run("cp " + kData + "hard.txt " + comma + "; ./tokenize ids" + t + " " + comma);
+    EXPECT(commas.code == 0 && commas.out == ids.out, "exit %d %s", commas.code, commas.err.c_str());
+    // a prefix is a name: nobody else's shards go, and its own of an earlier set do
+    const std::string odd = path_of("v[1]"), theirs = path_of("v1_val_000000.bin");
+    write_file(theirs, "not ours");
+    test::run("./tokenize encode" + t + " --val=0.1 '--out=" + odd + "' " + kData + "hard.txt");
+    const auto fewer = test::run("./tokenize encode" + t + " '--out=" + odd + "' " + kData + "hard.txt");
+    EXPECT(fewer.out.find("1 older shards of " + odd) != std::string::npos, "%s", fewer.out.c_str());
+    EXPECT(read_file(theirs) == "not ours" && access((odd + "_val_000000.bin").c_str(), F_OK) != 0);
+
     write_file(path_of("two.jsonl"), "{\"text\": \"a<|endoftext|>\"}\n{\"text\": \"b\"}\n");
     test::run("./tokenize encode" + t + " --out=" + out + " " + path_of("two.jsonl"));
     EXPECT(test::run("./tokenize decode" + t + " " + out + "_train_000000.bin").out ==

@@ -42,6 +42,7 @@ TEST(wsd_is_stable_then_decays) {
     EXPECT_NEAR(learning_rate(fifth, 50, 39), 2e-3, kNear);
     EXPECT_NEAR(learning_rate(fifth, 50, 40), 1.8e-3, kNear);
     EXPECT_NEAR(learning_rate(fifth, 50, 49), 0, kNear);
+    EXPECT_NEAR(learning_rate(fifth, 4, 3), 0, kNear);   // one step at least
 }
 
 TEST(constant_stays) {

@@ -41,6 +41,8 @@ TEST(mistakes_in_data) {
     refused("--data.train=" + folder("lfs.bin"), {"lfs.bin", "git lfs pull"});
     write_shard(folder("small.bin"), random_ids(40, 500));
     refused("--data.train=" + folder("small.bin"), {"small.bin", "40 tokens", "257"});
+    const string small = "{\"path\": \"" + folder("small.bin") + "\", \"weight\": 1}";
+    refused("'--data.train=[" + small + ", " + small + "]'", {"small.bin", "and the others", "80 tokens"});
     auto ids = random_ids(9000, 500);
     write_shard(folder("cut.bin"), ids);
     std::filesystem::resize_file(folder("cut.bin"), 1024 + 9001);

@@ -114,6 +114,10 @@ TEST(a_failed_step_is_named) {
     m.program("make", "true");
     std::filesystem::remove(m.root + "/data/austen/06_novel.txt");
     expect_error(m.run(), {"could not be fetched", "r-cran-janeaustenr", "no network", "data/README.md"});
+    std::filesystem::remove_all(m.root + "/data/austen.py");
+    write(m.root + "/data/austen.py", "raise KeyError('a surprise')\n");
+    const auto surprised = m.run();
+    EXPECT(surprised.code == 1 && has(surprised.err, "a surprise"), "'%s'", surprised.err.c_str());
     write(m.root + "/data/austen/06_novel.txt", "A novel.\n");
     write_program(m.root + "/train_gpt", "exit 77");
     const auto ran = m.run();

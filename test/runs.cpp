@@ -175,6 +175,25 @@ TEST(text_from_the_newest_checkpoint) {
     EXPECT(!fs::exists(folder("empty")), "--generate makes run.dir");
 }
 
+// The model has 512 ids, the tokenizer 1500.
+TEST(text_by_a_tokenizer_of_another_model) {
+    const string config = tiny_program_config("ids", {{"checkpoint", {{"every", 10}}}});
+    EXPECT(train_gpt(config).code == 0);
+    const Ran ran = train_gpt(config, "--generate=a --data.tokenizer=test/data/tokenizer/hf.tiktoken");
+    EXPECT(ran.code == 78 && has(ran.err, "hf.tiktoken") && has(ran.err, "512") && has(ran.err, "1500"),
+           "code %d, '%s' '%s'", ran.code, ran.out.c_str(), ran.err.c_str());
+}
+
+// More shards than a process may have open at first.
+TEST(as_many_shards_as_the_hard_limit_allows) {
+    for (int i = 0; i < 60; i++) write_shard(folder(strf("many_%02d.bin", i)), random_ids(50, 500));
+    const string config = tiny_program_config("many"), some = " --data.train='" + folder("many_*.bin") + "'";
+    const string start = "./train_gpt " + config + some + " --train.steps=1 --run.dir=" + folder("many");
+    const Ran ran = run("ulimit -S -n 40; " + start + "a"), none = run("ulimit -n 40; " + start + "b");
+    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(none.code == 78 && has(none.err, "ulimit -Hn"), "code %d, '%s'", none.code, none.err.c_str());
+}
+
 TEST(evaluating_and_sampling_only) {
     const string config = tiny_program_config("prose", text_config());
     if (checkpoints_of("prose").empty()) train_gpt(config);

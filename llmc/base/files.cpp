@@ -18,7 +18,8 @@ Fd::~Fd() { if (fd >= 0) close(fd); }
 
 Fd open_read(const std::string& path) {
     Fd f(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), why().c_str());
+    CHECK_INPUT(f, "%s: cannot be opened: %s%s", path.c_str(), why().c_str(),
+                errno == EMFILE ? "; `ulimit -Hn` is how many a process may have: raise it" : "");
     CHECK_INPUT(!is_directory(path), "%s: is a directory, expected a file", path.c_str());
     return f;
 }

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,13 @@ static std::string entry(const char* file, std::string_view key) {
 
 static size_t kilobytes(const char* file, const char* key) {
     return strtoull(entry(file, key).c_str(), nullptr, 10) * 1024;
+}
+
+void allow_many_files() {
+    rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == files.rlim_max) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
 }
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }

@@ -13,3 +13,5 @@ std::string host_name();
 long out_of_memory_kills(const char* vmstat = "/proc/vmstat");
 void return_freed_blocks();             // at once, to the system: plans count what is held, not what was
 int cores();                            // that this process may run on
+// As many open files as the hard limit allows: each shard is one, on each rank.
+void allow_many_files();

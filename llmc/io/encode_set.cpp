@@ -10,10 +10,16 @@
 #include "llmc/io/pipeline.h"
 #include "llmc/io/shard.h"
 
-static void remove_stale(const std::string& prefix, const std::vector<std::string>& written) {
-    for (const std::string& path : glob_files(prefix + "_[0-9][0-9][0-9][0-9][0-9][0-9].bin")) {
-        if (std::find(written.begin(), written.end(), path) == written.end()) unlink(path.c_str());
-    }
+// PREFIX_NNNNNN.bin that was not written now. The prefix is a name: its [ and * stand for themselves.
+static uint64_t remove_stale(const std::string& prefix, const std::vector<std::string>& written) {
+    std::string pattern;
+    for (const char c : prefix) pattern += std::string_view("*?[]\\").find(c) != std::string_view::npos
+                                               ? std::string("\\") + c : std::string(1, c);
+    uint64_t removed = 0;
+    for (const std::string& path : glob_files(pattern + "_[0-9][0-9][0-9][0-9][0-9][0-9].bin"))
+        if (std::find(written.begin(), written.end(), path) == written.end())
+            removed += unlink(path.c_str()) == 0;
+    return removed;
 }
 
 template <class Id>
@@ -55,7 +61,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     reader.waiting = nullptr;
     for (ShardWriter& s : sets) {
         s.finish();
-        remove_stale(s.prefix, s.paths);
+        result.removed += remove_stale(s.prefix, s.paths);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }
     result.documents = reader.documents;

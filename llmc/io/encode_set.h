@@ -13,7 +13,7 @@ struct EncodeOptions {
 };
 
 struct EncodeResult {
-    uint64_t documents, bytes, train_tokens, val_tokens;
+    uint64_t documents, bytes, train_tokens, val_tokens, removed;
     std::vector<std::string> shards;
 };
 

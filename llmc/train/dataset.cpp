@@ -137,7 +137,8 @@ static void scan(const ShardFile& shard, uint64_t tokens, int vocab) {
         const size_t n = size_t(std::min<uint64_t>(ids.size(), tokens - at));
         read_tokens(shard, at, n, ids.data());
         beat();
-        const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n));
+        const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n),
+                                            [](int32_t a, int32_t b) { return uint32_t(a) < uint32_t(b); });
         CHECK_INPUT(*worst < vocab && *worst >= 0,
                     "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
                     "set model.vocab to the tokenizer's size, or encode the text with this run's tokenizer",

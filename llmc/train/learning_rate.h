@@ -22,7 +22,7 @@ inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t ste
     if (o.schedule == "linear") return o.lr + (low - o.lr) * progress(o.warmup);
     if (o.schedule == "cosine") return low + (o.lr - low) * 0.5 * (1 + std::cos(M_PI * progress(o.warmup)));
     if (o.schedule == "wsd") {
-        const int64_t decay = o.decay ? o.decay : steps / 5;
+        const int64_t decay = o.decay ? o.decay : std::max<int64_t>(1, steps / 5);
         return o.lr + (low - o.lr) * progress(std::max(o.warmup, steps - decay));
     }
     return o.lr;

@@ -18,10 +18,11 @@ int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
 static void check_size(const Config& cfg, const Dataset& train) {
     const uint64_t rows = uint64_t(cfg.train.batch_tokens / cfg.model.context);
     CHECK_INPUT(train.rows() >= rows,
-                "data.train = '%s': %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, "
+                "data.train = '%s'%s: %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, "
                 "but a step of train.batch_tokens = %" PRId64 " takes %" PRIu64 " rows, "
                 "so at least %" PRIu64 " tokens; use more text or a smaller batch",
-                cfg.data.train[0].path.c_str(), train.tokens(), train.rows(), cfg.model.context,
+                cfg.data.train[0].path.c_str(), cfg.data.train.size() > 1 ? " and the others" : "",
+                train.tokens(), train.rows(), cfg.model.context,
                 cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
 }
 
