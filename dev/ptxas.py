@@ -235,8 +235,8 @@ def main():
         sources += [(s, "") for s in sorted(kernels - numeric)]
         jobs = [(p, pool.submit(compiled, nvcc, archs, s, p, folder, "-fatbin" if p == "fp32" else "-c"))
                 for s, p in sources]
-        others = together(sorted(texts.keys() - kernels), folder, "others.cu")
-        others = pool.submit(compiled, nvcc, archs[:1], others, "bf16", folder)
+        others = pool.submit(compiled, nvcc, archs[:1],
+                             together(sorted(texts.keys() - kernels), folder, "others.cu"), "bf16", folder)
         hosts = [pool.submit(host_errors, nvcc, s) for s in
                  sorted(f for where in HOST for f in glob.glob(where))]
         for precision, job in jobs:

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
@@ -13,8 +14,10 @@
 // PREFIX_NNNNNN.bin that was not written now. The prefix is a name: its [ and * stand for themselves.
 static uint64_t remove_stale(const std::string& prefix, const std::vector<std::string>& written) {
     std::string pattern;
-    for (const char c : prefix) pattern += std::string_view("*?[]\\").find(c) != std::string_view::npos
-                                               ? std::string("\\") + c : std::string(1, c);
+    for (const char c : prefix) {
+        if (strchr("*?[]\\", c)) pattern += '\\';
+        pattern += c;
+    }
     uint64_t removed = 0;
     for (const std::string& path : glob_files(pattern + "_[0-9][0-9][0-9][0-9][0-9][0-9].bin"))
         if (std::find(written.begin(), written.end(), path) == written.end())
