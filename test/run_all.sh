@@ -32,11 +32,12 @@ run() {         # its line and, if any, its output are printed in one piece; its
     fi
     echo "$p $f $s" >"$folder/$name.counts"
     [ "$s" = 0 ] || why=", $s skipped$why"
+    # One at a time, and through a pipe: cat copies file to file by copy_file_range, and two of those at once
+    # write over each other.
     {
         printf '%s  %-24s %4d passed, %d failed%s\n' "$time" "$name" "$p" "$f" "$why"
         if [ "$f" != 0 ]; then cat "$log"; else grep '^skip ' "$log"; fi | sed 's/^/          /'
-    } >"$folder/$name.shown"
-    cat "$folder/$name.shown"
+    } | flock "$folder/printing" cat
 }
 export -f run
 first=() last=()

@@ -116,6 +116,20 @@ TEST(run_all_counts) {
     EXPECT(ran.code == 1, "no tests at all passes");
 }
 
+// Their output goes into one file: none writes over another's.
+TEST(run_all_shows_each_of_many) {
+    const std::string f = folder("many");
+    const int tests = 40, lines = 20000;
+    for (int i = 0; i < tests; i++)
+        write_program(f + "/t" + std::to_string(i), "yes 'of a failed test' | head -n " +
+                      std::to_string(lines) + "; echo '0 passed, 1 failed'");
+    const auto ran = test::run("TEST_JOBS=16 test/run_all.sh " + f + "/t*");
+    int shown = 0;
+    for (size_t at = 0; (at = ran.out.find("of a failed test\n", at)) != std::string::npos; at++) shown++;
+    EXPECT(shown == tests * lines, "%d lines are shown, of %d", shown, tests * lines);
+    EXPECT(last_line(ran.out) == "0 passed, 40 failed", "%s", last_line(ran.out).c_str());
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // plot.py and summary.py
 
