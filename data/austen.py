@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Jane Austen's six novels (public domain, 4 MB) as text files, a document each.
 
     data/austen.py [--out data/austen] [--val 0.1] [--deb FILE]

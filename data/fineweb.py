@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """FineWeb-Edu in GPT-2 tokens: llm.c's published shards, 100 M tokens (200 MB) each, 1001 of them, and one
 for validation, from the Hugging Face dataset karpathy/fineweb-edu-100B-gpt2-token-shards.
 

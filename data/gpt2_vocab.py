@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """GPT-2's vocabulary: data/gpt2/gpt2.tiktoken, 50256 byte-level ranks (end-of-text is the id after the
 last).
 

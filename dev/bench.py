@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Whole steps of ./train_gpt at GPT-2 124M, bench_ops, and ./tokenize; see bench.sh.
 
 Usage: bench.py BUILD PRECISION...

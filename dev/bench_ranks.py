@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Two ranks of one thread against one rank of two threads: GPT-2 124M, 4,096 tokens a step; see bench.sh.
 
 Usage: bench_ranks.py [PRECISION...]

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Speed of ./tokenize: encoding on one core from a cold start, training a vocabulary on all cores.
 
 Usage: bench_tokenize.py        (make bench calls it through bench.py, which keeps its rows)

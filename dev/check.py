@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Holds the source to the rules of the house; `make check` calls it through dev/check.sh.
 
     dev/check.py [--root DIR]

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """A GPT-2 in PyTorch, to compare ours with. Needs torch (apt-get install python3-torch, or PyPI's).
 
   dev/reference.py              writes test/data/gpt_reference.safetensors, which test/test_gpt reads

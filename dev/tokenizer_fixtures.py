@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """What the tokenizer's tests compare with, from the judges: PyPI's tokenizers and tiktoken. Usage:
 
     dev/tokenizer_fixtures.py PROSE.txt     any English text of 30 kB or more; rewrites test/data/tokenizer/

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Character classes of GPT-2's pre-tokenization, from Unicode 16.0 (PyPI: unicodedata2==16.0.0).
 
     dev/unicode_tables.py           writes llmc/io/unicode_tables.h and test/data/unicode_ranges.txt

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Writes llmc/ops/cuda/winners.h from what scripts/gpu_check.sh has found on GPUs.
 
     dev/winners.py [--out=FILE] [RESULT.json ...]        dev/results/gpu_check_*.json, unless some are named

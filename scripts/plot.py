@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Curves of one or several runs, as a PNG.
 
     scripts/plot.py runs/quickstart [runs/other ...] [--out FILE.png] [--x step|tokens] [--also lr,norm]

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Prints the validation losses of a run and the last text it wrote. Usage: scripts/summary.py runs/NAME"""
 import json
 import sys

@@ -207,7 +207,12 @@ TEST(value_errors) {
     refuse_args({"--train.steps=many"}, {"--train.steps=many", "an integer"});
     refuse_args({"--train.steps=1.5"}, {"--train.steps=1.5", "an integer"});
     refuse_args({"--train.steps="}, {"--train.steps=", "an integer"});
-    refuse_args({"--train.steps=-1"}, {"-1", "at least 0"});
+    refuse_args({"--train.steps=-1"}, {"-1", "an integer of 0 to 1000000000"});
+    refuse_args({"--train.batch_tokens=9000000000000000000"}, {"an integer of 1 to 1000000000"});
+    refuse_args({"--optimizer.warmup=1000000001"}, {"an integer of 0 to 1000000000"});
+    refuse_args({"--optimizer.decay=-1"}, {"an integer of 0 to"});
+    refuse_args({"--eval.batches=2000000000"}, {"an integer of 0 to"});
+    refuse_args({"--sample.every=-1"}, {"at least 0"});
     refuse_args({"--train.steps=99999999999999999999"}, {"99999999999999999999", "an integer"});
     refuse_args({"--model.heads=0"}, {"--model.heads=0", "1 to 4096"});
     refuse_args({"--model.layers=5000000000"}, {"5000000000", "1 to 1024"});

@@ -1,16 +1,29 @@
 // The scripts around the program: plot, check, the runner of tests, and the presets.
+#include "llmc/base/json.h"
 #include "test/script_helpers.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // presets
 
+// GPT-2: Radford et al. 2019, table 2 (it counts parameters otherwise), with llm.c's batch and lr.
+// GPT-3: Brown et al. 2020, table 2.1; its 24 heads of 2048 channels do not divide, 16 do.
 TEST(presets_plan) {
-    struct Preset { const char* name; int64_t params; };
+    struct Preset { const char* name; int64_t params, layers, channels, heads, batch; double lr; };
+    const int64_t K = 1 << 10;
     const std::vector<Preset> presets = {
-        {"quickstart", 2590848}, {"gpt2_124M", 124439808}, {"gpt2_350M", 354823168}, {"gpt2_774M", 774030080},
-        {"gpt2_1558M", 1557611200}, {"gpt3_125M", 125226240}, {"gpt3_350M", 355871744},
-        {"gpt3_760M", 760300032}, {"gpt3_1300M", 1315723264}, {"gpt3_2700M", 2651553280},
-        {"gpt3_6700M", 6658404352}, {"gpt3_13B", 12853386240}, {"gpt3_175B", 174604259328}};
+        {"quickstart", 2590848, 4, 192, 6, 512, 2e-3},
+        {"gpt2_124M", 124439808, 12, 768, 12, 512 * K, 6e-4},
+        {"gpt2_350M", 354823168, 24, 1024, 16, 512 * K, 3e-4},
+        {"gpt2_774M", 774030080, 36, 1280, 20, 512 * K, 2.5e-4},
+        {"gpt2_1558M", 1557611200, 48, 1600, 25, 1024 * K, 6e-4},
+        {"gpt3_125M", 125226240, 12, 768, 12, 512 * K, 6e-4},
+        {"gpt3_350M", 355871744, 24, 1024, 16, 512 * K, 3e-4},
+        {"gpt3_760M", 760300032, 24, 1536, 16, 512 * K, 2.5e-4},
+        {"gpt3_1300M", 1315723264, 24, 2048, 16, 1024 * K, 2e-4},
+        {"gpt3_2700M", 2651553280, 32, 2560, 32, 1024 * K, 1.6e-4},
+        {"gpt3_6700M", 6658404352, 32, 4096, 32, 2048 * K, 1.2e-4},
+        {"gpt3_13B", 12853386240, 40, 5120, 40, 2048 * K, 1e-4},
+        {"gpt3_175B", 174604259328, 96, 12288, 96, 3200 * K, 6e-5}};
     for (const Preset& p : presets) {
         const std::string dir = folder(std::string("plan_") + p.name) + "/run";
         // a micro-batch of one: the largest fit no machine
@@ -18,7 +31,13 @@ TEST(presets_plan) {
         const auto ran =
             test::run("./train_gpt " + config + " --plan --train.micro_batch=1 --run.dir=" + dir);
         EXPECT(ran.code == 0, "%s: exit %d: %s", p.name, ran.code, ran.err.c_str());
-        EXPECT(has(ran.out, "batch_tokens"), "%s: no resolved config in the plan", p.name);
+        for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+                 {"layers", std::to_string(p.layers)}, {"channels", std::to_string(p.channels)},
+                 {"heads", std::to_string(p.heads)}, {"batch_tokens", std::to_string(p.batch)},
+                 {"lr", json_number(p.lr)}}) {
+            const std::string row = "\"" + key + "\": " + value + ",";
+            EXPECT(has(ran.out, row), "%s: no %s in the plan's config", p.name, row.c_str());
+        }
         std::string digits;
         for (const char c : ran.out) if (c != ',') digits += c;
         EXPECT(has(digits, std::to_string(p.params)), "%s: no %lld parameters in the plan", p.name,

@@ -10,6 +10,8 @@
 
 #include "llmc/base/visit.h"
 
+constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
+
 struct RunConfig {
     std::string dir = "runs/default", device = "auto", precision = "auto";
     int64_t seed = 1;
@@ -70,8 +72,8 @@ struct TrainConfig {
     int64_t max_skips = 10;
 
     template <class F> void visit(F&& f) {
-        f("steps", steps, "optimizer steps; 0: evaluate and sample only", at_least(0));
-        f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", at_least(1));
+        f("steps", steps, "optimizer steps; 0: evaluate and sample only", range(0, kMany));
+        f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", range(1, kMany));
         f("micro_batch", micro_batch, "sequences that a rank computes at once; 0: as many as fit",
           range(0, 1 << 20));
         f("max_skips", max_skips,
@@ -95,9 +97,10 @@ struct OptimizerConfig {
         f("weight_decay", weight_decay, "decoupled, times the learning rate, on matrices only", range(0, 10));
         f("grad_clip", grad_clip, "largest global norm of the gradient; 0: no clipping", at_least(0));
         f("schedule", schedule, "of the learning rate after warmup", one_of("cosine|linear|wsd|constant"));
-        f("warmup", warmup, "steps of linear rise to lr", at_least(0));
+        f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
         f("final_lr", final_lr, "learning rate of the last step as a fraction of lr", range(0, 1));
-        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of train.steps", at_least(0));
+        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of train.steps",
+          range(0, kMany));
         f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
     }
 };
@@ -149,7 +152,7 @@ struct EvalConfig {
         f("every", every,
           "steps between evaluations, also before the first step and after the last; 0: never", at_least(0));
         f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set",
-          at_least(0));
+          range(0, kMany));
     }
 };
 

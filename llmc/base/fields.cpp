@@ -67,12 +67,16 @@ static bool is_choice(const std::string& v, const char* choices) {
            ("|" + std::string(choices) + "|").find("|" + v + "|") != std::string::npos;
 }
 
+// 1000000000, where JSON has 1e+09
+static std::string plain(double v) {
+    return std::nearbyint(v) == v && std::abs(v) < 1e15 ? std::to_string(int64_t(v)) : json_number(v);
+}
+
 // "of 1 to 4096", "of at least 1", or nothing
 static std::string bounds(const Limits& l) {
     const bool low = std::isfinite(l.low), high = std::isfinite(l.high);
-    if (low && high)
-        return " of " + json_number(l.low) + " to " + (l.open ? "less than " : "") + json_number(l.high);
-    return low ? " of at least " + json_number(l.low) : "";
+    if (low && high) return " of " + plain(l.low) + " to " + (l.open ? "less than " : "") + plain(l.high);
+    return low ? " of at least " + plain(l.low) : "";
 }
 
 std::string expected(const Field& f) {
