@@ -46,7 +46,7 @@ struct Whole {
     void done_head() {}
 };
 
-struct Sizes { int L = 2, heads = 4, C = 32, T = 7, V = 301, B = 3; };
+struct Sizes { int L = 2, heads = 4, C = 32, T = 7, V = 301, B = 3, logit_rows = 1 << 20; };
 
 inline Dims dims_of(const Sizes& s, const Axis& tp = {}) {
     return make_dims(s.L, s.heads, s.C, s.T, s.V, tp);
@@ -77,6 +77,7 @@ struct Rank {
         arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(ops::device_allocate, ops::device_free);
         gpt.ready();
+        gpt.logit_rows = std::min(s.logit_rows, gpt.logit_rows);
         gpt.clear_loss();
         use();
     }

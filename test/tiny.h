@@ -48,6 +48,9 @@ struct Tiny {
     }
     void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }
 
+    // Fewer than there are, so that few rows make several chunks.
+    void set_logit_rows(int n) { model.gpt.logit_rows = std::min(n, model.gpt.logit_rows); }
+
     real* masters() {
         return model.zero.master ? model.zero.master : reinterpret_cast<real*>(model.zero.params);
     }
@@ -119,8 +122,9 @@ inline Trace train_steps(Tiny& t, int steps) {
     return trace;
 }
 
-inline Trace train_steps(const Config& cfg, int steps) {
+inline Trace train_steps(const Config& cfg, int steps, int logit_rows = 1 << 20) {
     Tiny t(cfg);
+    t.set_logit_rows(logit_rows);
     return train_steps(t, steps);
 }
 

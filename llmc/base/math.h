@@ -79,7 +79,7 @@ template <class Real> [[gnu::always_inline]] inline Real gelu_grad(Real x) {
     const Real z = x * x;
     const Real two_u = x * (Real(1.5957691216057307) + Real(0.07135481627260025) * z);
     const Real two_du = Real(1.5957691216057307) + Real(0.21406444881780073) * z;
-    const Real t = vexp(-std::fabs(two_u)), r = Real(1) / (Real(1) + t);
+    const Real t = vexp_negative(-std::fabs(two_u)), r = Real(1) / (Real(1) + t);
     const Real s = two_u < Real(0) ? t * r : r;
     return s + x * two_du * (t * r * r);
 }

@@ -2,13 +2,9 @@
 
 namespace PRECISION {
 
-// Logits of 512 rows (25.8M values at GPT-2's vocabulary). Each chunk reads wte twice and adds to its
-// gradient once: with fewer rows the products wait for memory.
-static constexpr int kLogitRows = 512;
-
 Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& slots)
     : shape(s), d(s.d), tp(axis), part(p), slots(slots), block{d, tp, s.level},
-      logit_rows(std::min(kLogitRows, s.B * s.T)) {
+      logit_rows(std::min(ops::logit_rows(), s.B * s.T)) {
     CHECK(slots.size() == p.chunks.size(), "%zu numbers of slots for %zu chunks", slots.size(),
           p.chunks.size());
     size_t count = 0;

@@ -20,6 +20,10 @@ struct Classifier {
     int v0, parts;
 };
 
+// Rows of logits that a model should have at once: enough that the head's products, which read wte twice and
+// read and write its gradient once per chunk, do not wait for memory.
+int logit_rows();
+
 void classifier_forward(const Classifier& t);                               // losses only
 void classifier_forward_backward(const Classifier& t, real dloss);
 
