@@ -1,6 +1,6 @@
 // Times every operation at the sizes of one step of GPT-2 124M, and what a step is made of.
 //
-//     bench_ops [--json=FILE] [--B=4 --T=256] [--chunk=512] [--threads=N] [--rates] [fp32 bf16 fp64]
+//     bench_ops [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates] [fp32 bf16 fp64]
 //
 // Rates are compared with the matmul rate (the step's own products by oneDNN, each in its best layout and
 // chunking: total FLOPs over total time) and with the copy rate, both of the same run. All times are medians:
@@ -22,7 +22,7 @@
 #include "llmc/ops/cpu/dnnl.h"
 
 struct Options {
-    int B = 4, T = 256, chunk = 512, threads = 0;
+    int B = 4, T = 256, threads = 0;
     bool rates = false;
     std::string json;
     std::vector<std::string> precisions;
@@ -129,7 +129,7 @@ double matmul_rate(Tensors& t, int N) {
 
 // A rate for each line that is read: whoever asks measures something else in between.
 void rates(const Options& o) {
-    Tensors t(o.B * o.T, o.T, std::min(o.chunk, o.B * o.T));
+    Tensors t(o.B * o.T, o.T, std::min(cpu::logit_rows(), o.B * o.T));
     std::vector<std::byte> memory;
     const std::vector<Candidate> products = best_products(t, o.B * o.T, memory);
     while (getchar() == '\n') {
@@ -173,7 +173,7 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
 }
 
 void run(const Options& o, FILE* json) {
-    const int N = o.B * o.T, chunk = std::min(o.chunk, N);
+    const int N = o.B * o.T, chunk = std::min(cpu::logit_rows(), N);
     Tensors t(N, o.T, chunk);
     const Peaks peaks = measure_peaks(t, N);
     printf("\n%s, B=%d T=%d, logits of %d rows, %d threads: matmul rate %.0f GFLOP/s, copy %.1f GB/s\n\n",
@@ -221,8 +221,6 @@ void run(const Options& o, FILE* json) {
             o.B = number();
         else if (a.rfind("--T=", 0) == 0)
             o.T = number();
-        else if (a.rfind("--chunk=", 0) == 0)
-            o.chunk = number();
         else if (a.rfind("--threads=", 0) == 0)
             o.threads = number();
         else if (a == "--rates")
@@ -230,7 +228,7 @@ void run(const Options& o, FILE* json) {
         else
             o.precisions.push_back(a);
     }
-    CHECK_INPUT(o.B > 0 && o.T > 0 && o.chunk > 0 && o.threads >= 0, "--B, --T, --chunk: positive numbers");
+    CHECK_INPUT(o.B > 0 && o.T > 0 && o.threads >= 0, "--B, --T: positive numbers");
     if (o.precisions.empty()) o.precisions = {"fp32", "bf16"};
     context.threads = o.threads ? o.threads : cores();
     omp_set_num_threads(context.threads);
