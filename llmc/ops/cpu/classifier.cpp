@@ -13,7 +13,7 @@ namespace cpu {
 
 static constexpr int kBlock = 16 * W;
 
-// A chunk moves 12 bytes for each element of wte and computes 6 x 1024 operations: a thirtieth of its time at
+// A chunk moves 12 bytes for each element of wte and computes 6 x 1024 operations: a twentieth of its time at
 // 600 GFLOP/s and 25 GB/s.
 int logit_rows() { return 1024; }
 
