@@ -178,6 +178,12 @@ class Check:
                 if m := FAST_MATH.search(line):
                     self.report(path, i, "fast math", f"'{m.group()}' changes values")
 
+    def mode(self, path, text):
+        executable = os.access(os.path.join(self.root, path), os.X_OK)
+        if executable != text.startswith("#!"):
+            self.report(path, 1, "mode", "a program has '#!' and may be executed, any other file neither: " +
+                        ("no '#!'" if executable else "chmod +x"))
+
     def python(self, path):
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -206,6 +212,7 @@ class Check:
                 text = f.read()
             lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
             self.text(path, lines)
+            self.mode(path, text)
             if path.endswith(".json"):
                 try:
                     json.loads(text)

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """What the assembler makes of the kernels: `make ptxas`.
 
     dev/ptxas.py [--arch=80,90] [--nvcc=PATH] [--cuobjdump=PATH]

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Unpacks wheels from PyPI, without pip: what `make ptxas` and some tests need.
 
     dev/pypi.py FOLDER PACKAGE[==VERSION] ...

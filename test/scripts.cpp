@@ -92,6 +92,7 @@ static std::vector<Planted> planted() {
         {"train_gpt.cu", long_main.c_str(), "train_gpt.cu:121: file length: 121 lines"},
         {"dev/n.py", "import os\ndef f(:\n", "dev/n.py:2: python"},
         {"scripts/o.sh", "#!/bin/bash\nif true; then\n", "scripts/o.sh"},
+        {"scripts/w.sh", "#!/bin/bash\n", "scripts/w.sh:1: mode: "},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
     };
 }

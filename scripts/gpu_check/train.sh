@@ -1,4 +1,3 @@
-#!/usr/bin/env bash
 # shellcheck shell=bash
 # Sourced by parts that train. Tokens of GPT-2's range, from the text that is here.
 #
