@@ -179,9 +179,12 @@ TEST(text_from_the_newest_checkpoint) {
 TEST(text_by_a_tokenizer_of_another_model) {
     const string config = tiny_program_config("ids", {{"checkpoint", {{"every", 10}}}});
     EXPECT(train_gpt(config).code == 0);
-    const Ran ran = train_gpt(config, "--generate=a --data.tokenizer=test/data/tokenizer/hf.tiktoken");
-    EXPECT(ran.code == 78 && has(ran.err, "hf.tiktoken") && has(ran.err, "512") && has(ran.err, "1500"),
-           "code %d, '%s' '%s'", ran.code, ran.out.c_str(), ran.err.c_str());
+    for (const string& what : {string("--generate=a"), "--export=hf:" + folder("exported")}) {
+        const Ran ran = train_gpt(config, what + " --data.tokenizer=test/data/tokenizer/hf.tiktoken");
+        EXPECT(ran.code == 78 && has(ran.err, "hf.tiktoken") && has(ran.err, "512") && has(ran.err, "1500"),
+               "code %d, '%s' '%s'", ran.code, ran.out.c_str(), ran.err.c_str());
+    }
+    EXPECT(!fs::exists(folder("exported")), "nothing is written");
 }
 
 // More shards than a process may have open at first.

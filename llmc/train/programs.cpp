@@ -64,16 +64,23 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag) 
     return init;
 }
 
+// The tokenizer of the settings. Ids that only the model has were never seen; where only the tokenizer has
+// some, it is another model's.
+static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const char* flag) {
+    Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    const int ids = int(tokenizer.vocab_size());
+    CHECK_INPUT(ids <= cfg.model.vocab, "%s: the model of %s has %d ids, the tokenizer %s %d: it is "
+                "another's; give the model's own by --data.tokenizer=PATH", flag, init.c_str(),
+                cfg.model.vocab, cfg.data.tokenizer.c_str(), ids);
+    return tokenizer;
+}
+
 // Continues the text.
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const std::string init = weights_of(cfg, mesh.world, "--generate");
     CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give "
                 "--data.tokenizer=PATH", init.c_str());
-    const Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    const int ids = int(tokenizer.vocab_size());        // fewer than the model's: the others were never seen
-    CHECK_INPUT(ids <= cfg.model.vocab, "--generate: the model of %s has %d ids, the tokenizer %s %d: it is "
-                "another's; give the model's own by --data.tokenizer=PATH", init.c_str(), cfg.model.vocab,
-                cfg.data.tokenizer.c_str(), ids);
+    const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model, nullptr).load_weights(init);
@@ -133,7 +140,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
     const std::string init = weights_of(cfg, mesh.world, "--export");
     std::optional<Tokenizer> tokenizer;
-    if (!cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model, nullptr).load_weights(init);
