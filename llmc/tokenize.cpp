@@ -9,6 +9,7 @@
 #include <cxxopts.hpp>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/version.h"
@@ -108,9 +109,10 @@ int train(const Options& o) {
     const WordCounts words = count_words(reader, o.threads);
     const Tokenizer tokenizer(train_bpe(words, o.vocab));
     tokenizer.save(o.out);
-    printf("%s: %u ids from %llu documents with %zu different words, %.1f s\n", o.out.c_str(),
-           tokenizer.vocab_size(), (unsigned long long)reader.documents, words.length.size(),
-           seconds_now() - start);
+    printf("%s: %u ids from %s with %s, %s\n", o.out.c_str(), tokenizer.vocab_size(),
+           counted(int64_t(reader.documents), "document").c_str(),
+           counted(int64_t(words.length.size()), "different word").c_str(),
+           human_seconds(seconds_now() - start).c_str());
     if (tokenizer.vocab_size() < o.vocab)
         printf("the text has no pair left to merge: fewer ids than the %u asked for\n", o.vocab);
     return kExitDone;
@@ -123,12 +125,13 @@ int encode(const Options& o) {
     DocumentReader reader(o.inputs, o.val, parent_directory(o.out));
     const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
     const double seconds = seconds_now() - start;
-    printf(
-        "%llu documents, %llu bytes: %llu tokens for training, %llu for validation, %zu shards, %.2f s, %.0f "
-        "MB/s\n",
-        (unsigned long long)r.documents, (unsigned long long)r.bytes, (unsigned long long)r.train_tokens,
-        (unsigned long long)r.val_tokens, r.shards.size(), seconds, double(r.bytes) / 1e6 / seconds);
-    if (r.removed) printf("%llu older shards of %s removed\n", (unsigned long long)r.removed, o.out.c_str());
+    printf("%s, %s: %s for training, %s for validation, %s, %s, %s/s\n",
+           counted(int64_t(r.documents), "document").c_str(), human_bytes(double(r.bytes)).c_str(),
+           counted(int64_t(r.train_tokens), "token").c_str(), grouped(int64_t(r.val_tokens)).c_str(),
+           counted(int64_t(r.shards.size()), "shard").c_str(), human_seconds(seconds).c_str(),
+           human_bytes(double(r.bytes) / seconds).c_str());
+    if (r.removed)
+        printf("%s of %s removed\n", counted(int64_t(r.removed), "older shard").c_str(), o.out.c_str());
     return kExitDone;
 }
 
@@ -219,7 +222,9 @@ int info(const Options& o) {
         else printf("vocabulary and tokenizer not known\n");
         total += s.tokens, files++;
     }
-    if (files > 1) printf("%llu shards, %llu tokens\n", (unsigned long long)files, (unsigned long long)total);
+    if (files > 1)
+        printf("%s, %s\n", counted(int64_t(files), "shard").c_str(),
+               counted(int64_t(total), "token").c_str());
     return kExitDone;
 }
 

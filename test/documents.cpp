@@ -215,7 +215,7 @@ TEST(command_line) {
     write_file(theirs, "not ours");
     test::run("./tokenize encode" + t + " --val=0.1 '--out=" + odd + "' " + kData + "hard.txt");
     const auto fewer = test::run("./tokenize encode" + t + " '--out=" + odd + "' " + kData + "hard.txt");
-    EXPECT(fewer.out.find("1 older shards of " + odd) != std::string::npos, "%s", fewer.out.c_str());
+    EXPECT(fewer.out.find("1 older shard of " + odd) != std::string::npos, "%s", fewer.out.c_str());
     EXPECT(read_file(theirs) == "not ours" && access((odd + "_val_000000.bin").c_str(), F_OK) != 0);
 
     write_file(path_of("two.jsonl"), "{\"text\": \"a<|endoftext|>\"}\n{\"text\": \"b\"}\n");

@@ -54,6 +54,9 @@ TEST(numbers_for_people) {
         {grouped(124439808), "124,439,808"},
         {grouped(-1234), "-1,234"},
         {grouped(-123), "-123"},
+        {counted(0, "shard"), "0 shards"},
+        {counted(1, "shard"), "1 shard"},
+        {counted(1024, "shard"), "1,024 shards"},
         {table({{"op", "ms"}, {"matmul", "1.5"}, {"x"}}, "lr"), "op       ms\nmatmul  1.5\nx\n"}};
     for (const auto& [found, want] : cases) EXPECT(found == want, "'%s', not '%s'", found.c_str(), want);
 }

@@ -64,10 +64,10 @@ TEST(progress_on_a_terminal_only) {
     const std::string slow = "(" + part + "sleep 0.4; " + part + part + ") | ./tokenize encode" + kRanks +
                              " --out=" + path_of("slow") + " -";
     const std::string shown = command_on_terminal(slow);
-    EXPECT(has(shown, "encode  0.") && has(shown, " MB/s\x1b[K") && has(shown, "1 documents"), "%s",
+    EXPECT(has(shown, "encode  0.") && has(shown, " MB/s\x1b[K") && has(shown, "1 document, "), "%s",
            shown.c_str());
     const std::string to_file = command_on_terminal(slow + " | cat");
-    EXPECT(!has(to_file, "\x1b") && !has(to_file, "encode") && has(to_file, "1 documents"), "%s",
+    EXPECT(!has(to_file, "\x1b") && !has(to_file, "encode") && has(to_file, "1 document, "), "%s",
            to_file.c_str());
     const std::string to_log = command_on_terminal(slow + " 2>" + path_of("log"));
     EXPECT(!has(to_log, "\x1b") && read_file(path_of("log")).empty(), "%s", to_log.c_str());

@@ -40,6 +40,8 @@ std::string grouped(int64_t n) {
     return text;
 }
 
+std::string counted(int64_t n, const char* one) { return grouped(n) + " " + one + (n == 1 ? "" : "s"); }
+
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& alignment) {
     std::vector<size_t> width;
     for (const auto& row : rows) {

@@ -8,6 +8,7 @@ std::string human_bytes(double bytes);          // 1.24 GB, powers of 1000
 std::string human_count(double count);          // 124.4M
 std::string human_seconds(double seconds);      // 340 ms, 3.4 s, 2 min 05 s, 3 h 20 min, 4 d 03 h
 std::string grouped(int64_t n);                 // 124,439,808
+std::string counted(int64_t n, const char* one);    // 1 shard, 1,024 shards
 
 // Rows of cells, columns aligned: all to the right but those named in `left` ('l' per left column, else 'r').
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& alignment);

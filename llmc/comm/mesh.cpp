@@ -1,6 +1,7 @@
 #include "llmc/comm/mesh.h"
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 
 const char* const axis_names[kAxes] = {"dp", "pp", "cp", "tp", "shard", "replica", "tied", "world"};
 Axis Mesh::*const mesh_axes[kAxes] = {&Mesh::dp,    &Mesh::pp,      &Mesh::cp,   &Mesh::tp,
@@ -63,9 +64,9 @@ static void check_axes(const ParallelConfig& p, const ModelConfig& m, int ranks)
                 p.cp);
     const int unit = p.tp * p.pp;
     CHECK_INPUT(ranks % unit == 0,
-                "parallel.tp x parallel.pp = %d x %d = %d does not divide the %d rank%s of this job: start a "
+                "parallel.tp x parallel.pp = %d x %d = %d does not divide the %s of this job: start a "
                 "multiple of %d ranks, or make parallel.tp or parallel.pp smaller",
-                p.tp, p.pp, unit, ranks, ranks == 1 ? "" : "s", unit);
+                p.tp, p.pp, unit, counted(ranks, "rank").c_str(), unit);
     CHECK_INPUT(
         m.heads % p.tp == 0,
         "parallel.tp = %d does not divide model.heads = %d: each rank computes whole heads; the largest "

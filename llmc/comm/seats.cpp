@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/version.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/nccl.h"
@@ -81,7 +82,7 @@ void print_table(const Config& cfg, const std::vector<Seat>& seats) {
         const int own = threads ? threads : threads_of_rank(seats, s);
         const std::string gpu = s.gpus ? strf(" %d", device_of(seats, r)) : "";
         printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
-               strf("%s%s, %d thread%s", built_device, gpu.c_str(), own, own == 1 ? "" : "s").c_str(),
+               strf("%s%s, %s", built_device, gpu.c_str(), counted(own, "thread").c_str()).c_str(),
                at[0].index, at[1].index, at[3].index);
     }
     fflush(stdout);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/progress_page.h"
 #include "llmc/base/rng.h"
@@ -114,10 +115,10 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
         given += set.weights.back();
         const TokenStream& s = set.streams.back();
         CHECK_INPUT(s.rows > 0,
-                    "%s = '%s': %" PRIu64 " tokens in %zu shard%s, "
+                    "%s = '%s': %" PRIu64 " tokens in %s, "
                     "but one row of model.context = %d needs %d; use more text or a smaller model.context",
-                    key.c_str(), c.path.c_str(), s.tokens(), s.shards.size(),
-                    s.shards.size() == 1 ? "" : "s", T, T + 1);
+                    key.c_str(), c.path.c_str(), s.tokens(),
+                    counted(int64_t(s.shards.size()), "shard").c_str(), T, T + 1);
     }
     set.weights.back() += (uint64_t(1) << 32) - given;    // rounding, at most one part in 2^32 per corpus
     return set;

@@ -72,12 +72,13 @@ static std::string shown_rate(double tflops) { return strf(tflops < 1000 ? "%.3g
 static void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
     const ModelConfig& m = cfg.model;
     const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
-    printf("model   %d layers, %d heads, %d channels, context %d, vocabulary %s: %s parameters\n", m.layers,
-           m.heads, m.channels, m.context, grouped(info.vocab).c_str(),
+    printf("model   %s, %s, %s, context %d, vocabulary %s: %s parameters\n",
+           counted(m.layers, "layer").c_str(), counted(m.heads, "head").c_str(),
+           counted(m.channels, "channel").c_str(), m.context, grouped(info.vocab).c_str(),
            human_count(double(info.params)).c_str());
     printf("device  %s, ", info.device.c_str());
     if (info.world > 1) printf("%d ranks of ", info.world);
-    printf("%d thread%s, %s\n", info.threads, info.threads == 1 ? "" : "s", info.precision.c_str());
+    printf("%s, %s\n", counted(info.threads, "thread").c_str(), info.precision.c_str());
     if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
     printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all\n", grouped(cfg.train.steps).c_str(),
            grouped(cfg.train.batch_tokens).c_str(), info.micro_batch, m.context,

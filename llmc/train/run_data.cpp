@@ -64,8 +64,7 @@ RunData open_run_data(const Config& cfg, const Axis& ranks) {
 }
 
 static std::string describe(const Dataset& set) {
-    return grouped(int64_t(set.tokens())) + " tokens in " + std::to_string(set.shards()) +
-           (set.shards() == 1 ? " shard" : " shards");
+    return counted(int64_t(set.tokens()), "token") + " in " + counted(int64_t(set.shards()), "shard");
 }
 
 std::string RunData::describe() const {
