@@ -190,6 +190,18 @@ TEST(an_epoch_visits_each_row_once) {
     EXPECT(alike < 10, "another seed, and %d of %zu rows in the same place", alike, size_t(rows));
 }
 
+TEST(each_corpus_has_an_order_of_its_own) {
+    const int T = 3;
+    const uint64_t rows = 101;
+    const string path = write_shard(path_of("twice.bin"), numbered(rows, T));
+    const Dataset set = open_dataset("data.train", {{path, 1}, {path, 1}}, T, 5, true);
+    vector<int32_t> orders[2];
+    for (uint64_t i = 0; i < 2 * rows; i++) orders[pick(i, set.weights).stream].push_back(row_of(set, i)[0]);
+    int alike = 0;
+    for (uint64_t i = 0; i < rows; i++) alike += orders[0].at(i) == orders[1].at(i);
+    EXPECT(alike < 10, "%d of %zu rows in the same place", alike, size_t(rows));
+}
+
 TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
     write_shard(path_of("a_0.bin"), numbered(40, T, 1000));
