@@ -161,19 +161,31 @@ TEST(text_is_a_function_of_seed_and_stream) {
     EXPECT(a.size() <= 60 && a.size() > 0, "%zu bytes", a.size());
 }
 
-// end-of-text ends the text and is no part of it
-TEST(text_ends_with_its_document) {
+// A model to which all ids are alike: the text is what the sampler draws from equal logits at (stream, number
+// of the ids before). End-of-text ends it and is no part of it.
+TEST(text_is_drawn_id_by_id_until_its_document_ends) {
     const Tokenizer tokenizer = bytes_tokenizer();
     Tiny t(config_of(37, 257), true);
     const Tensor& wte = t.tensor("wte");
-    std::vector<real> zeros(wte.param.used(), 0);
+    const std::vector<real> zeros(wte.param.used(), 0);
     t.model.zero.import_tensor(wte, 0, zeros.size(), zeros.data());
-    const real zero = 0, one = 1, ten = 10;         // the logit of end-of-text is 10, the others are 0
-    t.model.zero.import_tensor(t.tensor("lnfw"), 0, 1, &zero);
-    t.model.zero.import_tensor(t.tensor("lnfb"), 0, 1, &one);
-    t.model.zero.import_tensor(wte, 256 * size_t(t.d.C), 1, &ten);
-    EXPECT(generated(t, tokenizer, {.tokens = 20, .temperature = 0}, "Hello") == "",
-           "end-of-text is the likeliest");
+    const SampleConfig sample{.tokens = 300, .temperature = 1, .top_p = 1};
+    const std::vector<float> logits(257, 0);
+    int ended = 0;
+    for (uint64_t stream = 0; stream < 8; stream++) {
+        Sampler sampler{sample, 1, {}};
+        std::string expected;
+        int32_t id = 0;
+        for (uint64_t i = 0; i < 300 && id != 256; i++) {
+            id = sampler.draw(logits.data(), 257, stream, 6 + i);
+            if (id != 256) expected += char(id);
+        }
+        ended += id == 256;
+        const std::string text = generated(t, tokenizer, sample, "Hello", stream);
+        EXPECT(text == expected, "stream %d: %zu bytes, expected %zu", int(stream), text.size(),
+               expected.size());
+    }
+    EXPECT(ended > 1 && ended < 8, "%d of 8 texts came to an end", ended);
 }
 
 }  // namespace PRECISION
