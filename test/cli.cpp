@@ -189,6 +189,12 @@ TEST(zero_turns_things_off) {
     EXPECT(ran.code == 0 && rows_of("off", "train").size() == 10 && rows_of("off", "val").empty(),
            "code %d, '%s'", ran.code, ran.err.c_str());
     EXPECT(!has(ran.out, "10/10"), "log.every = 0 prints steps");
+    const Ran some = train_gpt(tiny_program_config("some"), "--log.every=4");
+    for (int step = 1; step <= 10; step++) {
+        const bool shown = step == 4 || step == 8 || step == 10;
+        EXPECT(has(some.out, " " + std::to_string(step) + "/10 ") == shown, "step %d of '%s'", step,
+               some.out.c_str());
+    }
     const Ran none = train_gpt(tiny_program_config("evaluate"), "--train.steps=0 --data.train=/nowhere.bin");
     EXPECT(none.code == 0 && rows_of("evaluate", "train").empty(), "code %d, '%s'", none.code,
            none.err.c_str());
