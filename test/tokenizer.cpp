@@ -21,46 +21,12 @@ static uint64_t draw(uint64_t key, uint64_t index, uint64_t below) {
 
 // Pieces that matter to the pattern, glued together at random; some are not UTF-8.
 static std::string random_text(uint64_t seed, size_t pieces) {
-    static const char* const parts[] = {"a",
-                                        "b",
-                                        "Z",
-                                        "s",
-                                        "ll",
-                                        "ve",
-                                        "re",
-                                        "t",
-                                        "1",
-                                        "23",
-                                        " ",
-                                        " ",
-                                        "  ",
-                                        "\n",
-                                        "\n\n",
-                                        "\t",
-                                        "\r\n",
-                                        "'",
-                                        "'s",
-                                        "'ll",
-                                        "''",
-                                        ".",
-                                        "!?",
-                                        "-",
-                                        "\xc3\xa9",
-                                        "\xe4\xbd\xa0",
-                                        "\xc2\xa0",
-                                        "\xe3\x80\x80",
-                                        "\xe2\x80\x83",
-                                        "\xf0\x9f\x98\x80",
-                                        "\xcc\x81",
-                                        "\xc2\xbd",
-                                        "\xd9\xa1",
-                                        "\xff",
-                                        "\xc3",
-                                        "\xe2\x80",
-                                        "\xed\xa0\x80",
-                                        "\xf4\x90\x80\x80",
-                                        "\xc0\x80",
-                                        "\x01"};
+    static const char* const parts[] = {
+        "a", "b", "Z", "s", "ll", "ve", "re", "t", "d", "m", "1", "23", " ", " ", "  ", "\n", "\n\n", "\t",
+        "\r\n", "'", "'s", "'ll", "'d", "'m", "'ve", "'D", "''", ".", "!?", "-", "\xc3\xa9",
+        "\xe4\xbd\xa0", "\xc2\xa0", "\xe3\x80\x80", "\xe2\x80\x83", "\xf0\x9f\x98\x80", "\xcc\x81",
+        "\xc2\xbd", "\xd9\xa1", "\xff", "\xc3", "\xe2\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc0\x80",
+        "\x01"};
     std::string text;
     for (size_t i = 0; i < pieces; i++) text += parts[draw(seed, i, std::size(parts))];
     if (draw(seed, pieces, 4) == 0) text.insert(draw(seed, pieces + 1, text.size() + 1), 1, '\0');
