@@ -1,5 +1,6 @@
 // What a dataset refuses: too little text, ids outside the vocabulary, shards of another tokenizer.
 #include "llmc/train/dataset.h"
+#include "llmc/train/run_data.h"
 #include "test/shards.h"
 
 using std::string;
@@ -57,6 +58,12 @@ TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
     read_row(set, 2500 / 8 - 1), read_row(set, 2500 / 8 + 1);
     expect_words("row", test::fatal_of([&] { read_row(set, 2500 / 8); }),
                  {"later.bin", "token 2500", "id 700", "700 ids", "model.vocab"});
+    // the last target of a row is the first token of the next
+    ids[2500] = 5, ids[2504] = 700;
+    write_shard(path_of("later.bin"), ids);
+    read_row(set, 2504 / 8 - 2);
+    for (const uint64_t row : {2504 / 8 - 1, 2504 / 8})
+        expect_words("a target", test::fatal_of([&] { read_row(set, row); }), {"token 2504", "id 700"});
 }
 
 // Two foreign shards of 0.6 GB each, which take no disk but for the header and one bad id: what is read
@@ -78,7 +85,13 @@ TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
     read_row(set, 499'999'999 / 8 - 1);
     expect_words("its row", test::fatal_of([&] { read_row(set, 500'000'000 / 8); }),
                  {"sparse_1.bin", "token 200000000", "id 700", "700 ids"});
+    // training's set gets what validation's has left
+    Config cfg;
+    cfg.model.vocab = 700, cfg.model.context = 8, cfg.train.batch_tokens = 8, cfg.train.micro_batch = 1;
+    cfg.data.val = {{path_of("sparse_0.bin")}}, cfg.data.train = {{path_of("sparse_1.bin")}};
+    EXPECT(open_run_data(cfg).vocab == 700);
     write_sparse("sparse_1.bin", 199'999'999);
+    expect_words("of both", test::fatal_of([&] { open_run_data(cfg); }), {"sparse_1.bin", "token 199999999"});
     Dataset sooner = open_set(path_of("sparse_1.bin"), 8);
     expect_words("at start", test::fatal_of([&] { validate_ids(sooner, 700, {}, 400'000'000); }),
                  {"sparse_1.bin", "token 199999999", "700"});
