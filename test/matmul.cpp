@@ -122,6 +122,9 @@ void check_weight(const Case& c) {
     std::vector<real> dw = c.dw, db = c.db;
     cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
     cpu::bias_backward(db.data(), c.dout.data(), N, OC);
+    std::vector<real> both = c.dw, of_bias = c.db;
+    cpu::matmul_backward_weight_bias(both.data(), of_bias.data(), c.dout.data(), c.x.data(), N, C, OC);
+    EXPECT(both == dw && of_bias == db, "N=%d C=%d OC=%d: the two at once are others", N, C, OC);
     Expected weight{.what = "backward_weight", .s = c.s}, bias{.what = "bias_backward", .s = c.s};
     for (int o = 0; o < OC; o++) {
         for (int i = 0; i < C; i++) {
