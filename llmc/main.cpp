@@ -57,6 +57,7 @@ static std::string libraries() {
 
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
+    if (options.help || options.version || options.plan || options.generate) end_with_reader();
     if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
     if (options.version) { fputs(version_text(libraries()).c_str(), stdout); return kExitDone; }
 

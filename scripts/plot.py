@@ -22,7 +22,7 @@ def rows_of(run):
     if not os.path.exists(path):
         sys.exit(f"error: {path}: no such file; a run's folder has metrics.jsonl once it has started")
     rows = []
-    with open(path) as f:
+    with open(path, encoding="utf-8", errors="replace") as f:
         for number, line in enumerate(f, 1):
             if not line.endswith("\n"):
                 break                   # is being written right now
@@ -114,6 +114,10 @@ def main():
     parser.add_argument("--also", default="", help="further figures of training: lr,norm,tokens_per_s,mfu,ms")
     parser.add_argument("--log", action="store_true", help="logarithmic horizontal axis")
     args = parser.parse_args()
+    also = [key for key in args.also.split(",") if key]
+    for key in also:
+        if key not in NAMES:
+            sys.exit(f"error: --also {key}: expected one of {', '.join(NAMES)}")
     runs = [(os.path.basename(os.path.normpath(r)), rows_of(r)) for r in args.runs]
     if not any(row.get("event") in ("train", "val") for _, rows in runs for row in rows):
         sys.exit(f"error: {' '.join(args.runs)}: no training or validation rows yet")
@@ -125,7 +129,7 @@ def main():
     import matplotlib.pyplot as plt
 
     has_bytes = any("bits_per_byte" in row for _, rows in runs for row in rows)
-    panels = [None] + ["bits_per_byte"] * has_bytes + [key for key in args.also.split(",") if key]
+    panels = [None] + ["bits_per_byte"] * has_bytes + also
     figure, axes = plt.subplots(len(panels), 1, sharex=True, squeeze=False, layout="constrained",
                                 figsize=(9, 1.2 + 2.9 * len(panels)),
                                 gridspec_kw={"height_ratios": [1.5] + [1] * (len(panels) - 1)})
@@ -135,7 +139,7 @@ def main():
         elif key == "bits_per_byte":
             draw_one(axis, runs, args.x, "val", key, "bits per byte, validation")
         else:
-            draw_one(axis, runs, args.x, "train", key, NAMES.get(key, key))
+            draw_one(axis, runs, args.x, "train", key, NAMES[key])
         axis.grid(alpha=0.3)
         axis.legend(loc="upper right", frameon=False, fontsize=9)
         if args.log:
@@ -145,7 +149,10 @@ def main():
     first = args.runs[0]
     folder = first if os.path.isdir(first) else os.path.dirname(first) or "."
     out = args.out or os.path.join(folder, "curve.png")
-    figure.savefig(out, dpi=120)
+    try:
+        figure.savefig(out, dpi=120)
+    except (OSError, ValueError) as e:          # a folder that is not there, a kind of file that is not known
+        sys.exit(f"error: {out}: {e}")
     print(out)
 
 

@@ -183,6 +183,14 @@ TEST(config_json_is_resolved) {
     EXPECT(has(ran.out, "samples none") && has(ran.out, "data.tokenizer"), "'%s'", ran.out.c_str());
 }
 
+// head has what it wants before all is printed.
+TEST(a_reader_that_goes_away_is_no_error) {
+    for (const string& what : {string("--help"), tiny_program_config("unread") + " --plan"}) {
+        const Ran ran = run("{ sleep 0.05; ./train_gpt " + what + "; echo \"code $?\" >&2; } | true");
+        EXPECT(ran.err == "code 0\n", "%s: '%s'", what.c_str(), ran.err.c_str());
+    }
+}
+
 TEST(zero_turns_things_off) {
     const Ran ran =
         train_gpt(tiny_program_config("off"), "--eval.every=0 --log.every=0 --data.val=/nowhere.bin");

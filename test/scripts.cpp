@@ -174,9 +174,13 @@ TEST(plot_draws_a_png) {
     expect_error(test::run(plot + f + "/none"), {"plot/none", "metrics.jsonl"});
     write(f + "/c/metrics.jsonl", "{\"event\":\"train\"\n");
     expect_error(test::run(plot + f + "/c"), {"metrics.jsonl:1"});
+    write(f + "/bytes/metrics.jsonl", "\xff\xfe\n");
+    expect_error(test::run(plot + f + "/bytes"), {"bytes/metrics.jsonl:1"});
+    expect_error(test::run(plot + f + "/a --also bogus"), {"bogus", "tokens_per_s"});
     write(f + "/without/matplotlib.py", "raise ImportError\n");
     expect_error(test::run("PYTHONPATH=" + f + "/without " + plot + f + "/a"), {"python3-matplotlib"});
     if (test::run(python() + " -c 'import matplotlib'").code != 0) return test::skip("no matplotlib");
+    expect_error(test::run(plot + f + "/a --out " + f + "/a.jpgx"), {"a.jpgx"});
     for (const auto& runs : {f + "/a", f + "/a " + f + "/b/metrics.jsonl --x tokens --also norm,lr --log"}) {
         const std::string png = f + "/out.png";
         std::filesystem::remove(png);

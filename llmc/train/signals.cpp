@@ -67,6 +67,10 @@ void receive_signals() {
     });
 }
 
+void end_with_reader() {
+    signal(SIGPIPE, [](int) { ends_on_purpose(), _exit(kExitDone); });
+}
+
 void catch_signals() {
     receive_signals();
     for (int s : {SIGPIPE, SIGXFSZ}) signal(s, SIG_IGN);

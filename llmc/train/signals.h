@@ -18,6 +18,9 @@ struct Signals {
 // other things (2.6, its AVX2 gemm): the frame of a signal would fall into the heap.
 void receive_signals();
 
+// For programs whose work is their output: they are done where nobody reads it any more.
+void end_with_reader();
+
 void catch_signals();           // until then each does what it does by default
 Signals take_signals();         // what was asked since the last call; `stop` stays
 bool stop_asked();              // for long work that can end early
