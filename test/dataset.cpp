@@ -202,6 +202,19 @@ TEST(each_corpus_has_an_order_of_its_own) {
     EXPECT(alike < 10, "%d of %zu rows in the same place", alike, size_t(rows));
 }
 
+TEST(a_tiny_weight_is_one_all_the_same) {
+    const string path = write_shard(path_of("tiny_weight.bin"), numbered(9, 3));
+    for (const size_t others : {2, 6}) {
+        vector<Corpus> corpora(others, {path, 1});
+        corpora.push_back({path, 1e-10});
+        const Dataset set = open_dataset("data.train", corpora, 3, 5, true);
+        uint64_t sum = 0;
+        for (const uint64_t w : set.weights) sum += w;
+        EXPECT(set.weights.back() == 1 && sum == uint64_t(1) << 32, "the last of %zu weighs %llu", others + 1,
+               (unsigned long long)set.weights.back());
+    }
+}
+
 TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
     write_shard(path_of("a_0.bin"), numbered(40, T, 1000));

@@ -98,6 +98,8 @@ TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
     // what one set has used up, the next does not get; shards that say their largest id take none
     Dataset small = open_set(write_shard(path_of("small.bin"), vector<int32_t>(100, 5)), 8);
     EXPECT(validate_ids(small, 700, {}, 300) == 100 && validate_ids(small, 700, {}, 150) == 0, "bytes left");
+    Dataset wide = open_set(write_shard(path_of("four.bin"), vector<int32_t>(100, 5), {.id_bytes = 4}), 8);
+    EXPECT(validate_ids(wide, 700, {}, 500) == 100 && validate_ids(wide, 700, {}, 300) == 0, "of 4 bytes");
     const string ours = write_shard(path_of("told.bin"), vector<int32_t>(100, 5), {.vocab = 9, .largest = 5});
     Dataset told = open_set(ours, 8);
     EXPECT(validate_ids(told, 700, {}, 300) == 300, "a shard that says its largest id is not read");

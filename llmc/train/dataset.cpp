@@ -120,7 +120,8 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
                     key.c_str(), c.path.c_str(), s.tokens(),
                     counted(int64_t(s.shards.size()), "shard").c_str(), T, T + 1);
     }
-    set.weights.back() += (uint64_t(1) << 32) - given;    // rounding, at most one part in 2^32 per corpus
+    // rounding, at most one part in 2^32 per corpus: the largest can give and take it
+    *std::max_element(set.weights.begin(), set.weights.end()) += (uint64_t(1) << 32) - given;
     return set;
 }
 
