@@ -173,6 +173,10 @@ TEST(text_from_the_newest_checkpoint) {
     EXPECT(none.code == 78 && has(none.err, folder("empty")) && has(none.err, "--model.init"),
            "code %d, '%s'", none.code, none.err.c_str());
     EXPECT(!fs::exists(folder("empty")), "--generate makes run.dir");
+    fs::create_directories(folder("broken") + "/step_5");
+    const Ran broken = train_gpt(tiny_program_config("broken"), "--generate=Once");
+    EXPECT(broken.code == 79 && has(broken.err, "step_5") && has(broken.err, "--model.init"), "code %d, '%s'",
+           broken.code, broken.err.c_str());
 }
 
 // The model has 512 ids, the tokenizer 1500.

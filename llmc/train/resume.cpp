@@ -72,6 +72,7 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
     lead(world, [&](const Further& further) {
         const Disk disk = noticed(posix_disk(), further);
         std::vector<int64_t> steps = saved_steps(disk, run_dir);
+        const bool some = !steps.empty();
         for (; found.empty() && !steps.empty(); steps.pop_back()) {
             const std::string folder = folder_of(run_dir, steps.back());
             const Verified v = verify_checkpoint(disk, folder);
@@ -79,6 +80,9 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
             else fprintf(stderr, "warning: damaged checkpoint, passed over: %s/%s\n", folder.c_str(),
                          v.problem.c_str());
         }
+        if (some && found.empty())
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir %s verifies: bring one "
+                  "back, or name a folder of weights by --model.init=DIR", run_dir.c_str());
     });
     return from_rank_0(world, found);
 }
