@@ -36,7 +36,8 @@ int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin);
 void check_settings(const Config& cfg, const Origin& origin, bool prints);
 
 // The newest checkpoint of a run that verifies, for reading only; empty: there are none. Damaged ones are
-// passed over with a warning; where no other is left, exit code 79. All ranks of `world` together: rank 0 reads.
+// passed over with a warning; where no other is left, exit code 79. All ranks of `world` together: rank 0
+// reads.
 std::string newest_checkpoint(const std::string& run_dir, const Axis& world = {});
 
 // A folder step_N. Every file has to be there in full; hashes are not read.
