@@ -223,8 +223,7 @@ TEST(large_scores) {
     for (int c = 0; c < 64; c++) EXPECT_NEAR(t.out[c], t.v[c], 1e-6);
 }
 
-TEST(finite_differences) {
-    if (sizeof(floatX) != 8) return;
+TEST_IF(sizeof(floatX) == 8, finite_differences) {
     for (const Shape& s : {Shape{1, 9, 9, 2, 4, 0, 0}, Shape{2, 3, 7, 1, 8, 4, 0}}) {
         const Lent lent(1, sizes(s));
         Tensors t(s);

@@ -169,8 +169,7 @@ TEST(threads_change_no_bit) {
         EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
 }
 
-TEST(finite_differences) {
-    if (sizeof(floatX) != 8) return;
+TEST_IF(sizeof(floatX) == 8, finite_differences) {
     const Lent lent(2);
     Tensors t({2, 19, 128}), g({2, 19, 128});
     g.backward(real(0.7));

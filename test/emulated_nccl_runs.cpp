@@ -22,6 +22,7 @@ static std::vector<double> figures_of(const string& name) {
     for (const json& row : rows_of(name, "train"))
         for (const char* key : {"loss", "norm"}) figures.push_back(row[key]);
     for (const json& row : rows_of(name, "val")) figures.push_back(row["loss"]);
+    EXPECT(figures.size() == 8, "%s: %zu figures", name.c_str(), figures.size());
     return figures;
 }
 
@@ -35,13 +36,6 @@ static string bits_of(const string& name) {
 
 static void expect_done(const Ran& ran, const string& what) {
     EXPECT(ran.code == 0, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());
-}
-
-static double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-    if (a.size() != 8 || b.size() != 8) return INFINITY;
-    double worst = 0;
-    for (size_t i = 0; i < a.size(); i++) worst = std::max(worst, std::fabs(a[i] / b[i] - 1));
-    return worst;
 }
 
 static const string kNccl = "--parallel.transport=nccl --parallel.ranks=2 ";

@@ -76,8 +76,7 @@ TEST(threads_and_cuts_change_no_bit) {
 }
 
 // The loss is sum(dout * out).
-TEST(gradients_against_finite_differences) {
-    if (sizeof(floatX) != 8) return;
+TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
     for (const Shape& s : {Shape{2, 5, 9, 0, 6, 6, 2}, Shape{2, 7, 8, 4, 5, 14, 0}}) {
         const Lent lent(2);
         Tensors t(s);

@@ -50,7 +50,7 @@ static void expect_same(const Vector& theirs, const char* whose) {
     EXPECT(theirs.size() == own.size(), "%s: %zu logits", whose, theirs.size());
     for (size_t i = 0; i < std::min(own.size(), theirs.size()); i++) {
         scale = std::max(scale, std::abs(own[i]));
-        if (!(std::abs(own[i] - theirs[i]) <= worst)) worst = std::abs(own[i] - theirs[i]);
+        worst = test::larger_difference(worst, std::abs(own[i] - theirs[i]));
     }
     EXPECT(scale > 0.1 && worst <= kEnough * scale, "%s: logits %.3g apart, of %.3g", whose, worst, scale);
 }
@@ -123,8 +123,7 @@ static Vector gpt2(const Get& get, const std::vector<int32_t>& ids, const ModelC
     return logits;
 }
 
-TEST(hugging_face_gets_the_same_logits) {
-    if (kIsBf16) return;
+TEST_IF(!kIsBf16, hugging_face_gets_the_same_logits) {
     const Exported& e = exported();
     const SafetensorsFile file(e.hf + "/model.safetensors");
     const Get get = [&](const std::string& name) {
@@ -137,8 +136,7 @@ TEST(hugging_face_gets_the_same_logits) {
     expect_same(gpt2(get, e.ids, e.cfg.model), "a reader of safetensors");
 }
 
-TEST(a_reader_of_gguf_gets_the_same_logits) {
-    if (kIsBf16) return;
+TEST_IF(!kIsBf16, a_reader_of_gguf_gets_the_same_logits) {
     const Exported& e = exported();
     test::Gguf g = test::read_gguf(e.gguf);
     const std::map<std::string, std::string> block = {
@@ -162,8 +160,7 @@ TEST(a_reader_of_gguf_gets_the_same_logits) {
     EXPECT(g.tensors.at("output.weight").values == g.tensors.at("token_embd.weight").values, "the head");
 }
 
-TEST(pytorch_gets_the_same_logits) {
-    if (kIsBf16) return;
+TEST_IF(!kIsBf16, pytorch_gets_the_same_logits) {
     const std::string python = getenv("PYTHON") ? getenv("PYTHON") : "/usr/bin/python3";
     if (test::run(python + " -c 'import torch'").code != 0) return test::skip("no PyTorch");
     const Exported& e = exported();

@@ -54,20 +54,12 @@ static Outcome run(const Point& p) {
     return outcome;
 }
 
-// Largest |a - b| / max(|b|, floor). Weights have a floor of the learning rate: the true gradient of a key's
-// bias is zero, so that its steps are those of rounding.
-template <class T> static double apart(const std::vector<T>& a, const std::vector<T>& b, double floor) {
-    double worst = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
-    for (size_t i = 0; i < a.size() && i < b.size(); i++) {
-        const double d = std::abs(double(a[i]) - double(b[i])) / std::max(std::abs(double(b[i])), floor);
-        worst = d <= worst ? worst : d;         // NaN counts
-    }
-    return worst;
-}
-
+// Weights have a floor of the learning rate: the true gradient of a key's bias is zero, so that its steps are
+// those of rounding.
 static void expect_same(const Point& p, const Outcome& o, const Outcome& reference, double tolerance) {
-    const double loss = apart(o.losses, reference.losses, 0), norm = apart(o.norms, reference.norms, 0);
-    const double weight = apart(o.weights, reference.weights, kRate);
+    const double loss = test::largest_difference(o.losses, reference.losses);
+    const double norm = test::largest_difference(o.norms, reference.norms);
+    const double weight = test::largest_difference(o.weights, reference.weights, kRate);
     EXPECT(loss <= tolerance && norm <= tolerance && weight <= 1e-10,
            "%s: losses %.2g apart, norms %.2g, weights %.2g", p.text().c_str(), loss, norm, weight);
 }
@@ -116,8 +108,7 @@ static void expect_stages(Point p, const Outcome& one_rank) {
     else expect_same(p, stages[2], stages[0], 1e-12);
 }
 
-TEST(every_mesh_trains_as_one_rank) {
-    if (!kIsFp64) return;
+TEST_IF(kIsFp64, every_mesh_trains_as_one_rank) {
     const Outcome one_rank = run({1, 1, 1});
     const char* const levels[] = {"none", "selective", "block"};
     int turn = 0;
@@ -131,8 +122,7 @@ TEST(every_mesh_trains_as_one_rank) {
             }
 }
 
-TEST(one_micro_batch_and_larger_ones) {
-    if (!kIsFp64) return;
+TEST_IF(kIsFp64, one_micro_batch_and_larger_ones) {
     const Outcome one_rank = run({1, 1, 1});
     for (const Point& mesh : chosen({{2, 2, 2}, {3, 1, 1}, {2, 1, 1}, {4, 1, 2}, {1, 4, 2}}))
         for (int micro_batch : {kRows / mesh.dp, 2}) {
@@ -143,8 +133,7 @@ TEST(one_micro_batch_and_larger_ones) {
 }
 
 // Shards within groups, copies between them.
-TEST(hybrid_shards_train_as_one_rank) {
-    if (!kIsFp64) return;
+TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
     const Outcome one_rank = run({1, 1, 1});
     for (Point p : chosen({{4, 1, 1}, {4, 1, 2}, {4, 2, 1}}))
         for (int group : {1, 2}) {
@@ -154,8 +143,7 @@ TEST(hybrid_shards_train_as_one_rank) {
 }
 
 // Whoever comes first, and whether anything runs beside anything else: the same bits.
-TEST(neither_overlap_nor_delays_change_a_bit) {
-    if (!kIsFp64) return;
+TEST_IF(kIsFp64, neither_overlap_nor_delays_change_a_bit) {
     for (Point p : chosen({{2, 1, 2, 2, "block", 2}, {4, 1, 1, 0}, {4, 1, 2, 1}, {2, 2, 2, 3}})) {
         const Outcome plain = run(p);
         p.delay_us = 100;
@@ -201,8 +189,7 @@ static const bool was_program = [] {
     exit(code);
 }();
 
-TEST(meshes_by_mpirun) {
-    if (!kIsFp64) return;
+TEST_IF(kIsFp64, meshes_by_mpirun) {
     if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
     if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
     const Outcome one_rank = run({1, 1, 1});
@@ -230,8 +217,7 @@ TEST(meshes_by_mpirun) {
 }
 
 // Lower precisions round in other places on other meshes: the same to their rounding.
-TEST(lower_precisions_come_close) {
-    if (kIsFp64) return;
+TEST_IF(!kIsFp64, lower_precisions_come_close) {
     const Outcome one_rank = run({1, 1, 1});
     for (const Point& p : chosen({{2, 2, 2, 3, "block"}, {.dp = 4, .tp = 1, .pp = 1, .bf16_wire = true},
                                   {4, 1, 1, 3}, {2, 1, 1, 1}, {3, 1, 1, 2}, {1, 2, 1}, {1, 4, 2}, {1, 1, 4},
@@ -241,7 +227,8 @@ TEST(lower_precisions_come_close) {
         Point wide = p;
         wide.bf16_wire = false;
         EXPECT(!p.bf16_wire || !(run(wide) == o), "%s: nothing is rounded", p.text().c_str());
-        const double loss = apart(o.losses, one_rank.losses, 0), norm = apart(o.norms, one_rank.norms, 0);
+        const double loss = test::largest_difference(o.losses, one_rank.losses);
+        const double norm = test::largest_difference(o.norms, one_rank.norms);
         const bool narrow = kIsBf16 || p.bf16_wire;
         EXPECT(loss <= (narrow ? 1e-2 : 1e-5) && norm <= (narrow ? 0.1 : 1e-3),
                "%s: losses %.2g apart, norms %.2g", p.text().c_str(), loss, norm);

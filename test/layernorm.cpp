@@ -125,8 +125,7 @@ TEST(threads_and_cuts_change_no_bit) {
     }
 }
 
-TEST(finite_differences) {
-    if (sizeof(floatX) != 8) return;
+TEST_IF(sizeof(floatX) == 8, finite_differences) {
     const Lent lent(2);
     Tensors t({3, 11});
     std::fill(t.dx.begin(), t.dx.end(), floatX(0)), std::fill(t.dw.begin(), t.dw.end(), 0),
@@ -144,6 +143,9 @@ TEST(finite_differences) {
         for (size_t i = 0; i < x.size(); i++) EXPECT_NEAR(dx[i], slope_of(x[i], loss), 1e-7);
     };
     check(t.x, wide(t.dx)), check(t.r, wide(t.dx)), check(t.w, wide(t.dw)), check(t.b, wide(t.db));
+    Wide dbias(size_t(t.C));            // of the sum that is normed: over its rows
+    for (size_t i = 0; i < t.dx.size(); i++) dbias[i % size_t(t.C)] += double(t.dx[i]);
+    check(t.bias, dbias);
 }
 
 }  // namespace PRECISION

@@ -27,8 +27,7 @@ TEST(weights_begin_as_gpt2s) {
 }
 
 // Code that a library builds within a step is time of the step, and memory that no plan has.
-TEST(a_step_builds_nothing_after_the_warm_up) {
-    if (kIsFp64) return;
+TEST_IF(!kIsFp64, a_step_builds_nothing_after_the_warm_up) {
     if (matmul_library().empty()) return test::skip("built without oneDNN");
     Config cfg = tiny_config();
     cfg.model.context = 421, cfg.model.channels = 96;

@@ -6,8 +6,11 @@
 // those whose name contains one of its arguments, prints failures and one line per test with -v, and closes
 // with "N passed, N failed".
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "llmc/base/check.h"
 
@@ -43,6 +46,21 @@ std::string build_folder();
 // A directory of this process's own, removed at exit.
 std::string temporary_directory();
 
+// The larger of two differences. NaN is beyond all others: std::max loses it, as does a plain comparison.
+inline double larger_difference(double worst, double d) {
+    return d <= worst ? worst : d > worst ? d : INFINITY;
+}
+
+// Largest |a - b| / max(|b|, floor); infinite where the numbers of elements differ or are 0.
+template <class T>
+double largest_difference(const std::vector<T>& a, const std::vector<T>& b, double floor = 0) {
+    double worst = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
+    for (size_t i = 0; i < a.size() && i < b.size(); i++)
+        worst = larger_difference(worst, std::abs(double(a[i]) - double(b[i])) /
+                                             std::max(std::abs(double(b[i])), floor));
+    return worst;
+}
+
 }  // namespace test
 
 #define TEST_STRING(x) #x
@@ -53,9 +71,13 @@ std::string temporary_directory();
 #define TEST_PRECISION ""
 #endif
 
-#define TEST(name)                                                                                         \
+#define TEST(name) TEST_IF(true, name)
+
+// A test of some precisions or machines alone: in others it is none, and is not counted.
+#define TEST_IF(here, name)                                                                                \
     static void test_##name();                                                                             \
-    [[maybe_unused]] static bool added_##name = test::add(__FILE__, TEST_PRECISION, #name, test_##name);   \
+    [[maybe_unused]] static bool added_##name =                                                            \
+        (here) && test::add(__FILE__, TEST_PRECISION, #name, test_##name);                                 \
     static void test_##name()
 
 #define EXPECT(cond, ...) \

@@ -66,8 +66,7 @@ TEST(offloaded_state_in_several_chunks) {
 }
 
 // The key of a weight's random bits is where it is in the whole model.
-TEST(stochastic_rounding_knows_no_ranks) {
-    if (!kIsBf16) return;
+TEST_IF(kIsBf16, stochastic_rounding_knows_no_ranks) {
     std::vector<Outcome> o;
     for (int zero = 0; zero < 4; zero++) {
         Config cfg = zero_config(3, zero, 4);

@@ -58,19 +58,11 @@ inline Outcome run(const Config& cfg, int delay_us = 0) {
     return seen[0];
 }
 
-template <class V> double apart(const std::vector<V>& a, const std::vector<V>& b, double floor) {
-    double worst = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
-    for (size_t i = 0; i < a.size() && i < b.size(); i++) {
-        const double d = std::abs(double(a[i]) - double(b[i])) / std::max(std::abs(double(b[i])), floor);
-        worst = d <= worst ? worst : d;
-    }
-    return worst;
-}
-
 // The gradient of a key's bias is zero but for rounding, which Adam makes an update of up to 1e-9 of lr.
 inline void expect_near(const char* what, const Outcome& o, const Outcome& reference, double tolerance) {
-    const double loss = apart(o.losses, reference.losses, 0), norm = apart(o.norms, reference.norms, 0),
-                 weight = apart(o.weights, reference.weights, 1e-2);
+    const double loss = test::largest_difference(o.losses, reference.losses),
+                 norm = test::largest_difference(o.norms, reference.norms),
+                 weight = test::largest_difference(o.weights, reference.weights, 1e-2);
     EXPECT(loss <= tolerance && norm <= tolerance && weight <= 1e-9,
            "%s: losses %.2g apart, norms %.2g, weights %.2g", what, loss, norm, weight);
 }
