@@ -1,5 +1,7 @@
 // Every product at awkward sizes against a naive sum in FP64, and what must not change a bit.
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -198,9 +200,13 @@ TEST(matmul_repeats_bit_for_bit) {
     }
 }
 
+// Else the part slow_bf16 of `make test-full` would look at what others do.
+TEST_IF(getenv("ONEDNN_MAX_CPU_ISA") != nullptr, bf16_is_not_fast_on_avx2) {
+    EXPECT(!strcmp(getenv("ONEDNN_MAX_CPU_ISA"), "AVX2") && !dnnl_computes(DType::BF16));
+}
+
 // Holds wherever the products are our own: in FP64 always.
-TEST(matmul_bits_do_not_depend_on_micro_batches_or_threads) {
-    if (dnnl_computes(dtype_of<floatX>)) return;
+TEST_IF(!dnnl_computes(dtype_of<floatX>), matmul_bits_do_not_depend_on_micro_batches_or_threads) {
     for (const Shape& s : shapes) {
         const Case c(s);
         const auto whole = results(c, 1, 1);
@@ -212,8 +218,7 @@ TEST(matmul_bits_do_not_depend_on_micro_batches_or_threads) {
 }
 
 // The loss is sum(dout * (x w^T + bias)); dpre's has gelu(pre) in place of x.
-TEST(gradients_against_finite_differences) {
-    if (sizeof(floatX) != 8) return;
+TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
     const Lent lent(2, kSizes);
     const Case c({5, 40, 9});
     const auto [N, C, OC] = c.s;

@@ -4,7 +4,8 @@
 #
 #   - all tests (in one precision, those of operations in each), and the programs they drive, under
 #     AddressSanitizer and UBSan, in a copy of the tree; test code itself is not looked at
-#   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512)
+#   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512); and with a oneDNN
+#     that is told to use no more than AVX2, on which bf16 is not fast
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
 #   - fuzzers, FUZZ_SECONDS (60) each
@@ -81,6 +82,16 @@ portable() {
     plain_make DNNL=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" \
         >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+}
+
+slow_bf16() {
+    local name targets=()
+    for name in attention classifier decoder main_loop matmul test_gpt train; do
+        targets+=("build/cpu-native/test/$name")
+    done
+    plain_make train_gpt "${targets[@]}" >"$out/slow_bf16-build.log" 2>&1 ||
+        { tail -n 30 "$out/slow_bf16-build.log"; return; }
+    ONEDNN_MAX_CPU_ISA=AVX2 BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
 # Of an architecture the emulation knows how much shared memory a block may have: sm_120, 86 and 89 have as
@@ -160,7 +171,7 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes floats fuzzers)
+    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes floats slow_bf16 fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")
