@@ -202,6 +202,22 @@ TEST(each_corpus_has_an_order_of_its_own) {
     EXPECT(alike < 10, "%d of %zu rows in the same place", alike, size_t(rows));
 }
 
+// Two epochs of 600 corpora of 20 rows: 1,200 orders.
+TEST(hundreds_of_corpora_do_not_share_orders) {
+    const int T = 3;
+    const uint64_t rows = 20, corpora = 600;
+    const string path = write_shard(path_of("many.bin"), numbered(rows, T));
+    const Dataset set = open_dataset("data.train", vector<Corpus>(corpora, {path, 1}), T, 5, true);
+    vector<vector<int32_t>> read(corpora);
+    for (uint64_t i = 0; i < 2 * rows * corpora + corpora; i++)
+        read[pick(i, set.weights).stream].push_back(row_of(set, i)[0]);
+    std::set<vector<int32_t>> orders;
+    for (const auto& r : read)
+        for (size_t epoch : {0, 1})
+            orders.emplace(r.begin() + long(epoch * rows), r.begin() + long((epoch + 1) * rows));
+    EXPECT(orders.size() == 2 * corpora, "%zu orders", orders.size());
+}
+
 TEST(a_tiny_weight_is_one_all_the_same) {
     const string path = write_shard(path_of("tiny_weight.bin"), numbered(9, 3));
     for (const size_t others : {2, 6}) {

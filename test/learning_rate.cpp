@@ -43,6 +43,10 @@ TEST(wsd_is_stable_then_decays) {
     EXPECT_NEAR(learning_rate(fifth, 50, 40), 1.8e-3, kNear);
     EXPECT_NEAR(learning_rate(fifth, 50, 49), 0, kNear);
     EXPECT_NEAR(learning_rate(fifth, 4, 3), 0, kNear);   // one step at least
+    const OptimizerConfig left = with("wsd", 45, 0, 0);  // or the five that a long warmup leaves
+    EXPECT_NEAR(learning_rate(left, 50, 44), 2e-3, kNear);
+    EXPECT_NEAR(learning_rate(left, 50, 45), 1.6e-3, kNear);
+    EXPECT_NEAR(learning_rate(left, 50, 49), 0, kNear);
 }
 
 TEST(constant_stays) {

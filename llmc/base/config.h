@@ -99,7 +99,7 @@ struct OptimizerConfig {
         f("schedule", schedule, "of the learning rate after warmup", one_of("cosine|linear|wsd|constant"));
         f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
         f("final_lr", final_lr, "learning rate of the last step as a fraction of lr", range(0, 1));
-        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of train.steps",
+        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of all, or what warmup leaves",
           range(0, kMany));
         f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
     }

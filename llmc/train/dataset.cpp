@@ -65,7 +65,8 @@ void Dataset::sample(uint64_t i, int32_t* out) const {
     const Pick p = pick(i, weights);
     const TokenStream& stream = streams[p.stream];
     const uint64_t epoch = p.index / stream.rows, at = p.index % stream.rows;
-    const uint64_t order = stream_of("shuffle") + (epoch << 8 | p.stream);
+    // each corpus and epoch its own: 8 bits of the corpus, 40 of the epoch, what the corpus has beyond
+    const uint64_t s = p.stream, order = stream_of("shuffle") + (s >> 8 << 48) + (epoch << 8) + (s & 255);
     const uint64_t row = shuffle ? permute(at, stream.rows, seed, order) : at;
     stream.read(row * uint64_t(T), size_t(T) + 1, vocab, out);
 }

@@ -36,7 +36,7 @@ struct Adamw {
     const real* grad;
     const GradientState* state;
     real lr, beta1, beta2, eps;
-    int64_t step;             // t, counted from 1
+    int64_t step;             // t, counted from 1; steps that were skipped count
     bool stochastic;
     uint64_t seed;
 };
