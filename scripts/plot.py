@@ -17,6 +17,13 @@ NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping",
          "tokens_per_s": "tokens a second", "mfu": "share of the peak"}
 
 
+def is_row(row):
+    """Whether a line says which event it is, and of which step where a curve goes through it."""
+    if not isinstance(row, dict) or "event" not in row:
+        return False
+    return row["event"] not in ("train", "val") or type(row.get("step")) is int
+
+
 def rows_of(run):
     path = os.path.join(run, "metrics.jsonl") if os.path.isdir(run) else run
     if not os.path.exists(path):
@@ -27,9 +34,12 @@ def rows_of(run):
             if not line.endswith("\n"):
                 break                   # is being written right now
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 sys.exit(f"error: {path}:{number}: not JSON: {line[:60].strip()}")
+            if not is_row(row):
+                sys.exit(f"error: {path}:{number}: no row of a run: {line[:60].strip()}")
+            rows.append(row)
     return rows
 
 

@@ -176,6 +176,10 @@ TEST(plot_draws_a_png) {
     expect_error(test::run(plot + f + "/c"), {"metrics.jsonl:1"});
     write(f + "/bytes/metrics.jsonl", "\xff\xfe\n");
     expect_error(test::run(plot + f + "/bytes"), {"bytes/metrics.jsonl:1"});
+    for (const char* row : {"[1, 2]", "{\"event\":\"val\",\"loss\":3}", "{\"loss\":3}"}) {
+        write(f + "/other/metrics.jsonl", row + std::string("\n"));
+        expect_error(test::run(plot + f + "/other"), {"other/metrics.jsonl:1", row});
+    }
     expect_error(test::run(plot + f + "/a --also bogus"), {"bogus", "tokens_per_s"});
     write(f + "/without/matplotlib.py", "raise ImportError\n");
     expect_error(test::run("PYTHONPATH=" + f + "/without " + plot + f + "/a"), {"python3-matplotlib"});

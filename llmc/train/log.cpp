@@ -55,13 +55,19 @@ static bool write_all(int file, const char* text, size_t size) {
     return true;
 }
 
-// A disk that is full does not end the training.
+// A disk that is full does not end the training. Of a row that it does not hold no part stays, so that those
+// of later, when there is room again, are rows.
 void RunLog::write(const std::string& line) {
-    if (file_ < 0 || write_all(file_, line.data(), line.size()) || failed_) return;
+    if (file_ < 0) return;
+    const off_t end = lseek(file_, 0, SEEK_END);
+    if (write_all(file_, line.data(), line.size())) return;
+    const int why = errno;
+    [[maybe_unused]] const int cut = ftruncate(file_, end);     // a pipe has no end to go back to
+    if (failed_) return;
     failed_ = true;
     fprintf(stderr,
             "warning: cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.\n",
-            cfg_.run.dir.c_str(), strerror(errno));
+            cfg_.run.dir.c_str(), strerror(why));
 }
 
 // ---------------------------------------------------------------------------------------------------------
