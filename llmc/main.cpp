@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/files.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/last_words.h"
 #include "llmc/base/machine.h"
@@ -55,11 +56,10 @@ static std::string libraries() {
     return text;
 }
 
-static int run(int argc, char** argv) {
-    Options options = parse_command_line(argc, argv);
-    if (options.help || options.version || options.plan || options.generate) end_with_reader();
-    if (options.help) { fputs(help_text().c_str(), stdout); return kExitDone; }
-    if (options.version) { fputs(version_text(libraries()).c_str(), stdout); return kExitDone; }
+static int run(Options& options) {
+    if (options.help) fputs(help_text().c_str(), stdout);
+    else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
+    if (options.help || options.version) return kExitDone;
 
     allow_many_files();
     Config& cfg = options.config;
@@ -74,6 +74,15 @@ static int run(int argc, char** argv) {
         if (options.export_to) return p.export_model(c, mesh, *options.export_to);
         return options.generate ? p.generate(c, mesh, *options.generate) : p.train(c, mesh);
     });
+}
+
+static int run(int argc, char** argv) {
+    Options options = parse_command_line(argc, argv);
+    const bool only_prints = options.help || options.version || options.plan || options.generate;
+    if (only_prints) end_with_reader();
+    const int code = run(options);
+    if (only_prints) finish_stdout();       // a training run goes on without its screen
+    return code;
 }
 
 int main(int argc, char** argv) {

@@ -235,10 +235,12 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") {
             fputs(kHelp, stdout);
+            finish_stdout();
             return kExitDone;
         }
         if (!strcmp(argv[i], "--version")) {
             fputs(build_text("tokenize").c_str(), stdout);
+            finish_stdout();
             return kExitDone;
         }
     }
@@ -248,7 +250,9 @@ int main(int argc, char** argv) {
         if (command != c.name) continue;
         Options options = parse(argc - 1, argv + 1);
         options.command = command;
-        return c.run(options);
+        const int code = c.run(options);
+        finish_stdout();
+        return code;
     }
     CHECK_INPUT(false, "%s%s%s: expected train, encode, decode, ids or info; ./tokenize --help shows each",
                 command.empty() ? "no command" : "unknown command \"", command.c_str(),

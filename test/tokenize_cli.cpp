@@ -1,11 +1,15 @@
 // ./tokenize as a user sees it: what is packed and what globs name, progress on a terminal and its absence
 // elsewhere, memory, messages.
+#include <fcntl.h>
 #include <pty.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+
+#include <filesystem>
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
@@ -123,6 +127,36 @@ TEST(memory_does_not_grow_with_the_text) {
                  piped = peak_of(encode + "- >/dev/null <" + path_of("large.txt"));
     EXPECT(large < small + 15 && piped < small + 15, "%.1f MB for 5 MB of text, %.1f and %.1f for 60", small,
            large, piped);
+}
+
+// Opened twice, a named pipe would wait for a second writer, or lose what the first wrote before.
+TEST(a_named_pipe) {
+    const std::string pipe = path_of("pipe.txt"), out = path_of("piped");
+    mkfifo(pipe.c_str(), 0600);
+    for (const char* val : {"", " --val=0.5", "", " --val=0.5"}) {
+        const auto ran = test::run("(sleep 0.3; printf 'Once upon a time.\nIt ended.\n' > " + pipe +
+                                   ") & timeout 10 ./tokenize encode" + kRanks + "--out=" + out + val + " " +
+                                   pipe);
+        EXPECT(ran.code == 0, "%s: exit %d %s", val, ran.code, ran.err.c_str());
+        const auto text = test::run("./tokenize decode" + kRanks + out + "_*.bin").out;
+        EXPECT(has(text, "Once upon a time.\n") && has(text, "It ended.\n"), "'%s'", text.c_str());
+    }
+}
+
+// However encoding ends, no part of a shard stays.
+TEST(nothing_stays_of_a_shard_that_was_not_finished) {
+    if (!Fd(open(path_of("").c_str(), O_TMPFILE | O_RDWR, 0600)))
+        return test::skip("no nameless files on this file system");
+    for (const char* signal : {"TERM", "KILL"}) {
+        const std::string folder = path_of(signal), out = folder + "/set";
+        make_directories(folder);
+        const auto ran = test::run("yes 'Once upon a time.' | timeout -s " + std::string(signal) +
+                                   " 0.5 ./tokenize encode" + kRanks + "--shard-tokens=2147483647 --out=" +
+                                   out + " -");
+        EXPECT(ran.code != 0, "encoding ended by itself");
+        for (const auto& entry : std::filesystem::directory_iterator(folder))
+            EXPECT(false, "%s: %s stays", signal, entry.path().c_str());
+    }
 }
 
 TEST(version_and_places_that_take_no_file) {

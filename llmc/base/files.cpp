@@ -35,6 +35,11 @@ bool is_regular_file(int fd) {
     return fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
 }
 
+bool is_regular_file(const std::string& path) {
+    struct stat s;
+    return stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
+}
+
 bool is_directory(const std::string& path) {
     struct stat s;
     return stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
@@ -97,17 +102,35 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
     }
 }
 
-NewFile::NewFile(const std::string& path) : path(path), temporary(strf("%s.%d.tmp", path.c_str(), getpid())) {
-    fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    CHECK_INPUT(fd, "%s: no file can be created in the folder %s: %s", path.c_str(),
-                parent_directory(path).c_str(), why().c_str());
+void finish_stdout() {
+    errno = 0;
+    const bool whole = fflush(stdout) == 0 && !ferror(stdout);
+    CHECK_INPUT(whole, "stdout: cannot be written%s", errno ? (": " + why()).c_str() : "; is its disk full?");
 }
 
-NewFile::~NewFile() { if (fd) unlink(temporary.c_str()); }
+static std::string link_of(int fd) { return strf("/proc/self/fd/%d", fd); }
+
+NewFile::NewFile(const std::string& path, bool may_be_nameless)
+    : path(path), temporary(strf("%s.%d.tmp", path.c_str(), getpid())) {
+    const std::string folder = parent_directory(path);
+    if (may_be_nameless) fd = Fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+    if (fd && file_exists(link_of(fd.fd))) return;
+    fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    CHECK_INPUT(fd, "%s: no file can be created in the folder %s: %s", path.c_str(), folder.c_str(),
+                why().c_str());
+    named = true;
+}
+
+NewFile::~NewFile() { if (fd && named) unlink(temporary.c_str()); }
 
 void NewFile::commit(bool sync) {
     CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(),
                 why().c_str());
+    if (!named) {       // open(2), O_TMPFILE; linkat replaces no file, rename does
+        unlink(temporary.c_str());
+        named = linkat(AT_FDCWD, link_of(fd.fd).c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) == 0;
+        CHECK_INPUT(named, "%s: cannot be created: %s", temporary.c_str(), why().c_str());
+    }
     const bool renamed = rename(temporary.c_str(), path.c_str()) == 0;
     CHECK_INPUT(renamed, "%s: cannot be renamed to %s: %s", temporary.c_str(), path.c_str(), why().c_str());
     fd = Fd();

@@ -25,6 +25,7 @@ struct Fd {
 Fd open_read(const std::string& path);
 uint64_t size_of_file(int fd, const std::string& path);
 bool is_regular_file(int fd);
+bool is_regular_file(const std::string& path);      // opens nothing: a pipe is opened once
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
 std::string read_file(const std::string& path);
@@ -36,13 +37,18 @@ void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::stri
 void write_all(int fd, const void* data, size_t bytes, const std::string& path);
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
 
-// A file that appears under its name only when it is complete: written under a temporary name in the same
-// directory, removed again if commit() is never called.
+// Prints what stdout still holds. Where it has not taken all (a full disk), that is an error: exit code 78.
+void finish_stdout();
+
+// A file that appears under its name only when it is complete. Until then it has no name, so that nothing of
+// it stays, however the process ends; or, where the file system has no such files, a temporary one in the
+// same directory, removed if commit() is never called.
 struct NewFile {
     std::string path, temporary;
     Fd fd;
+    bool named = false;             // temporary is its name
 
-    explicit NewFile(const std::string& path);
+    explicit NewFile(const std::string& path, bool may_be_nameless = true);
     NewFile(NewFile&&) = default;
     ~NewFile();
     void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }

@@ -76,9 +76,8 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
                         "%s: expected .txt, .jsonl, either with .gz or .zst, or - for standard input.\n"
                         "       Other text can be piped: ./tokenize ... - < %s", path.c_str(), path.c_str());
             if (path == "-") { known = false; continue; }
-            const Fd file = open_read(path);
-            known = known && is_regular_file(file.fd);
-            total_bytes += size_of_file(file.fd, path);
+            known = known && is_regular_file(path);
+            if (known) total_bytes += size_of_file(open_read(path).fd, path);
         }
         files.insert(files.end(), found.begin(), found.end());
     }
