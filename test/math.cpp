@@ -154,3 +154,17 @@ TEST(bfloat16_vectors_round_as_scalars_do) {
             EXPECT(std::bit_cast<uint32_t>(float(back[i])) == uint32_t(y[i].bits) << 16, "%a", x[i]);
     }
 }
+
+// Of the harness: std::max would pass over a loss that is NaN, wherever it stands.
+TEST(nan_is_no_small_difference) {
+    using test::largest_difference;
+    const std::vector<double> good = {1, 2, 3};
+    EXPECT(largest_difference({1, 2, 3.03}, good) > 0.009);
+    EXPECT(largest_difference({1, 2, 3.03}, good) < 0.011);
+    EXPECT(largest_difference(good, good) == 0 && largest_difference({1, 2}, good) == INFINITY);
+    for (size_t i = 0; i < 3; i++) {
+        std::vector<double> bad = good;
+        bad[i] = NAN;
+        EXPECT(largest_difference(bad, good) == INFINITY && largest_difference(good, bad) == INFINITY);
+    }
+}

@@ -8,18 +8,6 @@ using test::largest_difference;
 // ---------------------------------------------------------------------------------------------------------
 // what a step does not depend on
 
-// Of the harness: std::max would pass over a loss that is NaN, wherever it stands.
-TEST(nan_is_no_small_difference) {
-    const std::vector<double> good = {1, 2, 3};
-    EXPECT(largest_difference({1, 2, 3.03}, good) > 0.009 && largest_difference({1, 2, 3.03}, good) < 0.011);
-    EXPECT(largest_difference(good, good) == 0 && largest_difference({1, 2}, good) == INFINITY);
-    for (size_t i = 0; i < 3; i++) {
-        std::vector<double> bad = good;
-        bad[i] = NAN;
-        EXPECT(largest_difference(bad, good) == INFINITY && largest_difference(good, bad) == INFINITY);
-    }
-}
-
 TEST(two_runs_are_the_same) {
     const Trace a = train_steps(tiny_config(), 3), b = train_steps(tiny_config(), 3);
     EXPECT(a == b, "losses differ by %.3g", largest_difference(a.losses, b.losses));
@@ -74,6 +62,19 @@ TEST_IF(!kIsBf16, threads_do_not_matter) {
                    largest_difference(t.losses, one.losses));
         EXPECT(largest_difference(t.losses, one.losses) < 1e-6, "%d threads: losses differ by %.3g", threads,
                largest_difference(t.losses, one.losses));
+    }
+    set_threads(1);
+}
+
+// All of that together.
+TEST_IF(kIsFp64, neither_rows_at_once_nor_threads_nor_recomputation_change_a_bit) {
+    Config cfg = tiny_config();
+    cfg.train.batch_tokens = 12 * 37, cfg.train.micro_batch = 12;
+    const Trace whole = train_steps(cfg, 3);
+    for (const auto& [threads, B, level] :
+         {std::tuple{2, 4, "selective"}, {3, 1, "block"}, {2, 12, "block"}, {3, 2, "none"}}) {
+        set_threads(threads), cfg.train.micro_batch = B, cfg.memory.recompute = level;
+        EXPECT(train_steps(cfg, 3) == whole, "%d threads, %d rows at once, %s", threads, B, level);
     }
     set_threads(1);
 }
