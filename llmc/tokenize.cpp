@@ -1,6 +1,7 @@
 // ./tokenize: trains a tokenizer, makes token shards of text, and turns them back.
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -46,36 +47,52 @@ namespace {
 
 struct Options {
     std::string command, tokenizer, out;
-    uint32_t vocab;
-    double val;
-    uint64_t shard_tokens;
-    int threads;
-    std::vector<std::string> inputs;
+    uint32_t vocab = 0;
+    double val = 0;
+    uint64_t shard_tokens = 0;
+    int threads = 0;
+    std::vector<std::string> inputs = {};
 };
 
-Options parse(int argc, char** argv) {
+// All of `text` as a number; `expected` says which ones there are.
+template <class T> T number_of(const char* name, const std::string& text, const char* expected) {
+    T number = {};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    CHECK_INPUT(error == std::errc() && end == text.data() + text.size(), "--%s=%s, expected %s", name,
+                text.c_str(), expected);
+    return number;
+}
+
+// The options of each command, besides --threads and its inputs.
+struct Command {
+    const char *name, *options;
+    int (*run)(const Options&);
+};
+
+// A command's options, or the end with a message.
+Options parse(const Command& command, int argc, char** argv) {
     cxxopts::Options spec("tokenize");
-    spec.add_options()("tokenizer", "", cxxopts::value<std::string>()->default_value(""))(
-        "out", "", cxxopts::value<std::string>()->default_value(""))(
-        "vocab", "", cxxopts::value<uint32_t>()->default_value("0"))(
-        "val", "", cxxopts::value<double>()->default_value("0"))(
-        "shard-tokens", "", cxxopts::value<uint64_t>()->default_value("100000000"))(
-        "threads", "", cxxopts::value<int>()->default_value("0"))("inputs", "",
-                                                                  cxxopts::value<std::vector<std::string>>());
+    const auto text = [](const char* otherwise) {
+        return cxxopts::value<std::string>()->default_value(otherwise);
+    };
+    spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
+        "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
+        "inputs", "", cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
-    Options o;
-    try {
-        const auto args = spec.parse(argc, argv);
-        o.tokenizer = args["tokenizer"].as<std::string>();
-        o.out = args["out"].as<std::string>();
-        o.vocab = args["vocab"].as<uint32_t>();
-        o.val = args["val"].as<double>();
-        o.shard_tokens = args["shard-tokens"].as<uint64_t>();
-        o.threads = args["threads"].as<int>();
-        if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
-    } catch (const std::exception& e) {
+    cxxopts::ParseResult args;
+    try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "%s; ./tokenize --help lists the commands and options", e.what());
     }
+    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens"})
+        CHECK_INPUT(!args.count(name) || strstr(command.options, name),
+                    "./tokenize %s takes no --%s; ./tokenize --help lists what it takes", command.name, name);
+    const auto given = [&](const char* name) { return args[name].as<std::string>(); };
+    Options o = {.command = command.name, .tokenizer = given("tokenizer"), .out = given("out")};
+    o.vocab = number_of<uint32_t>("vocab", given("vocab"), "a number of ids");
+    o.val = number_of<double>("val", given("val"), "a fraction of at least 0 and less than 1");
+    o.shard_tokens = number_of<uint64_t>("shard-tokens", given("shard-tokens"), "a number of tokens");
+    o.threads = number_of<int>("threads", given("threads"), "a number of threads, or 0 for all cores");
+    if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
     CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores",
                 o.threads);
     CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1",
@@ -244,13 +261,14 @@ int main(int argc, char** argv) {
             return kExitDone;
         }
     }
-    struct { const char* name; int (*run)(const Options&); } const commands[] = {
-        {"train", train}, {"encode", encode}, {"decode", decode}, {"ids", ids}, {"info", info}};
-    for (const auto& c : commands) {
+    const Command commands[] = {{"train", "vocab out", train},
+                                {"encode", "tokenizer out val shard-tokens", encode},
+                                {"decode", "tokenizer", decode},
+                                {"ids", "tokenizer", ids},
+                                {"info", "", info}};
+    for (const Command& c : commands) {
         if (command != c.name) continue;
-        Options options = parse(argc - 1, argv + 1);
-        options.command = command;
-        const int code = c.run(options);
+        const int code = c.run(parse(c, argc - 1, argv + 1));
         finish_stdout();
         return code;
     }

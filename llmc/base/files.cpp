@@ -113,6 +113,9 @@ static std::string link_of(int fd) { return strf("/proc/self/fd/%d", fd); }
 NewFile::NewFile(const std::string& path, bool may_be_nameless)
     : path(path), temporary(strf("%s.%d.tmp", path.c_str(), getpid())) {
     const std::string folder = parent_directory(path);
+    CHECK_INPUT(is_regular_file(path) || !file_exists(path),
+                "%s: is a device, a pipe or a folder; expected the name of a file, new or to be replaced",
+                path.c_str());
     if (may_be_nameless) fd = Fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
     if (fd && file_exists(link_of(fd.fd))) return;
     fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

@@ -84,6 +84,8 @@ Options parse_command_line(int argc, const char* const* argv) {
         }
     }
     if (o.help || o.version) return o;
+    CHECK_INPUT(o.plan + o.generate.has_value() + o.export_to.has_value() <= 1,
+                "expected one of --plan, --generate and --export at a time");
     CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {} takes all defaults)\n%s",
                 kUsage);
     o.config = load_config(o.config_path);

@@ -13,6 +13,7 @@ struct Unpacker {
     std::vector<char> packed = std::vector<char>(1 << 17);
     size_t begin = 0, end = 0;          // of what is not unpacked yet
     bool inside = false;                // of a gzip member or a zstd frame
+    bool after = false;                 // a gzip member: zeros may follow, as tapes had them
 };
 
 static void free_unpacker(Unpacker* u) {
@@ -45,6 +46,8 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
         u.inside = hint != 0;
         return to.pos;
     }
+    while (u.after && !u.inside && u.begin < u.end && !u.packed[u.begin]) u.begin++;
+    if (u.begin == u.end && !u.inside) return 0;
     const unsigned room = unsigned(std::min<size_t>(bytes, 1 << 30));
     if (!u.inside) inflateReset(&u.gzip);       // a file may have several members
     u.gzip.next_in = reinterpret_cast<Bytef*>(u.packed.data() + u.begin);
@@ -56,6 +59,7 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
                 u.gzip.msg ? u.gzip.msg : "not gzip");
     u.begin = u.end - u.gzip.avail_in;
     u.inside = rc != Z_STREAM_END;
+    u.after = !u.inside;
     return room - u.gzip.avail_out;
 }
 
@@ -78,6 +82,7 @@ size_t ByteStream::read(char* out, size_t bytes) {
         u.end = read_up_to(fd, u.packed.data(), u.packed.size(), path);
         consumed += u.end;
         if (u.end == 0) {
+            CHECK_INPUT(consumed > 0, "%s: is empty, where a packed file has a header", path.c_str());
             CHECK_INPUT(!u.inside, "%s: truncated: it ends inside a compressed part", path.c_str());
             break;
         }

@@ -11,15 +11,17 @@
 #include "llmc/io/pipeline.h"
 #include "llmc/io/shard.h"
 
-// PREFIX_NNNNNN.bin that was not written now. The prefix is a name: its [ and * stand for themselves.
-static uint64_t remove_stale(const std::string& prefix, const std::vector<std::string>& written) {
+// Removes PREFIX_NNNNNN with an ending, but those just written. The prefix is a name: its [ and * stand for
+// themselves.
+static uint64_t remove_others(const std::string& prefix, const std::string& ending,
+                              const std::vector<std::string>& written) {
     std::string pattern;
     for (const char c : prefix) {
         if (strchr("*?[]\\", c)) pattern += '\\';
         pattern += c;
     }
     uint64_t removed = 0;
-    for (const std::string& path : glob_files(pattern + "_[0-9][0-9][0-9][0-9][0-9][0-9].bin"))
+    for (const std::string& path : glob_files(pattern + "_[0-9][0-9][0-9][0-9][0-9][0-9]" + ending))
         if (std::find(written.begin(), written.end(), path) == written.end())
             removed += unlink(path.c_str()) == 0;
     return removed;
@@ -35,6 +37,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     ShardWriter sets[2] = {
         {options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
         {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
+    for (const ShardWriter& s : sets) remove_others(s.prefix, std::string(".bin") + kUnfinished, {});
     std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
     EncodeResult result = {};
     Progress progress("encode", "B", reader.total_bytes);
@@ -62,9 +65,12 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
             }
         });
     reader.waiting = nullptr;
+    CHECK_INPUT(reader.documents > 0, "the input has no document; what %s_*.bin there are stay",
+                options.prefix.c_str());
+    for (ShardWriter& s : sets) s.close();
     for (ShardWriter& s : sets) {
         s.finish();
-        result.removed += remove_stale(s.prefix, s.paths);
+        result.removed += remove_others(s.prefix, ".bin", s.paths);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }
     result.documents = reader.documents;

@@ -1,6 +1,8 @@
 #include "llmc/io/shard.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -42,6 +44,8 @@ static void check_magic(const char* path, std::string_view head, int32_t magic, 
 }
 
 ShardFile open_shard_file(const std::string& path) {
+    CHECK_INPUT(is_regular_file(path) || is_directory(path) || !file_exists(path),
+                "%s: expected a file: tokens are read at any place of it, not as from a pipe", path.c_str());
     ShardFile s{open_read(path), {.path = path}};
     const uint64_t size = size_of_file(s.fd.fd, path);
     int32_t header[kFields] = {};
@@ -131,7 +135,9 @@ void ShardWriter::append(std::span<const uint32_t> ids) {
 
 void ShardWriter::append_bytes(const void* ids, uint64_t count) {
     if (pending.empty()) {
-        pending.emplace_back(strf("%s_%06zu.bin", prefix.c_str(), paths.size()));
+        const std::string path = strf("%s_%06zu.bin", prefix.c_str(), paths.size());
+        pending.emplace_back(path + kUnfinished);
+        paths.push_back(path);
         const char header[kShardHeaderBytes] = {};      // filled in by close_shard()
         pending[0].write(header, sizeof header);
     }
@@ -151,10 +157,16 @@ void ShardWriter::close_shard() {
     header[kHashHigh] = int32_t(uint32_t(tokenizer_hash >> 32));
     pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
     pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
-    paths.push_back(pending[0].path);
     pending.clear();
     total += tokens;
     tokens = largest = 0;
 }
 
-void ShardWriter::finish() { if (!pending.empty()) close_shard(); }
+void ShardWriter::close() { if (!pending.empty()) close_shard(); }
+
+void ShardWriter::finish() {
+    close();
+    for (const std::string& path : paths)
+        CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0, "%s%s: cannot be renamed: %s",
+                    path.c_str(), kUnfinished, strerror(errno));
+}

@@ -46,14 +46,18 @@ void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t
 // Largest id among all tokens; reads the whole file.
 uint32_t scan_largest(const ShardFile& shard);
 
-// Writes PREFIX_000000.bin, PREFIX_000001.bin, ...: each under a temporary name until it is complete.
+// A shard's name until its set is complete: no glob of *.bin takes it.
+inline constexpr const char* kUnfinished = ".new";
+
+// Writes PREFIX_000000.bin, PREFIX_000001.bin, ...: under names of their own until finish(), so that what was
+// there before stays whole where something fails on the way.
 struct ShardWriter {
     std::string prefix;
     uint32_t vocab;
     uint64_t tokenizer_hash, shard_tokens;
     int id_bytes;
     std::vector<NewFile> pending;   // the open shard, or none
-    std::vector<std::string> paths; // of finished shards
+    std::vector<std::string> paths; // of complete shards
     uint64_t tokens = 0;            // in the open shard
     uint64_t total = 0;             // in all of them
     uint32_t largest = 0;           // in the open shard
@@ -61,6 +65,7 @@ struct ShardWriter {
     ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
     void append(std::span<const uint16_t> ids);     // where id_bytes is 2
     void append(std::span<const uint32_t> ids);     // where it is 4
+    void close();                                   // the last shard; all are complete, and unfinished yet
     void finish();                                  // a set without tokens has no shard
 
    private:
