@@ -13,6 +13,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
+#include "llmc/io/pipeline.h"
 #include "llmc/io/tokenizer.h"
 #include "test/test.h"
 
@@ -169,4 +170,100 @@ TEST(version_and_places_that_take_no_file) {
         EXPECT(r.code == kExitConfig && has(r.err, "the folder /proc:") && has(r.err, "/proc/t") &&
                    !has(r.err, ".tmp"), "exit %d, %s", r.code, r.err.c_str());
     }
+}
+
+// What this process writes to stderr while f runs, which is no terminal.
+template <class F> static std::string in_a_log(F&& f) {
+    const std::string path = path_of("in_a_log");
+    const int screen = dup(2), file = open(path.c_str(), O_CREAT | O_RDWR | O_TRUNC, 0600);
+    dup2(file, 2), f(), dup2(screen, 2);
+    close(screen), close(file);
+    return read_file(path);
+}
+
+TEST(a_line_each_half_minute_where_there_is_no_terminal) {
+    const std::string lines = in_a_log([] {
+        Progress p("prepare", "B", 4000000);
+        p.update(500000);
+        p.drawn -= 29, p.started -= 29;
+        p.update(900000);
+        p.drawn -= 1.1, p.started -= 1.1;
+        p.update(1000000);
+        p.update(2000000);
+    });
+    const char* want = "prepare   25%  1.0 MB  0.0 MB/s  90 s left\n";
+    EXPECT(lines == want, "'%s'", lines.c_str());
+}
+
+TEST(progress_of_a_vocabulary) {
+    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + path_of("part.txt") + "; ", out = path_of("vocabulary.json");
+    const std::string words = command_on_terminal("(" + part + "sleep 0.4; " + part + part +
+                                                  ") | ./tokenize train --vocab=300 --out=" + out + " -");
+    EXPECT(has(words, "\rcount words  0.") && has(words, out.c_str()), "%s", words.c_str());
+    std::string text;               // of different words, so that merging them takes a while
+    for (uint64_t i = 0, n = 1; i < 200000; i++) {
+        n = n * 6364136223846793005 + 1442695040888963407;
+        for (uint64_t rest = n >> 20; rest; rest /= 26) text += char('a' + rest % 26);
+        text += i % 10 ? ' ' : '\n';
+    }
+    write_file(path_of("words.txt"), text);
+    const std::string merging = command_on_terminal("./tokenize train --vocab=30000 --out=" + out + " " +
+                                                    path_of("words.txt"));
+    EXPECT(has(merging, "\rbuild vocabulary  [") && has(merging, " tokens/s"), "%s", merging.c_str());
+}
+
+// Threads of ./tokenize, a while after its start.
+static int threads_of(const std::string& options) {
+    write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
+    const std::string part = "cat " + path_of("part.txt") + "; ";
+    const auto r = test::run("(" + part + "sleep 1) | ./tokenize encode" + kRanks + options + " --out=" +
+                             path_of("threads") + " - >/dev/null & sleep 0.5; cat /proc/$!/status; wait");
+    const size_t at = r.out.find("Threads:");
+    return at == r.out.npos ? -1 : atoi(r.out.c_str() + at + 8);
+}
+
+// Besides the one that reads and writes, where there are several.
+TEST(all_cores_encode) {
+    const int cores = available_threads(), all = threads_of(""), five = threads_of("--threads=5");
+    EXPECT(threads_of("--threads=1") == 1 && five == 6, "%d threads for 5", five);
+    EXPECT(all == (cores > 1 ? cores + 1 : 1), "%d threads on %d cores", all, cores);
+}
+
+// Ranks of all bytes and all pairs of bytes: 65,792, and end-of-text.
+static std::string many_ranks() {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string text;
+    for (int i = 0; i < 256 + 65536; i++) {
+        const bool pair = i >= 256;
+        const uint32_t a = uint32_t(pair ? (i - 256) >> 8 : i), b = uint32_t(pair ? (i - 256) & 255 : 0);
+        const uint32_t bits = a << 16 | b << 8;
+        text += {digits[bits >> 18], digits[bits >> 12 & 63], pair ? digits[bits >> 6 & 63] : '=', '='};
+        text += " " + std::to_string(i) + "\n";
+    }
+    return text;
+}
+
+TEST(shards_of_large_vocabularies_and_of_others) {
+    write_file(path_of("many.tiktoken"), many_ranks());
+    const std::string t = " --tokenizer=" + path_of("many.tiktoken") + " ", out = path_of("many"),
+                      shard = out + "_train_000000.bin";
+    const auto r = test::run("./tokenize encode" + t + "--out=" + out + " " + kData + "hard.txt");
+    EXPECT(r.code == 0, "%d %s", r.code, r.err.c_str());
+    const auto back = test::run("./tokenize decode" + t + shard);
+    EXPECT(back.code == 0 && back.out == read_file(kData + "hard.txt"), "%s", back.err.c_str());
+    const uint64_t number = Tokenizer::load(path_of("many.tiktoken")).hash();
+    const std::string hash = strf("%016llx", (unsigned long long)number);
+    const auto info = test::run("./tokenize info " + shard);
+    for (const char* part : {"magic 20240801, version 7", "tokens of 4 bytes", "largest id 65792",
+                             "vocabulary 65793", hash.c_str()})
+        EXPECT(has(info.out, part), "no '%s' in '%s'", part, info.out.c_str());
+
+    // llm.c leaves the fields after the first three zero
+    std::string foreign = read_file(shard);
+    std::fill(foreign.begin() + 12, foreign.begin() + 1024, '\0');
+    write_file(path_of("foreign.bin"), foreign);
+    const auto other = test::run("./tokenize info " + path_of("foreign.bin"));
+    EXPECT(has(other.out, "largest id 65792 (counted), vocabulary and tokenizer not known"), "%s",
+           other.out.c_str());
 }

@@ -60,9 +60,9 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     const auto before = content_of(folder);
     EXPECT(good.code == 0 && before.size() > 5, "%zu shards, '%s'", before.size(), good.err.c_str());
     std::string rows;
-    for (int i = 0; i < 60000; i++) rows += "{\"text\": \"a row of some words\"}\n";
+    for (int i = 0; i < 200000; i++) rows += "{\"text\": \"a row of some words\"}\n";
     write_file(path_of("last_row.jsonl"), rows + "{\"no text\": 1}\n");
-    refused(encode + "--shard-tokens=1000 " + path_of("last_row.jsonl"), {"last_row.jsonl:60001"});
+    refused(encode + "--shard-tokens=10000 --threads=1 " + path_of("last_row.jsonl"), {":200001", "text"});
     const auto left = glob_files(folder + "/*");
     EXPECT(left.size() > before.size(), "it failed before it wrote a shard: nothing is shown");
     for (const std::string& path : left)
