@@ -1,4 +1,6 @@
 // ./train_gpt as a user sees it: flags and a run's files.
+#include <sys/stat.h>
+
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -199,6 +201,19 @@ TEST(a_full_disk_under_stdout_is_an_error) {
         EXPECT(ran.code == 78 && has(ran.err, "stdout: cannot be written"), "%s: %d '%s'",
                what.c_str(), ran.code, ran.err.c_str());
     }
+}
+
+TEST(one_thing_at_a_time) {
+    const string cfg = tiny_program_config("one_thing");
+    for (const char* both : {"--plan --generate=x", "--generate=x --export=hf:x", "--export=hf:x --plan"}) {
+        const Ran ran = train_gpt(cfg, both);
+        EXPECT(ran.code == 78 && has(ran.err, "one of --plan, --generate and --export"), "%s: %d '%s'", both,
+               ran.code, ran.err.c_str());
+    }
+    const string pipe = folder("train.bin");
+    mkfifo(pipe.c_str(), 0600);
+    const Ran ran = run("timeout 20 ./train_gpt " + cfg + " --data.train=" + pipe);
+    EXPECT(ran.code == 78 && has(ran.err, "not as from a pipe"), "%d '%s'", ran.code, ran.err.c_str());
 }
 
 TEST(zero_turns_things_off) {

@@ -1,69 +1,14 @@
-#include "llmc/train/log.h"
+#include "test/log.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <sstream>
 #include <thread>
 
 #include "llmc/base/console.h"
-#include "llmc/base/context.h"
 #include "llmc/base/json.h"
-#include "test/test.h"
-
-using std::string;
-
-static string slurp(const string& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
-// What f prints on stdout.
-template <class F> static string printed(F&& f) {
-    const string path = test::temporary_directory() + "/stdout";
-    fflush(stdout);
-    const int screen = dup(1);
-    FILE* file = fopen(path.c_str(), "w");
-    dup2(fileno(file), 1);
-    f();
-    fflush(stdout);
-    dup2(screen, 1);
-    close(screen);
-    fclose(file);
-    return slurp(path);
-}
-
-static std::vector<string> lines(const string& text) {
-    std::vector<string> all;
-    std::stringstream in(text);
-    for (string line; std::getline(in, line);) all.push_back(line);
-    return all;
-}
-
-static Config small(const string& name) {
-    Config c;
-    c.run.dir = test::temporary_directory() + "/" + name;
-    c.model = {.layers = 2, .heads = 2, .channels = 64, .context = 64};
-    c.train = {.steps = 200, .batch_tokens = 512};
-    return c;
-}
-
-static const StartInfo kInfo = {.device = "cpu, a \"name\"",
-                                .precision = "fp32", .data = "3 shards",
-                                .threads = 2,
-                                .params = 100000,
-                                .vocab = 512,
-                                .micro_batch = 4,
-                                .plan_bytes = 1234567, .bus_id = "",
-                                .peak_tflops = 0.5};
-static const double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <cstdlib>
 #include <limits>
 
@@ -167,4 +168,15 @@ TEST(nan_is_no_small_difference) {
         bad[i] = NAN;
         EXPECT(largest_difference(bad, good) == INFINITY && largest_difference(good, bad) == INFINITY);
     }
+}
+
+// Of the harness: a precision misspelt, or another folder, is not a test that passes.
+TEST(what_runs_no_test_fails) {
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    const auto none = test::run(self + " fp16");
+    EXPECT(none.code == 1 && none.out.find("no test here has fp16") != none.out.npos, "'%s'",
+           none.out.c_str());
+    const auto elsewhere = test::run("cd / && " + self);
+    EXPECT(elsewhere.code == 1 && elsewhere.err.find("the project's folder") != elsewhere.err.npos, "'%s'",
+           elsewhere.err.c_str());
 }

@@ -179,6 +179,21 @@ TEST(text_from_the_newest_checkpoint) {
            broken.code, broken.err.c_str());
 }
 
+TEST(text_is_drawn_as_the_settings_say) {
+    const string config = tiny_program_config("prose", text_config());
+    if (checkpoints_of("prose").empty()) train_gpt(config);
+    const auto text = [&](const string& settings) {
+        return train_gpt(config, "--generate='the page' --sample.tokens=60 " + settings).out;
+    };
+    const string greedy = text("--sample.temperature=0"), hot = "--sample.temperature=3 ";
+    EXPECT(greedy.size() > 20, "'%s'", greedy.c_str());
+    EXPECT(text(hot + "--sample.top_k=1 --sample.top_p=1") == greedy, "one token to choose from");
+    EXPECT(text(hot + "--sample.top_k=0 --sample.top_p=1e-6") == greedy, "one token to choose from");
+    const string free = text(hot + "--sample.top_k=0 --sample.top_p=1");
+    EXPECT(free != greedy && free != text(hot + "--sample.top_k=3 --sample.top_p=1"), "'%s'", free.c_str());
+    EXPECT(free != text("--sample.temperature=0.3 --sample.top_k=0 --sample.top_p=1"), "'%s'", free.c_str());
+}
+
 // The model has 512 ids, the tokenizer 1500.
 TEST(text_by_a_tokenizer_of_another_model) {
     const string config = tiny_program_config("ids", {{"checkpoint", {{"every", 10}}}});

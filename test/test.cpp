@@ -105,6 +105,8 @@ int main(int argc, char** argv) {
         else filters.push_back(argv[i]);
     }
     setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (access("test/data", F_OK) != 0)
+        return fprintf(stderr, "error: no folder test/data here: tests run in the project's folder\n"), 1;
     context.throw_on_fatal = true;    // a failed CHECK fails its test and not the whole binary
     int passed = 0, failed = 0, skips = 0;
     for (const Case& c : cases()) {
@@ -118,6 +120,10 @@ int main(int argc, char** argv) {
         if (failures) printf("FAIL  %s (%d)\n", c.name.c_str(), failures.load());
         else if (skip) printf("skip  %s: %s\n", c.name.c_str(), skipped.c_str());
         else if (verbose) printf("ok    %s  (%.1f s)\n", c.name.c_str(), seconds_now() - start);
+    }
+    if (passed + failed + skips == 0 && !filters.empty()) {     // a precision misspelt is not one that passes
+        printf("FAIL  no test here has %s in its name\n", filters[0].c_str());
+        failed = 1;
     }
     if (skips) printf("%d passed, %d failed, %d skipped\n", passed, failed, skips);
     else printf("%d passed, %d failed\n", passed, failed);

@@ -150,7 +150,7 @@ void RunLog::done(int64_t step, size_t peak_bytes) {
               .add("peak_bytes", peak_bytes)
               .add("seconds", std::round(seconds * 1e3) / 1e3)
               .str());
-    printf("\ndone    %s steps in %s", grouped(step).c_str(), human_seconds(seconds).c_str());
+    printf("\ndone    %s in %s", counted(step, "step").c_str(), human_seconds(seconds).c_str());
     if (steps_done_)
         printf(", %s a step, %s tokens/s", human_seconds(mean_step_ms() / 1e3).c_str(),
                grouped(std::llround(double(cfg_.train.batch_tokens) * 1e3 / mean_step_ms())).c_str());

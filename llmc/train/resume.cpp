@@ -77,8 +77,8 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
             const std::string folder = folder_of(run_dir, steps.back());
             const Verified v = verify_checkpoint(disk, folder);
             if (v.manifest) found = folder;
-            else fprintf(stderr, "warning: damaged checkpoint, passed over: %s/%s\n", folder.c_str(),
-                         v.problem.c_str());
+            else fprintf(stderr, "warning: a checkpoint that does not verify is passed over: %s/%s\n",
+                         folder.c_str(), v.problem.c_str());
         }
         if (some && found.empty())
             fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir %s verifies: bring one "

@@ -1,0 +1,60 @@
+// What tests of the log share: what is printed, the rows of metrics.jsonl, settings of a small run.
+#pragma once
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "llmc/base/context.h"
+#include "llmc/train/log.h"
+#include "test/test.h"
+
+using std::string;
+
+inline string slurp(const string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+// What f prints on stdout.
+template <class F> string printed(F&& f) {
+    const string path = test::temporary_directory() + "/stdout";
+    fflush(stdout);
+    const int screen = dup(1);
+    FILE* file = fopen(path.c_str(), "w");
+    dup2(fileno(file), 1);
+    f();
+    fflush(stdout);
+    dup2(screen, 1);
+    close(screen);
+    fclose(file);
+    return slurp(path);
+}
+
+inline std::vector<string> lines(const string& text) {
+    std::vector<string> all;
+    std::stringstream in(text);
+    for (string line; std::getline(in, line);) all.push_back(line);
+    return all;
+}
+
+inline Config small(const string& name) {
+    Config c;
+    c.run.dir = test::temporary_directory() + "/" + name;
+    c.model = {.layers = 2, .heads = 2, .channels = 64, .context = 64};
+    c.train = {.steps = 200, .batch_tokens = 512};
+    return c;
+}
+
+inline const StartInfo kInfo = {.device = "cpu, a \"name\"",
+                                .precision = "fp32", .data = "3 shards",
+                                .threads = 2,
+                                .params = 100000,
+                                .vocab = 512,
+                                .micro_batch = 4,
+                                .plan_bytes = 1234567, .bus_id = "",
+                                .peak_tflops = 0.5};
+inline const double kNaN = std::numeric_limits<double>::quiet_NaN();
