@@ -120,6 +120,18 @@ TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
 }
 
 // Debian 12 has version 2; headers of version 3 come from PyPI.
+TEST(fuzzers_are_skipped_with_a_line_where_there_is_no_clang) {
+    const std::string bin = folder("without_clang"), seen = "PATH=" + bin + " test/fuzz/build_and_run.sh";
+    test::run("for p in bash dirname basename mkdir; do ln -s $(command -v $p) " + bin + "/$p; done");
+    const auto none = test::run(seen);
+    EXPECT(none.code == 0 && has(none.out, "no clang++ (apt-get install clang-14)") &&
+           none.out.ends_with("\n0 passed, 0 failed, 5 skipped\n"), "%d '%s' '%s'", none.code,
+           none.out.c_str(), none.err.c_str());
+    write_program(bin + "/clang++-14", "exit 1");
+    const auto no_runtime = test::run(seen);
+    EXPECT(no_runtime.code == 0 && has(no_runtime.out, "libclang-rt-14-dev"), "'%s'", no_runtime.out.c_str());
+}
+
 TEST(products_compile_with_oneDNN_3) {
     const std::string root = folder("onednn"),
                       include = root + "/onednn_devel_cpu_gomp-2023.2.0.data/data/include";

@@ -11,6 +11,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
+#   - the fixture of test/test_gpt computed again by PyTorch
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself, and without precompiled headers: it includes what it uses
@@ -151,6 +152,15 @@ floats() {
     TEST_FULL=1 BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/math
 }
 
+reference() {
+    local python=${PYTHON:-/usr/bin/python3}
+    if ! "$python" -c 'import torch' 2>"$out/reference-import.log"; then
+        echo "skip  reference: no torch (apt-get install python3-torch)"
+        echo "0 passed, 0 failed, 1 skipped"
+    elif timeout "$limit" "$python" dev/reference.py --check; then echo "1 passed, 0 failed"
+    else echo "0 passed, 1 failed"; fi
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
@@ -171,7 +181,7 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes floats slow_bf16 fuzzers)
+    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes floats slow_bf16 reference fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")
