@@ -27,7 +27,7 @@ static const char* const kHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizatio
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
       writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
       FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);
-      earlier shards of PREFIX, of both kinds, are replaced
+      earlier shards of PREFIX, of both kinds, are replaced when all are written
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
   ./tokenize ids    --tokenizer=T [FILE|-]

@@ -181,7 +181,8 @@ if [ $# != 0 ]; then
     parts=("$@")
     lane "$@"
 else
-    compiled=(assembler sanitizers portable races) native=(emulation deaths crashes floats slow_bf16 reference fuzzers)
+    compiled=(assembler sanitizers portable races)
+    native=(emulation deaths crashes floats slow_bf16 reference fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")
