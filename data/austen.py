@@ -200,14 +200,20 @@ def write(path, data):
 
 
 def prepare(args):
+    try:
+        os.makedirs(args.out + "/train", exist_ok=True)
+    except OSError as e:
+        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
     with tempfile.TemporaryDirectory(prefix="austen_") as folder:
         package = args.deb or fetch(folder)
         try:
-            subprocess.run(["dpkg", "-x", package, folder + "/x"], check=True)
-        except (OSError, subprocess.CalledProcessError) as e:
+            done = subprocess.run(["dpkg", "-x", package, folder + "/x"], capture_output=True, text=True)
+        except OSError as e:
             stop(f"{package} could not be unpacked: {e}")
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["dpkg gives no reason"])[0]
+            stop(f"{package} is no Debian package that can be unpacked: {why}")
         novels = database(os.path.join(folder, "x", FOLDER))
-    os.makedirs(args.out + "/train", exist_ok=True)
     for name, variable, size, digest in NOVELS:
         if variable not in novels:
             sys.exit(f"error: {PACKAGE} has no '{variable}' (it has {', '.join(sorted(novels))})")

@@ -53,7 +53,10 @@ def size_of_shard(head, source):
 
 def is_complete(path):
     with open(path, "rb") as f:
-        expected = size_of_shard(f.read(HEADER), path)
+        head = f.read(HEADER)
+    if len(head) < HEADER:
+        raise Wrong(f"{path} has {len(head)} bytes, less than its header: delete it and call again")
+    expected = size_of_shard(head, path)
     found = os.path.getsize(path)
     if found != expected:
         raise Wrong(f"{path} has {found} bytes, its header announces {expected}: delete it and call again")
@@ -179,8 +182,13 @@ def main():
     parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte: broken off")
     args = parser.parse_args()
     if not 0 <= args.shards <= SHARDS:
-        parser.error(f"--shards={args.shards}: there are {SHARDS}")
-    os.makedirs(args.out, exist_ok=True)
+        parser.error(f"--shards={args.shards}: expected 0 to {SHARDS}")
+    if urllib.parse.urlsplit(args.base_url).scheme not in ("http", "https", "file"):
+        parser.error(f"--base-url={args.base_url}: expected http://, https:// or file:///path")
+    try:
+        os.makedirs(args.out, exist_ok=True)
+    except OSError as e:
+        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
     names = ["edu_fineweb_val_000000.bin"]
     names += [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
     try:

@@ -109,6 +109,10 @@ def main():
     parser.add_argument("--out", default=os.path.join(here, "gpt2"))
     parser.add_argument("--sdist", help="the source archive, where it is at hand already")
     args = parser.parse_args()
+    try:
+        os.makedirs(args.out, exist_ok=True)
+    except OSError as e:
+        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
     path = os.path.join(args.out, "gpt2.tiktoken")
     if os.path.exists(path) and hashlib.sha256(open(path, "rb").read()).hexdigest() == SHA256:
         print(f"{path}  is here")
@@ -124,7 +128,6 @@ def main():
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256:
         sys.exit(f"error: {MEMBER} has SHA-256 {found}, expected {SHA256}: not GPT-2's vocabulary")
-    os.makedirs(args.out, exist_ok=True)
     with open(path + ".part", "wb") as f:
         f.write(data)
     os.replace(path + ".part", path)

@@ -184,6 +184,9 @@ class Check:
             self.report(path, 1, "mode", "a program has '#!' and may be executed, any other file neither: " +
                         ("no '#!'" if executable else "chmod +x"))
 
+        if path.endswith(".py") and text.startswith("#!") and not text.startswith("#!/usr/bin/python3\n"):
+            self.report(path, 1, "interpreter", "expected #!/usr/bin/python3, not what PATH has first")
+
     def python(self, path):
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -5,7 +5,8 @@
 
 Draws the training loss (faint, with a running mean above), the validation loss, and bits per byte where
 the run has them; --also adds a panel for each further figure of the training rows. A run is a folder with
-metrics.jsonl, or such a file. Without --out the picture goes to curve.png beside the first run's metrics.
+metrics.jsonl, or such a file. Without --out the picture goes to curve.png beside the first run's metrics; a
+folder that --out names gets a curve.png, a name without an ending .png.
 """
 import argparse
 import json
@@ -29,17 +30,21 @@ def rows_of(run):
     if not os.path.exists(path):
         sys.exit(f"error: {path}: no such file; a run's folder has metrics.jsonl once it has started")
     rows = []
-    with open(path, encoding="utf-8", errors="replace") as f:
-        for number, line in enumerate(f, 1):
-            if not line.endswith("\n"):
-                break                   # is being written right now
-            try:
-                row = json.loads(line)
-            except ValueError:
-                sys.exit(f"error: {path}:{number}: not JSON: {line[:60].strip()}")
-            if not is_row(row):
-                sys.exit(f"error: {path}:{number}: no row of a run: {line[:60].strip()}")
-            rows.append(row)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            lines = f.readlines()
+    except OSError as e:
+        sys.exit(f"error: {path}: {e.strerror}")
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            break                   # is being written right now
+        try:
+            row = json.loads(line)
+        except ValueError:
+            sys.exit(f"error: {path}:{number}: not JSON: {line[:60].strip()}")
+        if not is_row(row):
+            sys.exit(f"error: {path}:{number}: no row of a run: {line[:60].strip()}")
+        rows.append(row)
     return rows
 
 
@@ -159,6 +164,10 @@ def main():
     first = args.runs[0]
     folder = first if os.path.isdir(first) else os.path.dirname(first) or "."
     out = args.out or os.path.join(folder, "curve.png")
+    if os.path.isdir(out):
+        out = os.path.join(out, "curve.png")
+    elif not os.path.splitext(out)[1]:
+        out += ".png"               # as matplotlib would name it
     try:
         figure.savefig(out, dpi=120)
     except (OSError, ValueError) as e:          # a folder that is not there, a kind of file that is not known

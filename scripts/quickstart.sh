@@ -2,8 +2,9 @@
 # `make quickstart`: from a fresh Debian or Ubuntu machine to a trained GPT and its prose, in a few minutes.
 #
 # Installs what is missing, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
-# The run is left in runs/quickstart/; an earlier one is kept as runs/quickstart.1, .2, ... Arguments go to
-# train_gpt (scripts/quickstart.sh --train.steps=500). PYTHON= chooses the interpreter, CXX= the compiler.
+# The run is left in runs/quickstart/. One that was stopped goes on; one that had ended is kept as
+# runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500). PYTHON=
+# chooses the interpreter, CXX= the compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME
@@ -78,6 +79,8 @@ install_missing() {
 
 prepare_machine() {
     stage "Tools and libraries"
+    [ "$PYTHON" = /usr/bin/python3 ] || command -v "$PYTHON" >/dev/null ||
+        give_up "PYTHON=$PYTHON: there is no such program"
     find_missing
     if [ ${#missing[@]} = 0 ]; then done_with_stage "all there"; return; fi
     local wanted="${missing[*]}"
@@ -132,8 +135,17 @@ encode() {
     done_with_stage
 }
 
+was_stopped() {             # the run there has a checkpoint, and not reached its end
+    compgen -G "$run_dir/step_*/manifest.json" >/dev/null &&
+        ! grep -q '"event":"done"' "$run_dir/metrics.jsonl"
+}
+
 keep_earlier_run() {
     [ -e "$run_dir" ] || return 0
+    if was_stopped; then
+        echo "   the run in $run_dir was stopped: it goes on (to begin anew, remove the folder)"
+        return
+    fi
     local n=1
     while [ -e "$run_dir.$n" ]; do n=$((n + 1)); done
     mv "$run_dir" "$run_dir.$n"

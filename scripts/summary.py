@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 """Prints the validation losses of a run and the last text it wrote. Usage: scripts/summary.py runs/NAME"""
-import json
+import os
 import sys
 import textwrap
+
+from plot import rows_of
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    with open(sys.argv[1] + "/metrics.jsonl") as f:
-        rows = [json.loads(line) for line in f if line.endswith("\n")]
+    rows = rows_of(os.path.join(sys.argv[1], "metrics.jsonl"))
     print("\n   step   validation loss   bits per byte")
     for row in rows:
         if row["event"] == "val":

@@ -183,6 +183,27 @@ TEST(fineweb_refuses_what_is_no_shard) {
     expect_error(gone, {"no such file"});
 }
 
+// Not "could not be fetched", and no traceback.
+TEST(places_and_addresses_that_are_wrong) {
+    const std::string file = folder("a_file") + "/file", deb = folder("a_deb") + "/x.deb";
+    write(file, "x"), write(deb, "no package");
+    for (const std::string script : {"data/fineweb.py", "data/gpt2_vocab.py", "data/austen.py"}) {
+        const auto ran = test::run(script + " --out " + file + "/below");
+        expect_error(ran, {"--out=" + file + "/below", "Not a directory"});
+        EXPECT(!has(ran.err, "fetched"), "%s", ran.err.c_str());
+    }
+    expect_error(test::run("data/austen.py --out " + folder("novels") + " --deb " + deb),
+                 {deb, "no Debian package"});
+    for (const char* wrong : {"--base-url foo", "--shards=-1", "--shards=1002"}) {
+        const auto ran = test::run(std::string("data/fineweb.py --out ") + folder("none") + " " + wrong);
+        EXPECT(ran.code == 2 && has(ran.err, "expected") && !has(ran.err, "Traceback"), "%s: %d '%s'", wrong,
+               ran.code, ran.err.c_str());
+    }
+    const Mirror m("empty_here");
+    write(m.out + m.one, "");
+    expect_error(m.fetch(), {m.one.substr(1), "0 bytes", "delete it and call again"});
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // gpt2_vocab.py
 

@@ -45,6 +45,9 @@ TEST(nothing_is_installed_where_all_is_there) {
     EXPECT(ran.code == 0, "exit %d: %s%s", ran.code, ran.out.c_str(), ran.err.c_str());
     EXPECT(!has(m.calls(), "apt-get"), "apt-get is called:\n%s", m.calls().c_str());
     EXPECT(has(m.calls(), "train_gpt scripts/quickstart.json --train.steps=5"), "%s", m.calls().c_str());
+    const std::string calls = m.calls(), built = calls.substr(calls.find("make "));
+    EXPECT(has(calls, "make -j") && built.substr(0, built.find('\n')).ends_with(" train_gpt tokenize"),
+           "more than the two programs is built, or less:\n%s", calls.c_str());
     EXPECT(has(m.calls(), "--vocab=4096 --out=data/austen/tokenizer.json data/austen/train/01_"),
            "the tokenizer sees more than the training part:\n%s", m.calls().c_str());
     EXPECT(has(m.calls(), "--val=0.1 data/austen/01_novel.txt"), "%s", m.calls().c_str());
@@ -67,6 +70,36 @@ TEST(an_earlier_run_is_kept) {
         EXPECT(read(m.root + "/" + kept + "/mark") == std::to_string(i), "%s is another run", kept.c_str());
         EXPECT(!std::filesystem::exists(m.root + "/runs/quickstart/mark"), "the new run is not new");
     }
+}
+
+TEST(a_run_that_was_stopped_goes_on) {
+    const Machine m("stopped");
+    const std::string run = m.root + "/runs/quickstart";
+    write(run + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"train\",\"step\":11}\n");
+    write(run + "/mark", "before");
+    auto ran = m.run();             // nothing was saved: there is nothing to go on from
+    EXPECT(ran.code == 0 && has(ran.out, "kept as runs/quickstart.1"), "%s", ran.out.c_str());
+    write(run + "/step_11/manifest.json", "{}"), write(run + "/mark", "before");
+    ran = m.run();
+    EXPECT(ran.code == 0 && has(ran.out, "it goes on") && read(run + "/mark") == "before", "%s",
+           ran.out.c_str());
+    write(run + "/metrics.jsonl", "{\"event\":\"done\",\"step\":20}\n");
+    ran = m.run();
+    EXPECT(ran.code == 0 && has(ran.out, "kept as runs/quickstart.2"), "%s", ran.out.c_str());
+    EXPECT(read(m.root + "/runs/quickstart.2/mark") == "before", "%s", ran.out.c_str());
+}
+
+TEST(python_is_the_one_that_is_named) {
+    const Machine m("python");
+    write(m.root + "/absent", "zstd.h\n");
+    auto ran = test::run("PYTHON=/nope PATH=" + m.bin + ":$PATH CXX= " + m.root + "/scripts/quickstart.sh");
+    expect_error(ran, {"PYTHON=/nope"});
+    EXPECT(!has(m.calls(), "apt-get"), "%s", m.calls().c_str());
+    m.program("other_python", "exec " + python() + " \"$@\"");
+    ran = test::run("PYTHON=" + m.bin + "/other_python PATH=" + m.bin + ":$PATH CXX= " + m.root +
+                    "/scripts/quickstart.sh");
+    EXPECT(ran.code == 0 && has(m.calls(), "other_python scripts/summary.py runs/quickstart"), "%d %s",
+           ran.code, m.calls().c_str());
 }
 
 TEST(missing_packages_are_installed) {

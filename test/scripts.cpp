@@ -1,9 +1,26 @@
 // The scripts around the program: plot, check, the runner of tests, and the presets.
 #include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
 #include "test/script_helpers.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // presets
+
+// What `about` says: parameters, FLOP (of 6 N + 6 L C T a token), and a loss or that there is none.
+static void expect_cost(const char* name, int64_t params) {
+    const Json preset = parse_json(read(std::string("scripts/") + name + ".json"));
+    const std::string about = preset.at("about").string();
+    const Json &m = preset.at("model"), &t = preset.at("train");
+    const double block = m.at("layers").number() * m.at("channels").number() * m.at("context").number(),
+                 tokens = t.at("steps").number() * t.at("batch_tokens").number(),
+                 flop = (6 * double(params) + 6 * block) * tokens;
+    const size_t cost = about.find("Cost: ");
+    CHECK(cost != about.npos, "%s: no cost in '%s'", name, about.c_str());
+    EXPECT_NEAR(atof(about.c_str() + cost + 6) / flop, 1, 0.005);
+    EXPECT(has(about, "(" + std::to_string(params) + " parameters)"), "%s: %s", name, about.c_str());
+    EXPECT(has(about, "Expected: ") || has(about, "No final loss is published"), "%s: %s", name,
+           about.c_str());
+}
 
 // GPT-2: Radford et al. 2019, table 2 (it counts parameters otherwise), with llm.c's batch and lr.
 // GPT-3: Brown et al. 2020, table 2.1; its 24 heads of 2048 channels do not divide, 16 do.
@@ -43,6 +60,7 @@ TEST(presets_plan) {
         EXPECT(has(digits, std::to_string(p.params)), "%s: no %lld parameters in the plan", p.name,
                static_cast<long long>(p.params));
         EXPECT(!std::filesystem::exists(dir), "%s: --plan leaves %s", p.name, dir.c_str());
+        if (std::string(p.name) != "quickstart") expect_cost(p.name, p.params);
     }
     size_t found = 0;
     for (const auto& f : std::filesystem::directory_iterator("scripts"))
@@ -93,6 +111,7 @@ static std::vector<Planted> planted() {
         {"dev/n.py", "import os\ndef f(:\n", "dev/n.py:2: python"},
         {"scripts/o.sh", "#!/bin/bash\nif true; then\n", "scripts/o.sh"},
         {"scripts/w.sh", "#!/bin/bash\n", "scripts/w.sh:1: mode: "},
+        {"data/x.py", "#!/usr/bin/env python3\n", "data/x.py:1: interpreter"},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
     };
 }
@@ -181,6 +200,8 @@ TEST(plot_draws_a_png) {
         expect_error(test::run(plot + f + "/other"), {"other/metrics.jsonl:1", row});
     }
     expect_error(test::run(plot + f + "/a --also bogus"), {"bogus", "tokens_per_s"});
+    std::filesystem::create_directories(f + "/unreadable/metrics.jsonl");
+    expect_error(test::run(plot + f + "/unreadable"), {"unreadable/metrics.jsonl", "directory"});
     write(f + "/without/matplotlib.py", "raise ImportError\n");
     expect_error(test::run("PYTHONPATH=" + f + "/without " + plot + f + "/a"), {"python3-matplotlib"});
     if (test::run(python() + " -c 'import matplotlib'").code != 0) return test::skip("no matplotlib");
@@ -196,8 +217,24 @@ TEST(plot_draws_a_png) {
     }
 }
 
+TEST(the_picture_has_the_name_that_is_printed) {
+    if (test::run(python() + " -c 'import matplotlib'").code != 0) return test::skip("no matplotlib");
+    const std::string f = folder("picture");
+    write(f + "/metrics.jsonl", metrics(10));
+    std::filesystem::create_directories(f + "/pictures");
+    for (const auto& [out, name] : {std::pair{"/plain", "/plain.png"}, {"/pictures", "/pictures/curve.png"},
+                                    {"/drawn.svg", "/drawn.svg"}}) {
+        const auto ran = test::run(python() + " scripts/plot.py " + f + " --out " + f + out);
+        EXPECT(ran.code == 0 && ran.out == f + name + "\n" && std::filesystem::exists(f + name),
+               "%s: '%s' %s", out, ran.out.c_str(), ran.err.c_str());
+    }
+}
+
 TEST(summary_prints_losses_and_text) {
     const std::string f = folder("summary");
+    expect_error(test::run(python() + " scripts/summary.py " + f + "/none"), {"none/metrics.jsonl"});
+    write(f + "/bad/metrics.jsonl", "{\"event\":\"val\",\"loss\":3}\n");
+    expect_error(test::run(python() + " scripts/summary.py " + f + "/bad"), {"metrics.jsonl:1"});
     write(f + "/metrics.jsonl", metrics(10));
     const auto ran = test::run(python() + " scripts/summary.py " + f);
     for (const char* part : {"     10            3.2727           1.500", "after step 5", "    was dark."})
