@@ -239,6 +239,7 @@ TEST(json_errors) {
     refuse_json("{\"train\": {\"steps\": 10,}}", {"some.json", "line 1", "column 24", "\"steps\": 10,}"});
     refuse_json("{\n  \"train\": {\n    \"steps\" 10\n  }\n}", {"line 3", "column 14"});
     refuse_json("{\"train\": {\"steps\": 10}", {"line 1", "column 24"});
+    refuse_json("{\"train\": {\"steps\": 10}\n\n  ", {"line 1", "column 24", "\"steps\": 10}\n"});
     refuse_json("", {"some.json", "line 1"});
     refuse_json("hello\x1b[31m", {"line 1"});
     refuse_json(string(300, '['), {"some.json", "nested"});

@@ -99,7 +99,9 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 // "file, line 3, column 7: why", and the line with a mark below the place
 [[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
                                 const std::string& why) {
-    const size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
+    size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
+    // the end of a text is where its last line with anything ends
+    while (at == text.size() && !text.empty() && isspace(uint8_t(text.back()))) text.remove_suffix(1), at--;
     const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
     const size_t begin = before == std::string_view::npos ? 0 : before + 1;
     const size_t line = 1 + size_t(std::count(text.begin(), text.begin() + ptrdiff_t(begin), '\n'));
