@@ -157,7 +157,7 @@ TEST(command_line_goes_before_the_file) {
         parse(R"({"about": "x", "train": {"steps": 5, "batch_tokens": 4096}, "optimizer": {"lr": 1}})",
               {"--train.steps=7", "--train.steps=9", "--optimizer.lr", ".5", "--data.shuffle=false",
                R"(--data.train=[{"path": "a*.bin", "weight": 2}, {"path": "b.bin"}])", "--data.val=v=1.bin",
-               "--sample.prompt=", "--plan", "--generate", "Once", "--train.micro_batch=2"});
+               "--sample.prompt=", "--generate", "Once", "--train.micro_batch=2"});
     const Config& c = o.config;
     EXPECT(c.train.steps == 9 && c.train.batch_tokens == 4096 && c.train.micro_batch == 2, "%lld",
            (long long)c.train.steps);
@@ -165,7 +165,8 @@ TEST(command_line_goes_before_the_file) {
            c.optimizer.lr);
     const std::vector<Corpus> two = {{"a*.bin", 2}, {"b.bin", 1}}, one = {{"v=1.bin", 1}};
     EXPECT(c.data.train == two && c.data.val == one, "%s", to_json(c).c_str());
-    EXPECT(o.plan && o.generate == "Once" && !o.export_to && !o.help, "flags");
+    EXPECT(!o.plan && o.generate == "Once" && !o.export_to && !o.help, "flags");
+    EXPECT(parse("{}", {"--plan"}).plan, "plan");
     EXPECT(parse("{}", {"--generate=a=b c"}).generate == "a=b c", "generate");
     EXPECT(parse(R"({"train": {"steps": 1e3}})", {"--run.seed=2e2"}).config.train.steps == 1000,
            "1e3 is an integer");
@@ -189,6 +190,7 @@ TEST(command_line_errors) {
     refuse_args({"--train.lr=1"}, {"--train.lr", "optimizer.lr?"});
     refuse_args({"--trian.stesp=1"}, {"train.steps?"});
     refuse_args({"--every=1"}, {"eval.every", "log.every"});
+    refuse_args({"--plan", "--generate=x"}, {"one of --plan, --generate and --export"});
     refuse_args({"--generat=x"}, {"--generat:", "--generate?"});
     refuse_args({"--model=x"}, {"--model", "there is no such setting"});
     refuse_args({"--optimizer.lrr"}, {"optimizer.lr?"});
