@@ -76,8 +76,9 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
                         "%s: expected .txt, .jsonl, either with .gz or .zst, or - for standard input.\n"
                         "       Other text can be piped: ./tokenize ... - < %s", path.c_str(), path.c_str());
             if (path == "-") { known = false; continue; }
-            known = known && is_regular_file(path);
-            if (known) total_bytes += size_of_file(open_read(path).fd, path);
+            const bool file = is_regular_file(path);
+            known = known && file;
+            if (file) total_bytes += size_of_file(open_read(path).fd, path);    // or it cannot be read
         }
         files.insert(files.end(), found.begin(), found.end());
     }

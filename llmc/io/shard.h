@@ -57,7 +57,7 @@ struct ShardWriter {
     uint64_t tokenizer_hash, shard_tokens;
     int id_bytes;
     std::vector<NewFile> pending;   // the open shard, or none
-    std::vector<std::string> paths; // of complete shards
+    std::vector<std::string> paths; // of all shards, the open one included
     uint64_t tokens = 0;            // in the open shard
     uint64_t total = 0;             // in all of them
     uint32_t largest = 0;           // in the open shard

@@ -31,8 +31,9 @@ using namespace simd;
 static constexpr int kQueries = 128, kKeys = 256;       // of a block
 static constexpr int kFewQueries = 64;      // as of a prompt's pieces, each time of another number of keys
 static constexpr size_t kLibrary = 1 << 20;             // bytes that a product of blocks may want
-// Of a narrower head. Keys that a query scores high are much alike where there are few columns; dS sums to 0
-// over them, so that what rounding it leaves is large beside dQ (D = 5: 2.2 times rounding dQ once).
+// Narrower heads go by the loops of attention.cpp. Keys that a query scores high are much alike where there
+// are few columns, and dS sums to 0 over them: what rounding dS leaves is then large beside dQ (D = 5: 2.2
+// times rounding dQ once).
 static constexpr int kNarrow = 16;
 
 static bool fast_here(int D) {
