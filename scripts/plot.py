@@ -19,10 +19,12 @@ NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping",
 
 
 def is_row(row):
-    """Whether a line says which event it is, and of which step where a curve goes through it."""
+    """Whether a line says which event it is, and of which step where a curve or a text is of one."""
     if not isinstance(row, dict) or "event" not in row:
         return False
-    return row["event"] not in ("train", "val") or type(row.get("step")) is int
+    if row["event"] == "sample" and not isinstance(row.get("text"), str):
+        return False
+    return row["event"] not in ("train", "val", "sample") or type(row.get("step")) is int
 
 
 def rows_of(run):
@@ -46,6 +48,14 @@ def rows_of(run):
             sys.exit(f"error: {path}:{number}: no row of a run: {line[:60].strip()}")
         rows.append(row)
     return rows
+
+
+def say(text):
+    try:
+        print(text, flush=True)
+    except OSError as e:            # a full disk, or a reader that has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # or Python tries again at its end
+        sys.exit(f"error: standard output: {e.strerror}")
 
 
 def series(rows, event, key, x):
@@ -171,8 +181,8 @@ def main():
     try:
         figure.savefig(out, dpi=120)
     except (OSError, ValueError) as e:          # a folder that is not there, a kind of file that is not known
-        sys.exit(f"error: {out}: {e}")
-    print(out)
+        sys.exit(f"error: {out}: {getattr(e, 'strerror', e)}")
+    say(out)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,8 @@ TEST(plot_draws_a_png) {
     expect_error(test::run(plot + f + "/c"), {"metrics.jsonl:1"});
     write(f + "/bytes/metrics.jsonl", "\xff\xfe\n");
     expect_error(test::run(plot + f + "/bytes"), {"bytes/metrics.jsonl:1"});
-    for (const char* row : {"[1, 2]", "{\"event\":\"val\",\"loss\":3}", "{\"loss\":3}"}) {
+    for (const char* row : {"[1, 2]", "{\"event\":\"val\",\"loss\":3}", "{\"loss\":3}",
+                            "{\"event\":\"sample\",\"step\":3}"}) {
         write(f + "/other/metrics.jsonl", row + std::string("\n"));
         expect_error(test::run(plot + f + "/other"), {"other/metrics.jsonl:1", row});
     }
@@ -228,6 +229,8 @@ TEST(the_picture_has_the_name_that_is_printed) {
         EXPECT(ran.code == 0 && ran.out == f + name + "\n" && std::filesystem::exists(f + name),
                "%s: '%s' %s", out, ran.out.c_str(), ran.err.c_str());
     }
+    const auto full = test::run(python() + " scripts/plot.py " + f + " >/dev/full");
+    expect_error(full, {"error: standard output: No space left on device\n"});
 }
 
 TEST(summary_prints_losses_and_text) {
@@ -235,8 +238,12 @@ TEST(summary_prints_losses_and_text) {
     expect_error(test::run(python() + " scripts/summary.py " + f + "/none"), {"none/metrics.jsonl"});
     write(f + "/bad/metrics.jsonl", "{\"event\":\"val\",\"loss\":3}\n");
     expect_error(test::run(python() + " scripts/summary.py " + f + "/bad"), {"metrics.jsonl:1"});
-    write(f + "/metrics.jsonl", metrics(10));
+    // a loss that is not finite is null
+    write(f + "/metrics.jsonl", "{\"event\":\"val\",\"step\":7,\"loss\":null}\n" + metrics(10));
+    expect_error(test::run(python() + " scripts/summary.py " + f + " >/dev/full"),
+                 {"error: standard output: No space left on device\n"});
     const auto ran = test::run(python() + " scripts/summary.py " + f);
-    for (const char* part : {"     10            3.2727           1.500", "after step 5", "    was dark."})
+    for (const char* part : {"      7                 -               -", "after step 5", "    was dark.",
+                             "     10            3.2727           1.500"})
         EXPECT(has(ran.out, part), "no '%s' in:\n%s%s", part, ran.out.c_str(), ran.err.c_str());
 }
