@@ -194,9 +194,12 @@ def training_part(text, fraction):
 
 
 def write(path, data):
-    with open(path + ".part", "wb") as f:
-        f.write(data)
-    os.replace(path + ".part", path)
+    try:
+        with open(path + ".part", "wb") as f:
+            f.write(data)
+        os.replace(path + ".part", path)
+    except OSError as e:
+        sys.exit(f"error: {path}: cannot be written: {e.strerror}")
 
 
 def prepare(args):
@@ -212,7 +215,8 @@ def prepare(args):
             stop(f"{package} could not be unpacked: {e}")
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["dpkg gives no reason"])[0]
-            stop(f"{package} is no Debian package that can be unpacked: {why}")
+            sys.exit(f"error: {package}: no Debian package that can be unpacked ({why}); expected "
+                     f"{PACKAGE}_1.0.0-1_all.deb, or train on a text of your own (data/README.md)")
         novels = database(os.path.join(folder, "x", FOLDER))
     for name, variable, size, digest in NOVELS:
         if variable not in novels:
@@ -233,7 +237,7 @@ def main():
     parser.add_argument("--deb", help="the package, where it is at hand already")
     args = parser.parse_args()
     if not 0 <= args.val < 1:
-        parser.error(f"--val={args.val} must be at least 0 and less than 1")
+        sys.exit(f"error: --val={args.val}: expected at least 0 and less than 1")
     try:
         prepare(args)
     except (OSError, ValueError, IndexError, struct.error, zlib.error) as e:

@@ -25,6 +25,8 @@ BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token
 SHARDS = 1001
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
 CHUNK = 1 << 20
+# of the disk here: trying again at once does not help
+LASTING = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR)
 
 
 class Wrong(Exception):
@@ -52,8 +54,11 @@ def size_of_shard(head, source):
 
 
 def is_complete(path):
-    with open(path, "rb") as f:
-        head = f.read(HEADER)
+    try:
+        with open(path, "rb") as f:
+            head = f.read(HEADER)
+    except OSError as e:
+        raise Wrong(f"{path} cannot be read: {e.strerror}")
     if len(head) < HEADER:
         raise Wrong(f"{path} has {len(head)} bytes, less than its header: delete it and call again")
     expected = size_of_shard(head, path)
@@ -160,14 +165,23 @@ def fetch(url, path, args):
         except (Broken, OSError, http.client.HTTPException) as e:   # OSErrors: URLError, timeouts, resets
             if isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError):
                 raise Wrong(f"{url}: {e}. Are there certificates? apt-get install ca-certificates")
-            if getattr(e, "errno", None) in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
-                raise Broken(f"{part}: {e}; call again to go on from there")
+            if getattr(e, "errno", None) in LASTING:
+                raise Broken(f"{e.filename or part}: {e.strerror}; call again to go on from there")
             problem = str(e)
         if attempt < args.retries:
             wait = min(args.backoff * 2 ** attempt, 60)
             print(f"{name}  {problem}; trying again in {wait:g} s", flush=True)
             time.sleep(wait)
     raise Broken(f"{problem}. Tried {args.retries + 1} times; call again to go on from there")
+
+
+def is_address(url):
+    try:
+        parts = urllib.parse.urlsplit(url)
+        parts.port                  # raises where it is no number
+    except ValueError:
+        return False
+    return parts.scheme == "file" or parts.scheme in ("http", "https") and parts.netloc and " " not in url
 
 
 def main():
@@ -182,9 +196,11 @@ def main():
     parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte: broken off")
     args = parser.parse_args()
     if not 0 <= args.shards <= SHARDS:
-        parser.error(f"--shards={args.shards}: expected 0 to {SHARDS}")
-    if urllib.parse.urlsplit(args.base_url).scheme not in ("http", "https", "file"):
-        parser.error(f"--base-url={args.base_url}: expected http://, https:// or file:///path")
+        sys.exit(f"error: --shards={args.shards}: expected 0 to {SHARDS}")
+    if args.retries < 0:
+        sys.exit(f"error: --retries={args.retries}: expected 0 or more")
+    if not is_address(args.base_url):
+        sys.exit(f"error: --base-url={args.base_url}: expected http://, https:// or file:///path")
     try:
         os.makedirs(args.out, exist_ok=True)
     except OSError as e:

@@ -102,6 +102,23 @@ def vocabulary(archive):
         return tar.extractfile(names[0]).read()
 
 
+def is_here(path):
+    try:
+        with open(path, "rb") as f:
+            return hashlib.sha256(f.read()).hexdigest() == SHA256
+    except OSError:
+        return False                # writing it says what is wrong there
+
+
+def write(path, data):
+    try:
+        with open(path + ".part", "wb") as f:
+            f.write(data)
+        os.replace(path + ".part", path)
+    except OSError as e:
+        sys.exit(f"error: {path}: cannot be written: {e.strerror}")
+
+
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -114,7 +131,7 @@ def main():
     except OSError as e:
         sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
     path = os.path.join(args.out, "gpt2.tiktoken")
-    if os.path.exists(path) and hashlib.sha256(open(path, "rb").read()).hexdigest() == SHA256:
+    if is_here(path):
         print(f"{path}  is here")
         return
     try:
@@ -128,9 +145,7 @@ def main():
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256:
         sys.exit(f"error: {MEMBER} has SHA-256 {found}, expected {SHA256}: not GPT-2's vocabulary")
-    with open(path + ".part", "wb") as f:
-        f.write(data)
-    os.replace(path + ".part", path)
+    write(path, data)
     print(f"{path}  {len(data)} bytes, {data.count(10)} ranks")
 
 

@@ -193,15 +193,35 @@ TEST(places_and_addresses_that_are_wrong) {
         EXPECT(!has(ran.err, "fetched"), "%s", ran.err.c_str());
     }
     expect_error(test::run("data/austen.py --out " + folder("novels") + " --deb " + deb),
-                 {deb, "no Debian package"});
-    for (const char* wrong : {"--base-url foo", "--shards=-1", "--shards=1002"}) {
+                 {"error: " + deb + ": no Debian package"});
+    for (const char* wrong : {"--base-url=foo", "--base-url=http://[", "--base-url=http://a:b/",
+                              "--base-url=https://", "--shards=-1", "--shards=1002", "--retries=-1"}) {
         const auto ran = test::run(std::string("data/fineweb.py --out ") + folder("none") + " " + wrong);
-        EXPECT(ran.code == 2 && has(ran.err, "expected") && !has(ran.err, "Traceback"), "%s: %d '%s'", wrong,
-               ran.code, ran.err.c_str());
+        expect_error(ran, {std::string("error: ") + wrong + ": expected "});
     }
+    expect_error(test::run("data/austen.py --val=1"), {"error: --val=1.0: expected "});
     const Mirror m("empty_here");
     write(m.out + m.one, "");
     expect_error(m.fetch(), {m.one.substr(1), "0 bytes", "delete it and call again"});
+}
+
+// A folder where a file is to be, in place of one without permission: root may write to any.
+TEST(files_that_cannot_be_written) {
+    const std::string f = folder("taken");
+    for (const char* name : {"/gpt2.tiktoken", "/x.part"}) std::filesystem::create_directories(f + name);
+    for (const std::string module : {"austen", "gpt2_vocab"})
+        expect_error(test::run("PYTHONPATH=data " + python() + " -c 'import " + module + " as m; m.write(\"" +
+                               f + "/x\", b\"\")'"),
+                     {"error: " + f + "/x: cannot be written: Is a directory\n"});
+    const auto vocab = test::run("data/gpt2_vocab.py --out " + f + " --sdist /nowhere.tar.gz");
+    expect_error(vocab, {"/nowhere.tar.gz"});
+    const Mirror shard("taken_shard"), part("taken_part");
+    std::filesystem::create_directories(shard.out + shard.one);
+    expect_error(shard.fetch(), {shard.out + shard.one + " cannot be read: Is a directory\n"});
+    std::filesystem::create_directories(part.out + part.one + ".part");
+    const auto ran = part.fetch();
+    expect_error(ran, {part.out + part.one + ".part: Is a directory"});
+    EXPECT(!has(ran.out, "trying again"), "%s", ran.out.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
