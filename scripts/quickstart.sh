@@ -2,9 +2,9 @@
 # `make quickstart`: from a fresh Debian or Ubuntu machine to a trained GPT and its prose, in a few minutes.
 #
 # Installs what is missing, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
-# The run is left in runs/quickstart/. One that was stopped goes on; one that had ended is kept as
-# runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500). PYTHON=
-# chooses the interpreter, CXX= the compiler.
+# The run is left in runs/quickstart/. One that was stopped goes on where the settings are the same; any other
+# is kept as runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500).
+# PYTHON= chooses the interpreter, CXX= the compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME
@@ -135,14 +135,18 @@ encode() {
     done_with_stage
 }
 
-was_stopped() {             # the run there has a checkpoint, and not reached its end
-    compgen -G "$run_dir/step_*/manifest.json" >/dev/null &&
-        ! grep -q '"event":"done"' "$run_dir/metrics.jsonl"
+was_stopped() {             # the run there has these settings and a checkpoint, and has not reached its end
+    local last
+    compgen -G "$run_dir/step_*/manifest.json" >/dev/null || return 1
+    last=$(grep -osE '^\{"event":"(start|resume|done)"' "$run_dir/metrics.jsonl" | tail -n 1) || return 1
+    [[ $last != *done* ]] &&
+        ./train_gpt scripts/quickstart.json "$@" --plan 2>/dev/null | sed -n '/^{/,$p' |
+        cmp -s - "$run_dir/config.json"
 }
 
 keep_earlier_run() {
     [ -e "$run_dir" ] || return 0
-    if was_stopped; then
+    if was_stopped "$@"; then
         echo "   the run in $run_dir was stopped: it goes on (to begin anew, remove the folder)"
         return
     fi
@@ -155,7 +159,7 @@ keep_earlier_run() {
 train() {
     stage "Training (scripts/quickstart.json)"
     printf '\n'
-    keep_earlier_run
+    keep_earlier_run "$@"
     local code=0
     ./train_gpt scripts/quickstart.json "$@" || code=$?
     if [ "$code" != 0 ]; then

@@ -22,6 +22,8 @@ struct Machine {
         program("apt-get", "if [ $1 = install ]; then rm -f " + root + "/absent; fi");
         write_program(root + "/tokenize", "echo tokenize $@ >>" + root + "/calls");
         write_program(root + "/train_gpt",
+                      "case \"$*\" in *--plan*) printf 'total 1 MB\\n\\n{\\n  \"of\": \"%s\"\\n}\\n' "
+                      "\"$*\"; exit;; esac\n"
                       "echo train_gpt $@ >>" + root + "/calls; mkdir -p runs/quickstart\n"
                       "cat >runs/quickstart/metrics.jsonl <<'EOF'\n"
                       "{\"event\":\"train\",\"step\":5,\"loss\":3.1,\"tokens\":99}\n"
@@ -74,19 +76,34 @@ TEST(an_earlier_run_is_kept) {
 
 TEST(a_run_that_was_stopped_goes_on) {
     const Machine m("stopped");
-    const std::string run = m.root + "/runs/quickstart";
-    write(run + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"train\",\"step\":11}\n");
-    write(run + "/mark", "before");
-    auto ran = m.run();             // nothing was saved: there is nothing to go on from
-    EXPECT(ran.code == 0 && has(ran.out, "kept as runs/quickstart.1"), "%s", ran.out.c_str());
-    write(run + "/step_11/manifest.json", "{}"), write(run + "/mark", "before");
-    ran = m.run();
-    EXPECT(ran.code == 0 && has(ran.out, "it goes on") && read(run + "/mark") == "before", "%s",
-           ran.out.c_str());
-    write(run + "/metrics.jsonl", "{\"event\":\"done\",\"step\":20}\n");
-    ran = m.run();
-    EXPECT(ran.code == 0 && has(ran.out, "kept as runs/quickstart.2"), "%s", ran.out.c_str());
-    EXPECT(read(m.root + "/runs/quickstart.2/mark") == "before", "%s", ran.out.c_str());
+    const std::string run = m.root + "/runs/quickstart", start = "{\"event\":\"start\",\"params\":1}\n",
+                      train = "{\"event\":\"train\",\"step\":11}\n",
+                      done = "{\"event\":\"done\",\"step\":20}\n",
+                      resume = "{\"event\":\"resume\",\"step\":20}\n",
+                      other = "{\n  \"of\": \"scripts/quickstart.json --plan\"\n}\n",
+                      same = "{\n  \"of\": \"scripts/quickstart.json --a=1 --plan\"\n}\n";
+    struct Case { const char* what; std::string metrics, config; bool saved, goes_on; };
+    const std::vector<Case> cases = {
+        {"saved before its end", start + train, same, true, true},
+        {"not saved", start + train, same, false, false},
+        {"at its end", start + train + done, same, true, false},
+        {"stopped after its end", start + train + done + resume + train, same, true, true},
+        {"ended at the second start", start + train + resume + train + done, same, true, false},
+        {"other settings", start + train, other, true, false},
+        {"no metrics", "", same, true, false}};
+    int kept = 0;
+    for (const Case& c : cases) {
+        std::filesystem::remove_all(run);
+        write(run + "/mark", c.what), write(run + "/config.json", c.config);
+        if (!c.metrics.empty()) write(run + "/metrics.jsonl", c.metrics);
+        if (c.saved) write(run + "/step_11/manifest.json", "{}");
+        const auto ran = m.run("--a=1");
+        const std::string now = c.goes_on ? run : run + "." + std::to_string(++kept);
+        EXPECT(ran.code == 0 && has(ran.out, "it goes on") == c.goes_on, "%s: %d %s%s", c.what, ran.code,
+               ran.out.c_str(), ran.err.c_str());
+        EXPECT(read(now + "/mark") == c.what && std::filesystem::exists(run + ".1") == (kept > 0), "%s: %s",
+               c.what, ran.out.c_str());
+    }
 }
 
 TEST(python_is_the_one_that_is_named) {
