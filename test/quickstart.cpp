@@ -22,7 +22,7 @@ struct Machine {
         program("apt-get", "if [ $1 = install ]; then rm -f " + root + "/absent; fi");
         write_program(root + "/tokenize", "echo tokenize $@ >>" + root + "/calls");
         write_program(root + "/train_gpt",
-                      "case \"$*\" in *--plan*) printf 'total 1 MB\\n\\n{\\n  \"of\": \"%s\"\\n}\\n' "
+                      "case \"$*\" in *--plan*) printf 'total 1 MB\\n\\n{\\n  \"of\": \"%s\"\\n}\\n\\n' "
                       "\"$*\"; exit;; esac\n"
                       "echo train_gpt $@ >>" + root + "/calls; mkdir -p runs/quickstart\n"
                       "cat >runs/quickstart/metrics.jsonl <<'EOF'\n"
@@ -104,6 +104,29 @@ TEST(a_run_that_was_stopped_goes_on) {
         EXPECT(read(now + "/mark") == c.what && std::filesystem::exists(run + ".1") == (kept > 0), "%s: %s",
                c.what, ran.out.c_str());
     }
+}
+
+// ... with the programs themselves: a run less its last row is one that was stopped.
+TEST(a_real_run_goes_on) {
+    const Machine m("real");
+    const std::string here = std::filesystem::current_path(),
+                      metrics = m.root + "/runs/quickstart/metrics.jsonl";
+    for (const char* name : {"train_gpt", "tokenize"}) {
+        std::filesystem::remove(m.root + "/" + name);
+        std::filesystem::create_symlink(here + "/" + name, m.root + "/" + name);
+    }
+    test::run("cd " + m.root + "/data/austen && for f in 0*.txt train/*.txt; do seq 3000 >$f; done");
+    const std::string options = "--train.steps=2 --model.layers=1 --eval.batches=1 --sample.every=0";
+    auto ran = m.run(options);
+    EXPECT(ran.code == 0 && has(ran.out, "done    2 steps"), "%s%s", ran.out.c_str(), ran.err.c_str());
+    const std::string rows = read(metrics);
+    write(metrics, rows.substr(0, rows.find("{\"event\":\"done\"")));
+    ran = m.run(options);
+    EXPECT(ran.code == 0 && has(ran.out, "it goes on") && has(ran.out, "goes on from runs/quickstart/step_2"),
+           "%s%s", ran.out.c_str(), ran.err.c_str());
+    ran = m.run(options);
+    EXPECT(ran.code == 0 && has(ran.out, "kept as runs/quickstart.1"), "%s%s", ran.out.c_str(),
+           ran.err.c_str());
 }
 
 TEST(python_is_the_one_that_is_named) {
