@@ -184,7 +184,8 @@ class Check:
             self.report(path, 1, "mode", "a program has '#!' and may be executed, any other file neither: " +
                         ("no '#!'" if executable else "chmod +x"))
 
-        if path.endswith(".py") and text.startswith("#!") and not text.startswith("#!/usr/bin/python3\n"):
+        program = text.startswith("#!") or os.path.dirname(path) in ("scripts", "data")
+        if path.endswith(".py") and program and not text.startswith("#!/usr/bin/python3\n"):
             self.report(path, 1, "interpreter", "expected #!/usr/bin/python3, not what PATH has first")
 
     def python(self, path):

@@ -112,6 +112,7 @@ static std::vector<Planted> planted() {
         {"scripts/o.sh", "#!/bin/bash\nif true; then\n", "scripts/o.sh"},
         {"scripts/w.sh", "#!/bin/bash\n", "scripts/w.sh:1: mode: "},
         {"data/x.py", "#!/usr/bin/env python3\n", "data/x.py:1: interpreter"},
+        {"scripts/y.py", "import os\n", "scripts/y.py:1: interpreter"},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
     };
 }
@@ -131,6 +132,24 @@ TEST(check_finds_each_violation) {
     const std::string lines = "\n" + ran.out;
     for (const Planted& p : planted())
         EXPECT(has(lines, std::string("\n") + p.finds), "not found: %s in%s", p.finds, lines.c_str());
+}
+
+TEST(scripts_take_the_python_that_is_named) {
+    const std::string f = folder("named"), python = f + "/python";
+    write_program(python, "echo by $0 $@ >>" + f + "/calls; echo " + f + "/run");
+    for (const auto& [script, call] : {std::pair{"dev/check.sh --root x", "dev/check.py --root x"},
+                                       {"dev/bench.sh", "dev/bench.py"},
+                                       {"dev/bench_ranks.sh", "dev/bench_ranks.py"},
+                                       {"scripts/restart.sh true a.json", "-c import json"}}) {
+        std::filesystem::remove(f + "/calls");
+        const auto ran = test::run("PYTHON=" + python + " " + script);
+        const std::string calls = read(f + "/calls");
+        EXPECT(ran.code == 0 && has(calls, "by " + python + " " + call), "%s: %d '%s' %s", script, ran.code,
+               calls.c_str(), ran.err.c_str());
+    }
+    const auto make = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n quickstart check PYTHON=" + python);
+    EXPECT(has(make.out, "PYTHON=" + python + " scripts/quickstart.sh") &&
+           has(make.out, "PYTHON=" + python + " dev/check.sh"), "%s%s", make.out.c_str(), make.err.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------
