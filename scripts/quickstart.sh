@@ -163,7 +163,8 @@ train() {
     local code=0
     ./train_gpt scripts/quickstart.json "$@" || code=$?
     if [ "$code" != 0 ]; then
-        printf '\nerror: train_gpt ended with exit code %d\n' "$code" >&2
+        # 75: stopped, and it has said how to go on
+        [ "$code" = 75 ] || printf '\nerror: train_gpt ended with exit code %d\n' "$code" >&2
         exit "$code"
     fi
     printf '%d. Trained: ' "$stage_number"

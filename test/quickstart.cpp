@@ -195,4 +195,7 @@ TEST(a_failed_step_is_named) {
     write_program(m.root + "/train_gpt", "exit 77");
     const auto ran = m.run();
     EXPECT(ran.code == 77 && has(ran.err, "exit code 77"), "exit %d: %s", ran.code, ran.err.c_str());
+    write_program(m.root + "/train_gpt", "exit 75");
+    const auto stopped = m.run();
+    EXPECT(stopped.code == 75 && stopped.err.empty(), "exit %d: %s", stopped.code, stopped.err.c_str());
 }
