@@ -193,6 +193,14 @@ def training_part(text, fraction):
     return data[:cut or len(data)]
 
 
+def make_folder(out, below=""):
+    """The folder that --out names, with one below it; the other scripts here use it, too."""
+    try:
+        os.makedirs(os.path.join(out, below), exist_ok=True)
+    except OSError as e:
+        sys.exit(f"error: --out={out}: no such folder can be made: {e.strerror}")
+
+
 def write(path, data):
     try:
         with open(path + ".part", "wb") as f:
@@ -203,10 +211,7 @@ def write(path, data):
 
 
 def prepare(args):
-    try:
-        os.makedirs(args.out + "/train", exist_ok=True)
-    except OSError as e:
-        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
+    make_folder(args.out, "train")
     with tempfile.TemporaryDirectory(prefix="austen_") as folder:
         package = args.deb or fetch(folder)
         try:

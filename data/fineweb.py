@@ -21,6 +21,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from austen import make_folder
+
 BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token-shards/resolve/main"
 SHARDS = 1001
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
@@ -201,10 +203,7 @@ def main():
         sys.exit(f"error: --retries={args.retries}: expected 0 or more")
     if not is_address(args.base_url):
         sys.exit(f"error: --base-url={args.base_url}: expected http://, https:// or file:///path")
-    try:
-        os.makedirs(args.out, exist_ok=True)
-    except OSError as e:
-        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
+    make_folder(args.out)
     names = ["edu_fineweb_val_000000.bin"]
     names += [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
     try:

@@ -24,6 +24,8 @@ import tarfile
 import urllib.parse
 import urllib.request
 
+from austen import make_folder, write
+
 PACKAGE = "openai-whisper"
 MEMBER = "whisper/assets/gpt2.tiktoken"
 SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
@@ -110,15 +112,6 @@ def is_here(path):
         return False                # writing it says what is wrong there
 
 
-def write(path, data):
-    try:
-        with open(path + ".part", "wb") as f:
-            f.write(data)
-        os.replace(path + ".part", path)
-    except OSError as e:
-        sys.exit(f"error: {path}: cannot be written: {e.strerror}")
-
-
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -126,10 +119,7 @@ def main():
     parser.add_argument("--out", default=os.path.join(here, "gpt2"))
     parser.add_argument("--sdist", help="the source archive, where it is at hand already")
     args = parser.parse_args()
-    try:
-        os.makedirs(args.out, exist_ok=True)
-    except OSError as e:
-        sys.exit(f"error: --out={args.out}: no such folder can be made: {e.strerror}")
+    make_folder(args.out)
     path = os.path.join(args.out, "gpt2.tiktoken")
     if is_here(path):
         print(f"{path}  is here")
