@@ -245,19 +245,15 @@ int info(const Options& o) {
     return kExitDone;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || command == "help") {
             fputs(kHelp, stdout);
-            finish_stdout();
             return kExitDone;
         }
         if (!strcmp(argv[i], "--version")) {
             fputs(build_text("tokenize").c_str(), stdout);
-            finish_stdout();
             return kExitDone;
         }
     }
@@ -266,13 +262,18 @@ int main(int argc, char** argv) {
                                 {"decode", "tokenizer", decode},
                                 {"ids", "tokenizer", ids},
                                 {"info", "", info}};
-    for (const Command& c : commands) {
-        if (command != c.name) continue;
-        const int code = c.run(parse(c, argc - 1, argv + 1));
-        finish_stdout();
-        return code;
-    }
+    for (const Command& c : commands)
+        if (command == c.name) return c.run(parse(c, argc - 1, argv + 1));
     CHECK_INPUT(false, "%s%s%s: expected train, encode, decode, ids or info; ./tokenize --help shows each",
                 command.empty() ? "no command" : "unknown command \"", command.c_str(),
                 command.empty() ? "" : "\"");
+    return kExitConfig;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int code = run(argc, argv);
+    finish_stdout();
+    return code;
 }
