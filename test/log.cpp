@@ -46,7 +46,7 @@ static string without(string line, std::vector<const char*> keys) {
 TEST(metrics_are_those_of_the_interface) {
     const Config c = small("metrics");
     const string screen = printed([&] { a_run(c, 5); });
-    const std::vector<string> rows = lines(slurp(c.run.dir + "/metrics.jsonl"));
+    const std::vector<string> rows = lines(read_file(c.run.dir + "/metrics.jsonl"));
     const string rates = R"("ms":*,"tokens_per_s":*,"mfu":*)";
     const string want[] = {
         R"({"event":"start","params":100000,"world":1,"device":"cpu, a \"name\"","plan_bytes":1234567,)"
@@ -68,7 +68,7 @@ TEST(metrics_are_those_of_the_interface) {
         const string row = without(rows[i], {"ms", "tokens_per_s", "mfu", "seconds", "peak_tflops"});
         EXPECT(row == want[i], "row %zu: '%s'", i, row.c_str());
     }
-    EXPECT(slurp(c.run.dir + "/config.json") == to_json(c), "config.json is the resolved config");
+    EXPECT(read_file(c.run.dir + "/config.json") == to_json(c), "config.json is the resolved config");
     EXPECT(screen.find_first_of("\x1b\r\xff") == string::npos, "'%s'", screen.c_str());
     for (const char* words :
          {"100k parameters", "2 layers", "vocabulary 512", "102k tokens in all",
@@ -91,14 +91,14 @@ TEST(columns_are_aligned) {
     EXPECT(steps.size() == 6, "%zu lines: header, 2, 3 (skipped), 4, 6, 8", steps.size());
     for (const string& line : steps)
         EXPECT(line.size() == steps[0].size() && line.size() <= 110, "'%s'", line.c_str());
-    EXPECT(lines(slurp(c.run.dir + "/metrics.jsonl")).size() == 14, "metrics.jsonl has every step");
+    EXPECT(lines(read_file(c.run.dir + "/metrics.jsonl")).size() == 14, "metrics.jsonl has every step");
 }
 
 TEST(two_runs_write_the_same) {
     const Config a = small("same_a"), b = small("same_b");
     printed([&] { a_run(a, 150); a_run(b, 150); });
-    const std::vector<string> x = lines(slurp(a.run.dir + "/metrics.jsonl")),
-                              y = lines(slurp(b.run.dir + "/metrics.jsonl"));
+    const std::vector<string> x = lines(read_file(a.run.dir + "/metrics.jsonl")),
+                              y = lines(read_file(b.run.dir + "/metrics.jsonl"));
     const auto timeless = [](const string& s) {
         return without(s, {"ms", "tokens_per_s", "mfu", "seconds"});
     };
@@ -149,7 +149,7 @@ TEST(rates_agree_with_the_clock) {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             log.train({.step = 1, .loss = 1, .norm = 1, .lr = 1, .tokens = 512});
         });
-        return lines(slurp(c.run.dir + "/metrics.jsonl"))[1] + screen;
+        return lines(read_file(c.run.dir + "/metrics.jsonl"))[1] + screen;
     };
     const double flops = 6.0 * 100000 + 6.0 * 2 * 64 * 64;
     string r = row();
@@ -182,9 +182,9 @@ TEST(run_dir_is_made_and_refused) {
     { RunLog log(c); }
     EXPECT(!std::filesystem::exists(test::temporary_directory() + "/a"), "nothing is made before start");
     printed([&] { a_run(c, 1); });
-    const string config = slurp(c.run.dir + "/config.json");
+    const string config = read_file(c.run.dir + "/config.json");
     expect_refused(c, {c.run.dir.c_str(), "already holds a run, finished", "--run.dir=", "rm -r"});
-    EXPECT(slurp(c.run.dir + "/config.json") == config, "untouched");
+    EXPECT(read_file(c.run.dir + "/config.json") == config, "untouched");
 
     Config saved = small("saved"), mine = small("mine"), file = small("a_file/x"), proc = small("");
     std::filesystem::create_directories(saved.run.dir + "/step_00000010");

@@ -1,38 +1,17 @@
 // What tests of the log share: what is printed, the rows of metrics.jsonl, settings of a small run.
 #pragma once
-#include <unistd.h>
-
-#include <fstream>
 #include <limits>
 #include <sstream>
 
 #include "llmc/base/context.h"
+#include "llmc/base/files.h"
 #include "llmc/train/log.h"
 #include "test/test.h"
 
 using std::string;
 
-inline string slurp(const string& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
 // What f prints on stdout.
-template <class F> string printed(F&& f) {
-    const string path = test::temporary_directory() + "/stdout";
-    fflush(stdout);
-    const int screen = dup(1);
-    FILE* file = fopen(path.c_str(), "w");
-    dup2(fileno(file), 1);
-    f();
-    fflush(stdout);
-    dup2(screen, 1);
-    close(screen);
-    fclose(file);
-    return slurp(path);
-}
+inline string printed(const std::function<void()>& f) { return test::captured(1, f); }
 
 inline std::vector<string> lines(const string& text) {
     std::vector<string> all;

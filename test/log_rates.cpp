@@ -39,7 +39,7 @@ static Step step_of(const char* name, int sleep_ms, int64_t params, double peak_
         log.train({.step = 1, .loss = 5, .norm = 1, .lr = 1e-3, .tokens = 100000, .finite = true});
         s.at_most_ms = ms_since(before);
     });
-    for (const string& row : lines(slurp(c.run.dir + "/metrics.jsonl")))
+    for (const string& row : lines(read_file(c.run.dir + "/metrics.jsonl")))
         if (row.find("\"train\"") != row.npos) s.row = parse_json(row);
     for (const string& line : lines(screen))
         if (line.find("1/200") != line.npos) s.line = line;

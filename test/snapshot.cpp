@@ -1,5 +1,4 @@
 // A checkpoint that is written beside training is of the moment when it was asked for.
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -51,18 +50,6 @@ static Trace state_of(const std::string& folder) {
     return trace;
 }
 
-// What f writes to stderr.
-static std::string stderr_of(const std::function<void()>& f) {
-    const std::string path = test::temporary_directory() + "/stderr";
-    fflush(stderr);
-    const int kept = dup(2), to = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(to, 2), close(to);
-    f();
-    fflush(stderr);
-    dup2(kept, 2), close(kept);
-    return read_file(path);
-}
-
 TEST(weights_may_move_while_they_are_written) {
     Tiny t(config_in("moves"));
     train_steps(t, 2);
@@ -86,8 +73,8 @@ TEST(weights_may_move_while_they_are_written) {
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
     Checkpoint checkpoint(t.cfg, t.model, nullptr, waiting_disk());
-    const std::string first = stderr_of([&] { (void)checkpoint.save(at(1), false); });
-    const std::string second = stderr_of([&] { (void)checkpoint.save(at(2), false); });
+    const std::string first = test::captured(2, [&] { (void)checkpoint.save(at(1), false); });
+    const std::string second = test::captured(2, [&] { (void)checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
            second.c_str());
     std::thread later([] { usleep(50000); go = true; });
@@ -131,7 +118,7 @@ TEST(a_failure_is_heard_of_later) {
     };
     EXPECT(!checkpoint.save(at(1), false) && checkpoint.saver.busy(), "it is not waited for");
     go = true;
-    const std::string said = stderr_of([&] { EXPECT(!steps(), "saved"); });
+    const std::string said = test::captured(2, [&] { EXPECT(!steps(), "saved"); });
     EXPECT(said.find("step 1 is not saved") != said.npos && said.find("Training goes on") != said.npos,
            "'%s'", said.c_str());
     const Fatal end = test::fatal_of([&] { (void)checkpoint.save(at(2), true); });

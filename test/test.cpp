@@ -1,5 +1,6 @@
 #include "test/test.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +68,17 @@ Ran run(const std::string& command) {
     const int status = system(line.c_str());
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return {code, slurp(base + ".out"), slurp(base + ".err")};
+}
+
+std::string captured(int fd, const std::function<void()>& f) {
+    const std::string path = temporary_directory() + "/captured" + std::to_string(fd);
+    fflush(stdout), fflush(stderr);
+    const int kept = dup(fd), to = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(to, fd), close(to);
+    f();
+    fflush(stdout), fflush(stderr);
+    dup2(kept, fd), close(kept);
+    return slurp(path);
 }
 
 std::string build_folder() {        // BUILD/test/NAME, or BUILD/checks/test/NAME

@@ -30,6 +30,9 @@ Fatal fatal_of(const std::function<void()>& f);
 struct Ran { int code; std::string out, err; };
 Ran run(const std::string& command);
 
+// What this process writes to a descriptor, 1 or 2, while f runs.
+std::string captured(int fd, const std::function<void()>& f);
+
 // AddressSanitizer takes address space and memory of its own: what measures either is skipped.
 // Of the program; tests themselves may be compiled without (TESTS_OF in the Makefile).
 inline const bool kAddressSanitizer = __asan_init != nullptr;

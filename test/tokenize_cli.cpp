@@ -172,17 +172,8 @@ TEST(version_and_places_that_take_no_file) {
     }
 }
 
-// What this process writes to stderr while f runs, which is no terminal.
-template <class F> static std::string in_a_log(F&& f) {
-    const std::string path = path_of("in_a_log");
-    const int screen = dup(2), file = open(path.c_str(), O_CREAT | O_RDWR | O_TRUNC, 0600);
-    dup2(file, 2), f(), dup2(screen, 2);
-    close(screen), close(file);
-    return read_file(path);
-}
-
 TEST(a_line_each_half_minute_where_there_is_no_terminal) {
-    const std::string lines = in_a_log([] {
+    const std::string lines = test::captured(2, [] {
         Progress p("prepare", "B", 4000000);
         p.update(500000);
         p.drawn -= 29, p.started -= 29;
