@@ -11,7 +11,7 @@
 # make dev/ckpt        the tool that looks at checkpoints
 #
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
-# ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90"
+# ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90a"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # PCH=0        without precompiled headers    PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
@@ -33,7 +33,7 @@ ifeq ($(filter x86_64 amd64,$(shell uname -m)),)
 $(error $(shell uname -m): the host code is written for x86-64)
 endif
 BACKEND    := $(if $(filter cpu,$(DEVICE)),cpu,cuda)
-ARCH       ?= $(if $(filter cuda,$(DEVICE)),80 86 89 90a 100 120,native)
+ARCH       ?= $(if $(filter cuda,$(DEVICE)),80 86 89 90 100 120,native)
 CPU_ARCH   := $(if $(filter cuda,$(DEVICE)),native,$(ARCH))
 PYTHON     ?= /usr/bin/python3
 PRECISIONS := fp32 bf16 fp64
@@ -93,7 +93,8 @@ objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),
 
 # Host code that calls operations, or runs once: a third less time to compile.
 COLD  := $(filter-out llmc/comm/sums.cpp,$(wildcard llmc/base/*.cpp llmc/comm/*.cpp llmc/train/*.cpp)) \
-         $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp) \
+         $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp \
+         tokenize_options.cpp) \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk
 

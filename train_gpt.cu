@@ -22,12 +22,14 @@ namespace PRECISION {
 // What the ranks have in all, or the fullest of them: asked of all together.
 static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
     const Axis& world = model.mesh.world;
+    const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
     return {.device = ops::device_name(), .precision = cfg.run.precision, .data = data.describe(),
             .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
             .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
-            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world)};
+            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world),
+            .epochs = epochs_of(data.train, samples)};
 }
 
 // What comes between two steps: validation and a text. Nothing is logged where a signal cut it short.
@@ -46,7 +48,7 @@ int train(Config cfg, const Mesh& mesh) {
     catch_signals(), phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
-    const int saved_batch = adopt_open_settings(cfg, origin);       // the checkpoint's, or model.init's
+    const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);   // or model.init's
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
@@ -55,7 +57,7 @@ int train(Config cfg, const Mesh& mesh) {
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
     Checkpoint checkpoint(cfg, model, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
-    model.warm_up(model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
+    warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
                   samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // counts from here

@@ -131,6 +131,11 @@ def decode(blob):
     return RReader(blob).value()
 
 
+def printable(text):
+    """As a terminal may get it: control characters and lone surrogates as Python writes them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
 def database(folder):
     """All variables of a lazy-load database: a dict from name to value."""
     index_file = open(os.path.join(folder, "Rdata.rdx"), "rb").read()
@@ -147,16 +152,30 @@ def database(folder):
     return result
 
 
+def novels_of(folder, package):
+    """Lines of each variable of NOVELS."""
+    try:
+        found = database(folder)
+        lines = {variable: found[variable] for _, variable, _, _ in NOVELS}
+        if not all(isinstance(line, str) for text in lines.values() for line in text):
+            raise ValueError("a novel is no list of lines")
+        return lines
+    except Exception as e:      # a package of any content leads to errors of any kind
+        reason = str(e) if isinstance(e, (OSError, ValueError)) else f"not as expected, {type(e).__name__}"
+        sys.exit(f"error: {package}: the novels in it cannot be read ({printable(reason)[:200]}); expected "
+                 f"{PACKAGE}_1.0.0-1_all.deb, or train on a text of your own (data/README.md)")
+
+
 def fetch(folder):
     """Unpacks the package below `folder`; without root, and without installing anything."""
     get = ["apt-get", "download", "-o", "APT::Sandbox::User=root", PACKAGE]
     try:
-        done = subprocess.run(get, cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(get, cwd=folder, capture_output=True, text=True, errors="replace")
     except FileNotFoundError:
         stop("apt-get is not there: this is no Debian or Ubuntu")
     packages = [f for f in os.listdir(folder) if f.endswith(".deb")]
     if done.returncode or not packages:
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        reason = printable((done.stderr.strip().splitlines() or ["no output"])[-1])
         stop(f"`apt-get download {PACKAGE}` failed in {folder} (exit {done.returncode}): {reason}")
     return os.path.join(folder, packages[0])
 
@@ -215,17 +234,16 @@ def prepare(args):
     with tempfile.TemporaryDirectory(prefix="austen_") as folder:
         package = args.deb or fetch(folder)
         try:
-            done = subprocess.run(["dpkg", "-x", package, folder + "/x"], capture_output=True, text=True)
+            done = subprocess.run(["dpkg", "-x", package, folder + "/x"], capture_output=True, text=True,
+                                  errors="replace")
         except OSError as e:
             stop(f"{package} could not be unpacked: {e}")
         if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["dpkg gives no reason"])[0]
+            why = printable((done.stderr.strip().splitlines() or ["dpkg gives no reason"])[0])
             sys.exit(f"error: {package}: no Debian package that can be unpacked ({why}); expected "
                      f"{PACKAGE}_1.0.0-1_all.deb, or train on a text of your own (data/README.md)")
-        novels = database(os.path.join(folder, "x", FOLDER))
+        novels = novels_of(os.path.join(folder, "x", FOLDER), package)
     for name, variable, size, digest in NOVELS:
-        if variable not in novels:
-            sys.exit(f"error: {PACKAGE} has no '{variable}' (it has {', '.join(sorted(novels))})")
         verify(variable, "".join(line + "\n" for line in novels[variable]), size, digest)
         text = unwrap(novels[variable])
         write(f"{args.out}/train/{name}.txt", training_part(text, args.val))
@@ -245,8 +263,8 @@ def main():
         sys.exit(f"error: --val={args.val}: expected at least 0 and less than 1")
     try:
         prepare(args)
-    except (OSError, ValueError, IndexError, struct.error, zlib.error) as e:
-        stop(f"{type(e).__name__}: {e}")
+    except OSError as e:
+        stop(printable(e))
 
 
 if __name__ == "__main__":

@@ -16,17 +16,19 @@ import os
 import ssl
 import struct
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from austen import make_folder
+from austen import make_folder, printable
 
 BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token-shards/resolve/main"
 SHARDS = 1001
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
 CHUNK = 1 << 20
+FIRST_ANSWER = 8        # seconds that a server has for it
 # of the disk here: trying again at once does not help
 LASTING = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR)
 
@@ -141,12 +143,39 @@ def reporter(name):
     return report
 
 
+def look_for_server(url, seconds):
+    """Raises Wrong where no server answers. A thread asks: a search for an address knows no timeout."""
+    problem = ["no answer"]
+
+    def ask():
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=seconds).close()
+            problem[0] = ""
+        except urllib.error.HTTPError:
+            problem[0] = ""
+        except (OSError, ValueError, http.client.HTTPException) as e:
+            reason = getattr(e, "reason", e)
+            problem[0] = getattr(reason, "strerror", None) or str(reason) or type(e).__name__
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if "CERTIFICATE" in problem[0]:
+        raise Wrong(f"{url}: {problem[0]}. Are there certificates? apt-get install ca-certificates")
+    if problem[0]:
+        raise Wrong(f"{urllib.parse.urlsplit(url).netloc} cannot be reached: {problem[0]}. Call again with a "
+                    "network, name a mirror by --base-url, or copy shards from another machine to --out")
+
+
 def fetch(url, path, args):
     name = os.path.basename(path)
     if os.path.exists(path):
         is_complete(path)
         print(f"{name}  is here")
         return
+    if not args.reached and not url.startswith("file:"):
+        look_for_server(url, FIRST_ANSWER)
+        args.reached = True
     part = path + ".part"
     for attempt in range(args.retries + 1):
         try:
@@ -164,7 +193,8 @@ def fetch(url, path, args):
             if os.path.exists(part):
                 os.remove(part)
             raise
-        except (Broken, OSError, http.client.HTTPException) as e:   # OSErrors: URLError, timeouts, resets
+        except (Broken, OSError, ValueError, http.client.HTTPException) as e:
+            # OSErrors: URLError, timeouts, resets; ValueError: a name that cannot be one
             if isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError):
                 raise Wrong(f"{url}: {e}. Are there certificates? apt-get install ca-certificates")
             if getattr(e, "errno", None) in LASTING:
@@ -172,7 +202,7 @@ def fetch(url, path, args):
             problem = str(e)
         if attempt < args.retries:
             wait = min(args.backoff * 2 ** attempt, 60)
-            print(f"{name}  {problem}; trying again in {wait:g} s", flush=True)
+            print(f"{name}  {printable(problem)}; trying again in {wait:g} s", flush=True)
             time.sleep(wait)
     raise Broken(f"{problem}. Tried {args.retries + 1} times; call again to go on from there")
 
@@ -180,7 +210,8 @@ def fetch(url, path, args):
 def is_address(url):
     try:
         parts = urllib.parse.urlsplit(url)
-        parts.port                  # raises where it is no number
+        parts.port                  # raises where it is no number, and so does a name that cannot be one
+        (parts.hostname or "").encode("idna")
     except ValueError:
         return False
     return parts.scheme == "file" or parts.scheme in ("http", "https") and parts.netloc and " " not in url
@@ -197,6 +228,7 @@ def main():
     parser.add_argument("--backoff", type=float, default=1.0, help="seconds before a retry, then doubled")
     parser.add_argument("--timeout", type=float, default=60, help="seconds without a byte: broken off")
     args = parser.parse_args()
+    args.reached = False
     if not 0 <= args.shards <= SHARDS:
         sys.exit(f"error: --shards={args.shards}: expected 0 to {SHARDS}")
     if args.retries < 0:
@@ -210,7 +242,7 @@ def main():
         for name in names:
             fetch(f"{args.base_url.rstrip('/')}/{name}", os.path.join(args.out, name), args)
     except (Wrong, Broken) as e:
-        sys.exit(f"error: {e}")
+        sys.exit(f"error: {printable(e)}")
     except KeyboardInterrupt:
         sys.exit("\nstopped; call again to go on from there")
     print(f"{len(names)} shards in {args.out}")

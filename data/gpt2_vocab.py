@@ -23,8 +23,9 @@ import sys
 import tarfile
 import urllib.parse
 import urllib.request
+import zlib
 
-from austen import make_folder, write
+from austen import make_folder, printable, write
 
 PACKAGE = "openai-whisper"
 MEMBER = "whisper/assets/gpt2.tiktoken"
@@ -90,7 +91,7 @@ def newest_archive():
         raise ValueError(f"the package index lists no source archive of {PACKAGE}")
     url, _, fragment = max(archives, key=release).partition("#")
     data = get(url)
-    print(f"{url.rsplit('/', 1)[-1]}  {len(data)} bytes")
+    print(f"{printable(url.rsplit('/', 1)[-1])}  {len(data)} bytes")
     if fragment.startswith("sha256=") and hashlib.sha256(data).hexdigest() != fragment[7:]:
         raise ValueError(f"the archive does not have the SHA-256 that the index announces: {fragment[7:]}")
     return data
@@ -126,10 +127,11 @@ def main():
         return
     try:
         data = vocabulary(open(args.sdist, "rb").read() if args.sdist else newest_archive())
-    except (OSError, ValueError, tarfile.TarError, http.client.HTTPException) as e:
+    except (OSError, ValueError, EOFError, AssertionError, zlib.error, tarfile.TarError,
+            http.client.HTTPException) as e:        # AssertionError: html.parser's, of a page that is none
         certificates = isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError)
         hint = ". Are there certificates? apt-get install ca-certificates" if certificates else ""
-        sys.exit(f"error: GPT-2's vocabulary could not be fetched: {e}{hint}\n"
+        sys.exit(f"error: GPT-2's vocabulary could not be fetched: {printable(e)}{hint}\n"
                  f"With its source archive from another machine:\n"
                  f"    data/gpt2_vocab.py --sdist openai_whisper-VERSION.tar.gz")
     found = hashlib.sha256(data).hexdigest()

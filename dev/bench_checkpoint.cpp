@@ -88,7 +88,8 @@ struct Steps {
         std::vector<uint16_t> ids(1 << 18);
         for (size_t i = 0; i < ids.size(); i++) ids[i] = uint16_t(i * 7919 % 50257);
         shard.append(std::span<const uint16_t>(ids));
-        shard.finish();
+        shard.close();
+        publish({&shard, 1});
         set = open_dataset("data.train", {{shard.paths.at(0)}}, cfg.model.context, 1, true);
         loader.emplace(set, cfg.train.micro_batch, 0);
     }
@@ -217,7 +218,7 @@ void run(const std::string& dir, FILE* json) {
     std::filesystem::create_directories(dir);
     const Config cfg = config_124M(dir);
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
-    model.warm_up();
+    warm_up(cfg, model);
     const PeakMemory memory{Axis()};
     model.allocate();
     model.zero.init_weights(1);

@@ -150,6 +150,7 @@ static int diff(const std::string& a, const std::string& b) {
 }
 
 int main(int argc, char** argv) {
+    open_standard_streams();
     const std::vector<std::string> args(argv + 1, argv + argc);
     const auto is = [&](const char* command, size_t count) {
         return args.size() == count + 1 && args[0] == command;

@@ -1,11 +1,10 @@
 // What the GPU can do, and which way of an op is the fastest there: a line "= {JSON}" per figure.
 //
-//     cuda_bench ceilings | gemm | attention | variants
+//     cuda_bench ceilings | gemm | attention
 //                [--B=16] [--T=1024] [--C=768] [--NH=12] [--size=8192]
 //
-// ceilings: copies, and products of (size, size). gemm, attention, variants (of all other kernels): every way
-// that the tuner knows (ops/tuning.h), for a GPT of these sizes in BF16. The emulation runs it too, where
-// times mean nothing.
+// ceilings: copies, and products of (size, size). gemm, attention: the candidates of tuning (ops/tuning.h)
+// for a GPT of these sizes in BF16. The emulation runs the program too; its times mean nothing.
 #define PRECISION bf16
 #include <algorithm>
 #include <chrono>
@@ -17,10 +16,9 @@
 
 #include "llmc/base/context.h"
 #include "llmc/ops/arena.h"
-#include "llmc/ops/cuda/attention.h"
 #include "llmc/ops/cuda/gemm.h"
-#include "llmc/ops/cuda/matmul.h"
-#include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/workload.h"
+#include "llmc/train/model.h"
 
 using namespace bf16::cuda;
 
@@ -47,23 +45,32 @@ struct Memory {
     Arena arena;
     std::byte *data, *scratch;
 
-    Memory(size_t bytes, const ScratchSizes& s) {
+    Memory(size_t bytes, size_t scratch_bytes) {
         arena.add("data", &data, bytes);
-        arena.add("scratch", &scratch, scratch_bytes(s));
+        arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(device_allocate, device_free);
-        lend_scratch(scratch, scratch_bytes(s));
+        lend_scratch(scratch, scratch_bytes);
     }
     ~Memory() { synchronize(), lend_scratch(nullptr, 0); }
 };
 
-static ScratchSizes sizes_of(const Sizes& o) {
-    return {.N = o.B * o.T, .T = o.T, .C = o.C, .NH = o.NH, .D = o.C / o.NH, .F = 4 * o.C,
-            .chunk = std::min(logit_rows(), o.B * o.T), .Vp = std::min(kVocab, 8 * o.size)};
+// A step of one block of a GPT of these sizes, as it is walked for a GPU. Few ids: their products are timed
+// by many rows.
+static Walk step_of(const Sizes& o) {
+    Config cfg;
+    cfg.model = {.layers = 1, .heads = o.NH, .channels = o.C, .context = o.T,
+                 .vocab = std::min(kVocab, 8 * o.size), .init = "random"};
+    cfg.train = {.steps = 1, .batch_tokens = int64_t(o.B) * o.T, .micro_batch = o.B, .max_skips = 0};
+    const Target gpu{.backend = Target::Cuda, .threads = 1};
+    context.target = &gpu;
+    Walk step = bf16::walk_of_run(cfg, Mesh(), {.micro_batch = o.B, .micros = 0});
+    context.target = nullptr;
+    return step;
 }
 
 static void ceilings(const Sizes& o) {
     const size_t n = size_t(o.size), matrix = n * n * sizeof(bfloat16);
-    const Memory memory(16 * matrix, sizes_of({.B = 1, .T = 64}));
+    const Memory memory(16 * matrix, kScratchAlign + kGemmWorkspace);
     std::byte* p = memory.data;
     const double copy = seconds_of([&] { copy_on_device(p + 8 * matrix, p, 8 * matrix); });
     printf("= {\"name\": \"copy\", \"bytes\": %zu, \"GBps\": %.1f}\n", 16 * matrix,
@@ -86,74 +93,47 @@ static void ceilings(const Sizes& o) {
            flops / best / 1e12, flops / first / 1e12);
 }
 
-// Whether `what` gives the results of the simplest way when it is chosen by that line; `choices` come back.
-template <class Use, class Try> static bool is_right(const std::string& choices, const std::string& what,
-                                                     const std::string& line, Use use, Try try_it) {
-    use(choices.substr(0, choices.find('\n') + 1) + line + '\n');
-    context.throw_on_fatal = true;
-    bool right = true;
-    try {
-        try_it();
-    } catch (const Fatal& e) {                          // of all that is wrong
-        right = std::string(e.what()).find(what + ',') == std::string::npos;
-        if (!right) printf("%s: %s\n", line.c_str(), e.what());
+// The fastest candidate of each kernel (fused or not; tiles), and whether its results are right.
+static void show_kernels(const Task& task, const std::vector<Timing>& timings, void* memory) {
+    std::map<std::string, Timing> best;
+    for (const Timing& t : timings) {
+        Timing& fastest = best.try_emplace(t.candidate.kernel, t).first->second;
+        if (t.microseconds < fastest.microseconds) fastest = t;
     }
-    context.throw_on_fatal = false;
-    use(choices);
-    return right;
-}
-static void print_variant(const std::string& what, const char* variant, double us, bool right) {
-    printf("= {\"op\": \"%s\", \"variant\": \"%s\", \"us\": %.1f, \"right\": %s}\n", what.c_str(), variant,
-           us, right ? "true" : "false");
+    for (const auto& [kernel, t] : best) {
+        const std::string wrong = differences(task, t.candidate, memory);
+        if (!wrong.empty()) printf("%s: %s\n", kernel.c_str(), wrong.c_str());
+        printf("= {\"op\": \"%s\", \"kernel\": \"%s\", \"us\": %.1f, \"right\": %s}\n",
+               text_of(task).c_str(), kernel.c_str(), double(t.microseconds),
+               wrong.empty() ? "true" : "false");
+    }
 }
 
-static void time_gemm(const Sizes& o) {
-    const ScratchSizes s = sizes_of(o);
-    const Memory memory(std::max(matmul_tuning_bytes(s), matmul_trial_bytes(s)), s);
-    struct Way { double first = 0, cublas = 0; MatmulTiming best; };
-    std::map<std::string, Way> ways;
-    std::map<std::pair<std::string, std::string>, MatmulTiming> variants;
-    for (const MatmulTiming& t : matmul_tune(s, memory.data, kRepeats)) {
-        Way& way = ways[t.what];
-        if (way.first == 0) way.first = t.microseconds, way.best = t;
-        if (t.plain) way.cublas = t.microseconds;      // with the kernels of what is not fused
-        if (t.microseconds < way.best.microseconds) way.best = t;
-        MatmulTiming& best = variants.try_emplace({t.what, t.variant}, t).first->second;
-        if (t.microseconds < best.microseconds) best = t;
+static void show_product(const Task& task, const std::vector<Timing>& timings) {
+    const Timing *best = &timings[0], *cublas = nullptr;
+    for (const Timing& t : timings) {
+        if (t.candidate.algorithm == kPlainCublas) cublas = &t;     // and the kernels of what is not fused
+        if (t.microseconds < best->microseconds) best = &t;
     }
-    for (const auto& [what, way] : ways) {
-        double N = 0, C = 0, OC = 0;
-        CHECK(sscanf(what.c_str(), "%*s %lf %lf %lf", &N, &C, &OC) == 3, "'%s'", what.c_str());
-        printf("= {\"op\": \"%s\", \"first_us\": %.1f, \"cublas_us\": %.1f, \"best_us\": %.1f, "
-               "\"best\": \"%s\", \"algorithm\": %d, \"TFLOPs\": %.1f}\n", what.c_str(), way.first,
-               way.cublas, double(way.best.microseconds), way.best.variant, way.best.algorithm,
-               2e-6 * N * C * OC / double(way.best.microseconds));
-    }
-    for (const auto& [key, t] : variants)
-        if (*t.variant)
-            print_variant(t.what, t.variant, double(t.microseconds),
-                          is_right(matmul_choices(), t.what, t.choice, use_matmul_choices,
-                                   [&] { matmul_try(s, memory.data); }));
+    const auto [N, C, OC, none] = task.sizes;
+    printf("= {\"op\": \"%s\", \"first_us\": %.1f, \"cublas_us\": %.1f, \"best_us\": %.1f, "
+           "\"best\": \"%s\", \"algorithm\": %d, \"TFLOPs\": %.1f}\n", text_of(task).c_str(),
+           double(timings[0].microseconds), cublas ? double(cublas->microseconds) : 0,
+           double(best->microseconds), best->candidate.kernel.c_str(), int(best - timings.data()),
+           2e-6 * N * C * OC / double(best->microseconds));
 }
 
-// What `tune` has timed, each tried by `try_it`.
-template <class Tune, class Try> static void time_variants(size_t bytes, const ScratchSizes& s, Tune tune,
-                                                           Try try_it) {
-    const Memory memory(bytes, s);
-    for (const VariantTiming& t : tune(s, memory.data, kRepeats))
-        print_variant(t.what, t.variant, double(t.microseconds),
-                      is_right(variant_choices(), t.what, t.what + ' ' + t.variant, use_variant_choices,
-                               [&] { try_it(s, memory.data); }));
-}
-static void time_attention(const Sizes& o) {
-    const ScratchSizes s = sizes_of(o);
-    time_variants(std::max(attention_tuning_bytes(s), attention_trial_bytes(s)), s, attention_tune,
-                  attention_try);
-}
-static void time_streaming(const Sizes& o) {
-    const ScratchSizes s = sizes_of(o);
-    time_variants(std::max(streaming_tuning_bytes(s), streaming_trial_bytes(s)), s, streaming_tune,
-                  streaming_try);
+static void time_tasks(const Sizes& o, bool attention) {
+    const Walk step = step_of(o);
+    for (const Task& task : tasks_of(step)) {
+        if ((task.op >= Op::AttentionForward) != attention) continue;
+        const Memory memory(workload_bytes(task), step.needs().scratch);
+        const auto timings = time_candidates(task, memory.data, kRepeats);
+        if (timings.empty()) continue;
+        if (!attention) show_product(task, timings);
+        if (attention || timings[0].candidate.kernel != timings.back().candidate.kernel)
+            show_kernels(task, timings, memory.data);
+    }
 }
 
 int main(int argc, char** argv) {
@@ -170,8 +150,6 @@ int main(int argc, char** argv) {
                 o.size % 8 == 0, "--C: heads of a multiple of 8; --size: a multiple of 8");
     printf("%s\n", device_name().c_str());
     if (what == "ceilings") ceilings(o);
-    else if (what == "gemm") time_gemm(o);
-    else if (what == "attention") time_attention(o);
-    else if (what == "variants") time_streaming(o);
-    else CHECK_INPUT(false, "cuda_bench '%s': ceilings, gemm, attention or variants", what.c_str());
+    else if (what == "gemm" || what == "attention") time_tasks(o, what == "attention");
+    else CHECK_INPUT(false, "cuda_bench '%s': ceilings, gemm or attention", what.c_str());
 }

@@ -124,9 +124,9 @@ static bool layernorms(const Sizes& s) {
 static bool matmuls(const Sizes& s) {
     const auto x = normals(size_t(s.N) * s.C, 1), w = normals(size_t(s.OC) * s.C, 2), b = normals(s.OC, 3);
     std::vector<bfloat16> want(size_t(s.N) * s.OC);
-    const cpu::ScratchSizes sizes = {.N = s.N, .T = s.N, .C = s.C, .NH = 1, .D = 64, .F = s.OC, .chunk = 1,
-                                     .Vp = 8};
-    std::vector<std::byte> scratch(cpu::scratch_bytes(sizes));
+    std::vector<std::byte> scratch(cpu::needs_of([&] {
+        cpu::matmul_forward(nullptr, nullptr, nullptr, b.data(), s.N, s.C, s.OC);
+    }).scratch);
     cpu::lend_scratch(scratch.data(), scratch.size());
     cpu::matmul_forward(want.data(), x.data(), w.data(), b.data(), s.N, s.C, s.OC);
     cpu::lend_scratch(nullptr, 0);

@@ -9,7 +9,8 @@ it, warps are those that registers leave room for. What has no kernels is compil
 the host code that needs CUDA's or NCCL's headers is looked at by g++. Fails on a warning of the C75xx kind,
 on a spill that SPILLS does not list with its reason, and on an instruction that a kernel of INSTRUCTIONS
 should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build/ where they are missing);
-also on a name in SPILLS or INSTRUCTIONS that no kernel has.
+also on a name in SPILLS or INSTRUCTIONS that no kernel has. The last lines count the instructions of hot
+loops, by tile or logit (dev/sass.py).
 """
 import glob
 import os
@@ -20,21 +21,12 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-import pypi
+from sass import (INSTRUCTIONS, demangled, family, find_cuobjdump, functions, short, show_hot_loops,
+                  wrong_instructions)
 
 SPILLS = {      # by precision and kernel: why it may, and how many bytes at most
-    ("fp32", "attention_plain_queries_kernel<64>"):
-        (16, "two words on sm_120, read once for each tile of keys, outside of the loops over channels"),
-}
-WIDE = [r"LDG\.E[.\w]*\.128", r"STG\.E[.\w]*\.128"]
-TENSOR = [r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M", r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"]
-INSTRUCTIONS = {                                        # by the kernel's name without its arguments
-    "layernorm_forward_kernel": WIDE, "layernorm_backward_kernel": WIDE, "adamw_update_kernel": WIDE,
-    "classifier_forward_backward_kernel": [*WIDE, r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"],
-    "bias_backward_kernel": WIDE[:1], "elementwise_kernel": WIDE, "encoder_forward_kernel": WIDE,
-    "attention_mma_forward_kernel": TENSOR, "attention_mma_keys_kernel": TENSOR,
-    "attention_mma_queries_kernel": [*TENSOR, *WIDE],
-    "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
+    ("fp32", "attention_plain_queries_kernel<128>"):
+        (32, "three words on sm_90, read once for each tile of keys, outside of the loops over channels"),
 }
 HOST = ("llmc/comm/nccl*.cpp", "dev/cuda_*.cpp", "test/cuda_*.cpp")
 # warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
@@ -44,27 +36,6 @@ LIMITS = {80: (64, 32, 164), 86: (48, 16, 100), 89: (48, 24, 100), 90: (64, 32, 
 
 def option(name, otherwise):
     return next((a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(f"--{name}=")), otherwise)
-
-
-def demangled(names):
-    run = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
-    return dict(zip(names, run.stdout.splitlines()))
-
-
-def short(name):
-    """fp32::cuda::f<1>(float*) as f<1>"""
-    name = re.sub(r"^void ", "", name)
-    depth = 0
-    for i, c in enumerate(name):
-        depth += (c == "<") - (c == ">")
-        if c == "(" and depth == 0:
-            name = name[:i]
-            break
-    return re.sub(r"\b(fp32|bf16)::|\bcuda::", "", name)
-
-
-def family(name):
-    return re.sub(r"<.*", "", name)
 
 
 def together(sources, folder, name):
@@ -108,39 +79,6 @@ def entries(said):
         shared = re.search(r"(\d+) bytes smem", part)
         yield (name, int(arch), int(re.search(r"Used (\d+) registers", part)[1]),
                int(spills[2]) + int(spills[3]), int(shared[1]) if shared else 0, int(spills[1]))
-
-
-def missing_instructions(cuobjdump, target, arch):
-    run = subprocess.run([cuobjdump, "-sass", "-arch", f"sm_{arch}", target], capture_output=True, text=True,
-                         check=True)
-    functions = re.split(r"\n\s*Function : ", run.stdout)[1:]
-    names = demangled([f.split("\n", 1)[0] for f in functions])
-    for f in functions:
-        name = short(names[f.split("\n", 1)[0]])
-        for pattern in INSTRUCTIONS.get(family(name), []):
-            if not re.search(pattern, f):
-                yield f"sm_{arch} {name}: no {pattern} in its code"
-
-
-def fetched(tools):
-    """cuobjdump from PyPI, which calls nvdisasm beside it."""
-    if not os.path.exists(f"{tools}/nvidia/cu13/bin/cuobjdump"):
-        try:
-            for package in ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"):
-                pypi.unpack(tools, package)
-        except OSError as error:
-            print(f"note: no cuobjdump from PyPI: {error}")
-            return None
-    for tool in ("cuobjdump", "nvdisasm"):
-        os.chmod(f"{tools}/nvidia/cu13/bin/{tool}", 0o755)
-    return f"{tools}/nvidia/cu13/bin/cuobjdump"
-
-
-def find_cuobjdump():
-    found = option("cuobjdump", shutil.which("cuobjdump")) or fetched("build/cuda_tools")
-    if found:
-        os.environ["PATH"] = os.path.dirname(os.path.abspath(found)) + ":" + os.environ["PATH"]
-    return found
 
 
 def resident_warps(arch, registers, threads, shared):
@@ -224,8 +162,8 @@ def main():
     archs = [a for a in asked if f"sm_{a}" in known]
     if archs != asked:
         print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
-    cuobjdump = find_cuobjdump()
-    table = Table(archs)
+    cuobjdump = find_cuobjdump(option("cuobjdump", None))
+    table, hot = Table(archs), {}
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
     kernels = {s for s in texts if re.search("__global__|elementwise<", texts[s])}
@@ -244,8 +182,12 @@ def main():
             target, said = job.result()
             table.add(precision, said)
             for arch in archs if cuobjdump else []:
-                table.failures += missing_instructions(cuobjdump, target, arch)
+                codes = functions(cuobjdump, target, arch)
+                table.failures += wrong_instructions(codes, arch)
+                if precision == "bf16" and arch == (90 if 90 in archs else archs[0]):
+                    hot.update(codes)
         others.result()
+        show_hot_loops(hot, 90 if 90 in archs else archs[0])
         table.failures += [f"{name}: no kernel has this name" for name in [*INSTRUCTIONS, *SPILLS]
                            if name not in table.seen]
         errors = [e for e in (job.result() for job in hosts) if e]

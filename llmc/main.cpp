@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/last_words.h"
@@ -12,11 +13,14 @@
 #include "llmc/base/supervisor.h"
 #include "llmc/base/version.h"
 #include "llmc/comm/launch.h"
+#include "llmc/comm/mesh.h"
 #include "llmc/comm/mpi.h"
 #include "llmc/comm/nccl.h"
 #include "llmc/ops/cpu/dnnl.h"
+#include "llmc/train/export_place.h"
 #include "llmc/train/programs.h"
 #include "llmc/train/resume.h"
+#include "llmc/train/run_folder.h"
 #include "llmc/train/signals.h"
 
 struct Precision {
@@ -63,33 +67,46 @@ static int run(Options& options) {
 
     allow_many_files();
     Config& cfg = options.config;
+    if (options.export_to) check_export_place(*options.export_to, cfg, options.config_path);
     watch_for_hangs(cfg.run.hang_timeout);
-    // exported weights are the FP32 masters; but llm.c has a version of its own for bf16
-    if (options.export_to && !options.export_to->starts_with("llmc:") && cfg.run.precision != "fp64")
+    // exported weights are the FP32 masters; but llm.c has a version of its own for bf16, where that is named
+    if (const auto& to = options.export_to; to && cfg.run.precision != "fp64" &&
+        !(to->starts_with("llmc:") && cfg.run.precision == "bf16"))
         cfg.run.precision = "fp32";
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
-    const Precision& p = precision_of(cfg, !options.generate && !options.export_to);
-    if (options.plan) return p.plan(cfg);
-    return run_ranks(cfg, [&](Config c, const Mesh& mesh) {
-        if (options.export_to) return p.export_model(c, mesh, *options.export_to);
-        return options.generate ? p.generate(c, mesh, *options.generate) : p.train(c, mesh);
-    });
+    if (options.plan) return precision_of(cfg, true).plan(cfg);
+    const auto body = [&](Config c, const Mesh& mesh) {
+        if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
+        if (options.generate) return precision_of(c, false).generate(c, mesh, *options.generate);
+        const RunLock lock(c.run.dir, mesh.world);
+        const Precision& p = precision_of(c, true);
+        check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
+        return p.train(c, mesh);
+    };
+    const std::string task = options.export_to ? "--export=" + *options.export_to
+                             : options.generate ? "--generate=" + *options.generate : "";
+    return run_ranks(cfg, body, task);
 }
 
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     const bool only_prints = options.help || options.version || options.plan || options.generate;
     if (only_prints) end_with_reader();
+    if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);
     if (only_prints) finish_stdout();       // a training run goes on without its screen
     return code;
 }
 
 int main(int argc, char** argv) {
+    open_standard_streams();
+    hold_signals();
     limit_spinning(argv);
     return_freed_blocks();
+    end_without_memory("error: out of memory; see `ulimit -v` and the limits of the container\n");
     supervise();                    // returns in a child of this process
     receive_signals();
+    context.rank = launcher().rank;
     const int code = run(argc, argv);
     ends_on_purpose();
     return code;

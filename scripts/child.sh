@@ -5,9 +5,11 @@
 #     run_child COMMAND ...       its exit code is left in $code
 #
 # TERM, INT, HUP and USR2 are passed on as USR2, save and exit, and set $stop to 1; USR1, save and go on,
-# stays what it is. The command has a session of its own, since ^C goes to the whole group of the foreground,
-# and no terminal to read from; it dies with this shell.
+# stays USR1. Each command gets a new TRAIN_GPT_SECRET, by which the ranks of a job know each other, unless
+# the caller has set one. The command has a session of its own, since ^C goes to the whole group of the
+# foreground, and no terminal to read from; it dies with this shell.
 stop=0 code=0 child=0 signalled=0
+given_secret=${TRAIN_GPT_SECRET:-}      # of a user, or of the script that started this one
 pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null || true; }
 trap 'stop=1; pass_on USR2' TERM INT HUP USR2
 trap 'pass_on USR1' USR1
@@ -20,6 +22,7 @@ run_child() {
     local again
     if [ "$stop" = 1 ]; then code=75; return; fi
     signalled=0
+    export TRAIN_GPT_SECRET=${given_secret:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}
     "${apart[@]}" "$@" </dev/null &
     child=$!
     code=0; wait "$child" || code=$?

@@ -13,10 +13,13 @@
 # shown; a line "= {JSON}" is a result. All go to one file, dev/results/gpu_check_TIME.json, which is whole
 # after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed.
 #
-#     --parts=FOLDER      other parts         --results=FILE      another file
+#     --parts=FOLDER      other parts         --results=PATH      another file, or a folder for it
 #     --within=SECONDS    470, 115 with --quick: what does not fit, when all is built, is cut or left out
 set -uo pipefail
+from=$PWD
 cd "$(dirname "$0")/.." || exit 1
+# of a path that the caller gives
+absolute() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 
 mode="" quick=0 only="" parts=scripts/gpu_check results="" within=""
 usage() { sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; }
@@ -25,8 +28,8 @@ for argument in "$@"; do
         --run | --pack | --list) mode=${argument#--} ;;
         --quick) quick=1 ;;
         --only=*) only=${argument#*=} ;;
-        --parts=*) parts=${argument#*=} ;;
-        --results=*) results=${argument#*=} ;;
+        --parts=*) parts=$(absolute "${argument#*=}") ;;
+        --results=*) results=$(absolute "${argument#*=}") ;;
         --within=*) within=${argument#*=} ;;
         --help) usage; exit 0 ;;
         *) echo "gpu_check: unknown: $argument" >&2; usage >&2; exit 78 ;;
@@ -136,14 +139,40 @@ gpu_field() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | he
 
 commit() { cat packed/commit 2>/dev/null || git describe --always --dirty; }
 
+# The folder of cuBLAS in PyTorch's wheels (nvidia/cublas/lib, nvidia/cu13/lib), the newest; empty: none.
+wheels_cublas() {
+    "${PYTHON:-python3}" -c '
+import glob, re, sys
+found = [f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib/libcublasLt.so.1[23]")]
+found.sort(key=lambda f: int(re.search(r"[0-9]+$", f)[0]))
+print(found[-1].rsplit("/", 1)[0] if found else "")' 2>/dev/null
+}
+
+# Where the toolkit has no cuBLAS, programs load the wheels'; a build has links to it without a version.
+use_cublas() {
+    local home=${CUDA_HOME:-/usr/local/cuda} folder library
+    if compgen -G "$home/lib64/libcublasLt.so*" >/dev/null; then return; fi
+    folder=$(wheels_cublas)
+    if [ -z "$folder" ]; then return; fi
+    echo "gpu_check: cuBLAS of $folder"
+    export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export CPLUS_INCLUDE_PATH=${folder%/lib}/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
+    export LIBRARY_PATH=$work/cublas${LIBRARY_PATH:+:$LIBRARY_PATH}
+    mkdir -p "$work/cublas"
+    for library in "$folder"/libcublas{,Lt}.so.*; do
+        if [ -e "$library" ]; then ln -sf "$library" "$work/cublas/$(basename "${library%.so.*}").so"; fi
+    done
+}
+
 # Everything that parts run, into $BIN. ARCH: this GPU's. A pack brings headers and libraries along.
 build() {
     local arch more=()
     arch=$(gpu_field compute_cap | tr -d .)
     if [ -d packed ]; then
-        export CPLUS_INCLUDE_PATH=$PWD/packed/include LIBRARY_PATH=$PWD/packed/lib
+        export CPLUS_INCLUDE_PATH=$PWD/packed/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
+        export LIBRARY_PATH=$PWD/packed/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
     fi
-    if [ -n "$arch" ]; then more=(ARCH="${arch/90/90a}"); fi
+    if [ -n "$arch" ]; then more=(ARCH="$arch"); fi
     make -j"$(nproc)" DEVICE=cuda DNNL=0 MPI=0 NCCL=0 "${more[@]}" "$@" gpu-check
 }
 
@@ -177,8 +206,12 @@ run() {
     work=$(mktemp -d) || exit 1
     trap 'rm -rf "$work"' EXIT
     failed=0 summary=""
-    mkdir -p dev/results
-    [ -n "$results" ] || results=dev/results/gpu_check_$(date +%Y%m%d_%H%M%S).json
+    [ -n "$results" ] || results=dev/results/
+    if [ -d "$results" ] || [[ $results == */ ]]; then
+        results=${results%/}/gpu_check_$(date +%Y%m%d_%H%M%S).json
+    fi
+    mkdir -p "$(dirname "$results")" || exit 1
+    use_cublas
     about=$(field gpu "$(gpu_field name)"),
     about+=$(printf ' %s, %s, %s, "quick": %s' "$(field driver "$(gpu_field driver_version)")" \
         "$(field commit "$(commit)")" "$(field date "$(date +%Y-%m-%dT%H:%M:%S)")" \

@@ -18,6 +18,16 @@ NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping",
          "tokens_per_s": "tokens a second", "mfu": "share of the peak"}
 
 
+def printable(text):
+    """As a terminal may get it: control characters and lone surrogates as Python writes them."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def integer(digits):
+    """Larger than any step: a float, which may be infinite."""
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
 def is_row(row):
     """Whether a line says which event it is, and of which step where a curve or a text is of one."""
     if not isinstance(row, dict) or "event" not in row:
@@ -41,18 +51,18 @@ def rows_of(run):
         if not line.endswith("\n"):
             break                   # is being written right now
         try:
-            row = json.loads(line)
-        except ValueError:
-            sys.exit(f"error: {path}:{number}: not JSON: {line[:60].strip()}")
+            row = json.loads(line, parse_int=integer)
+        except (ValueError, RecursionError):
+            sys.exit(f"error: {path}:{number}: not JSON: {printable(line[:60].strip())}")
         if not is_row(row):
-            sys.exit(f"error: {path}:{number}: no row of a run: {line[:60].strip()}")
+            sys.exit(f"error: {path}:{number}: no row of a run: {printable(line[:60].strip())}")
         rows.append(row)
     return rows
 
 
 def say(text):
     try:
-        print(text, flush=True)
+        print(printable(text), flush=True)
     except OSError as e:            # a full disk, or a reader that has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # or Python tries again at its end
         sys.exit(f"error: standard output: {e.strerror}")
@@ -62,7 +72,7 @@ def series(rows, event, key, x):
     """The points of one figure; a validation row has no token count and takes that of its step."""
     tokens = {0: 0}
     for row in rows:
-        if row.get("event") == "train" and "tokens" in row:
+        if row.get("event") == "train" and type(row.get("tokens")) is int:
             tokens[row["step"]] = row["tokens"]
     points = []
     for row in rows:
@@ -82,16 +92,25 @@ def running_mean(values, width):
     return [(sums[i + 1] - sums[i + 1 - n]) / n for i, n in enumerate(spans)]
 
 
-def loss_limits(values):
-    """Vertical limits that show the learning: the first drop from ln V may leave the picture at the top."""
-    ordered = sorted(values)
-    low, high = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * 0.985))]
+def loss_limits(training, validation):
+    """Vertical limits that show the learning and each validation loss; the first drop of the training loss
+    from ln V may leave the picture at the top."""
+    ordered = sorted(training)
+    shown = ordered[:int(len(ordered) * 0.985) + 1] + validation
+    low, high = min(shown), max(shown)
     margin = 0.05 * max(high - low, 1e-3)
     return low - margin, high + margin
 
 
+def last_of(at, values):
+    """Of a label: the last value, and where it is unless at the end."""
+    if not values:
+        return ""
+    return f", {values[-1]:.3f} at the " + ("end" if at[-1] > 0 else "start")
+
+
 def draw_losses(axis, runs, x):
-    shown, clipped = [], []
+    trained, validated = [], []
     for i, (name, rows) in enumerate(runs):
         colour, prefix = f"C{i}", f"{name}: " if len(runs) > 1 else ""
         at, loss = series(rows, "train", "loss", x)
@@ -100,15 +119,14 @@ def draw_losses(axis, runs, x):
             axis.plot(at, loss, color=colour, alpha=0.2, linewidth=0.6)
             axis.plot(at, running_mean(loss, width), color=colour, linewidth=1.4,
                       label=f"{prefix}training" + (f" (mean of {width} steps)" if width > 1 else ""))
-            clipped += loss
+            trained += loss
         at, loss = series(rows, "val", "loss", x)
         if at:
             axis.plot(at, loss, color=colour if len(runs) > 1 else "C1", linestyle="--", marker="o",
-                      markersize=4, label=f"{prefix}validation, {loss[-1]:.3f} at the end")
-            shown += loss[1:] or loss
-    values = clipped + shown
-    if values:
-        axis.set_ylim(*loss_limits(values))
+                      markersize=4, label=f"{prefix}validation{last_of(at, loss)}")
+            validated += loss
+    if trained or validated:
+        axis.set_ylim(*loss_limits(trained, validated))
     axis.set_ylabel("loss, nats a token")
 
 
@@ -117,8 +135,8 @@ def draw_one(axis, runs, x, event, key, label):
         at, values = series(rows, event, key, x)
         name = name if len(runs) > 1 else label
         if event == "val":
-            end = f", {values[-1]:.3f} at the end" if values else ""
-            axis.plot(at, values, color=f"C{i}", linewidth=1.2, marker="o", markersize=4, label=name + end)
+            label_here = name + last_of(at, values)
+            axis.plot(at, values, color=f"C{i}", linewidth=1.2, marker="o", markersize=4, label=label_here)
         elif key == "lr":
             axis.plot(at, values, color=f"C{i}", linewidth=1.4, label=name)
         else:

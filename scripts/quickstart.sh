@@ -4,7 +4,8 @@
 # Installs what is missing, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
 # The run is left in runs/quickstart/. One that was stopped goes on where the settings are the same; any other
 # is kept as runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500).
-# PYTHON= chooses the interpreter, CXX= the compiler.
+# PYTHON= chooses the interpreter, CXX= the compiler, PROGRESS= the seconds between lines of a build (15). A
+# terminal has one line, redrawn each second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME
@@ -20,7 +21,8 @@ stage_number=0
 stage() {
     stage_number=$((stage_number + 1))
     stage_start=$EPOCHREALTIME
-    printf '%d. %s ... ' "$stage_number" "$1"
+    stage_line="$stage_number. $1 ... "
+    printf '%s' "$stage_line"
 }
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'; }
 done_with_stage() { printf '%s%s\n' "${1:+$1, }" "$(seconds_since "$stage_start")"; }
@@ -95,11 +97,33 @@ prepare_machine() {
 # ---------------------------------------------------------------------------------------------------------
 # the stages
 
+# the outer make's job server does not reach here; variables given to it are in the environment
+make_programs() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make "$@" train_gpt tokenize; }
+
+show_compiling() {          # how many of `$1` files are compiled, until this shell ends or stops it
+    local begun=$SECONDS every=1
+    [ -t 1 ] || every=${PROGRESS:-15}
+    while sleep "$every" &>/dev/null && kill -0 $$ 2>/dev/null; do
+        if [ -t 1 ]; then printf '\r%s' "$stage_line"; else printf '\n   '; fi
+        printf 'compiling %s of %s files, ' "$(grep -cE '^(c\+\+|nvcc)' "$log")" "$1"
+        printf '%s s ' $((SECONDS - begun))
+    done
+}
+
 build() {
+    local files code=0 watcher begun=$SECONDS
     stage "Building train_gpt and tokenize"
-    # the outer make's job server does not reach here; variables given to it are in the environment
-    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -j"$(nproc)" train_gpt tokenize >"$log" 2>&1 ||
-        fail_with_log "the build failed"
+    files=$(make_programs -n 2>/dev/null | grep -cE 'echo "(c\+\+|nvcc) ') || files=0
+    : >"$log"
+    if [ "$files" = 0 ]; then watcher=""; else show_compiling "$files" & watcher=$!; fi
+    make_programs -j"$(nproc)" >"$log" 2>&1 || code=$?
+    if [ -n "$watcher" ]; then
+        kill "$watcher" 2>/dev/null || true
+        wait "$watcher" 2>/dev/null || true
+        if [ -t 1 ]; then printf '\r\033[K%s' "$stage_line"
+        elif [ $((SECONDS - begun)) -ge "${PROGRESS:-15}" ]; then printf '\n   '; fi
+    fi
+    [ "$code" = 0 ] || fail_with_log "the build failed"
     done_with_stage
 }
 

@@ -27,7 +27,10 @@ for a in "$@"; do
     case $a in --*=*) option="" ;; *) option=$a ;; esac
 done
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
-    read_dir='import json, sys; print(json.load(open(sys.argv[1])).get("run", {}).get("dir", "runs/default"))'
+    # a config that has none, or is broken, prints nothing: the command says what is wrong with it
+    read_dir='import json, sys
+try: print(json.load(open(sys.argv[1], encoding="utf-8-sig"))["run"]["dir"])
+except (OSError, ValueError, LookupError, TypeError, RecursionError): pass'
     run_dir=$("${PYTHON:-/usr/bin/python3}" -c "$read_dir" "$config") || exit 78
 fi
 run_dir=${run_dir:-runs/default}

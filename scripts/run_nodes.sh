@@ -23,7 +23,7 @@ for host in ${hosts//,/ }; do
     list+="${list:+,}$host:$per_host"
     count=$((count + 1))
 done
-options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none)
+options=(-q -H "$list" -np $((count * per_host)) --map-by slot --bind-to none -x TRAIN_GPT_SECRET)
 if [ "$(id -u)" = 0 ]; then options+=(--allow-run-as-root); fi
 read -ra more <<<"${MPIRUN_OPTIONS:-}"
 # shellcheck source=scripts/child.sh

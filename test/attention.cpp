@@ -122,13 +122,8 @@ static std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t fir
     return out;
 }
 
-static cpu::ScratchSizes sizes(const Shape& s) {
-    return {
-        .N = s.B * s.Tk, .T = s.Tk, .C = s.NH * s.D, .NH = s.NH, .D = s.D, .F = 64, .chunk = 16, .Vp = 128};
-}
-
 static void expect_the_reference(const Shape& s, double size) {
-    const Lent lent(2, sizes(s));
+    const Lent lent(2);
     Tensors t(s, size);
     t.run();
     const Reference r(t, size > 2);
@@ -159,7 +154,7 @@ TEST(threads_change_no_bit) {
     const Shape s = {3, 130, 130, 2, 40, 0, 0};
     std::vector<Tensors> runs;
     for (const int threads : {1, 2, 3}) {
-        const Lent lent(threads, sizes(s));
+        const Lent lent(threads);
         runs.emplace_back(s);
         runs.back().run();
     }
@@ -172,7 +167,7 @@ TEST(threads_change_no_bit) {
 // A sequence gives the same bits alone and among others.
 TEST(sequences_do_not_meet) {
     const Shape s = {3, 70, 70, 2, 16, 0, 0};
-    const Lent lent(2, sizes(s));
+    const Lent lent(2);
     Tensors all(s);
     all.run();
     Shape one = s;
@@ -196,7 +191,7 @@ TEST(sequences_do_not_meet) {
 // One query against the keys so far, as generation asks, gives its row of the whole.
 TEST(cached_rows) {
     const Shape s = {1, 150, 150, 2, 32, 0, 0};
-    const Lent lent(2, sizes(s));
+    const Lent lent(2);
     Tensors t(s);
     t.run();
     const int C = s.NH * s.D;
@@ -215,7 +210,7 @@ TEST(cached_rows) {
 // Scores of some thousands: no overflow, and the largest takes all.
 TEST(large_scores) {
     const Shape s = {1, 80, 80, 1, 64, 0, 0};
-    const Lent lent(1, sizes(s));
+    const Lent lent(1);
     Tensors t(s, 40);
     t.run();
     for (const auto* m : {&t.out, &t.dq, &t.dk, &t.dv})
@@ -225,7 +220,7 @@ TEST(large_scores) {
 
 TEST_IF(sizeof(floatX) == 8, finite_differences) {
     for (const Shape& s : {Shape{1, 9, 9, 2, 4, 0, 0}, Shape{2, 3, 7, 1, 8, 4, 0}}) {
-        const Lent lent(1, sizes(s));
+        const Lent lent(1);
         Tensors t(s);
         t.run();
         auto loss = [&] {

@@ -86,3 +86,12 @@ TEST(a_text_may_have_fewer_pairs_than_asked_for) {
     EXPECT(trained_on(path, 1000, 1).size() == 257);
     EXPECT(test::fatal_of([&] { trained_on(path, 256, 1); }).code == kExitConfig);
 }
+
+TEST(no_token_is_longer_than_the_limit) {
+    const std::string path = test::temporary_directory() + "/one_word.txt";
+    write_file(path, std::string(300000, 'a'));
+    const Vocabulary v = trained_on(path, 1000, 1);
+    size_t longest = 0;
+    for (uint32_t id = 0; id < v.size(); id++) longest = std::max(longest, v.text_of(id).size());
+    EXPECT(longest > kMaxTokenBytes / 4 && longest <= kMaxTokenBytes, "%zu bytes", longest);
+}

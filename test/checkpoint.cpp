@@ -62,7 +62,7 @@ TEST(weights_without_masters) {
     a.shake();
     const std::string path = save(a, 1);
     Config cfg = config_in(dir);
-    cfg.train.steps = 0;
+    cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
     EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
     Checkpoint(b.cfg, b.model, nullptr).load_weights(path);

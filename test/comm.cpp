@@ -174,14 +174,14 @@ static void check_axis(const Axis& a) {
 
 TEST(verbs_by_threads) {
     for (int ranks = 1; ranks <= 5; ranks++)
-        run_threads(config_of(ranks), [](Config, const Mesh& mesh) { check_axis(mesh.dp); return 0; });
+        run_threads(config_of(ranks), [](Config, const Mesh& mesh) { check_axis(mesh.shard); return 0; });
 }
 
 TEST(verbs_with_delays) {
     run_threads(config_of(3), [](Config, const Mesh& mesh) {
-        mesh.dp.group->most_delay_us = 2000;
-        for (int i = 0; i < 5; i++) check_overlap(mesh.dp, 1001);
-        check_messages<int32_t>(mesh.dp, 100);
+        mesh.shard.group->most_delay_us = 2000;
+        for (int i = 0; i < 5; i++) check_overlap(mesh.shard, 1001);
+        check_messages<int32_t>(mesh.shard, 100);
         return 0;
     });
 }
@@ -190,7 +190,7 @@ TEST(bf16_on_the_wire) {
     Config c = config_of(4);
     c.parallel.reduce_dtype = "bf16";
     run_threads(c, [](Config, const Mesh& mesh) {
-        check_type<float>(mesh.dp);
+        check_type<float>(mesh.shard);
         EXPECT(!mesh.world.group->bf16_wire, "losses keep their precision");
         return 0;
     });
@@ -199,7 +199,7 @@ TEST(bf16_on_the_wire) {
 TEST(bytes_are_counted) {
     Config c = config_of(4);
     run_threads(c, [](Config, const Mesh& mesh) {
-        const Axis& a = mesh.dp;
+        const Axis& a = mesh.shard;
         std::vector<float> x(4 * 3000, 1), y(4 * 3000);
         a.all_gather(y.data(), x.data(), 3000);
         a.reduce_scatter(y.data(), x.data(), 3000);
@@ -221,9 +221,9 @@ TEST(a_failing_rank_ends_all) {
     for (int failing = 0; failing < 3; failing++) {
         const Fatal e = test::fatal_of([&] {
             run_threads(config_of(3), [&](Config, const Mesh& mesh) {
-                mesh.dp.barrier();
+                mesh.shard.barrier();
                 CHECK_INPUT(mesh.rank != failing, "rank %d has enough", failing);
-                for (;;) mesh.dp.barrier();
+                for (;;) mesh.shard.barrier();
                 return 0;
             });
         });
@@ -235,7 +235,7 @@ TEST(misuse_is_a_bug) {
     const auto run = [](auto body) {
         return test::fatal_of([&] {
             run_threads(config_of(2), [&](Config, const Mesh& m) {
-                body(m.dp);
+                body(m.shard);
                 return 0;
             });
         });
@@ -247,11 +247,11 @@ TEST(misuse_is_a_bug) {
     has(run([&](const Axis& a) {
         a.start_reduce_scatter(x + 32 + a.index, x, 1);
         a.start_reduce_scatter(x + 40 + a.index, x, 1);
-    }), "two reductions over dp are in flight");
+    }), "two reductions over shard are in flight");
     has(run([&](const Axis& a) {
         for (int i = 0; i < 3 && a.index == 0; i++) a.start_send(x, 1, 1);
-    }), "more than 2 sends to rank 1 of dp");
-    has(run([&](const Axis& a) { a.broadcast(x, 1, 2); }), "rank 2 of dp, which has 2");
+    }), "more than 2 sends to rank 1 of shard");
+    has(run([&](const Axis& a) { a.broadcast(x, 1, 2); }), "rank 2 of shard, which has 2");
     has(run([&](const Axis& a) { a.index ? a.send(x, 2, 0) : a.recv(x + 8, 3, 1); }),
         "sent 8 bytes, 12 are expected");
 }
@@ -270,13 +270,13 @@ TEST(processes) {
         for (int axis = 0; axis < kAxes; axis++)
             join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
         // as if 1,000 bytes were all that a count can say
-        if (!strcmp(reduce, "messages")) ranks.mesh.dp.group->message = 1000;
-        EXPECT(ranks.mesh.dp.size == launcher().world && ranks.mesh.dp.index == launcher().rank);
+        if (!strcmp(reduce, "messages")) ranks.mesh.shard.group->message = 1000;
+        EXPECT(ranks.mesh.shard.size == launcher().world && ranks.mesh.shard.index == launcher().rank);
         const bool few = !strcmp(reduce, "bf16") || !strcmp(reduce, "messages");
-        if (few) check_type<float>(ranks.mesh.dp);
-        else check_axis(ranks.mesh.dp);
-        check_overlap(ranks.mesh.dp, !strcmp(reduce, "messages") ? 3001 : 300001);
-        ranks.mesh.dp.barrier();
+        if (few) check_type<float>(ranks.mesh.shard);
+        else check_axis(ranks.mesh.shard);
+        check_overlap(ranks.mesh.shard, !strcmp(reduce, "messages") ? 3001 : 300001);
+        ranks.mesh.shard.barrier();
     }
     mpi_end();
 }

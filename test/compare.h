@@ -111,11 +111,8 @@ struct Lent {
     void* memory;
     size_t bytes;
 
-    explicit Lent(int threads,
-                  const cpu::ScratchSizes& s = {
-                      .N = 64, .T = 64, .C = 64, .NH = 1, .D = 64, .F = 64, .chunk = 64, .Vp = 128}) {
+    explicit Lent(int threads, size_t lent = size_t(16) << 20) : bytes(lent) {
         context.threads = threads;
-        bytes = cpu::scratch_bytes(s);
         memory = cpu::device_allocate(bytes);
         cpu::lend_scratch(memory, bytes);
     }

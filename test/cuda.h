@@ -1,6 +1,8 @@
 // How operations of the CUDA backend are tested: against the CPU's in fp64, on the GPU or in the emulation.
 #pragma once
+#include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/scratch.h"
 #include "test/compare.h"
 
 #ifdef CUDA_EMU
@@ -54,7 +56,7 @@ struct CudaScratch {
     void* memory;
     size_t bytes;
 
-    explicit CudaScratch(const cuda::ScratchSizes& s) : bytes(cuda::scratch_bytes(s)) {
+    explicit CudaScratch(size_t lent = kGemmWorkspace + (size_t(4) << 20)) : bytes(lent) {
         memory = cuda::device_allocate(bytes);
         const std::vector<unsigned char> nan(bytes, 0xff);
         cuda::copy_to_device(memory, nan.data(), bytes);
@@ -70,9 +72,8 @@ struct OracleScratch {
     void* memory;
     size_t bytes;
 
-    explicit OracleScratch(const oracle::ScratchSizes& s) {
+    explicit OracleScratch(size_t lent = size_t(16) << 20) : bytes(lent) {
         context.threads = 2;
-        bytes = oracle::scratch_bytes(s);
         memory = oracle::device_allocate(bytes);
         oracle::lend_scratch(memory, bytes);
     }
@@ -108,8 +109,11 @@ template <class F> void expect_floors(const char* file, int line, F f) {
     if (kAgain) return test::skip("counted by make test");
     emulator::settings.count = true;
     emulator::reset_counts();
-    f();
+    const Walk walk = walk_of({.backend = Target::Cuda, .threads = 1}, f, true);
     emulator::settings.count = false;
+    const size_t stated = walk.needs().scratch, used = walk.scratch_used;
+    if (stated < used || stated > used + 2 * cuda::kScratchAlign)
+        test::fail(file, line, "an op states %zu bytes of scratch and uses %zu", stated, used);
     emulator::tell_of_counts();
     for (const auto& [name, count] : emulator::counts())
         for (const std::string& what : emulator::off_floor(count))

@@ -11,11 +11,6 @@ static const Shape kShapes[] = {
     {1, 5, 11, 1, 96, 10, 4}, {1, 70, 40, 1, 16, 3, 0},   {1, 40, 40, 1, 72, 0, 0},
 };
 
-static cuda::ScratchSizes sizes_of(const Shape& s) {
-    return {
-        .N = s.B * s.Tq, .T = s.Tk, .C = s.NH * s.D, .NH = s.NH, .D = s.D, .F = 64, .chunk = 16, .Vp = 128};
-}
-
 struct Results {
     std::vector<floatX> out, dq, dk, dv;
     std::vector<real> lse;
@@ -27,7 +22,7 @@ struct Results {
 
 static Results run(const Shape& s, double size = 1) {
     const AttentionInputs in(s, size);
-    const CudaScratch lent(sizes_of(s));
+    const CudaScratch lent;
     const auto d = dims_of<cuda::AttentionDims>(s);
     const OnDevice q(in.q), k(in.k), v(in.v), dout(in.dout), out(poisoned<floatX>(in.dout.size()));
     const OnDevice dq(poisoned<floatX>(in.q.size())), dk(poisoned<floatX>(in.k.size())),
@@ -90,14 +85,7 @@ TEST(matches_the_cpu) {
             const auto d = dims_of<oracle::AttentionDims>(s);
             const Wide q = wide(in.q), k = wide(in.k), v = wide(in.v), dout = wide(in.dout);
             Wide out(dout.size()), lse(got.lse.size()), dq(q.size()), dk(k.size()), dv(v.size());
-            const OracleScratch lent({.N = s.B * s.Tk,
-                                      .T = s.Tk,
-                                      .C = s.NH * s.D,
-                                      .NH = s.NH,
-                                      .D = s.D,
-                                      .F = 64,
-                                      .chunk = 16,
-                                      .Vp = 128});
+            const OracleScratch lent;
             oracle::attention_forward(out.data(), lse.data(), q.data(), k.data(), v.data(), d);
             const Wide rounded = wide(got.out);  // what backward starts from
             oracle::attention_backward({.dq = dq.data(),

@@ -1,6 +1,7 @@
 // Each variant of attention by tensor cores, at each head size: its errors against those of a plain program
 // that rounds alike, its floor, its independence of the order of threads.
 #include "llmc/ops/cuda/attention.h"
+#include "llmc/ops/cuda/workload.h"
 #include "test/cuda_attention.h"
 
 namespace PRECISION {
@@ -199,29 +200,14 @@ TEST(moves_and_multiplies_what_its_floor_says) {
     for (AttentionShape s : kOffsets) s.D = 64, check(s);
 }
 
-TEST(tuning_times_every_variant_and_chooses) {
-    const cuda::ScratchSizes sizes = {
-        .N = 140, .T = 70, .C = 128, .NH = 2, .D = 64, .F = 64, .chunk = 16, .Vp = 128};
+TEST(the_chosen_variant_runs) {
     const Case c({2, 70, 70, 2, 64, 0, 0});
-    const CudaScratch lent(sizes);
-    std::vector<std::byte> bytes(cuda::attention_tuning_bytes(sizes));
-    const OnDevice memory(bytes);
-    size_t variants = 0;
-    for_variants(
-        64, [&](const Forward&) { variants++; },
-        [&](const Backward&, const Backward&) { variants += 2; });
-    const auto timings = cuda::attention_tune(sizes, memory, 1);
-    EXPECT(timings.size() == variants, "%zu timings of %zu variants", timings.size(), variants);
-    for (const auto& t : timings) EXPECT(t.microseconds > 0, "%s %s", t.what.c_str(), t.variant);
-    const std::string text = cuda::variant_choices();
-    EXPECT(cuda::use_variant_choices(text) == (sizeof(floatX) == 2 ? 3 : 0), "%s", text.c_str());
-    EXPECT(cuda::use_variant_choices("variants of another GPU\nattention_forward 2 70 2 64 64x64\n") == 0);
-
-    const std::string header = text.substr(0, text.find('\n') + 1);
+    const CudaScratch lent;
+    const auto choose = [](cuda::Op op, const char* name) { cuda::choose({op, {2, 70, 2, 64}}, {name}); };
     for_variants(
         64,
         [&](const Forward& v) {
-            cuda::use_variant_choices(header + "attention_forward 2 70 2 64 " + v.name + "\n");
+            choose(cuda::Op::AttentionForward, v.name);
             const Forward op = {nullptr, nullptr, nullptr, [](const auto& t, const auto& d) {
                                     cuda::attention_forward(t.out, t.lse, t.q, t.k, t.v, d);
                                 }};
@@ -229,8 +215,7 @@ TEST(tuning_times_every_variant_and_chooses) {
             EXPECT(chosen == itself && chosen.size() == 1, "forward %s is not taken", v.name);
         },
         [&](const Backward& queries, const Backward& keys) {
-            cuda::use_variant_choices(header + "attention_queries 2 70 2 64 " + queries.name +
-                                      "\nattention_keys 2 70 2 64 " + keys.name + "\n");
+            choose(cuda::Op::AttentionQueries, queries.name), choose(cuda::Op::AttentionKeys, keys.name);
             const Backward none = {nullptr, nullptr, nullptr, [](const auto&, const auto&) {}};
             const Backward op = {nullptr, nullptr, nullptr, [](const auto& g, const auto& d) {
                                      cuda::attention_backward(g.t, d);
@@ -240,7 +225,6 @@ TEST(tuning_times_every_variant_and_chooses) {
             EXPECT(chosen == itself && chosen.size() == 2, "%s and %s are not taken", queries.name,
                    keys.name);
         });
-    if (sizeof(floatX) == 4) EXPECT(timings.empty() && text == header);
 }
 
 TEST(takes_the_lowest_floor_of_its_own_accord) {
@@ -265,29 +249,32 @@ TEST(takes_the_lowest_floor_of_its_own_accord) {
     if (sizeof(floatX) == 2) EXPECT(taken == least && least < most, "%g of %g to %g", taken, least, most);
 }
 
-// What is chosen passes; a kernel whose results are spoilt does not.
-TEST(a_trial_compares_with_the_plain_kernels) {
-    static struct { void* memory; size_t bytes; int launches, spoilt; } trial;
+// Every variant passes; a kernel whose results are spoilt does not.
+TEST(tuning_compares_with_the_plain_kernels) {
+    static struct { void* results; size_t bytes; int launches, spoilt; } spoils;
     const LaunchObserver observer = {
         nullptr, [](void*, const void*, const Floor&) {},
         [](void*, const void*) {
-            if (++trial.launches == trial.spoilt) cuda::set_zero(trial.memory, trial.bytes / 2);
+            if (++spoils.launches == spoils.spoilt) cuda::set_zero(spoils.results, spoils.bytes);
         }};
-    for (const int D : kHeadSizes) {
-        if (kAgain && D != 64) continue;
-        const cuda::ScratchSizes sizes = {.N = 140, .T = 70, .C = 2 * D, .NH = 2, .D = D, .F = 8, .chunk = 8,
-                                          .Vp = 8};
-        const CudaScratch lent(sizes);
-        const size_t bytes = cuda::attention_trial_bytes(sizes);
-        trial = {cuda::device_allocate(bytes), bytes, 0, 2};        // 2: forward, after the plain one
-        cuda::attention_try(sizes, trial.memory);
-        const auto before = std::exchange(launch_observer, &observer);
-        const Fatal fatal = test::fatal_of([&] { cuda::attention_try(sizes, trial.memory); });
-        launch_observer = before;
-        EXPECT(sizeof(floatX) == 4 ? fatal.code == 0 : fatal.code != 0 && trial.launches >= 2,
-               "heads of %d: code %d after %d launches", D, fatal.code, trial.launches);
-        cuda::device_free(trial.memory, trial.bytes);
-    }
+    for (const int D : kHeadSizes)
+        for (const cuda::Op op :
+             {cuda::Op::AttentionForward, cuda::Op::AttentionQueries, cuda::Op::AttentionKeys}) {
+            if (kAgain && D != 64) continue;
+            const cuda::Task task = {op, {1, 70, 2, D}};
+            const CudaScratch lent;
+            const OnDevice memory(std::vector<std::byte>(cuda::workload_bytes(task)));
+            for (const cuda::Candidate& candidate : cuda::candidates_of(task)) {
+                const std::string wrong = cuda::differences(task, candidate, memory);
+                EXPECT(wrong.empty(), "%s: %s", candidate.kernel.c_str(), wrong.c_str());
+                const size_t half = memory.bytes() / 2;
+                spoils = {memory + half, half, 0, op == cuda::Op::AttentionKeys ? 2 : 1};
+                const auto before = std::exchange(launch_observer, &observer);
+                const std::string spoilt = cuda::differences(task, candidate, memory);
+                launch_observer = before;
+                EXPECT(!spoilt.empty(), "%s, heads of %d: nobody sees it", candidate.kernel.c_str(), D);
+            }
+        }
 }
 
 // Each head size has a variant for blocks with as little shared memory as those of sm_86 and sm_120.

@@ -1,15 +1,16 @@
 #include <algorithm>
 #include <memory>
 
-#include "llmc/ops/cuda/variants.h"
 #include "test/cuda.h"
 
 namespace PRECISION {
 
 // V % 8 = 2 and 1 among them; the padding is NaN before the call. The widest go beyond registers, and beyond
-// what a block has of shared memory.
+// what a block has of shared memory. One asks for 48 KB of dynamic shared memory, too much beside static
+// shared memory.
 struct Shape { int N, V, Vp; };
 static constexpr int kHeld = 7 * 512 * 16 / int(sizeof(floatX));
+static constexpr int kUnasked = (48 << 10) / int(sizeof(floatX));
 static const Shape kShapes[] = {{1, 1, 128},
                                 {3, 10, 128},
                                 {5, 1026, 1152},
@@ -18,6 +19,7 @@ static const Shape kShapes[] = {{1, 1, 128},
                                 {2, 128, 128},
                                 {2, kHeld - 6, kHeld + 128},
                                 {2, kHeld + 5001, kHeld + 5120},
+                                {1, kHeld + kUnasked - 6, kHeld + kUnasked},
                                 {1, kHeld + 120002, kHeld + 120064}};
 
 struct Tensors {
@@ -83,9 +85,7 @@ static Results run_parts(const Shape& s, const Tensors& t, real dloss, int part_
     return all;
 }
 
-static Results run(const Shape& s, const Tensors& t, real dloss,
-                   const char* variant = cuda::kClassifiers[0]) {
-    cuda::choose({cuda::Part::Classifier, {s.Vp}}, variant);
+static Results run(const Shape& s, const Tensors& t, real dloss) {
     const OnDevice logits(t.logits);
     const OnDevice targets(t.targets);
     const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
@@ -113,15 +113,13 @@ static void expect_right(const Shape& s, double size) {
         double(dloss));
     for (size_t i = 0; i < sums.size(); i++) sums[i] = std::fabs(gradient[i]) + 1e-38;
     for (int n = 0; n < s.N; n++) sums[size_t(n) * s.Vp + t.targets[n]] += 2 * double(dloss);
-    for (const char* variant : cuda::kClassifiers) {
-        const Results got = run(s, t, dloss, variant);
-        EXPECT_CLOSE(got.losses, losses, loss_sums);
-        EXPECT_CLOSE(got.forward_losses, losses, loss_sums);
-        EXPECT_CLOSE(got.gradient, gradient, sums);
-        for (int n = 0; n < s.N; n++)
-            for (int i = s.V; i < s.Vp; i++)
-                EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "%s, padding %d", variant, i);
-    }
+    const Results got = run(s, t, dloss);
+    EXPECT_CLOSE(got.losses, losses, loss_sums);
+    EXPECT_CLOSE(got.forward_losses, losses, loss_sums);
+    EXPECT_CLOSE(got.gradient, gradient, sums);
+    for (int n = 0; n < s.N; n++)
+        for (int i = s.V; i < s.Vp; i++)
+            EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
     if (s.V > 20000) return;
     const Results cut = run_parts(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
     EXPECT_CLOSE(cut.losses, losses, loss_sums);
@@ -156,8 +154,6 @@ TEST(order_changes_no_bit) {
     const Tensors t(s, 3);
     const Results first = run(s, t, real(0.1));
     in_every_order([&] { EXPECT(run(s, t, real(0.1)) == first); });
-    const Results other = run(s, t, real(0.1), cuda::kClassifiers[1]);
-    in_every_order([&] { EXPECT(run(s, t, real(0.1), cuda::kClassifiers[1]) == other); });
     const Shape small = {3, 1026, 1152};
     const Tensors few(small, 3);
     const Results parts = run_parts(small, few, real(0.1), 384);
@@ -167,8 +163,7 @@ TEST(order_changes_no_bit) {
 TEST(moves_no_more_than_its_floor) {
     // a row that registers and shared memory hold: of FP32, sm_86 holds less
     const Shape s = shared_limit() > 128 << 10 ? Shape{2, 50257, 50304} : Shape{2, 20000, 20096};
-    for (const char* variant : cuda::kClassifiers)
-        EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1, variant); });
+    EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1); });
     EXPECT_FLOORS([&] { run_parts({9, 5000, 5120}, Tensors({9, 5000, 5120}, 3), 1, 2560); });
 }
 

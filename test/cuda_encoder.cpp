@@ -33,8 +33,7 @@ struct Results {
 static Results run(const Shape& s) {
     const Tensors<floatX> t(s);
     const int N = s.B * s.T;
-    const CudaScratch lent(
-        {.N = N, .T = s.T, .C = s.C, .NH = 1, .D = s.C, .F = s.C, .chunk = N, .Vp = s.V});
+    const CudaScratch lent;
     const OnDevice tokens(t.tokens);
     const OnDevice wte(t.wte), wpe(t.wpe), dout(t.dout), out(poisoned<floatX>(t.dout.size()));
     const OnDevice dwte(t.dwte), dwpe(t.dwpe);

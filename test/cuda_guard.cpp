@@ -60,8 +60,12 @@ TEST(gpus) {
     expect_refused(check, {"no code that runs on device 0", "cudaErrorNoKernelImageForDevice", "NVIDIA New",
                            "compute capability 10.3", "a driver for CUDA 13.1", kHeld,
                            "make DEVICE=cuda ARCH=103"});
-    settings.arch = 90, settings.binary = "100";
-    expect_refused(check, {"compute capability 9.0", "make DEVICE=cuda ARCH=90a"});
+    expect_runs(103, "100a ptx80", 13010);      // code of another GPU alone does not
+    settings.arch = 103, settings.binary = "100a", settings.driver = 13010;
+    expect_refused(check, {"cudaErrorNoKernelImageForDevice", "make DEVICE=cuda ARCH=103"});
+    expect_runs(90, "90a", 13000);
+    settings.arch = 90, settings.binary = "100", settings.driver = 13010;
+    expect_refused(check, {"compute capability 9.0", "make DEVICE=cuda ARCH=90"});
     settings.arch = 80, settings.binary = "86";
     expect_refused(check, {"make DEVICE=cuda ARCH=80"});
     settings.arch = 120, settings.binary = "80 ptx80", settings.driver = 12080;

@@ -1,9 +1,11 @@
 #include "test/cuda.h"
 
-#include <sstream>
+#include <cublasLt.h>
+
+#include <thread>
 
 #include "llmc/ops/cuda/gelu.h"
-#include "llmc/ops/cuda/matmul.h"
+#include "llmc/ops/cuda/workload.h"
 
 namespace PRECISION {
 
@@ -23,10 +25,6 @@ struct Inputs {
           db(normals<real>(s.OC, 7)) {}
 };
 
-static cuda::ScratchSizes sizes_of(const Shape& s) {
-    return {.N = s.N, .T = s.N, .C = s.C, .NH = 1, .D = s.C, .F = s.OC, .chunk = s.N, .Vp = s.OC};
-}
-
 struct Results {
     std::vector<floatX> out, plain, pre, act, dx, dpre;
     std::vector<real> dw, dw_bias, db;
@@ -39,7 +37,7 @@ struct Results {
 
 static Results run(const Shape& s) {
     const Inputs in(s);
-    const CudaScratch lent(sizes_of(s));
+    const CudaScratch lent;
     const int N = s.N, C = s.C, OC = s.OC;
     const size_t large = size_t(N) * OC, small = size_t(N) * C;
     const OnDevice x(in.x), w(in.w), bias(in.bias), dout(in.dout), pre(in.pre);
@@ -71,7 +69,7 @@ static void expect_right(const Shape& s, const Results& got) {
     Wide out(large), plain(large), out_sums(large), act(large),
         gelu_pre = wide(got.pre), dx(small), dpre(small), dx_sums(small), dw = wide(in.dw),
         dw_sums = absolute(dw), db = wide(in.db), db_sums = absolute(db);
-    const OracleScratch lent({.N = N, .T = N, .C = C, .NH = 1, .D = C, .F = OC, .chunk = N, .Vp = OC});
+    const OracleScratch lent;
     oracle::matmul_forward(out.data(), x.data(), w.data(), bias.data(), N, C, OC);
     oracle::matmul_forward(plain.data(), x.data(), w.data(), nullptr, N, C, OC);
     oracle::matmul_forward(out_sums.data(), x_abs.data(), w_abs.data(), bias_abs.data(), N, C, OC);
@@ -98,54 +96,87 @@ TEST(matches_the_cpu) {
     for (const Shape& s : kShapes) expect_right(s, run(s));
 }
 
-// Text that chooses variant and algorithm for every op of these shapes: what cuBLASLt answers to begin with,
-// with the variants exchanged.
-static std::string with_variant(std::string text, char variant) {
-    for (const char* op : {"bias_forward ", "gelu_forward ", "gelu_input ", "weight_bias "})
-        for (size_t at = 0; (at = text.find(op, at)) != std::string::npos;) {
-            for (int spaces = 0; spaces < 4; at++) spaces += text[at] == ' ';
-            text[at] = variant;
-        }
-    return text;
+static const cuda::Op kOps[] = {cuda::Op::Forward,   cuda::Op::BiasForward, cuda::Op::GeluForward,
+                                cuda::Op::Input,     cuda::Op::GeluInput,   cuda::Op::Weight,
+                                cuda::Op::WeightBias};
+
+static constexpr int kEpilogues = 4;
+
+// Chooses, for each op of this shape, the first candidate that `wanted` accepts, where there is one.
+template <class F> static int choose_first(const Shape& s, F wanted) {
+    int chosen = 0;
+    for (const cuda::Op op : kOps) {
+        const cuda::Task task = {op, {s.N, s.C, s.OC}};
+        const auto candidates = cuda::candidates_of(task);
+        const auto found = std::find_if(candidates.begin(), candidates.end(), wanted);
+        if (found != candidates.end()) cuda::choose(task, *found), chosen++;
+    }
+    return chosen;
 }
 
-TEST(every_variant_matches_the_cpu) {
+TEST(every_candidate_matches_the_cpu) {
     const Shape s = {33, 64, 256};
     const Results first = run(s);
-    const std::string fused = cuda::matmul_choices(), other = with_variant(fused, '1');
-    EXPECT(fused != other && with_variant(fused, '0') == fused);
-    EXPECT(cuda::use_matmul_choices(other) > 0);
-    EXPECT(cuda::matmul_choices() == other);
+    const auto is = [](const char* kernel) {
+        return [=](const cuda::Candidate& c) { return c.kernel == kernel; };
+    };
+    EXPECT(choose_first(s, is("unfused")) == int(std::size(kOps)));
     const Results second = run(s);
     expect_right(s, second);
-    EXPECT(sizeof(floatX) == 4 || !same_bits(second.dpre, first.dpre), "the variant was not taken");
-    EXPECT(cuda::use_matmul_choices(fused) > 0);
-    EXPECT(run(s) == first);
-    EXPECT(cuda::use_matmul_choices("matmul of another GPU\n" + fused) == 0);
-    EXPECT(cuda::matmul_choices() == fused);
+    EXPECT(sizeof(floatX) == 4 || !same_bits(second.dpre, first.dpre), "the choice was not taken");
+    const int fused = choose_first(s, is("fused"));
+#ifndef CUDA_EMU
+    if (fused < kEpilogues)
+        return test::skip("cuBLASLt has %d of %d epilogues in %s here", fused, kEpilogues,
+                          name_of(dtype_of<floatX>));
+#endif
+    EXPECT(fused == kEpilogues);
+    EXPECT(run(s) == first, "fused is not the default");
 }
 
 // cuBLASLt's guesses and plain cuBLAS: other bits, the same values.
 TEST(plain_cublas_matches_the_cpu) {
     const Shape s = {33, 64, 256};
+    choose_first(s, [](const cuda::Candidate&) { return true; });
     const Results first = run(s);
-    const std::string before = cuda::matmul_choices(), word(16, 'f');
-    std::string plain;
-    std::istringstream lines(before);
-    for (std::string line; std::getline(lines, line); plain += line + '\n') {
-        const bool fused = line.find(" 0 ") != std::string::npos && line.find("_") < line.find(' ');
-        if (line.starts_with("matmul ") || fused) continue;
-        line.resize(line.size() - 8 * (word.size() + 1));
-        for (int i = 0; i < 8; i++) line += ' ' + word;
-    }
-    EXPECT(cuda::use_matmul_choices(plain) > 0 && cuda::matmul_choices() == plain);
+    EXPECT(choose_first(s, [](const cuda::Candidate& c) { return c.algorithm == kPlainCublas; }) ==
+           int(std::size(kOps)));
     const Results second = run(s);
     expect_right(s, second);
 #ifdef CUDA_EMU         // where it adds in another order for sure
     EXPECT(sizeof(floatX) == 2 || !same_bits(second.plain, first.plain), "plain cuBLAS was not taken");
 #endif
-    EXPECT(cuda::use_matmul_choices(before) > 0 && run(s) == first);
+    choose_first(s, [](const cuda::Candidate&) { return true; });
+    EXPECT(run(s) == first);
 }
+
+#ifdef CUDA_EMU
+// Any refusal by cuBLASLt, of an epilogue or of the product itself: the op takes another candidate.
+TEST(what_cublaslt_refuses_is_computed_otherwise) {
+    const Shape s = {33, 64, 256};
+    using emulator::Settings;
+    const emulator::Settings before = emulator::settings;
+    for (const int status : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE,
+                             CUBLAS_STATUS_ARCH_MISMATCH, CUBLAS_STATUS_INTERNAL_ERROR})
+        for (int Settings::*const refused : {&Settings::refused_epilogue, &Settings::refused_product,
+                                             &Settings::refused_attribute}) {
+            emulator::settings.*refused = status;
+            std::thread([&] {           // a rank that has not asked before
+                context.throw_on_fatal = true;
+                const Fatal e = test::fatal_of([&] { expect_right(s, run(s)); });
+                EXPECT(e.code == 0, "status %d: %s", status, e.what());
+                for (const cuda::Op op : kOps) {
+                    const auto candidates = cuda::candidates_of({op, {s.N, s.C, s.OC}});
+                    const cuda::Candidate& first = candidates.at(0);
+                    const bool plain = first.algorithm == kPlainCublas;
+                    EXPECT(refused == &Settings::refused_product ? plain == (first.kernel == "unfused")
+                                                                 : first.kernel == "unfused" && !plain);
+                }
+            }).join();
+            emulator::settings = before;
+        }
+}
+#endif
 
 TEST(order_changes_no_bit) {
     const Shape s = {70, 104, 48};
@@ -153,30 +184,9 @@ TEST(order_changes_no_bit) {
     in_every_order([&] { EXPECT(run(s) == first); });
 }
 
-TEST(tuning_times_every_way_and_chooses) {
-    const Shape s = {16, 32, 64};
-    const cuda::ScratchSizes sizes = sizes_of(s);
-    const CudaScratch lent(sizes);
-    const size_t bytes = cuda::matmul_tuning_bytes(sizes);
-    void* memory = cuda::device_allocate(bytes);
-    const auto timings = cuda::matmul_tune(sizes, memory, 1);
-    cuda::device_free(memory, bytes);
-    for (const char* op :
-         {"bias_forward 16 32 96", "gelu_forward 16 32 64", "gelu_input 16 64 32", "weight_bias 16 32 96"}) {
-        int ways[2] = {}, plain = 0;
-        for (const auto& t : timings)
-            if (t.what == op && t.microseconds > 0)
-                ways[t.variant == std::string("unfused")]++, plain += t.plain;
-        EXPECT(ways[0] > 0 && ways[1] > 1 && plain == 1, "%s: %d fused, %d not, %d of them plain cuBLAS", op,
-               ways[0], ways[1], plain);
-        EXPECT(cuda::matmul_choices().find(op) != std::string::npos);
-    }
-    expect_right(s, run(s));
-}
-
 TEST(moves_no_more_than_its_floor) {
     const Shape s = {33, 64, 256};
-    const CudaScratch lent(sizes_of(s));
+    const CudaScratch lent;
     const OnDevice out(normals<floatX>(size_t(s.N) * s.OC, 1)), bias(normals<floatX>(s.OC, 2)),
         act(poisoned<floatX>(size_t(s.N) * s.OC));
     EXPECT_FLOORS([&] {

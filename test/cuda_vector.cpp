@@ -1,9 +1,11 @@
 // The plain vector operations, bias gradients and GELU.
 #include <memory>
+#include <utility>
 
 #include "test/cuda.h"
 
 #include "llmc/ops/cuda/gelu.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/ops/cuda/waiting.h"
 
 namespace PRECISION {
@@ -135,6 +137,33 @@ TEST(copies_between_host_and_device) {
     EXPECT(cuda::device_available() > 0 && !cuda::device_name().empty() && !cuda::reached_by_host());
 }
 
+// Memory of the host is pinned a piece at a time, each with a heartbeat, and copied so.
+TEST(a_rank_that_pins_memory_is_alive) {
+    CudaDevice& device = cuda_device();
+    const size_t before = std::exchange(device.pinned_at_once, size_t(64) << 10), count = 100000;
+    RankProgress progress = {};
+    context.progress = &progress;
+    const size_t bytes = count * sizeof(real);
+    real* const host = static_cast<real*>(cuda::host_allocate(bytes));
+    EXPECT(progress.beats == 7 && host[0] == 0 && host[count - 1] == 0, "%d beats", int(progress.beats));
+    const OnDevice values(normals<real>(count, 1)), back(poisoned<real>(count));
+#ifdef CUDA_EMU
+    EXPECT(cudaMemcpyAsync(host, values, bytes, cudaMemcpyDefault, device.compute) != cudaSuccess, "at once");
+    cudaGetLastError();
+#endif
+    cuda::start_copy(host, values, bytes);
+    cuda::finish_copies();
+    EXPECT(memcmp(host, values.host().data(), bytes) == 0);
+    cuda::copy_to_device(back.p + 1, host + 1, bytes - sizeof(real));
+    EXPECT(memcmp(back.host().data() + 1, host + 1, bytes - sizeof(real)) == 0);
+    cuda::copy_to_host(host, back, bytes);
+    EXPECT(memcmp(host + 1, values.host().data() + 1, bytes - sizeof(real)) == 0);
+    cuda::host_free(host, bytes);
+    EXPECT(progress.beats == 14, "%d beats", int(progress.beats));
+    context.progress = nullptr;
+    device.pinned_at_once = before;
+}
+
 TEST(memory_in_use_is_known) {
     constexpr size_t bytes = 32 << 20;          // of a GPU's pages, of 2 MB
     const size_t before = cuda::device_in_use();
@@ -147,8 +176,7 @@ TEST(memory_in_use_is_known) {
 
 TEST(what_is_known_of_a_device) {
     EXPECT(!cuda::device_bus_id().empty());
-    cuda::warm_up({});
-    EXPECT(cuda::library_bytes({}) == 0, "all that products need is lent to them");
+    cuda::warm_up(Walk(cuda::target()));
 #ifdef CUDA_EMU
     const emulator::Settings before = emulator::settings;
     EXPECT(cuda::device_tflops() == 0, "a CPU emulates it");
@@ -181,8 +209,7 @@ struct Shape { int N, OC; };
 static const Shape kShapes[] = {{1, 8}, {3, 768}, {130, 40}, {700, 264}, {65, 1600}, {200, 64}};
 
 static std::vector<real> column_sums(const Shape& s) {
-    const CudaScratch lent(
-        {.N = s.N, .T = s.N, .C = s.OC, .NH = 1, .D = s.OC, .F = s.OC, .chunk = s.N, .Vp = 8});
+    const CudaScratch lent;
     const OnDevice db(normals<real>(s.OC, 1));
     const OnDevice dout(normals<floatX>(size_t(s.N) * s.OC, 2));
     cuda::bias_backward(db, dout, s.N, s.OC);

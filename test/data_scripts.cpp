@@ -195,6 +195,7 @@ TEST(places_and_addresses_that_are_wrong) {
     expect_error(test::run("data/austen.py --out " + folder("novels") + " --deb " + deb),
                  {"error: " + deb + ": no Debian package"});
     for (const char* wrong : {"--base-url=foo", "--base-url=http://[", "--base-url=http://a:b/",
+                              "--base-url=http://../x",
                               "--base-url=https://", "--shards=-1", "--shards=1002", "--retries=-1"}) {
         const auto ran = test::run(std::string("data/fineweb.py --out ") + folder("none") + " " + wrong);
         expect_error(ran, {std::string("error: ") + wrong + ": expected "});
@@ -234,10 +235,15 @@ TEST(gpt2_vocab_checks_what_it_unpacks) {
     write(f + "/broken.tar.gz", "no archive");
     test::run("cd " + f + " && tar czf wrong.tar.gz p-1");
     test::run("cd " + f + " && rm p-1/whisper/assets/* && tar czf empty.tar.gz p-1");
+    const std::string whole = read(f + "/wrong.tar.gz");
+    write(f + "/cut.tar.gz", whole.substr(0, whole.size() / 2));
+    write(f + "/damaged.tar.gz", whole.substr(0, 30) + std::string(40, '\xff') + whole.substr(70));
     const std::vector<std::pair<const char*, const char*>> cases = {
         {"wrong", "expected 306cd27f"},
         {"empty", "has no whisper/assets/gpt2.tiktoken"},
-        {"broken", "could not be fetched"}};
+        {"broken", "could not be fetched"},
+        {"cut", "could not be fetched"},
+        {"damaged", "could not be fetched"}};
     for (const auto& [name, says] : cases) {
         const std::string archive = f + "/" + name + ".tar.gz";
         expect_error(test::run("data/gpt2_vocab.py --out " + f + "/out --sdist " + archive), {says});

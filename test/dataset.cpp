@@ -231,6 +231,20 @@ TEST(a_tiny_weight_is_one_all_the_same) {
     }
 }
 
+// Weights count relative to each other, up to the ends of a double's range.
+TEST(weights_of_any_size) {
+    const string path = write_shard(path_of("any_weight.bin"), numbered(9, 3));
+    const auto weights = [&](double a, double b) {
+        return open_dataset("data.train", {{path, a}, {path, b}}, 3, 5, true).weights;
+    };
+    const vector<uint64_t> even = {uint64_t(1) << 31, uint64_t(1) << 31}, third = weights(1, 3);
+    for (const double w : {1e308, 1.7976931348623157e308, 1.0, 0.1, 5e-324})
+        EXPECT(weights(w, w) == even, "%g twice: %llu", w, (unsigned long long)weights(w, w)[0]);
+    for (const int exponent : {1000, -1000})
+        EXPECT(weights(std::ldexp(1, exponent), std::ldexp(3, exponent)) == third, "2^%d", exponent);
+    EXPECT(weights(1e308, 5e-324)[1] == 1, "the least");
+}
+
 TEST(corpora_are_mixed_by_weight) {
     const int T = 3;
     write_shard(path_of("a_0.bin"), numbered(40, T, 1000));

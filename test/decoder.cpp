@@ -124,7 +124,7 @@ TEST_IF(!kIsFp64, a_text_builds_nothing_after_the_warm_up) {
     Tiny t(config_of(150, 257), true);
     for (const size_t length : {0, 20, 63, 140}) {
         const std::string prompt(length, 'a');
-        t.model.warm_up(0, prompt_ids(tokenizer, prompt).size());
+        warm_up(t.cfg, t.model, 0, prompt_ids(tokenizer, prompt).size());
         const size_t built = dnnl_built();
         generated(t, tokenizer, {.tokens = 40}, prompt);
         EXPECT(dnnl_built() == built, "%zu ids: %zu built", length, dnnl_built() - built);

@@ -100,6 +100,30 @@ TEST(every_kind_of_input_gives_the_same_text) {
     EXPECT(both.size() == 4, "%zu documents of a glob and a file", both.size());
 }
 
+// Without white space a text is cut where the class of characters changes; a longer word than the limit is an
+// error.
+TEST(text_without_white_space) {
+    std::string text;
+    for (int i = 0; i < 4000; i++) text += "ab12\xc3\xa9.";
+    write_file(path_of("nowhere.txt"), text);
+    DocumentReader reader({path_of("nowhere.txt")}, 0, ".");
+    reader.chunk_bytes = 500, reader.max_word = 900;
+    std::string read;
+    for (Chunk chunk; reader.next(chunk); read.append(chunk.text.data(), chunk.size))
+        EXPECT(chunk.size <= 1500, "a chunk of %zu bytes", chunk.size);
+    EXPECT(read == text, "%zu bytes of %zu", read.size(), text.size());
+    for (const size_t letters : {900, 1500}) {
+        write_file(path_of("word.txt"), "words and " + std::string(letters, 'a') + " words");
+        const Fatal f = test::fatal_of([&] {
+            DocumentReader words({path_of("word.txt")}, 0, ".");
+            words.chunk_bytes = 100, words.max_word = 1000;
+            for (Chunk chunk; words.next(chunk);) continue;
+        });
+        EXPECT(f.code == (letters > 1000 ? kExitConfig : 0), "%zu letters: %d %s", letters, f.code, f.what());
+        if (f.code) EXPECT(strstr(f.what(), "word.txt") && strstr(f.what(), "1.00 kB"), "%s", f.what());
+    }
+}
+
 TEST(json_lines) {
     const std::string rows =
         "{\"text\": \"one\\ntwo\\n\"}\n\n  {\"id\": [1, {\"text\": \"no\"}], \"text\": "

@@ -83,14 +83,14 @@ static void on_hosts(const Axis& a, Seen& seen) {
 static std::vector<Seen> what_ranks_see(const Config& c, bool hosts, bool bf16_wire = false) {
     std::vector<Seen> seen(size_t(c.parallel.ranks));
     run_threads(c, [&](Config, const Mesh& mesh) {
-        if (bf16_wire) mesh.dp.group->bf16_wire = true;
+        if (bf16_wire) mesh.shard.group->bf16_wire = true;
         Seen& mine = seen[size_t(mesh.rank)];
         if (hosts) on_hosts(mesh.world, mine);
         for (const size_t count : {1, 7, 1000, 5001}) {
             if (mesh.pp.size > 1) messages(mesh.pp, count, mine);
-            if (mesh.dp.size == 1) continue;
-            on_devices<float>(mesh.dp, count, mine);
-            on_devices<bfloat16>(mesh.dp, count, mine);
+            if (mesh.shard.size == 1) continue;
+            on_devices<float>(mesh.shard, count, mine);
+            on_devices<bfloat16>(mesh.shard, count, mine);
         }
         return 0;
     });
@@ -125,7 +125,7 @@ TEST(verbs_wait_for_all_that_they_need) {
 
 TEST(native_sums_are_near) {
     run_threads(over("nccl", 3, "auto"), [](Config, const Mesh& mesh) {
-        const Axis& a = mesh.dp;
+        const Axis& a = mesh.shard;
         EXPECT(a.group->native && !mesh.world.group->native && a.reduce_staging(100) == 0);
         Device<float> data(values<float>(a.index, 1000)), scattered(values<float>(a.index, 3000));
         Device<float> piece(1000);
@@ -157,7 +157,7 @@ TEST(collectives_run_beside_kernels) {
         settings.lazy_streams = lazy;
         std::vector<Seen> seen(2);
         run_threads(over("nccl", 2), [&](Config, const Mesh& mesh) {
-            const Axis& a = mesh.dp;
+            const Axis& a = mesh.shard;
             const size_t count = 100, all = 2 * count;
             Device<float> src(values<float>(a.index, all)), sum(count), gathered(all), other(all);
             Device<std::byte> staging(a.reduce_staging(all * sizeof(float)));
@@ -188,7 +188,7 @@ TEST(the_device_tells_what_it_waited_for) {
     for (const bool lazy : {false, true}) {
         settings.lazy_streams = lazy;
         run_threads(over("nccl", 2, "auto"), [&](Config, const Mesh& mesh) {
-            const Axis& a = mesh.dp;
+            const Axis& a = mesh.shard;
             const Device<float> src(values<float>(a.index, 20000));
             Device<float> all(40000), sum(values<float>(a.index, 20000));
             CommLog log;
@@ -217,6 +217,20 @@ TEST(the_device_tells_what_it_waited_for) {
     }
     settings.lazy_streams = false;
     EXPECT(hidden_share({2, 0.5}) == 0.75 && hidden_share({2, 3}) == 0);
+}
+
+// Of ranks in the middle of a pipeline, with tensor and data parallelism: on a small GPU and on an H100.
+TEST(communicators_of_a_large_mesh_fit_at_once) {
+    for (const int processors : {28, 132}) {
+        settings.processors = processors;
+        for (const int group : {0, 1}) {
+            Config c = config_of(16, 2, 4);
+            c.parallel.transport = "nccl", c.parallel.zero_group = group;
+            const Fatal e = test::fatal_of([&] { run_threads(c, [](Config, const Mesh&) { return 0; }); });
+            EXPECT(e.code == 0, "%d processors: %s", processors, e.what());
+        }
+    }
+    settings.processors = 2;
 }
 
 TEST(memory_for_messages) {

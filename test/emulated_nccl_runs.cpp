@@ -79,6 +79,22 @@ TEST(overlap_changes_no_bit) {
     }
 }
 
+// Enough tensors that the ranks' sums of squares, and the gradients summed over tp, differ in number.
+TEST(ranks_lay_out_memory_alike) {
+    if (kAddressSanitizer) return skip("the other tests here go over the same code");
+    const string set = "--parallel.transport=nccl --model.layers=12 --train.steps=1 --parallel.tp=2 ";
+    for (const char* mesh : {"--parallel.ranks=2", "--parallel.ranks=4 --parallel.zero=2"})
+        expect_done(trained("alike", set + mesh), mesh);
+}
+
+// As on GPUs, where rank 0 takes memory and times kernels while the other ranks wait for its choice.
+TEST(kernels_are_tuned_while_no_collective_waits) {
+    if (kAddressSanitizer) return skip("the other tests here go over the same code");
+    expect_done(trained("tuned", kNccl + "--parallel.tp=2 --train.steps=1",
+                        "XDG_CACHE_HOME=" + folder("cache") + " EMU_NAME='NVIDIA Test'"), "tuned");
+    EXPECT(there(folder("tuned") + "/kernels.txt"));
+}
+
 TEST(the_table_says_which_gpu_and_too_few_are_an_error) {
     const Ran ran = trained("table", kNccl + "--train.steps=0 --parallel.pp=2");
     EXPECT(ran.code == 0 && ran.out.find("cuda 1") == string::npos &&

@@ -172,10 +172,10 @@ TEST(kernels_are_chosen_once_and_kept) {
     const string gpu = as_a_gpu("cache"), set = "--run.precision=bf16 --train.steps=2";
     expect_done(emulated("chosen", set, gpu), "first");
     const string chosen = folder("chosen") + "/kernels.txt", text = text_of(chosen);
-    for (const char* part : {"matmul BF16, cuBLASLt ", ", NVIDIA Test", "\nvariants BF16, ",
-                             "\nattention_keys 2 33 2 32 "})
+    for (const char* part :
+         {"BF16, cuBLASLt ", ", NVIDIA Test\n", "\nforward 66 ", "\nattention_keys 2 33 2 32 "})
         EXPECT(text.find(part) != string::npos, "no '%s' in %s", part, text.c_str());
-    const string foreign = "variants BF16, cuBLASLt 1, another GPU\nattention_keys 2 33 2 32 64x64\n\n";
+    const string foreign = "BF16, cuBLASLt 1, another GPU\nattention_keys 2 33 2 32 64x64\n\n";
     const auto started_with = [&](const string& name, const string& kernels, const string& more) {
         std::filesystem::create_directories(folder(name));
         std::ofstream(folder(name) + "/kernels.txt") << kernels;

@@ -181,7 +181,31 @@ TEST(shared_memory_has_the_limits_of_the_architecture) {
         EXPECT(start(uses_shared, 1, 32, size_t(limit), nullptr, out.p) == cudaSuccess);
         EXPECT(start(uses_shared, 1, 32, size_t(limit) + 4, nullptr, out.p) != cudaSuccess);
     }
+    // the last call counts, also with a lower limit
+    EXPECT(cudaFuncSetAttribute(uses_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 256) ==
+           cudaSuccess);
+    EXPECT(start(uses_shared, 1, 32, 260, nullptr, out.p) != cudaSuccess);
     settings.arch = before;
+    cudaGetLastError();
+}
+
+// 128 bytes are static, which the emulation learns when the kernel runs.
+static __global__ void uses_both(float* out) {
+    DYN_SHARED(float, tile);
+    SMEM(float[32], sums);
+    sums[threadIdx.x] = tile[threadIdx.x] = 1;
+    out[threadIdx.x] = sums[threadIdx.x];
+}
+TEST(static_and_dynamic_shared_memory_count_together) {
+    Device<float> out(32);
+    const size_t unasked = (48 << 10) - 128, most = emulator::shared_limit_of(settings.arch) - 128;
+    const auto allow = [](size_t bytes) {
+        return cudaFuncSetAttribute(uses_both, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+    };
+    EXPECT(start(uses_both, 1, 32, unasked, nullptr, out.p) == cudaSuccess);
+    EXPECT(start(uses_both, 1, 32, unasked + 1, nullptr, out.p) != cudaSuccess);
+    EXPECT(allow(most) == cudaSuccess && start(uses_both, 1, 32, most, nullptr, out.p) == cudaSuccess);
+    EXPECT(allow(most + 1) == cudaSuccess && start(uses_both, 1, 32, 0, nullptr, out.p) != cudaSuccess);
     cudaGetLastError();
 }
 
@@ -189,7 +213,10 @@ TEST(impossible_blocks_and_grids_are_refused) {
     Device<float> out(32);
     EXPECT(start(uses_shared, 1, 1025, 4100, nullptr, out.p) != cudaSuccess);
     EXPECT(start(uses_shared, dim3(1, 65536), 1, 128, nullptr, out.p) != cudaSuccess);
-    EXPECT(start(uses_shared, 0, 32, 128, nullptr, out.p) != cudaSuccess);
+    for (const dim3 grid : {dim3(0), dim3(1, 0), dim3(1, 1, 0), dim3(1, 1, 65536)})
+        EXPECT(start(uses_shared, grid, 32, 128, nullptr, out.p) != cudaSuccess);
+    for (const dim3 block : {dim3(0), dim3(1, 0), dim3(1, 1, 0), dim3(1, 1, 65), dim3(1, 1025)})
+        EXPECT(start(uses_shared, 1, block, 4100, nullptr, out.p) != cudaSuccess);
     EXPECT(std::string(cudaGetErrorString(cudaErrorLaunchFailure)).find("uses_shared") != std::string::npos);
     cudaGetLastError();
 }

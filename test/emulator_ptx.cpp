@@ -53,6 +53,23 @@ static __global__ void multiply(float* d, const bfloat16* a, const bfloat16* b) 
         d[8 * row + column] = c[i];
     }
 }
+static __global__ void raise(float* out, const float* in) {
+    out[threadIdx.x] = ptx::exp2_approx(in[threadIdx.x]);
+}
+TEST(exp2_approx_errs_as_documented) {
+    std::vector<float> x = {0, 1e-40f, -INFINITY, INFINITY, NAN, -126, -127, -140, 127.5f};
+    while (x.size() < 1024) x.push_back(float(x.size()) * 0.2437f - 125);
+    const Device<float> in(x), out(std::vector<float>(x.size()));
+    start(raise, 1, 1024, 0, out.p, in.p);
+    const auto y = out.host();
+    EXPECT(y[0] == 1 && y[1] == 1 && y[2] == 0 && y[3] == INFINITY && std::isnan(y[4]) && y[6] == 0 &&
+           y[7] == 0);
+    double most = 0;
+    for (size_t i = 8; i < x.size(); i++)
+        most = std::max(most, std::fabs(double(y[i]) / std::exp2(double(x[i])) - 1));
+    EXPECT(most > 0x1p-22 && most < 0x1.8p-22, "%g", most);
+}
+
 TEST(mma_multiplies_fragments_as_documented) {
     const auto a = whole_numbers(16 * 16, 1), b = whole_numbers(16 * 8, 2);
     const Device<bfloat16> da(a), db(b);

@@ -86,7 +86,7 @@ TEST(parts_are_selected) {
     EXPECT(gpu_check(parts, "--fast").code == 78);
     const Ran list = test::run("scripts/gpu_check.sh --list");
     for (const char* name : {"ceilings", "ptx", "ops", "fixture", "step", "kernels", "gemm", "attention",
-                             "variants", "models", "repeats", "torch", "sanitizer"})
+                             "models", "repeats", "torch", "sanitizer"})
         EXPECT(has("\n" + list.out, "\n" + std::string(name) + " "), "no %s in %s", name, list.out.c_str());
 }
 
@@ -104,6 +104,66 @@ TEST(all_parts_together_have_a_limit) {
     EXPECT(has(results["parts"][2].dump(), "no time left of 12 s"), "%s", results.dump().c_str());
 }
 
+TEST(limits_of_the_parts_fit_together) {
+    int sum[2] = {};
+    for (const auto& entry : std::filesystem::directory_iterator("scripts/gpu_check")) {
+        std::stringstream lines(read(entry.path()));
+        for (std::string line; std::getline(lines, line);) {
+            if (line.starts_with("# limit: ")) sum[0] += atoi(line.c_str() + 9);
+            if (line.starts_with("# quick: ")) sum[1] += atoi(line.c_str() + 9);
+        }
+    }
+    EXPECT(sum[0] > 300 && sum[0] <= 470, "%d s", sum[0]);
+    EXPECT(sum[1] > 60 && sum[1] <= 115, "quick: %d s", sum[1]);
+}
+
+TEST(attention_is_timed_where_l2_holds_no_keys) {
+    const std::string part = read("scripts/gpu_check/65_attention.sh");
+    for (const char* batch : {" --B=64\n", " --B=256\n"}) EXPECT(has(part, batch), "no%s", batch);
+}
+
+// Relative paths are the caller's; a folder that is named gets the file, and dev/results gets none.
+TEST(results_are_kept_where_they_are_told) {
+    const std::string parts = folder("told"), script = std::filesystem::absolute("scripts/gpu_check.sh");
+    write(parts + "/10_one.sh", "# limit: 20\necho '= {\"a\": 1}'\n");
+    const std::string head =
+        "cd " + parts + " && BIN=" + parts + " " + script + " --run --parts=. --results=";
+    const std::string committed = test::run("ls dev/results").out;
+    EXPECT(test::run(head + "deep/er/").code == 0);
+    int files = 0;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(parts + "/deep/er", error))
+        files += has(read(entry.path()), "\"a\": 1");
+    EXPECT(files == 1 && test::run("ls dev/results").out == committed, "%d files", files);
+    EXPECT(test::run(head + "own/file.json").code == 0 && has(read(parts + "/own/file.json"), "\"a\": 1"));
+}
+
+// A toolkit without cuBLAS; wheels of two versions.
+TEST(cublas_of_wheels_is_found) {
+    const std::string parts = folder("cublas"), toolkit = parts + "/toolkit", site = parts + "/site/nvidia";
+    const auto results = [&](const char* home) {
+        const std::string settings =
+            "PYTHONPATH=" + parts + "/site CUDA_HOME=" + parts + home + " BIN=" + parts;
+        const Ran ran = test::run(settings + " scripts/gpu_check.sh --run --parts=" + parts + " --results=" +
+                                  parts + "/results.json");
+        EXPECT(ran.code == 0, "%s%s", ran.out.c_str(), ran.err.c_str());
+        return read(parts + "/results.json");
+    };
+    write(parts + "/10_paths.sh", "# limit: 20\necho \"= {\\\"path\\\": \\\"${LD_LIBRARY_PATH:-}\\\", "
+          "\\\"links\\\": $(find -L \"${LIBRARY_PATH%%:*}\" -name 'libcublas*.so' 2>/dev/null | wc -l)}\"\n");
+    for (const char* file : {"/cublas/lib/libcublas.so.12", "/cublas/lib/libcublasLt.so.12",
+                             "/cu13/lib/libcublas.so.13", "/cu13/lib/libcublasLt.so.13"}) {
+        std::filesystem::create_directories(std::filesystem::path(site + file).parent_path());
+        write(site + file, "");
+    }
+    std::filesystem::create_directories(parts + "/other/lib64");
+    write(parts + "/other/lib64/libcublasLt.so", "");
+    std::filesystem::create_directories(toolkit);
+    const std::string wheels = results("/toolkit");
+    EXPECT(has(wheels, site + "/cu13/lib") && has(wheels, "\"links\": 2"), "%s", wheels.c_str());
+    EXPECT(!has(results("/other"), site), "the toolkit's own is not taken");
+}
+
 static std::vector<json> figures_of(const Ran& ran) {
     std::vector<json> figures;
     std::stringstream lines(ran.out);
@@ -115,13 +175,12 @@ static std::vector<json> figures_of(const Ran& ran) {
     return figures;
 }
 
-TEST(ways_are_timed) {
+TEST(candidates_are_timed) {
     const std::string bench = test::build_folder() + "/dev/cuda_bench ";
     struct { const char* options; size_t figures; const char* first; } runs[] = {
         {"ceilings --size=64", 2, "GBps"},
         {"gemm --B=1 --T=16 --C=64 --NH=2 --size=16", 25, "best_us"},
-        {"attention --B=1 --T=70 --C=64 --NH=2 --size=16", 6, "variant"},
-        {"variants --B=1 --T=16 --C=64 --NH=2 --size=16", 9, "variant"}};
+        {"attention --B=1 --T=70 --C=64 --NH=2 --size=16", 6, "kernel"}};
     for (const auto& [options, count, first] : runs) {
         const Ran ran = test::run(bench + options);
         const auto figures = figures_of(ran);

@@ -3,6 +3,7 @@
 #include "llmc/train/interchange.h"
 
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "llmc/io/safetensors.h"
@@ -219,6 +220,44 @@ TEST(what_does_not_fit_is_said) {
     refused("--model.init=llmc:" + bin, {"cut.bin"});
     run("sed -i 's/gelu_new/relu/' " + hf + "/config.json");
     refused("--model.init=hf:" + hf, {"activation_function", "relu", "gelu_new"});
+}
+
+// Everything in a folder, by content.
+static std::map<string, string> contents(const string& dir) {
+    std::map<string, string> all;
+    for (const auto& e : std::filesystem::recursive_directory_iterator(dir))
+        if (e.is_regular_file()) all[e.path()] = text_of(e.path());
+    return all;
+}
+
+TEST(files_that_are_read_are_no_place_for_an_export) {
+    namespace fs = std::filesystem;
+    trained();
+    const string run_dir = folder("base"), link = folder("base_link"), hf = folder("hf_init");
+    fs::create_directory_symlink(run_dir, link);
+    fs::create_directories(folder("aside"));
+    fs::create_symlink(run_dir + "/metrics.jsonl", folder("aside/rows"));
+    EXPECT(export_to("hf:" + hf).code == 0, "export");
+    const string init = " --model.init=hf:" + hf, step = run_dir + "/step_5";
+    const auto before = contents(run_dir), model = contents(hf);
+    const string config = text_of(trained());
+    for (const string& what :
+         {"hf:" + run_dir, "hf:" + step, "hf:" + link, "hf:" + folder("aside/../base/step_5/new"),
+          "hf:" + run_dir + "/step_9", "llmc:" + step + "/rank_00000.safetensors",
+          "llmc:" + step + "/new.bin",
+          "llmc:" + link + "/metrics.jsonl", "gguf:" + run_dir + "/checkpoints.jsonl",
+          "gguf:" + folder("aside/rows"), "llmc:" + trained(), "llmc:" + folder("t_train.bin"),
+          "llmc:" + link + "/../t_val.bin", "hf:" + hf + init, "llmc:" + hf + "/model.safetensors" + init,
+          "hf:" + hf + " --data.tokenizer=" + hf + "/config.json"}) {
+        const Ran ran = export_to(what);
+        EXPECT(ran.code == 78 && has(ran.err, "--export="), "%s: code %d, '%s'", what.c_str(), ran.code,
+               ran.err.c_str());
+        EXPECT(contents(run_dir) == before && contents(hf) == model && text_of(trained()) == config,
+               "%s: files have changed", what.c_str());
+    }
+    for (const string& what : {"hf:" + run_dir + "/hf", "llmc:" + run_dir + "/model.bin"})
+        for (int again = 0; again < 2; again++)
+            EXPECT(export_to(what).code == 0, "%s: refused, time %d", what.c_str(), again);
 }
 
 // The config of a run on many ranks exports on one.

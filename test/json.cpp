@@ -157,3 +157,25 @@ TEST(what_is_not_there) {
     EXPECT(throws([&] { v.at("big").integer(); }), "out of range");
     EXPECT(v.at("a") == 1.0 && !(v.at("a") == true) && !(Json("1") == 1), "equal by value");
 }
+
+TEST(what_a_terminal_gets) {
+    const string odd = for_terminal("a\tb\nc\x1b[2J\r\x7f\xc2\x9b\xff\xc3\xa9\u20ac");
+    EXPECT(odd == "a\tb\nc\\x1b[2J\\x0d\\x7f\\u009b\\xff\xc3\xa9\u20ac", "'%s'", odd.c_str());
+    const string lines = for_terminal(string(100, '\n'));
+    EXPECT(std::count(lines.begin(), lines.end(), '\n') == kMessageLines && lines.ends_with("\\n\\n") &&
+               lines.size() == 2 * 100 - kMessageLines, "'%s'", lines.c_str());
+    for (const string& piece : {string("a"), string("\x1b"), string("\u20ac")}) {
+        string whole = "begin";
+        for (int i = 0; i < 1000000; i++) whole += piece;
+        const string shown = for_terminal(whole + "end");
+        EXPECT(shown.size() <= kMessageBytes && shown.starts_with("begin") && shown.ends_with("end"),
+               "%zu bytes", shown.size());
+        EXPECT(for_terminal(shown) == shown, "escaped twice, or cut within a character: '%s'", shown.c_str());
+    }
+    EXPECT(json_string("\x1b\x7f\xc2\x9b\xc3\xa9") == "\"\\u001b\\u007f\\u009b\xc3\xa9\"", "%s",
+           json_string("\xc2\x9b").c_str());
+    const std::pair<const char*, size_t> whole[] = {
+        {"", 0}, {"a", 1}, {"a\xe2\x82", 1}, {"a\xe2", 1}, {"\u20ac", 3}, {"\xf0\x9f\x98", 0},
+        {"\x80\x80\x80\x80", 4}};
+    for (const auto& [text, bytes] : whole) EXPECT(whole_characters(text) == bytes, "'%s'", text);
+}

@@ -119,13 +119,39 @@ TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
            text.c_str());
 }
 
+// 90a is another code than 90: instructions of that GPU alone, which PTX of compute_80 does not have.
+TEST(code_is_compiled_for_the_gpus_of_ARCH) {
+    const std::string cuda = toolkit("archs", "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120");
+    const struct { const char *arch, *options, *held; } cases[] = {
+        {"", "-gencode arch=compute_80,code=[compute_80,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120]  ",
+         "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, PTX of compute_80"},
+        {"ARCH=90a", "code=[compute_80] -gencode arch=compute_90a,code=sm_90a ", "\"sm_90a, PTX"},
+        {"ARCH='80 90a'", "code=[compute_80,sm_80] -gencode arch=compute_90a,code=sm_90a ",
+         "\"sm_80, sm_90a, PTX"},
+        {"ARCH='100a 86 120a'", "code=[compute_80,sm_86] -gencode arch=compute_100a,code=sm_100a "
+         "-gencode arch=compute_120a,code=sm_120a ", "\"sm_100a, sm_86, sm_120a, PTX"},
+        {"ARCH=100f", "code=[compute_80] -gencode arch=compute_100f,code=sm_100f ", "\"sm_100f, PTX"}};
+    int count = 0;
+    for (const auto& [arch, options, held] : cases) {
+        const std::string build = folder(strf("arch%d", count++));
+        const std::string object = build + "/common/llmc/ops/cuda/guard.o";
+        const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cuda MPI=0 NCCL=0 " +
+                                        ("BUILD=" + build) + " CUDA_HOME=" + cuda + " CXX=" + cuda +
+                                        "/bin/c++ " + arch + " " + object + " | grep 'nvcc.*-c '");
+        EXPECT(ran.code == 0 && has(ran.out, options) && has(ran.out, held), "%s: '%s' '%s'", arch,
+               ran.out.c_str(), ran.err.c_str());
+    }
+    EXPECT(has(found("dropped_a", toolkit("old", "sm_80 sm_90"), "NCCL=0 ARCH='90a 100a'"),
+               "CUDA      left out: sm_100a, which this toolkit does not know\n"));
+}
+
 // Debian 12 has version 2; headers of version 3 come from PyPI.
 TEST(fuzzers_are_skipped_with_a_line_where_there_is_no_clang) {
     const std::string bin = folder("without_clang"), seen = "PATH=" + bin + " test/fuzz/build_and_run.sh";
     test::run("for p in bash dirname basename mkdir; do ln -s $(command -v $p) " + bin + "/$p; done");
     const auto none = test::run(seen);
     EXPECT(none.code == 0 && has(none.out, "no clang++ (apt-get install clang-14)") &&
-           none.out.ends_with("\n0 passed, 0 failed, 5 skipped\n"), "%d '%s' '%s'", none.code,
+           none.out.ends_with("\n0 passed, 0 failed, 6 skipped\n"), "%d '%s' '%s'", none.code,
            none.out.c_str(), none.err.c_str());
     write_program(bin + "/clang++-14", "exit 1");
     const auto no_runtime = test::run(seen);

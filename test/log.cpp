@@ -13,6 +13,7 @@
 // A run of a few steps, with everything that a log may be told.
 static void a_run(const Config& c, int steps) {
     RunState state;
+    if (context.rank == 0) make_directories(c.run.dir);
     RunLog log(c);
     log.start(c, kInfo, "", &state);
     log.val(0, 6.25, 2.5);
@@ -142,6 +143,7 @@ TEST(rates_agree_with_the_clock) {
     StartInfo info = kInfo;
     const auto row = [&] {
         std::filesystem::remove_all(c.run.dir);
+        make_directories(c.run.dir);
         RunState state;
         string screen = printed([&] {
             RunLog log(c);
@@ -177,39 +179,66 @@ static void expect_refused(const Config& c, std::vector<const char*> words) {
     for (const char* w : words) EXPECT(strstr(e.what(), w), "no '%s' in '%s'", w, e.what());
 }
 
-TEST(run_dir_is_made_and_refused) {
-    Config c = small("a/b/c");
+TEST(a_run_dir_is_refused) {
+    Config c = small_run("a/b/c");
     { RunLog log(c); }
-    EXPECT(!std::filesystem::exists(test::temporary_directory() + "/a"), "nothing is made before start");
+    EXPECT(std::filesystem::is_empty(c.run.dir), "nothing is made before start");
     printed([&] { a_run(c, 1); });
     const string config = read_file(c.run.dir + "/config.json");
     expect_refused(c, {c.run.dir.c_str(), "already holds a run, finished", "--run.dir=", "rm -r"});
     EXPECT(read_file(c.run.dir + "/config.json") == config, "untouched");
 
-    Config saved = small("saved"), mine = small("mine"), file = small("a_file/x"), proc = small("");
-    std::filesystem::create_directories(saved.run.dir + "/step_00000010");
+    Config saved = small("saved"), mine = small("mine");
+    std::filesystem::create_directories(saved.run.dir + "/step_10");
     saved.checkpoint.resume = "never";
     expect_refused(saved, {"already holds a run"});
     std::filesystem::create_directories(mine.run.dir);
     std::ofstream(mine.run.dir + "/config.json") << "{}";
     expect_refused(mine, {"config.json", "would replace", "--run.dir="});
-    std::ofstream(test::temporary_directory() + "/a_file") << "x";
-    expect_refused(file, {"a_file/x", "Not a directory"});
-    file.run.dir = test::temporary_directory() + "/a_file";
-    expect_refused(file, {"a_file", "Not a directory"});
-    proc.run.dir = "/proc/nope";
-    expect_refused(proc, {"cannot make run.dir /proc/nope"});
 }
 
-// Two runs that start at once in one folder: the second is told so.
-TEST(a_run_dir_has_one_run) {
-    const Config c = small("race");
-    RunState state;
-    RunLog a(c), b(c);
-    printed([&] { a.start(c, kInfo, "", &state); });
-    for (const Fatal& e : {test::fatal_of([&] { b.start(c, kInfo, "", &state); }),
-                           test::fatal_of([&] { RunLog later(c); })})
-        EXPECT(e.code == kExitConfig && strstr(e.what(), "another process"), "'%s'", e.what());
+// The target of a symbolic link, and the other name of a hard link, keep their text.
+TEST(no_file_of_a_run_is_written_through_a_link) {
+    namespace fs = std::filesystem;
+    const char* const names[] = {"config.json", "metrics.jsonl", "checkpoints.jsonl"};
+    for (const bool hard : {false, true}) {
+        const Config c = small_run(hard ? "hard" : "symbolic");
+        const string others = c.run.dir + "_others";
+        make_directories(others);
+        write_file(c.run.dir + "/metrics.jsonl", "{\"event\":\"start\"}\n");
+        for (const char* name : names) {
+            const string target = others + "/" + name, link = c.run.dir + "/" + name;
+            write_file(target, strcmp(name, "metrics.jsonl") ? "" : "{\"event\":\"start\"}\n");
+            fs::remove(link);
+            hard ? fs::create_hard_link(target, link) : fs::create_symlink(target, link);
+        }
+        RunState state;
+        printed([&] {
+            RunLog log(c);
+            EXPECT(read_file(c.run.dir + "/metrics.jsonl").size() > 0, "rows are lost");
+            log.start(c, kInfo, c.run.dir + "/step_0", &state);
+        });
+        const string rows = read_file(c.run.dir + "/metrics.jsonl");
+        EXPECT(lines(rows).size() == 2, "'%s'", rows.c_str());
+        for (const char* name : names) {
+            const string path = c.run.dir + "/" + name, target = others + "/" + name;
+            EXPECT(!fs::is_symlink(path) && fs::hard_link_count(path) == 1, "%s is a link", path.c_str());
+            EXPECT(read_file(target) == (strcmp(name, "metrics.jsonl") ? "" : "{\"event\":\"start\"}\n"),
+                   "%s has '%s'", target.c_str(), read_file(target).c_str());
+        }
+    }
+}
+
+// A link that leads nowhere makes no file there.
+TEST(a_link_that_leads_nowhere_gets_no_target) {
+    namespace fs = std::filesystem;
+    const Config c = small_run("nowhere");
+    const string target = c.run.dir + "_target";
+    fs::create_symlink(target, c.run.dir + "/metrics.jsonl");
+    fs::create_symlink("checkpoints.jsonl", c.run.dir + "/checkpoints.jsonl");
+    printed([&] { a_run(c, 1); });
+    EXPECT(!fs::exists(target), "%s is made", target.c_str());
+    EXPECT(lines(read_file(c.run.dir + "/metrics.jsonl")).size() > 2, "no rows");
 }
 
 TEST(only_rank_0_writes) {

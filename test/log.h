@@ -28,6 +28,13 @@ inline Config small(const string& name) {
     return c;
 }
 
+// small() with its folder, as a start finds it.
+inline Config small_run(const string& name) {
+    const Config c = small(name);
+    make_directories(c.run.dir);
+    return c;
+}
+
 inline const StartInfo kInfo = {.device = "cpu, a \"name\"",
                                 .precision = "fp32", .data = "3 shards",
                                 .threads = 2,
@@ -35,5 +42,5 @@ inline const StartInfo kInfo = {.device = "cpu, a \"name\"",
                                 .vocab = 512,
                                 .micro_batch = 4,
                                 .plan_bytes = 1234567, .bus_id = "",
-                                .peak_tflops = 0.5};
+                                .peak_tflops = 0.5, .epochs = {}};
 inline const double kNaN = std::numeric_limits<double>::quiet_NaN();

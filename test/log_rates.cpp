@@ -22,7 +22,7 @@ struct Step { Json row; double at_least_ms, at_most_ms; string line; };
 
 // A step that sleeps, of a model and a machine that are given.
 static Step step_of(const char* name, int sleep_ms, int64_t params, double peak_tflops) {
-    Config c = small(name);
+    Config c = small_run(name);
     c.train.batch_tokens = 100000;
     StartInfo info = kInfo;
     info.params = params, info.peak_tflops = peak_tflops;

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "llmc/base/config.h"
@@ -28,7 +30,7 @@ TEST(when_things_are_due) {
     EXPECT(steps(eval) == "0 4 8 10 ", "%s", steps(eval).c_str());
     EXPECT(steps(sample) == "4 8 10 ", "%s", steps(sample).c_str());
     EXPECT(steps(checkpoint) == "4 8 10 ", "%s", steps(checkpoint).c_str());
-    EXPECT(c.eval.due(0, true) && c.sample.due(0, true) && !c.checkpoint.due(0, true), "train.steps = 0");
+    EXPECT(c.eval.due(0, true) && c.sample.due(0, true) && c.checkpoint.due(0, true), "train.steps = 0");
     c.eval.every = c.sample.every = c.checkpoint.every = 0;
     EXPECT(steps(eval) + steps(sample) + steps(checkpoint) == "", "0 turns a thing off");
 }
@@ -73,6 +75,63 @@ TEST(machine_tells) {
     if (reset_peak_resident())
         EXPECT(peak_resident_bytes() <= peak - kBytes / 2, "%zu after %zu", peak_resident_bytes(), peak);
     EXPECT(available_memory_bytes() > 1 << 20 && cores() >= 1 && !cpu_name().empty(), "%d cores", cores());
+}
+
+// A machine in a folder: 64 GB available, and files of control groups.
+struct Host {
+    string folder = test::temporary_directory() + strf("/host%d", count++);
+    inline static int count = 0;
+
+    Host& with(const string& path, const string& text) {
+        const string file = folder + path;
+        std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+        std::ofstream(file) << text << "\n";
+        return *this;
+    }
+    Host(const string& groups, const string& mounts) {
+        with("/proc/meminfo", "MemTotal: 70000000 kB\nMemAvailable: 64000000 kB");
+        with("/proc/self/cgroup", groups), with("/proc/self/mountinfo", mounts);
+    }
+    Host& group1(const string& path, size_t limit, size_t used, size_t cache = 0) {
+        const string dir = "/sys/fs/cgroup/memory" + path + "/memory.";
+        return with(dir + "limit_in_bytes", std::to_string(limit))
+            .with(dir + "usage_in_bytes", std::to_string(used))
+            .with(dir + "stat", strf("cache 1\ninactive_file 2\ntotal_inactive_file %zu", cache));
+    }
+    Host& group2(const string& path, const string& limit, size_t used, size_t cache = 0) {
+        const string dir = "/sys/fs/cgroup" + path + "/memory.";
+        return with(dir + "max", limit).with(dir + "current", std::to_string(used))
+            .with(dir + "stat", strf("anon 1\ninactive_file %zu", cache));
+    }
+    void leaves(size_t want, const char* what) const {
+        const size_t found = available_memory_bytes(folder);
+        EXPECT(found == want, "%s: %zu bytes, not %zu", what, found, want);
+    }
+};
+
+TEST(memory_of_control_groups) {
+    constexpr size_t kAll = 64000000ull * 1024, kNone = 9223372036854771712ull;
+    const string of1 = "9:name=systemd:/x\n4:hugetlb,memory:/job/step\n1:cpu:/";
+    const string at1 = "30 20 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                       "31 20 0:4 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,hugetlb,memory";
+    Host(of1, at1).leaves(kAll, "files that are missing");
+    Host(of1, at1).group1("", kNone, 5).group1("/job", kNone, 5).group1("/job/step", 3000, 1000)
+        .leaves(2000, "a limit of version 1");
+    Host(of1, at1).group1("", kNone, 5).group1("/job", 2500, 1000).group1("/job/step", 3000, 100)
+        .leaves(1500, "a limit of the parent");
+    Host(of1, at1).group1("", 900, 100).group1("/job", kNone, 1000).leaves(800, "a limit of the root");
+    Host(of1, at1).group1("/job/step", 3000, 4000).leaves(0, "a group that is full");
+    Host(of1, at1).group1("/job/step", 3000, 2900, 2500).leaves(2600, "a group full of cached files");
+    const string inside = "31 20 0:4 /job/step /sys/fs/cgroup/memory ro - cgroup cgroup rw,hugetlb,memory";
+    Host(of1, inside).group1("", 3000, 1000).leaves(2000, "a container, whose mount shows its own group");
+    Host("4:memory:/../..", inside).group1("", 3000, 1000).leaves(2000, "a namespace of groups");
+
+    const string of2 = "0::/a/b", at2 = "31 20 0:4 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw";
+    Host(of2, at2).group2("/a/b", "max", 5).group2("/a", "max", 5).leaves(kAll, "no limit");
+    Host(of2, at2).group2("/a/b", "max", 5).group2("/a", "3000", 1000).leaves(2000, "a limit of version 2");
+    Host(of2, at2).group2("/a/b", "3000", 2000, 1500).leaves(2500, "cached files of version 2");
+    const string hybrid = at1 + "\n41 20 0:9 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+    Host(of1 + "\n0::/job", hybrid).group1("/job/step", 3000, 1000).leaves(2000, "both versions");
 }
 
 // A program that was built for what this CPU has not: it says so before main, and ends.

@@ -20,9 +20,6 @@ const std::vector<Shape> shapes = {{1, 8, 16},    {1, 768, 50},   {3, 5, 7},
                                    {257, 96, 34}, {385, 40, 300}, {130, 1600, 202},
                                    {1030, 9, 40}, {5, 24, 16500}};  // two panels; a long sum
 
-constexpr cpu::ScratchSizes kSizes = {.N = 512, .T = 64, .C = 1600, .NH = 25, .D = 64, .F = 1600, .chunk = 64,
-                                      .Vp = 256};
-
 // Values in (-scale, scale) by a hash of the index, rounded to T
 template <class T>
 std::vector<T> values(size_t count, uint64_t seed, double scale = 1) {
@@ -148,7 +145,7 @@ void check_weight(const Case& c) {
 
 TEST(matmul_against_naive_sums) {
     for (int threads : {1, 2}) {
-        const Lent lent(threads, kSizes);
+        const Lent lent(threads);
         for (const Shape& s : shapes) {
             const Case c(s);
             check_forward(c, true);
@@ -162,7 +159,7 @@ TEST(matmul_against_naive_sums) {
 // All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut
 // them.
 std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
-    const Lent lent(threads, kSizes);
+    const Lent lent(threads);
     const auto [N, C, OC] = c.s;
     std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size()), dx(size_t(N) * C),
         dpre(dx.size());
@@ -219,7 +216,7 @@ TEST_IF(!dnnl_computes(dtype_of<floatX>), matmul_bits_do_not_depend_on_micro_bat
 
 // The loss is sum(dout * (x w^T + bias)); dpre's has gelu(pre) in place of x.
 TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
-    const Lent lent(2, kSizes);
+    const Lent lent(2);
     const Case c({5, 40, 9});
     const auto [N, C, OC] = c.s;
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
@@ -250,7 +247,7 @@ TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
 }
 
 TEST(matmul_hands_nan_and_infinity_on) {
-    const Lent lent(2, kSizes);
+    const Lent lent(2);
     Case c({37, 70, 45});
     const auto [N, C, OC] = c.s;
     const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "llmc/comm/launch.h"
+#include "llmc/comm/nccl_blocks.h"
 #include "test/ranks.h"
 #include "test/test.h"
 
@@ -27,7 +28,6 @@ static void check_mesh_members(Config c, int dp, int pp, int tp) {
         const int per_dp = pp * tp, z = c.parallel.zero_group ? c.parallel.zero_group : dp;
         expect(m.tp, m.rank - m.tp.index, 1, "tp");
         expect(m.pp, m.rank - m.pp.index * tp, tp, "pp");
-        expect(m.dp, m.rank - m.dp.index * per_dp, per_dp, "dp");
         expect(m.world, 0, 1, "world");
         expect(m.shard, m.rank - m.dp.index % z * per_dp, per_dp, "shard");
         expect(m.replica, m.rank - m.dp.index / z * z * per_dp, z * per_dp, "replica");
@@ -62,9 +62,9 @@ TEST(gradients_are_summed_over_context_parallel_ranks) {
                 return ((i / s.cp * s.pp + pp) * s.cp + i % s.cp) * s.tp + tp;
             };
             const auto at = places_of(s, rank);
-            const Place shard = at[4], replica = at[5];
-            EXPECT(at[0].index == dp && at[1].index == pp && at[2].index == cp && at[3].index == tp,
-                   "rank %d lies elsewhere", rank);
+            const Place shard = at[3], replica = at[4];
+            EXPECT(data_parallel_of(s, rank).index == dp && at[0].index == pp && at[1].index == cp &&
+                   at[2].index == tp, "rank %d lies elsewhere", rank);
             EXPECT(shard.size == s.shard && replica.size == s.dp * s.cp / s.shard, "%d shards, %d copies",
                    shard.size, replica.size);
             EXPECT(shard.index == own && replica.index == group, "rank %d", rank);
@@ -74,6 +74,27 @@ TEST(gradients_are_summed_over_context_parallel_ranks) {
         }
     }
     EXPECT(mesh_shape({.tp = 2, .cp = 2}, 8).shard == 4, "shards are over all of dp x cp");
+}
+
+// All communicators of a middle stage, the rank with the most, leave half of the GPU. An axis alone has as
+// many blocks as NCCL would take.
+TEST(blocks_of_nccl_fit_at_once) {
+    for (const int processors : {2, 28, 58, 72, 108, 132, 148})
+        for (const MeshShape s : {MeshShape{2, 1, 1, 1, 2}, MeshShape{1, 1, 1, 8, 1},
+                                  MeshShape{4, 4, 1, 8, 2}, MeshShape{1, 2, 1, 1, 1},
+                                  MeshShape{8, 1, 1, 8, 8}, MeshShape{2, 4, 2, 8, 4}}) {
+            const NcclBlocks b = nccl_blocks(s, processors);
+            const int sizes[kAxes] = {s.pp, s.cp, s.tp, s.shard, s.dp * s.cp / s.shard, s.pp, 2};
+            int all = s.pp == 1 ? 0 : s.pp == 2 ? 2 * b.of_way : 4 * b.of_way, count = s.pp == 1 ? 0 : 4;
+            for (int i = 0; i < kAxes; i++) {
+                EXPECT(b.of_axis[i] >= 1 && b.of_axis[i] <= 32, "%d of %s", b.of_axis[i], axis_names[i]);
+                if (sizes[i] > 1) all += b.of_axis[i], count++;
+            }
+            EXPECT(all <= std::max(processors / 2, count), "%d blocks of %d processors, dp %d pp %d tp %d",
+                   all, processors, s.dp, s.pp, s.tp);
+        }
+    const NcclBlocks h100 = nccl_blocks({8, 1, 1, 1, 8}, 132);
+    EXPECT(h100.of_axis[3] == 32, "ZeRO alone has %d", h100.of_axis[3]);
 }
 
 TEST(meshes_that_do_not_fit) {

@@ -11,6 +11,7 @@ inline Config over(const char* transport, int ranks, const char* reduce = "order
     Config c = config_of(ranks, 1, pipeline ? ranks : 1);
     c.parallel.transport = transport;
     c.parallel.reduce = reduce;
+    if (pipeline) c.parallel.schedule = "interleaved", c.parallel.virtual_stages = 2;
     return c;
 }
 

@@ -72,16 +72,27 @@ struct Rank {
           decoder(d, tp, part) {
         gpt.add_to(arena);
         decoder.add_to(arena);
-        scratch_bytes = std::max(ops::scratch_bytes(gpt.scratch_sizes()),
-                                 ops::scratch_bytes(decoder.scratch_sizes()));
+        gpt.logit_rows = std::min(s.logit_rows, gpt.logit_rows);
+        scratch_bytes = walked_scratch();
         arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(ops::device_allocate, ops::device_free);
         gpt.ready();
-        gpt.logit_rows = std::min(s.logit_rows, gpt.logit_rows);
         gpt.clear_loss();
         use();
     }
     Rank(const Sizes& s, Recompute level = Recompute::None) : Rank(s, Axis(), whole_model(s.L), {1}, level) {}
+    size_t walked_scratch() {
+        arena.describe();
+        gpt.ready();
+        const Batch b{.tokens = nullptr, .targets = nullptr, .B = s.B, .T = s.T};
+        return ops::needs_of([&] {
+            for (int c = 0; c < int(gpt.part.chunks.size()); c++) {
+                gpt.forward(weights, b, c);
+                gpt.backward(weights, b, 1, c);
+                decoder.forward(weights, nullptr, decoder.rows, d.maxT - decoder.rows, c);
+            }
+        }).scratch;
+    }
     void use() { ops::lend_scratch(scratch, scratch_bytes); }
 
     // What memory holds by chance must not matter: the tests' is NaN.

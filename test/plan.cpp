@@ -80,7 +80,7 @@ TEST(activations_as_counted_by_hand) {
 
 TEST(evaluation_alone_needs_no_gradients) {
     Config cfg = plan_config("none");
-    cfg.train.steps = 0;
+    cfg.train.steps = cfg.checkpoint.every = 0;
     auto plan = plan_of(make_model(cfg));
     for (const char* row :
          {"gradients", "master weights", "first moments", "second moments", "gradient of the stream"})

@@ -1,5 +1,6 @@
 // scripts/quickstart.sh in a copy of its own, where make, apt-get, the compiler, tokenize and train_gpt are
 // small scripts that note what they were asked: what it installs, keeps, prints, and how it stops.
+#include "llmc/base/json_value.h"
 #include "test/script_helpers.h"
 
 struct Machine {
@@ -174,6 +175,27 @@ TEST(without_root_the_line_is_printed) {
     m.program("sudo", "shift; exec \"$@\"");        // a sudo without a password
     ran = m.run();
     EXPECT(ran.code == 0 && has(m.calls(), "apt-get install"), "exit %d: %s", ran.code, ran.err.c_str());
+}
+
+// make waits until quickstart has said how far make is.
+TEST(a_build_says_how_far_it_is) {
+    const Machine m("build_lines");
+    const std::string screen = m.root + "/screen";
+    m.program("make", "case \"$*\" in *-n*) echo 'echo \"c++   a\"'; echo 'echo \"c++   b\"'; exit;; esac\n"
+                      "echo 'c++   a'; for i in $(seq 600); do\n"
+                      "    grep -q compiling " + screen + " && exit; sleep 0.1\ndone; exit 1");
+    const auto ran = test::run("PROGRESS=1 PATH=" + m.bin + ":$PATH CXX= " + m.root +
+                               "/scripts/quickstart.sh >" + screen);
+    const std::string out = read(screen);
+    EXPECT(ran.code == 0 && has(out, "... \n   compiling 1 of 2 files, "), "%d %s%s", ran.code, out.c_str(),
+           ran.err.c_str());
+    EXPECT(!has(out, "\x1b") && !has(out, "\r"), "escape codes where stdout is no terminal");
+}
+
+TEST(a_run_that_is_killed_loses_little) {
+    const Json preset = parse_json(read("scripts/quickstart.json"));
+    const double every = preset.at("checkpoint").at("every").number();
+    EXPECT(every > 0 && every <= preset.at("train").at("steps").number() / 16, "each %g steps", every);
 }
 
 TEST(a_failed_step_is_named) {

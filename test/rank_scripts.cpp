@@ -43,6 +43,38 @@ TEST(slurm) {
            "'%s' '%s'", ran.out.c_str(), ran.err.c_str());
 }
 
+// Each start gets a new secret; a user's secret is passed on.
+TEST(ranks_are_given_a_secret) {
+    const string bin = folder("with_secret"), config = tiny_program_config("secret");
+    std::filesystem::create_directories(bin);
+    std::ofstream(bin + "/mpirun") << "#!/bin/sh\necho \"$TRAIN_GPT_SECRET $*\"\n";
+    std::ofstream(bin + "/srun") << "#!/bin/sh\necho \"$TRAIN_GPT_SECRET $*\"; [ -e " + bin +
+                                        "/again ] || { >" + bin + "/again; exit 75; }\n";
+    const auto secrets_of = [&](const string& start, const string& set = "") {
+        const Ran ran = run("chmod +x " + bin + "/*run; unset TRAIN_GPT_SECRET; PATH=" + bin +
+                            ":$PATH SLURM_JOB_ID=7 SLURM_SUBMIT_DIR=$PWD PAUSE=0 " + set + " " + start + " " +
+                            config);
+        std::vector<string> secrets;
+        std::istringstream lines(ran.out);
+        for (string line; std::getline(lines, line);) secrets.push_back(line.substr(0, line.find(' ')));
+        EXPECT(ran.code == 0 && (!has(start, "run_nodes") || has(ran.out, " -x TRAIN_GPT_SECRET ")), "%s: %s",
+               start.c_str(), ran.out.c_str());
+        return secrets;
+    };
+    std::set<string> all;
+    size_t starts = 0;
+    for (const char* start : {"scripts/run_node.sh -n 2", "scripts/run_node.sh -n 2",
+                              "scripts/run_nodes.sh -H localhost -n 2", "scripts/run_slurm.sh",
+                              "scripts/restart.sh scripts/run_node.sh -n 2"})
+        for (const string& secret : secrets_of(start)) {
+            EXPECT(secret.size() == 32 && secret.find_first_not_of("0123456789abcdef") == string::npos,
+                   "%s: '%s'", start, secret.c_str());
+            all.insert(secret), starts++;
+        }
+    EXPECT(starts == 6 && all.size() == 6, "%zu secrets of %zu starts", all.size(), starts);
+    EXPECT(secrets_of("scripts/run_node.sh -n 2", "TRAIN_GPT_SECRET=mine") == std::vector<string>{"mine"});
+}
+
 // A stand-in for the trainer: ends with the codes of `codes` in turn, with a new checkpoint where the code is
 // followed by +; "wait" stays until USR2 and then ends with 75.
 static void write_trainer(const string& command, const string& dir, const string& codes) {
@@ -114,6 +146,26 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
         const Ran ran = run("cd /; PAUSE=0 " + here + "/scripts/restart.sh " + command + " " + args);
         EXPECT(ran.code == 0, "%s: code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
     }
+}
+
+// A config that the trainer refuses is refused by the trainer, once; one that begins with a byte order mark
+// is read.
+TEST(restart_leaves_what_is_wrong_with_a_config_to_the_trainer) {
+    const string dir = folder("configs"), command = dir + "/trainer", config = dir + "/a.json";
+    std::filesystem::create_directories(dir);
+    for (const char* broken : {"{", "[]", "\"x\"", "{\"run\": null}", "{\"run\": [1]}",
+                               "{\"run\": {\"dir\": \"\\ud800\"}}"}) {
+        std::ofstream(config) << broken;
+        write_trainer(command, dir, "78 0");
+        const Ran ran = run("PAUSE=0 scripts/restart.sh " + command + " " + config + "; code=$?; cat " + dir +
+                            "/starts; rm " + dir + "/starts; exit $code");
+        EXPECT(ran.code == 78 && ran.out == "start\n" && ran.err.empty(), "%s: code %d, '%s' '%s'", broken,
+               ran.code, ran.out.c_str(), ran.err.c_str());
+    }
+    std::ofstream(config) << "\xef\xbb\xbf{\"run\": {\"dir\": \"" + dir + "\"}}";
+    write_trainer(command, dir, "76+ 76+ 76+ 76+ 0");
+    const Ran ran = run("PAUSE=0 scripts/restart.sh " + command + " " + config);
+    EXPECT(ran.code == 0, "a byte order mark: code %d, '%s'", ran.code, ran.err.c_str());
 }
 
 // mpirun itself would end its ranks within a second of a TERM.

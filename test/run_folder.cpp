@@ -40,7 +40,10 @@ static Steps after_pruning(int keep_last, int64_t keep_every) {
 
 TEST(steps_are_numbers) {
     const std::string dir = folder_with(
-        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.tmp-1", "Step_300", "step_x"});
+        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.tmp-1", "Step_300", "step_x",
+         "step_0012", "step_+5", "step_-0", "step_-1", "step_00", "step_ 8", "step_99999999999999999999"});
+    write_file(dir + "/step_11", "a file");
+    fs::create_symlink("step_12", dir + "/step_12");        // leads to itself
     const Steps steps = saved_steps(posix_disk(), dir);
     EXPECT((steps == Steps{9, 10, 100}), "%zu checkpoints", steps.size());
 }
@@ -83,6 +86,7 @@ TEST(folders_that_a_run_may_use) {
     write_file(run + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
     write_file(stopped + "/metrics.jsonl", "{\"event\":\"start\"}\n");
     write_file(finished + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
+    std::filesystem::resize_file(stopped + "/metrics.jsonl", 2 * kMostRead);
     write_file(others + "/config.json", "{}");
     EXPECT(code_of(fresh, "auto") == 0 && code_of(fresh, "never") == 0, "a new folder");
     EXPECT(code_of(run, "auto") == 0 && code_of(run, "never") == 78, "a run with a checkpoint");
@@ -94,7 +98,7 @@ TEST(folders_that_a_run_may_use) {
 // A file that may not grow stands for a full disk: a warning, once, and only whole rows.
 TEST(metrics_on_a_full_disk) {
     Config c;
-    c.run.dir = test::temporary_directory() + "/full";
+    c.run.dir = folder_with({""});
     const std::string file = c.run.dir + "/metrics.jsonl";
     std::string warning;
     const auto former = signal(SIGXFSZ, SIG_IGN);

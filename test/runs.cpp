@@ -29,7 +29,8 @@ static string until_saved(const string& run_name) {
 
 static std::vector<string> checkpoints_of(const string& run_name) {
     std::vector<string> names;
-    for (const auto& e : fs::directory_iterator(folder(run_name)))
+    std::error_code none;
+    for (const auto& e : fs::directory_iterator(folder(run_name), none))
         if (e.path().filename().string().starts_with("step_")) names.push_back(e.path().filename());
     return names;
 }
@@ -177,6 +178,22 @@ TEST(text_from_the_newest_checkpoint) {
     const Ran broken = train_gpt(tiny_program_config("broken"), "--generate=Once");
     EXPECT(broken.code == 79 && has(broken.err, "step_5") && has(broken.err, "--model.init"), "code %d, '%s'",
            broken.code, broken.err.c_str());
+}
+
+// script(1) is a terminal; what follows a prompt may be cut within a character.
+TEST(a_terminal_gets_text_without_control_characters) {
+    const string config = tiny_program_config("prose", text_config());
+    if (checkpoints_of("prose").empty()) train_gpt(config);
+    if (run("script -qec true /dev/null").code != 0) return skip("no script(1)");
+    std::ofstream(folder("prompt")) << "a \x1b[2J\xc2\x9b page";
+    const string command = "./train_gpt " + config + " --sample.tokens=9 --generate=\"$(cat " +
+                           folder("prompt") + ")\"";
+    const Ran file = run(command), terminal = run("script -qec '" + command + "' /dev/null");
+    EXPECT(file.code == 0 && file.out.starts_with("a \x1b[2J\xc2\x9b page"), "code %d, '%s'", file.code,
+           file.err.c_str());
+    EXPECT(terminal.code == 0 && terminal.out.starts_with("a \uFFFD[2J\uFFFD page") &&
+               terminal.out.size() > 20 && !has(terminal.out, "\x1b"), "code %d, '%s'", terminal.code,
+           terminal.out.c_str());
 }
 
 TEST(text_is_drawn_as_the_settings_say) {

@@ -161,7 +161,7 @@ TEST(no_room_on_one_rank) {
     std::atomic<int64_t> free = 1000, written = 0;
     on_ranks([&](const Axis& world) {
         Disk disk = posix_disk();
-        disk.free_bytes = [&](auto&) { return uint64_t(free.load()); };
+        disk.free_bytes = [&](auto&, uint64_t* bytes) { *bytes = uint64_t(free.load()); return 0; };
         disk.write = [&, below = disk.write](int file, const void* data, size_t bytes) {
             free -= int64_t(bytes), written += int64_t(bytes);
             return below(file, data, bytes);
@@ -176,6 +176,19 @@ TEST(no_room_on_one_rank) {
         const Saver::Outcome o = rank.outcome();
         EXPECT(o.error.find("rank 0: no room") == 0 && written == 0, "'%s'", o.error.c_str());
         EXPECT(!fs::exists(dir + "/step_4.tmp-2"), "something is left");
+    });
+}
+
+// Whether there is room cannot be told: no figure is made up.
+TEST(a_run_dir_that_is_gone) {
+    const std::string dir = two_checkpoints();
+    fs::remove_all(dir);
+    on_ranks([&](const Axis& world) {
+        Rank rank(world, dir, posix_disk());
+        rank.begin(3);
+        const std::string error = rank.outcome().error;
+        EXPECT(error == "rank 0: cannot look for room in " + dir + ": No such file or directory", "'%s'",
+               error.c_str());
     });
 }
 

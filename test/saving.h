@@ -6,6 +6,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/train/recover.h"
+#include "llmc/train/run_state.h"
 #include "llmc/train/save.h"
 #include "test/test.h"
 
@@ -32,7 +33,10 @@ inline Share share_of(int rank, int ranks, int64_t step) {
 
 inline Manifest head_of(int64_t step) {
     Manifest m;
-    m.run = "test", m.step = step, m.config = "{}", m.mesh = "{}", m.state = "{}";
+    m.run = "test", m.step = step, m.config = "{}", m.mesh = "{}";
+    RunState state;
+    state.step = step;
+    m.state = to_json(state);
     return m;
 }
 

@@ -57,18 +57,18 @@ TEST(open_settings_take_the_checkpoints_value) {
     write_file(file, "");
     origin.settings.model.vocab = 50257, origin.settings.data.tokenizer = file;
     Config open, closed;
-    adopt_open_settings(open, origin);
+    adopt_open_settings(open, origin, false);
     EXPECT(open.model.vocab == 50257 && open.data.tokenizer == file, "%d, '%s'", open.model.vocab,
            open.data.tokenizer.c_str());
     EXPECT(settings_diff(origin.settings, open).table.empty(), "%s",
            settings_diff(origin.settings, open).table.c_str());
     closed.model.vocab = 7, closed.data.tokenizer = "other.json";
-    adopt_open_settings(closed, origin);
+    adopt_open_settings(closed, origin, false);
     EXPECT(closed.model.vocab == 7 && closed.data.tokenizer == "other.json", "what is set stays");
 
     std::filesystem::remove(file);
     Config moved;
-    adopt_open_settings(moved, origin);
+    adopt_open_settings(moved, origin, false);
     EXPECT(moved.data.tokenizer == origin.folder + "/tokenizer.json", "'%s'", moved.data.tokenizer.c_str());
     EXPECT(test::fatal_of([&] { check_settings(moved, origin, false); }).code == 0, "its own tokenizer");
     EXPECT(test::fatal_of([&] { check_settings(closed, origin, false); }).code == 78, "another one");

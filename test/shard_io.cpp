@@ -27,7 +27,8 @@ static std::vector<std::string> write_set(const std::string& prefix, uint32_t vo
     ShardWriter w(prefix, vocab, 0x123456789abcdef0, shard_tokens);
     for (size_t at = 0; at < ids.size(); at += 777)
         w.append(std::span<const Id>(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
-    w.finish();
+    w.close();
+    publish({&w, 1});
     EXPECT(w.total == ids.size());
     return w.paths;
 }
@@ -68,8 +69,8 @@ TEST(nothing_appears_before_it_is_complete) {
 }
 
 static std::string shard_header(int32_t magic, int32_t version, int32_t tokens, int32_t vocab = 0,
-                                int32_t largest = 0) {
-    int32_t h[256] = {magic, version, tokens, vocab, largest};
+                                int32_t largest = 0, int32_t shards = 1, int32_t number = 0) {
+    int32_t h[256] = {magic, version, tokens, vocab, largest, 1, 2, 3, 4, shards, number};
     return {reinterpret_cast<char*>(h), sizeof h};
 }
 
@@ -136,5 +137,11 @@ TEST(foreign_and_damaged_files_are_named) {
     refused(shard_header(20240801, 7, 100) + std::string(401, 0), {"too long", "1424 bytes", "1425"});
     refused(shard_header(20240520, 1, -5), {"-5 tokens"});
     refused(shard_header(20240520, 1, 0, 300, 300), {"300", "damaged"});
+    refused(shard_header(20240520, 1, 0, INT32_MAX), {"2147483647", "65536", "damaged"});
+    refused(shard_header(20240520, 1, 0, 65537), {"65537", "damaged"});
+    refused(shard_header(20240801, 7, 0, INT32_MAX), {"2147483647", "1048576", "damaged"});
+    refused(shard_header(20240801, 7, 0, -1), {"-1", "damaged"});
+    for (const auto& [shards, number] : {std::pair<int32_t, int32_t>{0, 0}, {-1, -2}, {3, 3}, {3, -1}})
+        refused(shard_header(20240520, 1, 0, 300, 299, shards, number), {"shard number", "damaged"});
     EXPECT(test::fatal_of([] { open_shard_file("/nowhere/x.bin"); }).code == kExitConfig);
 }

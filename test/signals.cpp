@@ -13,6 +13,8 @@
 #include "llmc/ops/cpu/dnnl.h"
 #include "test/test.h"
 
+using std::string;
+
 // What was asked, once something was.
 static Signals awaited() {
     const double until = seconds_now() + 10;
@@ -36,11 +38,26 @@ TEST(they_are_kept_until_they_are_taken) {
     EXPECT(s.save && s.stop && stop_asked(), "SIGTERM saves and stops");
 }
 
+// A program that has not begun to train, in a process of its own.
+TEST(before_training) {
+    if (const char* asked = getenv("SIGNALLED")) {
+        if (string(asked) != "early") return;
+        hold_signals();
+        for (int s : {SIGUSR1, SIGTERM}) kill(getpid(), s);
+        receive_signals();
+        for (;;) pause();
+    }
+    const string self = "/proc/" + std::to_string(getpid()) + "/exe";
+    const test::Ran ran = test::run("SIGNALLED=early timeout 60 '" + self + "' before_training");
+    EXPECT(ran.code == kExitRestart && ran.err == "stopped before training began\n", "exit code %d, '%s'",
+           ran.code, ran.err.c_str());
+}
+
 // One of oneDNN's kernels for AVX2 that work with the stack pointer in the heap, whatever this CPU has.
 TEST(products_are_not_disturbed) {
     if (!dnnl_computes(DType::F32)) return test::skip("no oneDNN");
     if (!getenv("SIGNALLED")) {
-        const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
+        const string self = "/proc/" + std::to_string(getpid()) + "/exe";
         const test::Ran ran = test::run("SIGNALLED=1 ONEDNN_MAX_CPU_ISA=AVX2 '" + self + "' products");
         EXPECT(ran.code == 0, "exit code %d\n%s%s", ran.code, ran.out.c_str(), ran.err.c_str());
         return;
@@ -56,7 +73,7 @@ TEST(products_are_not_disturbed) {
     });
     const double until = seconds_now() + 1;
     for (size_t i = 0; seconds_now() < until; i++) {
-        const std::string before(100 + i % 509 * 16, 'x');      // what follows is elsewhere in a page
+        const string before(100 + i % 509 * 16, 'x');           // what follows is elsewhere in a page
         std::vector<float> c(128 * 64);
         dnnl_product(p, {.c = c.data(), .a = a.data(), .b = b.data(), .bias = nullptr}, scratch.data(), 1);
         for (const float x : c) EXPECT(x == 256, "%g", double(x));

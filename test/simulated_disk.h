@@ -203,7 +203,7 @@ inline Disk SimulatedDisk::disk() {
         memcpy(out, c.data() + offset, n);
         return ssize_t(n);
     };
-    d.free_bytes = [](auto&) { return UINT64_MAX; };
+    d.free_bytes = [](auto&, uint64_t* bytes) { *bytes = UINT64_MAX; return 0; };
     return d;
 }
 

@@ -6,7 +6,9 @@
 #include <future>
 
 #include "llmc/comm/launch.h"
+#include "llmc/model/layout.h"
 #include "llmc/train/resume.h"
+#include "llmc/train/run_state.h"
 #include "llmc/train/saver.h"
 #include "test/fake_ranks.h"
 #include "test/ranks.h"
@@ -18,6 +20,7 @@ using std::string;
 // the program: FAKE_SLOW=save or load, FAKE_STUCK: the operation that never ends, FAKE_RANK: of which rank
 
 static constexpr size_t kPiece = 1 << 20, kPieces = 36;         // slow: 3.6 s, more than 1 s and the courtesy
+static constexpr int kChannels = 256, kRows = kPiece / sizeof(float) / kChannels;       // of a piece of wte
 
 static Disk slow_disk() {
     const char* stuck = getenv("FAKE_STUCK");
@@ -39,19 +42,36 @@ static Disk slow_disk() {
     return d;
 }
 
+// The slow rank has the token embedding of a small model; all ranks share the other tensors.
 static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
     const bool slow = mesh.rank == atoi(getenv("FAKE_RANK"));
     static const std::vector<std::byte> data(kPiece);
     SaveJob job{.place = {.run_dir = dir, .step = 1, .attempt = 0}, .pieces = {}, .data = {},
                 .total_bytes = 0, .manifest = {}, .extras = {}};
-    for (size_t i = 0; i < (slow ? kPieces : 1); i++) {
-        job.pieces.push_back({.tensor = strf("w%zu of %d", i, mesh.rank), .part = "master", .dtype = "F32",
-                              .shape = {int64_t(kPiece / 4)}, .start = {0}, .extent = {int64_t(kPiece / 4)},
-                              .file = "", .at = 0});
-        job.data.push_back(data);
-    }
+    const auto add = [&](const Tensor& t, int64_t first, int64_t rows) {
+        SavedPiece p{.tensor = t.name, .part = "master", .dtype = "F32", .shape = {t.param.whole_rows},
+                     .start = {first}, .extent = {rows}, .file = "", .at = 0};
+        if (t.param.whole_cols > 1) {
+            p.shape.push_back(t.param.whole_cols);
+            p.start.push_back(0), p.extent.push_back(t.param.whole_cols);
+        }
+        job.data.push_back(std::span(data).first(size_t(p.bytes())));
+        job.pieces.push_back(std::move(p));
+    };
+    Config cfg;
+    cfg.model = {.layers = 1, .heads = 1, .channels = kChannels, .context = 8, .vocab = int(kPieces) * kRows,
+                 .init = "random"};
+    const auto tensors = whole_tensors(make_dims(1, 1, kChannels, 8, cfg.model.vocab));
+    for (size_t i = 0; i < tensors.size(); i++)
+        if (tensors[i].name != "wte") {
+            if (int(i) % mesh.world.size == mesh.rank) add(tensors[i], 0, tensors[i].param.whole_rows);
+        } else if (slow)
+            for (size_t k = 0; k < kPieces; k++) add(tensors[i], int64_t(k) * kRows, kRows);
     job.manifest.run = "test", job.manifest.step = 1;
-    job.manifest.config = job.manifest.mesh = job.manifest.state = "{}";
+    job.manifest.config = to_json(cfg), job.manifest.mesh = "{}";
+    RunState state;
+    state.step = 1;
+    job.manifest.state = to_json(state);
     CheckpointConfig keep;
     Saver saver(mesh.world, keep, disk);
     phase(Phase::Save, 1);

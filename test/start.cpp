@@ -37,7 +37,7 @@ TEST_IF(!kIsFp64, a_step_builds_nothing_after_the_warm_up) {
     const uint64_t rows = t.model.pipeline.rows_of_evaluation(t.set, 0);
     const bool part_is_left = rows % 2 == 1;
     EXPECT(part_is_left, "%llu rows", (unsigned long long)rows);
-    t.model.warm_up(rows);
+    warm_up(t.cfg, t.model, rows);
     const size_t built = dnnl_built();
     Trace trace;
     Loader data(t.set, cfg.train.micro_batch, 0);

@@ -1,5 +1,8 @@
 // What ends a run or gets in its way, from outside: signals in the middle of things, full disks, a reader of
 // stdout that leaves.
+#include <unistd.h>
+
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 
@@ -75,6 +78,14 @@ TEST(a_second_signal_ends_at_once) {
         EXPECT(!e.path().filename().string().starts_with("step_"), "%s", e.path().c_str());
 }
 
+// Supervisor and program, which starts itself anew, as pgrep(1) and ps(1) find them.
+TEST(the_process_has_its_name) {
+    const Ran ran = interrupted("named", {{"train", {{"steps", 1000000}}}}, "train",
+                                "for p in $pid $(cat /proc/$pid/task/$pid/children); do cat /proc/$p/comm; "
+                                "tr '\\0' ' ' </proc/$p/cmdline; echo; done >&2; kill -TERM $pid");
+    EXPECT(count_of(ran.err, "train_gpt\n./train_gpt /") == 2, "'%s'", ran.err.c_str());
+}
+
 // As timeout(1) sends them, but of two kinds, so that both arrive.
 TEST(two_signals_at_once_are_one) {
     const Ran ran = interrupted("timeout", {{"train", {{"steps", 1000000}}}}, "train",
@@ -83,6 +94,48 @@ TEST(two_signals_at_once_are_one) {
     const auto steps = steps_of("timeout", "train");
     const string saved = folder("timeout") + "/step_" + std::to_string(steps.empty() ? 0 : steps.back());
     EXPECT(there(saved + "/rank_00000.safetensors"), "no %s", saved.c_str());
+}
+
+// Where PENDING_SIGNAL is set this binary starts the program of its arguments, with that signal pending: sent
+// before the first instruction of main.
+[[gnu::constructor]] static void start_signalled(int, char** argv) {
+    const char* signal = getenv("PENDING_SIGNAL");
+    if (!signal) return;
+    ::signal(SIGHUP, SIG_DFL);         // nohup has it ignored
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, nullptr);
+    kill(getpid(), atoi(signal));
+    unsetenv("PENDING_SIGNAL");
+    execv(argv[1], argv + 1);
+    _exit(127);
+}
+
+// The exit code of a run whose ranks were all signalled at their start.
+static int signalled(const string& name, int signal, bool mpi) {
+    const string mpirun = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 2 ";
+    const Ran ran = run(strf("export PENDING_SIGNAL=%d; %s", signal, mpi ? mpirun.c_str() : "") +
+                        fs::read_symlink("/proc/self/exe").string() + " ./train_gpt " +
+                        tiny_program_config(name));
+    const bool saves = signal == SIGUSR1 || signal == SIGUSR2;
+    EXPECT(!saves || there(folder(name) + "/step_0/rank_00000.safetensors"), "%s: '%s'", name.c_str(),
+           ran.err.c_str());
+    EXPECT(rows_of(name, "train").size() == (signal == SIGUSR1 ? 10 : 0), "%s: %zu steps", name.c_str(),
+           rows_of(name, "train").size());
+    return ran.code;
+}
+
+TEST(signals_before_main) {
+    const bool mpi = run("command -v mpirun").code == 0 && has(run("./train_gpt --version").out, "MPI");
+    for (const bool by_mpi : {false, true}) {
+        const std::pair<int, int> codes[] = {
+            {SIGUSR1, 0}, {SIGUSR2, 75}, {SIGTERM, 75}, {SIGINT, 75}, {SIGHUP, by_mpi ? 75 : 129}};
+        for (const auto& [signal, code] : codes) {
+            if (by_mpi && !mpi) continue;
+            const int found = signalled(strf("early%d_%d", signal, by_mpi), signal, by_mpi);
+            EXPECT(found == code, "signal %d%s: exit code %d", signal, by_mpi ? ", mpirun" : "", found);
+        }
+    }
 }
 
 TEST(stdout_that_is_closed) {

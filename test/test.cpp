@@ -70,6 +70,18 @@ Ran run(const std::string& command) {
     return {code, slurp(base + ".out"), slurp(base + ".err")};
 }
 
+std::string no_message(const std::string& err) {
+    if (err.size() > 4000 || std::count(err.begin(), err.end(), '\n') > 8) return "too long";
+    for (size_t i = 0; i < err.size(); i++) {
+        const uint8_t c = uint8_t(err[i]), next = uint8_t(err[i + 1]);
+        const bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || c1) return "control characters";
+    }
+    for (const char* word : {"terminate called", "std::", "Aborted", "(rank ", ".cpp:"})
+        if (err.find(word) != err.npos) return word;
+    return "";
+}
+
 std::string captured(int fd, const std::function<void()>& f) {
     const std::string path = temporary_directory() + "/captured" + std::to_string(fd);
     fflush(stdout), fflush(stderr);

@@ -30,6 +30,10 @@ Fatal fatal_of(const std::function<void()>& f);
 struct Ran { int code; std::string out, err; };
 Ran run(const std::string& command);
 
+// What is wrong with a message to a user of one rank: a crash, more than 8 lines or 4,000 bytes, control
+// characters (U+0080 to U+009F as well), a line of the source. Empty: nothing.
+std::string no_message(const std::string& err);
+
 // What this process writes to a descriptor, 1 or 2, while f runs.
 std::string captured(int fd, const std::function<void()>& f);
 

@@ -115,7 +115,7 @@ inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
 
 inline Trace train_steps(Tiny& t, int steps) {
     Trace trace;
-    const Axis& dp = t.model.mesh.dp;
+    const Position& dp = t.model.mesh.dp;
     Loader data(t.set, t.cfg.train.micro_batch, 0, dp.index, dp.size);
     for (int s = 0; s < steps; s++) train_step(t, data, s, trace);
     if (t.model.mesh.world.size == 1) trace.keep_state(t);

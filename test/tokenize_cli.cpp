@@ -1,8 +1,7 @@
 // ./tokenize as a user sees it: what is packed and what globs name, progress on a terminal and its absence
-// elsewhere, memory, messages.
+// elsewhere, messages.
 #include <fcntl.h>
 #include <pty.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +42,33 @@ TEST(ids_of_packed_files_and_globs) {
         const auto r = test::run("./tokenize ids" + kRanks + "'" + path_of(input) + "'");
         EXPECT(r.code == kExitConfig && r.out.empty() && has(r.err, input), "%d %s", r.code, r.err.c_str());
     }
+}
+
+// A file of any suffix is one document, and a .jsonl is text; packed files are unpacked.
+TEST(any_suffix_as_text) {
+    const std::string text = read_file(kData + "hard.txt"), d = path_of("suffix"), t = d + "/t.json";
+    make_directories(d);
+    gzFile gzip = gzopen((d + "/b.py.gz").c_str(), "wb");
+    gzwrite(gzip, text.data(), unsigned(text.size()));
+    gzclose(gzip);
+    write_file(d + "/a.md", text), write_file(d + "/d", "x");
+    write_file(d + "/c.jsonl", "{\"text\": \"row\"}\n");
+    const std::string inputs = " '" + d + "/[a-d]*'";
+    const auto plain = test::run("./tokenize encode" + kRanks + "--out=" + d + "/s" + inputs);
+    EXPECT(plain.code == kExitConfig && has(plain.err, "a.md") && has(plain.err, "--as=text"), "%s",
+           plain.err.c_str());
+    const auto encoded = test::run("./tokenize encode --as=text" + kRanks + "--out=" + d + "/s" + inputs);
+    const auto back = test::run("./tokenize decode" + kRanks + d + "/s_train_*.bin");
+    const std::string end = "<|endoftext|>";
+    EXPECT(encoded.code == 0 && back.out == text + end + text + end + "{\"text\": \"row\"}\n" + end + "x",
+           "%s%s", encoded.err.c_str(), back.err.c_str());
+    const auto trained = test::run("./tokenize train --as=text --vocab=300 --out=" + t + inputs);
+    EXPECT(trained.code == 0 && has(trained.out, "from 4 documents"), "%s%s", trained.out.c_str(),
+           trained.err.c_str());
+    const auto ids = test::run("./tokenize ids --as=text" + kRanks + d + "/a.md");
+    EXPECT(ids.code == 0 && ids.out == read_file(kData + "hard.ids"), "%s", ids.err.c_str());
+    const auto other = test::run("./tokenize encode --as=csv" + kRanks + "--out=" + d + "/s" + inputs);
+    EXPECT(other.code == kExitConfig && has(other.err, "--as=csv, expected text"), "%s", other.err.c_str());
 }
 
 // What a terminal shows while `body` runs on it in a process of its own.
@@ -87,47 +113,6 @@ TEST(a_bar_where_the_total_is_known) {
     const char* quarter = "\rprepare  [######                  ]  25%  1.0 MB  1.0 MB/s  3 s left\x1b[K";
     EXPECT(has(bar, quarter), "%s", bar.c_str());
     EXPECT(bar.ends_with("\r\x1b[K"), "the line is removed at the end: %s", bar.c_str());
-}
-
-// Largest resident memory of a command, in MB. The sanitizers' quarantine of freed memory is kept small.
-static double peak_of(const std::string& command) {
-    const pid_t child = fork();
-    if (child == 0) {
-        setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1);
-        execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
-        _exit(127);
-    }
-    int status = 0;
-    rusage used = {};
-    CHECK_INPUT(child > 0 && wait4(child, &status, 0, &used) == child, "no process");
-    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d of %s", status, command.c_str());
-    return double(used.ru_maxrss) * 1024 / 1e6;
-}
-
-TEST(memory_does_not_grow_with_the_text) {
-    // lines of words and numbers, which no cache holds all of
-    const std::string line = "It was the best of times, it was the worst of times: ";
-    const auto write = [&](const std::string& path, size_t megabytes) {
-        NewFile f(path);
-        uint64_t n = 1;
-        for (size_t m = 0; m < megabytes; m++) {
-            std::string block;
-            while (block.size() < 1000000) {
-                n = n * 6364136223846793005 + 1442695040888963407;
-                for (int i = 0; i < 20; i++) block += line;
-                block += std::to_string(n % 1000000) + "\n";
-            }
-            f.write(block.data(), block.size());
-        }
-        f.commit(false);
-    };
-    write(path_of("small.txt"), 5), write(path_of("large.txt"), 60);
-    const std::string encode = "./tokenize encode --threads=2" + kRanks + "--out=" + path_of("m") + " ";
-    const double small = peak_of(encode + path_of("small.txt") + " >/dev/null"),
-                 large = peak_of(encode + path_of("large.txt") + " >/dev/null"),
-                 piped = peak_of(encode + "- >/dev/null <" + path_of("large.txt"));
-    EXPECT(large < small + 15 && piped < small + 15, "%.1f MB for 5 MB of text, %.1f and %.1f for 60", small,
-           large, piped);
 }
 
 // Opened twice, a named pipe would wait for a second writer, or lose what the first wrote before.

@@ -14,6 +14,8 @@ static void refused(const std::string& arguments, const std::vector<std::string>
     const auto r = test::run("timeout 20 ./tokenize " + arguments);
     EXPECT(r.code == kExitConfig && r.err.starts_with("error: "), "%s: exit %d '%s'", arguments.c_str(),
            r.code, r.err.c_str());
+    EXPECT(test::no_message(r.err).empty(), "%s: %s in '%s'", arguments.c_str(),
+           test::no_message(r.err).c_str(), r.err.c_str());
     for (const std::string& word : words)
         EXPECT(r.err.find(word) != r.err.npos, "%s: no '%s' in '%s'", arguments.c_str(), word.c_str(),
                r.err.c_str());
@@ -74,6 +76,41 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     test::run("./tokenize " + encode + text);
     const auto now = glob_files(folder + "/*");
     EXPECT(now.size() == 2 && now[0].ends_with("x_train_000000.bin"), "%zu files", now.size());
+}
+
+// Tokens and merges reach the terminal escaped, and no longer than a message.
+TEST(control_characters_in_a_tokenizer) {
+    const std::string text = read_file(kData + "hf.json"), file = path_of("escape.json");
+    const auto with = [&](const std::string& before, const std::string& put) {
+        const size_t at = text.find(before);
+        EXPECT(at != text.npos, "no %s", before.c_str());
+        write_file(file, text.substr(0, at + before.size()) + put + text.substr(at + before.size()));
+        refused("ids --tokenizer=" + file + " " + kData + "hard.txt", {"escape.json"});
+    };
+    const std::string long_merge(3000000, 'a');
+    for (const std::string merge : {"\\u001b[2J \\u009b", "\\u001b[2J", long_merge.c_str()})
+        with("\"merges\":[", "\"" + merge + "\",");
+    with("\"vocab\":{", "\"\\u001b[2J\\u0085\\n\\n\\n\\n\\n\\n\\n\\n\\n\":1,");
+}
+
+// Limits of the system: a file that may not grow, memory that is not there.
+TEST(limits_of_a_process) {
+    const std::string text = path_of("limited.txt"), out = path_of("limited");
+    write_file(text, read_file(kData + "corpus.txt"));
+    const std::pair<std::string, std::string> commands[] = {
+        {"encode" + kRanks + "--out=" + out, out},
+        {"train --vocab=1000 --out=" + out + ".json", out + ".json"},
+        {"ids" + kRanks, "stdout"}};
+    for (const auto& [command, name] : commands) {
+        const auto r = test::run("ulimit -f 8; ./tokenize " + command + " " + text);
+        EXPECT(r.code == kExitConfig && r.err.find(name) != r.err.npos &&
+                   r.err.find("ulimit -f") != r.err.npos, "%s: exit %d '%s'", command.c_str(), r.code,
+               r.err.c_str());
+    }
+    if (test::kAddressSanitizer || test::kThreadSanitizer) return;
+    const auto r = test::run("ulimit -v 55000; ./tokenize " + commands[0].first + " --threads=1 " + text);
+    EXPECT(r.code == kExitConfig && r.err.find("out of memory") != r.err.npos, "exit %d '%s'", r.code,
+           r.err.c_str());
 }
 
 TEST(inputs_without_a_document) {

@@ -126,7 +126,7 @@ TEST(malformed_gpt2_files_are_refused) {
             {"dir/vocab.bpe", "merge 1243", "a b c"});
     refused("a list", [&] { vocabulary_of_gpt2(merges, "[1]", "dir"); }, {"dir/encoder.json", "object"});
     refused("no file", [] { Tokenizer::load("/nowhere/tokenizer.json"); },
-            {"/nowhere/tokenizer.json", "no such file"});
+            {"/nowhere/tokenizer.json", "no such file", "data/gpt2_vocab.py brings GPT-2's"});
     refused("a folder without", [] { Tokenizer::load("/proc"); }, {"/proc", "vocab.bpe"});
     refused("another suffix", [] { Tokenizer::load("Makefile"); }, {"Makefile", ".tiktoken"});
 }

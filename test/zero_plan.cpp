@@ -175,6 +175,29 @@ TEST(memory_of_processes_has_staging) {
             }
 }
 
+// NCCL wants what ranks of a stage exchange at the same offset of their memory. Of tensors of odd sizes, cut
+// where it happens, on meshes of several ranks on each axis.
+TEST(ranks_of_a_stage_have_the_same_plan) {
+    for (const auto& [dp, tp, pp, group] : {std::array{1, 3, 1, 0}, {4, 3, 1, 0}, {4, 3, 2, 2}, {3, 1, 1, 0}})
+        for (int zero = 0; zero < 4; zero++) {
+            const int ranks = dp * tp * pp;
+            Config cfg = zero_config(ranks, zero, 1);
+            cfg.model.layers = 24;
+            cfg.parallel.tp = tp, cfg.parallel.pp = pp, cfg.parallel.zero_group = group;
+            std::vector<std::vector<Arena::Row>> plans;
+            for (int rank = 0; rank < ranks; rank++) {
+                const auto mesh = described_mesh(cfg.parallel, ranks, rank);
+                plans.push_back(Model(cfg, mesh->mesh, 1, true).arena.plan());
+                const auto &first = plans[size_t(rank / tp % pp * tp)], &own = plans.back();
+                EXPECT(own.size() == first.size());
+                for (size_t i = 0; i < own.size(); i++)
+                    EXPECT(own[i].bytes == first[i].bytes,
+                           "dp %d tp %d pp %d, ZeRO %d, rank %d: %zu bytes of %s, another rank has %zu", dp,
+                           tp, pp, zero, rank, own[i].bytes, own[i].name.c_str(), first[i].bytes);
+            }
+        }
+}
+
 TEST(offloading_moves_state_to_the_host) {
     Config cfg = zero_config(2, 1);
     const auto mesh = described_mesh(cfg.parallel, 2, 0);

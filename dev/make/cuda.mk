@@ -1,20 +1,23 @@
 # The GPU's kernels: by nvcc, or by g++ for the emulation of test/emulator/.
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda) $(patsubst %/bin/nvcc,%,$(shell command -v nvcc 2>/dev/null)))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-NCCL_PARTS := llmc/comm/nccl llmc/comm/nccl_verbs
+NCCL_PARTS := llmc/comm/nccl llmc/comm/nccl_meet llmc/comm/nccl_verbs
 of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
 of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
 
 ifeq ($(DEVICE),cuda)
 # Compiled once, to the PTX of compute_80, and from that assembled for each GPU the toolkit knows. The PTX goes
-# along for those that come later.
+# along for those that come later. 90a, 100f: code of that GPU, or family, alone, from PTX of its own.
 KNOWN     := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
-GPUS      := $(filter $(KNOWN),$(patsubst %,sm_%,$(ARCH:%a=%)))
-DROPPED   := $(filter-out $(KNOWN),$(patsubst %,sm_%,$(ARCH:%a=%)))
+generic    = $(patsubst %f,%,$(patsubst %a,%,$1))
+GPUS      := $(strip $(foreach a,$(ARCH),$(if $(filter sm_$(call generic,$a),$(KNOWN)),sm_$a)))
+DROPPED   := $(filter-out $(GPUS),$(ARCH:%=sm_%))
 EMULATOR  :=
-CODES     := compute_80$(subst $(space),,$(GPUS:%=$(comma)%))
+SPECIFIC  := $(filter %a %f,$(GPUS))
+CODES     := compute_80$(subst $(space),,$(patsubst %,$(comma)%,$(filter-out $(SPECIFIC),$(GPUS))))
 NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wall,-Wextra,-fopenmp \
-             -gencode arch=compute_80,code=[$(CODES)] $(if $(WERROR),-Werror all-warnings)
+             -gencode arch=compute_80,code=[$(CODES)] \
+             $(foreach a,$(SPECIFIC:sm_%=%),-gencode arch=compute_$a,code=sm_$a) $(if $(WERROR),-Werror all-warnings)
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(NVCCFLAGS) \
                  $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@

@@ -2,11 +2,12 @@
 # in dev/.
 
 OF_SCRIPTS   := $(addprefix test/,data_scripts.cpp emulator_cute.cpp gpu_check.cpp libraries.cpp quickstart.cpp \
-                scripts.cpp)
+                script_inputs.cpp scripts.cpp)
+OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trainer     # the trainer over the emulated kernels
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := test/test.cpp $(if $(SANITIZE),test/emulated_% $(OF_SCRIPTS)) \
                 $(if $(filter cuda,$(DEVICE)),test/emulat%) \
-                $(if $(filter emulated,$(DEVICE)),test/emulated_trainer.cpp test/emulated_nccl_runs.cpp)
+                $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS:%=test/%.cpp))
 TEST_SOURCES := $(filter-out $(NOT_HERE),$(wildcard test/*.cpp))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
@@ -38,7 +39,7 @@ $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*)
 
 # what a test needs besides
 $(BUILD)/test/emulator_checks: $(BUILD)/common/test/emulator/planted.o
-$(BUILD)/test/emulated_trainer $(BUILD)/test/emulated_nccl_runs: | $(BUILD)/train_gpt $(EMULATED)/train_gpt
+$(OVER_KERNELS:%=$(BUILD)/test/%): | $(BUILD)/train_gpt $(EMULATED)/train_gpt
 $(BUILD)/test/emulated_trainer: | $(EMULATED)/cuda_kernels
 $(BUILD)/test/emulated_nccl $(BUILD)/test/emulated_nccl_faults: $(if $(filter cpu,$(DEVICE)),$(OF_KERNELS))
 $(BUILD)/dev/cuda_kernels: $(call objects,train_gpt.cu)

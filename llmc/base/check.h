@@ -27,6 +27,12 @@ struct Fatal : std::runtime_error {
 [[noreturn, gnu::format(printf, 4, 5)]]
 void fatal(int code, const char* file, int line, const char* fmt, ...);
 
+// One line "warning: ..." on stderr. The formatter of both escapes and shortens what comes from outside.
+[[gnu::format(printf, 1, 2)]] void warning(const char* fmt, ...);
+
+// From here on `new` that finds no memory prints the message and ends the process, exit code 78.
+void end_without_memory(const char* message);
+
 // An invariant of the program. Always compiled in.
 #define CHECK(cond, ...) \
     do { if (!(cond)) [[unlikely]] fatal(kExitInternal, __FILE__, __LINE__, __VA_ARGS__); } while (0)

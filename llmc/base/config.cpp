@@ -12,8 +12,10 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
+#include "llmc/base/files.h"
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
+#include "llmc/base/known_names.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // one value
@@ -64,9 +66,12 @@ static const Field* find(const std::vector<Field>& all, const std::string& path)
 }
 
 [[noreturn]] static void unknown(const std::string& where, const std::string& path, bool section = false) {
-    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such %s. Did you mean %s?\n"
+    const KnownName* known = known_name(path);
+    const std::string near = section ? nearest_section(path) : nearest(path);
+    const std::string what = known ? advice(*known) : near.empty() ? "" : " Did you mean " + near + "?";
+    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such %s.%s\n"
           "       ./train_gpt --help lists them all.", where.c_str(), section ? "section" : "setting",
-          section ? nearest_section(path).c_str() : nearest(path).c_str());
+          what.c_str());
 }
 
 void check_setting(const std::string& path) {
@@ -96,6 +101,20 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 // ---------------------------------------------------------------------------------------------------------
 // a file
 
+// What other languages allow and JSON does not, at the place where it went wrong; empty: nothing of the kind.
+static std::string not_json(std::string_view text, size_t at) {
+    const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+    if (first != text.npos && text[first] != '{')
+        return "settings look like this: {\"train\": {\"steps\": 1000}, ...}";
+    const char c = at < text.size() ? text[at] : ' ';
+    const size_t last = at == 0 ? text.npos : text.find_last_not_of(" \t\r\n", at - 1);
+    const char before = last == text.npos ? ' ' : text[last];
+    if (c == '\'' || before == '\'') return "names and texts stand in double quotes";
+    if (c == '/' || c == '#' || before == '/') return "JSON has no comments; \"about\" takes a free text";
+    if ((c == '}' || c == ']') && before == ',') return "a comma stands between two members only";
+    return "";
+}
+
 // "file, line 3, column 7: why", and the line with a mark below the place
 [[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
                                 const std::string& why) {
@@ -109,9 +128,11 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
     for (char& c : shown)
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
+    const std::string hint = not_json(text, at);
     fatal(kExitConfig, __FILE__, __LINE__,
-          "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s", name.c_str(), line,
-          at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^");
+          "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s%s%s", name.c_str(), line,
+          at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^",
+          hint.empty() ? "" : "\n       ", hint.c_str());
 }
 
 static constexpr int kDeepest = 8;      // no config is
@@ -155,15 +176,9 @@ Config parse_config(std::string_view text, const std::string& name) {
 static constexpr size_t kLargest = 1 << 20;
 
 Config load_config(const std::string& path) {
-    FILE* file = fopen(path.c_str(), "rb");
-    CHECK_INPUT(file, "cannot read the config %s: %s", path.c_str(), strerror(errno));
-    std::string text;
-    char block[4096];
-    for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0 && text.size() < kLargest;)
-        text.append(block, n);
-    const int error = ferror(file) ? errno : 0;
-    fclose(file);
-    CHECK_INPUT(!error, "cannot read the config %s: %s", path.c_str(), strerror(error));
+    const Fd file = open_stream(path);
+    std::string text(kLargest, '\0');
+    text.resize(read_up_to(file.fd, text.data(), text.size(), path));
     CHECK_INPUT(!text.empty(), "the config %s is empty; {} takes all defaults", path.c_str());
     CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(),
                 kLargest);

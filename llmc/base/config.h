@@ -72,7 +72,8 @@ struct TrainConfig {
     int64_t max_skips = 10;
 
     template <class F> void visit(F&& f) {
-        f("steps", steps, "optimizer steps; 0: evaluate and sample only", range(0, kMany));
+        f("steps", steps, "optimizer steps; 0: evaluate and sample, and save random weights as step_0",
+          range(0, kMany));
         f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", range(1, kMany));
         f("micro_batch", micro_batch, "sequences that a rank computes at once; 0: as many as fit",
           range(0, 1 << 20));
@@ -174,7 +175,7 @@ struct SampleConfig {
         f("top_k", top_k, "draw among the k likeliest tokens; 0: among all", range(0, 1 << 24));
         f("top_p", top_p, "draw among the likeliest tokens that hold this much probability; 1: among all",
           range(0, 1));
-        f("prompt", prompt, "text to continue; empty: start of a document");
+        f("prompt", prompt, "text to continue, after end-of-text; empty: start of a document");
     }
 };
 
@@ -186,7 +187,7 @@ struct CheckpointConfig {
     bool async = true;
     std::vector<std::string> override_;    // `override` is a keyword in places; its key is "override"
 
-    bool due(int64_t step, bool last) const { return every && step > 0 && (last || step % every == 0); }
+    bool due(int64_t step, bool last) const { return every && (last || (step > 0 && step % every == 0)); }
 
     template <class F> void visit(F&& f) {
         f("every", every, "steps between checkpoints, also after the last step; 0: only when a signal asks",
@@ -255,6 +256,14 @@ void set_value(Config& cfg, const std::string& path, const std::string& text);
 
 // What a config says that cannot hold together, or asks for what this version does not have. Needs no files.
 void validate(const Config& cfg);
+
+// Names of a model's sizes in some file, for messages.
+struct ShapeKeys {
+    const char *layers = "model.layers", *heads = "model.heads", *channels = "model.channels",
+               *context = "model.context", *vocab = "model.vocab";
+};
+// Why no model has this shape, by the limits of the settings; empty: one may. vocab is resolved.
+std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
 
 // All values as JSON, in the order of visit.
 std::string to_json(const Config& cfg);

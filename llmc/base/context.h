@@ -4,8 +4,11 @@
 // have thread-locals of their own.
 #pragma once
 #include <cstddef>
+#include <functional>
 
 struct RankProgress;
+struct Target;
+struct Walk;
 
 struct Context {
     int rank = 0;
@@ -15,6 +18,9 @@ struct Context {
     std::byte* scratch = nullptr;   // what ops may use between entry and return
     size_t scratch_bytes = 0;
     RankProgress* progress = nullptr;   // what the supervisor sees of it; null: nobody looks
+    const std::function<void()>* undo = nullptr;    // fatal() calls it: removes what a start has made
+    Walk* walk = nullptr;               // where ops are recorded (ops/walk.h); null: they only run
+    const Target* target = nullptr;     // device that is planned for; null: the one of this build
     bool throw_on_fatal = false;    // tests and fuzzers: fatal() throws Fatal
 };
 

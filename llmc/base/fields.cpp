@@ -146,7 +146,8 @@ std::string nearest(const std::string& unknown) {
         names = d < best ? f.path() : names + ", " + f.path();
         best = d;
     }
-    return names;
+    const int key = int(path.size() - (path.rfind('.') + 1));
+    return best <= std::max(2, key / 2) ? names : "";
 }
 
 std::string nearest_section(const std::string& unknown) {

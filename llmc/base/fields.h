@@ -30,6 +30,7 @@ bool allowed(const Field& f);                       // the value is finite and w
 // Insertions, deletions, replacements and swaps of neighbours that lead from a to b.
 int edit_distance(const std::string& a, const std::string& b);
 
-// The known paths nearest to one that is unknown, "optimizer.lr" or "eval.every, log.every".
+// The known paths nearest to one that is unknown, "optimizer.lr" or "eval.every, log.every"; empty: none is
+// near.
 std::string nearest(const std::string& path);
 std::string nearest_section(const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,16 +13,50 @@
 
 #include "llmc/base/check.h"
 
-static std::string why() { return strerror(errno); }
+// The system's reason, with the limit to raise where there is one.
+static std::string why() {
+    const int error = errno;
+    const std::string reason = strerror(error);
+    if (error == EMFILE) return reason + "; `ulimit -Hn` is how many files a process may have: raise it";
+    return error == EFBIG ? reason + "; `ulimit -f` is how large one may be: raise it" : reason;
+}
 
 Fd::~Fd() { if (fd >= 0) close(fd); }
 
-Fd open_read(const std::string& path) {
-    Fd f(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    CHECK_INPUT(f, "%s: cannot be opened: %s%s", path.c_str(), why().c_str(),
-                errno == EMFILE ? "; `ulimit -Hn` is how many a process may have: raise it" : "");
+// Does not wait for a pipe's writer; later reads do.
+static Fd open_at_once(const std::string& path) {
+    Fd f(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), why().c_str());
     CHECK_INPUT(!is_directory(path), "%s: is a directory, expected a file", path.c_str());
+    const int flags = fcntl(f.fd, F_GETFL);
+    CHECK_INPUT(flags >= 0 && fcntl(f.fd, F_SETFL, flags & ~O_NONBLOCK) == 0, "%s: cannot be opened: %s",
+                path.c_str(), why().c_str());
     return f;
+}
+
+Fd open_read(const std::string& path) {
+    Fd f = open_at_once(path);
+    CHECK_INPUT(is_regular_file(f.fd), "%s: is a pipe or a device, expected a file", path.c_str());
+    return f;
+}
+
+Fd open_stream(const std::string& path) {
+    Fd f = open_at_once(path);
+    await_input(f.fd, path);
+    return f;
+}
+
+void await_input(int fd, const std::string& path) {
+    static constexpr int kSilent = 3000;        // milliseconds
+    if (is_regular_file(fd)) return;
+    pollfd input{.fd = fd, .events = POLLIN, .revents = 0};
+    for (int limit = kSilent;;) {
+        const int ready = poll(&input, 1, limit);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return;     // reading tells what is wrong
+        if (ready < 0) continue;
+        fprintf(stderr, "note: waiting for input from %s, a pipe or a device\n", path.c_str());
+        limit = -1;
+    }
 }
 
 uint64_t size_of_file(int fd, const std::string& path) {
@@ -45,6 +80,11 @@ bool is_directory(const std::string& path) {
     return stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+FileId file_id(const std::string& path) {
+    struct stat s;
+    return stat(path.c_str(), &s) == 0 ? FileId(s.st_dev, s.st_ino) : FileId();
+}
+
 bool file_exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
@@ -59,15 +99,14 @@ size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
     return done;
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, uint64_t most) {
     const Fd f = open_read(path);
-    std::string text(is_regular_file(f.fd) ? size_of_file(f.fd, path) : 0, '\0');
+    const uint64_t size = size_of_file(f.fd, path);
+    CHECK_INPUT(size <= most, "%s: %llu bytes, expected at most %llu: is it another file?", path.c_str(),
+                (unsigned long long)size, (unsigned long long)most);
+    std::string text(size, '\0');
     text.resize(read_up_to(f.fd, text.data(), text.size(), path));
-    for (char more[65536];;) {      // a pipe, or a file that grows
-        const size_t n = read_up_to(f.fd, more, sizeof more, path);
-        if (n == 0) return text;
-        text.append(more, n);
-    }
+    return text;
 }
 
 void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path) {
@@ -102,6 +141,14 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
     }
 }
 
+void open_standard_streams() {
+    for (int fd : {0, 1, 2}) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        const int opened = open("/dev/null", O_RDWR);       // the lowest number that is free
+        CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: %s", why().c_str());
+    }
+}
+
 void finish_stdout() {
     errno = 0;
     const bool whole = fflush(stdout) == 0 && !ferror(stdout);
@@ -118,7 +165,8 @@ NewFile::NewFile(const std::string& path, bool may_be_nameless)
                 path.c_str());
     if (may_be_nameless) fd = Fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
     if (fd && file_exists(link_of(fd.fd))) return;
-    fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    unlink(temporary.c_str());
+    fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     CHECK_INPUT(fd, "%s: no file can be created in the folder %s: %s", path.c_str(), folder.c_str(),
                 why().c_str());
     named = true;
@@ -143,6 +191,13 @@ void write_file(const std::string& path, std::string_view content) {
     NewFile f(path);
     f.write(content.data(), content.size());
     f.commit();
+}
+
+void own_file(const std::string& path) {
+    struct stat s;
+    if (lstat(path.c_str(), &s) != 0) return;
+    const bool shared = S_ISREG(s.st_mode) && s.st_nlink > 1;
+    if (S_ISLNK(s.st_mode) || shared) write_file(path, is_regular_file(path) ? read_file(path) : "");
 }
 
 Fd temporary_file(const std::string& directory) {

@@ -22,13 +22,23 @@ struct Fd {
     explicit operator bool() const { return fd >= 0; }
 };
 
-Fd open_read(const std::string& path);
+Fd open_read(const std::string& path);      // a regular file; a pipe or a device is an error
+// Opens a file, a pipe or a device to be read once from front to end. Returns when it has input or has ended.
+Fd open_stream(const std::string& path);
+// Returns when a read does not have to wait. After 3 seconds of waiting, a line on stderr names the path.
+void await_input(int fd, const std::string& path);
 uint64_t size_of_file(int fd, const std::string& path);
 bool is_regular_file(int fd);
 bool is_regular_file(const std::string& path);      // opens nothing: a pipe is opened once
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
-std::string read_file(const std::string& path);
+inline constexpr uint64_t kMostRead = 1 << 28;  // bytes of a text that is read whole
+
+// Equal for two paths to the same file or folder; 0, 0 where there is none.
+using FileId = std::pair<uint64_t, uint64_t>;
+FileId file_id(const std::string& path);
+
+std::string read_file(const std::string& path, uint64_t most = kMostRead);
 
 // Up to `bytes`, fewer only at the end of the file.
 size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path);
@@ -36,6 +46,10 @@ size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path);
 void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path);
 void write_all(int fd, const void* data, size_t bytes, const std::string& path);
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
+
+// Opens /dev/null for each of stdin, stdout and stderr that is closed. A file opened later would get the
+// descriptor, and screen text with it. First in main().
+void open_standard_streams();
 
 // Prints what stdout still holds. Where it has not taken all (a full disk), that is an error: exit code 78.
 void finish_stdout();
@@ -55,6 +69,9 @@ struct NewFile {
     void commit(bool sync = true);  // sync, close, rename; without sync a crash of the machine may lose it
 };
 void write_file(const std::string& path, std::string_view content);     // by NewFile
+
+// Puts a copy in the place of a link, symbolic or hard: whoever writes to the path changes no other file.
+void own_file(const std::string& path);
 
 // What many files get, in memory once.
 using SharedText = std::shared_ptr<const std::string>;

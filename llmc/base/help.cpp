@@ -26,10 +26,12 @@ static const char* const kHead =
     "                                   of several ranks the fullest: of threads with parallel.ranks=N, of\n"
     "                                   processes with parallel.transport=mpi besides, or below mpirun\n"
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
-    "                                   run.dir\n"
+    "                                   run.dir. The model sees end-of-text first, as at the start of a\n"
+    "                                   document; other programs often leave it out\n"
     "  --export=hf:DIR|gguf:FILE|llmc:FILE\n"
     "                                   write the weights of model.init, or of the newest checkpoint,\n"
-    "                                   for Hugging Face, llama.cpp or llm.c\n"
+    "                                   for Hugging Face, llama.cpp or llm.c (version 3, or 5 with\n"
+    "                                   run.precision=bf16)\n"
     "\n"
     "Settings, with their defaults\n";
 

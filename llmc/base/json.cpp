@@ -1,5 +1,6 @@
 #include "llmc/base/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -36,17 +37,26 @@ static const char* escape(char c) {
     }
 }
 
+// U+0000 to U+001F, U+007F to U+009F; n: length of the sequence at s
+static bool is_control(std::string_view s, size_t n) {
+    const uint8_t b = uint8_t(s[0]);
+    return n == 1 ? b < 0x20 || b == 0x7F : n == 2 && b == 0xC2 && uint8_t(s[1]) < 0xA0;
+}
+
+// "\u001b", "\x1b"
+static std::string code_of(const char* prefix, int digits, unsigned value) {
+    char code[8];
+    return {code, size_t(snprintf(code, sizeof code, "\\%s%0*x", prefix, digits, value))};
+}
+
 std::string json_string(std::string_view s) {
     std::string text = "\"";
     while (!s.empty()) {
         const size_t n = sequence(s);
         if (const char* e = escape(s[0])) text += e;
         else if (n == 0) text += "\uFFFD";
-        else if (n == 1 && (uint8_t(s[0]) < 0x20 || s[0] == 0x7F)) {
-            char code[8];
-            snprintf(code, sizeof code, "\\u%04x", unsigned(s[0]));
-            text += code;
-        } else text += s.substr(0, n);
+        else if (is_control(s, n)) text += code_of("u", 4, uint8_t(s[n - 1]));
+        else text += s.substr(0, n);
         s.remove_prefix(n ? n : 1);
     }
     return text + "\"";
@@ -56,13 +66,49 @@ std::string printable(std::string_view s) {
     std::string text;
     while (!s.empty()) {
         const size_t n = sequence(s);
-        const bool control = n == 1 && (uint8_t(s[0]) < 0x20 || s[0] == 0x7F) && s[0] != '\n' && s[0] != '\t';
-        const bool c1 = n == 2 && uint8_t(s[0]) == 0xC2 && uint8_t(s[1]) < 0xA0;    // U+0080 to U+009F
-        if (n == 0 || control || c1) text += "\uFFFD";
+        const bool control = is_control(s, n) && s[0] != '\n' && s[0] != '\t';
+        if (n == 0 || control) text += "\uFFFD";
         else text += s.substr(0, n);
         s.remove_prefix(n ? n : 1);
     }
     return text;
+}
+
+static std::string escaped(std::string_view s) {
+    std::string text;
+    for (size_t lines = 0; !s.empty();) {
+        const size_t n = sequence(s);
+        const bool newline = s[0] == '\n';
+        if (newline && ++lines > kMessageLines) text += "\\n";
+        else if (n == 0) text += code_of("x", 2, uint8_t(s[0]));
+        else if (newline || s[0] == '\t' || !is_control(s, n)) text += s.substr(0, n);
+        else text += n == 1 ? code_of("x", 2, uint8_t(s[0])) : code_of("u", 4, uint8_t(s[1]));
+        s.remove_prefix(n ? n : 1);
+    }
+    return text;
+}
+
+static bool continues(char c) { return (uint8_t(c) >> 6) == 2; }        // a sequence: 10xxxxxx
+
+// The beginning says what and where, the end what is expected.
+std::string for_terminal(std::string_view s) {
+    const std::string text = escaped(s);
+    if (text.size() <= kMessageBytes) return text;
+    size_t head = kMessageBytes / 3, tail = text.size() - head;
+    while (continues(text[head])) head--;
+    while (continues(text[tail])) tail++;
+    return text.substr(0, head) + " ... (" + std::to_string(tail - head) + " bytes more) ... " +
+           text.substr(tail);
+}
+
+size_t whole_characters(std::string_view s) {
+    for (size_t back = 1; back <= std::min<size_t>(s.size(), 3); back++) {
+        const uint8_t b = uint8_t(s[s.size() - back]);
+        if ((b >> 6) == 2) continue;                        // the character begins further in front
+        const size_t length = b < 0xC0 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+        return back < length ? s.size() - back : s.size();
+    }
+    return s.size();
 }
 
 JsonLine& JsonLine::raw(std::string_view key, std::string_view json) {

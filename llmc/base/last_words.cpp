@@ -10,23 +10,51 @@
 #include <cstddef>
 #include <string>
 
+#include "llmc/base/files.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/progress_page.h"
 
 // The name of a socket without a file: the kernel gives it to one process, and frees it when that one ends.
+struct AbstractName {
+    sockaddr_un address = {};
+    socklen_t length;
+
+    explicit AbstractName(const std::string& name) {
+        address.sun_family = AF_UNIX;
+        const size_t n = std::min(name.size(), sizeof address.sun_path - 1);
+        std::copy_n(name.begin(), n, address.sun_path + 1);
+        length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + n);
+    }
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+static int stream_socket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+// Anyone on the host may take a name. The kernel tells the user of a socket that listens.
+static bool held_by_this_user(const AbstractName& name) {
+    for (int tries = 0; tries < 20; tries++) {
+        const Fd peer(stream_socket());
+        ucred user = {};
+        socklen_t size = sizeof user;
+        if (peer && connect(peer.fd, name.get(), name.length) == 0)
+            return getsockopt(peer.fd, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0 && user.uid == geteuid();
+        if (errno != ECONNREFUSED) return false;
+        usleep(5000);       // the holder has the name, and listens in a moment
+    }
+    return false;
+}
+
 bool first_to_speak() {
     if (!progress_page) return true;
     if (progress_page->spoken.exchange(true)) return false;
     const std::string job = launcher().job;
     if (job.empty()) return true;
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    const std::string name = ("train_gpt." + job).substr(0, sizeof address.sun_path - 1);
-    std::copy(name.begin(), name.end(), address.sun_path + 1);
-    const auto length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const AbstractName name("train_gpt." + std::to_string(geteuid()) + "." + job);
+    const int fd = stream_socket();     // open until this process ends
     if (fd < 0) return true;
-    return bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno != EADDRINUSE;
+    if (bind(fd, name.get(), name.length) != 0) return errno != EADDRINUSE || !held_by_this_user(name);
+    (void)listen(fd, SOMAXCONN);
+    return true;
 }
 
 void hold_the_floor() {

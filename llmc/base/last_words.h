@@ -5,7 +5,7 @@
 void ends_on_purpose();
 
 // Whether nobody of this job has spoken about its end; afterwards somebody has. Across processes this holds
-// on one host, while the speaker lives.
+// on one host, while the speaker lives. Where another user holds the job's name, every rank speaks.
 bool first_to_speak();
 // For who exits after speaking: long enough for others to notice.
 void hold_the_floor();

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <string_view>
 
 // What stands behind "key:" in a file of such lines.
@@ -35,8 +37,12 @@ void allow_many_files() {
 }
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }
-// By itself malloc keeps blocks of a size that was freed before.
-void return_freed_blocks() { mallopt(M_MMAP_THRESHOLD, 256 << 10); }
+// By itself malloc keeps blocks of a size that was freed before, and reserves 64 MB of addresses for each
+// thread.
+void return_freed_blocks() {
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    if (room_in_address_space() != SIZE_MAX) mallopt(M_ARENA_MAX, 1);
+}
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
 
 bool reset_peak_resident() {
@@ -51,25 +57,87 @@ static size_t number_in(const std::string& file, size_t none) {
     return in >> n ? n : none;
 }
 
-// Version 2 of control groups: the least room of this process's group and those above it.
-static size_t room_in_groups() {
-    std::ifstream in("/proc/self/cgroup");
-    std::string line, path;
-    while (std::getline(in, line))
-        if (line.starts_with("0::")) path = line.substr(3);
-    size_t room = SIZE_MAX;
-    for (;;) {
-        const std::string dir = "/sys/fs/cgroup" + (path == "/" ? "" : path);
-        const size_t limit = number_in(dir + "/memory.max", SIZE_MAX);
-        const size_t used = number_in(dir + "/memory.current", 0);
-        if (limit != SIZE_MAX) room = std::min(room, limit - std::min(used, limit));
-        if (path.empty() || path == "/") return room;
-        path.resize(path.rfind('/'));
+// The files of a version of control groups, and the kind of its file systems.
+struct GroupVersion {
+    const char *file_system, *limit, *used, *cache;
+};
+static constexpr GroupVersion kGroups1 = {"cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                          "total_inactive_file"};
+static constexpr GroupVersion kGroups2 = {"cgroup2", "memory.max", "memory.current", "inactive_file"};
+
+static bool in_list(const std::string& list, const char* word) {        // "rw,memory"
+    return ("," + list + ",").find("," + std::string(word) + ",") != std::string::npos;
+}
+
+// Where the groups of memory are mounted, and which group is seen there: a container's own, or "/".
+struct GroupMount { std::string root, point; };
+
+// proc_pid_mountinfo(5): "36 35 98:0 ROOT POINT options - FILE_SYSTEM source super_options"
+static std::optional<GroupMount> mount_of(const GroupVersion& v, const std::string& host) {
+    std::ifstream in(host + "/proc/self/mountinfo");
+    for (std::string line; std::getline(in, line);) {
+        const size_t dash = line.find(" - ");
+        if (dash == std::string::npos) continue;
+        std::istringstream front(line.substr(0, dash)), back(line.substr(dash + 3));
+        std::string skipped, type, options;
+        GroupMount m;
+        front >> skipped >> skipped >> skipped >> m.root >> m.point;
+        back >> type >> skipped >> options;
+        if (type == v.file_system && (&v == &kGroups2 || in_list(options, "memory"))) return m;
+    }
+    return std::nullopt;
+}
+
+static size_t entry_of_statistics(const std::string& file, std::string_view key) {
+    std::ifstream in(file);
+    size_t n;
+    for (std::string word; in >> word >> n;) if (word == key) return n;
+    return 0;
+}
+
+// The least room of a group and those above it. Cached files that nobody uses leave when memory is needed.
+static size_t room_in(const GroupVersion& v, const std::string& path, const std::string& host) {
+    const std::optional<GroupMount> mount = mount_of(v, host);
+    if (!mount) return SIZE_MAX;
+    const std::string& root = mount->root;
+    std::string below = path;           // the mount
+    if (root != "/") below = path.starts_with(root) ? path.substr(root.size()) : "";
+    if (below == "/" || below.find("..") != std::string::npos) below = "";
+    for (size_t room = SIZE_MAX;;) {
+        const std::string dir = host + mount->point + below + "/";
+        const size_t limit = number_in(dir + v.limit, SIZE_MAX), used = number_in(dir + v.used, 0);
+        const size_t cache = entry_of_statistics(dir + "memory.stat", v.cache);
+        const size_t held = used - std::min(used, cache);
+        if (limit != SIZE_MAX) room = std::min(room, limit - std::min(held, limit));
+        if (below.empty()) return room;
+        below.resize(below.rfind('/'));
     }
 }
 
-size_t available_memory_bytes() {
-    return std::min(kilobytes("/proc/meminfo", "MemAvailable"), room_in_groups());
+// cgroups(7): lines "ID:CONTROLLERS:PATH", version 2 without controllers. A host may have both versions.
+static size_t room_in_groups(const std::string& host) {
+    std::ifstream in(host + "/proc/self/cgroup");
+    size_t room = SIZE_MAX;
+    for (std::string line; std::getline(in, line);) {
+        const size_t first = line.find(':'), second = line.find(':', first + 1);
+        if (second == std::string::npos) continue;
+        const std::string controllers = line.substr(first + 1, second - first - 1);
+        if (!controllers.empty() && !in_list(controllers, "memory")) continue;
+        const GroupVersion& v = controllers.empty() ? kGroups2 : kGroups1;
+        room = std::min(room, room_in(v, line.substr(second + 1), host));
+    }
+    return room;
+}
+
+size_t room_in_address_space() {
+    rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) || space.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    return space.rlim_cur - std::min<size_t>(space.rlim_cur, kilobytes("/proc/self/status", "VmSize"));
+}
+
+size_t available_memory_bytes(const std::string& host) {
+    return std::min({kilobytes((host + "/proc/meminfo").c_str(), "MemAvailable"), room_in_groups(host),
+                     room_in_address_space()});
 }
 
 std::string cpu_name() { return entry("/proc/cpuinfo", "model name"); }

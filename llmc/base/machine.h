@@ -6,7 +6,10 @@
 size_t peak_resident_bytes();           // VmHWM: most memory that this process ever held
 bool reset_peak_resident();             // VmHWM = what is held now; false where that is not allowed
 size_t resident_bytes();
-size_t available_memory_bytes();  // what can still be allocated without swapping, control groups included
+// What can still be allocated without swapping, control groups (of version 1 as well) included. host: a
+// folder in place of the root, for tests.
+size_t available_memory_bytes(const std::string& host = "");
+size_t room_in_address_space();         // below `ulimit -v`; SIZE_MAX: no limit
 std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
 std::string host_name();
 // Of any process since the machine started.

@@ -1,11 +1,14 @@
 #include "llmc/base/openmp.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <initializer_list>
 
 void limit_spinning(char** argv) {
+    prctl(PR_SET_NAME, program_invocation_short_name);
     for (const char* set : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
         if (getenv(set)) return;
     setenv("GOMP_SPINCOUNT", "20000", 1);

@@ -7,9 +7,10 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
+#include "llmc/base/known_names.h"
 
 static const char* const kUsage =
-    "usage: ./train_gpt CONFIG.json [--section.key=value ...] [--plan] [--generate=TEXT]\n"
+    "usage: ./train_gpt CONFIG.json [--section.key=value ...] [--plan | --generate=TEXT | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
 // An argument "--name=value" or "--name value"; `next` is moved past what it takes.
@@ -48,10 +49,20 @@ static void check_export(const std::string& to) {
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
-    if (name.find('.') != std::string::npos) return;
+    if (name.find('.') != std::string::npos || known_name(name)) return;
     for (const char* flag : {"help", "version", "plan", "generate", "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--%s: there is no such flag. Did you mean --%s?", name.substr(0, 200).c_str(), flag);
+}
+
+// "-b" and the like: llm.c's flags, or a setting with a dash too few.
+static void check_dashes(const std::string& arg) {
+    if (!arg.starts_with("-") || arg.starts_with("--")) return;
+    const std::string name = arg.substr(0, arg.find('='));
+    const KnownName* flag = known_name(name);
+    const KnownName* known = flag ? flag : known_name(name.substr(1));
+    CHECK_INPUT(false, "%s: options start with two dashes.%s\n%s", name.substr(0, 200).c_str(),
+                known ? advice(*known).c_str() : "", kUsage);
 }
 
 Options parse_command_line(int argc, const char* const* argv) {
@@ -61,12 +72,12 @@ Options parse_command_line(int argc, const char* const* argv) {
     std::vector<std::pair<std::string, std::string>> settings;
     for (size_t i = 0; i < args.size();) {
         if (args[i] == "-h") { o.help = true; i++; continue; }
-        CHECK_INPUT(!args[i].starts_with("-") || args[i].starts_with("--"),
-                    "%s: options start with two dashes\n%s", args[i].c_str(), kUsage);
+        check_dashes(args[i]);
         if (!args[i].starts_with("--")) {
-            CHECK_INPUT(o.config_path.empty(),
-                        "two configs, %s and %s: one is expected. A setting is written --section.key=value",
-                        o.config_path.c_str(), args[i].c_str());
+            CHECK_INPUT(o.config_path.empty(), "two configs, %s and %s: one is expected. %s",
+                        o.config_path.c_str(), args[i].substr(0, 200).c_str(), o.generate
+                        ? "A text of several words stands in quotes: --generate=\"Once upon a time\""
+                        : "A setting is written --section.key=value");
             o.config_path = args[i++];
             continue;
         }

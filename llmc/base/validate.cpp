@@ -1,5 +1,6 @@
 // What has to hold between settings, and which values ask for parts that this version does not have.
 #include <algorithm>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/fields.h"
@@ -33,7 +34,7 @@ static void check_batch(const Config& c) {
     const long long unit = rows * T, below = batch / unit * unit;
     const std::string of = rows == 1 ? strf("model.context = %lld", T) :
         strf("train.micro_batch x model.context = %lld x %lld = %lld", rows, T, unit);
-    const std::string fix = below == 0 ? strf("the least is %lld", unit) :
+    const std::string fix = below == 0 ? strf("the least is %lld (it counts tokens, not sequences)", unit) :
         strf("the nearest are %lld and %lld", below, below + unit);
     CHECK_INPUT(batch % unit == 0, "train.batch_tokens = %lld is no multiple of %s: %s", batch, of.c_str(),
                 fix.c_str());
@@ -46,6 +47,28 @@ static int nearest_divisor(int n, int d) {
     }
 }
 
+// REQUIRES: heads above 0. Empty: they divide.
+static std::string wrong_heads(const ModelConfig& m, const ShapeKeys& keys) {
+    if (m.channels % m.heads == 0) return "";
+    return strf("%s = %d does not divide %s = %d: each head has channels / heads of them; the nearest that "
+                "divides is %d", keys.heads, m.heads, keys.channels, m.channels,
+                nearest_divisor(m.channels, m.heads));
+}
+
+std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
+    Config c;
+    c.model = shape;
+    const std::pair<const char*, const char*> names[] = {
+        {"model.layers", keys.layers}, {"model.heads", keys.heads}, {"model.channels", keys.channels},
+        {"model.context", keys.context}, {"model.vocab", keys.vocab}};
+    for (const Field& f : fields(c))
+        for (const auto& [path, key] : names)
+            if (f.path() == path && !allowed(f))
+                return strf("%s = %s: expected %s", key, value_json(f.value).c_str(), expected(f).c_str());
+    if (shape.vocab < 1) return strf("%s = %d: expected an integer of at least 1", keys.vocab, shape.vocab);
+    return wrong_heads(shape, keys);
+}
+
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
@@ -53,11 +76,8 @@ void validate(const Config& cfg) {
                     expected(f).c_str());
     check_device(c);
     check_parts(c);
-    const ModelConfig& m = c.model;
-    CHECK_INPUT(m.channels % m.heads == 0,
-                "model.heads = %d does not divide model.channels = %d: each head has "
-                "channels / heads of them; the nearest that divides is %d",
-                m.heads, m.channels, nearest_divisor(m.channels, m.heads));
+    const std::string wrong = wrong_heads(c.model, {});
+    CHECK_INPUT(wrong.empty(), "%s", wrong.c_str());
     check_batch(c);
     CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
     CHECK_INPUT(c.model.init != "",

@@ -69,9 +69,13 @@ struct Axis {
     }
 };
 
+// Where a rank is on an axis that carries no messages of its own.
+struct Position { int index = 0, size = 1; };
+
 // rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.
 struct Mesh {
-    Axis dp, pp, cp, tp;
+    Position dp;            // which samples; gradients are summed over shard and replica
+    Axis pp, cp, tp;
     Axis shard, replica;    // dp x cp = replica x shard, over both of which gradients are summed: what ZeRO
                             // shards lies on consecutive ranks of dp x cp
     Axis tied;              // first and last stage of a pipeline: both hold the token embedding

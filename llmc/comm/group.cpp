@@ -3,21 +3,24 @@
 #include <chrono>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/progress_page.h"
 #include "llmc/comm/sums.h"
+#include "llmc/ops/walk.h"
 
 // Reductions up to this size are gathered whole, and each rank sums all of it.
 static constexpr size_t kSmall = 8192;
 
-// A call in progress: its time counts as waiting, and the supervisor sees it.
+// A call in progress: its time counts as waiting, and the supervisor sees it. What it sums is not recorded.
 struct Call {
     Group& group;
     Verb verb;
     double started = seconds_now();
+    const Unrecorded sums = {};
 
     Call(Group& g, Verb v) : group(g), verb(v) {
         if (RankProgress* p = context.progress)
@@ -33,9 +36,17 @@ struct Call {
     }
 };
 
-static void count_call(Group& g, Verb verb, uint64_t bytes) {
+static Cost verb_cost(const Target&, const Group& g, Verb verb, uint64_t sent, uint64_t result, int peer) {
+    return {.name = verb_names[verb], .kind = Kind::Collective, .read = sent, .written = result,
+            .axis = g.name, .peer = peer};
+}
+
+// Counts a call, of bytes that this rank sends and of its result; true: the rank only walks.
+static bool counted_call(Group& g, Verb verb, uint64_t sent, uint64_t result, int peer = -1) {
+    if (walked(verb_cost, g, verb, sent, result, peer)) return true;
     g.moved[verb].calls++;
-    g.moved[verb].bytes += bytes;
+    g.moved[verb].bytes += sent;
+    return false;
 }
 
 static size_t wire_size(const Group& g, Wire t) {
@@ -56,17 +67,19 @@ static void check_peer(const Group& g, int peer) {
 static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }
 
 Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
+    const uint64_t bytes = count * size_of(t);
+    if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes)) return {};
     Call call(g, kAllGather);
-    count_call(g, kAllGather, uint64_t(g.size - 1) * count * size_of(t));
     const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
     return {&g, g.transport->start(g, job), kAllGather};
 }
 
 Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
+    const uint64_t sent = uint64_t(g.size - 1) * count * wire_size(g, t);
+    if (counted_call(g, kReduceScatter, sent, count * size_of(t))) return {};
     check_reduction(g, size_t(g.size) * count * size_of(t));
     g.reductions_in_flight++;
     Call call(g, kReduceScatter);
-    count_call(g, kReduceScatter, uint64_t(g.size - 1) * count * wire_size(g, t));
     const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
     return {&g, g.transport->start(g, job), kReduceScatter};
 }
@@ -83,7 +96,8 @@ void comm::wait(Pending& p) {
 // Every rank gets all values of all ranks.
 static void small_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const size_t bytes = count * size_of(t);
-    count_call(g, kAllReduce, uint64_t(g.size - 1) * bytes);
+    if (counted_call(g, kAllReduce, uint64_t(g.size - 1) * bytes, bytes)) return;
+    const Call call(g, kAllReduce);
     g.small.resize(size_t(g.size + 1) * bytes);
     run(g, {Job::Gather, t, g.small.data(), data, count, count * size_t(g.size)});
     std::vector<const void*> pieces(size_t(g.size));
@@ -96,59 +110,71 @@ static void small_all_reduce(Group& g, void* data, size_t count, Wire t) {
 // Each rank sums a piece in place, and sends it to all others.
 static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const size_t piece = (count + size_t(g.size) - 1) / size_t(g.size);
+    const uint64_t sent = uint64_t(g.size - 1) * piece * (wire_size(g, t) + size_of(t));
+    if (counted_call(g, kAllReduce, sent, count * size_of(t))) return;
+    const Call call(g, kAllReduce);
     std::byte* own = static_cast<std::byte*>(data) + std::min(count, size_t(g.index) * piece) * size_of(t);
     check_reduction(g, piece * size_t(g.size) * size_of(t));
-    count_call(g, kAllReduce, uint64_t(g.size - 1) * piece * (wire_size(g, t) + size_of(t)));
     run(g, {Job::Reduce, t, own, data, piece, count});
     run(g, {Job::Gather, t, data, own, piece, count});
+}
+
+// By the library, in an order of its own. false: it has no such sum.
+static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    const uint64_t sent = 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size);
+    if (only_walks()) return counted_call(g, kAllReduce, sent, count * size_of(t));
+    {
+        const Call call(g, kAllReduce);
+        if (!g.transport->native_all_reduce(g, data, count, t)) return false;
+    }
+    counted_call(g, kAllReduce, sent, count * size_of(t));
+    return true;
 }
 
 // Between devices. What lies on the host is summed there; but integers have the same bits in any order.
 static void device_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const bool native = g.native || t == Wire::I32 || t == Wire::I64;
-    if (native && g.transport->native_all_reduce(g, data, count, t))
-        return count_call(g, kAllReduce, 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size));
-    if (fp32::is_on_device(data)) return large_all_reduce(g, data, count, t);
+    if (native && native_all_reduce(g, data, count, t)) return;
+    if (only_walks() || fp32::is_on_device(data)) return large_all_reduce(g, data, count, t);
     const size_t part = kSmall / size_of(t);
     for (size_t at = 0; at < count; at += part)
         small_all_reduce(g, static_cast<std::byte*>(data) + at * size_of(t), std::min(part, count - at), t);
 }
 
 void comm::all_reduce(Group& g, void* data, size_t count, Wire t) {
-    Call call(g, kAllReduce);
     if (g.transport->on_device) return device_all_reduce(g, data, count, t);
     if (count * size_of(t) <= kSmall) return small_all_reduce(g, data, count, t);
-    if (g.native && g.transport->native_all_reduce(g, data, count, t))
-        return count_call(g, kAllReduce, 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size));
+    if (g.native && native_all_reduce(g, data, count, t)) return;
     large_all_reduce(g, data, count, t);
 }
 
 void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
     check_peer(g, root);
+    const uint64_t bytes = count * size_of(t);
+    if (counted_call(g, kBroadcast, g.index == root ? uint64_t(g.size - 1) * bytes : 0, bytes)) return;
     Call call(g, kBroadcast);
-    count_call(g, kBroadcast, g.index == root ? uint64_t(g.size - 1) * count * size_of(t) : 0);
     run(g, {.kind = Job::Broadcast, .type = t, .dst = data, .src = data, .piece = count, .total = count,
             .root = root});
 }
 
 Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
+    if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {};
     Call call(g, kSend);
-    count_call(g, kSend, count * size_of(t));
     return {&g, g.transport->start_send(g, data, count * size_of(t), peer), kSend};
 }
 
 void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
+    if (counted_call(g, kRecv, 0, count * size_of(t), peer)) return;
     Call call(g, kRecv);
-    count_call(g, kRecv, 0);
     g.transport->recv(g, data, count * size_of(t), peer);
 }
 
 // Whoever has all pieces knows that all ranks came.
 void comm::barrier(Group& g) {
+    if (counted_call(g, kBarrier, 0, 0)) return;
     Call call(g, kBarrier);
-    count_call(g, kBarrier, 0);
     g.small.resize(std::max(g.small.size(), size_t(g.size)));
     const std::byte here{1};
     run(g, {Job::Gather, Wire::Byte, g.small.data(), &here, 1, size_t(g.size)});

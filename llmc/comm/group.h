@@ -84,7 +84,7 @@ struct Transport {
 };
 
 struct Group {
-    const char* name = "";              // "dp"
+    const char* name = "";              // "tp"
     int index = 0, size = 1;            // of this rank among the members
     const Transport* transport = nullptr;
     std::shared_ptr<void> state;        // the transport's
@@ -120,6 +120,11 @@ inline size_t staging_of(const Group& g, size_t bytes) {
     const bool in_place = g.transport->on_device && g.native && !g.bf16_wire;      // as NCCL does
     return g.transport->needs_staging && !in_place ? bytes : 0;
 }
+
+// Ranks that are threads with a GPU each: returns when all ranks of this process have come, and no GPU has
+// anything to do. CUDA may wait for the kernels of all GPUs of a process when memory is allocated or freed.
+// So such calls stand between two meetings. Returns at once for other ranks.
+void meet();
 
 // Memory of the device that the transport of this rank is fast with, all zero; null: there is none such.
 void* alloc(size_t bytes);

@@ -3,21 +3,25 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <mutex>
-#include <thread>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/launcher.h"
 #include "llmc/base/progress_page.h"
+#include "llmc/base/start_thread.h"
 #include "llmc/base/version.h"
+#include "llmc/comm/meeting.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/mpi.h"
 #include "llmc/comm/nccl.h"
-#include "llmc/comm/rendezvous.h"
+#include "llmc/comm/same_settings.h"
 #include "llmc/comm/seats.h"
 #include "llmc/comm/threads.h"
 
@@ -33,6 +37,25 @@ static std::vector<Seat> seats_over(const Mesh& mesh) {
     return seats;
 }
 
+// Makes the team of OpenMP's threads of a rank, and returns its size. libgomp ends the program where a thread
+// cannot be made: the size is found out first, and the threads stay.
+static int make_team(int wanted) {
+    static std::mutex one_at_a_time;            // ranks of this process
+    static std::atomic<bool> said = false;
+    constexpr int kBeside = 2;                  // threads that read tokens and save
+    std::lock_guard lock(one_at_a_time);
+    const int possible = wanted > 1 ? possible_threads(wanted + kBeside) : wanted + kBeside;
+    const int threads = std::max(1, possible - kBeside);
+    if (threads < wanted && !said.exchange(true))
+        warning("%s instead of run.threads = %d: %s", counted(threads, "thread").c_str(), wanted,
+                no_thread().c_str());
+    int made = 0;
+    #pragma omp parallel num_threads(threads)
+    #pragma omp atomic
+    made++;
+    return made;
+}
+
 // One rank, from the moment that its mesh stands.
 static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats, const RankBody& body) {
     context.rank = mesh.rank;
@@ -40,7 +63,7 @@ static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats
     const Seat& own = seats[size_t(mesh.rank)];
     context.host_ranks = own.gpus ? 1 : ranks_of_host(seats, own);      // a GPU's memory is its rank's
     if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, own);
-    context.threads = cfg.run.threads;
+    context.threads = cfg.run.threads = make_team(cfg.run.threads);
     omp_set_num_threads(context.threads);
     return body(cfg, mesh);
 }
@@ -49,11 +72,14 @@ static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats
 static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const std::vector<Seat>& seats, const NcclId& id,
                         const RankBody& body) {
     context.rank = ranks.mesh.rank;
-    nccl_begin(id, int(seats.size()), ranks.mesh.rank, device_of(seats, ranks.mesh.rank));
-    for (int axis = 0; axis < kAxes; axis++)
-        join_nccl(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
+    int processors = seats[0].processors;
+    for (const Seat& s : seats) processors = std::min(processors, s.processors);
+    nccl_begin(id, ranks, device_of(seats, ranks.mesh.rank),
+               nccl_blocks(mesh_shape(cfg.parallel, int(seats.size())), processors));
     const int code = run_rank(cfg, ranks.mesh, seats, body);
+    comm::meet();                       // all have freed their memory
     ranks.mesh.world.barrier();
+    comm::meet();
     nccl_end(false);
     return code;
 }
@@ -77,10 +103,28 @@ static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, i
     return meshes;
 }
 
+// Runs rank(0) to rank(n - 1), each on a thread. They begin when all have one.
+static void start_ranks(int n, const std::function<void(int)>& rank) {
+    std::promise<bool> all_made;
+    const std::shared_future<bool> begin = all_made.get_future();
+    std::vector<std::thread> threads;
+    threads.resize(size_t(n));
+    std::string why;
+    int made = 0;
+    for (; made < n && why.empty(); made += why.empty())
+        why = start_thread(threads[size_t(made)], [&rank, begin, made] { if (begin.get()) rank(made); });
+    all_made.set_value(why.empty());
+    for (std::thread& t : threads) if (t.joinable()) t.join();
+    CHECK_INPUT(why.empty(), "parallel.ranks = %d: there are threads for %d; %s", n, made,
+                no_thread(why).c_str());
+}
+
 static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) {
     const int ranks = planned_ranks(cfg.parallel);
     ThreadWorld world;
     const auto meshes = thread_meshes(cfg, ranks, over_nccl, world);
+    const auto together = over_nccl ? ranks_together(ranks) : nullptr;
+    for (const auto& m : meshes) m->together = together;
     const std::vector<Seat> seats(size_t(ranks), own_seat(over_nccl));
     if (over_nccl) check_devices(seats);
     const NcclId id = over_nccl ? new_nccl_id() : NcclId{};
@@ -111,9 +155,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
             nccl_end(true);
         }
     };
-    std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; r++) threads.emplace_back(rank, r);
-    for (std::thread& t : threads) t.join();
+    start_ranks(ranks, rank);
     if (first) std::rethrow_exception(first);
     return *std::max_element(codes.begin(), codes.end());
 }
@@ -122,19 +164,8 @@ int run_threads(const Config& cfg, const RankBody& body) {
     return run_threads(cfg, cfg.parallel.transport == "nccl", body);
 }
 
-static bool has_mpi() { return !mpi_library().empty(); }
-
-static void check_mpi(const MpiJob& job) {
-    CHECK_INPUT(
-        job.size == launcher().world,
-        "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
-        "them by mpirun, or by srun --mpi=pmix",
-        launcher().world, job.size, mpi_library().c_str());
-}
-
 static int run_processes(const Config& cfg, const RankBody& body) {
-    const MpiJob job = mpi_begin();
-    check_mpi(job);
+    const MpiJob job = begin_mpi();
     RankMesh ranks(cfg.parallel, job.size, job.rank);
     for (int axis = 0; axis < kAxes; axis++)
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
@@ -149,22 +180,11 @@ static int run_processes(const Config& cfg, const RankBody& body) {
 // What each rank brings before there is NCCL: its seat, and rank 0 the id.
 struct Greeting { Seat seat; NcclId id; };
 
-// By MPI below its launchers, else over TCP.
-static std::vector<Greeting> greet(const Greeting& own, bool by_mpi) {
+static std::vector<Greeting> greet(const Greeting& own) {
     const int world = launcher().world;
     std::vector<Greeting> all(size_t(world), own);
-    if (by_mpi) {
-        check_mpi(mpi_begin());
-        Group g;
-        g.name = "start";
-        join_mpi(g, 0, launcher().rank);
-        const Axis ranks = {.index = g.index, .size = g.size, .group = &g};
-        ranks.all_gather(reinterpret_cast<std::byte*>(all.data()), reinterpret_cast<const std::byte*>(&own),
-                         sizeof own);
-        return all;
-    }
     const std::string text(reinterpret_cast<const char*>(&own), sizeof own);
-    const std::vector<std::string> texts = exchange(rendezvous_of_environment(), text);
+    const std::vector<std::string> texts = exchange_texts(text);
     for (int r = 0; r < world; r++) {
         CHECK_INPUT(texts[size_t(r)].size() == sizeof own, "rank %d is of another build", r);
         memcpy(&all[size_t(r)], texts[size_t(r)].data(), sizeof own);
@@ -174,13 +194,13 @@ static std::vector<Greeting> greet(const Greeting& own, bool by_mpi) {
 
 static int run_gpus(const Config& cfg, const RankBody& body) {
     const int world = launcher().world, rank = launcher().rank;
-    const bool by_mpi = has_mpi() && launcher().speaks_mpi;
+    const bool by_mpi = meeting() == Meeting::Mpi;
     join_progress(rank, world);
     Greeting own = {};
     own.seat = own_seat(true);
     if (rank == 0 && own.seat.gpus) own.id = new_nccl_id();
     std::vector<Seat> seats;
-    const std::vector<Greeting> all = greet(own, by_mpi);
+    const std::vector<Greeting> all = greet(own);
     for (const Greeting& g : all) seats.push_back(g.seat);
     check_devices(seats);
     RankMesh ranks(cfg.parallel, world, rank, true);
@@ -189,9 +209,6 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     if (by_mpi) mpi_end();
     return code;
 }
-
-static bool has_nccl() { return !nccl_library().empty(); }
-static bool on_gpus() { return std::string_view(built_device) == "cuda"; }
 
 // Of the ranks of one process.
 static const char* transport_of_threads(const ParallelConfig& p) {
@@ -242,8 +259,9 @@ static const char* transport_of(const Config& cfg) {
     return "mpi";
 }
 
-int run_ranks(Config& cfg, const RankBody& body) {
+int run_ranks(Config& cfg, const RankBody& body, const std::string& task) {
     context.rank = launcher().rank;
+    if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
     const std::string transport = transport_of(cfg);
     check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
     if (transport == "mpi") return run_processes(cfg, body);

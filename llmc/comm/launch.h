@@ -8,8 +8,9 @@
 using RankBody = std::function<int(Config, const Mesh&)>;
 
 // Runs body on every rank that this process has, on a mesh as cfg.parallel says, and returns the largest of
-// their exit codes. What does not fit the mesh ends in exit code 78 before any rank runs.
-int run_ranks(Config& cfg, const RankBody& body);
+// their exit codes. Settings that differ between ranks, or do not fit the mesh, end in exit code 78 before
+// any rank runs. task: what the ranks do, where they do not train; the same on all.
+int run_ranks(Config& cfg, const RankBody& body, const std::string& task = "");
 
 // Ranks as threads of this process: parallel.ranks of them. Where Context::throw_on_fatal is set, a rank that
 // throws ends all others by Fatal, and its exception leaves here.

@@ -3,15 +3,17 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 
-const char* const axis_names[kAxes] = {"dp", "pp", "cp", "tp", "shard", "replica", "tied", "world"};
-Axis Mesh::*const mesh_axes[kAxes] = {&Mesh::dp,    &Mesh::pp,      &Mesh::cp,   &Mesh::tp,
-                                      &Mesh::shard, &Mesh::replica, &Mesh::tied, &Mesh::world};
+const char* const axis_names[kAxes] = {"pp", "cp", "tp", "shard", "replica", "tied", "world"};
+Axis Mesh::*const mesh_axes[kAxes] = {&Mesh::pp,      &Mesh::cp,   &Mesh::tp,   &Mesh::shard,
+                                      &Mesh::replica, &Mesh::tied, &Mesh::world};
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks) {
     MeshShape s = {.dp = ranks / (p.tp * p.pp * p.cp), .pp = p.pp, .cp = p.cp, .tp = p.tp};
     s.shard = p.zero_group ? p.zero_group : s.dp * s.cp;
     return s;
 }
+
+Position data_parallel_of(const MeshShape& s, int rank) { return {rank / (s.tp * s.cp * s.pp), s.dp}; }
 
 std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
     const int per_cp = s.tp, per_pp = per_cp * s.cp, per_dp = per_pp * s.pp;
@@ -23,7 +25,6 @@ std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
     };
     const bool ties = s.pp > 1 && (pp == 0 || pp == s.pp - 1);
     return {{
-        {dp, s.dp, rank - dp * per_dp},
         {pp, s.pp, rank - pp * per_pp},
         {cp, s.cp, rank - cp * per_cp},
         {tp, s.tp, rank - tp},
@@ -36,7 +37,9 @@ std::array<Place, kAxes> places_of(const MeshShape& s, int rank) {
 
 RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
     : places(places_of(mesh_shape(p, ranks), rank)) {
+    ring = p.virtual_stages > 1;
     mesh.rank = rank;
+    mesh.dp = data_parallel_of(mesh_shape(p, ranks), rank);
     for (int i = 0; i < kAxes; i++) {
         const Place& at = places[size_t(i)];
         Group& g = groups[i];
@@ -45,8 +48,8 @@ RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
         g.size = at.size;
         mesh.*mesh_axes[i] = {.index = at.index, .size = at.size, .group = at.size > 1 ? &g : nullptr};
     }
-    // gradients are what is reduced over these three
-    for (Axis* a : {&mesh.dp, &mesh.shard, &mesh.replica}) {
+    // gradients are what is reduced over these two
+    for (Axis* a : {&mesh.shard, &mesh.replica}) {
         if (!a->group) continue;
         a->group->native = p.reduce == "native" || (p.reduce == "auto" && over_nccl);
         a->group->bf16_wire = p.reduce_dtype == "bf16";

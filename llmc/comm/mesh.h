@@ -21,16 +21,21 @@ void check_mesh(const Config& cfg, int ranks);
 // lowest of their ranks.
 struct Place { int index, size, color; };
 
-inline constexpr int kAxes = 8;
+inline constexpr int kAxes = 7;
 extern const char* const axis_names[kAxes];
 extern Axis Mesh::*const mesh_axes[kAxes];
 std::array<Place, kAxes> places_of(const MeshShape& s, int rank);
+Position data_parallel_of(const MeshShape& s, int rank);
+
+struct Together;        // ranks of this process that have a GPU each: nccl.h
 
 // A rank's mesh and what is behind it; groups of one rank stay without a transport.
 struct RankMesh {
     Mesh mesh;
     std::array<Place, kAxes> places;
     Group groups[kAxes];
+    bool ring = false;                  // the last stage of a pipeline sends to the first, and back
+    std::shared_ptr<Together> together; // null: the only rank of this process
 
     RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl = false);
     RankMesh(const RankMesh&) = delete;

@@ -50,8 +50,9 @@ std::string mpi_library() {
 }
 
 MpiJob mpi_begin() {
-    int provided, rank, size;
-    MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+    int provided, rank, size, begun;
+    MPI_CHECK(MPI_Initialized(&begun));
+    if (!begun) MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
     MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
     MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
     return {rank, size};

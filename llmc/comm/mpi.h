@@ -7,7 +7,7 @@
 std::string mpi_library();      // "Open MPI 4.1.4"; empty: this build has none
 
 struct MpiJob { int rank, size; };
-MpiJob mpi_begin();             // every process of the job
+MpiJob mpi_begin();             // every process of the job; once more: the same
 void mpi_end();
 
 // Ranks of the same colour become a group, in the order of index. Every rank calls this for every axis, in

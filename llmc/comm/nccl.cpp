@@ -7,10 +7,12 @@
 
 std::string nccl_library() { return {}; }
 std::vector<std::string> gpu_addresses() { return {}; }
+int fewest_processors() { return 0; }
 NcclId new_nccl_id() { return {}; }
-void nccl_begin(const NcclId&, int, int, int) { CHECK(false, "this build has no NCCL"); }
-void join_nccl(Group&, int, int) { CHECK(false, "this build has no NCCL"); }
+void nccl_begin(const NcclId&, RankMesh&, int, const NcclBlocks&) { CHECK(false, "this build has no NCCL"); }
 void nccl_end(bool) {}
+std::shared_ptr<Together> ranks_together(int) { return nullptr; }
+void comm::meet() {}
 void* comm::alloc(size_t) { return nullptr; }
 bool comm::release(void*) { return false; }
 
@@ -71,33 +73,33 @@ std::vector<std::string> gpu_addresses() {
     return all;
 }
 
+int fewest_processors() {
+    int count = 0, fewest = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+    for (int i = 0; i < count; i++) {
+        int here = 0;
+        CUDA_CHECK(cudaDeviceGetAttribute(&here, cudaDevAttrMultiProcessorCount, i));
+        fewest = i == 0 ? here : std::min(fewest, here);
+    }
+    return fewest;
+}
+
 NcclId new_nccl_id() {
     ncclUniqueId id;
     NCCL_CHECK(nullptr, ncclGetUniqueId(&id));
     return std::bit_cast<NcclId>(id);
 }
 
-void nccl_begin(const NcclId& id, int ranks, int rank, int device) {
-    CUDA_CHECK(cudaSetDevice(device));
-    CHECK(cuda_device().index == device, "rank %d uses GPU %d already", rank, cuda_device().index);
-    nccl_rank = {};
-    CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
-    NCCL_CHECK(nullptr, ncclCommInitRank(&nccl_rank.world, ranks, std::bit_cast<ncclUniqueId>(id), rank));
-    while_host_waits = look_for_errors;
-}
-
 // What is left of a rank that failed goes with the process.
 static void abort_all() {
     for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
-    ncclCommAbort(nccl_rank.world);
     for (Registered& r : nccl_rank.memory) r.handles.clear();
     nccl_rank.lines.clear();
-    nccl_rank.world = nullptr;
 }
 
 void nccl_end(bool failed) {
-    if (failed) while_host_waits = nullptr;
-    if (!nccl_rank.world) return;
+    if (failed) while_host_waits = nullptr, break_apart();
+    if (nccl_rank.lines.empty()) return;
     if (failed) return abort_all();
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     while_host_waits = nullptr;
@@ -109,12 +111,11 @@ void nccl_end(bool failed) {
         for (const NcclTimes& t : m->spare)
             for (cudaEvent_t e : {t.began, t.ended, t.needed}) CUDA_CHECK(cudaEventDestroy(e));
     }
-    for (const NcclLine& l : nccl_rank.lines) {
-        NCCL_CHECK(l.comm, ncclCommDestroy(l.comm));
-        CUDA_CHECK(cudaEventDestroy(l.reached));
-        CUDA_CHECK(cudaStreamDestroy(l.stream));
+    for (auto l = nccl_rank.lines.rbegin(); l != nccl_rank.lines.rend(); l++) {    // parts before the whole
+        NCCL_CHECK(l->comm, ncclCommDestroy(l->comm));
+        CUDA_CHECK(cudaEventDestroy(l->reached));
+        CUDA_CHECK(cudaStreamDestroy(l->stream));
     }
-    NCCL_CHECK(nullptr, ncclCommDestroy(nccl_rank.world));
     CUDA_CHECK(cudaFree(nccl_rank.bounce));
     nccl_rank = {};
 }
@@ -145,10 +146,11 @@ static void give_back(Registered&) {}
 #endif
 
 void* comm::alloc(size_t bytes) {
-    void* p = nccl_rank.world ? allocate_for_nccl(bytes) : nullptr;
+    void* p = nccl_rank.lines.empty() ? nullptr : allocate_for_nccl(bytes);
     if (!p) return nullptr;
     Registered& r = nccl_rank.memory.emplace_back(Registered{p, {}});
-    for (const NcclLine& l : nccl_rank.lines) enroll(r, l.comm, bytes);
+    for (const NcclLine& l : nccl_rank.lines)
+        if (l.registers) enroll(r, l.comm, bytes);
     CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
     return p;
 }
@@ -170,43 +172,90 @@ bool comm::release(void* p) {
 
 static constexpr int kFirst = -5;                       // of priorities: CUDA takes the highest it has
 
-// The part of a communicator that has the same colour, or none.
-static NcclLine split(ncclComm_t comm, bool within, int color, int index) {
-    NcclLine l;
-    NCCL_CHECK(comm, ncclCommSplit(comm, within ? color : NCCL_SPLIT_NOCOLOR, index, &l.comm, nullptr));
-    if (!within) return l;
+static ncclConfig_t config_of(const char* name, int blocks) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = blocks;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    config.commName = name;
+#else
+    (void)name;
+#endif
+    return config;
+}
+
+// NCCL wants a registered buffer at the same offset on all ranks of a collective. Ranks of one stage lay out
+// memory alike; stages do not, and messages between stages need no equal offsets.
+static bool has_the_same_tensors(const Group& g) {
+    const std::string_view name = g.name;
+    return name == "cp" || name == "tp" || name == "shard" || name == "replica";
+}
+
+static NcclLine line_of(ncclComm_t comm, bool registers) {
+    NcclLine l = {.comm = comm, .registers = registers};
     CUDA_CHECK(cudaStreamCreateWithPriority(&l.stream, cudaStreamNonBlocking, kFirst));
     CUDA_CHECK(cudaEventCreateWithFlags(&l.reached, cudaEventDisableTiming));
     nccl_rank.lines.push_back(l);
     return l;
 }
 
-// Both ways between neighbours, of which the last and the first are some.
-static void make_ways(NcclMember& m, int size, int index) {
-    for (int low = 0; low < (size == 2 ? 1 : size); low++)
+// The part of a communicator that has the same colour, or none. All ranks of `from` call this together.
+static ncclComm_t split(ncclComm_t from, bool within, int color, int index, ncclConfig_t config) {
+    ncclComm_t comm = nullptr;
+    NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
+    return comm;
+}
+
+// Both ways between neighbours; in a ring the last and the first are some.
+static void make_ways(NcclMember& m, const Group& g, bool ring, int blocks) {
+    const int size = g.size, index = g.index;
+    for (int low = 0; low < (ring && size > 2 ? size : size - 1); low++)
         for (const bool up : {true, false}) {
             const int high = (low + 1) % size;
             const bool within = index == low || index == high;
-            const NcclLine line = split(m.comm, within, 0, index);
+            const auto config = config_of(up ? "pp up" : "pp down", blocks);
+            const ncclComm_t comm = split(m.comm, within, 0, index, config);
             if (!within) continue;
+            const NcclLine line = line_of(comm, true);
             NcclWay& w = m.ways.emplace_back(NcclWay{up ? low : high, up ? high : low, line, {}, 0});
             for (cudaEvent_t& e : w.sent) CUDA_CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
         }
 }
 
-void join_nccl(Group& g, int color, int index) {
-    const NcclLine line = split(nccl_rank.world, g.size > 1, color, index);
-    if (g.size == 1) return;
+static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_way) {
     auto m = std::make_shared<NcclMember>();
-    static_cast<NcclLine&>(*m) = line;
+    static_cast<NcclLine&>(*m) = line_of(comm, has_the_same_tensors(g));
     for (NcclFlight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
     NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
     NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
     m->pieces.resize(size_t(g.size));
-    if (std::string_view(g.name) == "pp") make_ways(*m, g.size, g.index);
+    if (std::string_view(g.name) == "pp") make_ways(*m, g, ring, blocks_of_way);
     nccl_rank.members.push_back(m.get());
     g.transport = &nccl_transport;
     g.state = std::move(m);
+}
+
+// The communicator of all ranks comes first; the other axes are parts of it.
+void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks) {
+    CUDA_CHECK(cudaSetDevice(device));
+    CHECK(cuda_device().index == device, "rank %d uses GPU %d already", ranks.mesh.rank,
+          cuda_device().index);
+    nccl_rank = {};
+    nccl_rank.together = ranks.together;
+    CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
+    ncclComm_t world = nullptr;
+    for (int axis = kAxes - 1; axis >= 0; axis--) {
+        Group& g = ranks.groups[axis];
+        const Place& at = ranks.places[size_t(axis)];
+        ncclConfig_t config = config_of(g.name, blocks.of_axis[axis]);
+        ncclComm_t comm = nullptr;
+        if (!world) {
+            NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id),
+                                                       at.index, &config));
+            comm = world;
+        } else comm = split(world, g.size > 1, at.color, at.index, config);
+        if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_way);
+    }
+    while_host_waits = look_for_errors;
 }
 
 #endif

@@ -27,6 +27,7 @@ struct NcclLine {
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
     cudaEvent_t reached = nullptr;      // by compute when the stream begins, or by the stream
+    bool registers = false;             // memory from comm::alloc()
 };
 
 // Messages from one rank of a pipeline to one beside it. Each way is a line of its own: a message that waits
@@ -51,15 +52,18 @@ struct Registered {
     std::vector<std::pair<ncclComm_t, void*>> handles;
 };
 
+struct Together;                        // nccl.cpp
+
 // What this thread has of the job.
 struct NcclRank {
-    ncclComm_t world = nullptr;
     std::vector<NcclMember*> members;
-    std::vector<NcclLine> lines;        // of all members and their ways
+    std::vector<NcclLine> lines;        // of all members and their ways; none: not begun
     std::vector<Registered> memory;
     std::byte* bounce = nullptr;
+    std::shared_ptr<Together> together;
 };
 extern thread_local NcclRank nccl_rank;
+void break_apart();                     // whoever waits in comm::meet() ends, as another rank has failed
 extern const Transport nccl_transport;
 
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);

@@ -19,6 +19,7 @@ Seat own_seat(bool with_gpus) {
     for (const std::string& address : with_gpus ? gpu_addresses() : std::vector<std::string>())
         if (s.gpus < Seat::kMostGpus)
             snprintf(s.address[s.gpus++], sizeof s.address[0], "%s", address.c_str());
+    if (s.gpus) s.processors = fewest_processors();
     return s;
 }
 
@@ -83,7 +84,7 @@ void print_table(const Config& cfg, const std::vector<Seat>& seats) {
         const std::string gpu = s.gpus ? strf(" %d", device_of(seats, r)) : "";
         printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
                strf("%s%s, %s", built_device, gpu.c_str(), counted(own, "thread").c_str()).c_str(),
-               at[0].index, at[1].index, at[3].index);
+               data_parallel_of(shape, r).index, at[0].index, at[2].index);
     }
     fflush(stdout);
 }

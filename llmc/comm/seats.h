@@ -12,6 +12,7 @@ struct Seat {
     char host[64];
     cpu_set_t cores;
     int gpus;                       // that the rank sees; 0: they are none of its business
+    int processors;                 // of the smallest of them
     char address[kMostGpus][16];    // of each, on the bus
 };
 Seat own_seat(bool with_gpus);

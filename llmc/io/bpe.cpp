@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <queue>
+#include <utility>
 
 #include "llmc/base/check.h"
 
@@ -75,45 +75,85 @@ template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view 
     return count;
 }
 
-// A linked list of parts and a heap of pairs, for any length: O(n log n). An entry of the heap is stale when
-// the parts at its place have changed since.
+namespace {
+
+// Keys with the place of the smallest one, the first of equals: a tree whose nodes have 16 keys, a cache
+// line.
+struct SmallestKey {
+    static constexpr size_t kNode = 16;
+    std::vector<uint32_t> keys;         // the leaves, then the smallest of each of their nodes, and so on
+    std::vector<size_t> level;          // where each level begins
+
+    explicit SmallestKey(size_t n) {
+        size_t all = 0;
+        for (size_t size = 0; level.empty() || size > kNode; n = size / kNode) {
+            size = (n + kNode - 1) / kNode * kNode;
+            level.push_back(all);
+            all += size;
+        }
+        keys.assign(all, kNoRank);
+    }
+    static uint32_t least_of(const uint32_t* node) {
+        uint32_t least = node[0];
+        for (size_t i = 1; i < kNode; i++) least = std::min(least, node[i]);
+        return least;
+    }
+    void set(size_t i, uint32_t key) {
+        keys[i] = key;
+        for (size_t l = 0; l + 1 < level.size(); l++) {
+            i /= kNode;
+            const uint32_t least = least_of(&keys[level[l] + i * kNode]);
+            if (std::exchange(keys[level[l + 1] + i], least) == least) return;
+        }
+    }
+    size_t find() const {
+        const uint32_t least = least_of(&keys[level.back()]);
+        size_t i = 0;
+        for (size_t l = level.size(); l-- > 0;)
+            for (i *= kNode; keys[level[l] + i] != least;) i++;
+        return i;
+    }
+};
+
+}  // namespace
+
+// For any length: O(n log n) steps, 8.4 bytes of memory a byte. As above, part i stays where its first byte
+// is.
 static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
-    CHECK(n < 0xffffffff, "a pre-token of %zu bytes", n);
-    struct Part { uint32_t id, before, after; };
-    struct Pair {
-        uint32_t rank, at;
-        bool operator<(const Pair& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
+    SmallestKey ranks(n);               // of part i with the next one
+    std::vector<uint64_t> parts((n + 63) / 64, ~uint64_t(0));
+    const auto next_part = [&](size_t i) {          // n: there is none
+        size_t block = ++i / 64;
+        if (block == parts.size()) return n;
+        uint64_t bits = parts[block] & (~uint64_t(0) << i % 64);
+        while (!bits && ++block < parts.size()) bits = parts[block];
+        return bits ? std::min(n, block * 64 + size_t(std::countr_zero(bits))) : n;
     };
-    constexpr uint32_t kEnd = 0xffffffff, kGone = 0xffffffff;
-    std::vector<Part> parts(n);
-    std::vector<Pair> pairs;
-    for (uint32_t i = 0; i < n; i++) {
-        parts[i] = {bpe.byte_id[uint8_t(word[i])], i ? i - 1 : kEnd, i + 1 < n ? i + 1 : kEnd};
-    }
-    const auto rank_at = [&](uint32_t i) {
-        return parts[i].after == kEnd ? kNoRank : bpe.rank(parts[i].id, parts[parts[i].after].id);
+    const auto part_before = [&](size_t i) {        // of i > 0
+        size_t block = --i / 64;
+        uint64_t bits = parts[block] & (~uint64_t(0) >> (63 - i % 64));
+        while (!bits) bits = parts[--block];
+        return block * 64 + 63 - size_t(std::countl_zero(bits));
     };
-    for (uint32_t i = 0; i < n; i++) {
-        if (const uint32_t r = rank_at(i); r != kNoRank) pairs.push_back({r, i});
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = bpe.byte_id[uint8_t(word[i])];
+        if (i + 1 < n) ranks.set(i, bpe.byte_rank[uint8_t(word[i]) << 8 | uint8_t(word[i + 1])]);
     }
-    std::priority_queue<Pair> queue({}, std::move(pairs));
-    while (!queue.empty()) {
-        const Pair top = queue.top();
-        queue.pop();
-        Part& left = parts[top.at];
-        if (left.id == kGone || rank_at(top.at) != top.rank) continue;
-        Part& right = parts[left.after];
-        left.id = bpe.merged[top.rank];
-        right.id = kGone;
-        left.after = right.after;
-        if (left.after != kEnd) parts[left.after].before = top.at;
-        if (const uint32_t r = rank_at(top.at); r != kNoRank) queue.push({r, top.at});
-        if (left.before == kEnd) continue;
-        if (const uint32_t r = rank_at(left.before); r != kNoRank) queue.push({r, left.before});
+    for (;;) {
+        const size_t at = ranks.find();
+        const uint32_t best = ranks.keys[at];
+        if (best == kNoRank) break;
+        const size_t gone = next_part(at);
+        parts[gone / 64] &= ~(uint64_t(1) << gone % 64);
+        ranks.set(gone, kNoRank);
+        ids[at] = bpe.merged[best];
+        const size_t next = next_part(at), before = at ? part_before(at) : n;
+        if (before < n) ranks.set(before, bpe.rank(ids[before], ids[at]));
+        ranks.set(at, next < n ? bpe.rank(ids[at], ids[next]) : kNoRank);
     }
     size_t count = 0;
-    for (uint32_t i = 0; i != kEnd && n; i = parts[i].after) ids[count++] = parts[i].id;
+    for (size_t i = 0; i < n; i = next_part(i)) ids[count++] = ids[i];
     return count;
 }
 
@@ -142,16 +182,19 @@ static size_t encode_part(const Bpe& bpe, std::string_view word, uint32_t* ids) 
                      : encode_long(bpe, word, ids);
 }
 
-// Between two bytes that no merge joins the word falls into parts that know nothing of each other: often the
-// characters of a script without spaces.
+size_t part_end(const Bpe& bpe, std::string_view word, size_t begin) {
+    size_t i = begin + 1;
+    while (i < word.size() && bpe.joins(uint8_t(word[i - 1]), uint8_t(word[i]))) i++;
+    return i;
+}
+
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
     if (n <= 8) return n ? encode_part(bpe, word, ids) : 0;
-    size_t count = 0, begin = 0;
-    for (size_t i = 1; i < n; i++) {
-        if (bpe.joins(uint8_t(word[i - 1]), uint8_t(word[i]))) continue;
-        count += encode_part(bpe, word.substr(begin, i - begin), ids + count);
-        begin = i;
+    size_t count = 0;
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        end = part_end(bpe, word, begin);
+        count += encode_part(bpe, word.substr(begin, end - begin), ids + count);
     }
-    return count + encode_part(bpe, word.substr(begin), ids + count);
+    return count;
 }

@@ -9,7 +9,6 @@
 #include "llmc/io/table.h"
 #include "llmc/io/tokenizer.h"
 
-constexpr uint32_t kMaxVocabulary = 1 << 20;
 constexpr uint32_t kNoRank = (1 << 24) - 1;
 
 // Pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot. Most pairs do not merge: a filter of one
@@ -41,6 +40,10 @@ struct Bpe {
         }
     }
 };
+
+// The end of a part: two bytes that no merge joins are of two parts, each encoded on its own. In scripts
+// without spaces a part is often a character.
+size_t part_end(const Bpe& bpe, std::string_view word, size_t begin);
 
 // Writes the ids of the pre-token, at most one a byte; returns how many.
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);

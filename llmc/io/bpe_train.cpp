@@ -202,6 +202,8 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
             continue;
         }
         if (count < 1) break;
+        const size_t bytes = t.token[top.pair >> 32].size() + t.token[uint32_t(top.pair)].size();
+        if (bytes > kMaxTokenBytes) continue;
         const std::vector<uint32_t> where = std::move(t.lists[top.words]);
         t.merge(top.pair, where);
         progress.update(t.token.size());

@@ -4,7 +4,8 @@
 // Merges are those of Hugging Face's BpeTrainer (min_frequency 0, the byte-level initial alphabet): of
 // equally frequent pairs the one of the smaller ids goes first; bytes have their ids in the order of GPT-2's
 // characters; a pair whose text is a token already becomes that token. Its counting is followed to the
-// letter, see the .cpp.
+// letter, see the .cpp. A pair whose text is longer than kMaxTokenBytes stays two tokens, as with Hugging
+// Face's max_token_length.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,6 +13,8 @@
 
 #include "llmc/io/documents.h"
 #include "llmc/io/tokenizer.h"
+
+constexpr size_t kMaxTokenBytes = 65535;
 
 // Pre-tokens with how often they occur.
 struct WordCounts {

@@ -24,7 +24,7 @@ static void free_unpacker(Unpacker* u) {
 }
 
 ByteStream::ByteStream(const std::string& path) : path(path), unpacker(nullptr, free_unpacker) {
-    if (path != "-") file = open_read(path);
+    if (path != "-") file = open_stream(path);
     fd = path == "-" ? 0 : file.fd;
     const bool gzip = path.ends_with(".gz"), zstd = path.ends_with(".zst");
     if (!gzip && !zstd) return;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 namespace fs = std::filesystem;
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 static int result(int code) { return code == 0 ? 0 : errno; }
 
 static int open_to(const std::string& path, int flags, int* file) {
-    *file = open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    *file = open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
     return *file < 0 ? errno : 0;
 }
 
@@ -45,11 +46,11 @@ static int size_of(const std::string& path, uint64_t* bytes) {
     struct stat s;
     if (stat(path.c_str(), &s) != 0) return errno;
     *bytes = uint64_t(s.st_size);
-    return S_ISDIR(s.st_mode) ? EISDIR : 0;
+    return S_ISDIR(s.st_mode) ? EISDIR : S_ISREG(s.st_mode) ? 0 : ESPIPE;
 }
 
 static ssize_t read_at(const std::string& path, void* out, size_t bytes, uint64_t offset) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return -errno;
     ssize_t got;
     do got = pread(fd, out, bytes, off_t(offset));
@@ -77,10 +78,10 @@ Disk posix_disk() {
             .list = list_folder,
             .size = size_of,
             .read = read_at,
-            .free_bytes = [](auto& path) {
+            .free_bytes = [](auto& path, uint64_t* bytes) {
                 std::error_code error;
-                const auto space = fs::space(path, error);
-                return error ? UINT64_MAX : uint64_t(space.available);
+                *bytes = uint64_t(fs::space(path, error).available);
+                return error.value();
             }};
 }
 
@@ -112,9 +113,14 @@ int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {
     return 0;
 }
 
-int read_whole(const Disk& disk, const std::string& path, std::string* content) {
+const char* reason_of(int error) {
+    return error == ESPIPE ? "it is a pipe or a device, expected a file" : strerror(error);
+}
+
+int read_whole(const Disk& disk, const std::string& path, std::string* content, uint64_t most) {
     uint64_t bytes = 0;
     if (const int error = disk.size(path, &bytes)) return error;
+    if (bytes > most) return EFBIG;
     content->resize(size_t(bytes));
     for (uint64_t at = 0; at < bytes;) {
         const ssize_t n = disk.read(path, content->data() + at, size_t(bytes - at), at);
@@ -125,16 +131,35 @@ int read_whole(const Disk& disk, const std::string& path, std::string* content) 
     return 0;
 }
 
-int remove_tree(const Disk& disk, const std::string& path) {
-    std::vector<std::string> names;
-    uint64_t bytes;
-    const int kind = disk.size(path, &bytes);
-    if (kind == ENOENT) return 0;
-    if (kind == EISDIR) {
-        if (const int error = disk.list(path, &names)) return error;
-        for (const std::string& name : names)
-            if (const int error = remove_tree(disk, path + "/" + name)) return error;
+static bool is_full(int error) { return error == ENOTEMPTY || error == EEXIST; }
+
+// Removes a name in the folder. Folders two levels down that are full move up one level, under a number.
+static int remove_level(const Disk& disk, const std::string& folder, const std::string& name, int* moved) {
+    const std::string path = folder + "/" + name;
+    int error = disk.remove(path);
+    if (!is_full(error)) return error == ENOENT ? 0 : error;
+    std::vector<std::string> below;
+    error = disk.list(path, &below);
+    for (const std::string& inner : below) {
+        if (error) return error;
+        error = disk.remove(path + "/" + inner);
+        while (is_full(error))
+            error = disk.rename(path + "/" + inner, folder + "/moved_" + std::to_string(++*moved));
+        if (error == ENOENT) error = 0;
     }
-    const int error = disk.remove(path);
+    return error ? error : disk.remove(path);
+}
+
+// Only a path that `remove` finds full is opened as a folder, so links are never followed. Folders move up
+// before they are emptied: no depth makes a path too long.
+int remove_tree(const Disk& disk, const std::string& path) {
+    int error = disk.remove(path), moved = 0;
+    while (is_full(error)) {
+        std::vector<std::string> names;
+        error = disk.list(path, &names);
+        for (const std::string& name : names)
+            if (!error) error = remove_level(disk, path, name, &moved);
+        if (!error) error = disk.remove(path);
+    }
     return error == ENOENT ? 0 : error;
 }

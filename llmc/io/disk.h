@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/files.h"
+
 struct Disk {
     using Path = const std::string&;
 
@@ -24,19 +26,22 @@ struct Disk {
     std::function<int(int file)> close;
     std::function<int(Path)> sync_folder;                              // its entries, to the medium
     std::function<int(Path, Path)> rename;
-    std::function<int(Path)> remove;                                   // a file, or an empty folder
+    std::function<int(Path)> remove;                                   // a file, a link, or an empty folder
     std::function<int(Path, uint64_t)> truncate;
 
     std::function<int(Path, std::vector<std::string>*)> list;          // names in a folder, sorted
-    std::function<int(Path, uint64_t*)> size;                          // of a file; EISDIR: a folder
+    std::function<int(Path, uint64_t*)> size;           // of a file; EISDIR: a folder; ESPIPE: another thing
     std::function<ssize_t(Path, void*, size_t, uint64_t offset)> read; // up to `bytes`; -errno
-    std::function<uint64_t(Path)> free_bytes;
+    std::function<int(Path, uint64_t*)> free_bytes;
 };
 
 Disk posix_disk();
 Disk noticed(const Disk& disk, const std::function<void()>& done);      // done() after each operation
 
-// Over any disk. The whole of it, however it is cut up; 0 or errno.
+// Over any disk. The whole of it, however it is cut up; 0 or errno. EFBIG: more than `most` bytes, unread.
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes);
-int read_whole(const Disk& disk, const std::string& path, std::string* content);
-int remove_tree(const Disk& disk, const std::string& path);            // 0 where there is none
+int read_whole(const Disk& disk, const std::string& path, std::string* content, uint64_t most = kMostRead);
+const char* reason_of(int error);      // strerror, but of ESPIPE: "it is a pipe or a device"
+// Removes a file, or a folder and its content; 0 also where the path names nothing. Removes a link, and
+// leaves the link's target.
+int remove_tree(const Disk& disk, const std::string& path);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/io/json_line.h"
 #include "llmc/io/pretokenize.h"
 
@@ -64,17 +65,17 @@ static std::string_view unpacked_name(std::string_view name) {
 }
 
 DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double validation,
-                               std::string spool_directory)
-    : validation(validation), spool_directory(std::move(spool_directory)) {
+                               std::string spool_directory, bool as_text)
+    : validation(validation), spool_directory(std::move(spool_directory)), as_text(as_text) {
     bool known = true;
     for (const std::string& input : inputs) {
         const auto found = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
         CHECK_INPUT(!found.empty(), "%s: no such file, and no file of such a name", input.c_str());
         for (const std::string& path : found) {
             const std::string_view name = unpacked_name(path);
-            CHECK_INPUT(path == "-" || name.ends_with(".txt") || name.ends_with(".jsonl"),
-                        "%s: expected .txt, .jsonl, either with .gz or .zst, or - for standard input.\n"
-                        "       Other text can be piped: ./tokenize ... - < %s", path.c_str(), path.c_str());
+            CHECK_INPUT(as_text || path == "-" || name.ends_with(".txt") || name.ends_with(".jsonl"),
+                        "%s: expected .txt, .jsonl, either with .gz or .zst, or - for standard input;\n"
+                        "       --as=text reads it as .txt", path.c_str());
             if (path == "-") { known = false; continue; }
             const bool file = is_regular_file(path);
             known = known && file;
@@ -92,7 +93,7 @@ DocumentReader DocumentReader::whole_file(const std::string& input) {
     CHECK_INPUT(!reader.files.empty(), "%s: no such file, and no file of such a name", input.c_str());
     CHECK_INPUT(reader.files.size() == 1, "%s: expected one file, found %zu files of such a name",
                 input.c_str(), reader.files.size());
-    reader.raw = true;
+    reader.as_text = true;
     return reader;
 }
 
@@ -107,7 +108,7 @@ uint64_t DocumentReader::position() const {
 bool DocumentReader::open_next() {
     if (next_file == files.size()) return false;
     stream = std::make_unique<ByteStream>(files[next_file++]);
-    json_lines = !raw && unpacked_name(stream->path).ends_with(".jsonl");
+    json_lines = !as_text && unpacked_name(stream->path).ends_with(".jsonl");
     line = 0, at_start = true, in_validation = false, text_left = ~uint64_t(0);
     if (json_lines) return true;
     documents++;
@@ -161,8 +162,11 @@ void DocumentReader::add_text(Chunk& chunk) {
         chunk.size += n;
         text_left -= n;
         end = n < want || text_left == 0;
-        if (!end) cut = safe_cut(chunk.text.data() + begin, chunk.size - begin, seen);
-        seen = std::max<size_t>(1, chunk.size - begin);
+        const size_t size = chunk.size - begin;
+        if (!end) cut = safe_cut(chunk.text.data() + begin, size, seen);
+        CHECK_INPUT(end || cut || size <= max_word, "%s: a word of more than %s: expected text",
+                    stream->path.c_str(), human_bytes(double(max_word)).c_str());
+        seen = std::max<size_t>(size, 5) - 4;       // characters that were cut off are looked at again
     }
     if (!end) {
         rest.assign(chunk.text.data() + begin + cut, chunk.size - begin - cut);
@@ -176,40 +180,52 @@ void DocumentReader::add_text(Chunk& chunk) {
     else close_stream();
 }
 
-void DocumentReader::add_document(Chunk& chunk, std::string_view text) {
-    const size_t begin = chunk.size, cut = validation_cut(text, validation);
-    chunk.append(text);
-    chunk.pieces.push_back({begin, begin + cut, true, false});
-    if (cut < text.size()) chunk.pieces.push_back({begin + cut, chunk.size, true, true});
-    documents++;
+std::string_view DocumentReader::next_line(bool& last) {
+    last = false;
+    for (size_t looked_at = line_begin;;) {
+        // (memchr takes no null pointer, which `lines` has before the first read)
+        const void* newline =
+            line_end > looked_at ? memchr(lines.data() + looked_at, '\n', line_end - looked_at) : nullptr;
+        const size_t begin = line_begin, left = line_end - begin;
+        if (newline) {
+            line_begin = size_t(static_cast<const char*>(newline) - lines.data()) + 1;
+            return {lines.data() + begin, line_begin - 1 - begin};
+        }
+        CHECK_INPUT(left <= max_word, "%s:%llu: a line of more than %s; expected one document a line",
+                    stream->path.c_str(), (unsigned long long)line + 1,
+                    human_bytes(double(max_word)).c_str());
+        const size_t room = left + chunk_bytes + kRowPadding;
+        if (lines.size() < room || lines.size() > 8 * room) {
+            std::vector<char> others(room + left / 4);
+            std::copy_n(lines.data() + begin, left, others.data());
+            lines.swap(others);
+        } else if (left) memmove(lines.data(), lines.data() + begin, left);
+        const size_t read = stream->read(lines.data() + left, chunk_bytes);
+        line_begin = 0, looked_at = left, line_end = left + read;
+        if (read == 0) {
+            last = true;
+            line_begin = line_end;
+            return {lines.data(), left};
+        }
+    }
 }
 
 // Lines of a .jsonl file until the chunk is full.
 void DocumentReader::add_lines(Chunk& chunk) {
-    size_t at = 0;
-    std::string text;
-    while (stream && chunk.size < chunk_bytes) {
-        size_t end = rest.find('\n', at), scanned = rest.size();
-        while (end == rest.npos && scanned < size_t(-1)) {
-            rest.erase(0, at);
-            scanned = rest.size(), at = 0;
-            rest.resize(scanned + chunk_bytes);
-            rest.resize(scanned + stream->read(rest.data() + scanned, chunk_bytes));
-            if (rest.size() == scanned) break;
-            end = rest.find('\n', scanned);
-        }
-        const bool last = end == rest.npos;
-        if (last) end = rest.size();
-        const std::string_view row = std::string_view(rest).substr(at, end - at);
-        at = std::min(end + 1, rest.size());
+    for (bool last = false; !last && chunk.size < chunk_bytes;) {
+        const std::string_view row = next_line(last);
         line++;
         if (row.find_first_not_of(" \t\r") != row.npos) {
-            parse_json_line(row, stream->path, line, text);
-            add_document(chunk, text);
+            char* text = chunk.grow(row.size());
+            const size_t begin = chunk.size, size = parse_json_line(row, stream->path, line, text);
+            const size_t cut = validation_cut({text, size}, validation);
+            chunk.pieces.push_back({begin, begin + cut, true, false});
+            if (cut < size) chunk.pieces.push_back({begin + cut, begin + size, true, true});
+            chunk.size += size;
+            documents++;
         }
         if (last) close_stream();
     }
-    rest.erase(0, at);
 }
 
 bool DocumentReader::next(Chunk& chunk) {

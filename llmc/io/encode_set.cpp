@@ -33,6 +33,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     struct Job {
         Chunk chunk;
         IdBuffer<Id> ids[2];        // for training, for validation
+        size_t bytes() const { return chunk.size; }
     };
     ShardWriter sets[2] = {
         {options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
@@ -68,8 +69,8 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     CHECK_INPUT(reader.documents > 0, "the input has no document; what %s_*.bin there are stay",
                 options.prefix.c_str());
     for (ShardWriter& s : sets) s.close();
+    publish(sets);
     for (ShardWriter& s : sets) {
-        s.finish();
         result.removed += remove_others(s.prefix, ".bin", s.paths);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }

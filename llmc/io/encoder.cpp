@@ -12,6 +12,7 @@ constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // bytes of a word that is its own key
 constexpr int kFirstSlots = 19, kMostSlots = 20;    // log2: 16 or 32 MB
 constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
+constexpr size_t kLargeText = 16 << 20;     // bytes; memory for larger ones is given back
 constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
 
 // Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always
@@ -116,6 +117,7 @@ template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffe
     at[have] = uint32_t(n);
     out = encode_words(text, at, have, out);
     ids.count = size_t(out - ids.data.get());
+    if (starts.size() > kLargeText / 64) starts = {};
 }
 
 // Word i is text[at[i] .. at[i + 1]).
@@ -169,11 +171,24 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
         for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
         return out + s.count;
     }
+    if (word.size() > kLongWord) return encode_parts(word, out);
     scratch.resize(word.size());
     const size_t count = bpe_encode(*tokenizer.bpe, word, scratch.data());
     for (size_t k = 0; k < count; k++) out[k] = Id(scratch[k]);
-    if (word.size() <= kLongWord) add_long(word, hash, count);
+    add_long(word, hash, count);
     return out + count;
+}
+
+// Memory for one part at a time, and for as long as it is needed.
+template <class Id> Id* Encoder<Id>::encode_parts(std::string_view word, Id* out) {
+    std::vector<uint32_t> ids;
+    for (size_t begin = 0, end; begin < word.size(); begin = end) {
+        end = part_end(*tokenizer.bpe, word, begin);
+        if (ids.size() < end - begin) ids = std::vector<uint32_t>(end - begin);
+        const size_t count = bpe_encode(*tokenizer.bpe, word.substr(begin, end - begin), ids.data());
+        for (size_t k = 0; k < count; k++) *out++ = Id(ids[k]);
+    }
+    return out;
 }
 
 template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t hash, size_t count) {

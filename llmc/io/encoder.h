@@ -6,6 +6,7 @@
 // that no lookup waits for memory. Longer words, and those of more ids than fit, go through a second table. A
 // cache that is full is emptied, which bounds its memory.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ template <class Id> struct IdBuffer {
 
     void reserve(size_t n) {
         if (n <= capacity) return;
-        n += n / 2;
+        n += std::min<size_t>(n / 2, 1 << 20);      // what is large is asked for once
         auto bigger = std::make_unique_for_overwrite<Id[]>(n);
         std::copy(data.get(), data.get() + count, bigger.get());
         data = std::move(bigger), capacity = n;
@@ -57,5 +58,6 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);
     Id* encode_new(const char* word, size_t n, Slot s, Id* out);
     Id* encode_long(std::string_view word, Id* out);
+    Id* encode_parts(std::string_view word, Id* out);
     void add_long(std::string_view word, uint64_t hash, size_t count);
 };

@@ -184,14 +184,13 @@ uint32_t GgufFile::number(const std::string& key) const {
     return std::get<uint32_t>(found->second);
 }
 
-std::vector<float> GgufFile::read(const std::string& name, const std::vector<uint64_t>& shape) const {
+void GgufFile::read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first,
+                    size_t count, float* out) const {
     const auto t = std::find_if(tensors.begin(), tensors.end(), [&](auto& x) { return x.name == name; });
     CHECK_INPUT(t != tensors.end() && t->shape == shape, "%s: no tensor '%s' of the expected shape",
                 path.c_str(), name.c_str());
     const uint64_t size = size_of_file(fd.fd, path), bytes = elements(*t) * sizeof(float);
     CHECK_INPUT(data_start + t->offset <= size && bytes <= size - data_start - t->offset,
                 "%s: tensor '%s' reaches beyond the end of the file", path.c_str(), name.c_str());
-    std::vector<float> values(static_cast<size_t>(elements(*t)));
-    pread_all(fd.fd, values.data(), size_t(bytes), data_start + t->offset, path);
-    return values;
+    pread_all(fd.fd, out, count * sizeof(float), data_start + t->offset + first * sizeof(float), path);
 }

@@ -44,5 +44,7 @@ struct GgufFile {
 
     explicit GgufFile(const std::string& path);
     uint32_t number(const std::string& key) const;
-    std::vector<float> read(const std::string& name, const std::vector<uint64_t>& shape) const;
+    // `count` elements from the first on of a tensor that has this shape.
+    void read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first, size_t count,
+              float* out) const;
 };

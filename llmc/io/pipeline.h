@@ -1,5 +1,7 @@
 // Jobs in order over several threads, in bounded memory: the calling thread fills jobs and takes results,
-// both in order; workers do what is between, in any order. One thread: all of it in the calling one.
+// both in order; workers do what is between, in any order. One thread: the calling one does everything. Jobs
+// of more than a megabyte on average wait for each other; a very large one is alone. Where the system has
+// fewer threads, those do the work.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -7,19 +9,35 @@
 #include <thread>
 #include <vector>
 
-// fill(job) -> false at the end; work(thread, job); take(job).
+constexpr size_t kJobBytes = 1 << 20;
+
+template <class Job, class Fill, class Work, class Take>
+void run_in_this_thread(Fill&& fill, Work&& work, Take&& take) {
+    for (Job job; fill(job);) {
+        work(0, job), take(job);
+        if (job.bytes() > kJobBytes) job = Job();
+    }
+}
+
+struct PipelineThreads {
+    std::function<void()> close;
+    std::vector<std::thread> threads;
+    // Makes threads that run worker(0) to worker(wanted - 1), or as many as the system has; a warning tells.
+    void start(int wanted, const std::function<void(int)>& worker);
+    ~PipelineThreads();
+};
+
+// fill(job) -> false at the end; job.bytes() of a filled job; work(thread, job); take(job).
 template <class Job, class Fill, class Work, class Take>
 void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
-    if (threads <= 1) {
-        for (Job job; fill(job);) work(0, job), take(job);
-        return;
-    }
-    struct Entry { Job job; bool done = false; };
+    if (threads <= 1) return run_in_this_thread<Job>(fill, work, take);
+    struct Entry { Job job; size_t bytes = 0; bool done = false; };
     std::vector<Entry> ring(size_t(threads) * 2 + 1);
     std::mutex mutex;
     std::condition_variable filled, finished;
     // Jobs [first, started) are with workers or done, [started, end) wait.
     uint64_t first = 0, started = 0, end = 0;
+    size_t bytes = 0;           // of jobs [first, end)
     bool closed = false;
 
     const auto worker = [&](int thread) {
@@ -35,19 +53,12 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
             finished.notify_one();
         }
     };
-    struct Workers {
-        std::function<void()> close;
-        std::vector<std::thread> threads;
-        ~Workers() {
-            close();
-            for (auto& t : threads) t.join();
-        }
-    };
-    Workers workers{[&] {
+    PipelineThreads workers{[&] {
         { std::lock_guard lock(mutex); closed = true; }
         filled.notify_all();
     }, {}};
-    for (int i = 0; i < threads; i++) workers.threads.emplace_back(worker, i);
+    workers.start(threads, worker);
+    if (workers.threads.empty()) return run_in_this_thread<Job>(fill, work, take);
 
     // Takes the oldest job that has not been taken, when it is done.
     const auto take_one = [&] {
@@ -56,12 +67,17 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
         finished.wait(lock, [&] { return e.done; });
         lock.unlock();
         take(e.job);
+        if (e.bytes > kJobBytes) e.job = Job();
+        bytes -= e.bytes;
         e.done = false;
         first++;
     };
     for (;;) {
-        if (end - first == ring.size()) take_one();
-        if (!fill(ring[end % ring.size()].job)) break;
+        while (end - first == ring.size() || bytes > ring.size() * kJobBytes) take_one();
+        Entry& e = ring[end % ring.size()];
+        if (!fill(e.job)) break;
+        e.bytes = e.job.bytes();
+        bytes += e.bytes;
         std::lock_guard lock(mutex);
         end++;
         filled.notify_one();

@@ -3,71 +3,19 @@
 #include <bit>
 #include <cstring>
 
+#include "llmc/io/block.h"
 #include "llmc/io/unicode.h"
-
-#if defined(__AVX512BW__) || defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 namespace {
 
 struct Masks { uint64_t letter, number, space, blank, quote, high; };     // blank: U+0020; high: not ASCII
 
-#if defined(__AVX512BW__)
-
 Masks classify(const uint8_t* s) {
-    const __m512i c = _mm512_loadu_si512(s);
-    const auto in = [](__m512i c, char first, char count) {
-        return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(c, _mm512_set1_epi8(first)), _mm512_set1_epi8(count));
-    };
-    const uint64_t blank = _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8(' '));
-    return {in(_mm512_or_si512(c, _mm512_set1_epi8(0x20)), 'a', 26),
-            in(c, '0', 10),
-            in(c, '\t', 5) | blank,
-            blank,
-            _mm512_cmpeq_epi8_mask(c, _mm512_set1_epi8('\'')),
-            _mm512_movepi8_mask(c)};
+    const Block c(reinterpret_cast<const char*>(s));
+    const uint64_t blank = c.is(' ');
+    return {c.with_bits(0x20).among('a', 26), c.among('0', 10), c.among('\t', 5) | blank, blank, c.is('\''),
+            c.high()};
 }
-
-#elif defined(__AVX2__)
-
-Masks classify(const uint8_t* s) {
-    Masks m = {};
-    for (int half = 0; half < 2; half++) {
-        const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(s + 32 * half));
-        const auto bits = [&](__m256i v) { return uint64_t(uint32_t(_mm256_movemask_epi8(v))) << 32 * half; };
-        const auto in = [&](__m256i c, char first, char count) {
-            const __m256i d = _mm256_sub_epi8(c, _mm256_set1_epi8(first));
-            return bits(_mm256_cmpeq_epi8(_mm256_min_epu8(d, _mm256_set1_epi8(char(count - 1))), d));
-        };
-        const uint64_t blank = bits(_mm256_cmpeq_epi8(c, _mm256_set1_epi8(' ')));
-        m.letter |= in(_mm256_or_si256(c, _mm256_set1_epi8(0x20)), 'a', 26);
-        m.number |= in(c, '0', 10);
-        m.space |= in(c, '\t', 5) | blank;
-        m.blank |= blank;
-        m.quote |= bits(_mm256_cmpeq_epi8(c, _mm256_set1_epi8('\'')));
-        m.high |= bits(c);
-    }
-    return m;
-}
-
-#else
-
-Masks classify(const uint8_t* s) {
-    Masks m = {};
-    for (int i = 0; i < 64; i++) {
-        const uint8_t c = s[i];
-        m.letter |= uint64_t(uint8_t((c | 0x20) - 'a') < 26) << i;
-        m.number |= uint64_t(uint8_t(c - '0') < 10) << i;
-        m.space |= uint64_t(uint8_t(c - '\t') < 5 || c == ' ') << i;
-        m.blank |= uint64_t(c == ' ') << i;
-        m.quote |= uint64_t(c == '\'') << i;
-        m.high |= uint64_t(c >> 7) << i;
-    }
-    return m;
-}
-
-#endif
 
 bool space_at(const uint8_t* s, size_t n) {
     if (n == 0) return true;        // what ends the text gives nothing back
@@ -175,10 +123,25 @@ static bool may_end_space(const uint8_t* s, size_t n) {
     return false;
 }
 
+// Whether the characters before and at i are of two classes, and neither is a space. Also false where a
+// character is cut off or invalid.
+static bool class_changes(const uint8_t* s, size_t n, size_t i) {
+    const auto begins = [&](size_t k) { return (s[k] & 0xc0) != 0x80; };
+    if (!begins(i) || (s[i] >= 0x80 && n - i < 4)) return false;
+    size_t before = i - 1;
+    while (before > 0 && i - before < 4 && !begins(before)) before--;
+    const Char last = decode_utf8(s + before, i - before);
+    if (!begins(before) || before + last.bytes != i || last.code == '\'') return false;
+    const CharClass left = class_of(last), right = class_of(decode_utf8(s + i, n - i));
+    return left != right && left != kSpace && right != kSpace;
+}
+
 size_t safe_cut(const char* text, size_t n, size_t first) {
     const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
     for (size_t i = n; i-- > first;) {
         if ((s[i] == ' ' || uint8_t(s[i] - '\t') < 5) && !may_end_space(s, i)) return i;
     }
+    for (size_t i = n; i-- > first;)
+        if (class_changes(s, n, i)) return i;
     return 0;
 }

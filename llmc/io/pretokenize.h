@@ -22,12 +22,15 @@ constexpr size_t kTextPadding = 64;
 // after it.
 void mark_starts(const char* text, size_t n, uint64_t* starts);
 
-// The largest cut < n, at `first` or after, where the text can be split and both parts be pre-tokenized on
-// their own with the same result; 0 where there is none.
+// A place < n, at `first` or after, to split the text: both parts, pre-tokenized on their own, give the
+// matches of the whole. The last place of the first kind, else of the second; 0: neither, and all of it is
+// one word.
 //
-// It is before an ASCII space character that follows no space. Right part: a match starts there (the rule
-// above), and a match depends on nothing before its start. Left part: it ends with a character that is no
-// space, so all runs of spaces and their lookahead lie inside it; other matches end where their class ends,
-// and the one at the cut ends there in the whole text too. A contraction's letters are no spaces, so none
-// crosses the cut.
+//   - Before an ASCII space character that follows no space. Right part: a match starts there (the rule
+//     above), and a match depends on nothing before its start. Left part: the last character is no space, so
+//     all runs of spaces and their lookahead lie inside; other matches end where their class ends, and the
+//     match at the cut ends there in the whole text too. A contraction's letters are no spaces, so none
+//     crosses the cut.
+//   - Between two characters of different classes, neither of them a space. A match starts there, except
+//     after an apostrophe, which may begin a contraction.
 size_t safe_cut(const char* text, size_t n, size_t first = 1);

@@ -1,14 +1,27 @@
 #include "llmc/io/shard.h"
 
+#include <fcntl.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "llmc/base/check.h"
+#include "llmc/io/tokenizer.h"
 
 constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
-enum { kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256 };
+enum {
+    kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kSetLow, kSetHigh, kSetShards, kSetNumber,
+    kFields = 256
+};
+
+static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
+static int32_t low_of(uint64_t v) { return int32_t(uint32_t(v)); }
+static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
 
 // What a file that is no shard looks like, with what to do.
 static std::string looks_like(std::string_view head) {
@@ -43,9 +56,31 @@ static void check_magic(const char* path, std::string_view head, int32_t magic, 
                 path, version, expected, magic);
 }
 
+// The fields that llm.c leaves zero.
+static void read_ours(const int32_t* header, ShardInfo& info) {
+    const char* path = info.path.c_str();
+    const int32_t vocab = header[kVocab], largest = header[kLargest];
+    const int32_t most = info.id_bytes == 2 ? 1 << 16 : int32_t(kMaxVocabulary);
+    CHECK_INPUT(vocab >= 0 && vocab <= most,
+                "%s: the header says a vocabulary of %d, expected at most %d in %d-byte ids: the file is "
+                "damaged", path, vocab, most, info.id_bytes);
+    CHECK_INPUT(largest >= 0 && largest <= std::max(0, vocab - 1),
+                "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path, largest,
+                vocab);
+    if (vocab == 0) return;
+    info.vocab = uint32_t(vocab);
+    info.has_largest = true;
+    info.largest = uint32_t(largest);
+    info.tokenizer_hash = join(header[kHashLow], header[kHashHigh]);
+    info.set = join(header[kSetLow], header[kSetHigh]);
+    if (!info.set) return;
+    const int32_t shards = header[kSetShards], number = header[kSetNumber];
+    CHECK_INPUT(number >= 0 && number < shards,
+                "%s: the header says shard number %d of %d: the file is damaged", path, number, shards);
+    info.set_shards = uint32_t(shards), info.number = uint32_t(number);
+}
+
 ShardFile open_shard_file(const std::string& path) {
-    CHECK_INPUT(is_regular_file(path) || is_directory(path) || !file_exists(path),
-                "%s: expected a file: tokens are read at any place of it, not as from a pipe", path.c_str());
     ShardFile s{open_read(path), {.path = path}};
     const uint64_t size = size_of_file(s.fd.fd, path);
     int32_t header[kFields] = {};
@@ -64,15 +99,7 @@ ShardFile open_shard_file(const std::string& path) {
                 "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
                 path.c_str(), size < expected ? "truncated" : "too long", (unsigned long long)info.tokens,
                 (unsigned long long)expected, (unsigned long long)size);
-    CHECK_INPUT(
-        header[kVocab] >= 0 && header[kLargest] >= 0 && header[kLargest] <= std::max(0, header[kVocab] - 1),
-        "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path.c_str(),
-        header[kLargest], header[kVocab]);
-    info.vocab = uint32_t(header[kVocab]);
-    info.has_largest = info.vocab != 0;
-    info.largest = uint32_t(header[kLargest]);
-    if (info.vocab)
-        info.tokenizer_hash = uint64_t(uint32_t(header[kHashHigh])) << 32 | uint32_t(header[kHashLow]);
+    read_ours(header, info);
     return s;
 }
 
@@ -102,11 +129,52 @@ uint32_t scan_largest(const ShardFile& shard) {
     return largest;
 }
 
+static std::string shard_path(const std::string& prefix, size_t number) {
+    return strf("%s_%06zu.bin", prefix.c_str(), number);
+}
+
+// PREFIX of a shard PREFIX_NNNNNN.bin that says its set and this number; else empty.
+static std::string prefix_of(const ShardInfo& s) {
+    const std::string name = shard_path("", s.number);
+    return s.set && s.path.ends_with(name) ? s.path.substr(0, s.path.size() - name.size()) : "";
+}
+
+static void check_pair(bool same_set, const std::string& a, const std::string& b) {
+    CHECK_INPUT(same_set,
+                "%s and %s do not belong together: ./tokenize encode was stopped while it replaced a set, or "
+                "a shard was renamed; encode the text again", a.c_str(), b.c_str());
+}
+
+void check_sets(const std::vector<ShardInfo>& shards) {
+    std::map<std::string, const ShardInfo*> known, halves;
+    for (const ShardInfo& s : shards) known[s.path] = &s;
+    std::set<std::pair<std::string, uint64_t>> looked_at;
+    for (const ShardInfo& s : shards) {
+        const std::string prefix = prefix_of(s);
+        if (prefix.empty() || !looked_at.insert({prefix, s.set}).second) continue;
+        for (uint32_t i = 0; i < s.set_shards; i++) {
+            const std::string path = shard_path(prefix, i);
+            const auto at = known.find(path);
+            CHECK_INPUT(at != known.end() || file_exists(path),
+                        "%s: %s is missing, and the set has %u shards: copy it, or encode the text again",
+                        s.path.c_str(), path.c_str(), s.set_shards);
+            const ShardInfo other = at != known.end() ? *at->second : open_shard_file(path).info;
+            check_pair(other.set == s.set && other.number == i, s.path, path);
+        }
+        for (const std::string_view half : {"_train", "_val"}) {
+            if (!prefix.ends_with(half)) continue;
+            const auto [at, fresh] = halves.try_emplace(prefix.substr(0, prefix.size() - half.size()), &s);
+            check_pair(at->second->set == s.set, at->second->path, s.path);
+        }
+    }
+}
+
 ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
     : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
-      id_bytes(vocab <= 65536 ? 2 : 4) {
+      id_bytes(vocab <= 65536 ? 2 : 4), hash(XXH3_createState(), XXH3_freeState) {
     CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens",
           (unsigned long long)shard_tokens);
+    XXH3_64bits_reset(hash.get());
 }
 
 template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
@@ -135,13 +203,14 @@ void ShardWriter::append(std::span<const uint32_t> ids) {
 
 void ShardWriter::append_bytes(const void* ids, uint64_t count) {
     if (pending.empty()) {
-        const std::string path = strf("%s_%06zu.bin", prefix.c_str(), paths.size());
+        const std::string path = shard_path(prefix, paths.size());
         pending.emplace_back(path + kUnfinished);
         paths.push_back(path);
         const char header[kShardHeaderBytes] = {};      // filled in by close_shard()
         pending[0].write(header, sizeof header);
     }
     pending[0].write(ids, count * uint64_t(id_bytes));
+    XXH3_64bits_update(hash.get(), ids, count * size_t(id_bytes));
     tokens += count;
     if (tokens == shard_tokens) close_shard();
 }
@@ -153,8 +222,7 @@ void ShardWriter::close_shard() {
     header[kCount] = int32_t(tokens);
     header[kVocab] = int32_t(vocab);
     header[kLargest] = int32_t(largest);
-    header[kHashLow] = int32_t(uint32_t(tokenizer_hash));
-    header[kHashHigh] = int32_t(uint32_t(tokenizer_hash >> 32));
+    header[kHashLow] = low_of(tokenizer_hash), header[kHashHigh] = high_of(tokenizer_hash);
     pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
     pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
     pending.clear();
@@ -164,9 +232,28 @@ void ShardWriter::close_shard() {
 
 void ShardWriter::close() { if (!pending.empty()) close_shard(); }
 
-void ShardWriter::finish() {
-    close();
-    for (const std::string& path : paths)
-        CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0, "%s%s: cannot be renamed: %s",
-                    path.c_str(), kUnfinished, strerror(errno));
+static uint64_t set_id(std::span<const ShardWriter> halves) {
+    std::vector<uint64_t> parts;
+    for (const ShardWriter& w : halves)
+        parts.insert(parts.end(),
+                     {w.vocab, w.tokenizer_hash, w.shard_tokens, w.total, XXH3_64bits_digest(w.hash.get())});
+    return std::max<uint64_t>(1, XXH3_64bits(parts.data(), parts.size() * sizeof parts[0]));
+}
+
+static void write_set(const std::string& path, uint64_t set, size_t shards, size_t number) {
+    const int32_t fields[] = {low_of(set), high_of(set), int32_t(shards), int32_t(number)};
+    const Fd f(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), strerror(errno));
+    pwrite_all(f.fd, fields, sizeof fields, kSetLow * sizeof fields[0], path);
+}
+
+void publish(std::span<const ShardWriter> halves) {
+    const uint64_t set = set_id(halves);
+    for (const ShardWriter& w : halves)
+        for (size_t i = 0; i < w.paths.size(); i++)
+            write_set(w.paths[i] + kUnfinished, set, w.paths.size(), i);
+    for (const ShardWriter& w : halves)
+        for (const std::string& path : w.paths)
+            CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0,
+                        "%s%s: cannot be renamed: %s", path.c_str(), kUnfinished, strerror(errno));
 }

@@ -77,7 +77,8 @@ Tokenizer Tokenizer::load(const std::string& path) {
     CHECK_INPUT(file_exists(path),
                 "%s: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
                 "and encoder.json,\n"
-                "       or a .tiktoken file. ./tokenize train makes one from text.",
+                "       or a .tiktoken file. ./tokenize train makes one from text, data/gpt2_vocab.py brings "
+                "GPT-2's.",
                 path.c_str());
     if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
     CHECK_INPUT(

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+constexpr uint32_t kMaxVocabulary = 1 << 20;        // ids
+
 struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
 
 struct Bpe;       // tables of the encoder, llmc/io/bpe.h

@@ -16,6 +16,9 @@ struct Char {
 // invalid, one byte at a time.
 Char decode_utf8(const uint8_t* text, size_t n);
 
+// Whether the text is UTF-8, of which kBlock more bytes are readable.
+bool is_utf8(const char* text, size_t n);
+
 CharClass class_of(uint32_t code);                  // an invalid byte is kOther, as U+FFFD is
 inline CharClass class_of(Char c) { return class_of(c.code); }
 

@@ -72,14 +72,17 @@ WordCounts count_words(DocumentReader& reader, int threads) {
             return reader.next(chunk);
         },
         [&](int thread, Chunk& chunk) {
+            Counter& counter = counters[size_t(thread)];
             for (const Piece& p : chunk.pieces)
-                counters[size_t(thread)].add_text(chunk.text.data() + p.begin, p.end - p.begin);
+                counter.add_text(chunk.text.data() + p.begin, p.end - p.begin);
+            if (chunk.size > kJobBytes) counter.starts = {};
         },
         [](Chunk&) {});
     Counter& all = counters[0];
     for (size_t t = 1; t < counters.size(); t++) {
         for (const auto& s : counters[t].slots)
             if (s.count) all.add({counters[t].text.data() + s.text, s.length}, s.count);
+        counters[t] = {};
     }
     // By their bytes: the result does not depend on threads.
     std::erase_if(all.slots, [](const Counter::Slot& s) { return s.count == 0; });

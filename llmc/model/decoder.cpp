@@ -6,10 +6,6 @@ Decoder::Decoder(const Dims& dims, const Axis& axis, const Part& p)
     : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(std::min(kRows, d.maxT)),
       cache(p.layers.size()), acts(1) {}
 
-ops::ScratchSizes Decoder::scratch_sizes() const {
-    return {.N = rows, .T = d.maxT, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F, .chunk = 1, .Vp = d.Vp};
-}
-
 void Decoder::add_to(Arena& arena) {
     const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n), C = size_t(d.C);
     const size_t Vp = part.last ? size_t(d.Vp) : 0;

@@ -27,7 +27,6 @@ struct Decoder {
     Decoder(const Dims& d, const Axis& tp, const Part& part);
     Decoder(const Decoder&) = delete;
     void add_to(Arena& arena);
-    ops::ScratchSizes scratch_sizes() const;
 
     // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it
     // is after one that does not end; stream_count() elements.
@@ -62,6 +61,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     }
     Stream stream{.x = a.x};
     for (int l = chunk.begin; l < chunk.end; l++) {
+        const Walking at(&Walk::block, part.layers[size_t(l)]);
         a.kv = cache[size_t(l)];
         a.qkv = cache[size_t(l)] + size_t(t0) * size_t(3 * d.A);
         stream = block.forward(weights.block(l), a, stream, scratch, span);

@@ -14,11 +14,6 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
     if (p.last) head.resize(size_t(slots.back()));
 }
 
-ops::ScratchSizes Gpt::scratch_sizes() const {
-    return {.N = shape.B * shape.T, .T = shape.T, .C = d.C, .NH = d.NH, .D = d.D, .F = d.F,
-            .chunk = logit_rows, .Vp = d.Vp};
-}
-
 size_t Gpt::reduction_bytes() const {
     return stream_count(shape.B * shape.T) * size_t(tp.size) * sizeof(floatX);
 }
@@ -76,7 +71,7 @@ void Gpt::begin_step() {
 }
 
 void Gpt::end_step(real* dwte) {
-    for (size_t i = 0; apart && i < size_t(d.Vp) * d.C; i++) dwte[i] += dtokens[i];
+    if (apart) ops::accumulate(dwte, dtokens, size_t(d.Vp) * size_t(d.C));
     apart = false;
 }
 

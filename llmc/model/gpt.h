@@ -73,7 +73,6 @@ struct Gpt {
 
     void add_to(Arena& arena);      // asks for memory
     void ready();                   // after Arena::allocate()
-    ops::ScratchSizes scratch_sizes() const;
     size_t reduction_bytes() const; // of the largest reduction over tp: what tp's staging is lent for
 
     void begin_step();              // of several calls of backward(); without the two, each call is complete
@@ -133,8 +132,10 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int slot
     Stream stream{.x = input(c, slot)};
     if (chunk.embeds) embed(weights, b, input(c, slot));
 
-    for (int l = chunk.begin; l < chunk.end; l++)
+    for (int l = chunk.begin; l < chunk.end; l++) {
+        const Walking at(&Walk::block, part.layers[size_t(l)]);
         stream = block.forward(weights.block(l), of(l, slot), stream, scratch, span);
+    }
 
     if (chunk.ends) final_norm(weights, b, stream, slot);
     else ops::add_residual(sent, stream.x, stream.r, stream.bias, Slice(tp, b.B * b.T).mine, d.C);
@@ -191,6 +192,7 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
     }
 
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
+        const Walking at(&Walk::block, part.layers[size_t(l)]);
         const BlockWeights w = weights.block(l);
         block.recompute(w, of(l, slot), scratch, span);
         block.backward(w, weights.block_grads(l), of(l, slot), dx, scratch, span);

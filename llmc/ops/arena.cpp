@@ -1,6 +1,7 @@
 #include "llmc/ops/arena.h"
 
 #include <algorithm>
+#include <cstdint>
 
 static constexpr size_t kAlign = 64, kPage = 4096;
 
@@ -19,6 +20,12 @@ std::vector<Arena::Row> Arena::plan() const {
     auto result = rows;
     if (total > used) result.push_back({"rounding to pages", total - used});
     return result;
+}
+
+// In the hole between the two halves of x86-64's addresses.
+void Arena::describe() {
+    static constexpr uintptr_t kNowhere = uintptr_t(1) << 60;
+    for (const Piece& p : pieces) p.place(reinterpret_cast<std::byte*>(kNowhere + p.offset));
 }
 
 void Arena::allocate(Allocate allocate, Free free) {

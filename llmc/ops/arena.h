@@ -27,6 +27,8 @@ struct Arena {
     using Allocate = void* (*)(size_t);
     using Free = void (*)(void*, size_t);
     void allocate(Allocate allocate, Free free);        // memory is zero; call once
+    // For a walk: all pointers are set to addresses that no memory has; a read or a write ends in SIGSEGV.
+    void describe();
 
     // For tests of memory errors: so many bytes behind each piece that belong to nobody. red_zone_made is
     // told of them, and of what rounding leaves.

@@ -5,6 +5,17 @@
 #include <string>
 
 #include "llmc/base/dtype.h"
+#include "llmc/ops/walk.h"
+
+namespace fp32 {
+#include "llmc/ops/decl/needs.h"
+}  // namespace fp32
+namespace bf16 {
+#include "llmc/ops/decl/needs.h"
+}  // namespace bf16
+namespace fp64 {
+#include "llmc/ops/decl/needs.h"
+}  // namespace fp64
 
 namespace PRECISION {
 

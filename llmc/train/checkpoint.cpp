@@ -10,7 +10,6 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/train/interchange.h"
 #include "llmc/train/model.h"
 #include "llmc/train/votes.h"
 
@@ -23,12 +22,27 @@ static std::string new_run_id() {
 
 Checkpoint::Checkpoint(const Config& c, Model& m, SharedText tokenizer, Disk disk)
     : cfg(c), model(m), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
-      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint, std::move(disk)) {
+      share(share_to_save(m.zero)), saver(m.mesh.world, c.checkpoint, std::move(disk)),
+      folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(m.mesh.world, {double(share.bytes)})[0]);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // loading
+
+void import_weights(Zero& zero, const ForeignModel& foreign) {
+    std::vector<float> values;
+    std::vector<real> converted;
+    for (const Tensor& t : zero.layout.tensors) {
+        const size_t cols = size_t(t.param.whole_cols);
+        for_each_slice(t, [&](size_t row, size_t rows) {
+            values.resize(rows * cols);
+            foreign.read(t, row, rows, values.data());
+            converted.assign(values.begin(), values.end());
+            zero.import_tensor(t, row * cols, rows * cols, converted.data());
+        });
+    }
+}
 
 void Checkpoint::load_weights(const std::string& init) {
     if (!is_foreign(init)) {
@@ -36,11 +50,8 @@ void Checkpoint::load_weights(const std::string& init) {
         return load_state(model.zero, origin.folder, origin.manifest, false);
     }
     const ForeignModel foreign = open_foreign(init);
-    for (const Tensor& t : model.zero.layout.tensors) {
-        const std::vector<float> values = foreign.read(t);
-        const std::vector<real> converted(values.begin(), values.end());
-        model.zero.import_tensor(t, 0, converted.size(), converted.data());
-    }
+    if (model.mesh.rank == 0) check_head(foreign, model.zero.layout.tensors.front());
+    import_weights(model.zero, foreign);
 }
 
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
@@ -51,10 +62,11 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
         if (init != "random") load_weights(init);
         return {};
     }
-    load_state(model.zero, origin->folder, origin->manifest, cfg.train.steps > 0);
+    const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0;      // which begin as zeros
+    load_state(model.zero, origin->folder, origin->manifest, moments);
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
-    RunState state = run_state_of(origin->manifest.state, manifest);
+    RunState state = run_state_of(origin->manifest.state);
     CHECK_INPUT(state.seed == origin->settings.run.seed, "%s: random numbers of seed %" PRId64 ", of a run "
                 "with run.seed = %" PRId64, manifest.c_str(), state.seed, origin->settings.run.seed);
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
@@ -85,7 +97,8 @@ static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
 
 SaveJob Checkpoint::job(const RunState& state) const {
     SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
-              .data = share.data(model.zero), .total_bytes = total_bytes, .manifest = {}, .extras = {}};
+              .data = share.data(model.zero), .total_bytes = total_bytes, .manifest = {}, .extras = {},
+              .folder = folder};
     if (model.snapshot) {
         std::byte* to = model.snapshot;
         for (std::span<const std::byte>& piece : j.data) {
@@ -107,6 +120,14 @@ SaveJob Checkpoint::job(const RunState& state) const {
     return j;
 }
 
+// "in runs/a 12 GB are free"
+static std::string room_in(const std::string& run_dir) {
+    uint64_t bytes = 0;
+    if (posix_disk().free_bytes(run_dir, &bytes) == 0)
+        return strf("in %s %s are free", run_dir.c_str(), human_bytes(double(bytes)).c_str());
+    return strf("run.dir %s is gone: was it moved or removed? Bring it back", run_dir.c_str());
+}
+
 std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
     if (!outcome) return std::nullopt;
     if (outcome->error.empty()) {
@@ -115,21 +136,20 @@ std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome
     }
     if (model.mesh.rank > 0 && !last) return std::nullopt;
     const std::string text =
-        strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; in %s %s are free.",
-             outcome->step, outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
-             human_bytes(double(total_bytes)).c_str(), cfg.run.dir.c_str(),
-             human_bytes(double(posix_disk().free_bytes(cfg.run.dir))).c_str());
+        strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; %s.", outcome->step,
+             outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
+             human_bytes(double(total_bytes)).c_str(), room_in(cfg.run.dir).c_str());
     if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, %s.\n       Make room before "
                     "the next run, or name another disk by run.dir", text.c_str(), outcome->complete
                     ? "and it is written in full, but a power cut may take it; the next start looks whether "
                       "it is there" : "so what was trained since the one before is lost");
-    fprintf(stderr, "warning: %s Training goes on.\n       Make room, or keep fewer checkpoints "
-            "(checkpoint.keep_last); kill -USR1 %d tries again\n", text.c_str(), int(getpid()));
+    warning("%s Training goes on.\n       Make room, or keep fewer checkpoints (checkpoint.keep_last); kill "
+            "-USR1 %d tries again", text.c_str(), int(getpid()));
     return std::nullopt;
 }
 
 std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
-    if (cfg.train.steps == 0) return std::nullopt;
+    if (cfg.train.steps == 0 && !saves_initial(cfg)) return std::nullopt;
     if (saver.busy() && !last) {
         if (model.mesh.rank == 0)
             fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still "

@@ -4,6 +4,7 @@
 //
 // Saving runs beside training (saver.h) where checkpoint.async says so, else training waits for it.
 #pragma once
+#include "llmc/train/interchange.h"
 #include "llmc/train/rank_state.h"
 #include "llmc/train/resume.h"
 #include "llmc/train/run_state.h"
@@ -13,6 +14,9 @@ namespace PRECISION {
 
 struct Model;
 
+// A slice of a tensor at a time. Each rank takes what it holds.
+void import_weights(Zero& zero, const ForeignModel& foreign);
+
 struct Checkpoint {
     const Config& cfg;
     Model& model;
@@ -21,6 +25,7 @@ struct Checkpoint {
     RankShare share;
     uint64_t total_bytes = 0;        // over all ranks
     Saver saver;
+    FileId folder;                   // of run.dir, while this run has its lock
     int64_t saved = -1;              // step of the newest in run.dir
 
     // All ranks together, as everything here.

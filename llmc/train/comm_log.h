@@ -6,7 +6,7 @@
 #include "llmc/comm/mesh.h"
 
 struct CommRow {
-    std::string name;           // "dp.reduce_scatter"
+    std::string name;           // "shard.reduce_scatter"
     uint64_t calls = 0, bytes = 0;
     double seconds = 0;
 };

@@ -89,8 +89,18 @@ size_t Dataset::shards() const {
     return n;
 }
 
+std::vector<Epochs> epochs_of(const Dataset& set, double samples) {
+    std::vector<Epochs> all;
+    for (size_t s = 0; s < set.streams.size(); s++)
+        all.push_back({set.streams[s].glob,
+                       samples * double(set.weights[s]) * 0x1p-32 / double(set.streams[s].rows)});
+    return all;
+}
+
 static TokenStream open_stream(const std::string& key, const std::string& glob, int T) {
     TokenStream stream{.glob = glob, .shards = {}, .first = {0}};
+    CHECK_INPUT(!is_directory(glob), "%s = '%s' is a folder. Expected a glob of token shards, such as '%s'",
+                key.c_str(), glob.c_str(), (glob + (glob.ends_with("/") ? "*.bin" : "/*.bin")).c_str());
     for (const std::string& path : glob_files(glob)) {
         stream.shards.push_back(open_shard_file(path));
         stream.first.push_back(stream.first.back() + stream.shards.back().info.tokens);
@@ -105,14 +115,19 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle) {
     Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .seed = seed, .shuffle = shuffle};
-    double sum = 0;
-    for (const Corpus& c : corpora) sum += c.weight;
-    CHECK_INPUT(!corpora.empty() && sum > 0, "%s: no corpus with a weight above 0", key.c_str());
+    // Scaled by a power of two, which is exact, to a largest weight below 1: their sum is finite.
+    double largest = 0, sum = 0;
+    int exponent = 0;
+    for (const Corpus& c : corpora) largest = std::max(largest, c.weight);
+    CHECK_INPUT(largest > 0, "%s: no corpus with a weight above 0", key.c_str());
+    std::frexp(largest, &exponent);
+    const auto scaled = [&](const Corpus& c) { return std::ldexp(c.weight, -exponent); };
+    for (const Corpus& c : corpora) sum += scaled(c);
     uint64_t given = 0;
     for (const Corpus& c : corpora) {
         if (c.weight == 0) continue;
         set.streams.push_back(open_stream(key, c.path, T));
-        set.weights.push_back(std::max<uint64_t>(1, uint64_t(std::llround(c.weight / sum * 0x1p32))));
+        set.weights.push_back(std::max<uint64_t>(1, uint64_t(std::llround(scaled(c) / sum * 0x1p32))));
         given += set.weights.back();
         const TokenStream& s = set.streams.back();
         CHECK_INPUT(s.rows > 0,

@@ -44,6 +44,10 @@ struct Dataset {
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle);
 
+// How often `samples` samples go through each corpus: 1 is every row once.
+struct Epochs { std::string glob; double count; };
+std::vector<Epochs> epochs_of(const Dataset& set, double samples);
+
 // Whose ids a run's are; hash 0: not known.
 struct KnownTokenizer {
     uint64_t hash = 0;

@@ -85,15 +85,29 @@ void export_gguf(const OwnModel& m, const std::string& path) {
 
 ForeignModel open_gguf(const std::string& path) {
     auto file = std::make_shared<GgufFile>(path);
+    const ShapeKeys keys = {.layers = "gpt2.block_count", .heads = "gpt2.attention.head_count",
+                            .channels = "gpt2.embedding_length", .context = "gpt2.context_length",
+                            .vocab = "gpt2.vocab_size"};
+    const auto number = [&](const char* key) {
+        const uint32_t n = file->number(key);
+        CHECK_INPUT(n <= INT32_MAX, "%s: %s = %u is out of range", path.c_str(), key, n);
+        return int(n);
+    };
     ForeignModel m;
-    m.shape.context = int(file->number("gpt2.context_length"));
-    m.shape.channels = int(file->number("gpt2.embedding_length"));
-    m.shape.layers = int(file->number("gpt2.block_count"));
-    m.shape.heads = int(file->number("gpt2.attention.head_count"));
-    m.shape.vocab = int(file->number("gpt2.vocab_size"));
-    m.read = [file](const Tensor& t) { return file->read(gguf_name(t), shape_in_gguf(t)); };
-    m.head = [file, shape = m.shape] {
-        return file->read(kHead, {uint64_t(shape.vocab), uint64_t(shape.channels)});
+    m.shape.context = number(keys.context);
+    m.shape.channels = number(keys.channels);
+    m.shape.layers = number(keys.layers);
+    m.shape.heads = number(keys.heads);
+    m.shape.vocab = number(keys.vocab);
+    const std::string wrong = wrong_shape(m.shape, keys);
+    CHECK_INPUT(wrong.empty(), "%s: %s", path.c_str(), wrong.c_str());
+    m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {
+        const size_t cols = size_t(t.param.whole_cols);
+        file->read(gguf_name(t), shape_in_gguf(t), row * cols, rows * cols, out);
+    };
+    m.head = [file, V = uint64_t(m.shape.vocab), C = uint64_t(m.shape.channels)](size_t row, size_t rows,
+                                                                               float* out) {
+        file->read(kHead, {V, C}, row * C, rows * C, out);
     };
     return m;
 }

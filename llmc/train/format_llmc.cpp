@@ -59,6 +59,9 @@ static ModelConfig shape_of_header(const int32_t* header, const std::string& pat
                 "llm.c", path.c_str(), header[0], kMagic);
     CHECK_INPUT(header[1] == kFp32 || header[1] == kBf16, "%s: version %d, expected %d (FP32) or %d (bf16)",
                 path.c_str(), header[1], kFp32, kBf16);
+    for (size_t i = 8; i < kHeader; i++)
+        CHECK_INPUT(header[i] == 0, "%s: field %zu of the header is %d, expected 0: the file says more than "
+                    "this program reads", path.c_str(), i, header[i]);
     ModelConfig m;
     m.context = header[2], m.vocab = header[3], m.layers = header[4], m.heads = header[5];
     m.channels = header[6];
@@ -69,6 +72,17 @@ static ModelConfig shape_of_header(const int32_t* header, const std::string& pat
                 "channels: no GPT-2", path.c_str(), m.context, m.vocab, header[7], m.layers, m.heads,
                 m.channels);
     return m;
+}
+
+// Byte of the file where a tensor begins.
+static uint64_t start_of(const Tensor& t, const ModelConfig& shape, size_t element) {
+    uint64_t at = kHeader * sizeof(int32_t);
+    for (const Stack& s : stacks_of(shape)) {
+        const uint64_t bytes = s.rows * s.cols * element;
+        if (s.name == t.param.name) return at + bytes * uint64_t(std::max(t.layer, 0));
+        at += bytes * std::max<uint64_t>(s.layers, 1);
+    }
+    fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor %s", t.param.name);
 }
 
 ForeignModel open_llmc(const std::string& path) {
@@ -85,20 +99,14 @@ ForeignModel open_llmc(const std::string& path) {
     CHECK_INPUT(size == bytes_of(m.shape, element), "%s: %llu bytes, expected %llu for its shape: it is cut "
                 "off, or not what its header says", path.c_str(), (unsigned long long)size,
                 (unsigned long long)bytes_of(m.shape, element));
-    m.read = [fd, path, bf16, element, shape = m.shape](const Tensor& t) {
-        uint64_t at = kHeader * sizeof(int32_t);
-        for (const Stack& s : stacks_of(shape)) {
-            const uint64_t bytes = s.rows * s.cols * element;
-            if (s.name != t.param.name) { at += bytes * std::max<uint64_t>(s.layers, 1); continue; }
-            std::vector<float> values(t.param.whole());
-            at += bytes * uint64_t(std::max(t.layer, 0));
-            std::vector<bfloat16> rounded(bf16 ? values.size() : 0);
-            void* to = bf16 ? static_cast<void*>(rounded.data()) : values.data();
-            pread_all(fd->fd, to, values.size() * element, at, path);
-            for (size_t i = 0; i < rounded.size(); i++) values[i] = rounded[i];
-            return values;
-        }
-        fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor %s", t.param.name);
+    m.read = [fd, path, bf16, element, shape = m.shape](const Tensor& t, size_t row, size_t rows,
+                                                        float* out) {
+        const size_t cols = size_t(t.param.whole_cols), count = rows * cols;
+        const uint64_t at = start_of(t, shape, element) + row * cols * element;
+        if (!bf16) return pread_all(fd->fd, out, count * element, at, path);
+        std::vector<bfloat16> rounded(count);
+        pread_all(fd->fd, rounded.data(), count * element, at, path);
+        std::copy(rounded.begin(), rounded.end(), out);
     };
     return m;
 }

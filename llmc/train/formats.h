@@ -1,7 +1,8 @@
-// The formats behind interchange.h, a file each: format_hf.cpp, format_gguf.cpp, format_llmc.cpp.
+// The formats behind interchange.h: format_hf.cpp and import_hf.cpp, format_gguf.cpp, format_llmc.cpp.
 #pragma once
 #include "llmc/train/interchange.h"
 
+std::vector<std::string> files_of_hf(const std::string& dir);       // config.json, model, tokenizer's
 void remove_hf(const std::string& dir, bool tokenizer);      // what export_hf has written, config.json first
 
 ForeignModel open_hf(const std::string& dir);

@@ -18,6 +18,10 @@ void export_to(const OwnModel& m, const std::string& to) {
     else export_llmc(m, path_of(to));
 }
 
+std::vector<std::string> files_of_export(const std::string& to) {
+    return to.starts_with("hf:") ? files_of_hf(path_of(to)) : std::vector<std::string>{path_of(to)};
+}
+
 void remove_export(const std::string& to, bool tokenizer) {
     if (to.starts_with("hf:")) return remove_hf(path_of(to), tokenizer);
     CHECK_INPUT(unlink(path_of(to).c_str()) == 0, "%s: cannot be removed: %s", to.c_str(), strerror(errno));
@@ -25,10 +29,31 @@ void remove_export(const std::string& to, bool tokenizer) {
 
 ForeignModel open_foreign(const std::string& from) {
     const std::string path = path_of(from);
+    CHECK_INPUT(!path.empty(), "model.init = '%s': a path is missing after the colon", from.c_str());
     ForeignModel m = from.starts_with("hf:") ? open_hf(path)
                    : from.starts_with("gguf:") ? open_gguf(path) : open_llmc(path);
     m.from = from;
     return m;
+}
+
+bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
+    if (!m.head) return true;
+    bool same = true;
+    std::vector<float> head, embedding;
+    for_each_slice(wte, [&](size_t row, size_t rows) {
+        if (!same) return;
+        head.resize(rows * size_t(wte.param.whole_cols)), embedding.resize(head.size());
+        m.head(row, rows, head.data());
+        m.read(wte, row, rows, embedding.data());
+        same = head == embedding;
+    });
+    return same;
+}
+
+void check_head(const ForeignModel& m, const Tensor& wte) {
+    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '%s': its lm_head.weight is not its wte.weight. "
+                "This program computes with tied ones only (tie_word_embeddings = true):\n       the logits "
+                "would be others than the model's", m.from.c_str());
 }
 
 void fit_to_foreign(Config& cfg, const ForeignModel& m) {

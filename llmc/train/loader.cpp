@@ -4,6 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
+#include "llmc/base/start_thread.h"
 
 void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     const size_t T = size_t(set.T);
@@ -21,7 +22,8 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
 Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)
     : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
       stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
-    thread = std::thread(&Loader::read_ahead, this, context.rank);
+    const std::string why = start_thread(thread, [this, rank = context.rank] { read_ahead(rank); });
+    if (!why.empty()) warning("tokens are read between steps: %s", no_thread(why).c_str());
 }
 
 Loader::~Loader() {
@@ -30,7 +32,7 @@ Loader::~Loader() {
         stop = true;
     }
     changed.notify_all();
-    thread.join();
+    if (thread.joinable()) thread.join();
 }
 
 // fatal() throws here, so that the rank's own thread reports a bad shard, not one that nobody waits for
@@ -56,6 +58,10 @@ void Loader::read_ahead(int rank) {
 
 const TokenBatch& Loader::next() {
     std::unique_lock lock(mutex);
+    if (!thread.joinable()) {
+        load_batch(ahead, set, loaded + offset, B);
+        full = true;
+    }
     changed.wait(lock, [this] { return full; });
     if (error) {
         lock.unlock();

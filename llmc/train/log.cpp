@@ -1,7 +1,6 @@
 #include "llmc/train/log.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
-#include <thread>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
@@ -19,6 +17,7 @@
 #include "llmc/base/json.h"
 #include "llmc/train/recover.h"
 #include "llmc/train/run_folder.h"
+#include "llmc/train/run_header.h"
 
 static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
 
@@ -26,20 +25,10 @@ double model_flops_per_token(int64_t params, int layers, int channels, int conte
     return 6.0 * double(params) + 6.0 * layers * channels * context;
 }
 
-// For as long as the file is open. A run that was just killed may need a moment to be gone.
-static void lock_for_good(int file, const std::string& dir) {
-    for (int tries = 0; flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
-        CHECK_INPUT(tries < 200, "another process is writing to run.dir %s: it has locked metrics.jsonl. "
-                    "Wait for its end, or name another folder (--run.dir=%s_2)", dir.c_str(), dir.c_str());
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-}
-
 RunLog::RunLog(const Config& cfg) : writes_(context.rank == 0), start_(Clock::now()) {
     if (!writes_) return;
     check_run_dir(cfg);
-    file_ = open((cfg.run.dir + "/metrics.jsonl").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file_ >= 0) lock_for_good(file_, cfg.run.dir);
+    for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl"}) own_file(cfg.run.dir + name);
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -65,65 +54,26 @@ void RunLog::write(const std::string& line) {
     [[maybe_unused]] const int cut = ftruncate(file_, end);     // a pipe has no end to go back to
     if (failed_) return;
     failed_ = true;
-    fprintf(stderr,
-            "warning: cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.\n",
+    warning("cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.",
             cfg_.run.dir.c_str(), strerror(why));
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // start and end
 
-static std::string shown_rate(double tflops) { return strf(tflops < 1000 ? "%.3g" : "%.0f", tflops); }
-
-static void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
-    const ModelConfig& m = cfg.model;
-    const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
-    printf("model   %s, %s, %s, context %d, vocabulary %s: %s parameters\n",
-           counted(m.layers, "layer").c_str(), counted(m.heads, "head").c_str(),
-           counted(m.channels, "channel").c_str(), m.context, grouped(info.vocab).c_str(),
-           human_count(double(info.params)).c_str());
-    printf("device  %s, ", info.device.c_str());
-    if (info.world > 1) printf("%d ranks of ", info.world);
-    printf("%s, %s\n", counted(info.threads, "thread").c_str(), info.precision.c_str());
-    if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
-    printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all\n", grouped(cfg.train.steps).c_str(),
-           grouped(cfg.train.batch_tokens).c_str(), info.micro_batch, m.context,
-           human_count(double(tokens)).c_str());
-    printf("memory  %s planned%s\n", human_bytes(double(info.plan_bytes)).c_str(),
-           info.world > 1 ? " on the fullest rank" : "");
-    if (info.peak_tflops > 0) printf("matmul  %s TFLOP/s at most\n", shown_rate(info.peak_tflops).c_str());
-    else printf("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
-    if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
-        printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
-    printf("writes  %s/\n", cfg.run.dir.c_str());
-    if (!origin.empty()) printf("goes on from %s\n", origin.c_str());
-    printf("\n");
-}
-
-void RunLog::write_config() {
-    const std::string config = cfg_.run.dir + "/config.json";
-    const std::string text = to_json(cfg_);
-    const int file = open(config.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    const bool written = file >= 0 && write_all(file, text.data(), text.size());
-    CHECK_INPUT(written && close(file) == 0, "cannot write %s: %s", config.c_str(), strerror(errno));
-}
-
 void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state) {
     cfg_ = cfg, info_ = info, state_ = state, saved_ = origin;
     if (cfg_.log.peak_tflops > 0) info_.peak_tflops = cfg_.log.peak_tflops * info.world;
     energy_ = EnergyMeter(info_.bus_id);
     if (!writes_) return;
-    make_directories(cfg_.run.dir);
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
-    if (file_ < 0) {
-        file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
-        lock_for_good(file_, cfg_.run.dir);
-    }
+    file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+    CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
     // an evaluation alone leaves the run what it was
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state->step);
-    if (trains || !file_exists(cfg_.run.dir + "/config.json")) write_config();
+    const std::string config = cfg_.run.dir + "/config.json";
+    if (trains || !file_exists(config)) write_file(config, to_json(cfg_));
     const bool fresh = lseek(file_, 0, SEEK_END) == 0;
     JsonLine row(fresh ? "start" : "resume");
     if (!fresh) row.add("step", state->step);
@@ -279,14 +229,15 @@ void RunLog::sample(int64_t step, std::string_view text) {
 void RunLog::checkpoint(const std::optional<std::string>& dir) {
     if (!writes_ || !dir) return;
     saved_ = *dir;
-    printf("%15s  %s\n", "saved", dir->c_str());
+    printf("%15s  %s\n", "saved", for_terminal(*dir).c_str());
     fflush(stdout);
 }
 
 void RunLog::stopped(int64_t step) {
     if (!writes_) return;
     printf("\nstopped at step %s", grouped(step).c_str());
-    if (!saved_.empty()) printf(", saved as %s; the same command goes on from there", saved_.c_str());
+    if (!saved_.empty()) printf(", saved as %s; the same command goes on from there",
+                                for_terminal(saved_).c_str());
     printf("\n");
     fflush(stdout);
 }

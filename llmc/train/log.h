@@ -10,6 +10,7 @@
 
 #include "llmc/base/config.h"
 #include "llmc/train/comm_log.h"
+#include "llmc/train/dataset.h"
 #include "llmc/train/energy.h"
 #include "llmc/train/run_state.h"
 
@@ -25,6 +26,7 @@ struct StartInfo {
     size_t plan_bytes = 0;
     std::string bus_id;             // of this rank's device, for NVML; empty: it has none
     double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
+    std::vector<Epochs> epochs;     // of data.train, over all steps
 };
 
 struct TrainRow {
@@ -36,14 +38,14 @@ struct TrainRow {
 };
 
 struct RunLog {
-    // Refuses a run.dir that cannot be made, or that holds a run where it is not to go on; makes and writes
-    // nothing yet.
+    // REQUIRES: run.dir is there, and this start has its lock (RunLock).
+    // Refuses a run.dir that holds a run where it is not to go on; writes no row yet.
     explicit RunLog(const Config& cfg);
     ~RunLog();
     RunLog(const RunLog&) = delete;
     RunLog& operator=(const RunLog&) = delete;
 
-    // Makes run.dir; config.json, resolved, and the header on screen. origin: the checkpoint that the run
+    // config.json, resolved, and the header on screen. origin: the checkpoint that the run
     // goes on from, empty for a new run; of metrics.jsonl the rows up to the state's step stay then. The log
     // keeps the statistics of `state` up to date.
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, RunState* state);
@@ -79,7 +81,6 @@ private:
 
     struct StepRate { double ms, tokens_per_s, tflops, mfu, seconds_left; };
     void write(const std::string& line);
-    void write_config();                    // config.json
     void print_step(const TrainRow& row, const StepRate& rate);
 };
 

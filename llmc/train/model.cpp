@@ -1,10 +1,7 @@
 #include "llmc/train/model.h"
 
-#include <set>
-
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/ops/tuning.h"
 
 namespace PRECISION {
 
@@ -23,12 +20,12 @@ static ZeroOptions zero_options(const Config& cfg) {
 }
 
 // With the scratch of what is timed.
-static size_t bytes_to_tune(const ops::ScratchSizes& s) {
-    const size_t tensors = std::max(ops::tuning_bytes(s), ops::trial_bytes(s));
-    return tensors ? tensors + ops::scratch_bytes(s) + 4096 : 0;        // and whole pages
+static size_t bytes_to_tune(const Walk& step, size_t scratch) {
+    const size_t tensors = ops::tuning_bytes(step);
+    return tensors ? tensors + scratch + 4096 : 0;        // and whole pages
 }
 
-Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
+Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg)),
       gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = recompute_of(cfg),
@@ -42,19 +39,16 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
         tally.emplace(pipeline, *optimizer, mesh.world);
         tally->add_to(arena, host);
     }
+    if (saves_initial(cfg)) zero.add_masters_to(arena, host);
     gpt.add_to(arena);
     pipeline.add_to(arena, host);
     if (generates) {
         decoder.emplace(zero.d, mesh.tp, gpt.part);
         decoder->add_to(arena);
     }
-    scratch_bytes = ops::scratch_bytes(gpt.scratch_sizes());
-    if (cfg.train.steps > 0) tuning_bytes = bytes_to_tune(gpt.scratch_sizes());
-    if (decoder) scratch_bytes = std::max(scratch_bytes, ops::scratch_bytes(decoder->scratch_sizes()));
-    arena.add("scratch of operations", &scratch, scratch_bytes);
-    library_bytes = ops::library_bytes(gpt.scratch_sizes());
     // host code writes to the disk
-    if (cfg.train.steps > 0 && (saves_async(cfg) || !ops::reached_by_host()))
+    const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
+    if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host()))
         host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
     // reductions of tp run beside those of the other axes
     staging_bytes = zero.staging_bytes();
@@ -63,21 +57,59 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-static void warm_up_rows(ops::ScratchSizes sizes, std::set<int> rows) {
-    for (const int n : rows) {
-        if (n == 0) continue;
-        sizes.N = n;
-        ops::warm_up(sizes);
+// A few micro-batches have every op of a step: the first and the last differ, and all that are alive at once.
+Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
+    : Model(cfg, on, micro_batch, generates, Unplanned()) {
+    const int few = std::min(stage.shape.micros, 2 * mesh.pp.size);
+    step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
+    const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
+                                              .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
+                                              .prompt = 1, .generates = generates});
+    scratch_bytes = std::max(step.needs().scratch, rest.needs().scratch);
+    library_bytes = std::max(step.needs().library, rest.needs().library);
+    arena.add("scratch of operations", &scratch, scratch_bytes);
+    tuning_bytes = bytes_to_tune(step, scratch_bytes);
+}
+
+// The prompt comes in chunks of `rows` ids and a rest. So does half of the context where the window moves on.
+// Then comes a token at a time.
+static void walk_text(Model& model, size_t prompt) {
+    Decoder& decoder = *model.decoder;
+    const int rows = decoder.rows, half = decoder.d.maxT / 2;
+    std::vector<int> order(model.gpt.part.layers.size());
+    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
+    for (const int count : {rows, int(prompt % size_t(rows)), half % rows, 1}) {
+        if (count == 0) continue;
+        for (size_t c = 0; c < model.gpt.part.chunks.size(); c++) {
+            model.zero.begin_step(order);
+            decoder.forward(model.zero, nullptr, count, decoder.d.maxT - count, int(c));
+        }
     }
 }
 
-void Model::warm_up(uint64_t evaluated, size_t prompt) const {
-    const int B = gpt.shape.B, T = gpt.shape.T;
-    const int last = int(evaluated % uint64_t(B)), none = mesh.dp.size > 1 ? 1 : 0;     // no row is left: any
-    warm_up_rows(gpt.scratch_sizes(), {B * T, last * T, none * T});
-    if (!decoder) return;
-    const int rows = decoder->rows, half = decoder->d.maxT / 2;     // where the window moves on
-    warm_up_rows(decoder->scratch_sizes(), {rows, int(prompt % size_t(rows)), half % rows, 1});
+Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
+    Config cfg = whole;
+    const int64_t tokens = int64_t(cfg.model.context) * mesh.dp.size * run.micro_batch;
+    if (run.micros) cfg.train.batch_tokens = tokens * run.micros;
+    Model model(cfg, mesh, run.micro_batch, run.generates, Model::Unplanned());
+    model.arena.describe(), model.host.describe();
+    model.gpt.ready();
+    return walk_of(ops::target(), [&] {
+        if (model.optimizer && run.trains) {
+            model.pipeline.walk();
+            model.tally->take();
+            model.optimizer->update(0, 0);
+        }
+        if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
+        if (run.generates && run.prompt) walk_text(model, run.prompt);
+    });
+}
+
+void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t prompt) {
+    const int few = std::min(model.stage.shape.micros, 2 * model.mesh.pp.size);
+    ops::warm_up(walk_of_run(cfg, model.mesh, {.micro_batch = model.gpt.shape.B, .micros = few,
+                                               .evaluated = evaluated, .prompt = prompt,
+                                               .generates = model.decoder.has_value()}));
 }
 
 // Memory that the ranks' transport is fast with, where there is such.
@@ -90,12 +122,21 @@ static void free_tensors(void* p, size_t bytes) {
 }
 
 void Model::allocate() {
+    comm::meet();
+    allocated = true;
+    ops::open_device();
     arena.allocate(allocate_tensors, free_tensors);
     if (host.bytes()) host.allocate(ops::host_allocate, ops::host_free);
+    comm::meet();
     ops::lend_scratch(scratch, scratch_bytes);
     zero.lend_staging(staging, staging_bytes);
     mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
     gpt.ready();
+}
+
+// The next meeting of these ranks is after their memory is freed (comm/launch.cpp).
+Model::~Model() {
+    if (allocated) comm::meet();
 }
 
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "llmc/base/machine.h"
+#include "llmc/ops/tuning.h"
 #include "llmc/train/generate.h"
 #include "llmc/train/optimizer.h"
 #include "llmc/train/pipeline.h"
@@ -10,6 +11,8 @@
 #include "llmc/train/tally.h"
 
 namespace PRECISION {
+
+struct WalkedRun;
 
 struct Model {
     Mesh mesh;
@@ -20,6 +23,7 @@ struct Model {
     std::optional<Optimizer> optimizer;    // when there are steps to train
     std::optional<Tally> tally;            // likewise
     std::optional<Decoder> decoder;        // when text is generated
+    Walk step = Walk(ops::target());       // of a step of a few micro-batches: every op that training has
     std::byte* scratch;                    // of ops
     size_t scratch_bytes;
     size_t tuning_bytes = 0;               // that train/tuning.h takes, before the rest is there
@@ -39,12 +43,35 @@ struct Model {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
         return std::max(arena.bytes(), tuning_bytes) + library_bytes + shared;
     }
-    // Libraries build what they build on first use, for steps, evaluations of so many rows over all ranks and
-    // texts that go on from so many ids (0: none).
-    void warm_up(uint64_t evaluated = 0, size_t prompt = 0) const;
-    void allocate();
+    ~Model();
+    void allocate();                       // all ranks of a process together, as the end is
+
+private:
+    bool allocated = false;
+    struct Unplanned {};
+    Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates, Unplanned);
+    friend Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);
 };
 
+// What is walked of a run: a step of `micros` micro-batches (0: as many as the settings say), an evaluation
+// of `evaluated` rows over all ranks (0: none), and a text that begins with `prompt` ids (0: none).
+struct WalkedRun {
+    int micro_batch, micros;
+    bool trains = true;
+    uint64_t evaluated = 0;
+    size_t prompt = 0;
+    bool generates = false;
+};
+// Of any mesh, described or present, on this rank. By a model of its own, which takes no memory.
+Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);
+
+// Libraries build what they build on first use: for this model's steps, evaluations and texts.
+void warm_up(const Config& cfg, const Model& model, uint64_t evaluated = 0, size_t prompt = 0);
+
+// The random weights that a run would begin with, as step_0: train.steps=0 trains nothing else.
+inline bool saves_initial(const Config& cfg) {
+    return cfg.train.steps == 0 && cfg.checkpoint.every > 0 && cfg.model.init == "random";
+}
 inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && cfg.checkpoint.async; }
 
 // Dims of a config whose vocabulary is known.

@@ -4,12 +4,21 @@ namespace PRECISION {
 
 static size_t norm_blocks(size_t count) { return (count + ops::kNormBlock - 1) / ops::kNormBlock; }
 
+static size_t norm_blocks(const std::vector<Zero::Run>& runs) {
+    size_t blocks = 0;
+    for (const Zero::Run& run : runs) blocks += norm_blocks(run.count);
+    return blocks;
+}
+
+// Whether the rank of this index on tp counts a tensor in the gradient norm.
+bool Optimizer::counts(const Tensor& t, int tp) const {
+    const bool again = t.param.split == Split::None && tp > 0;          // another rank's as well
+    return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
+}
+
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
-    counted = zero.shard_runs([&](const Tensor& t) {
-        const bool again = t.param.split == Split::None && zero.mesh.tp.index > 0;  // another rank's as well
-        const bool tied = t.bucket == zero.layout.wte && zero.mesh.tied.index > 0;
-        return !again && !tied && zero.mesh.replica.index == 0;
-    });
+    if (zero.mesh.replica.index == 0)
+        counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
     for (int b = 0; b < zero.layout.count(); b++) {
         const size_t chunk = zero.offload ? kChunk : zero.owned(b);
         for (size_t from = 0; from < zero.owned(b); from += chunk)
@@ -43,18 +52,20 @@ Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
 }
 
 void Optimizer::add_to(Arena& arena) {
-    size_t blocks = 0;
-    for (const Zero::Run& run : counted) blocks += norm_blocks(run.count);
-    arena.add("gradient norm", &sums, blocks);
+    size_t most = 0;                // of any rank of the stage
+    for (int tp = 0; tp < std::min(2, zero.mesh.tp.size); tp++)
+        most = std::max(most, zero.most_of_shards([&](const Tensor& t) { return counts(t, tp); },
+                                                  [](const auto& runs) { return norm_blocks(runs); }));
+    arena.add("gradient norm", &sums, most);
     arena.add("gradient norm", &squares, 1);
     arena.add("gradient norm", &state, 1);
     if (!zero.offload) return;
-    size_t most = 0;
-    for (const Turn& t : turns) most = std::max(most, t.count);
+    size_t chunk = 0;
+    for (const Turn& t : turns) chunk = std::max(chunk, t.count);
     for (State& s : chunks) {
-        if (!kMasterIsParam) arena.add("offloaded state in use", &s.master, most);
-        arena.add("offloaded state in use", &s.m, most);
-        arena.add("offloaded state in use", &s.v, most);
+        if (!kMasterIsParam) arena.add("offloaded state in use", &s.master, chunk);
+        arena.add("offloaded state in use", &s.m, chunk);
+        arena.add("offloaded state in use", &s.v, chunk);
     }
 }
 

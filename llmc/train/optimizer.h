@@ -10,7 +10,7 @@ struct Optimizer {
     OptimizerConfig cfg;
     uint64_t seed;
     double* squares;               // of clip_gradients()
-    real* sums;                    // of squares, per block of the gradients
+    real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
     ops::GradientState* state;
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state that are updated at once
@@ -44,6 +44,7 @@ private:
     };
     struct State { real *master, *m, *v; };
 
+    bool counts(const Tensor& t, int tp) const;
     Turn make_turn(int bucket, size_t from, size_t count) const;
     State state_of(const Turn& t) const;
     void bring(const Turn& t, const State& to) const;          // offloaded state, to the device

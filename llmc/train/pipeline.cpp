@@ -36,14 +36,15 @@ void Pipeline::bring(const TokenBatch& b, size_t place) {
     const int slot = int(brought++ % kStaged);
     ops::await_copies(slot);
     int32_t* from = staging + size_t(slot) * ids_of_batch();
-    std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
-    ops::start_copy(tokens + place * ids_of_batch(), from, 2 * b.tokens.size() * sizeof *tokens);
+    if (!only_walks())
+        std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
+    ops::start_copy(tokens + place * ids_of_batch(), from, 2 * ids_of(b) * sizeof *tokens);
     ops::mark_copies(slot);
 }
 
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
     const int32_t* inputs = tokens + place * ids_of_batch();
-    return {.tokens = inputs, .targets = inputs + b.tokens.size(), .B = b.B, .T = gpt.shape.T};
+    return {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.T};
 }
 
 // In an evaluation: brought for the next call.
@@ -90,9 +91,10 @@ void Pipeline::receive(const Action& a) {
 // a step
 
 // The next micro-batch is on its way to the device while one is worked on.
-void Pipeline::load(Loader& data, int micro) {
+void Pipeline::load(Loader* data, int micro) {
     const auto fetch = [&](int m) {
-        batch(m) = data.next();
+        if (data) batch(m) = data->next();
+        else batch(m).B = gpt.shape.B;
         bring(batch(m), place(m));
     };
     if (micro == 0) fetch(0);
@@ -100,7 +102,7 @@ void Pipeline::load(Loader& data, int micro) {
     if (micro + 1 < stage.shape.micros) fetch(micro + 1);
 }
 
-void Pipeline::run(Loader& data) {
+void Pipeline::run(Loader* data) {
     batches.resize(places());
     gpt.clear_loss();
     gpt.begin_step();
@@ -108,6 +110,7 @@ void Pipeline::run(Loader& data) {
     zero.clear_grads();
     int loaded = 0;
     for (const Action& a : stage.actions) {
+        const Walking at(&Walk::micro, a.micro);
         // the first chunk here meets a micro-batch first and leaves it last
         if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
         switch (a.kind) {
@@ -131,16 +134,18 @@ void Pipeline::run(Loader& data) {
 // Micro-batches of B rows are dealt to the dp ranks in turn, `first` and the dp - 1 after it in a first
 // round. A rank whose turn is past the last row computes a row all the same: its peers need it where weights
 // are gathered from all ranks.
-void Pipeline::evaluate_rounds(const Dataset& set, uint64_t first, uint64_t rows, int rounds) {
+void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds) {
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const std::vector<Action> actions = stage.forwards(rounds);
     const auto row_of = [&](int micro) {
         return (first + uint64_t(micro) * dp + uint64_t(mesh.dp.index)) * B;
     };
     batches.resize(size_t(rounds));
-    for (int m = 0; m < rounds; m++)
-        if (row_of(m) < rows) load_batch(batch(m), set, row_of(m), int(std::min(B, rows - row_of(m))));
-        else load_batch(batch(m), set, 0, 1);
+    for (int m = 0; m < rounds; m++) {
+        const bool counts = row_of(m) < rows;
+        batch(m).B = counts ? int(std::min(B, rows - row_of(m))) : 1;
+        if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B);
+    }
     zero.begin_step(block_order(actions));
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
@@ -159,19 +164,29 @@ uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
     return count ? std::min(set.rows(), uint64_t(count * batch_rows)) : set.rows();
 }
 
+void Pipeline::walk_evaluation(uint64_t rows) {
+    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size), most = rounds_at_once();
+    const uint64_t micros = (rows + B - 1) / B, last = micros ? (micros - 1) / (most * dp) * most * dp : 0;
+    gpt.clear_loss();
+    for (uint64_t first = 0;; first = last) {
+        evaluate_rounds(nullptr, first, rows, int(std::min(most, (micros - first + dp - 1) / dp)));
+        if (first == last) break;
+    }
+}
+
 std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t count,
                                                        std::span<const uint16_t> bytes) {
     const uint64_t rows = rows_of_evaluation(set, count);
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const uint64_t micros = (rows + B - 1) / B;
     // as many rounds at once as fill the pipeline: one where there is one stage
-    const uint64_t most = uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size);
+    const uint64_t most = rounds_at_once();
     gpt.clear_loss();
     int64_t target_bytes = 0;
     for (uint64_t first = 0; first < micros; first += most * dp) {
         if (any_of(mesh.world, stop_asked())) return std::nullopt;
         const int rounds = int(std::min(most, (micros - first + dp - 1) / dp));
-        evaluate_rounds(set, first, rows, rounds);
+        evaluate_rounds(&set, first, rows, rounds);
         for (int m = 0; m < rounds; m++)
             if ((first + uint64_t(m) * dp + uint64_t(mesh.dp.index)) * B < rows)
                 for (int32_t id : batch(m).targets)

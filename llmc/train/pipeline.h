@@ -24,7 +24,11 @@ struct Pipeline {
 
     // The forwards and backwards of a step. The gradients of its mean loss per token are left with zero,
     // summed and spread as its stage says.
-    void run(Loader& data);
+    void run(Loader& data) { run(&data); }
+    // What a rank that walks does in a step, and in the first and the last round of an evaluation of so many
+    // rows, which differ.
+    void walk() { run(nullptr); }
+    void walk_evaluation(uint64_t rows);
     // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
@@ -59,16 +63,19 @@ private:
     Batch in_place(const TokenBatch& b, size_t place) const;
     Batch brought_now(const TokenBatch& b);
     void bring(const TokenBatch& b, size_t place);
-    void load(Loader& data, int micro);
+    void run(Loader* data);
+    void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
     double summed_loss() const;                  // since gpt.clear_loss(), where this rank counts it
+    size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
     size_t stream_of(const Action& a) { return gpt.stream_count(batch(a.micro).B * gpt.shape.T); }
 
     std::vector<int> block_order(const std::vector<Action>& actions) const;
     void send(const Action& a);
     void receive(const Action& a);
     void finish_sends();
-    void evaluate_rounds(const Dataset& set, uint64_t first, uint64_t rows, int rounds);
+    uint64_t rounds_at_once() const { return uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size); }
+    void evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds);
 };
 
 }  // namespace PRECISION

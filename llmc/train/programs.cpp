@@ -1,15 +1,17 @@
 #include "llmc/train/programs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
+#include "llmc/base/json.h"
 #include "llmc/base/launcher.h"
 #include "llmc/comm/launch.h"
 #include "llmc/train/checkpoint.h"
 #include "llmc/train/model.h"
 #include "llmc/train/run_data.h"
-#include "llmc/train/interchange.h"
 #include "llmc/train/resume.h"
 
 namespace PRECISION {
@@ -60,6 +62,7 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag) 
         tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
     }
     if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;
+    cfg.model.init = init;
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
     return init;
 }
@@ -75,6 +78,21 @@ static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const 
     return tokenizer;
 }
 
+// Prints text as the model writes it. A terminal gets whole characters, and none that control the terminal.
+struct Shown {
+    bool terminal;
+    std::string rest = {};          // the beginning of a character
+
+    void print(std::string_view piece) {
+        rest += piece;
+        const size_t whole = terminal && piece != "\n" ? whole_characters(rest) : rest.size();
+        const std::string text = terminal ? printable(rest.substr(0, whole)) : rest;
+        fwrite(text.data(), 1, text.size(), stdout);
+        fflush(stdout);
+        rest.erase(0, whole);
+    }
+};
+
 // Continues the text.
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const std::string init = weights_of(cfg, mesh.world, "--generate");
@@ -85,10 +103,9 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     model.allocate();
     Checkpoint(cfg, model, nullptr).load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
+    Shown shown{.terminal = isatty(1) == 1};
     const auto print = [&](std::string_view piece) {
-        if (mesh.rank > 0) return;
-        fwrite(piece.data(), 1, piece.size(), stdout);
-        fflush(stdout);
+        if (mesh.rank == 0) shown.print(piece);
     };
     print(prompt);
     generator.run(prompt, 0, print);
@@ -113,11 +130,7 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
     Model again(cfg, mesh, 1, true);
     again.allocate();
     const ForeignModel foreign = open_foreign(to);
-    for (const Tensor& t : again.zero.layout.tensors) {
-        const std::vector<float> values = foreign.read(t);
-        const std::vector<real> converted(values.begin(), values.end());
-        again.zero.import_tensor(t, 0, converted.size(), converted.data());
-    }
+    import_weights(again.zero, foreign);
     const std::vector<double> theirs = some_logits(again, cfg);
     double largest = 0, apart = 0;
     bool finite = true;
@@ -126,7 +139,7 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
         apart = std::max(apart, std::abs(own[i] - theirs[i]));
         finite &= std::isfinite(own[i] - theirs[i]);
     }
-    const bool head = !foreign.head || foreign.head() == foreign.read(again.zero.layout.tensors.front());
+    const bool head = head_is_embedding(foreign, again.zero.layout.tensors.front());
     if (head && finite && apart <= 1e-5 * largest) return;
     remove_export(to, tokenizer);
     if (!head) fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, the copy of wte that others "
@@ -154,7 +167,8 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to);
     check_export(cfg, mesh, model, to, tokenizer.has_value());
-    printf("exported %s to %s; read back, it computes the same\n", init.c_str(), path_of(to).c_str());
+    printf("exported %s to %s; read back, it computes the same\n", for_terminal(init).c_str(),
+           for_terminal(path_of(to)).c_str());
     return kExitDone;
 }
 

@@ -32,6 +32,7 @@ std::vector<PartArray> arrays_of(const Zero& zero) {
     if (kMasterIsParam) arrays.push_back(array_of("master", zero.params));
     else arrays.push_back(array_of("master", zero.master));
     arrays[0].weights = true;
+    if (!zero.trains) return arrays;        // the moments of step 0 are zero
     arrays.push_back(array_of("m", zero.m));
     arrays.push_back(array_of("v", zero.v));
     return arrays;

@@ -5,8 +5,10 @@
 #include <cinttypes>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "llmc/base/check.h"
+#include "llmc/train/run_state.h"
 #include "llmc/train/save.h"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -27,8 +29,8 @@ static std::string tensors_in(const Manifest& m, const std::string& file, uint64
 // A file that is not there is damage; one that cannot be read now may be whole.
 static std::string why_not(int code, int* error) {
     if (code == ENOENT) return "it is missing";
-    if (code != ENOTDIR && code != EISDIR) *error = code;
-    return strerror(code);
+    if (code != ENOTDIR && code != EISDIR && code != ESPIPE && code != EFBIG) *error = code;
+    return reason_of(code);
 }
 
 static std::string check_hashes(const Disk& disk, const std::string& folder, const Manifest& m,
@@ -61,6 +63,17 @@ static std::string check_file(const Disk& disk, const std::string& folder, const
     return check == Check::Hashes ? check_hashes(disk, folder, m, f, error) : "";
 }
 
+// A state with which no run can go on; empty: all is well.
+static std::string wrong_state(const Manifest& m) {
+    try {
+        const RunState state = run_state_of(m.state);
+        if (state.step == m.step) return "";
+        return strf("it is of step %" PRId64 ", its state of step %" PRId64, m.step, state.step);
+    } catch (const std::runtime_error& e) {
+        return std::string("the state of the run: ") + e.what();
+    }
+}
+
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check) {
     std::string text, problem;
     int error = 0;
@@ -69,7 +82,8 @@ Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check ch
         return {{}, std::string(kManifest) + ": " + problem, error};
     }
     std::optional<Manifest> m = parse_manifest(text, &problem);
-    if (!m) return {{}, std::string(kManifest) + ": " + problem, 0};
+    if (m) problem = wrong_state(*m);
+    if (!problem.empty()) return {{}, std::string(kManifest) + ": " + problem, 0};
     for (const SavedFile& f : m->files) {
         problem = check_file(disk, folder, *m, f, check, &error);
         if (!problem.empty()) return {{}, problem, error};
@@ -77,11 +91,21 @@ Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check ch
     return {std::move(m), "", 0};
 }
 
+Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step, Check check) {
+    const SavePlace place{.run_dir = run_dir, .step = step, .attempt = 0};
+    Verified v = verify_checkpoint(disk, place.folder(), check);
+    if (v.manifest && v.manifest->step != step)
+        return {{}, strf("%s: it is of step %" PRId64, kManifest, v.manifest->step), 0};
+    return v;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // a run
 
+static const std::string kDamaged = ".damaged";
+
 static void require(int error, const std::string& what) {
-    CHECK_INPUT(error == 0, "%s: %s", what.c_str(), strerror(error));
+    CHECK_INPUT(error == 0, "%s: %s", what.c_str(), reason_of(error));
 }
 
 // Names in run.dir; none where it is not there.
@@ -93,22 +117,30 @@ static std::vector<std::string> names_in(const Disk& disk, const std::string& ru
     return names;
 }
 
+// step_N.tmp-A, step_N.tmp-old
+static bool is_leftover(const std::string& name) {
+    constexpr std::string_view kMark = ".tmp-";
+    const auto n = step_name(name);
+    if (!n || !n->rest.starts_with(kMark)) return false;
+    const std::string_view of = n->rest.substr(kMark.size());
+    return of == "old" || (!of.empty() && of.find_first_not_of("0123456789") == of.npos);
+}
+
 void remove_leftovers(const Disk& disk, const std::string& run_dir) {
     for (const std::string& name : names_in(disk, run_dir))
-        if ((name.starts_with("step_") && name.find(".tmp-") != name.npos) ||
-            name.starts_with(kSharedProbe))
+        if (is_leftover(name) || name.starts_with(kSharedProbe))
             require(remove_tree(disk, run_dir + "/" + name), "cannot remove " + run_dir + "/" + name);
 }
 
-static std::string set_aside(const Disk& disk, const std::string& folder) {
+int set_aside(const Disk& disk, const std::string& path, std::string* to) {
     for (int i = 1;; i++) {
-        const std::string to = folder + ".damaged" + (i == 1 ? "" : "-" + std::to_string(i));
+        *to = path + kDamaged + (i == 1 ? "" : "-" + std::to_string(i));
         uint64_t bytes;
-        const int there = disk.size(to, &bytes);
-        if (there == 0 || there == EISDIR) continue;
-        require(there == ENOENT ? 0 : there, "cannot look for " + to);
-        require(disk.rename(folder, to), "cannot rename " + folder + " to " + to);
-        return to;
+        const int there = disk.size(*to, &bytes);
+        if (there == 0 || there == EISDIR || there == ELOOP || there == ESPIPE) continue;
+        if (there != ENOENT) return there;
+        const int error = disk.rename(path, *to);
+        if (error != ENOTDIR) return error;         // ENOTDIR: a link that leads nowhere has the name
     }
 }
 
@@ -134,17 +166,16 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
     remove_leftovers(disk, run_dir);
     const std::vector<std::string> names = names_in(disk, run_dir);
     const std::string lines = acknowledgements(disk, run_dir);
-    std::vector<int64_t> steps = steps_among(names);
+    std::vector<int64_t> steps = steps_among(disk, run_dir, names);
     for (; !steps.empty(); steps.pop_back()) {
         const SavePlace place{.run_dir = run_dir, .step = steps.back(), .attempt = 0};
-        Verified v = verify_checkpoint(disk, place.folder());
+        Verified v = verify_step(disk, run_dir, place.step);
         CHECK_INPUT(v.error == 0, "cannot read %s/%s. Whether it is damaged cannot be told, so nothing was "
                     "changed.\n       Start again when the disk is well, or move that folder away to go on "
                     "from the checkpoint before", place.folder().c_str(), v.problem.c_str());
-        if (v.manifest && v.manifest->step != place.step)
-            v = {{}, "manifest.json: it is of another step", 0};
         if (!v.manifest) {
-            const std::string to = set_aside(disk, place.folder());
+            std::string to;
+            require(set_aside(disk, place.folder(), &to), "cannot rename " + place.folder() + " to " + to);
             r.damaged.push_back(place.folder() + "/" + v.problem + "; set aside as " + to);
             continue;
         }
@@ -160,26 +191,65 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
         return r;
     }
     const auto was_set_aside = [](const std::string& name) {
-        return name.starts_with("step_") && name.find(".damaged") != name.npos;
+        const auto n = step_name(name);
+        return n && n->rest.starts_with(kDamaged);
     };
     r.hopeless = !r.damaged.empty() || !lines.empty() ||
                  std::any_of(names.begin(), names.end(), was_set_aside);
     return r;
 }
 
-// Every row has "step" but those of a start, which belong to what follows them.
+// Calls row(head, end) for each whole line: its first bytes, and the offset behind it. 0 or errno.
+template <class F> static int each_row(const Disk& disk, const std::string& path, F&& row) {
+    static constexpr size_t kHead = 256;        // holds event and step
+    uint64_t size = 0;
+    if (const int error = disk.size(path, &size)) return error;
+    std::vector<char> block(static_cast<size_t>(std::min<uint64_t>(size, 1 << 20)));
+    std::string head;
+    for (uint64_t at = 0; at < size;) {
+        const size_t want = size_t(std::min<uint64_t>(block.size(), size - at));
+        const ssize_t n = disk.read(path, block.data(), want, at);
+        if (n < 0) return int(-n);
+        if (n == 0) break;
+        std::string_view rest(block.data(), size_t(n));
+        for (size_t end; !rest.empty(); rest.remove_prefix(std::min(end + 1, rest.size()))) {
+            end = std::min(rest.find('\n'), rest.size());
+            head += rest.substr(0, std::min(end, kHead - head.size()));
+            if (end == rest.size()) break;
+            row(std::as_const(head), at + uint64_t(rest.data() - block.data()) + end + 1);
+            head.clear();
+        }
+        at += uint64_t(n);
+    }
+    return 0;
+}
+
+static bool is_done(const std::string& head) { return head.starts_with("{\"event\":\"done\""); }
+
+bool has_done_row(const Disk& disk, const std::string& path) {
+    bool done = false;
+    const int error = each_row(disk, path, [&](const std::string& head, uint64_t) { done |= is_done(head); });
+    if (error != ENOENT) require(error, "cannot read " + path);
+    return done;
+}
+
+// Rows of a start have no step and belong to the rows that follow. A row up to `step` counts one for keeping
+// all before, a row beyond counts one against: the file is cut where the sum is largest, so that a single
+// wrong step moves nothing. A row below an earlier one counts nothing.
 void cut_metrics(const Disk& disk, const std::string& path, int64_t step) {
-    std::string text;
-    const int error = read_whole(disk, path, &text);
+    uint64_t keep = 0, size = 0;
+    int64_t sum = 0, largest = 0, before = 0;
+    bool over = step < 0;
+    const int error = each_row(disk, path, [&](const std::string& head, uint64_t end) {
+        if ((over = over || is_done(head))) return;
+        const size_t key = head.find("\"step\":");
+        const int64_t of = key == head.npos ? -1 : strtoll(head.c_str() + key + 7, nullptr, 10);
+        if (of > step) sum--;
+        else if (of >= before) sum++, before = of;
+        if (of <= step && (of < 0 || of >= before) && sum >= largest) largest = sum, keep = end;
+    });
     if (error == ENOENT) return;
     require(error, "cannot read " + path);
-    size_t keep = 0;
-    for (size_t begin = 0, end; step >= 0 && (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
-        const std::string_view line(text.data() + begin, end - begin);
-        const size_t key = line.find("\"step\":");
-        const int64_t of = key == line.npos ? -1 : strtoll(line.data() + key + 7, nullptr, 10);
-        if (of > step || line.starts_with("{\"event\":\"done\"")) break;
-        keep = end + 1;
-    }
-    if (keep != text.size()) require(disk.truncate(path, keep), "cannot cut " + path);
+    require(disk.size(path, &size), "cannot read " + path);
+    if (keep != size) require(disk.truncate(path, keep), "cannot cut " + path);
 }

@@ -14,6 +14,9 @@ struct Verified {
 };
 enum class Check { Sizes, Hashes };         // Sizes: the manifest, and that every file is there and whole
 Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check check = Check::Hashes);
+// The same of run.dir/step_N, whose manifest has to be of that step.
+Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step,
+                     Check check = Check::Hashes);
 
 struct Recovery {
     std::optional<Manifest> manifest;       // none: there is nothing to go on from
@@ -30,6 +33,11 @@ void remove_leftovers(const Disk& disk, const std::string& run_dir);
 // missing. It may be interrupted anywhere, and run again. What cannot be read is not touched: CHECK_INPUT.
 Recovery recover(const Disk& disk, const std::string& run_dir);
 
+// Renames a path to path.damaged, or to the first path.damaged-N that is free, which is `to`. 0 or errno.
+int set_aside(const Disk& disk, const std::string& path, std::string* to);
+
+// Whether metrics.jsonl has the row with which a finished run ends.
+bool has_done_row(const Disk& disk, const std::string& path);
 // Cuts metrics.jsonl back: rows of steps after this one go, and a last line that is not whole. Rows are in
-// the order of their steps. step -1: all goes.
+// the order of their steps, but for single rows with a wrong step, which decide nothing. step -1: all goes.
 void cut_metrics(const Disk& disk, const std::string& path, int64_t step);

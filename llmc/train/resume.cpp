@@ -5,9 +5,12 @@
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/model/layout.h"
+#include "llmc/base/json.h"
 #include "llmc/train/interchange.h"
 #include "llmc/train/recover.h"
 #include "llmc/train/save.h"
@@ -41,10 +44,39 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
                 missing, world.size);
 }
 
-Origin open_init(const std::string& init, const Axis& world) {
+static std::string folder_of(const std::string& run_dir, int64_t step) {
+    return SavePlace{.run_dir = run_dir, .step = step, .attempt = 0}.folder();
+}
+
+// The value that was meant, for a message; empty: nobody knows.
+static std::string meant_by(const std::string& init) {
+    for (const char* name : {"/model.safetensors", "/pytorch_model.bin"})
+        if (file_exists(init + name)) return "hf:" + init;
+    if (init.ends_with(".safetensors")) return "hf:" + parent_directory(init);
+    if (init.starts_with("gpt2") || init.starts_with("openai-community/"))
+        return "hf:DIR, after hf download openai-community/gpt2 --local-dir DIR";
+    if (init.ends_with(".bin")) return "llmc:" + init;
+    const std::vector<int64_t> steps = saved_steps(posix_disk(), init);
+    return steps.empty() ? "" : folder_of(init, steps.back());
+}
+
+void check_init(const std::string& init) {
+    if (init == "random") return;
+    if (is_foreign(init)) return void(open_foreign(init));
+    CHECK_INPUT(!init.starts_with("gguf:"), "model.init = '%s': GGUF is written (--export), but not read in "
+                "this version; hf:DIR and llmc:FILE are", init.c_str());
+    for (const char* suffix : {".pt", ".pth", ".ckpt", ".pkl"})
+        CHECK_INPUT(!init.ends_with(suffix), "model.init = '%s': PyTorch's own files are not read. Save the "
+                    "model by transformers' save_pretrained(DIR), and name hf:DIR", init.c_str());
+    const std::string meant = meant_by(init);
     CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
-                "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved", init.c_str(),
-                kManifest);
+                "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved%s%s%s",
+                init.c_str(), kManifest, meant.empty() ? "" : ".\n       Did you mean ", meant.c_str(),
+                meant.empty() ? "" : "?");
+}
+
+Origin open_init(const std::string& init, const Axis& world) {
+    check_init(init);
     if (world.index == 0) {
         const Verified v = verify_checkpoint(posix_disk(), init);
         if (!v.manifest)
@@ -55,16 +87,40 @@ Origin open_init(const std::string& init, const Axis& world) {
     return open_checkpoint(init);
 }
 
+// The first contradiction between the settings of a checkpoint and its tensors; empty: they agree.
+static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
+    const std::string wrong = wrong_shape(model, {});
+    if (!wrong.empty()) return wrong;
+    std::map<std::string, const std::vector<int64_t>*> saved;
+    for (const SavedPiece& p : m.pieces) saved[p.tensor] = &p.shape;
+    const auto tensors = whole_tensors(make_dims(model.layers, model.heads, model.channels, model.context,
+                                                 model.vocab));
+    for (const Tensor& t : tensors) {
+        const auto found = saved.find(t.name);
+        if (found == saved.end())
+            return strf("model.layers = %d, but no tensor is '%s'", model.layers, t.name.c_str());
+        std::vector<int64_t> expected = {t.param.whole_rows};
+        if (t.param.whole_cols > 1) expected.push_back(t.param.whole_cols);
+        if (*found->second != expected)
+            return strf("model.vocab, context, channels = %d, %d, %d, but '%s' has another shape",
+                        model.vocab, model.context, model.channels, t.name.c_str());
+    }
+    if (saved.size() == tensors.size()) return "";
+    return strf("model.layers = %d, but there are %zu tensors, expected %zu", model.layers, saved.size(),
+                tensors.size());
+}
+
 Origin open_checkpoint(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
     CHECK_INPUT(v.manifest, "'%s': there is no checkpoint: %s. Expected a folder step_N that a run has saved",
                 folder.c_str(), v.problem.c_str());
     Config settings = parse_config(v.manifest->config, folder + "/" + kManifest);
+    const std::string wrong = wrong_tensors(settings.model, *v.manifest);
+    if (!wrong.empty())
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "%s/%s: its settings are not those of its tensors: %s.\n"
+              "       Bring the folder back from a copy, or move it away to use the checkpoint before",
+              folder.c_str(), kManifest, wrong.c_str());
     return {folder, std::move(*v.manifest), std::move(settings)};
-}
-
-static std::string folder_of(const std::string& run_dir, int64_t step) {
-    return SavePlace{.run_dir = run_dir, .step = step, .attempt = 0}.folder();
 }
 
 std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
@@ -75,10 +131,10 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
         const bool some = !steps.empty();
         for (; found.empty() && !steps.empty(); steps.pop_back()) {
             const std::string folder = folder_of(run_dir, steps.back());
-            const Verified v = verify_checkpoint(disk, folder);
+            const Verified v = verify_step(disk, run_dir, steps.back());
             if (v.manifest) found = folder;
-            else fprintf(stderr, "warning: a checkpoint that does not verify is passed over: %s/%s\n",
-                         folder.c_str(), v.problem.c_str());
+            else warning("a checkpoint that does not verify is passed over: %s/%s", folder.c_str(),
+                         v.problem.c_str());
         }
         if (some && found.empty())
             fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir %s verifies: bring one "
@@ -90,8 +146,7 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
 // Of run.dir: the folder; empty: there is nothing to go on from.
 static std::string newest_verified(const Disk& disk, const std::string& run_dir) {
     const Recovery r = recover(disk, run_dir);
-    for (const std::string& line : r.damaged)
-        fprintf(stderr, "warning: damaged checkpoint: %s\n", line.c_str());
+    for (const std::string& line : r.damaged) warning("damaged checkpoint: %s", line.c_str());
     if (r.hopeless)
         fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
               "verifies. Nothing is overwritten.\n       Bring one back (step_N of a backup), go on "
@@ -105,8 +160,8 @@ static std::string named_and_verified(const Disk& disk, const Config& cfg) {
     const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
     const Verified v = verify_checkpoint(disk, named);
     if (!v.manifest)
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s", named.c_str(),
-              v.problem.c_str());
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s. Expected auto, never, or a "
+              "folder step_N that a run has saved", named.c_str(), v.problem.c_str());
     const int64_t step = v.manifest->step;
     std::error_code none;
     const bool here = std::filesystem::equivalent(named, folder_of(run_dir, step), none);
@@ -144,17 +199,31 @@ std::string saved_precision(const Config& cfg) {
     else if (how != "never") folders.push_back(how);
     for (; !folders.empty(); folders.pop_back()) {
         const Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
-        if (v.manifest) return parse_config(v.manifest->config, folders.back()).run.precision;
+        if (v.manifest)
+            return parse_config(v.manifest->config, folders.back() + "/" + kManifest).run.precision;
     }
     return "";
 }
 
 static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
 
-int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin) {
+// The weights of model.init count at the start of a run only; those that this run began with may be gone. An
+// evaluation begins with the checkpoint's.
+static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
+    std::string& init = cfg.model.init;
+    const std::string& saved = origin.settings.model.init;
+    if (init != saved) check_init(init);
+    if (prints && init != "random")
+        printf("model.init = '%s' is not read: the run goes on from %s\n\n", for_terminal(init).c_str(),
+               for_terminal(origin.folder).c_str());
+    init = cfg.train.steps > 0 ? saved : origin.folder;
+}
+
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints) {
     if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
     if (!origin) return 0;
     const Config& saved = origin->settings;
+    adopt_init(cfg, *origin, prints);
     if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
     if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
         cfg.data.tokenizer =
@@ -167,7 +236,8 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints) {
     if (now.data.tokenizer == own_tokenizer(origin)) now.data.tokenizer = origin.settings.data.tokenizer;
     const SettingsDiff diff = settings_diff(origin.settings, now);
     if (prints && !diff.table.empty()) {
-        printf("settings that differ from those of %s\n%s\n", origin.folder.c_str(), diff.table.c_str());
+        printf("settings that differ from those of %s\n%s\n", for_terminal(origin.folder).c_str(),
+               diff.table.c_str());
         fflush(stdout);
     }
     CHECK_INPUT(diff.refused.empty(), "%s: these settings change what the run computes; set them back, or "

@@ -29,8 +29,9 @@ std::string saved_precision(const Config& cfg);
 
 // What the settings leave open and the checkpoint has resolved: model.vocab, data.tokenizer (the file, else
 // the copy in the checkpoint). Its train.micro_batch, which has to fit, is returned to fitting_micro_batch().
-// A new run of an imported model takes these over from that; 0.
-int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin);
+// Its model.init goes before another, which has to be a possible one. A new run of an imported model takes
+// these over from that; 0.
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints);
 
 // The settings of a run that goes on, resolved: prints what changed, and refuses what changes the math.
 void check_settings(const Config& cfg, const Origin& origin, bool prints);
@@ -42,5 +43,7 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world = {}
 
 // A folder step_N. Every file has to be there in full; hashes are not read.
 Origin open_checkpoint(const std::string& folder);
+// Refuses a model.init that names nothing: no such form, folder or file. Weights are not read.
+void check_init(const std::string& init);
 // model.init, where it is a folder: verified by rank 0. All ranks together.
 Origin open_init(const std::string& init, const Axis& world = {});

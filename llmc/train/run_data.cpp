@@ -26,6 +26,14 @@ static void check_size(const Config& cfg, const Dataset& train) {
                 cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
 }
 
+static std::vector<ShardInfo> shards_of(std::initializer_list<const Dataset*> sets) {
+    std::vector<ShardInfo> all;
+    for (const Dataset* set : sets)
+        for (const TokenStream& stream : set->streams)
+            for (const ShardFile& shard : stream.shards) all.push_back(shard.info);
+    return all;
+}
+
 // scan: bytes of shards that are read through for ids that are too large
 static RunData open(const Config& cfg, uint64_t scan) {
     RunData data;
@@ -36,6 +44,7 @@ static RunData open(const Config& cfg, uint64_t scan) {
     if (cfg.train.steps > 0)
         data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle);
     if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false);
+    check_sets(shards_of({&data.train, &data.val}));
     // every row once: corpora share the samples as they share the rows
     for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
         data.val.weights[s] = data.val.streams[s].rows;

@@ -42,6 +42,12 @@ std::string to_json(const RunState& s) {
         {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}});
 }
 
+static int64_t count_of(const Json& v, const char* key) {
+    const int64_t n = v.at(key).integer();
+    if (n < 0) throw std::runtime_error(strf("%s = %lld, expected at least 0", key, (long long)n));
+    return n;
+}
+
 static int64_t seed_of(const Json& rng) {
     const std::string kind = rng.at("kind").string();
     if (kind != kRandom) throw std::runtime_error("random numbers of kind " + kind + ", expected " + kRandom);
@@ -64,21 +70,16 @@ static double number_of(const Json& v) {
 
 static std::optional<Validation> validation_of(const Json& v) {
     if (v.is_null()) return std::nullopt;
-    Validation r{v.at("step").integer(), number_of(v.at("loss")), {}};
+    Validation r{count_of(v, "step"), number_of(v.at("loss")), {}};
     if (const Json* bits = v.find("bits_per_byte")) r.bits_per_byte = number_of(*bits);
     return r;
 }
 
-RunState run_state_of(const std::string& text, const std::string& where) {
-    try {
-        const Json v = parse_json(text);
-        return {.step = v.at("step").integer(), .sample = v.at("loader").at("sample").integer(),
-                .seed = seed_of(v.at("rng")), .skipped = v.at("skipped").integer(),
-                .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
-                .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
-                .first = validation_of(v.at("first_validation")),
-                .last = validation_of(v.at("last_validation"))};
-    } catch (const std::exception& e) {
-        CHECK_INPUT(false, "%s: the state of the run: %s", where.c_str(), e.what());
-    }
+RunState run_state_of(const std::string& text) {
+    const Json v = parse_json(text);
+    return {.step = count_of(v, "step"), .sample = count_of(v.at("loader"), "sample"),
+            .seed = seed_of(v.at("rng")), .skipped = count_of(v, "skipped"),
+            .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
+            .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
+            .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation"))};
 }

@@ -32,5 +32,5 @@ struct RunState {
 };
 
 std::string to_json(const RunState& s);
-// What is missing or of the wrong type ends in CHECK_INPUT; `where` is for the message.
-RunState run_state_of(const std::string& json, const std::string& where);
+// What is missing, of the wrong type or negative throws std::runtime_error.
+RunState run_state_of(const std::string& json);

@@ -167,7 +167,12 @@ static int sync_file(const Disk& disk, const std::string& folder, const std::str
 // A step_N that is there is complete: its attempt came as far as the rename, and then something failed. Where
 // it is this run's it stays, and only its acknowledgement is caught up with; it may have one, too.
 static int rename_or_accept(const Disk& disk, const SavePlace& place, const std::string& run) {
-    const int error = disk.rename(place.temporary(), place.folder());
+    int error = disk.rename(place.temporary(), place.folder());
+    if (error == ENOTDIR) {         // a file, or a link: no checkpoint
+        std::string to;
+        if (const int code = set_aside(disk, place.folder(), &to)) return code;
+        error = disk.rename(place.temporary(), place.folder());
+    }
     if (error != ENOTEMPTY && error != EEXIST) return error;
     const Verified v = verify_checkpoint(disk, place.folder());
     if (v.error) return v.error;
@@ -222,18 +227,36 @@ DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, cons
     return q;
 }
 
-std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
-    std::vector<std::string> names;
-    return disk.list(run_dir, &names) ? std::vector<int64_t>() : steps_among(names);
+std::optional<StepName> step_name(std::string_view name) {
+    constexpr std::string_view kPrefix = "step_";
+    if (!name.starts_with(kPrefix)) return std::nullopt;
+    const std::string_view text = name.substr(kPrefix.size());
+    int64_t step = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+    const std::string_view digits(text.data(), size_t(end - text.data())), rest = text.substr(digits.size());
+    const bool canonical = error == std::errc() && step >= 0 && digits == std::to_string(step);
+    if (!canonical || (!rest.empty() && rest[0] != '.')) return std::nullopt;
+    return StepName{step, rest};
 }
 
-std::vector<int64_t> steps_among(const std::vector<std::string>& names) {
+std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
+    std::vector<std::string> names;
+    return disk.list(run_dir, &names) ? std::vector<int64_t>() : steps_among(disk, run_dir, names);
+}
+
+// False for a file, a pipe and a link that leads to itself; true where the disk cannot tell.
+static bool may_be_folder(const Disk& disk, const std::string& path) {
+    uint64_t bytes;
+    const int kind = disk.size(path, &bytes);
+    return kind != 0 && kind != ELOOP && kind != ESPIPE;
+}
+
+std::vector<int64_t> steps_among(const Disk& disk, const std::string& run_dir,
+                                 const std::vector<std::string>& names) {
     std::vector<int64_t> steps;
     for (const std::string& name : names) {
-        int64_t step;
-        if (!name.starts_with("step_")) continue;
-        const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-        if (error == std::errc() && end == name.data() + name.size() && step >= 0) steps.push_back(step);
+        const auto n = step_name(name);
+        if (n && n->rest.empty() && may_be_folder(disk, run_dir + "/" + name)) steps.push_back(n->step);
     }
     std::sort(steps.begin(), steps.end());
     return steps;

@@ -13,8 +13,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llmc/base/config.h"
@@ -60,6 +62,12 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
 // run goes on.
 DiskQueue prune_checkpoints(const Disk& disk, const CheckpointConfig& keep, const std::string& run_dir);
 
-// Steps of the folders step_N, ascending.
-std::vector<int64_t> steps_among(const std::vector<std::string>& names);
-std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);     // none: not to be listed
+// A name as SavePlace writes it: "step_12" has no rest, "step_12.damaged" the rest ".damaged". step_012 and
+// step_12x are other names.
+struct StepName { int64_t step; std::string_view rest; };
+std::optional<StepName> step_name(std::string_view name);
+
+// Steps of the folders step_N, ascending; none where run_dir cannot be listed.
+std::vector<int64_t> steps_among(const Disk& disk, const std::string& run_dir,
+                                 const std::vector<std::string>& names);
+std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir);

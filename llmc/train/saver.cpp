@@ -6,17 +6,19 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/progress_page.h"
+#include "llmc/base/start_thread.h"
 #include "llmc/train/votes.h"
 
 static constexpr int kNice = 10;       // a tenth of a core that another thread wants as well
 
 Saver::Saver(const Axis& w, const CheckpointConfig& k, Disk d)
-    : world(w), keep(k), disk(noticed(d, [this] { operations++; })) {}
+    : world(w), keep(k), disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see start()
 
 Saver::~Saver() { if (thread.joinable()) thread.join(); }
 
@@ -29,13 +31,20 @@ static void give_way() {
 void Saver::start(std::function<std::string()> work) {
     if (thread.joinable()) thread.join();
     running = 1;
-    thread = std::thread([this, work = std::move(work), rank = context.rank] {
-        context.rank = rank;
-        if (job.beside_training) give_way();
+    const auto run = [this, work = std::move(work)] {
         const std::string failed = work();
         if (!failed.empty()) error = failed;
         running = failed.empty() ? 0 : -1;
+    };
+    const std::string why = start_thread(thread, [this, run, rank = context.rank] {
+        context.rank = rank;
+        if (job.beside_training) give_way();
+        run();
     });
+    if (why.empty()) return;
+    static std::atomic<bool> said = false;      // of all ranks of this process
+    if (!said.exchange(true)) warning("training waits for its checkpoints: %s", no_thread(why).c_str());
+    run();
 }
 
 void Saver::begin(SaveJob j) {
@@ -45,8 +54,13 @@ void Saver::begin(SaveJob j) {
     error.clear();
     stage = Stage::Parts;
     // before any rank writes: what the others have written would count twice
-    const uint64_t room = disk.free_bytes(job.place.run_dir);
-    if (room < job.total_bytes) error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
+    uint64_t room = 0;
+    if (const int code = disk.free_bytes(job.place.run_dir, &room))
+        error = strf("cannot look for room in %s: %s", job.place.run_dir.c_str(), strerror(code));
+    else if (job.folder != FileId() && job.folder != file_id(job.place.run_dir))
+        error = strf("%s is another folder than at the start", job.place.run_dir.c_str());
+    else if (room < job.total_bytes)
+        error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
     if (any_of(world, !error.empty())) {
         running = -1;
         return;
@@ -61,7 +75,7 @@ void Saver::begin(SaveJob j) {
 void Saver::prune(const std::string& run_dir) const {
     DiskQueue q = prune_checkpoints(disk, keep, run_dir);
     q.run();
-    if (!q.error.empty()) fprintf(stderr, "warning: %s\n", q.error.c_str());
+    if (!q.error.empty()) warning("%s", q.error.c_str());
 }
 
 Saver::Progress Saver::mine() const {

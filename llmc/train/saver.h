@@ -19,6 +19,7 @@ struct SaveJob {
     uint64_t total_bytes;                                     // of all ranks, for which there has to be room
     Manifest manifest;                                        // all but files and pieces
     std::vector<ExtraFile> extras;
+    FileId folder = {};                                       // of run_dir at the start; 0, 0: not looked at
     bool beside_training = false;                             // and gives way to it
 };
 

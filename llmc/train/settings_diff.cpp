@@ -14,10 +14,11 @@ static bool is_shown(const Field& f) {
            path != "model.init";
 }
 
-static bool changes_math(const Field& f, const Config& now) {
+static bool changes_math(const Field& f, const Config& saved, const Config& now) {
     if (f.section == "model" || f.section == "data" || f.section == "optimizer") return true;
     const std::string path = f.path();
-    if (path == "train.steps") return now.train.steps > 0 && now.optimizer.schedule != "constant";
+    const bool trains = saved.train.steps > 0 && now.train.steps > 0;
+    if (path == "train.steps") return trains && now.optimizer.schedule != "constant";
     return path == "run.seed" || path == "run.precision" || path == "train.batch_tokens";
 }
 
@@ -31,7 +32,7 @@ SettingsDiff settings_diff(const Config& saved, const Config& now) {
         const std::string old = value_json(before[i].value), value = value_json(f.value);
         if (!is_shown(f) || old == value) continue;
         const auto& allowed = now.checkpoint.override_;
-        const bool free = !changes_math(f, now) ||
+        const bool free = !changes_math(f, saved, now) ||
                           std::find(allowed.begin(), allowed.end(), f.path()) != allowed.end();
         rows.push_back({"  " + f.path(), old, value, free ? value : "refused"});
         if (!free) diff.refused += (diff.refused.empty() ? "" : ", ") + ("\"" + f.path() + "\"");

@@ -20,8 +20,10 @@ void Tally::take(const Signals& asked, const Saver::Progress& saving, double jou
     CHECK(taken - given < kPlaces, "tally: %d steps have not been read", kPlaces);
     const int place = int(taken++ % kPlaces);
     double* words = said + place * kFigures;
-    words[kSave] = asked.save, words[kStop] = asked.stop;
-    words[kDone] = saving.done, words[kFailed] = saving.failed, words[kJoules] = joules;
+    if (!only_walks()) {
+        words[kSave] = asked.save, words[kStop] = asked.stop;
+        words[kDone] = saving.done, words[kFailed] = saving.failed, words[kJoules] = joules;
+    }
     ops::start_copy(mine + kSave, words + kSave, (kFigures - kSave) * sizeof *words);
     pipeline.sum_losses(mine + kLoss);
     optimizer.sum_squares(mine + kSquares);

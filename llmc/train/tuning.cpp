@@ -12,13 +12,13 @@
 namespace PRECISION {
 
 // f(memory), with so many bytes of it, and with scratch
-template <class F> static void with_memory(const ops::ScratchSizes& sizes, size_t bytes, F f) {
+template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F f) {
     Arena arena;
     std::byte *memory, *scratch;
     arena.add("tensors", &memory, bytes);
-    arena.add("scratch of operations", &scratch, ops::scratch_bytes(sizes));
+    arena.add("scratch of operations", &scratch, scratch_bytes);
     arena.allocate(ops::device_allocate, ops::device_free);
-    ops::lend_scratch(scratch, ops::scratch_bytes(sizes));
+    ops::lend_scratch(scratch, scratch_bytes);
     f(memory);
     ops::synchronize();
     ops::lend_scratch(nullptr, 0);
@@ -42,15 +42,15 @@ static void keep_for_other_runs(const std::string& path, const std::string& text
     std::filesystem::rename(temporary, path, error);
 }
 
-static std::string decide(const Config& cfg, const ops::ScratchSizes& sizes) {
+static std::string decide(const Config& cfg, const Walk& step, size_t scratch) {
     const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
     ops::use_choices(saved);
-    if (ops::tuned(sizes)) return ops::choices();
+    if (ops::tuned(step)) return ops::choices();
     const std::string others = path_for_other_runs(), known = others.empty() ? "" : text_of(others);
     ops::use_choices(known);
     ops::use_choices(saved);
-    if (!ops::tuned(sizes)) {
-        with_memory(sizes, ops::tuning_bytes(sizes), [&](void* memory) { ops::tune(sizes, memory); });
+    if (!ops::tuned(step)) {
+        with_memory(scratch, ops::tuning_bytes(step), [&](void* memory) { ops::tune(step, memory); });
         if (!others.empty()) keep_for_other_runs(others, ops::choices(known));
     }
     make_directories(cfg.run.dir);
@@ -61,15 +61,19 @@ static std::string decide(const Config& cfg, const ops::ScratchSizes& sizes) {
 void choose_kernels(const Config& cfg, const Model& model) {
     if (!model.tuning_bytes) return;
     const Axis& world = model.mesh.world;
-    const ops::ScratchSizes sizes = model.gpt.scratch_sizes();
     std::string text;
-    if (model.mesh.rank == 0) text = decide(cfg, sizes);
+    comm::meet();                       // no collective may wait while rank 0 takes memory
+    if (model.mesh.rank == 0) text = decide(cfg, model.step, model.scratch_bytes);
+    comm::meet();
     uint64_t length = text.size();
     world.broadcast(&length, 1, 0);
     text.resize(length);
     world.broadcast(text.data(), length, 0);
     if (model.mesh.rank != 0) ops::use_choices(text);
-    with_memory(sizes, ops::trial_bytes(sizes), [&](void* memory) { ops::try_choices(sizes, memory); });
+    comm::meet();
+    with_memory(model.scratch_bytes, ops::tuning_bytes(model.step),
+                [&](void* memory) { ops::check_choices(model.step, memory); });
+    comm::meet();
 }
 
 }  // namespace PRECISION

@@ -9,6 +9,8 @@
 
 namespace PRECISION {
 
+static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
+
 Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
     : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
       stage(on.shard.size == 1 ? std::min(o.stage, 1) : o.stage), overlap(o.overlap), trains(o.trains),
@@ -19,7 +21,7 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
         at += is_block(b) ? shard(b) : layout.size(b);
     }
     grads_at.push_back(at);
-    if (mesh.tp.size > 1) tp_runs = shard_runs([](const Tensor& t) { return t.param.split == Split::None; });
+    if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
 
     const bool first_copy = mesh.replica.index == 0;
     for (const Tensor& t : layout.tensors) {
@@ -49,9 +51,12 @@ size_t Zero::ends_start(int end) const {
 }
 
 size_t Zero::packed_count() const {
-    size_t count = 0;
-    for (const Run& run : tp_runs) count += run.count;
-    return count;
+    if (mesh.tp.size == 1) return 0;
+    return most_of_shards(partial_over_tp, [](const std::vector<Run>& runs) {
+        size_t count = 0;
+        for (const Run& run : runs) count += run.count;
+        return count;
+    });
 }
 
 void Zero::add_weights_to(Arena& arena) {
@@ -66,10 +71,14 @@ void Zero::add_training_to(Arena& arena, Arena& host) {
     for (real*& s : staging)
         arena.add("gradients of two blocks", &s, stage >= 2 ? layout.size(largest(true)) : 0);
     arena.add("gradients to sum over tp", &packed, packed_count());
+    add_masters_to(arena, host);
     Arena& states = offload ? host : arena;
-    if (!kMasterIsParam) states.add("master weights", &master, state_size());
     states.add("first moments", &m, state_size());
     states.add("second moments", &v, state_size());
+}
+
+void Zero::add_masters_to(Arena& arena, Arena& host) {
+    if (!kMasterIsParam) (offload ? host : arena).add("master weights", &master, state_size());
 }
 
 // An all-reduce works on equal pieces of as many elements.

@@ -65,6 +65,7 @@ struct Zero {
 
     void add_weights_to(Arena& arena);
     void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
+    void add_masters_to(Arena& arena, Arena& host);        // where they are no copy of the weights
     size_t staging_bytes() const;                          // for reductions over the axes that are used here
     void lend_staging(void* memory, size_t bytes) const;
     size_t tp_staging_bytes() const;                       // and over tp
@@ -123,10 +124,19 @@ struct Zero {
     void after_update(int b);
     void end_update();
 
-    // Elements of this rank's shard of a bucket, counted from its start.
+    // Elements of a shard of a bucket, counted from its start.
     struct Run { int bucket; size_t from, count; };
-    // Of all tensors that `keep` says; neighbours are joined.
-    template <class Keep> std::vector<Run> shard_runs(Keep keep) const;
+    // The runs of all tensors that keep() accepts, in shard number `index`; neighbours are joined.
+    template <class Keep> std::vector<Run> shard_runs(int index, Keep keep) const;
+    template <class Keep> std::vector<Run> shard_runs(Keep keep) const {
+        return shard_runs(mesh.shard.index, keep);
+    }
+    // The largest size(runs) of any shard: a buffer of this size is as large on all ranks of a stage.
+    template <class Keep, class Size> size_t most_of_shards(Keep keep, Size size) const {
+        size_t most = 0;
+        for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
+        return most;
+    }
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 
     void weights_changed() { stale = true; }       // by who writes to params
@@ -196,13 +206,13 @@ private:
     std::unordered_map<std::string, Held> held;
 };
 
-template <class Keep> std::vector<Zero::Run> Zero::shard_runs(Keep keep) const {
+template <class Keep> std::vector<Zero::Run> Zero::shard_runs(int index, Keep keep) const {
     std::vector<Run> runs;
     for (size_t i = 0; i < layout.tensors.size(); i++) {
         const Tensor& t = layout.tensors[i];
         if (!keep(t)) continue;
         const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
-        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);      // of the shard
+        const size_t base = layout.start(t.bucket) + shard(t.bucket) * size_t(index);   // of the shard
         const size_t end =
             ends_bucket ? layout.start(t.bucket) + layout.size(t.bucket) : layout.tensors[i + 1].start;
         const size_t from = std::max(t.start, base), to = std::min(end, base + shard(t.bucket));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: copy bandwidth, and the rate of bf16 products
-# limit: 40
-# quick: 40
+# limit: 20
+# quick: 10
 set -e
 "$BIN/cuda_bench" ceilings

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # what: every op against the CPU's, as in make test
-# limit: 150
-# quick: 60
+# limit: 80
+# quick: 35
 code=0
 for test in "$BIN"/cuda_*; do
     name=${test##*/}

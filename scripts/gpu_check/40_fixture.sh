@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # what: the whole model against PyTorch's tensors
-# limit: 40
-# quick: 20
+# limit: 20
+# quick: 10
 code=0
 for precision in fp32 bf16; do
     said=$("$BIN/test_gpt" "$precision" 2>&1)

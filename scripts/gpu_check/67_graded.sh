@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: the graded kernels of dev/cuda
-# limit: 30
+# limit: 20
 set -o pipefail
 "$BIN/cuda_graded" | awk -F ' *[|] *' '
     { print; fflush() }

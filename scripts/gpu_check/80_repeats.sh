@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # what: three runs end in the same bits
-# limit: 90
-# quick: 60
+# limit: 40
+# quick: 25
 source scripts/gpu_check/train.sh
 code=0
 for i in 1 2 3; do

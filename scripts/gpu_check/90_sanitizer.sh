@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: compute-sanitizer over tests of kernels
-# limit: 90
+# limit: 30
 tool=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
 [ -x "$tool" ] || { echo "no compute-sanitizer"; exit 77; }
 "$tool" --version >/dev/null 2>&1 || { echo "compute-sanitizer does not work here"; exit 77; }

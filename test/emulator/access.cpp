@@ -68,7 +68,7 @@ static void check_other(const Thread* thread, const void* p, bool writes, Site s
     const bool counter = __gcov_exit != nullptr;       // of lines, in the program's data
     if (!writes || counter)
         if (within(&__executable_start, size_t(&end - &__executable_start))) return;
-    if (!writes && (within(&m, sizeof m) || within(m.launch->arguments.get(), 4096) ||
+    if (!writes && (within(&m, sizeof m) || within(m.launch->arguments.get(), m.launch->argument_bytes) ||
                     within(m.block.threads.data(), m.block.threads.size() * sizeof(Thread))))
         return;
     if (is_pinned(p)) return;

@@ -8,6 +8,7 @@
 
 #include "llmc/ops/cuda/runtime.h"
 #include "test/emulator/access.h"
+#include "test/emulator/l2.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -77,6 +78,7 @@ static void note(const void* p, size_t bytes, bool writes, bool cached, Site sit
     if (!current) return;
     const auto at = reinterpret_cast<uintptr_t>(p);
     if (at % bytes) [[unlikely]] fail(site, "misaligned: an access of %zu bytes at %p", bytes, p);
+    if (settings.l2_blocks) [[unlikely]] note_for_l2(p, bytes, writes);
     if (!settings.count) [[likely]] return;
     current->noted_from = at;
     current->noted_to = at + bytes;

@@ -18,6 +18,7 @@ struct KernelCount {
     uint64_t shared_waves = 0;      // passes that shared memory needed for all accesses
     uint64_t shared_ideal = 0;      // those it needs without bank conflicts
     uint64_t mma_flops = 0;
+    uint64_t memory_bytes = 0;      // between L2 and memory, where settings.l2_blocks
     double floor_bytes = 0, floor_flops = 0;       // what the launches declared
     bool at_most = false;                          // one of them: no more than that
     bool scattered = false;                        // one of them: not in whole sectors

@@ -3,6 +3,7 @@
 
 #include "test/emulator/memory.h"
 #include "test/emulator/products.h"
+#include "test/emulator/streams.h"
 
 namespace emulator {
 struct Plain {
@@ -14,6 +15,7 @@ struct Plain {
 using namespace emulator;
 
 cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+    if (beside_collectives("cublasCreate") != cudaSuccess) return CUBLAS_STATUS_INTERNAL_ERROR;
     *handle = new Plain;
     return CUBLAS_STATUS_SUCCESS;
 }

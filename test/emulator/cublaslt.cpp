@@ -11,6 +11,7 @@
 #include "test/emulator/memory.h"
 #include "test/emulator/products.h"
 #include "test/emulator/settings.h"
+#include "test/emulator/streams.h"
 
 namespace emulator {
 
@@ -91,6 +92,7 @@ static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout
     const int64_t m = w.a_transposed ? a.columns : a.rows, k = w.a_transposed ? a.rows : a.columns;
     const bool shapes = m == d.rows && k == (w.b_transposed ? b.columns : b.rows) &&
                         d.columns == (w.b_transposed ? b.rows : b.columns) && c.rows == d.rows &&
+                        m > 0 && k > 0 && d.columns > 0 &&
                         c.columns == d.columns && c.ld == d.ld && a.ld >= a.rows && b.ld >= b.rows &&
                         d.ld >= d.rows;
     const bool aligned = a.ld * int64_t(a.element()) % 16 == 0 && b.ld * int64_t(b.element()) % 16 == 0 &&
@@ -137,11 +139,14 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
     switch (status) {
         case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
         case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_ARCH_MISMATCH: return "CUBLAS_STATUS_ARCH_MISMATCH";
+        case CUBLAS_STATUS_INTERNAL_ERROR: return "CUBLAS_STATUS_INTERNAL_ERROR";
         case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
         default: return "CUBLAS_STATUS_EXECUTION_FAILED";
     }
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    if (beside_collectives("cublasLtCreate") != cudaSuccess) return CUBLAS_STATUS_INTERNAL_ERROR;
     *handle = new Library;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -160,6 +165,9 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               size_t bytes) {
+    const bool op = attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB;
+    if (!op && desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && settings.refused_attribute)
+        return cublasStatus_t(settings.refused_attribute);
     switch (attribute) {
         case CUBLASLT_MATMUL_DESC_TRANSA: return set(&desc->a_transposed, value, bytes);
         case CUBLASLT_MATMUL_DESC_TRANSB: return set(&desc->b_transposed, value, bytes);
@@ -205,6 +213,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
     *found = 0;
     if (wanted <= 0) return CUBLAS_STATUS_INVALID_VALUE;
+    const bool plain = desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    if (const int status = plain ? settings.refused_product : settings.refused_epilogue)
+        return cublasStatus_t(status);
     if (!supported(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const uint64_t parts : {8, 16}) {
         if (*found == wanted) break;

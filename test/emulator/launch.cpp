@@ -14,6 +14,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/ops/arena.h"
+#include "test/emulator/l2.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -63,6 +64,7 @@ static Settings from_environment() {
     s.ran_file = variable("EMU_RAN");
     s.floors_file = variable("EMU_FLOORS");
     s.waits_file = variable("EMU_WAITS");
+    s.comms_file = variable("EMU_COMMS");
     if (getenv("EMU_RED_ZONES")) Arena::red_zone = strtoull(getenv("EMU_RED_ZONES"), nullptr, 10);
     Arena::red_zone_made = [](void* p, size_t bytes) {
         cudaDeviceSynchronize();               // what clears the arena is over
@@ -77,7 +79,7 @@ Settings settings = from_environment();
 // limits
 
 static std::mutex guard;
-static std::map<const void*, size_t> opted_in;         // dynamic shared memory, by kernel
+static std::map<const void*, size_t> opted_in;         // most dynamic shared memory, by kernel
 struct Ran { uint64_t threads = 0; size_t least_shared = SIZE_MAX, most_shared = 0; };
 static std::map<const void*, Ran> ran;
 
@@ -97,7 +99,8 @@ static int bound_in_warps(const void* kernel) {
     return n ? n : 32;
 }
 
-static std::string refused(const Launch& l) {
+// *allowed: the dynamic shared memory that the kernel has opted in to, or 0.
+static std::string refused(const Launch& l, size_t* allowed) {
     const uint64_t threads = uint64_t(l.block.x) * l.block.y * l.block.z;
     const int bound = 32 * bound_in_warps(l.kernel);
     if (threads == 0 || threads > 1024 || l.block.z > 64)
@@ -112,10 +115,14 @@ static std::string refused(const Launch& l) {
     if (l.shared_bytes > limit)
         return strf("%zu bytes of dynamic shared memory, over the %zu of sm_%d", l.shared_bytes, limit,
                     settings.arch);
-    const auto allowed = opted_in.find(l.kernel);
-    if (l.shared_bytes > kWithoutOptIn && (allowed == opted_in.end() || allowed->second < l.shared_bytes))
+    const auto opted = opted_in.find(l.kernel);
+    *allowed = opted == opted_in.end() ? 0 : opted->second;
+    if (!*allowed && l.shared_bytes > kWithoutOptIn)
         return strf("%zu bytes of dynamic shared memory without opt-in: over %zu need cudaFuncSetAttribute",
                     l.shared_bytes, kWithoutOptIn);
+    if (*allowed && l.shared_bytes > *allowed)
+        return strf("%zu bytes of dynamic shared memory: cudaFuncSetAttribute allowed %zu", l.shared_bytes,
+                    *allowed);
     Ran& r = ran[l.kernel];
     r = {std::max(r.threads, threads), std::min(r.least_shared, l.shared_bytes),
          std::max(r.most_shared, l.shared_bytes)};
@@ -150,9 +157,13 @@ void* static_shared(const void* key, size_t bytes) {
     const size_t limit = shared_limit_of(settings.arch);
     if (total > kWithoutOptIn)
         fail(site, "%zu bytes of static shared memory, over %zu", total, kWithoutOptIn);
-    if (total + b.dynamic_bytes > limit)
-        fail(site, "%zu bytes of static and dynamic shared memory, over the %zu of sm_%d",
-             total + b.dynamic_bytes, limit, settings.arch);
+    const size_t dynamic = b.opted_in ? b.opted_in : b.dynamic_bytes, both = total + dynamic;
+    if (!b.opted_in && both > kWithoutOptIn)
+        fail(site, "%zu bytes of static and dynamic shared memory without opt-in: over %zu need "
+             "cudaFuncSetAttribute", both, kWithoutOptIn);
+    if (both > limit)
+        fail(site, "%zu bytes of static and dynamic shared memory, over the %zu of sm_%d", both, limit,
+             settings.arch);
     const size_t at = (b.shared_used + kStaticGap + 127) / 128 * 128;
     b.shared_used = at + bytes;
     b.statics.push_back({key, at, bytes});
@@ -209,7 +220,7 @@ static uint64_t block_in_order(uint64_t i, uint64_t total, uint64_t stride, uint
 
 bool run(const Launch& l) {
     Machine& m = this_machine();
-    m.report = refused(l);
+    m.report = refused(l, &m.block.opted_in);
     if (!m.report.empty()) {
         m.report += strf("\n    in %s", kernel_name(l.kernel).c_str());
         return false;
@@ -234,8 +245,10 @@ bool run(const Launch& l) {
         start_block(m, l, block_in_order(i, total, stride, start));
         run_block(m);
         if (settings.count) count_block(m.log, *m.count);
+        if (settings.l2_blocks) replay_block_on_l2();
     }
     if (settings.count) count_launch(m.log, *m.count);
+    if (settings.l2_blocks) replay_launch_on_l2(l.kernel);
     m.launch = nullptr;
     if (!m.failed) check_red_zones(l.kernel);
     return m.report.empty();

@@ -169,6 +169,15 @@ void unpin(void* p) {
     const std::lock_guard lock(guard);
     pinned.erase(static_cast<std::byte*>(p));
 }
+bool crosses_pinned_pieces(const void* p, size_t bytes) {
+    const std::lock_guard lock(guard);
+    std::byte* const at = static_cast<std::byte*>(const_cast<void*>(p));
+    auto found = pinned.upper_bound(at);
+    if (found != pinned.end() && found->first < at + bytes) return true;        // another begins within
+    if (found == pinned.begin() || bytes == 0) return false;
+    const std::byte* const end = std::prev(found)->first + std::prev(found)->second;
+    return at < end && at + bytes > end;
+}
 bool is_pinned(const void* p) {
     const std::lock_guard lock(guard);
     std::byte* at = static_cast<std::byte*>(const_cast<void*>(p));

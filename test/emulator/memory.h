@@ -66,6 +66,7 @@ void check_red_zones(const void* kernel);
 void pin(void* p, size_t bytes);
 void unpin(void* p);
 bool is_pinned(const void* p);
+bool crosses_pinned_pieces(const void* p, size_t bytes);        // which CUDA does not copy
 
 // Dynamic shared memory over 48 KB; false where the architecture has not that much.
 bool opt_in(const void* kernel, size_t bytes);

@@ -12,10 +12,12 @@
 namespace emulator {
 
 std::mutex guard_of_ranks;
+static std::vector<std::shared_ptr<Meeting>> incomplete;       // of all communicators: not all have called
 std::condition_variable came;
 static thread_local std::vector<std::shared_ptr<Group>> pending;       // that this thread has not come to
 
 void break_up(Clique& c, ncclResult_t error, const std::string& why) {
+    for (const auto& [key, meeting] : c.open) std::erase(incomplete, meeting);
     if (c.error == ncclSuccess) c.error = error, c.why = why;
 }
 
@@ -127,6 +129,41 @@ static std::string described(const Meeting& m) {
                 m.root);
 }
 
+std::string waits_elsewhere() {
+    const std::lock_guard lock(guard_of_ranks);
+    for (const auto& m : incomplete)
+        for (const std::thread::id thread : m->threads)
+            if (thread != std::this_thread::get_id())
+                return strf("while another thread's %s waits for ranks: CUDA may wait for its kernel, and "
+                            "the ranks for CUDA", described(*m).c_str());
+    return "";
+}
+
+// The same on all ranks, or in place: a piece further on each.
+static bool fit(const Meeting& m, ptrdiff_t Meeting::Part::*at) {
+    const ptrdiff_t piece = ptrdiff_t(m.count * bytes_of(m.type)), first = m.parts[0].*at;
+    bool same = true, in_place = first >= 0;
+    for (size_t r = 0; r < m.parts.size(); r++) {
+        same &= m.parts[r].*at == first;
+        in_place &= m.parts[r].*at == first + ptrdiff_t(r) * piece;
+    }
+    return same || in_place;
+}
+
+// As NCCL's documentation wants it of registered buffers; without, results are undefined.
+static std::string misplaced(const Meeting& m) {
+    if (m.call == Call::Message || m.count == 0) return "";
+    using Part = Meeting::Part;
+    for (const auto& [what, at] : {std::pair{"sent", &Part::from_at}, {"received", &Part::to_at}}) {
+        if (fit(m, at)) continue;
+        std::string where;
+        for (const Meeting::Part& p : m.parts) where += (where.empty() ? "" : ", ") + std::to_string(p.*at);
+        return strf("%s: what is %s lies at different offsets of the ranks' registered memory: %s",
+                    call_names[int(m.call)], what, where.c_str());
+    }
+    return "";
+}
+
 std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeting& wanted, int place,
                                Meeting::Part part) {
     const std::lock_guard lock(guard_of_ranks);
@@ -143,7 +180,13 @@ std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeti
                                            described(wanted).c_str(), described(*m).c_str()));
     const std::shared_ptr<Meeting> held = m;
     held->parts[size_t(place)] = part;
-    if (++held->entered == held->expected) c.open.erase(key);
+    held->threads.push_back(std::this_thread::get_id());
+    if (held->entered == 0) incomplete.push_back(held);
+    if (held->entered + 1 == held->expected) std::erase(incomplete, held);
+    if (++held->entered < held->expected) return held;
+    c.open.erase(key);
+    const std::string why = misplaced(*held);
+    if (!why.empty()) break_up(c, ncclInvalidUsage, comm.name + ": " + why);
     return held;
 }
 

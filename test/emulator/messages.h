@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -16,14 +17,20 @@ enum class Call { AllGather, ReduceScatter, AllReduce, Broadcast, Message };
 inline constexpr const char* call_names[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce",
                                              "ncclBroadcast", "a message"};
 
-// A collective, or a message: what each of its ranks brings.
+// A collective, or a message: the buffers of each rank, and their offsets in memory that the rank has
+// registered, or -1.
 struct Meeting {
-    struct Part { const std::byte* from; std::byte* to; };
+    struct Part {
+        const std::byte* from;
+        std::byte* to;
+        ptrdiff_t from_at, to_at;
+    };
     Call call;
     size_t count;
     ncclDataType_t type;
     int root, expected;
     std::vector<Part> parts;
+    std::vector<std::thread::id> threads;              // that have called
     int entered = 0, arrived = 0;
     bool done = false;
 };
@@ -35,7 +42,8 @@ struct Clique {
     std::vector<int> devices;                          // by rank
     std::map<Key, std::shared_ptr<Meeting>> open;      // not all have called
     std::map<std::pair<int, int>, std::shared_ptr<Clique>> parts;      // by split and colour
-    std::vector<std::vector<std::tuple<int, int, int>>> splits;        // colour, key and rank of who called
+    struct Asked { int color, key, rank, blocks; };
+    std::vector<std::vector<Asked>> splits;            // by split: who called, for what
     ncclResult_t error = ncclSuccess;
     std::string why;
 };
@@ -43,8 +51,11 @@ struct Clique {
 struct Communicator {
     std::shared_ptr<Clique> clique;
     int rank;
+    std::string name;
+    int device, blocks;                                // its kernels may have so many at once
     std::map<std::pair<int, int>, uint64_t> calls;     // so far, by sender and receiver
     size_t splits = 0;
+    std::vector<std::pair<const std::byte*, size_t>> registered;
 };
 
 // What a rank put into a stream at once: a call, or the calls between ncclGroupStart and ncclGroupEnd.

@@ -1,11 +1,14 @@
 // NCCL's calls, between threads of one process (test/emulator/messages.h).
 #include <nccl.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "llmc/base/check.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/messages.h"
+#include "test/emulator/settings.h"
 #include "test/emulator/streams.h"
 
 namespace emulator {
@@ -22,6 +25,13 @@ ncclResult_t refuse(ncclResult_t error, std::string why) {
 
 struct Between { int from, to, part; };
 
+static ptrdiff_t registered_at(const Communicator& comm, const void* p, size_t bytes) {
+    const auto* at = static_cast<const std::byte*>(p);
+    for (const auto& [base, size] : comm.registered)
+        if (at >= base && at + bytes <= base + size) return at - base;
+    return -1;
+}
+
 static ncclResult_t call(Communicator* comm, cudaStream_t stream, const Meeting& wanted, Between at,
                          const void* from, size_t sent, void* to, size_t received) {
     const size_t unit = bytes_of(wanted.type);
@@ -31,7 +41,9 @@ static ncclResult_t call(Communicator* comm, cudaStream_t stream, const Meeting&
         return refuse(ncclInvalidArgument, strf("%s: not memory of the device, or over its end",
                                                 call_names[int(wanted.call)]));
     const auto meeting = enter(*comm, at.from, at.to, wanted, at.part,
-                               {static_cast<const std::byte*>(from), static_cast<std::byte*>(to)});
+                               {static_cast<const std::byte*>(from), static_cast<std::byte*>(to),
+                                sent ? registered_at(*comm, from, sent * unit) : -1,
+                                received ? registered_at(*comm, to, received * unit) : -1});
     std::shared_ptr<Group>* mine = nullptr;
     for (auto& g : group) if (g->stream == stream) mine = &g;
     if (!mine) mine = &group.emplace_back(std::make_shared<Group>(Group{stream, {}, 0, false}));
@@ -44,7 +56,7 @@ static ncclResult_t collective(Communicator* comm, cudaStream_t stream, Call kin
                                size_t received) {
     const int n = comm->clique->size;
     if (root < 0 || root >= n) return refuse(ncclInvalidArgument, strf("root %d of %d ranks", root, n));
-    const Meeting wanted{kind, count, type, root, n, {}, 0, 0, false};
+    const Meeting wanted{kind, count, type, root, n, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {-1, -1, comm->rank}, from, sent, to, received);
 }
 
@@ -90,17 +102,53 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
 }
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-    const Meeting wanted{Call::Message, count, type, 0, 2, {}, 0, 0, false};
+    const Meeting wanted{Call::Message, count, type, 0, 2, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {comm->rank, peer, 0}, from, count, nullptr, 0);
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-    const Meeting wanted{Call::Message, count, type, 0, 2, {}, 0, 0, false};
+    const Meeting wanted{Call::Message, count, type, 0, 2, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {peer, comm->rank, 1}, nullptr, 0, to, count);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // communicators
+
+static constexpr int kMostBlocks = 64;                  // of a communicator that does not say how many
+static std::vector<Communicator*> alive;
+
+static bool sound(const ncclConfig_t* c) {
+    if (!c) return true;
+    return c->size == sizeof *c && c->magic == 0xcafebeef &&
+           (c->maxCTAs == NCCL_CONFIG_UNDEF_INT || (c->maxCTAs >= 1 && c->maxCTAs <= kMostBlocks));
+}
+static int blocks_of(const ncclConfig_t* c, int otherwise) {
+    return c && c->maxCTAs != NCCL_CONFIG_UNDEF_INT ? c->maxCTAs : otherwise;
+}
+
+static Communicator* new_communicator(std::shared_ptr<Clique> clique, int rank, const ncclConfig_t* config,
+                                      const Communicator* parent) {
+    const int blocks = blocks_of(config, parent ? parent->blocks : kMostBlocks);
+    const char* name = config && config->commName ? config->commName : "unnamed";
+    alive.push_back(new Communicator{std::move(clique), rank, name, current_device(), blocks, {}, 0, {}});
+    return alive.back();
+}
+static void remove(Communicator* comm) {
+    std::erase(alive, comm);
+    delete comm;
+}
+
+// A kernel holds its blocks while it waits for other ranks: all communicators of a device have to fit at
+// once. One block each always fits, since emulated devices are small.
+static ncclResult_t fit_beside_others() {
+    int blocks = 0, count = 0;
+    for (const Communicator* c : alive)
+        if (c->device == current_device()) blocks += c->blocks, count++;
+    if (count == 1 || blocks <= std::max(count, settings.processors)) return ncclSuccess;
+    return refuse(ncclInvalidUsage, strf("%d communicators may have %d blocks at once on device %d, which "
+                                         "has %d processors: set maxCTAs", count, blocks, current_device(),
+                                         settings.processors));
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     static int next = 0;
@@ -111,6 +159,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+    return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+    if (!sound(config)) return refuse(ncclInvalidArgument, "a configuration that NCCL does not take");
     if (ranks < 1 || rank < 0 || rank >= ranks)
         return refuse(ncclInvalidArgument, strf("rank %d of %d", rank, ranks));
     std::unique_lock lock(guard_of_ranks);
@@ -132,16 +185,17 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
         return refuse(ncclSystemError, strf("%d of %d ranks came", c->present, ranks));
     worlds.erase(name);
     if (c->error != ncclSuccess) return refuse(c->error, c->why);
-    *comm = new Communicator{c, rank, {}, 0};
-    return ncclSuccess;
+    *comm = new_communicator(c, rank, config, nullptr);
+    return fit_beside_others();
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
+    if (!sound(config)) return refuse(ncclInvalidArgument, "a configuration that NCCL does not take");
     std::unique_lock lock(guard_of_ranks);
     Clique& c = *comm->clique;
     const size_t number = comm->splits++;
     if (c.splits.size() <= number) c.splits.resize(number + 1);
-    c.splits[number].push_back({color, key, comm->rank});
+    c.splits[number].push_back({color, key, comm->rank, blocks_of(config, comm->blocks)});
     came.notify_all();
     const auto all_here = [&] { return int(c.splits[number].size()) == c.size || c.error != ncclSuccess; };
     if (!came.wait_for(lock, std::chrono::seconds(120), all_here))
@@ -150,14 +204,17 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
     if (c.error != ncclSuccess) return refuse(c.error, c.why);
     if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
     int size = 0, rank = 0;
-    for (const auto& [other, place, r] : c.splits[number]) {
+    for (const auto& [other, place, r, blocks] : c.splits[number]) {
         size += other == color;
         rank += other == color && std::pair(place, r) < std::pair(key, comm->rank);
+        if (other == color && blocks != blocks_of(config, comm->blocks))
+            return refuse(ncclInvalidUsage, strf("ranks %d and %d split with maxCTAs %d and %d", r,
+                                                 comm->rank, blocks, blocks_of(config, comm->blocks)));
     }
     std::shared_ptr<Clique>& made = c.parts[{int(number), color}];
     if (!made) made = make_clique(size);
-    *part = new Communicator{made, rank, {}, 0};
-    return ncclSuccess;
+    *part = new_communicator(made, rank, config, comm);
+    return fit_beside_others();
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int* n) { *n = comm->clique->size; return ncclSuccess; }
@@ -168,14 +225,24 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (*error != ncclSuccess) last_message = comm->clique->why;
     return ncclSuccess;
 }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { delete comm; return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    const std::lock_guard lock(guard_of_ranks);
+    uint64_t calls = 0;
+    for (const auto& [between, count] : comm->calls) calls += count;
+    if (FILE* file = settings.comms_file.empty() ? nullptr : fopen(settings.comms_file.c_str(), "a")) {
+        fprintf(file, "%s %d %d\n", comm->name.c_str(), comm->clique->size, int(calls));
+        fclose(file);
+    }
+    remove(comm);
+    return ncclSuccess;
+}
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     {
         const std::lock_guard lock(guard_of_ranks);
         break_up(*comm->clique, ncclRemoteError, strf("rank %d has left", comm->rank));
         came.notify_all();
+        remove(comm);
     }
-    delete comm;
     tell_of_change();
     return ncclSuccess;
 }
@@ -191,14 +258,21 @@ const char* ncclGetLastError(ncclComm_t) { return last_message.c_str(); }
 ncclResult_t ncclGetVersion(int* version) { *version = NCCL_VERSION_CODE; return ncclSuccess; }
 
 ncclResult_t ncclMemAlloc(void** p, size_t bytes) {
+    if (beside_collectives("ncclMemAlloc") != cudaSuccess)
+        return refuse(ncclUnhandledCudaError, cudaGetErrorString(cudaErrorLaunchFailure));
     *p = allocate(bytes);
     return *p ? ncclSuccess : refuse(ncclUnhandledCudaError, "out of memory");
 }
 ncclResult_t ncclMemFree(void* p) {
     return cudaFree(p) == cudaSuccess ? ncclSuccess : refuse(ncclUnhandledCudaError, "not allocated");
 }
-ncclResult_t ncclCommRegister(ncclComm_t, void* p, size_t bytes, void** handle) {
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* p, size_t bytes, void** handle) {
+    if (!is_device_memory(p, bytes)) return refuse(ncclInvalidArgument, "not the device's memory");
     *handle = p;
-    return is_device_memory(p, bytes) ? ncclSuccess : refuse(ncclInvalidArgument, "not the device's memory");
+    comm->registered.push_back({static_cast<const std::byte*>(p), bytes});
+    return ncclSuccess;
 }
-ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+    const size_t gone = std::erase_if(comm->registered, [=](const auto& r) { return r.first == handle; });
+    return gone ? ncclSuccess : refuse(ncclInvalidArgument, "not registered");
+}

@@ -108,6 +108,14 @@ template <bool bug> __global__ void large(float* data) {
     data[threadIdx.x] = tile[threadIdx.x];
 }
 
+static constexpr int kStaticLine = __LINE__ + 3;
+template <bool bug> __global__ void static_beside_dynamic(float* data) {
+    DYN_SHARED(float, tile);
+    SMEM(float[32], sums);
+    tile[threadIdx.x] = sums[threadIdx.x] = 1;
+    data[threadIdx.x] = tile[threadIdx.x];
+}
+
 static constexpr int kDivergentLine = __LINE__ + 5;
 template <bool bug> __global__ void divergent(float* data) {
     if (bug && threadIdx.x < 32) {
@@ -177,6 +185,8 @@ template <bool bug> __global__ void __launch_bounds__(64) bounded(float* data) {
     X(source_of_a_copy, kSourceLine, "race on global memory", start(copied_source<bug>, 1, 32, 512, d))    \
     X(stage_refilled, kRefillLine, "race on shared memory", start(refill<bug>, 1, 32, 512, d))             \
     X(no_opt_in, 0, "without opt-in", start(large<bug>, 1, 32, bug ? 60 << 10 : 48 << 10, d))              \
+    X(no_opt_in_with_static, kStaticLine, "static and dynamic shared memory without opt-in",               \
+      start(static_beside_dynamic<bug>, 1, 32, (48 << 10) - (bug ? 127 : 128), d))                         \
     X(divergent_barrier, kDivergentLine, "divergent barrier", start(divergent<bug>, 1, 64, 0, d))          \
     X(misaligned_vector, kMisalignedLine, "misaligned", start(misaligned<bug>, 1, 32, 0, d))               \
     X(race_between_blocks, kBlocksLine, "race on global memory",                                           \

@@ -10,6 +10,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/machine.h"
+#include "test/emulator/l2.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"
 #include "test/emulator/settings.h"
@@ -51,12 +52,12 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     return cudaSuccess;
 }
 
-// Two processors: grids that fill the device are small here.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     switch (attribute) {
         case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-        case cudaDevAttrMultiProcessorCount: *value = 2; break;
+        case cudaDevAttrMultiProcessorCount: *value = settings.processors; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
+        case cudaDevAttrL2CacheSize: *value = int(l2_bytes()); break;
         case cudaDevAttrComputeCapabilityMajor: *value = settings.arch / 10; break;
         case cudaDevAttrComputeCapabilityMinor: *value = settings.arch % 10; break;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(shared_limit_of(settings.arch)); break;
@@ -74,7 +75,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     p->sharedMemPerBlockOptin = shared_limit_of(settings.arch);
     p->major = settings.arch / 10;
     p->minor = settings.arch % 10;
-    p->multiProcessorCount = 2;
+    p->multiProcessorCount = settings.processors;
     p->maxThreadsPerMultiProcessor = 2048;
     p->maxThreadsPerBlock = 1024;
     p->l2CacheSize = 1 << 20;
@@ -86,8 +87,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     return result(known && opt_in(kernel, size_t(value)) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-// Code of the same generation that is not newer; else PTX that is not newer, by a driver that is not older
-// than the toolkit which wrote it.
+// Code of this architecture alone (90a), or of the same generation and not newer; else PTX that is not newer,
+// by a driver that is not older than the toolkit which wrote it.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     *attributes = {80, settings.arch};
     if (settings.binary.empty()) return cudaSuccess;
@@ -96,7 +97,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     for (std::string part; held >> part;) {
         const bool is_ptx = part.starts_with("ptx");
         const int arch = atoi(part.c_str() + (is_ptx ? 3 : 0));
-        if (!is_ptx && arch / 10 == settings.arch / 10 && arch <= settings.arch) return cudaSuccess;
+        const bool fits = part.ends_with('a') ? arch == settings.arch
+                                              : arch / 10 == settings.arch / 10 && arch <= settings.arch;
+        if (!is_ptx && fits) return cudaSuccess;
         ptx |= is_ptx && arch <= settings.arch;
     }
     if (!ptx) return result(cudaErrorNoKernelImageForDevice);
@@ -114,14 +117,17 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
 // memory
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
+    if (const cudaError_t error = beside_collectives("cudaMalloc"); error != cudaSuccess) return error;
     *p = allocate(bytes);
     return result(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
+    if (const cudaError_t error = beside_collectives("cudaFree"); error != cudaSuccess) return error;
     const cudaError_t error = cudaDeviceSynchronize();
     return error != cudaSuccess ? error : result(release(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+    if (const cudaError_t error = beside_collectives("cudaHostAlloc"); error != cudaSuccess) return error;
     *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (!*p) return result(cudaErrorMemoryAllocation);
     pin(*p, bytes);
@@ -129,12 +135,22 @@ cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
 }
 cudaError_t cudaMallocHost(void** p, size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
 cudaError_t cudaFreeHost(void* p) {
+    if (const cudaError_t error = beside_collectives("cudaFreeHost"); error != cudaSuccess) return error;
     unpin(p);
     free(p);
     return cudaSuccess;
 }
-cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned) { pin(p, bytes); return cudaSuccess; }
-cudaError_t cudaHostUnregister(void* p) { unpin(p); return cudaSuccess; }
+cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned) {
+    if (const cudaError_t error = beside_collectives("cudaHostRegister"); error != cudaSuccess) return error;
+    pin(p, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* p) {
+    const cudaError_t error = beside_collectives("cudaHostUnregister");
+    if (error != cudaSuccess) return error;
+    unpin(p);
+    return cudaSuccess;
+}
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
     void* const address = const_cast<void*>(p);
@@ -155,6 +171,8 @@ static bool copy_is_valid(const void* to, const void* from, size_t bytes, cudaMe
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     if (!copy_is_valid(to, from, bytes, kind)) return result(cudaErrorInvalidValue);
+    if (crosses_pinned_pieces(to, bytes) || crosses_pinned_pieces(from, bytes))
+        return result(cudaErrorInvalidValue);
     const bool from_pageable = !is_pinned(from) && !is_device_memory(from, bytes);
     const bool to_pageable = !is_pinned(to) && !is_device_memory(to, bytes);
     if (from_pageable) {                               // staged by the call, for which the driver may wait

@@ -9,13 +9,14 @@
 //                                                    taken for a GPU: kernels are chosen by their times
 //     EMU_DRIVER=12020                               the latest CUDA that its driver knows; 0: there is none
 //     EMU_DEVICES=16                                 how many there are
-//     EMU_BINARY="80 90 ptx80"                       code that the program is taken to hold; empty: any
+//     EMU_BINARY="80 90a ptx80"                      code that the program is taken to hold; empty: any
 //     EMU_TIMEOUT=SECONDS                            CPU time of one launch, after which it counts as endless
 //     EMU_HOST=allow | refuse                        refuse: host code that touches device memory is ended
 //     EMU_RED_ZONES=BYTES                            between the tensors of an arena
 //     EMU_RAN=FILE                                   kernels that ran are appended to FILE, one a line, with
 //                                                    the most threads of a block, and the least and the most
 //                                                    bytes of dynamic shared memory
+//     EMU_COMMS=FILE                                 likewise NCCL's communicators: name, ranks, calls
 //     EMU_WAITS=FILE                                 likewise calls in which the host waited for the device,
 //                                                    and the operations left after each (lazy streams)
 #pragma once
@@ -35,12 +36,18 @@ struct Settings {
     bool refuse_host = false;        // set before the first allocation
     int arch = 90;
     int driver = 13000, devices = 16;
+    int processors = 2;              // of a device: grids that fill it are small
     std::string binary;
     double timeout = 60;
     bool count = false;              // of bytes, sectors and bank conflicts; costs time
+    size_t l2_bytes = 0;             // 0: of the architecture
+    int l2_blocks = 0;               // blocks that share L2 at once (l2.h); 0: L2 is not emulated
     bool wrong_products = false;     // cuBLASLt's are off by a tenth
+    // cublasStatus_t of cuBLASLt's answer to a product with an epilogue, to a product without, and to an
+    // attribute of an epilogue; 0: no refusal
+    int refused_epilogue = 0, refused_product = 0, refused_attribute = 0;
     std::string name;                // empty: "emulated sm_90"
-    std::string ran_file, floors_file, waits_file;
+    std::string ran_file, floors_file, waits_file, comms_file;
 };
 extern Settings settings;
 

@@ -152,6 +152,13 @@ cudaError_t advance_blocking() {
     return error;
 }
 
+cudaError_t beside_collectives(const char* call) {
+    const std::string why = waits_elsewhere();
+    if (why.empty()) return cudaSuccess;
+    launch_report = strf("%s %s", call, why.c_str());
+    return result(cudaErrorLaunchFailure);
+}
+
 void host_waited(const char* call) {
     if (settings.waits_file.empty()) return;
     const std::lock_guard lock(guard);

@@ -22,6 +22,11 @@ extern void (*while_blocked)();
 
 // Before a synchronous call: the default stream and those that wait for it.
 cudaError_t advance_blocking();
+// An error for a call that takes or frees memory while a collective of another thread waits for ranks.
+// Between ranks that are threads, that call may wait for the collective, and the collective for its caller.
+cudaError_t beside_collectives(const char* call);
+std::string waits_elsewhere();
+
 // The host has waited in this call: see EMU_WAITS.
 void host_waited(const char* call);
 // The error, remembered for cudaGetLastError().

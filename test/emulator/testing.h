@@ -1,9 +1,12 @@
-// For tests of the emulation: device memory with its content, and a launch without ops/cuda's launch().
+// For tests of the emulation: device memory with its content, and a launch without ops/cuda's launch(). The
+// memory may be taken and freed while collectives of other threads wait.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <tuple>
 #include <vector>
+
+#include "test/emulator/memory.h"
 
 namespace emulator {
 
@@ -12,11 +15,14 @@ template <class T> struct Device {
     size_t count;
     explicit Device(size_t count) : Device(std::vector<T>(count)) {}
     explicit Device(const std::vector<T>& v) : count(v.size()) {
-        cudaMalloc(&p, count * sizeof(T));
+        p = static_cast<T*>(allocate(count * sizeof(T)));
         cudaMemcpy(p, v.data(), count * sizeof(T), cudaMemcpyHostToDevice);
     }
     Device(const Device&) = delete;
-    ~Device() { cudaFree(p); }
+    ~Device() {
+        cudaDeviceSynchronize();
+        release(p);
+    }
     std::vector<T> host() const {
         std::vector<T> v(count);
         cudaMemcpy(v.data(), p, count * sizeof(T), cudaMemcpyDeviceToHost);

@@ -68,6 +68,7 @@ struct Block {
     uint32_t epoch = 0;             // barriers passed
     std::byte* shared = nullptr;
     size_t dynamic_bytes = 0, shared_used = 0;
+    size_t opted_in = 0;            // most dynamic bytes that cudaFuncSetAttribute allows; 0: never called
     Barrier barrier;
     std::vector<Warp> warps;
     std::vector<Thread> threads;
@@ -84,6 +85,7 @@ struct Launch {
     size_t shared_bytes;
     void (*call)(const void* arguments);
     std::shared_ptr<const void> arguments;
+    size_t argument_bytes;
 };
 
 // Runs it; returns false where a check failed, and report() says why.

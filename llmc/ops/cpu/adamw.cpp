@@ -11,6 +11,7 @@ namespace PRECISION {
 namespace cpu {
 
 void sum_of_squares(real* sums, const real* grad, size_t count) {
+    if (walked(sum_of_squares_cost, count)) return;
     const int64_t blocks = int64_t((count + kNormBlock - 1) / kNormBlock);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int64_t b = 0; b < blocks; b++) {
@@ -21,6 +22,7 @@ void sum_of_squares(real* sums, const real* grad, size_t count) {
 }
 
 void gradient_state(GradientState* state, const double* squares, const double* loss, real clip) {
+    if (walked(gradient_state_cost)) return;
     const double norm = std::sqrt(*squares);
     state->norm = real(norm);
     state->scale = clip > 0 && norm > double(clip) ? real(double(clip) / norm) : real(1);
@@ -99,6 +101,7 @@ static void round_piece(const Adamw& a, const AdamwTensor& t, size_t first, size
 }
 
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
+    if (walked(adamw_update_cost, a, tensors, count)) return;
     if (!a.state->finite) return;
     #pragma omp parallel num_threads(context.threads)
     for (size_t t = 0; t < count; t++) {

@@ -45,9 +45,9 @@ static size_t slice_elements(int T, int D) {
     return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
-size_t attention_scratch(int T, int D) {
+size_t attention_scratch(int threads, int T, int D) {
     const size_t bytes = slice_elements(T, D) * sizeof(real);
-    return std::max(bytes, attention_products_scratch(T, D)) * size_t(context.threads);
+    return std::max(bytes, attention_products_scratch(T, D)) * size_t(threads);
 }
 
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
@@ -221,6 +221,8 @@ static size_t checked_slice(const AttentionDims& d, int threads) {
 // A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
 void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                        const AttentionDims& d) {
+    if (walked(attention_forward_cost, d)) return;
+    if (d.B == 0 || d.NH == 0 || d.Tq == 0) return;
     if (attention_by_products(d)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
@@ -302,6 +304,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
 
 // A task is a head: its dk and dv sum over its blocks of queries, in order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
+    if (walked(attention_backward_cost, d)) return;
     if (attention_by_products(d)) return attention_products_backward(t, d);
     const int threads = context.threads;
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);

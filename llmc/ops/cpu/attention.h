@@ -5,7 +5,7 @@
 namespace PRECISION {
 namespace cpu {
 
-size_t attention_scratch(int T, int D);             // bytes of context.scratch, for context.threads threads
+size_t attention_scratch(int threads, int T, int D);    // bytes of context.scratch; T keys
 
 // Another way, for BF16: whether it is the faster one, bytes of scratch for each thread, and itself.
 bool attention_by_products(const AttentionDims& d);

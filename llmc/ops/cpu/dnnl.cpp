@@ -3,6 +3,8 @@
 #include "llmc/ops/cpu/dnnl.h"
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
+#include "llmc/base/machine.h"
 
 #ifndef HAVE_DNNL
 
@@ -137,9 +139,15 @@ static std::unique_ptr<Primitive> build(const Product& p) {
 static std::atomic<size_t> built = 0;
 size_t dnnl_built() { return built; }
 
+// oneDNN crashes where there is no memory for the code that it generates.
+static constexpr size_t kLeastRoom = size_t(16) << 20;
+
 static Primitive& find(const Product& p, int threads) {
     auto& slot = cache().primitives[{p, threads}];
     if (slot) return *slot;
+    CHECK_INPUT(room_in_address_space() > kLeastRoom,
+                "`ulimit -v` leaves less than %s to this process: raise it",
+                human_bytes(double(kLeastRoom)).c_str());
     omp_set_num_threads(threads);  // the work is divided when the primitive is built
     try {
         slot = build(p);

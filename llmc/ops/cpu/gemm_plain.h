@@ -105,7 +105,8 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
         std::fill(c + i * kStrideC, c + i * kStrideC + N, real(0));
         if (i < t.M) start(t.i + i, t.j, c + i * kStrideC, t.N);
     }
-    const int panels = (K + kTileK - 1) / kTileK, even = padded_to((K + panels - 1) / panels, kGemmW);
+    const int panels = std::max(1, (K + kTileK - 1) / kTileK);
+    const int even = padded_to((K + panels - 1) / panels, kGemmW);
     for (int k = 0; k < K; k += even) {
         const int depth = std::min(even, K - k);
         const floatX* from_b = B.p + k * B.row + t.j * B.column;
@@ -132,6 +133,7 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
 // (it finds zeros), finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
 template <class Start, class Finish>
 void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, Finish finish) {
+    if (M == 0 || N == 0) return;
     const int threads = context.threads;
     std::byte* scratch = context.scratch;
     CHECK(gemm_scratch(threads) <= context.scratch_bytes, "matmul needs %zu bytes of scratch, %zu are lent",

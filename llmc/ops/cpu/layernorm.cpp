@@ -41,11 +41,13 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
 }
 
 void layernorm_forward(const Layernorm& t, int N, int C) {
+    if (walked(layernorm_forward_cost, t, N, C)) return;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++) forward_row(t, n, C);
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
+    if (walked(add_residual_cost, N, C)) return;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++)
         residual_row(out + size_t(n) * C, x + size_t(n) * C, r + size_t(n) * C, bias, C);
@@ -81,6 +83,7 @@ static void backward_columns(real* dw, real* db, const floatX* dy, const floatX*
 
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
+    if (walked(layernorm_backward_cost, N, C)) return;
     const int chunk = std::max(1, int(kChunkBytes / (2 * size_t(C) * sizeof(floatX))));
     #pragma omp parallel num_threads(context.threads)
     for (int start = 0; start < N; start += chunk) {

@@ -60,10 +60,10 @@ template <class F> static bool in_terms(int OC, F f) {
     return true;
 }
 
-// Computes the product by oneDNN and returns true; false where the plain loops have to. `used`: scratch of
-// the caller. REQUIRES: matmul_scratch() covers the sizes of a model; other shapes that want more scratch go
-// to the plain loops.
+// Computes the product by oneDNN, which takes no empty matrix, and returns true; false where the plain loops
+// have to, also where oneDNN wants more scratch than was lent. `used`: scratch of the caller.
 static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) {
+    if (p.m == 0 || (p.k == 0 && p.accumulate)) return true;
     if (!dnnl_computes(p.in) || used + dnnl_scratch(p, context.threads) > context.scratch_bytes) return false;
     dnnl_product(p, t, context.scratch + used, context.threads);
     return true;
@@ -120,6 +120,7 @@ static void in_parallel(size_t count, F f) {
 }
 
 void gelu_forward(floatX* act, const floatX* pre, size_t count) {
+    if (walked(gelu_forward_cost, count)) return;
     in_parallel(count, [=](size_t start, size_t n) { gelu_blocks(act + start, pre + start, n); });
 }
 
@@ -154,6 +155,7 @@ static void plain_forward(floatX* act, floatX* out, const floatX* x, const float
 }
 
 void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    if (walked(matmul_forward_cost, N, C, OC, bias != nullptr)) return;
     const Product p = forward_product(N, C, OC, OC, bias != nullptr);
     if (by_dnnl(p, {.c = out, .a = x, .b = w, .bias = bias})) return;
     plain_forward(nullptr, out, x, w, bias, N, C, OC);
@@ -161,6 +163,7 @@ void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX*
 
 void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
                          int N, int C, int OC) {
+    if (walked(matmul_gelu_forward_cost, N, C, OC, bias != nullptr)) return;
     if (!fused_by_dnnl()) return plain_forward(act, pre, x, w, bias, N, C, OC);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
@@ -206,6 +209,7 @@ static Product input_piece(int N, int C, int OC, int width, int k, int terms) {
 }
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
+    if (walked(matmul_backward_input_cost, N, C, OC)) return;
     real* panel = reinterpret_cast<real*>(context.scratch);
     const bool apart = sums_in_panel(OC);
     const bool done = in_columns(C, false, [=](int j, int width) {
@@ -216,6 +220,7 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
                            apart ? panel_bytes(N, width) : 0);
         });
         if (!apart || !computed) return computed;
+        const Unrecorded part_of_this;
         round_to(dx, panel, size_t(N) * size_t(C));         // in BF16 the columns are all of them
         return true;
     });
@@ -231,6 +236,7 @@ static size_t widest_panel_bytes(int rows, int C) {
 
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
                                 int C, int OC) {
+    if (walked(matmul_gelu_backward_input_cost, N, C, OC)) return;
     if (!fused_by_dnnl()) return plain_backward_input(dpre, dout, w, pre, N, C, OC);
     real* panel = reinterpret_cast<real*>(context.scratch);
     for (int n = 0; n < N; n += kPanelRows) {
@@ -251,7 +257,7 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
     }
 }
 
-void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
+static void add_weight_gradient(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
     const bool done = in_columns(C, true, [=](int j, int width) {
         return by_dnnl(weight_product(N, C, OC, width),
                        {.c = dw + j, .a = dout, .b = x + j, .bias = nullptr});
@@ -263,7 +269,7 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
         [=](int i, int j, real* sum, int n) { std::copy_n(sum, n, dw + size_t(i) * C + j); });
 }
 
-void bias_backward(real* db, const floatX* dout, int N, int OC) {
+static void add_bias_gradient(real* db, const floatX* dout, int N, int OC) {
     const int threads = context.threads, width = std::clamp((OC / threads + 63) / 64 * 64, 64, 512);
     #pragma omp parallel for schedule(static) num_threads(threads)
     for (int j = 0; j < OC; j += width) {
@@ -276,65 +282,86 @@ void bias_backward(real* db, const floatX* dout, int N, int OC) {
     }
 }
 
+void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
+    if (walked(matmul_backward_weight_cost, N, C, OC)) return;
+    add_weight_gradient(dw, dout, x, N, C, OC);
+}
+
+void bias_backward(real* db, const floatX* dout, int N, int OC) {
+    if (walked(bias_backward_cost, N, OC)) return;
+    add_bias_gradient(db, dout, N, OC);
+}
+
 void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
                                  int OC) {
-    matmul_backward_weight(dw, dout, x, N, C, OC);
-    bias_backward(db, dout, N, OC);
+    if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
+    add_weight_gradient(dw, dout, x, N, C, OC);
+    add_bias_gradient(db, dout, N, OC);
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// what a model of these sizes needs
+// what the products need: each function names those of the op above
 
-template <class F>
-static void for_each_product(const ScratchSizes& s, F f) {
-    const auto linear = [&](int N, int C, int OC, bool bias) {
-        f(forward_product(N, C, OC, OC, bias), 0);
-        in_columns(C, true, [&](int, int width) { return f(weight_product(N, C, OC, width), 0), true; });
-        in_columns(C, false, [&](int, int width) {
-            return in_terms(OC, [&](int k, int terms) {
-                const size_t used = sums_in_panel(OC) ? panel_bytes(N, width) : 0;
-                f(input_piece(N, C, OC, width, k, terms), used);
-                return true;
+// The most over the products that `each` calls its argument with: (product, scratch of the caller).
+template <class F> static Needs needs_of(int threads, F each) {
+    Needs most{.scratch = gemm_scratch(threads), .library = 0};
+    if (!dnnl_computes(dtype_of<floatX>)) return most;
+    each([&](const Product& p, size_t used) {
+        if (p.m == 0 || p.k == 0) return true;
+        most.scratch = std::max(most.scratch, used + dnnl_scratch(p, threads));
+        most.library = std::max(most.library, dnnl_own_bytes(p, threads));
+        return true;
+    });
+    return most;
+}
+
+Needs forward_needs(int threads, int N, int C, int OC, bool bias) {
+    return needs_of(threads, [=](auto f) { f(forward_product(N, C, OC, OC, bias), 0); });
+}
+
+// f(rows) of a whole panel, and of the last where it has fewer.
+template <class F> static void for_each_panel(int N, F f) {
+    for (const int rows : {std::min(kPanelRows, N), N % kPanelRows})
+        if (rows) f(rows);
+}
+
+Needs gelu_forward_needs(int threads, int N, int C, int OC, bool bias) {
+    return needs_of(threads, [=](auto f) {
+        for_each_panel(N, [&](int rows) {
+            in_columns(OC, false, [&](int, int width) {
+                return f(forward_product(rows, C, OC, width, bias), 0);
             });
         });
-    };
-    const int A = s.NH * s.D;
-    linear(s.N, s.C, 3 * A, true);
-    linear(s.N, A, s.C, false);
-    linear(s.N, s.C, s.F, true);
-    linear(s.N, s.F, s.C, false);
-    for (int rows : {std::min(kPanelRows, s.N), s.N % kPanelRows}) {
-        if (rows == 0) continue;
-        in_columns(s.F, false, [&](int, int width) {
-            f(forward_product(rows, s.C, s.F, width, true), 0);
-            f(input_product(rows, s.F, s.C, width, s.C, true, dtype_of<real>, width),
-              widest_panel_bytes(rows, s.F));
-            return true;
-        });
-    }
-    for (int rows : {std::min(s.chunk, s.N), s.N % s.chunk})
-        if (rows) linear(rows, s.C, s.Vp, false);
+    });
 }
 
-size_t matmul_scratch(const ScratchSizes& s) {
-    size_t most = gemm_scratch(context.threads);
-    if (dnnl_computes(dtype_of<floatX>))
-        for_each_product(s, [&](const Product& p, size_t used) {
-            most = std::max(most, used + dnnl_scratch(p, context.threads));
+Needs backward_input_needs(int threads, int N, int C, int OC) {
+    return needs_of(threads, [=](auto f) {
+        in_columns(C, false, [&](int, int width) {
+            const size_t used = sums_in_panel(OC) ? panel_bytes(N, width) : 0;
+            return in_terms(OC, [&](int k, int terms) {
+                return f(input_piece(N, C, OC, width, k, terms), used);
+            });
         });
-    return most;
+    });
 }
 
-size_t matmul_library_bytes(const ScratchSizes& s) {
-    size_t most = 0;
-    if (dnnl_computes(dtype_of<floatX>))
-        for_each_product(s, [&](const Product& p, size_t) {
-            most = std::max(most, dnnl_own_bytes(p, context.threads));
+Needs gelu_backward_input_needs(int threads, int N, int C, int OC) {
+    return needs_of(threads, [=](auto f) {
+        for_each_panel(N, [&](int rows) {
+            const size_t used = widest_panel_bytes(rows, C);
+            in_columns(C, false, [&](int, int width) {
+                return f(input_product(rows, C, OC, width, OC, true, dtype_of<real>, width), used);
+            });
         });
-    return most;
+    });
 }
 
-void matmul_warm_up(const ScratchSizes& s) { matmul_scratch(s); }
+Needs backward_weight_needs(int threads, int N, int C, int OC) {
+    return needs_of(threads, [=](auto f) {
+        in_columns(C, true, [&](int, int width) { return f(weight_product(N, C, OC, width), 0); });
+    });
+}
 
 }  // namespace cpu
 }  // namespace PRECISION

@@ -1,13 +1,15 @@
-// What matmul.cpp tells memory.cpp.
+// What the products of matmul.cpp need, for oneDNN that works with so many threads.
 #pragma once
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cpu {
 
-size_t matmul_scratch(const ScratchSizes& s);  // bytes of context.scratch
-size_t matmul_library_bytes(const ScratchSizes& s);
-void matmul_warm_up(const ScratchSizes& s);
+Needs forward_needs(int threads, int N, int C, int OC, bool bias);
+Needs gelu_forward_needs(int threads, int N, int C, int OC, bool bias);
+Needs backward_input_needs(int threads, int N, int C, int OC);
+Needs gelu_backward_input_needs(int threads, int N, int C, int OC);
+Needs backward_weight_needs(int threads, int N, int C, int OC);
 
 }  // namespace cpu
 }  // namespace PRECISION

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/progress_page.h"
@@ -30,10 +31,9 @@ void* device_allocate(size_t bytes) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK_INPUT(
         mapped != MAP_FAILED,
-        "no memory for the tensors: %.2f GB needed, %.2f GB available. Make train.micro_batch or the model "
-        "smaller, choose memory.recompute=block, or stop what else holds memory (--plan prints what needs "
-        "how much)",
-        double(size) / 1e9, double(available) / 1e9);
+        "no memory for the tensors: %s needed, %s available. Make train.micro_batch or the model smaller, "
+        "choose memory.recompute=block, or stop what else holds memory (--plan prints what needs how much)",
+        human_bytes(double(size)).c_str(), human_bytes(double(available)).c_str());
     std::byte* start = static_cast<std::byte*>(mapped);
     const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
     if (head) munmap(start, head);
@@ -49,30 +49,32 @@ void* device_allocate(size_t bytes) {
 
 void device_free(void* p, size_t bytes) { munmap(p, whole_pages(std::max(bytes, size_t(1)))); }
 
-size_t device_available() { return available_memory_bytes(); }
+// Below `ulimit -v`, code that libraries generate and buffers of the host need room as well.
+size_t device_available() {
+    constexpr size_t kOthers = size_t(64) << 20;
+    return std::min(available_memory_bytes(), std::max(room_in_address_space(), kOthers + 1) - kOthers);
+}
 size_t device_in_use() { return resident_bytes(); }
 std::string device_name() { return "cpu: " + cpu_name(); }
 std::string device_bus_id() { return ""; }
 double device_tflops() { return 0; }
-bool reached_by_host() { return true; }
+bool reached_by_host() { return !context.target || context.target->backend == Target::Cpu; }
 bool on_device(const void*) { return false; }
 void synchronize() {}
-
-size_t scratch_bytes(const ScratchSizes& s) {
-    return std::max(matmul_scratch(s), attention_scratch(s.T, s.D));
-}
-
-size_t library_bytes(const ScratchSizes& s) { return matmul_library_bytes(s); }
+void open_device() {}
 
 void lend_scratch(void* memory, size_t bytes) {
     context.scratch = static_cast<std::byte*>(memory);
     context.scratch_bytes = bytes;
 }
 
-void warm_up(const ScratchSizes& s) {
-    #pragma omp parallel num_threads(context.threads)
-    attention_products_warm_up(s.T, s.D);
-    matmul_warm_up(s);
+// The walk has built the products of matrices. Those of attention are each thread's own.
+void warm_up(const Walk& walk) {
+    for (const Cost& c : walk.costs) {
+        if (c.kind != Kind::Attention) continue;
+        #pragma omp parallel num_threads(context.threads)
+        attention_products_warm_up(c.dims[2], c.dims[4]);
+    }
 }
 
 // Past the caches: what is so large is out of them before it is read, and stores that go through them read
@@ -87,6 +89,7 @@ static void stream_zero(std::byte* p, size_t bytes) {
 }
 
 void set_zero(void* p, size_t bytes) {
+    if (walked(vector_cost, "set_zero", 0, bytes)) return;
     const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
     const bool stream = bytes >= 16 * kHugePage && reinterpret_cast<uintptr_t>(p) % 16 == 0;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
@@ -102,6 +105,7 @@ void* host_allocate(size_t bytes) { return device_allocate(bytes); }
 void host_free(void* p, size_t bytes) { device_free(p, bytes); }
 
 void start_copy(void* out, const void* in, size_t bytes) {
+    if (walked(copy_cost, "start_copy", bytes)) return;
     const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
     #pragma omp parallel for schedule(static) num_threads(context.threads) if (pieces > 1)
     for (int64_t i = 0; i < pieces; i++)
@@ -110,25 +114,39 @@ void start_copy(void* out, const void* in, size_t bytes) {
                std::min(kHugePage, bytes - size_t(i) * kHugePage));
 }
 
-void finish_copies() {}
-void mark_copies(int) {}
-void await_copies(int) {}
+void finish_copies() { walked(wait_cost, "finish_copies"); }
+void mark_copies(int) { walked(wait_cost, "mark_copies"); }
+void await_copies(int) { walked(wait_cost, "await_copies"); }
 
 void accumulate(real* sum, const real* values, size_t count) {
+    if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) sum[i] += values[i];
 }
 
-void copy_to_device(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
-void copy_to_host(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
-void copy_on_device(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
+void copy_to_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_to_device", bytes)) return;
+    memcpy(to, from, bytes);
+}
+void copy_to_host(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_to_host", bytes)) return;
+    memcpy(to, from, bytes);
+}
+void copy_on_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_on_device", bytes)) return;
+    memcpy(to, from, bytes);
+}
 
 void round_to(floatX* out, const real* in, size_t count) {
+    if (walked(vector_cost, "round_to", count * sizeof(real), count * sizeof(floatX))) return;
     #pragma omp parallel for simd schedule(static) num_threads(context.threads)
     for (size_t i = 0; i < count; i++) out[i] = floatX(in[i]);
 }
 
-void copy(floatX* out, const floatX* in, size_t count) { memcpy(out, in, count * sizeof(floatX)); }
+void copy(floatX* out, const floatX* in, size_t count) {
+    if (walked(copy_cost, "copy", count * sizeof(floatX))) return;
+    memcpy(out, in, count * sizeof(floatX));
+}
 
 // Pieces of the vectors that stay in the first-level cache while they are summed.
 template <class Out, class In, class Load>
@@ -160,10 +178,12 @@ void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count
 }
 
 void sum_in_order(double* total, const real* values, size_t count) {
+    if (walked(vector_cost, "sum_in_order", count * sizeof(real), sizeof *total)) return;
     for (size_t i = 0; i < count; i++) *total += double(values[i]);
 }
 
 void sum_rows(double* out, const double* in, int rows, int cols) {
+    if (walked(sum_rows_cost, rows, cols)) return;
     for (int c = 0; c < cols; c++) {
         double sum = 0;
         for (int r = 0; r < rows; r++) sum += in[size_t(r) * size_t(cols) + size_t(c)];

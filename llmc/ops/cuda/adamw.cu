@@ -5,7 +5,6 @@
 #include "llmc/base/check.h"
 #include "llmc/base/rng.h"
 #include "llmc/ops/cuda/sums.h"
-#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -41,9 +40,9 @@ static void check_aligned(const void* p, const char* what) {
 }
 
 void sum_of_squares(real* sums, const real* grad, size_t count) {
+    if (walked(sum_of_squares_cost, count)) return;
     check_aligned(grad, "grad");
     const size_t blocks = div_up(count, kNormBlock);
-    if (blocks == 0) return;
     launch(sum_of_squares_kernel, dim3(unsigned(blocks)), dim3(kNormThreads), 0,
            {.bytes = 4. * double(count) + 4. * double(blocks)}, sums, grad, count);
 }
@@ -59,14 +58,15 @@ __global__ void __launch_bounds__(32)
 }
 
 void gradient_state(GradientState* state, const double* squares, const double* loss, real clip) {
+    if (walked(gradient_state_cost)) return;
     launch(gradient_state_kernel, dim3(1), dim3(32), 0, {.bytes = 28}, state, squares, loss, clip);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // the update
 
-static constexpr int kUpdateThreads = 256;
-constexpr int piece_of(int packs) { return kUpdateThreads * packs * Four::size; }    // elements of a block
+static constexpr int kUpdateThreads = 256, kUpdatePacks = 4;
+static constexpr int kPiece = kUpdateThreads * kUpdatePacks * Four::size;       // elements of a block
 
 // A run of elements, in packs of the flat buffers; the first and the last pack may stick out.
 struct Run {
@@ -165,7 +165,7 @@ static __device__ __forceinline__ void update_elements(const Adamw& a, const Run
 }
 
 // FLOOR bytes = (28 + (param ? sizeof(floatX) : 0)) elements
-template <bool Stochastic, int Packs>
+template <bool Stochastic>
 __global__ void __launch_bounds__(kUpdateThreads)
     adamw_update_kernel(Adamw a, Coefficients c, const __grid_constant__ Runs runs) {
     if (!a.state->finite) return;
@@ -176,9 +176,9 @@ __global__ void __launch_bounds__(kUpdateThreads)
     }
     const Run& run = runs.run[low];
     const float scale = a.state->scale;
-    size_t at = run.start / Four::size * Four::size + size_t(blockIdx.x - run.first_block) * piece_of(Packs) +
+    size_t at = run.start / Four::size * Four::size + size_t(blockIdx.x - run.first_block) * kPiece +
                 threadIdx.x * Four::size;
-    const size_t beyond = at + piece_of(Packs), end = beyond < run.end ? beyond : run.end;
+    const size_t beyond = at + kPiece, end = beyond < run.end ? beyond : run.end;
     #pragma unroll 1
     for (; at < end; at += kUpdateThreads * Four::size) {
         bool whole = at >= run.start && at + Four::size <= run.end;
@@ -195,21 +195,17 @@ static Coefficients coefficients(const Adamw& a) {
             .inverse_bias2 = real(1 / bias2), .eps = a.eps};
 }
 
-template <int Packs> static auto update_kernel(const Adamw& a) {
+static auto update_kernel(const Adamw& a) {
     if constexpr (sizeof(floatX) == 2)                  // FP32 has no bits to round
-        if (a.stochastic) return adamw_update_kernel<true, Packs>;
-    return adamw_update_kernel<false, Packs>;
+        if (a.stochastic) return adamw_update_kernel<true>;
+    return adamw_update_kernel<false>;
 }
 
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
+    if (walked(adamw_update_cost, a, tensors, count)) return;
     check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
     const double each = 28 + (a.param ? sizeof(floatX) : 0);
-    const int variant = some_variant_of({Part::AdamwUpdate}, kAdamwUpdates);
-    const int packs = 4 >> variant, piece = piece_of(packs);
-    const auto kernel = packs == 4   ? update_kernel<4>(a)
-                        : packs == 2 ? update_kernel<2>(a)
-                                     : update_kernel<1>(a);
     for (size_t i = 0; i < count;) {
         Runs runs = {};
         uint32_t blocks = 0;
@@ -219,12 +215,11 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
             if (t.count == 0) continue;
             runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
                                       t.stride, t.decay, blocks};
-            blocks += uint32_t(div_up(t.start % Four::size + t.count, piece));
+            blocks += uint32_t(div_up(t.start % Four::size + t.count, kPiece));
             elements += double(t.count);
         }
-        if (blocks == 0) return;
-        launch(kernel, dim3(blocks), dim3(kUpdateThreads), 0, {.bytes = each * elements}, a, coefficients(a),
-               runs);
+        launch(update_kernel(a), dim3(blocks), dim3(kUpdateThreads), 0, {.bytes = each * elements}, a,
+               coefficients(a), runs);
     }
 }
 

@@ -1,11 +1,8 @@
 // The kernels that attention.cu chooses between.
 #pragma once
 #include <span>
-#include <string>
-#include <vector>
 
 #include "llmc/ops/cuda/runtime.h"
-#include "llmc/ops/cuda/variants.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
@@ -19,10 +16,9 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
 
 // Ends the program where rows do not begin at multiples of 16 bytes, or no kernel takes heads of this size.
 void attention_check(const AttentionDims& d);
-size_t attention_scratch(int N, int NH);        // of backward: delta
 
-// By tensor cores: BF16, heads of 32, 64, 80, 96 or 128. Each part of attention has variants, precompiled,
-// which differ in the sizes of their tiles.
+// By tensor cores: BF16, heads of 32, 64, 80, 96 or 128. Each pass has variants, precompiled, with tiles of
+// other sizes: its candidates (choices.h).
 struct AttentionForward {
     floatX* out;
     real* lse;
@@ -43,17 +39,6 @@ using AttentionBackwardVariants = std::span<const AttentionVariant<AttentionGrad
 AttentionForwardVariants attention_forward_variants();      // out and lse
 AttentionBackwardVariants attention_queries_variants();     // dq and deltas; to be run before
 AttentionBackwardVariants attention_keys_variants();        // dk and dv
-
-// Times each variant of each part for a layer of these sizes on random data in `memory`, and chooses the
-// fastest (variants.h).
-size_t attention_tuning_bytes(const ScratchSizes& s);
-std::vector<VariantTiming> attention_tune(const ScratchSizes& s, void* memory, int repeats);
-bool attention_tuned(const ScratchSizes& s);
-
-// What is chosen against the plain kernels, on a sequence of at most 256 tokens. Ends the program where they
-// differ.
-size_t attention_trial_bytes(const ScratchSizes& s);
-void attention_try(const ScratchSizes& s, void* memory);
 
 }  // namespace cuda
 }  // namespace PRECISION

@@ -20,23 +20,20 @@ static __device__ __forceinline__ void soften(float (&s)[M][N / 8][4], float (&O
                                               RunningSoftmax<M>& rows, float scale) {
     #pragma unroll
     for (int m = 0; m < M; m++) {
-        float larger[2] = {rows.max[m][0], rows.max[m][1]};
+        float larger[2] = {-INFINITY, -INFINITY};
         #pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            s[m][i / 4][i % 4] *= scale;
-            larger[i % 4 / 2] = fmaxf(larger[i % 4 / 2], s[m][i / 4][i % 4]);
-        }
+        for (int i = 0; i < N / 2; i++) larger[i % 4 / 2] = fmaxf(larger[i % 4 / 2], s[m][i / 4][i % 4]);
         #pragma unroll
         for (int r = 0; r < 2; r++) {
-            larger[r] = quad_max(larger[r]);
-            const float shrink = exp2f(rows.max[m][r] - larger[r]);
+            larger[r] = fmaxf(rows.max[m][r], quad_max(larger[r]) * scale);
+            const float shrink = ptx::exp2_approx(rows.max[m][r] - larger[r]);
             rows.max[m][r] = larger[r], rows.sum[m][r] *= shrink;
             #pragma unroll
             for (int c = 0; c < D / 8; c++) O[m][c][2 * r] *= shrink, O[m][c][2 * r + 1] *= shrink;
         }
         #pragma unroll
         for (int i = 0; i < N / 2; i++) {
-            s[m][i / 4][i % 4] = exp2f(s[m][i / 4][i % 4] - larger[i % 4 / 2]);
+            s[m][i / 4][i % 4] = ptx::exp2_approx(s[m][i / 4][i % 4] * scale - larger[i % 4 / 2]);
             rows.sum[m][i % 4 / 2] += s[m][i / 4][i % 4];
         }
     }
@@ -47,21 +44,21 @@ template <int D, int M> static constexpr bool kHoldQ = M * D <= 128;
 // FLOOR bytes = (2 B Tq + 2 keys) NH D sizeof(floatX) + 4 B NH Tq, mma flops = 4 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
 template <int D, int M, int N>
-__global__ void __launch_bounds__(kThreads, M == 1 && D <= 64 ? 3 : 2)
-attention_mma_forward_kernel(AttentionForward x, AttentionDims d, float scale) {
+__global__ void __launch_bounds__(kThreads, M == 1 && D <= 96 ? 3 : 2)
+attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sK = sQ + rows * pitch, *sV = sK + 2 * tile;     // K and V: one used, one to come
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = (gridDim.y - 1 - blockIdx.y) * rows;
+    const Head at(d, order);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
-    const Head at(d);
     const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sK + j % 2 * tile, x.k + at.keys(d), d.kv_stride, j * N, d.Tk);
-        fetch_rows<D, N>(sV + j % 2 * tile, x.v + at.keys(d), d.kv_stride, j * N, d.Tk);
+        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d), d.kv_stride}, 2 * tile,
+                         {x.v + at.keys(d), d.kv_stride}, j * N, d.Tk);
     };
-    fetch_rows<D, rows>(sQ, x.q + at.queries(d), d.q_stride, start, d.Tq);
+    fetch_rows<D, rows>(sQ, {x.q + at.queries(d), d.q_stride}, 0, {}, start, d.Tq);
     ptx::cp_async_commit();
     fetch(0);
     ptx::cp_async_commit();
@@ -90,6 +87,7 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, float scale) {
         __syncthreads();                        // the next fetch writes over this tile
     }
 
+    const Head end(d, order, ptx::block_again());
     float factor[M][2];
     #pragma unroll
     for (int m = 0; m < M; m++)
@@ -98,12 +96,12 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, float scale) {
             const int t = row + 16 * m + 8 * r;
             const float sum = quad_sum(softmax.sum[m][r]);
             if (lane % 4 == 0 && t < d.Tq)
-                x.lse[at.statistics(d) + t] = (softmax.max[m][r] + log2f(sum)) * kLn2;
+                x.lse[end.statistics(d) + t] = (softmax.max[m][r] + log2f(sum)) * kLn2;
             factor[m][r] = 1 / sum;
         }
     const size_t stride = size_t(d.NH) * D;
     if (first < d.Tq)
-        store_rows<D, M>(x.out + at.outputs(d) + first * stride, stride, d.Tq - first, own, O, factor);
+        store_rows<D, M>(x.out + end.outputs(d) + first * stride, stride, d.Tq - first, own, O, factor);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -119,10 +117,10 @@ template <int M, int N, class Heads> struct Forward {
                 .mma_flops = heads * work.pairs * 4 * d.D};
     }
     static void run(const AttentionForward& t, const AttentionDims& d) {
+        const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_forward_kernel<D, M, N>,
-                   dim3(d.B * d.NH, div_up(d.Tq, 16 * M * kWarps)), dim3(kThreads), shared(D), floor(d), t, d,
-                   float(kLog2e / sqrt(double(D))));
+            launch(attention_mma_forward_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
+                   floor(d), t, d, order, float(kLog2e / sqrt(double(D))));
         });
     }
 };

@@ -18,15 +18,26 @@ static constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
 template <int D> inline constexpr int kPitch = D + 8;
 
-// Rows [start, start + Rows) of a head, on their way to shared memory; zeros behind row `end`.
-template <int D, int Rows>
-static __device__ __forceinline__ void fetch_rows(floatX* to, const floatX* from, size_t stride, int start,
-                                                  int end) {
-    constexpr int packs = D / Pack::size;
+// A head's first row in a tensor, and elements from row to row.
+struct Rows {
+    const floatX* first;
+    size_t stride;
+};
+
+// Copies rows [start, start + N) of a to shared memory, and of b to `apart` elements behind (0: no b); zeros
+// behind row `end`.
+template <int D, int N>
+static __device__ __forceinline__ void fetch_rows(floatX* to, Rows a, int apart, Rows b, int start, int end) {
+    constexpr int packs = D / Pack::size, at_once = kThreads / packs;
+    const int first = threadIdx.x / packs, c = threadIdx.x % packs * Pack::size;
+    if (kThreads % packs && first == at_once) return;
+    to += first * kPitch<D> + c;
+    a.first += size_t(start + first) * a.stride + c, b.first += size_t(start + first) * b.stride + c;
     #pragma unroll 1                            // unrolled it takes registers, of which there are too few
-    for (int i = threadIdx.x; i < Rows * packs; i += kThreads) {
-        const int r = i / packs, c = i % packs * Pack::size;
-        ptx::cp_async16(to + r * kPitch<D> + c, from + size_t(start + r) * stride + c, start + r < end);
+    for (int row = start + first; row < start + N; row += at_once) {
+        ptx::cp_async16(to, a.first, row < end);
+        if (apart) ptx::cp_async16(to + apart, b.first, row < end);
+        to += at_once * kPitch<D>, a.first += at_once * a.stride, b.first += at_once * b.stride;
     }
 }
 

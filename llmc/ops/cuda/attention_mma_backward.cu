@@ -17,23 +17,24 @@ template <int D, int M> static constexpr bool kHold = M * D <= 64;
 // FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq, mma flops = 6 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
 template <int D, int M, int N>
-__global__ void __launch_bounds__(kThreads, 2)
-attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, float scale) {
+__global__ void __launch_bounds__(kThreads, D == 32 || (M == 1 && D == 128) ? 3 : 2)
+attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
+                             float scale) {
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sdO = sQ + rows * pitch, *sK = sdO + rows * pitch, *sV = sK + 2 * tile;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = (gridDim.y - 1 - blockIdx.y) * rows;
+    const Head at(d, order);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
-    const Head at(d);
     const size_t out_stride = size_t(d.NH) * D;
     const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sK + j % 2 * tile, x.k + at.keys(d), d.kv_stride, j * N, d.Tk);
-        fetch_rows<D, N>(sV + j % 2 * tile, x.v + at.keys(d), d.kv_stride, j * N, d.Tk);
+        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d), d.kv_stride}, 2 * tile,
+                         {x.v + at.keys(d), d.kv_stride}, j * N, d.Tk);
     };
-    fetch_rows<D, rows>(sQ, x.q + at.queries(d), d.q_stride, start, d.Tq);
-    fetch_rows<D, rows>(sdO, x.dout + at.outputs(d), out_stride, start, d.Tq);
+    fetch_rows<D, rows>(sQ, {x.q + at.queries(d), d.q_stride}, rows * pitch,
+                        {x.dout + at.outputs(d), out_stride}, start, d.Tq);
     ptx::cp_async_commit();
     fetch(0);
     ptx::cp_async_commit();
@@ -74,7 +75,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
             #pragma unroll
             for (int i = 0; i < M * N / 2; i++) {
                 const int m = i / (N / 2), c = i / 4 % (N / 8), r = i % 4 / 2;
-                const float p = exp2f(s[m][c][i % 4] * exponent - lse[m][r]);
+                const float p = ptx::exp2_approx(s[m][c][i % 4] * exponent - lse[m][r]);
                 s[m][c][i % 4] = p * (dp[m][c][i % 4] - delta[m][r]);
             }
             add_weighted<D, M, N>(dQ, s, sK + j % 2 * tile);
@@ -84,8 +85,9 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     float factor[M][2];
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = scale;
+    const Head end(d, order, ptx::block_again());
     if (first < d.Tq)
-        store_rows<D, M>(x.dq + at.queries(d) + first * d.q_stride, d.q_stride, d.Tq - first, own, dQ,
+        store_rows<D, M>(x.dq + end.queries(d) + first * d.q_stride, d.q_stride, d.Tq - first, own, dQ,
                          factor);
 }
 
@@ -93,22 +95,23 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
 // FLOOR bytes = (4 B Tk + 2 queries) NH D sizeof(floatX) + 8 queries NH, mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
 template <int D, int M, int N>
-__global__ void __launch_bounds__(kThreads, 2)
-attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, float scale) {
+__global__ void __launch_bounds__(kThreads, M == 1 && D == 32 ? 3 : 2)
+attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
+                          float scale) {
     static_assert(2 * N <= kThreads);
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sK = shared, *sV = sK + rows * pitch, *sQ = sV + rows * pitch, *sdO = sQ + 2 * tile;
     float* statistics = reinterpret_cast<float*>(sdO + 2 * tile);          // lse and delta (N) of two tiles
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = blockIdx.y * rows;
+    const Head at(d, order);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, offset = d.q_offset - d.k_offset;
     const int block_sees = first_to_see(d, start), sees = first_to_see(d, first);   // queries: the first to
     const int from = block_sees / N, end = block_sees < d.Tq ? div_up(d.Tq, N) : 0;  // see a key of these
-    const Head at(d);
     const size_t out_stride = size_t(d.NH) * D;
     const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sQ + j % 2 * tile, x.q + at.queries(d), d.q_stride, j * N, d.Tq);
-        fetch_rows<D, N>(sdO + j % 2 * tile, x.dout + at.outputs(d), out_stride, j * N, d.Tq);
+        fetch_rows<D, N>(sQ + j % 2 * tile, {x.q + at.queries(d), d.q_stride}, 2 * tile,
+                         {x.dout + at.outputs(d), out_stride}, j * N, d.Tq);
     };
     // Of tile j, for this thread to store. Queries behind the last get weights of exp2(-inf).
     const auto statistic = [&](int j) {
@@ -119,8 +122,8 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     const auto store_statistic = [&](int j, float value) {
         if (threadIdx.x < 2 * N) statistics[j % 2 * 2 * N + threadIdx.x] = value;
     };
-    fetch_rows<D, rows>(sK, x.k + at.keys(d), d.kv_stride, start, d.Tk);
-    fetch_rows<D, rows>(sV, x.v + at.keys(d), d.kv_stride, start, d.Tk);
+    fetch_rows<D, rows>(sK, {x.k + at.keys(d), d.kv_stride}, rows * pitch, {x.v + at.keys(d), d.kv_stride},
+                        start, d.Tk);
     ptx::cp_async_commit();
     if (from < end) fetch(from), store_statistic(from, statistic(from));
     ptx::cp_async_commit();
@@ -147,7 +150,7 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
             for (int i = 0; i < M * N / 2; i++) {
                 const int c = i / M % (N / 8), k = i / M / (N / 8), m = i % M;
                 const float* of_query = statistics + j % 2 * 2 * N + 8 * c + 2 * (lane % 4) + k % 2;
-                const float p = exp2f(s[m][c][k] * exponent - of_query[0]);
+                const float p = ptx::exp2_approx(s[m][c][k] * exponent - of_query[0]);
                 s[m][c][k] = p, dp[m][c][k] = p * (dp[m][c][k] - of_query[N]);
             }
             add_weighted<D, M, N>(dV, s, sdO + j % 2 * tile);
@@ -181,10 +184,10 @@ template <int M, int N, class Heads> struct Queries {
                 .mma_flops = heads * work.pairs * 6 * d.D};
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
+        const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_queries_kernel<D, M, N>,
-                   dim3(d.B * d.NH, div_up(d.Tq, 16 * M * kWarps)), dim3(kThreads), tiles_bytes<M, N>(D),
-                   floor(d), g.t, g.deltas, d, float(1 / sqrt(double(D))));
+            launch(attention_mma_queries_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads),
+                   tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(1 / sqrt(double(D))));
         });
     }
 };
@@ -199,10 +202,10 @@ template <int M, int N, class Heads> struct Keys {
                 .mma_flops = heads * work.pairs * 8 * d.D};
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
+        const HeadOrder order = blocks_of_keys(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_keys_kernel<D, M, N>,
-                   dim3(d.B * d.NH, div_up(d.Tk, 16 * M * kWarps)), dim3(kThreads), shared(D), floor(d), g.t,
-                   g.deltas, d, float(1 / sqrt(double(D))));
+            launch(attention_mma_keys_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
+                   floor(d), g.t, g.deltas, d, order, float(1 / sqrt(double(D))));
         });
     }
 };

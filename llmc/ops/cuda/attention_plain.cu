@@ -106,9 +106,8 @@ static __device__ __forceinline__ float row_max(float v) {
 struct Place {
     Head head;
     int start, row, part;
-    __device__ __forceinline__ explicit Place(const AttentionDims& d)
-        : head(d), start(blockIdx.y * kRows), row(threadIdx.x / 8),
-          part(threadIdx.x % 8) {}
+    __device__ __forceinline__ Place(const AttentionDims& d, const HeadOrder& order)
+        : head(d, order), start(head.tile * kRows), row(threadIdx.x / 8), part(threadIdx.x % 8) {}
 };
 
 // Keys that the queries of a tile see: [0, seen)
@@ -124,11 +123,11 @@ static __device__ __forceinline__ int seen_by(const AttentionDims& d, int start)
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads)
 attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const floatX* k, const floatX* v,
-                               AttentionDims d, float scale) {
+                               AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(float, shared);
     const int D = d.D, tile = kRows * (D + 4);
     float *Q = shared, *K = Q + tile, *V = K + tile, *P = V + tile;
-    const Place at(d);
+    const Place at(d, order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
     load_tile(Q, q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
 
@@ -163,22 +162,24 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
         O.add(P + at.row * kPitch, V, at.part, D);
     }
     sum = row_sum(sum);
-    if (at.part == 0 && t < d.Tq) lse[at.head.statistics(d) + t] = max + logf(sum);
+    const Head end(d, order, ptx::block_again());
+    if (at.part == 0 && t < d.Tq) lse[end.statistics(d) + t] = max + logf(sum);
     __syncthreads();
     O.store(Q + at.row * (D + 4), at.part, D, 1 / sum);
     __syncthreads();
-    store_tile(out + at.head.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, Q);
+    store_tile(out + end.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, Q);
 }
 
 // dQ, and delta for the next kernel
 // FLOOR bytes = (4 B Tq + 2 B Tk) NH D sizeof(floatX) + 8 B NH Tq
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads)
-attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, float scale) {
+attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
+                               float scale) {
     DYN_SHARED(float, shared);
     const int D = d.D, tile = kRows * (D + 4);
     float *Q = shared, *dO = Q + tile, *K = dO + tile, *V = K + tile, *dS = V + tile;
-    const Place at(d);
+    const Place at(d, order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
     const float* own_dO = dO + at.row * (D + 4);
     load_tile(Q, x.q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
@@ -212,19 +213,20 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     __syncthreads();
     dQ.store(Q + at.row * (D + 4), at.part, D, scale);
     __syncthreads();
-    store_tile(x.dq + at.head.queries(d), d.q_stride, at.start, d.Tq, D, Q);
+    store_tile(x.dq + Head(d, order, ptx::block_again()).queries(d), d.q_stride, at.start, d.Tq, D, Q);
 }
 
 // dK and dV: the rows of a tile are keys here
 // FLOOR bytes = (2 B Tq + 4 B Tk) NH D sizeof(floatX) + 8 B NH Tq
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads, 2)
-attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, float scale) {
+attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
+                            float scale) {
     DYN_SHARED(float, shared);
     const int D = d.D, tile = kRows * (D + 4);
     float *K = shared, *V = K + tile, *Q = V + tile, *dO = Q + tile, *P = dO + tile, *dS = P + kRows * kPitch;
     float *lse = dS + kRows * kPitch, *delta = lse + kRows;
-    const Place at(d);
+    const Place at(d, order);
     const int u = at.start + at.row,
               first = d.k_offset + at.start - d.q_offset;  // query that sees the first key
     load_tile(K, x.k + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, 1);
@@ -259,8 +261,9 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
     dK.store(K + at.row * (D + 4), at.part, D, 1);
     dV.store(V + at.row * (D + 4), at.part, D, 1);
     __syncthreads();
-    store_tile(x.dk + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, K);
-    store_tile(x.dv + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, V);
+    const Head end(d, order, ptx::block_again());
+    store_tile(x.dk + end.keys(d), d.kv_stride, at.start, d.Tk, D, K);
+    store_tile(x.dv + end.keys(d), d.kv_stride, at.start, d.Tk, D, V);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -285,11 +288,10 @@ void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floa
                              const AttentionDims& d) {
     attention_check(d);
     const auto kernel = d.D <= 64 ? attention_plain_forward_kernel<64> : attention_plain_forward_kernel<128>;
-    launch(kernel, dim3(d.B * d.NH, div_up(d.Tq, kRows)), dim3(kThreads), shared_bytes(d.D, 3, 1),
-           {.bytes = bytes_of(d, 2, 2, 1)}, out, lse, q, k, v, d, float(1 / sqrt(double(d.D))));
+    const HeadOrder order = blocks_of_queries(d, kRows);
+    launch(kernel, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 3, 1),
+           {.bytes = bytes_of(d, 2, 2, 1)}, out, lse, q, k, v, d, order, float(1 / sqrt(double(d.D))));
 }
-
-size_t attention_scratch(int N, int NH) { return scratch_size(size_t(N) * NH * sizeof(float)); }
 
 void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d) {
     attention_check(d);
@@ -297,10 +299,11 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
     const float scale = float(1 / sqrt(double(d.D)));
     const auto queries = d.D <= 64 ? attention_plain_queries_kernel<64> : attention_plain_queries_kernel<128>;
     const auto keys = d.D <= 64 ? attention_plain_keys_kernel<64> : attention_plain_keys_kernel<128>;
-    launch(queries, dim3(d.B * d.NH, div_up(d.Tq, kRows)), dim3(kThreads), shared_bytes(d.D, 4, 1),
-           {.bytes = bytes_of(d, 4, 2, 2)}, t, deltas, d, scale);
-    launch(keys, dim3(d.B * d.NH, div_up(d.Tk, kRows)), dim3(kThreads), shared_bytes(d.D, 4, 2),
-           {.bytes = bytes_of(d, 2, 4, 2)}, t, deltas, d, scale);
+    const HeadOrder order = blocks_of_queries(d, kRows), order_of_keys = blocks_of_keys(d, kRows);
+    launch(queries, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 4, 1),
+           {.bytes = bytes_of(d, 4, 2, 2)}, t, deltas, d, order, scale);
+    launch(keys, dim3(order_of_keys.blocks), dim3(kThreads), shared_bytes(d.D, 4, 2),
+           {.bytes = bytes_of(d, 2, 4, 2)}, t, deltas, d, order_of_keys, scale);
 }
 
 }  // namespace cuda

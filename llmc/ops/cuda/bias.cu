@@ -7,7 +7,7 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kWarps = 8, kColumns = 32 * Pack::size, kMostParts = 256;
+static constexpr int kWarps = 8, kColumns = 32 * Pack::size;
 
 // In shared memory the lanes' first four columns lie side by side, then their next four, 16 banks further on:
 // writing and reading both need every bank once.
@@ -39,13 +39,10 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
     store_streaming(partial + size_t(blockIdx.y) * OC + start + c, total);
 }
 
-size_t bias_scratch(int N, int OC) {
-    return scratch_size(size_t(parts_of(N, kMostParts).count) * OC * sizeof(float));
-}
-
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
+    if (walked(bias_backward_cost, N, OC)) return;
     check_packs("bias: OC", OC);
-    const Parts parts = parts_of(N, kMostParts);
+    const Parts parts = parts_of(N, kBiasParts);
     float* partial = scratch<float>(size_t(parts.count) * OC);
     launch(bias_backward_kernel, dim3(div_up(OC, kColumns), parts.count), dim3(32 * kWarps), 0,
            {.bytes = double(N) * OC * sizeof(floatX) + 4. * parts.count * OC}, partial, dout, N, OC,

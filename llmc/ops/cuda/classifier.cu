@@ -1,47 +1,60 @@
-// A block takes a row. Each thread keeps its part of it on the chip between the two passes: Packs of it in
-// registers, further ones in shared memory; only what fits in neither (BF16 on an H100: columns beyond
-// 144,000) is read twice. Threads read back only what they wrote, so the one barrier is that of the
-// reduction.
+// A block computes a row, in two passes. Between the passes each thread keeps its columns on the chip: kPacks
+// packs in registers, further packs in shared memory. Columns that fit in neither (BF16 on an H100: beyond
+// 144,000) are read twice. A thread reads back its own columns only: the reduction has the only barrier.
 //
-// A part of a vocabulary leaves its row's statistics instead of a loss. Who has those of all parts merges
-// them, and reads and writes the row once more.
+// For a part of a vocabulary the kernel writes the row's statistics instead of a loss. After an exchange,
+// another kernel merges the statistics of all parts, and reads and writes the row once more.
 //
-// The online sum takes a pack at a time: its maximum first, so that one exp per logit is enough.
+// Exponents are of 2: logits times log2(e), minus the running maximum of these products, in one fused
+// multiply-add. Each pack's maximum comes first, so that one exponential per logit is enough.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
-#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kThreads = 512;
+static constexpr int kThreads = 512, kPacks = 7;
 static constexpr int kStep = kThreads * Pack::size;         // columns that the block takes at once
+static constexpr int kHeldColumns = kPacks * kStep;
 static constexpr size_t kStaticShared = 1024;               // what the reduction takes, and to spare
 
-// exp(x) by one exp2 of the GPU. |x| as large as 100: relative error below 1e-5.
-static __device__ __forceinline__ float exp_of(float x) { return exp2f(x * kLog2e); }
+static constexpr float kLn2 = 0.6931471805599453f;
 
-// Of some logits: the largest, and the sum of exp(x - max). NaN among the logits, or +inf, makes the sum NaN.
-// The lowest finite number as first maximum, and not -inf, keeps rows with some -inf right.
+// Of some logits: the largest, times log2(e), and the sum of 2^(x log2(e) - max). NaN among the logits, or
+// +inf, makes the sum NaN. The first maximum is the lowest finite number: -inf would spoil rows with -inf.
 struct Softmax { float max, sum; };
 
 static __device__ __forceinline__ Softmax join(Softmax a, Softmax b) {
     const float max = fmaxf(a.max, b.max);
-    return {max, a.sum * exp_of(a.max - max) + b.sum * exp_of(b.max - max)};
+    return {max, a.sum * ptx::exp2_approx(a.max - max) + b.sum * ptx::exp2_approx(b.max - max)};
 }
 
-static __device__ __forceinline__ Softmax add_logits(Softmax s, const Pack& x) {
-    float max = s.max, sum = 0;
+// The logits of a pack at column c; -inf behind the V columns that count.
+struct Logits {
+    float x[Pack::size];
+    __device__ __forceinline__ Logits(const Pack& pack, int c, int V) {
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) x[k] = pack.as_float(k);
+        if (c + Pack::size > V)
+            #pragma unroll
+            for (int k = 0; k < Pack::size; k++)
+                if (c + k >= V) x[k] = -INFINITY;
+    }
+};
+
+static __device__ __forceinline__ Softmax add_logits(Softmax s, const Logits& l) {
+    float largest = l.x[0], sum = 0;
     #pragma unroll
-    for (int k = 0; k < Pack::size; k++) max = fmaxf(max, float(x[k]));
+    for (int k = 1; k < Pack::size; k++) largest = fmaxf(largest, l.x[k]);
+    const float max = fmaxf(s.max, largest * kLog2e);
     #pragma unroll
-    for (int k = 0; k < Pack::size; k++) sum += exp_of(float(x[k]) - max);
-    return {max, s.sum * exp_of(s.max - max) + sum};
+    for (int k = 0; k < Pack::size; k++) sum += ptx::exp2_approx(l.x[k] * kLog2e - max);
+    return {max, s.sum * ptx::exp2_approx(s.max - max) + sum};
 }
 
 // Of the whole row, for every thread: lanes in a tree, then warps in order.
-template <int Threads> static __device__ __forceinline__ Softmax block_join(Softmax s) {
-    constexpr int kWarps = Threads / 32;
+static __device__ __forceinline__ Softmax block_join(Softmax s) {
+    constexpr int kWarps = kThreads / 32;
     SMEM(Softmax[kWarps], of_warp);
     #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -54,20 +67,12 @@ template <int Threads> static __device__ __forceinline__ Softmax block_join(Soft
     return row;
 }
 
-// x, the pack at column c, with -inf behind the V columns that count
-static __device__ __forceinline__ Pack masked(Pack x, int c, int V) {
-    if (c + Pack::size > V)
-        #pragma unroll
-        for (int k = 0; k < Pack::size; k++)
-            if (c + k >= V) x[k] = floatX(-INFINITY);
-    return x;
-}
 static __device__ __forceinline__ Pack load_logits(const floatX* row, int c, int V) {
-    return c < V ? masked(Pack::load_streaming(row + c), c, V) : Pack::filled(floatX(-INFINITY));
+    return c < V ? Pack::load_streaming(row + c) : Pack::filled(floatX(0));
 }
 
 static __device__ __forceinline__ float loss_of(const Softmax& s, float target) {
-    return logf(s.sum) + (s.max - target);
+    return (log2f(s.sum) + (s.max - target * kLog2e)) * kLn2;
 }
 
 // FLOOR bytes = N V sizeof(floatX) + 8 N
@@ -76,8 +81,8 @@ classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* ta
     const floatX* row = logits + size_t(blockIdx.x) * Vp;
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, V, kStep, [=](int c) { return load_logits(row, c, V); },
-                  [&](const Pack& x, int) { mine = add_logits(mine, x); });
-    const Softmax s = block_join<kThreads>(mine);
+                  [&](const Pack& x, int c) { mine = add_logits(mine, {x, c, V}); });
+    const Softmax s = block_join(mine);
     if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, float(row[targets[blockIdx.x]]));
 }
 
@@ -88,8 +93,8 @@ __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t)
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.V, kStep,
                   [=](int c) { return load_logits(row, c, t.V); },
-                  [&](const Pack& x, int) { mine = add_logits(mine, x); });
-    const Softmax s = block_join<kThreads>(mine);
+                  [&](const Pack& x, int c) { mine = add_logits(mine, {x, c, t.V}); });
+    const Softmax s = block_join(mine);
     if (threadIdx.x != 0) return;
     const int column = t.targets[blockIdx.x] - t.v0;
     float* stats = t.stats + 3 * size_t(blockIdx.x);
@@ -97,61 +102,64 @@ __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t)
 }
 
 struct Gradient {
-    Softmax s;
-    float dloss, scale;     // scale = dloss / sum
+    float max, scale, dloss;        // scale = dloss / sum
     int target;
 };
 
-static __device__ __forceinline__ void store_gradient(floatX* row, int c, Pack x, const Gradient& g) {
+static __device__ __forceinline__ void store_gradient(floatX* row, int c, const Logits& l,
+                                                      const Gradient& g) {
+    float dx[Pack::size];
     #pragma unroll
-    for (int k = 0; k < Pack::size; k++) {
-        const float p = exp_of(float(x[k]) - g.s.max);
-        x[k] = floatX(c + k == g.target ? (p / g.s.sum - 1) * g.dloss : p * g.scale);
-    }
-    x.store_streaming(row + c);
+    for (int k = 0; k < Pack::size; k++) dx[k] = ptx::exp2_approx(l.x[k] * kLog2e - g.max) * g.scale;
+    if (unsigned(g.target - c) < unsigned(Pack::size))      // one thread of the block, once
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++)
+            if (c + k == g.target) dx[k] -= g.dloss;
+    Pack pack;
+    #pragma unroll
+    for (int k = 0; k < Pack::size; k++) pack[k] = floatX(dx[k]);
+    pack.store_streaming(row + c);
 }
 
 // on_chip: columns that registers and shared memory hold, a multiple of a pack
 // FLOOR bytes = N (V + Vp) sizeof(floatX) + 8 N
-template <int Threads, int Packs>
-__global__ void __launch_bounds__(Threads, 1024 / Threads)
+__global__ void __launch_bounds__(kThreads, 2)
     classifier_forward_backward_kernel(float* losses, floatX* logits, const int32_t* targets, float dloss,
                                        int V, int Vp, int on_chip) {
-    constexpr int step = Threads * Pack::size, held_columns = Packs * step;
-    DYN_SHARED(floatX, shared);  // columns [held_columns, on_chip)
+    DYN_SHARED(floatX, shared);  // columns [kHeldColumns, on_chip)
     floatX* row = logits + size_t(blockIdx.x) * Vp;
-    const int first = threadIdx.x * Pack::size, beyond = first + held_columns;
+    const int first = threadIdx.x * Pack::size, beyond = first + kHeldColumns;
     const int target = load_cached(targets + blockIdx.x);
     const float target_logit = threadIdx.x == 0 ? float(row[target]) : 0;   // before anyone writes
 
-    for (int c = beyond; c < on_chip; c += step) ptx::cp_async16(shared + c - held_columns, row + c, c < V);
+    for (int c = beyond; c < on_chip; c += kStep) ptx::cp_async16(shared + c - kHeldColumns, row + c, c < V);
     ptx::cp_async_commit();
-    Held held[Packs];
+    Held held[kPacks];
     #pragma unroll
-    for (int i = 0; i < Packs; i++)
-        held[i] = {first + i * step < V ? ptx::load16_streaming(row + first + i * step) : uint4{}};
+    for (int i = 0; i < kPacks; i++)
+        held[i] = {first + i * kStep < V ? ptx::load16_streaming(row + first + i * kStep) : uint4{}};
     Softmax mine = {kLowest, 0};
     #pragma unroll
-    for (int i = 0; i < Packs; i++) {
-        if (first + i * step < V) mine = add_logits(mine, masked(held[i].pack(), first + i * step, V));
+    for (int i = 0; i < kPacks; i++) {
+        if (first + i * kStep < V) mine = add_logits(mine, {held[i].pack(), first + i * kStep, V});
         held[i].keep();
     }
     ptx::cp_async_wait<0>();
     int c = beyond;
-    for (; c < on_chip; c += step)
-        mine = add_logits(mine, masked(Pack::load(shared + c - held_columns), c, V));
-    for (; c < V; c += step) mine = add_logits(mine, load_logits(row, c, V));
+    for (; c < on_chip; c += kStep)
+        mine = add_logits(mine, {Pack::load(shared + c - kHeldColumns), c, V});
+    for (; c < V; c += kStep) mine = add_logits(mine, {load_logits(row, c, V), c, V});
 
-    const Softmax s = block_join<Threads>(mine);
+    const Softmax s = block_join(mine);
     if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, target_logit);
-    const Gradient g = {s, dloss, dloss / s.sum, target};
+    const Gradient g = {s.max, dloss / s.sum, dloss, target};
     #pragma unroll
-    for (int i = 0; i < Packs; i++)
-        if (first + i * step < Vp)
-            store_gradient(row, first + i * step, masked(held[i].pack(), first + i * step, V), g);
-    for (c = beyond; c < on_chip; c += step)
-        store_gradient(row, c, masked(Pack::load(shared + c - held_columns), c, V), g);
-    for (; c < Vp; c += step) store_gradient(row, c, load_logits(row, c, V), g);
+    for (int i = 0; i < kPacks; i++)
+        if (first + i * kStep < Vp)
+            store_gradient(row, first + i * kStep, {held[i].pack(), first + i * kStep, V}, g);
+    for (c = beyond; c < on_chip; c += kStep)
+        store_gradient(row, c, {Pack::load(shared + c - kHeldColumns), c, V}, g);
+    for (; c < Vp; c += kStep) store_gradient(row, c, {load_logits(row, c, V), c, V}, g);
 }
 
 // Of row n over all parts, in their order.
@@ -181,10 +189,10 @@ __global__ void __launch_bounds__(kThreads)
     const int target = load_cached(t.targets + blockIdx.x);
     const Softmax s = merged(t, stats, blockIdx.x);
     if (threadIdx.x == 0) t.losses[blockIdx.x] = merged_loss(t, stats, s, blockIdx.x, target);
-    const Gradient g = {s, dloss, dloss / s.sum, target - t.v0};
+    const Gradient g = {s.max, dloss / s.sum, dloss, target - t.v0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.Vp, kStep,
                   [=](int c) { return load_logits(row, c, t.V); },
-                  [&](const Pack& x, int c) { store_gradient(row, c, x, g); });
+                  [&](const Pack& x, int c) { store_gradient(row, c, {x, c, t.V}, g); });
 }
 
 static void check_columns(int Vp) {
@@ -198,6 +206,7 @@ static void part_statistics(const Classifier& t) {
 }
 
 void classifier_forward(const Classifier& t) {
+    if (walked(classifier_forward_cost, t)) return;
     check_columns(t.Vp);
     if (t.parts > 1) return part_statistics(t);
     launch(classifier_forward_kernel, dim3(t.N), dim3(kThreads), 0,
@@ -206,31 +215,29 @@ void classifier_forward(const Classifier& t) {
 
 // A chunk moves 12 bytes for each element of wte and computes 6 x 4096 operations: a twelfth of its time at
 // 700 TFLOP/s and 4 TB/s.
-int logit_rows() { return 4096; }
-
-template <int Threads, int Packs> static void forward_backward(const Classifier& t, real dloss) {
-    constexpr int held = Threads * Packs * Pack::size;
-    const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
-    const size_t rest = t.Vp > held ? size_t(t.Vp - held) : 0, shared = rest < room ? rest : room;
-    launch(classifier_forward_backward_kernel<Threads, Packs>, dim3(t.N), dim3(Threads),
-           shared * sizeof(floatX), {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits,
-           t.targets, dloss, t.V, t.Vp, held + int(shared));
-}
+int logit_rows() { return kLogitRowsOfGpu; }
 
 void classifier_forward_backward(const Classifier& t, real dloss) {
+    if (walked(classifier_forward_backward_cost, t)) return;
     check_columns(t.Vp);
     if (t.parts > 1) return part_statistics(t);
-    if (some_variant_of({Part::Classifier, {t.Vp}}, kClassifiers) == 0) forward_backward<512, 7>(t, dloss);
-    else forward_backward<1024, 6>(t, dloss);
+    const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
+    const size_t rest = t.Vp > kHeldColumns ? size_t(t.Vp - kHeldColumns) : 0;
+    const size_t shared = rest < room ? rest : room;
+    launch(classifier_forward_backward_kernel, dim3(t.N), dim3(kThreads), shared * sizeof(floatX),
+           {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits, t.targets, dloss, t.V, t.Vp,
+           kHeldColumns + int(shared));
 }
 
 void classifier_merge(const Classifier& t, const real* stats) {
+    if (walked(classifier_merge_cost, t)) return;
     if (t.parts == 1) return;
     launch(classifier_merge_kernel, dim3(div_up(t.N, kThreads)), dim3(kThreads), 0,
            {.bytes = (8. * t.parts + 12) * t.N}, t, stats);
 }
 
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss) {
+    if (walked(classifier_merge_backward_cost, t)) return;
     if (t.parts == 1) return;
     launch(classifier_merge_backward_kernel, dim3(t.N), dim3(kThreads), 0,
            {.bytes = row_bytes(t, t.V + t.Vp) + (8. * t.parts + 12) * t.N}, t, stats, dloss);

@@ -27,7 +27,6 @@ elementwise_kernel(floatX* out, const floatX* a, const floatX* b, size_t count) 
 
 template <class F> void elementwise(floatX* out, const floatX* a, const floatX* b, size_t count) {
     CHECK((uintptr_t(out) | uintptr_t(a) | uintptr_t(b)) % 16 == 0, "elementwise: not aligned to 16 bytes");
-    if (count == 0) return;
     const size_t packs = div_up(count, Pack::size);
     launch(elementwise_kernel<F>, dim3(unsigned(div_up(packs, kElementwiseThreads))),
            dim3(kElementwiseThreads), 0, {.bytes = (F::inputs + 1.) * double(count) * sizeof(floatX)}, out, a,

@@ -40,6 +40,7 @@ encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encode
 static dim3 blocks_of(size_t threads) { return dim3(unsigned(div_up(threads, 256))); }
 
 void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e) {
+    if (walked(encoder_forward_cost, e)) return;
     check_packs("encoder: C", e.C);
     const int positions = e.T < e.N ? e.T : e.N;
     launch(encoder_forward_kernel, blocks_of(size_t(e.N) * e.C / Pack::size), dim3(256), 0,
@@ -76,7 +77,8 @@ encoder_backward_positions_kernel(float* dwpe, const floatX* dout, Encoder e) {
 // ---------------------------------------------------------------------------------------------------------
 // backward: the sort. A token's key is its row of wte; V where the row is not here.
 
-static constexpr int kTile = 1024, kDigits = 256, kDigitBits = 8, kScanThreads = 1024;
+static constexpr int kDigitBits = 8, kScanThreads = 1024;
+static_assert(kDigits == 1 << kDigitBits);
 
 // Tokens in the order of the sort so far.
 struct Sorted { int32_t *key, *n; };
@@ -173,7 +175,7 @@ static Sorted sort_by_row(const Encoder& e, size_t& used) {
 // ---------------------------------------------------------------------------------------------------------
 // backward: the buckets
 
-static constexpr int kBucket = 32, kBucketThreads = 128;
+static constexpr int kBucketThreads = 128;
 
 // The keys at both ends of a bucket and on both sides of it; -1 where there is none.
 struct Ends { int32_t before, first, last, after; };
@@ -239,13 +241,8 @@ encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N,
     add_floats(dwte + size_t(e.last) * C + c, sum);
 }
 
-size_t encoder_scratch(int N, int C, int) {
-    return 4 * scratch_size(size_t(N) * sizeof(int32_t)) +
-           scratch_size(size_t(kDigits) * div_up(N, kTile) * sizeof(int32_t)) +
-           scratch_size(size_t(div_up(N, kBucket)) * C * sizeof(float));
-}
-
 void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
+    if (walked(encoder_backward_cost, e)) return;
     check_packs("encoder: C", e.C);
     const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
     const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;

@@ -31,7 +31,10 @@ struct GeluBackward {
     }
 };
 
-void gelu_forward(floatX* act, const floatX* pre, size_t count) { elementwise<Gelu>(act, pre, pre, count); }
+void gelu_forward(floatX* act, const floatX* pre, size_t count) {
+    if (walked(gelu_forward_cost, count)) return;
+    elementwise<Gelu>(act, pre, pre, count);
+}
 
 void gelu_backward(floatX* dpre, const floatX* dact, const floatX* pre, size_t count) {
     elementwise<GeluBackward>(dpre, dact, pre, count);

@@ -22,6 +22,7 @@ static constexpr uint32_t kAlignment = 16;      // of every tensor, in bytes
 struct Plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
+    cublasStatus_t epilogue;                    // cuBLASLt's answer to its attributes
     std::vector<GemmAlgorithm> algorithms;
 };
 
@@ -51,6 +52,8 @@ static cublasHandle_t plain_cublas() {
     return plain;
 }
 
+void open_gemm() { plain_cublas(); }
+
 static cudaDataType type_of(DType t) {
     CHECK(t != DType::F64, "gemm: no FP64 on the GPU");
     return t == DType::F32 ? CUDA_R_32F : CUDA_R_16BF;
@@ -67,21 +70,25 @@ static cublasLtEpilogue_t epilogue_of(Epilogue e) {
 }
 
 template <class T>
-static void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
+static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
+    return cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value);
+}
+
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const Gemm& g) {
+    const cublasStatus_t status = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(g.epilogue)));
+    if (status != CUBLAS_STATUS_SUCCESS || g.epilogue == Epilogue::None) return status;
+    if (g.epilogue == Epilogue::GeluBackward) return set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.m);
+    return set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(g.out)));
 }
 
 // FP32 accumulation; FP32 operands are not rounded to TF32.
 static Plan described(const Gemm& g) {
     Plan p = {};
     CUBLAS_CHECK(cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, int32_t(g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, int32_t(g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(g.epilogue)));
-    if (g.epilogue == Epilogue::GeluBackward)
-        set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.m);
-    if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::BiasGradient)
-        set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(type_of(g.out)));
+    const auto op = [](bool transposed) { return int32_t(transposed ? CUBLAS_OP_T : CUBLAS_OP_N); };
+    CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, op(g.a_transposed)));
+    CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, op(g.b_transposed)));
+    p.epilogue = set_epilogue(p.desc, g);
     const auto layout = [](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
                            bool transposed) {
         if (transposed) std::swap(rows, columns);
@@ -95,13 +102,16 @@ static Plan described(const Gemm& g) {
 
 static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
     if (g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::BiasGradient)
-        set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias);
+        CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias));
     if (g.epilogue == Epilogue::GeluBackward)
-        set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux);
+        CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux));
 }
 
 // The answer depends on the alignment of bias and aux as well, so they are told some of the least there is.
+// cuBLASLt answers NOT_SUPPORTED, INVALID_VALUE, ARCH_MISMATCH or INTERNAL_ERROR to an epilogue that the GPU
+// or the version lacks. Any status but success means no algorithm: the op takes another variant.
 static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
+    if (p.epilogue != CUBLAS_STATUS_SUCCESS) return {};
     void* const somewhere = reinterpret_cast<void*>(uintptr_t(kAlignment));
     set_pointers(p, g, {.d = nullptr, .a = nullptr, .b = nullptr, .bias = somewhere, .aux = somewhere});
     cublasLtMatmulPreference_t preference;
@@ -120,7 +130,7 @@ static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library().handle, p.desc, p.a, p.b, p.d, p.d,
                                                                  preference, kAlgorithms, results, &found);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) CUBLAS_CHECK(status);
+    if (status != CUBLAS_STATUS_SUCCESS) found = 0;
     CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
     std::vector<GemmAlgorithm> algorithms;
     for (int i = 0; i < found; i++) {
@@ -128,7 +138,6 @@ static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
         static_assert(sizeof results[i].algo == sizeof(GemmAlgorithm));
         memcpy(&algorithms.emplace_back(), &results[i].algo, sizeof(GemmAlgorithm));
     }
-    if (!algorithms.empty() && g.epilogue == Epilogue::None) algorithms.push_back(kPlainCublas);
     return algorithms;
 }
 
@@ -138,6 +147,7 @@ static Plan& plan_of(const Gemm& g) {
     if (found != plans.end()) return found->second;
     Plan p = described(g);
     p.algorithms = heuristics(p, g);
+    if (g.epilogue == Epilogue::None) p.algorithms.push_back(kPlainCublas);
     return plans.emplace(g, std::move(p)).first->second;
 }
 

@@ -42,9 +42,11 @@ struct GemmAlgorithm {
 // Plain cuBLAS, which has heuristics of its own and no epilogue.
 inline constexpr GemmAlgorithm kPlainCublas = {{~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull, ~0ull}};
 
-// Best first as cuBLASLt guesses, at most so many, then kPlainCublas where it has no epilogue. None: cuBLASLt
-// does not have this product.
+// Best first as cuBLASLt guesses, then kPlainCublas where the product has no epilogue. Empty: cuBLASLt lacks
+// this epilogue here.
 const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g);
+
+void open_gemm();           // makes the handles of both libraries, which take memory of the GPU
 
 inline constexpr size_t kGemmWorkspace = 32 << 20;      // what NVIDIA advises for Hopper
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace);

@@ -78,7 +78,7 @@ void check_kernels_run_on(int device) {
     cudaFuncAttributes attributes;
     const cudaError_t error = cudaFuncGetAttributes(&attributes, nothing_kernel);
     if (error == cudaSuccess) return;
-    const std::string make = strf("make DEVICE=cuda ARCH=%d%s", arch, arch == 90 ? "a" : "");
+    const std::string make = strf("make DEVICE=cuda ARCH=%d", arch);
     const bool old_driver = error == cudaErrorUnsupportedPtxVersion;
     CHECK_INPUT(!old_driver && error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidPtx &&
                 error != cudaErrorJitCompilerNotFound && error != cudaErrorJitCompilationDisabled,

@@ -43,6 +43,16 @@ template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf 
 
     __device__ __forceinline__ T& operator[](int i) { return values[i]; }
     __device__ __forceinline__ const T& operator[](int i) const { return values[i]; }
+    // float(values[i]), where T is BF16 by one instruction: the upper value of a word needs no shift.
+    __device__ __forceinline__ float as_float(int i) const {
+        if constexpr (sizeof(T) == 2) {
+            struct Words { uint32_t word[size / 2]; };
+            const uint32_t word = std::bit_cast<Words>(*this).word[i / 2];
+            return std::bit_cast<float>(i % 2 ? word & 0xffff0000 : word << 16);
+        } else {
+            return float(values[i]);
+        }
+    }
 
     static __device__ __forceinline__ PackOf load(const T* p) {
         if constexpr (wide) return std::bit_cast<PackOf>(ptx::load16(p));

@@ -5,7 +5,6 @@
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"
-#include "llmc/ops/cuda/variants.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -16,6 +15,7 @@ static constexpr float kEpsilon = 1e-5f;
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
+static constexpr int kForwardWarps = 4; // of a block
 static constexpr int kAhead = 4;        // packs of a lane under way at once
 
 // row[c] = the residual stream of a token, rounded, for the columns of this lane; returns their sum.
@@ -50,8 +50,7 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
 }
 
 // FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + 8 N + (r ? 3 : 2) C sizeof(floatX)
-template <int Warps>
-__global__ void __launch_bounds__(32 * Warps) layernorm_forward_kernel(Layernorm t, int N, int C) {
+__global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
     DYN_SHARED(floatX, rows);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;
     const int n = blockIdx.x * (blockDim.x / 32) + warp;
@@ -79,14 +78,13 @@ __global__ void __launch_bounds__(32 * Warps) layernorm_forward_kernel(Layernorm
 }
 
 void layernorm_forward(const Layernorm& t, int N, int C) {
+    if (walked(layernorm_forward_cost, t, N, C)) return;
     check_packs("layernorm: C", C);
-    const int most = 8 >> some_variant_of({Part::LayernormForward, {C}}, kLayernormForwards);
-    const auto kernel = most == 8 ? layernorm_forward_kernel<8> : layernorm_forward_kernel<4>;
     const size_t row = size_t(C) * sizeof(floatX);
-    const int fit = int(shared_limit() / row), warps = fit < most ? fit : most;
+    const int fit = int(shared_limit() / row), warps = fit < kForwardWarps ? fit : kForwardWarps;
     CHECK_INPUT(warps >= 1, "layernorm: %d channels take %zu bytes of shared memory, a block here has %zu", C,
                 row, shared_limit());
-    launch(kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
+    launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
            {.bytes = (t.r ? 4. : 2.) * N * row + 8. * N + (t.r ? 3. : 2.) * row}, t, N, C);
 }
 
@@ -107,6 +105,7 @@ __global__ void __launch_bounds__(kResidualThreads)
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
+    if (walked(add_residual_cost, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, warps = div_up(packs, 32);
     const int threads = 32 * warps < kResidualThreads ? 32 * warps : kResidualThreads;
@@ -117,7 +116,7 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 // ---------------------------------------------------------------------------------------------------------
 // backward
 
-static constexpr int kBackwardThreads = 512, kBackwardParts = 512;
+static constexpr int kBackwardThreads = 512;
 
 // Sums each of 8 values over the lanes of a warp; lane l returns that of value l / 4. Lanes trade halves of
 // what they hold: 9 shuffles where 8 plain sums take 40.
@@ -229,23 +228,18 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     }
 }
 
-size_t layernorm_scratch(int N, int C) {
-    return scratch_size(size_t(parts_of(N, kBackwardParts).count) * 2 * C * sizeof(float));
-}
-
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
+    if (walked(layernorm_backward_cost, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
     CHECK_INPUT(each <= 3, "layernorm: %d channels; its backward kernel takes at most %d", C,
                 3 * kBackwardThreads * Pack::size);
-    const Parts parts = parts_of(N, kBackwardParts);
+    const Parts parts = parts_of(N, kNormParts);
     float* partial = scratch<float>(size_t(parts.count) * 2 * C);
-    const int variant = some_variant_of({Part::LayernormBackward, {C}}, kLayernormBackwards);
-    const auto kernel = each == 3      ? layernorm_backward_kernel<3, 1>       // for more rows they have no
-                        : each == 2    ? layernorm_backward_kernel<2, 1>       // registers
-                        : variant == 0 ? layernorm_backward_kernel<1, 4>
-                                       : layernorm_backward_kernel<1, 2>;
+    const auto kernel = each == 3   ? layernorm_backward_kernel<3, 1>       // for more rows they have no
+                        : each == 2 ? layernorm_backward_kernel<2, 1>       // registers
+                                    : layernorm_backward_kernel<1, 4>;
     const int threads = div_up(div_up(packs, each), 32) * 32;
     launch(kernel, dim3(parts.count), dim3(threads), 0,
            {.bytes = (4. * N + 1) * C * sizeof(floatX) + 8. * N + 8. * parts.count * C}, dx, partial, dy, x1,

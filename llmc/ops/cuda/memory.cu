@@ -1,11 +1,16 @@
 // Memory is cudaMalloc's; clearing and most copies run on the compute stream, in order with the ops. Those of
 // start_copy() have a stream of their own, which waits for the compute stream and is waited for by events.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "llmc/base/context.h"
+#include "llmc/base/machine.h"
+#include "llmc/base/progress_page.h"
 #include "llmc/ops/cuda/attention.h"
-#include "llmc/ops/cuda/matmul.h"
+#include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/peak.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
@@ -82,16 +87,60 @@ void synchronize() {
     host_waits_for(cuda_device().compute);
 }
 
-void* host_allocate(size_t bytes) {
-    cuda_device();
-    void* p = nullptr;
-    const cudaError_t error = cudaHostAlloc(&p, std::max(bytes, size_t(1)), cudaHostAllocDefault);
-    CHECK_INPUT(error == cudaSuccess, "no memory of the host for %.2f GB of offloaded tensors and snapshots: "
-                "%s", bytes / 1e9, cudaGetErrorString(error));
-    memset(p, 0, bytes);
-    return p;
+// f(bytes done, bytes) for parts of [0, bytes) that cross no address which is a multiple of `unit`, seen from
+// either pointer. CUDA copies to or from one pinned piece at a time.
+template <class F> static void in_pieces(const void* a, const void* b, size_t bytes, size_t unit, F f) {
+    const auto room = [=](const void* p, size_t at) { return unit - (uintptr_t(p) + at) % unit; };
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = std::min({bytes - at, room(a, at), room(b, at)});
+        f(at, n);
+    }
 }
-void host_free(void* p, size_t) { CUDA_CHECK(cudaFreeHost(p)); }
+
+static void copy_async(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    in_pieces(to, from, bytes, cuda_device().pinned_at_once, [=](size_t at, size_t n) {
+        CUDA_CHECK(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(from) + at,
+                                   n, kind, stream));
+    });
+}
+
+static size_t whole_pages(size_t bytes) { return (std::max(bytes, size_t(1)) + 4095) / 4096 * 4096; }
+
+static void check_host_memory(bool there, size_t bytes, const char* why) {
+    CHECK_INPUT(there, "no memory of the host for %.2f GB of offloaded tensors and snapshots: %s",
+                double(bytes) / 1e9, why);
+}
+
+// To touch and to pin 100 GB takes longer than a rank may be silent: pieces, with a heartbeat after each.
+void* host_allocate(size_t bytes) {
+    const size_t unit = cuda_device().pinned_at_once, size = whole_pages(bytes);
+    const size_t available = available_memory_bytes();
+    check_host_memory(available == 0 || size <= available, bytes, "so much is not available");
+    void* const mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    check_host_memory(mapped != MAP_FAILED, bytes, strerror(errno));
+    std::byte* const first = static_cast<std::byte*>(mapped);
+    const size_t head = (unit - uintptr_t(first) % unit) % unit;
+    std::byte* const start = first + head;
+    if (head) munmap(first, head);
+    if (head < unit) munmap(start + size, unit - head);
+    in_pieces(start, start, size, unit, [=](size_t at, size_t n) {
+        memset(start + at, 0, n);
+        const cudaError_t error = cudaHostRegister(start + at, n, cudaHostRegisterDefault);
+        check_host_memory(error == cudaSuccess, bytes, cudaGetErrorString(error));
+        beat();
+    });
+    return start;
+}
+
+void host_free(void* p, size_t bytes) {
+    std::byte* const start = static_cast<std::byte*>(p);
+    in_pieces(p, p, whole_pages(bytes), cuda_device().pinned_at_once, [=](size_t at, size_t) {
+        CUDA_CHECK(cudaHostUnregister(start + at));
+        beat();
+    });
+    munmap(p, whole_pages(bytes));
+}
 
 // `first` goes no further before `second` is where it is now.
 static void wait_for(cudaStream_t first, cudaStream_t second) {
@@ -101,13 +150,15 @@ static void wait_for(cudaStream_t first, cudaStream_t second) {
 }
 
 void start_copy(void* out, const void* in, size_t bytes) {
+    if (walked(copy_cost, "start_copy", bytes)) return;
     CudaDevice& device = cuda_device();
     wait_for(device.copies, device.compute);
-    CUDA_CHECK(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, device.copies));
+    copy_async(out, in, bytes, cudaMemcpyDefault, device.copies);
     device.copies_to_host |= !on_device(out);
 }
 
 void finish_copies() {
+    if (walked(wait_cost, "finish_copies")) return;
     CudaDevice& device = cuda_device();
     if (device.copies_to_host) host_waits_for(device.copies);
     else wait_for(device.compute, device.copies);
@@ -116,42 +167,49 @@ void finish_copies() {
 
 static_assert(kMarks == std::extent_v<decltype(CudaDevice::marks)>);
 void mark_copies(int mark) {
+    if (walked(wait_cost, "mark_copies")) return;
     CudaDevice& device = cuda_device();
     CUDA_CHECK(cudaEventRecord(device.marks[mark], device.copies));
     device.copies_to_host = false;
 }
-void await_copies(int mark) { host_waits_for(cuda_device().marks[mark]); }
-
-size_t scratch_bytes(const ScratchSizes& s) {
-    return kScratchAlign + std::max({encoder_scratch(s.N, s.C, s.Vp), layernorm_scratch(s.N, s.C),
-                     bias_scratch(s.N, std::max(3 * s.C, s.F)), matmul_scratch(s),
-                     attention_scratch(s.N, s.NH)});
+void await_copies(int mark) {
+    if (walked(wait_cost, "await_copies")) return;
+    host_waits_for(cuda_device().marks[mark]);
 }
-
-size_t library_bytes(const ScratchSizes&) { return 0; }        // the workspace of products is lent
 
 void lend_scratch(void* memory, size_t bytes) {
     context.scratch = static_cast<std::byte*>(memory);
     context.scratch_bytes = bytes;
 }
 
-void warm_up(const ScratchSizes&) { cuda_device(); }
+void warm_up(const Walk&) { cuda_device(); }
+void open_device() { open_gemm(); }
 
-void set_zero(void* p, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute)); }
+void set_zero(void* p, size_t bytes) {
+    if (walked(vector_cost, "set_zero", 0, bytes)) return;
+    CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
+}
 
 void copy_to_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_to_device", bytes)) return;
     const auto kind = on_device(to) ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost;
-    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, cuda_device().compute));
+    copy_async(to, from, bytes, kind, cuda_device().compute);
     if (kind == cudaMemcpyHostToHost) host_waits_for(cuda_device().compute);
 }
 void copy_to_host(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_to_host", bytes)) return;
     const auto kind = on_device(from) ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
     if (while_host_waits) host_waits_for(cuda_device().compute);        // to unpinned memory it waits itself
-    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, cuda_device().compute));
+    copy_async(to, from, bytes, kind, cuda_device().compute);
     host_waits_for(cuda_device().compute);
 }
-void copy(floatX* out, const floatX* in, size_t count) { copy_on_device(out, in, count * sizeof(floatX)); }
+void copy(floatX* out, const floatX* in, size_t count) {
+    if (walked(copy_cost, "copy", count * sizeof(floatX))) return;
+    const Unrecorded same;
+    copy_on_device(out, in, count * sizeof(floatX));
+}
 void copy_on_device(void* to, const void* from, size_t bytes) {
+    if (walked(copy_cost, "copy_on_device", bytes)) return;
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_device().compute));
 }
 

@@ -99,6 +99,21 @@ __device__ __forceinline__ void opaque(uint4& v) {
     asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
+// 2^x, with a relative error of at most 2^-22. A result below 2^-126 is 0: exp2f takes three instructions
+// more for results that small.
+__device__ __forceinline__ float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// blockIdx.x, read again: what was computed from it before need not stay in registers.
+__device__ __forceinline__ int block_again() {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
 // Two floats, rounded to nearest, as a fragment's register.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
     uint32_t packed;

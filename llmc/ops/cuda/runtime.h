@@ -21,6 +21,8 @@ struct CudaDevice {
     int arch = 0;                    // 80, 86, 90, ...
     int processors = 0;              // streaming multiprocessors
     size_t shared_limit = 0;         // bytes of shared memory that one block can opt in to
+    size_t pinned_at_once = 1 << 30; // bytes of the host, a power of two: a fraction of a second
+    size_t l2_bytes = 0;
     cudaStream_t compute = nullptr;  // every op runs here
     cudaStream_t copies = nullptr;   // start_copy()
     cudaEvent_t reached = nullptr;   // by one of them, where the other waits for it
@@ -48,17 +50,19 @@ struct LaunchObserver {
 };
 inline thread_local const LaunchObserver* launch_observer = nullptr;
 
-// Before the launch: dynamic shared memory beyond 48 KB has to be asked for, per kernel and device.
+// Before the launch: asks CUDA for dynamic shared memory, per kernel and device. Without asking, a kernel has
+// 48 KB of static and dynamic shared memory together.
 void launch_prepare(const void* kernel, size_t shared_bytes);
 // After it: ends the program with the kernel's name and the launch's shape if it was refused.
 void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 
-// kernel<<<grid, block, shared_bytes>>>(args...) on the compute stream. `floor` is what the header comment of
-// the kernel says, in numbers.
+// kernel<<<grid, block, shared_bytes>>>(args...) on the compute stream. A grid of no blocks, which CUDA
+// refuses, is no work and no launch. `floor` is what the header comment of the kernel says, in numbers.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, const Floor& floor,
             const A&... args) {
     static_assert(sizeof...(P) == sizeof...(A), "a launch with another number of arguments than the kernel");
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
     std::tuple<std::remove_cv_t<P>...> values(static_cast<P>(args)...);
     const void* entry = reinterpret_cast<const void*>(kernel);
     launch_prepare(entry, shared_bytes);

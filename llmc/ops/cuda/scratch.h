@@ -2,12 +2,13 @@
 #pragma once
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
+#include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cuda {
 
-static constexpr size_t kScratchAlign = 256;
+inline constexpr size_t kScratchAlign = 256;
 
 inline size_t scratch_size(size_t bytes) {
     return (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
@@ -22,6 +23,7 @@ template <class T> T* scratch(size_t count, size_t& used) {
           before + used + bytes, context.scratch_bytes);
     T* p = reinterpret_cast<T*>(context.scratch + before + used);
     used += bytes;
+    if (context.walk) context.walk->scratch_used = std::max(context.walk->scratch_used, used);
     return p;
 }
 template <class T> T* scratch(size_t count) {
@@ -29,10 +31,41 @@ template <class T> T* scratch(size_t count) {
     return scratch<T>(count, used);
 }
 
-// Bytes that the ops of one file need; scratch_bytes() is the largest.
-size_t encoder_scratch(int N, int C, int V);
-size_t layernorm_scratch(int N, int C);
-size_t bias_scratch(int N, int OC);
+// ---- what ops need, by their sizes alone: host code, for plans of any machine
+
+// How rows are cut into parts whose sums are partial: enough parts for any GPU, the same on each.
+struct Parts {
+    int rows, count;        // rows of a part (the last may be shorter), number of parts
+};
+inline Parts parts_of(int N, int most) {
+    if (N == 0) return {0, 0};
+    const int count = N / 64 < 1 ? 1 : N / 64 < most ? N / 64 : most, rows = (N + count - 1) / count;
+    return {rows, (N + rows - 1) / rows};
+}
+
+// Partial sums of layernorm's two vectors, and of a bias.
+inline constexpr int kNormParts = 512, kBiasParts = 256;
+inline size_t layernorm_scratch(int N, int C) {
+    return scratch_size(size_t(parts_of(N, kNormParts).count) * 2 * size_t(C) * sizeof(float));
+}
+inline size_t bias_scratch(int N, int OC) {
+    return scratch_size(size_t(parts_of(N, kBiasParts).count) * size_t(OC) * sizeof(float));
+}
+
+// The encoder sorts (token, place) pairs, tile by tile and digit by digit, twice as many as there are tokens;
+// a bucket of tokens leaves one partial row.
+inline constexpr int kTile = 1024, kDigits = 256, kBucket = 32;
+inline size_t encoder_scratch(int N, int C) {
+    const size_t tiles = size_t((N + kTile - 1) / kTile), buckets = size_t((N + kBucket - 1) / kBucket);
+    return 4 * scratch_size(size_t(N) * sizeof(int32_t)) +
+           scratch_size(size_t(kDigits) * tiles * sizeof(int32_t)) +
+           scratch_size(buckets * size_t(C) * sizeof(float));
+}
+
+// delta of attention's backward: a value for each query and head
+inline size_t attention_scratch(int N, int NH) {
+    return scratch_size(size_t(N) * size_t(NH) * sizeof(float));
+}
 
 }  // namespace cuda
 }  // namespace PRECISION

@@ -27,6 +27,7 @@ __global__ void __launch_bounds__(32 * kStrands) add_columns_kernel(ColumnSums s
 }
 
 void add_columns(const ColumnSums& s) {
+    if (s.rows == 0) return;
     const int outputs = s.out[1] ? 2 : 1;
     launch(add_columns_kernel, dim3(div_up(s.columns, 32), outputs), dim3(32 * kStrands), 0,
            {.bytes = 4. * (s.rows + 2) * s.columns * outputs}, s);

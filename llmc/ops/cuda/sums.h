@@ -2,6 +2,7 @@
 // add_columns() adds these up.
 #pragma once
 #include "llmc/ops/cuda/kernel.h"
+#include "llmc/ops/cuda/scratch.h"
 
 namespace PRECISION {
 namespace cuda {
@@ -13,15 +14,6 @@ struct ColumnSums {
     int rows, columns;
 };
 void add_columns(const ColumnSums& s);
-
-// How rows are cut into parts whose sums are partial: enough parts for any GPU, the same on each.
-struct Parts {
-    int rows, count;        // rows of a part (the last may be shorter), number of parts
-};
-inline Parts parts_of(int N, int most) {
-    const int count = N / 64 < 1 ? 1 : N / 64 < most ? N / 64 : most, rows = (N + count - 1) / count;
-    return {rows, (N + rows - 1) / rows};
-}
 
 // A pack that waits in registers: 16 bytes in 4 of them, where a Pack of BF16 may take 8. After keep(), what
 // was computed from it is computed again and not kept as well.

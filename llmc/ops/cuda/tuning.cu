@@ -1,17 +1,172 @@
-// The choices between products and between variants as one text: a section of each, with an empty line behind
-// it.
+// Times the candidates of a model's products and attention, and compares the results of chosen candidates
+// with those of the simplest kernels.
 #include "llmc/ops/tuning.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
-#include "llmc/ops/cuda/attention.h"
-#include "llmc/ops/cuda/matmul.h"
+#include "llmc/base/check.h"
+#include "llmc/base/progress_page.h"
+#include "llmc/ops/cuda/workload.h"
 
 namespace PRECISION {
 namespace cuda {
 
 static constexpr int kRepeats = 5;
+
+// The product of a recorded op; dims are m, n, k and whether there is a bias.
+static Task product_task(const Cost& c) {
+    const int m = c.dims[0], n = c.dims[1], k = c.dims[2];
+    const std::string_view name = c.name;
+    if (name == "matmul_forward") return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n}};
+    if (name == "matmul_gelu_forward") return {c.dims[3] ? Op::GeluForward : Op::Forward, {m, k, n}};
+    if (name == "matmul_backward_input") return {Op::Input, {m, n, k}};
+    if (name == "matmul_gelu_backward_input") return {Op::GeluInput, {m, n, k}};
+    CHECK(name.starts_with("matmul_backward_weight"), "no task for %s", c.name);
+    return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m}};
+}
+
+// In the order of their first call. Attention over a cache (Tq < Tk) runs where it is not worth a choice.
+std::vector<Task> tasks_of(const Walk& walk) {
+    std::vector<Task> tasks;
+    const auto add = [&](const Task& task) {
+        if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) tasks.push_back(task);
+    };
+    for (const Cost& c : walk.costs) {
+        if (c.kind == Kind::Product) add(product_task(c));
+        if (c.kind != Kind::Attention || c.dims[1] != c.dims[2]) continue;
+        const std::array<int, 4> sizes = {c.dims[0], c.dims[1], c.dims[3], c.dims[4]};
+        if (std::string_view(c.name) == "attention_forward") add({Op::AttentionForward, sizes});
+        else add({Op::AttentionQueries, sizes}), add({Op::AttentionKeys, sizes});
+    }
+    return tasks;
+}
+
+static bool is_attention(const Task& task) { return task.op >= Op::AttentionForward; }
+
+std::vector<Candidate> candidates_of(const Task& task) {
+    return is_attention(task) ? attention_candidates(task) : product_candidates(task);
+}
+static Workload workload_of(const Task& task, void* memory, bool compares) {
+    return is_attention(task) ? attention_workload(task, memory, compares)
+                              : product_workload(task, memory, compares);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// time
+
+// Mean time of f(), which only launches kernels, after a call to warm up.
+template <class F> static float microseconds(F f, int repeats) {
+    cudaEvent_t from, to;
+    CUDA_CHECK(cudaEventCreate(&from));
+    CUDA_CHECK(cudaEventCreate(&to));
+    f();
+    CUDA_CHECK(cudaEventRecord(from, cuda_device().compute));
+    for (int i = 0; i < repeats; i++) f();
+    CUDA_CHECK(cudaEventRecord(to, cuda_device().compute));
+    CUDA_CHECK(cudaEventSynchronize(to));
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, from, to));
+    CUDA_CHECK(cudaEventDestroy(from));
+    CUDA_CHECK(cudaEventDestroy(to));
+    return milliseconds * 1000 / float(repeats);
+}
+
+std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats) {
+    const auto candidates = candidates_of(task);
+    std::vector<Timing> timings;
+    if (candidates.empty()) return timings;
+    const Workload work = workload_of(task, memory, false);
+    work.fill();
+    for (const Candidate& candidate : candidates) {
+        timings.push_back({candidate, microseconds([&] { work.run(candidate); }, repeats)});
+        beat();
+    }
+    return timings;
+}
+
+void tune(const Walk& walk, void* memory) {
+    for (const Task& task : tasks_of(walk)) {
+        const auto timings = time_candidates(task, memory, kRepeats);
+        const auto faster = [](const Timing& a, const Timing& b) { return a.microseconds < b.microseconds; };
+        const auto best = std::min_element(timings.begin(), timings.end(), faster);
+        if (best != timings.end()) choose(task, best->candidate);
+    }
+}
+
+bool tuned(const Walk& walk) {
+    const auto tasks = tasks_of(walk);
+    return std::all_of(tasks.begin(), tasks.end(), [](const Task& task) {
+        return chosen_for(task) || candidates_of(task).empty();
+    });
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// results
+
+static std::vector<double> on_host(const Comparison& c, const void* tensor, size_t rows) {
+    const size_t size = size_of(c.type);
+    std::vector<std::byte> bytes(((rows - 1) * c.stride + c.columns) * size);
+    copy_to_host(bytes.data(), tensor, bytes.size());
+    std::vector<double> values;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = r * c.stride; i < r * c.stride + c.columns; i++)
+            values.push_back(c.type == DType::F32 ? double(reinterpret_cast<const float*>(bytes.data())[i])
+                                                  : double(reinterpret_cast<const floatX*>(bytes.data())[i]));
+    return values;
+}
+
+// |values - expected| / |expected|, of the first rows.
+static double relative_difference(const Comparison& c) {
+    constexpr size_t kMost = size_t(1) << 18;
+    const size_t rows = std::min(c.rows, std::max(size_t(1), kMost / c.columns));
+    const auto values = on_host(c, c.values, rows), expected = on_host(c, c.expected, rows);
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < values.size(); i++) {
+        const double d = values[i] - expected[i];
+        difference += d * d, size += expected[i] * expected[i];
+    }
+    return difference == 0 ? 0 : std::sqrt(difference / size);
+}
+
+// Attention without tensor cores takes long: at most 256 tokens of one sequence.
+static Task to_compare(Task task) {
+    if (is_attention(task)) task.sizes[0] = 1, task.sizes[1] = std::min(task.sizes[1], 256);
+    return task;
+}
+
+std::string differences(const Task& task, const Candidate& candidate, void* memory) {
+    const Workload work = workload_of(to_compare(task), memory, true);
+    work.fill();
+    work.run(candidate);
+    work.run_simplest();
+    std::string text;
+    for (const Comparison& c : work.comparisons) {
+        const double off = relative_difference(c);
+        if (!(off <= c.tolerance))
+            text += strf("%s%s, %s: off by %.2g, expected less than %g", text.empty() ? "" : "; ",
+                         text_of(task).c_str(), c.tensor, off, c.tolerance);
+    }
+    return text;
+}
+
+void check_choices(const Walk& walk, void* memory) {
+    std::string text;
+    for (const Task& task : tasks_of(walk)) {
+        const auto candidates = candidates_of(task);
+        if (candidates.empty()) continue;
+        const Candidate* const chosen = chosen_for(task);
+        const std::string wrong = differences(task, chosen ? *chosen : candidates[0], memory);
+        if (!wrong.empty()) text += (text.empty() ? "" : "; ") + wrong;
+        beat();
+    }
+    CHECK(text.empty(), "kernels give wrong results on this GPU: %s. Please report it with the results of "
+          "scripts/gpu_check.sh", text.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// memory
 
 // The emulated device's times are those of a CPU. Without any device the plan is a GPU's.
 static bool has_times() {
@@ -23,55 +178,16 @@ static bool has_times() {
     return has;
 }
 
-size_t tuning_bytes(const ScratchSizes& s) {
-    if (!has_times()) return 0;
-    return std::max({matmul_tuning_bytes(s), attention_tuning_bytes(s), streaming_tuning_bytes(s)});
+size_t workload_bytes(const Task& task) {
+    return std::max(workload_of(task, nullptr, false).bytes,
+                    workload_of(to_compare(task), nullptr, true).bytes);
 }
 
-void tune(const ScratchSizes& s, void* memory) {
-    matmul_tune(s, memory, kRepeats);
-    attention_tune(s, memory, kRepeats);
-    streaming_tune(s, memory, kRepeats);
-}
-
-size_t trial_bytes(const ScratchSizes& s) {
-    if (!has_times()) return 0;
-    return std::max({matmul_trial_bytes(s), attention_trial_bytes(s), streaming_trial_bytes(s)});
-}
-void try_choices(const ScratchSizes& s, void* memory) {
-    matmul_try(s, memory);
-    attention_try(s, memory);
-    streaming_try(s, memory);
-}
-
-bool tuned(const ScratchSizes& s) { return matmul_tuned(s) && attention_tuned(s) && streaming_tuned(s); }
-
-static std::vector<std::string> sections_of(const std::string& text) {
-    std::vector<std::string> sections;
-    for (size_t begin = 0, end; begin < text.size(); begin = end + 2) {
-        end = std::min(text.find("\n\n", begin), text.size());
-        sections.push_back(text.substr(begin, end - begin) + '\n');
-    }
-    return sections;
-}
-
-// "matmul bf16, cuBLASLt 130100, NVIDIA H200"
-static std::string first_line(const std::string& section) { return section.substr(0, section.find('\n')); }
-
-std::string choices(const std::string& others) {
-    const std::string own[] = {matmul_choices(), variant_choices()};
-    std::string text;
-    for (const std::string& section : own) text += section + '\n';
-    for (const std::string& section : sections_of(others)) {
-        const auto same = [&](const std::string& s) { return first_line(s) == first_line(section); };
-        if (std::none_of(std::begin(own), std::end(own), same)) text += section + '\n';
-    }
-    return text;
-}
-
-void use_choices(const std::string& text) {
-    for (const std::string& section : sections_of(text))
-        if (use_matmul_choices(section) == 0) use_variant_choices(section);
+size_t tuning_bytes(const Walk& walk) {
+    size_t most = 0;
+    if (has_times())
+        for (const Task& task : tasks_of(walk)) most = std::max(most, workload_bytes(task));
+    return most;
 }
 
 }  // namespace cuda

@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 }
 
 void round_to(floatX* out, const real* in, size_t count) {
+    if (walked(vector_cost, "round_to", count * sizeof(real), count * sizeof(floatX))) return;
     CHECK((uintptr_t(out) | uintptr_t(in)) % 16 == 0, "round_to: not aligned to 16 bytes");
-    if (count == 0) return;
     const size_t packs = div_up(count, Four::size);
     launch(round_to_kernel, dim3(unsigned(div_up(packs, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
            {.bytes = (4. + sizeof(floatX)) * double(count)}, out, in, count);
@@ -69,7 +69,6 @@ sum_pieces_kernel(Out* out, const __grid_constant__ Pieces<In> from, int parts, 
 template <class As, class Out, class In>
 static void sum_of(Out* out, const In* const* pieces, int parts, size_t count) {
     CHECK(parts >= 1 && parts <= kMostPieces, "sum of %d pieces, at most %d", parts, kMostPieces);
-    if (count == 0) return;
     Pieces<In> from = {};
     uintptr_t bits = uintptr_t(out);
     for (int p = 0; p < parts; p++) from.piece[p] = pieces[p], bits |= uintptr_t(pieces[p]);
@@ -90,6 +89,7 @@ void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count
     sum_of<float>(out, pieces, parts, count);
 }
 void accumulate(real* sum, const real* values, size_t count) {
+    if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;
     const real* const both[] = {sum, values};
     sum_of<float>(sum, both, 2, count);
 }
@@ -109,6 +109,7 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 void sum_in_order(double* total, const real* values, size_t count) {
+    if (walked(vector_cost, "sum_in_order", count * sizeof(real), sizeof *total)) return;
     launch(sum_in_order_kernel, dim3(1), dim3(kSumThreads), 0, {.bytes = 4. * double(count) + 16}, total,
            values, count);
 }
@@ -124,6 +125,7 @@ __global__ void __launch_bounds__(32) sum_rows_kernel(double* out, const double*
 }
 
 void sum_rows(double* out, const double* in, int rows, int cols) {
+    if (walked(sum_rows_cost, rows, cols)) return;
     CHECK(cols <= 32, "sum_rows: %d columns, at most 32", cols);
     launch(sum_rows_kernel, dim3(1), dim3(32), 0, {.bytes = 8. * (rows + 1) * cols}, out, in, rows, cols);
 }

@@ -17,9 +17,16 @@ struct GradientState {
 // sums[i] = the sum of squares of block i of grad, of kNormBlock elements (the last may be shorter)
 inline constexpr size_t kNormBlock = 65536;
 void sum_of_squares(real* sums, const real* grad, size_t count);
+inline Cost sum_of_squares_cost(const Target&, size_t count) {
+    return {.name = "sum_of_squares", .read = count * sizeof(real),
+            .written = (count + kNormBlock - 1) / kNormBlock * sizeof(real)};
+}
 
 // norm = sqrt(*squares). The step's loss has to be finite as well.
 void gradient_state(GradientState* state, const double* squares, const double* loss, real clip);
+inline Cost gradient_state_cost(const Target&) {
+    return {.name = "gradient_state", .read = 2 * sizeof(double), .written = sizeof(GradientState)};
+}
 
 // Elements of one tensor inside the flat buffers. Element i is global + i / cols * stride + i % cols of the
 // whole model, the key of its random numbers; a run as it is where cols >= count.
@@ -41,3 +48,9 @@ struct Adamw {
     uint64_t seed;
 };
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count);
+inline Cost adamw_update_cost(const Target&, const Adamw& a, const AdamwTensor* tensors, size_t count) {
+    size_t elements = 0;
+    for (size_t i = 0; i < count; i++) elements += tensors[i].count;
+    return {.name = "adamw_update", .read = 4 * elements * sizeof(real),
+            .written = elements * (3 * sizeof(real) + (a.param ? sizeof(floatX) : 0))};
+}

@@ -18,6 +18,30 @@ void attention_forward(floatX* out,                              // (B Tq, NH D)
                        real* lse,                                // (B, NH, Tq)
                        const floatX* q, const floatX* k, const floatX* v, const AttentionDims& d);
 
+// Pairs of a query and a key that it sees, over all heads and sequences.
+inline double attention_pairs(const AttentionDims& d) {
+    double pairs = 0;
+    for (int t = 0; t < d.Tq; t++) {
+        const int seen = d.q_offset + t - d.k_offset + 1;
+        pairs += seen < d.Tk ? seen : d.Tk;
+    }
+    return pairs * d.B * d.NH;
+}
+// Two products of D terms for each pair; backward five, as the scores are computed again.
+inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
+    return {.name = name, .kind = Kind::Attention,
+            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.q_offset - d.k_offset},
+            .flops = 2 * products * d.D * attention_pairs(d)};
+}
+inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
+    const size_t row = size_t(d.NH) * size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH);
+    Cost c = attention_cost("attention_forward", d, 2);
+    c.read = B * size_t(d.Tq + 2 * d.Tk) * row;
+    c.written = B * size_t(d.Tq) * (row + NH * sizeof(real));
+    c.needs = needs::attention_forward(on, d.Tk, d.D);
+    return c;
+}
+
 // dq, dk, dv have the rows and strides of q, k, v, and are set. out, lse: as forward left them.
 struct AttentionBackward {
     floatX *dq, *dk, *dv;
@@ -26,3 +50,11 @@ struct AttentionBackward {
     const floatX *q, *k, *v;
 };
 void attention_backward(const AttentionBackward& t, const AttentionDims& d);
+inline Cost attention_backward_cost(const Target& on, const AttentionDims& d) {
+    const size_t row = size_t(d.NH) * size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH);
+    Cost c = attention_cost("attention_backward", d, 5);
+    c.read = B * (size_t(3 * d.Tq + 2 * d.Tk) * row + size_t(d.Tq) * NH * sizeof(real));
+    c.written = B * size_t(d.Tq + 2 * d.Tk) * row;
+    c.needs = needs::attention_backward(on, d.B, d.Tq, d.Tk, d.NH, d.D);
+    return c;
+}

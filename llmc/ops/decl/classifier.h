@@ -7,9 +7,10 @@
 //
 // A vocabulary may be cut into `parts` of Vp columns each, of which `logits` has the one that starts at v0.
 // With one part, classifier_forward() and classifier_forward_backward() do everything. With more they write
-// the statistics of their part alone: of each row its maximum, its sum of exp(logit - maximum), and the
-// target's logit if it lies here. classifier_merge() and classifier_merge_backward() take the statistics of
-// all parts and do the rest; with one part they do nothing. All parts come to the same losses.
+// the statistics of their part alone: of each row its maximum (on a GPU times log2(e)), its sum of
+// exp(logit - maximum), and the target's logit if it lies here. classifier_merge() and
+// classifier_merge_backward() take the statistics of all parts and do the rest; with one part they do
+// nothing. All parts come to the same losses.
 
 struct Classifier {
     real* losses;               // (N)       out
@@ -23,10 +24,36 @@ struct Classifier {
 // Rows of logits that a model should have at once: enough that the head's products, which read wte twice and
 // read and write its gradient once per chunk, do not wait for memory.
 int logit_rows();
+inline constexpr int kLogitRowsOfGpu = 4096;
 
 void classifier_forward(const Classifier& t);                               // losses only
 void classifier_forward_backward(const Classifier& t, real dloss);
+// Losses are of real values, targets of 4 bytes; statistics, in place of losses, where there are more parts.
+inline Cost classifier_forward_cost(const Target&, const Classifier& t) {
+    const size_t N = size_t(t.N), result = (t.parts > 1 ? 3 : 1) * sizeof(real);
+    return {.name = "classifier_forward", .read = N * (size_t(t.V) * sizeof(floatX) + sizeof(int32_t)),
+            .written = N * result};
+}
+inline Cost classifier_forward_backward_cost(const Target& on, const Classifier& t) {
+    Cost c = classifier_forward_cost(on, t);
+    c.name = "classifier_forward_backward";
+    if (t.parts == 1) c.written += size_t(t.N) * size_t(t.Vp) * sizeof(floatX);
+    return c;
+}
 
 // stats: (parts, N, 3), in the order of the parts
 void classifier_merge(const Classifier& t, const real* stats);              // losses only
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss);
+inline Cost classifier_merge_cost(const Target&, const Classifier& t) {
+    const size_t N = t.parts > 1 ? size_t(t.N) : 0;
+    return {.name = "classifier_merge", .read = 3 * size_t(t.parts) * N * sizeof(real),
+            .written = N * sizeof(real)};
+}
+inline Cost classifier_merge_backward_cost(const Target& on, const Classifier& t) {
+    Cost c = classifier_merge_cost(on, t);
+    const size_t N = t.parts > 1 ? size_t(t.N) : 0;
+    c.name = "classifier_merge_backward";
+    c.read += N * (size_t(t.V) * sizeof(floatX) + sizeof(int32_t));
+    c.written += N * size_t(t.Vp) * sizeof(floatX);
+    return c;
+}

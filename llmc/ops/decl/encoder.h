@@ -15,9 +15,22 @@ void encoder_forward(floatX* out,           // (N, C)
                      const floatX* wte,     // (V, C)
                      const floatX* wpe,     // (maxT, C)
                      const Encoder& e);
+// Positions are read once for all sequences.
+inline Cost encoder_forward_cost(const Target&, const Encoder& e) {
+    const size_t N = size_t(e.N), T = size_t(e.T < e.N ? e.T : e.N), row = size_t(e.C) * sizeof(floatX);
+    return {.name = "encoder_forward", .read = (N + T) * row + N * sizeof(int32_t), .written = N * row};
+}
 
 // dwte += and dwpe +=, in the order of the tokens: deterministic, without atomics.
 void encoder_backward(real* dwte,           // (V, C)
                       real* dwpe,           // (maxT, C)
                       const floatX* dout,   // (N, C)
                       const Encoder& e);
+// At most: as many rows of wte as tokens.
+inline Cost encoder_backward_cost(const Target& on, const Encoder& e) {
+    const size_t N = size_t(e.N), T = size_t(e.T < e.N ? e.T : e.N), V = size_t(e.V), C = size_t(e.C);
+    const size_t rows = (N < V ? N : V) + T;
+    return {.name = "encoder_backward",
+            .read = N * C * sizeof(floatX) + rows * C * sizeof(real) + N * sizeof(int32_t),
+            .written = rows * C * sizeof(real), .needs = needs::encoder_backward(on, e.N, e.C)};
+}

@@ -11,22 +11,15 @@ bool reached_by_host();                   // whether the device's memory is the 
 bool on_device(const void* p);            // whether only ops and copies may touch it
 void synchronize();                       // returns when all that this rank's ops and copies do is done
 
-// The largest scratch that any op needs for these sizes. The caller allocates it once and lends it by
-// lend_scratch().
-struct ScratchSizes {
-    int N, T, C, NH, D;        // tokens of a micro-batch, most keys of a sequence, channels, heads, head size
-    int F;                     // width of the feed-forward layer
-    int chunk, Vp;             // rows of logits at once, columns of logits
-};
-size_t scratch_bytes(const ScratchSizes& s);
+// What ops may use between entry and return: as much as walk.needs().scratch says of the ops that will run.
 void lend_scratch(void* memory, size_t bytes);
 
-// What libraries take from the system by themselves, beside that, while an op runs: the most at once.
-size_t library_bytes(const ScratchSizes& s);
+// Builds what libraries build on first use (threads, compiled code) for the recorded ops, so that a step
+// builds nothing.
+void warm_up(const Walk& walk);
 
-// Builds what the libraries build on first use (threads, compiled code) without any tensor, so that it is no
-// part of a step.
-void warm_up(const ScratchSizes& s);
+// Opens this rank's device and the libraries that take memory there by themselves, rather than on first use.
+void open_device();
 
 // Memory of the host that the device copies fast from and to.
 void* host_allocate(size_t bytes);
@@ -62,3 +55,25 @@ void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t coun
 void sum_rounded(real* out, const real* const* pieces, int parts, size_t count);
 // The same of rounded values.
 void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count);
+
+// ---- costs
+
+inline Cost copy_cost(const Target&, const char* name, size_t bytes) {
+    return {.name = name, .kind = Kind::Copy, .read = bytes, .written = bytes};
+}
+inline Cost wait_cost(const Target&, const char* name) { return {.name = name, .kind = Kind::Wait}; }
+inline Cost sum_rows_cost(const Target&, int rows, int cols) {
+    const size_t n = size_t(cols) * sizeof(double);
+    return {.name = "sum_rows", .read = size_t(rows) * n, .written = n};
+}
+inline Cost vector_cost(const Target&, const char* name, size_t read, size_t written) {
+    return {.name = name, .read = read, .written = written};
+}
+
+// What costs are meant for: the device that is described, or the one of this backend.
+inline Target target() {
+    if (context.target) return *context.target;
+    return {.backend = reached_by_host() ? Target::Cpu : Target::Cuda, .threads = context.threads};
+}
+// What the ops that f() calls need there; nothing runs.
+template <class F> Needs needs_of(F&& f) { return walk_of(target(), f).needs(); }

@@ -42,6 +42,7 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrL2CacheSize = 38,
     cudaDevAttrMaxThreadsPerMultiProcessor = 39,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
@@ -150,5 +151,5 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
         std::apply(c->kernel, c->values);
     };
     return emulator::enqueue(stream, {reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, call,
-                                      copy(std::index_sequence_for<P...>())});
+                                      copy(std::index_sequence_for<P...>()), sizeof(Call)});
 }

@@ -29,7 +29,20 @@ enum ncclDataType_t {
 struct ncclUniqueId { char internal[NCCL_UNIQUE_ID_BYTES]; };
 namespace emulator { struct Communicator; }
 typedef emulator::Communicator* ncclComm_t;
-struct ncclConfig_t;
+
+inline constexpr int NCCL_CONFIG_UNDEF_INT = -0x7fffffff - 1;
+struct ncclConfig_t {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cgaClusterSize, minCTAs, maxCTAs;
+    const char* netName;
+    int splitShare, trafficClass;
+    const char* commName;
+};
+#define NCCL_CONFIG_INITIALIZER                                                                             \
+    {sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,     \
+     NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, nullptr, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT,   \
+     nullptr}
 
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);         // of this thread
@@ -39,6 +52,8 @@ ncclResult_t ncclMemFree(void* p);
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config);
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);

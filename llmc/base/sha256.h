@@ -1,0 +1,13 @@
+// SHA-256 (FIPS 180-4) and the keyed hash made of it, HMAC (RFC 2104).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+using Sha256 = std::array<uint8_t, 32>;
+
+Sha256 sha256(std::string_view data);
+Sha256 hmac_sha256(std::string_view key, std::string_view data);
+
+// Takes the same time wherever they differ.
+bool same_hash(const Sha256& a, const Sha256& b);

@@ -1,0 +1,55 @@
+#include "llmc/comm/same_settings.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "llmc/base/check.h"
+#include "llmc/base/fields.h"
+#include "llmc/base/json.h"
+
+static std::string hash_of(const std::string& text) {
+    return strf("%016llx", (unsigned long long)XXH3_64bits(text.data(), text.size()));
+}
+
+// A line "key=value". The hash stands for what is left out of a long value.
+static std::string line_of(const std::string& key, const std::string& value) {
+    static constexpr size_t kShown = 100;
+    if (value.size() <= kShown) return key + "=" + value + "\n";
+    return key + "=" + printable(value.substr(0, kShown)) + "... (hash " + hash_of(value) + ")\n";
+}
+
+static std::string lines_of(const Config& cfg, const std::string& task) {
+    Config copy = cfg;
+    std::string text = line_of("what to do", json_string(task.empty() ? "train" : task));
+    for (const Field& f : fields(copy)) text += line_of(f.path(), value_json(f.value));
+    return text;
+}
+
+// Line by line; `a` and `b` differ.
+[[noreturn]] static void refuse(const std::string& a, const std::string& b, int rank_a, int rank_b) {
+    std::istringstream lines_a(a), lines_b(b);
+    std::string x, y;
+    while (std::getline(lines_a, x) && std::getline(lines_b, y) && x == y) {}
+    const size_t equal = std::min(x.find('='), x.size());
+    CHECK_INPUT(x.substr(0, equal) == y.substr(0, equal),
+                "ranks %d and %d run programs of different versions", rank_a, rank_b);
+    fatal(kExitConfig, __FILE__, __LINE__, "%s differs between ranks: %s on rank %d, %s on rank %d. Start "
+          "all ranks with the same settings", x.substr(0, equal).c_str(), x.substr(equal + 1).c_str(), rank_a,
+          y.substr(equal + 1).c_str(), rank_b);
+}
+
+// All texts travel only where some differ: they are thousands of bytes of each rank, to each.
+void check_same_settings(const Config& cfg, const std::string& task, const Exchange& exchange) {
+    const std::string own = lines_of(cfg, task);
+    const std::vector<std::string> hashes = exchange(hash_of(own));
+    const auto other = [](const std::vector<std::string>& all) {
+        return std::find_if(all.begin(), all.end(), [&](const std::string& s) { return s != all[0]; });
+    };
+    if (other(hashes) == hashes.end()) return;
+    const std::vector<std::string> texts = exchange(own);
+    const auto differs = other(texts);
+    CHECK(differs != texts.end(), "hashes of settings differ, and no setting does");
+    refuse(texts[0], *differs, 0, int(differs - texts.begin()));
+}

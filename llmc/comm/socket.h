@@ -1,0 +1,67 @@
+// A TCP socket that closes itself, and waits until a deadline.
+#pragma once
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/progress.h"
+
+struct Socket {
+    int fd = -1;
+
+    explicit Socket(int fd = -1) : fd(fd) {}
+    Socket(Socket&& s) noexcept : fd(s.fd) { s.fd = -1; }
+    Socket& operator=(Socket&& s) noexcept { std::swap(fd, s.fd); return *this; }
+    ~Socket() { if (fd >= 0) close(fd); }
+    explicit operator bool() const { return fd >= 0; }
+
+    bool ready(short events, double until) const {
+        pollfd p = {.fd = fd, .events = events, .revents = 0};
+        const double left = until - seconds_now();
+        return left > 0 && poll(&p, 1, int(left * 1000) + 1) > 0;
+    }
+    // Bytes that move at once; 0: none can now. -1: the other end has closed, or an error.
+    ssize_t send_some(const void* data, size_t n) const {
+        const ssize_t k = send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
+    }
+    ssize_t recv_some(void* data, size_t n) const {
+        const ssize_t k = recv(fd, data, n, MSG_DONTWAIT);
+        return k == 0 ? -1 : k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
+    }
+    bool send_all(const void* data, size_t n, double until) const {
+        for (size_t at = 0; at < n;) {
+            if (!ready(POLLOUT, until)) return false;
+            const ssize_t k = send_some(static_cast<const char*>(data) + at, n - at);
+            if (k < 0) return false;
+            at += size_t(k);
+        }
+        return true;
+    }
+    bool recv_all(void* data, size_t n, double until) const {
+        for (size_t at = 0; at < n;) {
+            if (!ready(POLLIN, until)) return false;
+            const ssize_t k = recv_some(static_cast<char*>(data) + at, n - at);
+            if (k < 0) return false;
+            at += size_t(k);
+        }
+        return true;
+    }
+};
+
+// Listens at the first port that is free, at the addresses of `host` that are this machine's and no others. A
+// loopback address counts only where `host` says so itself. host empty: all addresses.
+struct Doors {
+    std::vector<Socket> doors;      // empty: not listening
+    bool local = false;             // an address of this machine was found
+};
+Doors listen_at(const std::string& host, const std::vector<uint16_t>& ports);
+
+Socket connect_to(const std::string& host, uint16_t port, double until);
+std::string address_of_peer(const Socket& s);       // "10.0.0.7"

@@ -1,0 +1,52 @@
+// Scratch of GPUs by the formulas of ops/cuda/scratch.h, of CPUs by what the ops of this folder say.
+#include "llmc/ops/cpu/attention.h"
+#include "llmc/ops/cpu/matmul.h"
+#include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/ops.h"
+
+#include <algorithm>
+
+namespace PRECISION {
+namespace needs {
+
+static bool on_gpu(const Target& t) { return t.backend == Target::Cuda; }
+static Needs of_gpu(size_t scratch) { return {.scratch = cuda::kScratchAlign + scratch, .library = 0}; }
+
+Needs product_forward(const Target& t, int N, int C, int OC, bool bias) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::forward_needs(t.threads, N, C, OC, bias);
+}
+Needs product_gelu_forward(const Target& t, int N, int C, int OC, bool bias) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::gelu_forward_needs(t.threads, N, C, OC, bias);
+}
+Needs product_backward_input(const Target& t, int N, int C, int OC) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::backward_input_needs(t.threads, N, C, OC);
+}
+Needs product_gelu_backward_input(const Target& t, int N, int C, int OC) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::gelu_backward_input_needs(t.threads, N, C, OC);
+}
+// The gradient of the bias waits in scratch for its sum, by whatever variant.
+Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias) {
+    if (!on_gpu(t)) return cpu::backward_weight_needs(t.threads, N, C, OC);
+    const size_t gradient = cuda::scratch_size(size_t(OC) * sizeof(float));
+    return of_gpu(bias ? std::max(kGemmWorkspace + gradient, cuda::bias_scratch(N, OC))
+                       : kGemmWorkspace);
+}
+Needs bias_backward(const Target& t, int N, int OC) {
+    return on_gpu(t) ? of_gpu(cuda::bias_scratch(N, OC)) : Needs{};
+}
+Needs attention_forward(const Target& t, int Tk, int D) {
+    return on_gpu(t) ? Needs{} : Needs{.scratch = cpu::attention_scratch(t.threads, Tk, D), .library = 0};
+}
+Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D) {
+    return on_gpu(t) ? of_gpu(cuda::attention_scratch(B * Tq, NH))
+                     : Needs{.scratch = cpu::attention_scratch(t.threads, Tk, D), .library = 0};
+}
+Needs encoder_backward(const Target& t, int N, int C) {
+    return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};
+}
+Needs layernorm_backward(const Target& t, int N, int C) {
+    return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, C)) : Needs{};
+}
+
+}  // namespace needs
+}  // namespace PRECISION

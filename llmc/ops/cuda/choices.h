@@ -1,0 +1,41 @@
+// Choices: which candidate runs each task on this GPU.
+//
+// A task is a product, or a pass of attention, of given sizes. Its candidates compute the same result by
+// different tiles, algorithms or fusions. tuning.cu times the candidates and chooses the fastest. A task
+// without a choice runs the first candidate, which moves the fewest bytes. Each rank (thread) has its own.
+#pragma once
+#include <array>
+#include <compare>
+#include <string>
+
+#include "llmc/ops/cuda/gemm.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cuda {
+
+enum class Op {
+    Forward, BiasForward, GeluForward, Input, GeluInput, Weight, WeightBias,            // matmul.h
+    AttentionForward, AttentionQueries, AttentionKeys,                                  // attention.h
+};
+
+struct Task {
+    Op op;
+    std::array<int, 4> sizes = {};      // of a product: N, C, OC; of attention: B, T, NH, D
+    auto operator<=>(const Task&) const = default;
+};
+std::string text_of(const Task& task);  // "attention_keys 4 1024 12 64"
+
+struct Candidate {
+    std::string kernel;                 // a product: "fused" or "unfused"; attention: its tiles, "128x64"
+    GemmAlgorithm algorithm = {};       // of a product
+    bool operator==(const Candidate&) const = default;
+};
+// The rest of a task's line in the text of choices: "64x64", "fused 0000000000000001 ... (8 words)".
+std::string text_of(const Task& task, const Candidate& candidate);
+
+const Candidate* chosen_for(const Task& task);          // null: no choice
+void choose(const Task& task, const Candidate& candidate);
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,15 @@
+// needs -- what ops need besides their arguments, on either backend, by their sizes.
+//
+// On CPUs oneDNN tells for each product, which is built by that question; on GPUs the sizes alone decide.
+namespace needs {
+Needs product_forward(const Target& t, int N, int C, int OC, bool bias);
+Needs product_gelu_forward(const Target& t, int N, int C, int OC, bool bias);
+Needs product_backward_input(const Target& t, int N, int C, int OC);
+Needs product_gelu_backward_input(const Target& t, int N, int C, int OC);
+Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias);
+Needs bias_backward(const Target& t, int N, int OC);
+Needs attention_forward(const Target& t, int Tk, int D);
+Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D);
+Needs encoder_backward(const Target& t, int N, int C);
+Needs layernorm_backward(const Target& t, int N, int C);
+}  // namespace needs

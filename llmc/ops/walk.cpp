@@ -1,0 +1,44 @@
+#include "llmc/ops/walk.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "llmc/base/progress.h"
+
+static uint64_t hash_of(const Cost& c) {
+    uint64_t h = uint64_t(reinterpret_cast<uintptr_t>(c.name));
+    const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15u, h ^= h >> 29; };
+    for (const int d : c.dims) mix(uint64_t(d));
+    mix(c.read), mix(c.written), mix(c.needs.scratch), mix(uint64_t(c.peer));
+    mix(uint64_t(reinterpret_cast<uintptr_t>(c.axis)));
+    return h;
+}
+
+void Walk::record(const Cost& cost) {
+    if (computes) begun.push_back(seconds_now());
+    const uint64_t h = hash_of(cost);
+    const auto [first, end] = known.equal_range(h);
+    for (auto it = first; it != end; ++it)
+        if (costs[size_t(it->second)] == cost) {
+            entries.push_back({it->second, block, micro});
+            return;
+        }
+    known.emplace(h, int32_t(costs.size()));
+    entries.push_back({int32_t(costs.size()), block, micro});
+    costs.push_back(cost);
+}
+
+Needs Walk::needs() const {
+    Needs most;
+    for (const Cost& c : costs) {
+        most.scratch = std::max(most.scratch, c.needs.scratch);
+        most.library = std::max(most.library, c.needs.library);
+    }
+    return most;
+}
+
+double Walk::flops() const {
+    double sum = 0;
+    for (const Entry& e : entries) sum += of(e).flops;
+    return sum;
+}

@@ -1,0 +1,110 @@
+// The walk: what a step would do, written down instead of done.
+//
+// Every op and every collective begins with
+//
+//     if (walked(cost_of_the_op, its sizes ...)) return;
+//
+// A rank that computes pays for one test of a pointer. A rank that walks records the cost and returns. So the
+// real step of any rank of any mesh runs on any machine, without touching a tensor. The record plans scratch,
+// warms libraries up, says what to tune, and counts FLOPs and bytes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/context.h"
+
+// The device that a cost is meant for. Nothing of it has to be here.
+struct Target {
+    enum Backend : uint8_t { Cpu, Cuda } backend;
+    int threads;                    // of a rank; Cpu
+    bool operator==(const Target&) const = default;
+};
+
+enum class Kind : uint8_t { Memory, Product, Attention, Copy, Wait, Collective };
+
+// Bytes that an op needs besides its arguments: of context.scratch, and what libraries take by themselves.
+struct Needs {
+    size_t scratch = 0, library = 0;
+    bool operator==(const Needs&) const = default;
+};
+
+struct Cost {
+    const char* name;               // of the op, or the verb
+    Kind kind = Kind::Memory;
+    // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset.
+    int dims[6] = {};
+    double flops = 0;               // of products and attention; what lies above the diagonal is not counted
+    uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
+                                    // that the rank sends are `read`, bytes of its result are `written`
+    Needs needs = {};
+    const char* axis = nullptr;     // of a collective
+    int peer = -1;                  // of a message: rank on the axis
+    bool operator==(const Cost&) const = default;
+};
+
+// A record: costs in the order of the calls. Equal costs are kept once.
+struct Walk {
+    struct Entry { int32_t cost, block, micro; };       // block and micro-batch: -1 outside of any
+
+    Target target;
+    bool computes = false;          // ops are recorded, and run
+    size_t scratch_used = 0;        // of a rank that computes on a GPU: the most that an op took
+    std::vector<double> begun;      // of each entry of a rank that computes, on the host's clock in seconds
+    int block = -1, micro = -1;     // of what is recorded next
+    std::vector<Cost> costs;        // distinct
+    std::vector<Entry> entries;
+
+    explicit Walk(const Target& target) : target(target) {}
+    void record(const Cost& cost);
+    Needs needs() const;            // the most that one op needs
+    double flops() const;           // of all entries
+    const Cost& of(const Entry& e) const { return costs[size_t(e.cost)]; }
+
+private:
+    std::unordered_multimap<uint64_t, int32_t> known;   // hash of a cost -> its place
+};
+
+// Whether the op's work is done, as the rank only walks.
+template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
+    Walk* walk = context.walk;
+    if (!walk) return false;
+    walk->record(cost(walk->target, args...));
+    return !walk->computes;
+}
+
+// Whether ops only record: who reads or writes tensors on the host has to ask.
+inline bool only_walks() { return context.walk && !context.walk->computes; }
+
+// Records what f() does. Without memory: no tensor is touched.
+template <class F> Walk walk_of(const Target& target, F&& f, bool computes = false) {
+    Walk walk(target);
+    walk.computes = computes;
+    Walk* const before = context.walk;
+    context.walk = &walk;
+    struct Back { Walk* before; ~Back() { context.walk = before; } } back{before};
+    f();
+    return walk;
+}
+
+// Until the end of the scope nothing is recorded: for ops that call others, and for the sums of collectives.
+struct Unrecorded {
+    Walk* const walk = std::exchange(context.walk, nullptr);
+    ~Unrecorded() { context.walk = walk; }
+    Unrecorded() = default;
+    Unrecorded(const Unrecorded&) = delete;
+};
+
+// The block or micro-batch of what is recorded until the end of the scope.
+struct Walking {
+    Walk* walk = context.walk;
+    int before;
+    int Walk::*which;
+    Walking(int Walk::*w, int value) : before(walk ? walk->*w : -1), which(w) {
+        if (walk) walk->*which = value;
+    }
+    ~Walking() { if (walk) walk->*which = before; }
+    Walking(const Walking&) = delete;
+};

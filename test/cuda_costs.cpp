@@ -1,0 +1,94 @@
+// The bytes that an op states are those that its kernels move. Ops of several kernels also move partial sums
+// in scratch, and the gradient of the embedding is read once for tokens and once for positions.
+#include <functional>
+
+#include "test/cuda.h"
+
+#ifdef CUDA_EMU
+namespace PRECISION {
+
+static constexpr int N = 192, C = 768, T = 96, V = 5000, Vp = 5120;
+
+struct Op {
+    const char* name;
+    int kernels;
+    std::function<void()> run;
+    double again = 0;           // bytes that are read a second time
+};
+
+// Memory that any tensor here fits in; of each type what it is for.
+struct Rooms {
+    OnDevice<floatX> x, y, z, w;
+    OnDevice<real> a, b, c, d;
+    OnDevice<double> sums;
+    OnDevice<int32_t> ids;
+    OnDevice<cuda::GradientState> state;
+    static constexpr size_t kSize = size_t(N) * Vp;
+    Rooms()
+        : x(std::vector<floatX>(kSize)), y(std::vector<floatX>(kSize)), z(std::vector<floatX>(kSize)),
+          w(std::vector<floatX>(kSize)), a(std::vector<real>(kSize)), b(std::vector<real>(kSize)),
+          c(std::vector<real>(kSize)), d(std::vector<real>(kSize)), sums(std::vector<double>(N)),
+          ids(some_ids()), state({{.norm = 1, .scale = 1, .finite = 1}}) {}
+    static std::vector<int32_t> some_ids() {
+        std::vector<int32_t> ids(N);
+        for (int i = 0; i < N; i++) ids[size_t(i)] = i * 7 % V;         // no id twice
+        return ids;
+    }
+};
+
+static std::vector<Op> ops_of(Rooms& r) {
+    const size_t count = size_t(N) * C;
+    const cuda::Encoder e{.tokens = r.ids, .v0 = 0, .V = V, .N = N, .T = T, .C = C, .t0 = 0};
+    const cuda::Classifier k{.losses = r.a, .logits = r.x, .stats = nullptr, .targets = r.ids, .N = N, .V = V,
+                             .Vp = Vp, .v0 = 0, .parts = 1};
+    const cuda::Layernorm norm{.x1 = r.x, .y = r.y, .mean = r.a, .rstd = r.b, .x = r.x, .r = r.z, .bias = r.w,
+                               .w = r.w + C, .b = r.w + 2 * C};
+    cuda::Layernorm alone = norm;
+    alone.r = alone.bias = nullptr, alone.x1 = nullptr;
+    static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .decay = 0};
+    const cuda::Adamw update{.param = sizeof(floatX) == sizeof(real) ? nullptr : r.w.p, .master = r.a,
+                             .m = r.b, .v = r.c, .grad = r.d, .state = r.state, .lr = 1, .beta1 = 1,
+                             .beta2 = 1, .eps = 1, .step = 1, .stochastic = false, .seed = 1};
+    return {
+        {"layernorm_forward with residual", 1, [=] { cuda::layernorm_forward(norm, N, C); }},
+        {"layernorm_forward", 1, [=] { cuda::layernorm_forward(alone, N, C); }},
+        {"layernorm_backward", 2,
+         [&r] { cuda::layernorm_backward(r.x, r.a, r.b, r.y, r.z, r.w, r.c, r.d, N, C); }},
+        {"add_residual", 1, [&r] { cuda::add_residual(r.x, r.y, r.z, r.w, N, C); }},
+        {"gelu_forward", 1, [&r, count] { cuda::gelu_forward(r.x, r.y, count); }},
+        {"bias_backward", 2, [&r] { cuda::bias_backward(r.a, r.x, N, C); }},
+        {"classifier_forward", 1, [=] { cuda::classifier_forward(k); }},
+        {"classifier_forward_backward", 1, [=] { cuda::classifier_forward_backward(k, 1); }},
+        {"encoder_forward", 1, [&r, e] { cuda::encoder_forward(r.x, r.y, r.z, e); }},
+        {"encoder_backward", 2, [&r, e] { cuda::encoder_backward(r.a, r.b, r.x, e); },
+         double(count) * sizeof(floatX)},
+        {"sum_of_squares", 1, [&r, count] { cuda::sum_of_squares(r.a, r.b, count); }},
+        {"adamw_update", 1, [=] { cuda::adamw_update(update, &tensor, 1); }},
+        {"accumulate", 1, [&r, count] { cuda::accumulate(r.a, r.b, count); }},
+        {"round_to", 1, [&r, count] { cuda::round_to(r.x, r.a, count); }},
+    };
+}
+
+TEST(bytes_that_ops_state_are_those_that_kernels_move) {
+    if (kAgain) return test::skip("counted by make test");
+    const CudaScratch lent;
+    Rooms rooms;
+    for (const Op& op : ops_of(rooms)) {
+        emulator::settings.count = true;
+        emulator::reset_counts();
+        const Walk walk = walk_of({.backend = Target::Cuda, .threads = 1}, op.run, true);
+        emulator::settings.count = false;
+        double moved = 0;
+        for (const auto& [kernel, count] : emulator::counts()) moved += double(count.bytes);
+        EXPECT(walk.entries.size() == 1, "%s: %zu ops are recorded", op.name, walk.entries.size());
+        const Cost& c = walk.of(walk.entries[0]);
+        const double stated = double(c.read + c.written) + op.again;
+        const double room = op.kernels == 1 ? 0 : 8 * double(c.needs.scratch);
+        EXPECT(!strcmp(c.name, op.name), "%s is recorded as %s", op.name, c.name);
+        EXPECT(moved >= 0.999 * stated && moved <= 1.001 * stated + room,
+               "%s states %.0f bytes and moves %.0f", op.name, stated, moved);
+    }
+}
+
+}  // namespace PRECISION
+#endif

@@ -1,0 +1,86 @@
+// Calls every operation on no rows or elements. No include guard and no includes of its own: each backend's
+// namespace includes this file, as it includes the declarations of operations (llmc/ops/decl).
+//
+// sums and w: 4096 values each, and total: one, on the device. The calls have to leave them as they are.
+
+inline void layernorm_on_no_rows(real* sums, floatX* w) {
+    constexpr int C = 64;
+    layernorm_forward({.x1 = nullptr, .y = w, .mean = sums, .rstd = sums, .x = w, .r = nullptr,
+                       .bias = nullptr, .w = w, .b = w}, 0, C);
+    layernorm_forward({.x1 = w, .y = w, .mean = sums, .rstd = sums, .x = w, .r = w, .bias = w, .w = w,
+                       .b = w}, 0, C);
+    add_residual(w, w, w, w, 0, C);
+    layernorm_backward(w, sums, sums + C, w, w, w, sums, sums, 0, C);
+}
+
+inline void matmul_on_no_rows(real* sums, floatX* w) {
+    constexpr int C = 64, OC = 64;
+    for (const floatX* bias : {static_cast<const floatX*>(nullptr), static_cast<const floatX*>(w)}) {
+        matmul_forward(w, w, w, bias, 0, C, OC);
+        matmul_gelu_forward(w, w, w, w, bias, 0, C, OC);
+    }
+    gelu_forward(w, w, 0);
+    matmul_backward_input(w, w, w, 0, C, OC);
+    matmul_gelu_backward_input(w, w, w, w, 0, C, OC);
+    matmul_backward_weight(sums, w, w, 0, C, OC);
+    matmul_backward_weight_bias(sums, sums, w, w, 0, C, OC);
+    bias_backward(sums, w, 0, OC);
+}
+
+// No sequences, no queries, no heads.
+inline void attention_on_no_rows(real* sums, floatX* w) {
+    for (const auto& [B, Tq, NH] : {std::array{0, 5, 2}, {2, 0, 2}, {2, 5, 0}}) {
+        const AttentionDims d = {.B = B, .Tq = Tq, .Tk = Tq, .NH = NH, .D = 32, .q_stride = 192,
+                                 .kv_stride = 192, .q_offset = 0, .k_offset = 0};
+        attention_forward(w, sums, w, w, w, d);
+        attention_backward({.dq = w, .dk = w, .dv = w, .dout = w, .out = w, .lse = sums, .q = w, .k = w,
+                            .v = w}, d);
+    }
+}
+
+inline void classifier_on_no_rows(real* sums, floatX* w) {
+    for (const int parts : {1, 2}) {
+        const Classifier t = {.losses = sums, .logits = w, .stats = sums, .targets = nullptr, .N = 0, .V = 61,
+                              .Vp = 64, .v0 = 0, .parts = parts};
+        classifier_forward(t);
+        classifier_forward_backward(t, 1);
+        classifier_merge(t, sums);
+        classifier_merge_backward(t, sums, 1);
+    }
+}
+
+inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
+    const floatX* const pieces[] = {w, w};
+    const real* const real_pieces[] = {sums, sums};
+    round_to(w, sums, 0);
+    accumulate(sums, sums, 0);
+    copy(w, w, 0);
+    copy_on_device(w, w, 0);
+    set_zero(w, 0);
+    sum_in_order(total, sums, 0);
+    sum_pieces(w, pieces, 2, 0);
+    sum_rounded(sums, real_pieces, 2, 0);
+    sum_widened(sums, pieces, 2, 0);
+    sum_of_squares(sums, sums, 0);
+}
+
+inline void adamw_on_no_elements(real* sums, floatX* w, const GradientState* state) {
+    const AdamwTensor none = {.start = 0, .count = 0, .global = 0, .decay = 0};
+    const Adamw a = {.param = sizeof(floatX) == sizeof(real) ? nullptr : w, .master = sums, .m = sums,
+                     .v = sums, .grad = sums, .state = state, .lr = 1, .beta1 = 0, .beta2 = 0, .eps = 1,
+                     .step = 1, .stochastic = false, .seed = 1};
+    adamw_update(a, &none, 0);
+    adamw_update(a, &none, 1);
+}
+
+inline void everything_on_no_rows(real* sums, floatX* w, double* total, const GradientState* state) {
+    const Encoder e = {.tokens = nullptr, .v0 = 0, .V = 61, .N = 0, .T = 0, .C = 64, .t0 = 0};
+    encoder_forward(w, w, w, e);
+    encoder_backward(sums, sums, w, e);
+    layernorm_on_no_rows(sums, w);
+    matmul_on_no_rows(sums, w);
+    attention_on_no_rows(sums, w);
+    classifier_on_no_rows(sums, w);
+    vectors_on_no_elements(sums, w, total);
+    adamw_on_no_elements(sums, w, state);
+}
