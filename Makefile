@@ -76,11 +76,12 @@ ifneq ($(filter-out quickstart check clean,$(or $(MAKECMDGOALS),all)),)
 endif
 
 # A file that opens `namespace PRECISION` is compiled once per precision.
-SOURCES  := $(filter-out llmc/main.cpp llmc/tokenize.cpp,$(wildcard llmc/*/*.cpp llmc/ops/cpu/*.cpp)) train_gpt.cu
-KERNELS  := $(wildcard llmc/ops/cuda/*.cu)
+rooms     = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2)           # files of a folder, two levels down
+SOURCES  := $(call rooms,llmc/*,*.cpp) train_gpt.cu
+KERNELS  := $(call rooms,llmc/ops/cuda,*.cu)
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
 # GPUs have no FP64: a build for them has the CPU's ops and their sums over ranks of it
-ON_GPU   := $(KERNELS) $(wildcard test/cuda_*.cpp)
+ON_GPU   := $(KERNELS) $(wildcard test/ops/cuda/*.cpp)
 # what the CPU's ops and sums over ranks need of a precision that is not asked for
 few       = $(filter llmc/ops/cpu/% llmc/comm/%,$1)
 in_fp64   = $(filter-out $(ON_GPU),$(if $(filter cpu,$(DEVICE)),$1,$(call few,$1)))
@@ -92,9 +93,9 @@ objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),
             p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
 
 # Host code that calls operations, or runs once: a third less time to compile.
-COLD  := $(filter-out llmc/comm/sums.cpp,$(wildcard llmc/base/*.cpp llmc/comm/*.cpp llmc/train/*.cpp)) \
-         $(addprefix llmc/io/,safetensors.cpp manifest.cpp tokenizer_json.cpp gguf.cpp disk.cpp \
-         tokenize_options.cpp) \
+COLD  := $(filter-out llmc/comm/sums.cpp,$(filter llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
+         $(filter-out %/byte_stream.cpp %/shard.cpp,$(filter llmc/io/files/%,$(SOURCES))) \
+         llmc/io/text/tokenizer_json.cpp llmc/io/text/tokenize_options.cpp \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk
 
@@ -102,7 +103,7 @@ all: train_gpt tokenize
 	@cat $(BUILD)/found.txt
 
 $(BUILD)/train_gpt: $(call objects,$(SOURCES) llmc/main.cpp) $(if $(filter cuda,$(BACKEND)),$(BUILD)/libcuda.a)
-$(BUILD)/tokenize: $(call objects,$(wildcard llmc/base/*.cpp llmc/io/*.cpp) llmc/tokenize.cpp)
+$(BUILD)/tokenize: $(call objects,$(filter llmc/base/% llmc/io/%,$(SOURCES)) llmc/tokenize.cpp)
 $(BUILD)/train_gpt $(BUILD)/tokenize:
 	$(LINK)
 # the programs at the top are those of the flags that were given last
@@ -149,7 +150,7 @@ $(BUILD)/common/llmc/base/cpu_guard.o: HOST_FLAGS := $(subst -march=$(CPU_ARCH),
 $(BUILD)/common/llmc/base/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(CPU_ARCH)"'
 $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
-$(BUILD)/common/llmc/comm/mpi.o: EXTRA = $(MPI_FLAGS)
+$(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)

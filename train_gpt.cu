@@ -5,17 +5,17 @@ Compiled once per precision; llmc/main.cpp reads the command line and picks one.
 every rank. README.md has the settings and a tour of the rest.
 */
 #include "llmc/base/context.h"
-#include "llmc/base/progress_page.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/machine.h"
-#include "llmc/train/checkpoint.h"
-#include "llmc/train/learning_rate.h"
-#include "llmc/train/measure.h"
-#include "llmc/train/model.h"
-#include "llmc/train/programs.h"
-#include "llmc/train/reports.h"
-#include "llmc/train/run_data.h"
-#include "llmc/train/tuning.h"
-#include "llmc/train/votes.h"
+#include "llmc/train/save/checkpoint.h"
+#include "llmc/train/step/learning_rate.h"
+#include "llmc/train/run/measure.h"
+#include "llmc/train/run/model.h"
+#include "llmc/train/run/programs.h"
+#include "llmc/train/run/reports.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/run/tuning.h"
+#include "llmc/comm/votes.h"
 
 namespace PRECISION {
 
@@ -55,7 +55,7 @@ int train(Config cfg, const Mesh& mesh) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
-    Checkpoint checkpoint(cfg, model, data.tokenizer_json);
+    Checkpoint checkpoint(cfg, model.zero, model.snapshot, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
                   samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);

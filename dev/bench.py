@@ -90,7 +90,8 @@ def quickstart(folder):
     run, text = os.path.join(folder, "quickstart"), os.path.join(folder, "source.txt")
     tokens, tokenizer = os.path.join(folder, "source"), os.path.join(folder, "tokenizer.json")
     with open(text, "w", encoding="utf-8") as out:
-        for name in sorted(glob.glob("llmc/**/*.*", recursive=True) + glob.glob("test/*.*")):
+        names = [n for ending in ("h", "cpp", "cu") for n in glob.glob(f"llmc/**/*.{ending}", recursive=True)]
+        for name in sorted(names):
             with open(name, encoding="utf-8") as source:
                 out.write(source.read())
     for command in (["train", "--vocab=4096", f"--out={tokenizer}", text],

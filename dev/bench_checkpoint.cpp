@@ -18,12 +18,12 @@
 #include "llmc/base/json.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/version.h"
-#include "llmc/io/shard.h"
-#include "llmc/train/checkpoint.h"
-#include "llmc/train/measure.h"
-#include "llmc/train/model.h"
-#include "llmc/train/recover.h"
-#include "llmc/train/votes.h"
+#include "llmc/io/files/shard.h"
+#include "llmc/train/save/checkpoint.h"
+#include "llmc/train/run/measure.h"
+#include "llmc/train/run/model.h"
+#include "llmc/train/save/recover.h"
+#include "llmc/comm/votes.h"
 
 namespace PRECISION {
 
@@ -163,7 +163,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
 }
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
-    Checkpoint checkpoint(cfg, model, nullptr);
+    Checkpoint checkpoint(cfg, model.zero, model.snapshot, nullptr);
     Steps step(cfg, model, dir);
     RunState state;
     const auto sources = checkpoint.share.data(model.zero);
@@ -224,7 +224,7 @@ void run(const std::string& dir, FILE* json) {
     model.zero.init_weights(1);
     Times times;
     measure(cfg, model, dir, times);
-    const double bytes = double(Checkpoint(cfg, model, nullptr).share.bytes);
+    const double bytes = double(Checkpoint(cfg, model.zero, model.snapshot, nullptr).share.bytes);
     std::filesystem::remove_all(dir);
     report(times, bytes, memory.peak(), model.bytes(), json);
 }

@@ -24,8 +24,8 @@
 #include "llmc/base/context.h"
 #include "llmc/base/json.h"
 #include "llmc/base/machine.h"
-#include "llmc/io/shard.h"
-#include "llmc/train/log.h"
+#include "llmc/io/files/shard.h"
+#include "llmc/train/run/log.h"
 
 struct Bench {
     const char* precision;

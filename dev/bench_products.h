@@ -11,8 +11,8 @@
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/ops/cpu/dnnl.h"
-#include "llmc/train/measure.h"
-#include "llmc/train/model.h"
+#include "llmc/train/run/measure.h"
+#include "llmc/train/run/model.h"
 
 struct Options {
     int B = 4, T = 256, threads = 0;

@@ -14,7 +14,12 @@ import subprocess
 import sys
 import tempfile
 
-FLOORS = ["base", "io", "ops", "comm", "model", "train"]        # each includes itself and floors to its left
+# Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of rooms before
+# it and of floors before it.
+HOUSE = {"base": ["", "config", "guard"], "io": ["files", "text"],
+         "ops": ["decl", "", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
+         "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "run"]}
+FLOORS = list(HOUSE)
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120
 CPP = (".h", ".cpp", ".cu", ".cuh")
@@ -28,7 +33,7 @@ LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
 LAUNCH_HELPER = "llmc/ops/cuda/runtime."
 PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
-SELF = ("dev/check.py", "test/scripts.cpp")
+SELF = ("dev/check.py", "test/train/run/scripts.cpp")
 
 
 def files_of(root):
@@ -99,6 +104,12 @@ def name_of(header):
     return m.group(1) if m else header.split("\n")[0][:40]
 
 
+def place_of(path):
+    """(floor, room) of a file in llmc/; (None, None) of any other and of the mains."""
+    parts = path.split("/")
+    return (parts[1], "/".join(parts[2:-1])) if parts[0] == "llmc" and len(parts) > 2 else (None, None)
+
+
 class Check:
     def __init__(self, root):
         self.root, self.violations, self.notes = root, [], []
@@ -108,12 +119,15 @@ class Check:
         self.violations.append(f"{path}:{line}: {rule}: {what}")
 
     def cpp(self, path, text, lines):
-        floor = path.split("/")[1] if path.startswith("llmc/") and path.count("/") > 1 else None
+        floor, room = place_of(path)
+        if floor and room not in HOUSE.get(floor, []):
+            self.report(path, 1, "rooms", f"no floor or room llmc/{floor}/{room}".rstrip("/") +
+                        "; dev/check.py lists them")
         code = without_comments_and_strings(text).split("\n")
         for i, line in enumerate(lines, 1):
             included = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
             if included:
-                self.include(path, i, floor, included.group(1))
+                self.include(path, i, (floor, room), included.group(1))
             if floor == "model" and (m := MODEL_WORDS.search(line) or MODEL_NAMES.search(code[i - 1])):
                 self.report(path, i, "floors", f"model/ must not know of '{m.group()}'")
             if LAUNCH.search(code[i - 1]) and not path.startswith(LAUNCH_HELPER):
@@ -148,14 +162,19 @@ class Check:
                 return False
         return False
 
-    def include(self, path, line, floor, target):
+    def include(self, path, line, place, target):
         if path.startswith("llmc/") and target.split("/")[-1].startswith("train_gpt"):
             self.report(path, line, "floors", f"nothing in llmc/ includes {target}")
-        parts = target.split("/")
-        if floor in FLOORS and parts[0] == "llmc" and len(parts) > 2 and parts[1] in FLOORS:
-            if FLOORS.index(parts[1]) > FLOORS.index(floor):
-                order = " -> ".join(FLOORS)
-                self.report(path, line, "floors", f"{floor}/ must not include {target} (order: {order})")
+        (floor, room), (other, other_room) = place, place_of(target)
+        if floor not in FLOORS or other not in FLOORS:
+            return
+        if FLOORS.index(other) > FLOORS.index(floor):
+            order = " -> ".join(FLOORS)
+            self.report(path, line, "floors", f"{floor}/ must not include {target} (order: {order})")
+        elif other == floor and room in (rooms := HOUSE[floor]) and other_room in rooms:
+            if rooms.index(other_room) > rooms.index(room):
+                order = " -> ".join(f"{floor}/{r}".rstrip("/") for r in rooms)
+                self.report(path, line, "rooms", f"{floor}/{room} must not include {target} (order: {order})")
 
     def lengths(self, path, lines):
         limit = OPS_FILE_LINES if path.startswith("llmc/ops/") else FILE_LINES

@@ -14,8 +14,8 @@
 #include "llmc/base/console.h"
 #include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
-#include "llmc/train/recover.h"
-#include "llmc/train/save.h"
+#include "llmc/train/save/recover.h"
+#include "llmc/train/save/save.h"
 
 using Rows = std::vector<std::vector<std::string>>;
 

@@ -17,8 +17,8 @@
 #include "llmc/base/context.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/cuda/gemm.h"
-#include "llmc/ops/cuda/workload.h"
-#include "llmc/train/model.h"
+#include "llmc/ops/cuda/tuning/workload.h"
+#include "llmc/train/run/model.h"
 
 using namespace bf16::cuda;
 

@@ -13,12 +13,12 @@
 #include <map>
 #include <vector>
 
-#include "llmc/base/last_words.h"
-#include "llmc/base/options.h"
-#include "llmc/base/progress_page.h"
-#include "llmc/comm/launch.h"
+#include "llmc/base/guard/last_words.h"
+#include "llmc/base/config/options.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/comm/transport/launch.h"
 #include "llmc/ops/cuda/runtime.h"
-#include "llmc/train/programs.h"
+#include "llmc/train/run/programs.h"
 
 struct Launch {
     const void* kernel;

@@ -28,7 +28,7 @@ SPILLS = {      # by precision and kernel: why it may, and how many bytes at mos
     ("fp32", "attention_plain_queries_kernel<128>"):
         (32, "three words on sm_90, read once for each tile of keys, outside of the loops over channels"),
 }
-HOST = ("llmc/comm/nccl*.cpp", "dev/cuda_*.cpp", "test/cuda_*.cpp")
+HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/*.cpp")
 # warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
 LIMITS = {80: (64, 32, 164), 86: (48, 16, 100), 89: (48, 24, 100), 90: (64, 32, 228), 100: (64, 32, 228),
           120: (48, 24, 100)}
@@ -109,7 +109,7 @@ def launches(path):
 
 
 def emulated_functions(library):
-    """(precision or "", name) of what test/emulator_ran.cpp sees to have run; none where it is not built."""
+    """(precision or "", name) of what emulator_ran.cpp sees to have run; none where it is not built."""
     if not os.path.exists(library):
         return set()
     lines = subprocess.run(["nm", "-C", "--defined-only", library], capture_output=True, text=True,
@@ -164,7 +164,7 @@ def main():
         print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
     cuobjdump = find_cuobjdump(option("cuobjdump", None))
     table, hot = Table(archs), {}
-    texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/*.cu"))}
+    texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/**/*.cu", recursive=True))}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
     kernels = {s for s in texts if re.search("__global__|elementwise<", texts[s])}
     large = {s for s in numeric & kernels if "attention" in s}

@@ -11,7 +11,7 @@
 The fixture holds what float64 computes: logits, losses, gradients and ten steps of AdamW; and how far
 the same computation is off when all that a run in bf16 or fp32 stores is rounded to that format at random
 (error.bf16.grad.wte: largest and root mean square of the difference, for each part of a fused matrix). That
-is the unit of the tolerances in test/test_gpt.cpp.
+is the unit of the tolerances in test/model/test_gpt.cpp.
 """
 import argparse
 import json

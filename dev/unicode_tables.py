@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Character classes of GPT-2's pre-tokenization, from Unicode 16.0 (PyPI: unicodedata2==16.0.0).
 
-    dev/unicode_tables.py           writes llmc/io/unicode_tables.h and test/data/unicode_ranges.txt
+    dev/unicode_tables.py           writes llmc/io/text/unicode_tables.h and test/data/unicode_ranges.txt
     dev/unicode_tables.py --check   says whether they are what it would write
 
 The header is a two-stage table; the ranges, for the test, are made from the categories by another route.
@@ -76,7 +76,8 @@ def ranges():
 def main():
     assert unicodedata2.unidata_version == "16.0.0", unicodedata2.unidata_version
     stale = 0
-    for name, text in (("llmc/io/unicode_tables.h", header()), ("test/data/unicode_ranges.txt", ranges())):
+    files = {"llmc/io/text/unicode_tables.h": header(), "test/data/unicode_ranges.txt": ranges()}
+    for name, text in files.items():
         path = os.path.join(ROOT, name)
         if "--check" in sys.argv:
             same = os.path.exists(path) and open(path).read() == text

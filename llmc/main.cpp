@@ -1,27 +1,27 @@
 // Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of
-// train/programs.cpp.
+// train/run/programs.cpp.
 #include <cstdio>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
-#include "llmc/base/launcher.h"
-#include "llmc/base/last_words.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/last_words.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/openmp.h"
-#include "llmc/base/options.h"
-#include "llmc/base/supervisor.h"
+#include "llmc/base/config/options.h"
+#include "llmc/base/guard/supervisor.h"
 #include "llmc/base/version.h"
-#include "llmc/comm/launch.h"
+#include "llmc/comm/transport/launch.h"
 #include "llmc/comm/mesh.h"
-#include "llmc/comm/mpi.h"
-#include "llmc/comm/nccl.h"
+#include "llmc/comm/transport/mpi.h"
+#include "llmc/comm/transport/nccl.h"
 #include "llmc/ops/cpu/dnnl.h"
-#include "llmc/train/export_place.h"
-#include "llmc/train/programs.h"
-#include "llmc/train/resume.h"
-#include "llmc/train/run_folder.h"
-#include "llmc/train/signals.h"
+#include "llmc/train/run/export_place.h"
+#include "llmc/train/run/programs.h"
+#include "llmc/train/save/resume.h"
+#include "llmc/train/save/run_folder.h"
+#include "llmc/base/guard/signals.h"
 
 struct Precision {
     const char* name;

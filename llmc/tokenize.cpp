@@ -12,12 +12,12 @@
 #include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/version.h"
-#include "llmc/io/bpe_train.h"
-#include "llmc/io/encode_set.h"
-#include "llmc/io/encoder.h"
-#include "llmc/io/pipeline.h"
-#include "llmc/io/shard.h"
-#include "llmc/io/tokenize_options.h"
+#include "llmc/io/text/bpe_train.h"
+#include "llmc/io/text/encode_set.h"
+#include "llmc/io/text/encoder.h"
+#include "llmc/io/text/pipeline.h"
+#include "llmc/io/files/shard.h"
+#include "llmc/io/text/tokenize_options.h"
 
 namespace {
 

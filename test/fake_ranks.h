@@ -2,7 +2,7 @@
 //
 // A test binary is also the program that it starts, where FAKE_DIR is in the environment. That of program()
 // goes through the phases, and its ranks meet in a collective after each. The faults are those of
-// base/progress_page.h.
+// base/guard/progress_page.h.
 #pragma once
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "llmc/base/files.h"
-#include "llmc/base/progress_page.h"
-#include "llmc/base/last_words.h"
-#include "llmc/base/launcher.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/launcher.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/supervisor.h"
-#include "llmc/train/signals.h"
+#include "llmc/base/guard/supervisor.h"
+#include "llmc/base/guard/signals.h"
 #include "test/test.h"
 
 namespace test {

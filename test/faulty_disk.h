@@ -4,7 +4,7 @@
 #include <memory>
 #include <unistd.h>
 
-#include "llmc/io/disk.h"
+#include "llmc/io/files/disk.h"
 
 namespace test {
 

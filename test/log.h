@@ -5,7 +5,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
-#include "llmc/train/log.h"
+#include "llmc/train/run/log.h"
 #include "test/test.h"
 
 using std::string;

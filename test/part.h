@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "llmc/base/context.h"
-#include "llmc/comm/launch.h"
+#include "llmc/comm/transport/launch.h"
 #include "llmc/model/decoder.h"
 #include "test/compare.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/train/schedule.h"
+#include "llmc/train/step/schedule.h"
 
 using std::vector;
 using Lists = vector<vector<Action>>;

@@ -1,6 +1,6 @@
 // A config for ranks that compute nothing.
 #pragma once
-#include "llmc/base/config.h"
+#include "llmc/base/config/config.h"
 
 inline Config config_of(int ranks, int tp = 1, int pp = 1) {
     Config c;

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "llmc/base/context.h"
-#include "llmc/io/safetensors.h"
-#include "llmc/train/model.h"
+#include "llmc/io/files/safetensors.h"
+#include "llmc/train/run/model.h"
 #include "test/test.h"
 
 namespace PRECISION {

@@ -11,7 +11,7 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
 jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
 folder=$(mktemp -d)
 export folder
-# of the emulation, for test/emulator_ran.cpp, which comes last
+# of the emulation, for test/emulated/emulator_ran.cpp, which comes last
 export EMU_RAN=$folder/kernels.ran EMU_FLOORS=$folder/kernels.counted
 touch "$EMU_RAN" "$EMU_FLOORS"
 trap 'rm -rf "$folder"' EXIT

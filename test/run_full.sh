@@ -99,7 +99,7 @@ slow_bf16() {
 # much, and 90 (that of make test) and 100. Host code is kept out of device memory by make test's trainer.
 emulation() {
     local source tests=() log=$out/emulation-runs.log
-    for source in test/cuda_*.cpp; do tests+=("build/cpu-native/test/$(basename "$source" .cpp)"); done
+    for source in test/ops/cuda/*.cpp; do tests+=("build/cpu-native/test/$(basename "$source" .cpp)"); done
     plain_make "${tests[@]}" >"$out/emulation-build.log" 2>&1 ||
         { tail -n 30 "$out/emulation-build.log"; return; }
     {

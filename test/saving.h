@@ -5,9 +5,9 @@
 #include <span>
 
 #include "llmc/base/files.h"
-#include "llmc/train/recover.h"
-#include "llmc/train/run_state.h"
-#include "llmc/train/save.h"
+#include "llmc/train/save/recover.h"
+#include "llmc/train/save/run_state.h"
+#include "llmc/train/save/save.h"
 #include "test/test.h"
 
 namespace test {

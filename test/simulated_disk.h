@@ -12,7 +12,7 @@
 #include <memory>
 #include <set>
 
-#include "llmc/io/disk.h"
+#include "llmc/io/files/disk.h"
 
 namespace test {
 

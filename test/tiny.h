@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "llmc/base/context.h"
-#include "llmc/train/learning_rate.h"
-#include "llmc/train/model.h"
-#include "llmc/train/votes.h"
+#include "llmc/train/step/learning_rate.h"
+#include "llmc/train/run/model.h"
+#include "llmc/comm/votes.h"
 #include "test/shards.h"
 
 namespace PRECISION {

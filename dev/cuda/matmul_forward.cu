@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(256) matmul_pipelined(Matrices t) {
 
 // What is left: outputs leave in pieces of 16 bytes, half a sector; neighbouring blocks should share what
 // they read in L2; and on Hopper wgmma and TMA do what mma, ldmatrix and cp.async do here. The product itself
-// is cuBLASLt's in llmc/ops/cuda/matmul.cu; attention_mma.h has these same parts at work.
+// is cuBLASLt's in llmc/ops/cuda/products/matmul.cu; attention_mma.h has these same parts at work.
 
 // ---------------------------------------------------------------------------------------------------------
 

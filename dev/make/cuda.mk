@@ -1,7 +1,7 @@
 # The GPU's kernels: by nvcc, or by g++ for the emulation of test/emulator/.
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda) $(patsubst %/bin/nvcc,%,$(shell command -v nvcc 2>/dev/null)))
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
-NCCL_PARTS := llmc/comm/nccl llmc/comm/nccl_meet llmc/comm/nccl_verbs
+NCCL_PARTS := $(addprefix llmc/comm/transport/,nccl nccl_meet nccl_verbs)
 of_tests   = $(foreach p,common fp32 bf16,$(patsubst test/%.cpp,$(BUILD)/$p/test/%.o,$(wildcard $1)))
 of_dev     = $(patsubst dev/%.cpp,$(BUILD)/common/dev/%.o,$(wildcard dev/cuda_*.cpp))
 
@@ -21,7 +21,7 @@ NVCC_CODE := -std=c++20 -O3 --expt-relaxed-constexpr -I. -MMD -MP -Xcompiler -Wa
 # COMPILE_KERNEL [PRECISION]
 COMPILE_KERNEL = @echo "nvcc  $<$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(NVCC) $(NVCC_CODE) $(NVCCFLAGS) \
                  $(if $1,-DPRECISION=$1) -DBACKEND=cuda -c $< -o $@
-$(call of_tests,test/cuda_*.cpp) $(of_dev): EXTRA = -I$(CUDA_HOME)/include
+$(call of_tests,test/ops/cuda/*.cpp) $(of_dev): EXTRA = -I$(CUDA_HOME)/include
 $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(NCCL_FLAGS)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcublas -lcublasLt -lcudart $(NCCL_LIBS) -Wl,-rpath,$(CUDA_HOME)/lib64
 else
@@ -31,7 +31,8 @@ EMULATE   := -DCUDA_EMU -Itest/emulator/include -fno-strict-aliasing -Wno-unknow
 WATCHED   := $(if $(SANITIZE),,-fsanitize=thread,alignment)
 COMPILE_KERNEL = $(call COMPILE,$1)
 $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(BUILD)/$p/%.o)) \
-    $(call of_tests,test/emulat*.cpp test/cuda_*.cpp) $(of_dev) $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
+    $(call of_tests,test/emulated/*.cpp test/ops/cuda/*.cpp) $(of_dev) \
+    $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
 $(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
 ifeq ($(DEVICE),emulated)
 $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(EMULATE) $(if $(filter 0,$(NCCL)),,-DHAVE_NCCL)

@@ -1,20 +1,21 @@
-# Tests: every test/NAME.cpp is a binary of its own, over the whole program but its mains; so are benches and tools
-# in dev/.
+# Tests: every test/ROOM/NAME.cpp is a binary of its own, $(BUILD)/test/NAME, over the whole program but its mains;
+# so are benches and tools in dev/.
 
-OF_SCRIPTS   := $(addprefix test/,data_scripts.cpp emulator_cute.cpp gpu_check.cpp libraries.cpp quickstart.cpp \
-                script_inputs.cpp scripts.cpp)
+OF_SCRIPTS   := data_scripts emulator_cute gpu_check libraries quickstart script_inputs scripts
 OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trainer     # the trainer over the emulated kernels
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
-NOT_HERE     := test/test.cpp $(if $(SANITIZE),test/emulated_% $(OF_SCRIPTS)) \
-                $(if $(filter cuda,$(DEVICE)),test/emulat%) \
-                $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS:%=test/%.cpp))
-TEST_SOURCES := $(filter-out $(NOT_HERE),$(wildcard test/*.cpp))
+NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \
+                $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
+OF_TEST      := $(filter-out test/test.cpp test/emulator/% test/fuzz/%,$(call rooms,test,*.cpp))
+source_of     = $(filter %/$1.cpp,$(OF_TEST))
+TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
+TEST_SOURCES := $(foreach n,$(TEST_NAMES),$(call source_of,$n))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
 # ... and those of the operations and of the model, which take seconds, in all
 OF_OPERATIONS := adamw attention classifier decoder encoder layernorm matmul memory test_gpt
 precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
-TESTS        := $(patsubst test/%.cpp,$(BUILD)/test/%,$(TEST_SOURCES))
+TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
 LIBRARY      := $(BUILD)/libtrain_gpt.a
 BENCHES      := $(patsubst dev/%.cpp,$(BUILD)/dev/%,$(filter-out \
                 $(if $(filter cpu,$(DEVICE)),dev/cuda_kernels.cpp),$(wildcard dev/*.cpp)))
@@ -25,14 +26,14 @@ $(LIBRARY): $(call objects,$(filter-out train_gpt.cu,$(SOURCES)))
 ON_CUDA := $(if $(filter cpu,$(DEVICE)),cuda_% emulat%,%)           # tests that link the kernels
 # TESTS_OF=FOLDER: objects of tests come from the build there, so that a sanitizer looks at what they test alone.
 # Those of the emulation share its headers, which know of sanitizers.
-its_objects  = $(call objects,test/$1.cpp test/test.cpp,$(call precisions_of,$1))
+its_objects  = $(call objects,$(call source_of,$1) test/test.cpp,$(call precisions_of,$1))
 from_there   = $(if $(and $(TESTS_OF),$(filter-out $(ON_CUDA),$1)),$(patsubst $(BUILD)/%,$(TESTS_OF)/%,$2),$2)
 test_objects = $(call from_there,$1,$(its_objects))
 kernels_of   = $(if $(filter $(ON_CUDA),$1),$(BUILD)/libcuda.a)
 $(TESTS): $(BUILD)/test/%: $$(call test_objects,$$*) $$(call kernels_of,$$*) $(LIBRARY)
 	$(LINK)
 CHECKED := $(TESTS:$(BUILD)/%=$(CHECKS)/%)
-$(CHECKED): $(CHECKS)/test/%: $$(call objects,test/$$*.cpp test/test.cpp) $(CHECKS)/libcuda.a $(LIBRARY)
+$(CHECKED): $(CHECKS)/test/%: $$(call objects,$$(call source_of,$$*) test/test.cpp) $(CHECKS)/libcuda.a $(LIBRARY)
 	$(LINK) --coverage
 $(BENCHES): $(BUILD)/dev/%: $$(call objects,dev/$$*.cpp) $$(call kernels_of,$$*) $(LIBRARY)
 	$(LINK)
@@ -51,7 +52,7 @@ $(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens
 
 # Half the time to compile, and what they test is compiled in full.
 $(BUILD)/common/test/%.o: OF_TESTS = $(COLDLY) -Wno-conversion
-$(BUILD)/common/test/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = $(QUICKLY) -Wno-conversion
+$(BUILD)/common/test/base/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = $(QUICKLY) -Wno-conversion
 $(BUILD)/common/test/emulator/%.o: OF_TESTS = -Wno-conversion
 
 # what scripts/gpu_check.sh runs, in one folder

@@ -2,8 +2,8 @@
 # $(BUILD)/unity/FOLDER/unity_N.cpp: what they include takes longer than they do.
 UNITY ?= 1
 UNITY_SIZE := 8
-ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/mpi.cpp comm/nccl.cpp comm/nccl_meet.cpp \
-         comm/nccl_verbs.cpp comm/sums.cpp ops/cpu/matmul.cpp ops/cpu/attention%)
+ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/sums.cpp ops/cpu/matmul.cpp ops/cpu/attention%) \
+         $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_verbs.cpp)
 hash := \#
 
 # UNITED: all such files. OF_FILE: what it is made of; GROUP_OF_SOURCE: where that went.

@@ -1,16 +1,10 @@
 #include "llmc/base/check.h"
 
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstring>
-#include <new>
 
 #include "llmc/base/json.h"
-#include "llmc/base/last_words.h"
-#include "llmc/base/progress_page.h"
 
-static std::string format(const char* fmt, va_list args) {
+std::string vstrf(const char* fmt, va_list args) {
     va_list again;
     va_copy(again, args);
     std::string text(size_t(vsnprintf(nullptr, 0, fmt, args)), '\0');
@@ -22,61 +16,15 @@ static std::string format(const char* fmt, va_list args) {
 std::string strf(const char* fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    std::string text = format(fmt, args);
+    std::string text = vstrf(fmt, args);
     va_end(args);
     return text;
-}
-
-// "rank 2", and among several ranks "rank 2, train, step 17"
-static std::string whereabouts() {
-    const RankProgress* p = context.progress;
-    if (!p || progress_page->world == 1) return strf("rank %d", context.rank);
-    return strf("rank %d, %s, step %lld", context.rank, name_of(p->phase), static_cast<long long>(p->step));
-}
-
-// Behind an error: the rank and the line of the source. Users mend their input by the message alone, and need
-// the rank only where there are several.
-static std::string origin_of(int code, const char* file, int line) {
-    if (code != kExitConfig) return strf("\n       (%s, %s:%d)", whereabouts().c_str(), file, line);
-    const bool several = progress_page && progress_page->world > 1;
-    return several ? strf("\n       (%s)", whereabouts().c_str()) : "";
-}
-
-void fatal(int code, const char* file, int line, const char* fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    const std::string text = for_terminal(format(fmt, args));
-    va_end(args);
-    if (context.throw_on_fatal) throw Fatal(code, text);
-    if (first_to_speak()) {
-        fflush(stdout);
-        fprintf(stderr, "error: %s%s\n", text.c_str(), origin_of(code, file, line).c_str());
-        fflush(stderr);
-    } else usleep(500000);      // who speaks ends the job
-    if (context.undo) (*context.undo)();
-    ends_on_purpose();
-    hold_the_floor();
-    _exit(code);    // no destructors: other threads may be in the middle of anything
 }
 
 void warning(const char* fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    const std::string text = for_terminal(format(fmt, args));
+    const std::string text = for_terminal(vstrf(fmt, args));
     va_end(args);
     fprintf(stderr, "warning: %s\n", text.c_str());
-}
-
-static const char* memory_message;
-
-// Nothing here may allocate.
-[[noreturn]] static void out_of_memory() {
-    (void)!write(2, memory_message, strlen(memory_message));
-    ends_on_purpose();
-    _exit(kExitConfig);
-}
-
-void end_without_memory(const char* message) {
-    memory_message = message;
-    std::set_new_handler(out_of_memory);
 }

@@ -23,6 +23,7 @@ struct Fatal : std::runtime_error {
 
 // printf into a string
 [[gnu::format(printf, 1, 2)]] std::string strf(const char* fmt, ...);
+std::string vstrf(const char* fmt, va_list args);
 
 [[noreturn, gnu::format(printf, 4, 5)]]
 void fatal(int code, const char* file, int line, const char* fmt, ...);

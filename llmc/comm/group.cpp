@@ -8,7 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/progress_page.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/sums.h"
 #include "llmc/ops/walk.h"
 

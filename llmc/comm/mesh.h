@@ -4,7 +4,7 @@
 #pragma once
 #include <array>
 
-#include "llmc/base/config.h"
+#include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
 
 struct MeshShape {

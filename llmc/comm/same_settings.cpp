@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "llmc/base/check.h"
-#include "llmc/base/fields.h"
+#include "llmc/base/config/fields.h"
 #include "llmc/base/json.h"
 
 static std::string hash_of(const std::string& text) {

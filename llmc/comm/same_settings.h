@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/config.h"
+#include "llmc/base/config/config.h"
 
 // The texts of all ranks, in the order of the ranks. Every rank calls it together.
 using Exchange = std::function<std::vector<std::string>(const std::string& own)>;

@@ -13,7 +13,7 @@
 #pragma once
 #include <algorithm>
 
-#include "llmc/base/progress_page.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/model/block.h"
 #include "llmc/model/layout.h"
 

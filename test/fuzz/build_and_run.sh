@@ -39,7 +39,8 @@ compile() {     # one source, unless its object is newer than every source and h
     "$clang" "${@:2}" -c "$1" -o "$object"
 }
 export -f compile
-sources=(llmc/base/*.cpp llmc/io/*.cpp)
+shopt -s globstar
+sources=(llmc/base/**/*.cpp llmc/io/**/*.cpp)
 printf '%s\0' "${sources[@]}" |
     xargs -0 -P "$(nproc)" -I{} bash -c 'compile "$@"' compile {} "${flags[@]}" -fsanitize=fuzzer-no-link \
     >"$out/build.log" 2>&1 || fail_all "$out/build.log" "the build failed"

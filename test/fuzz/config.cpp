@@ -1,6 +1,6 @@
 // Any bytes as a config, and any key=value as a setting: a config that reads back from its own echo, or one
 // fatal() with exit code 78.
-#include "llmc/base/config.h"
+#include "llmc/base/config/config.h"
 #include "test/fuzz/fuzz.h"
 
 static void echo(const Config& cfg) {

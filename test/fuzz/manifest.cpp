@@ -1,6 +1,6 @@
 // Any bytes as a checkpoint's manifest, with the right hash so that the parser gets to see them: accepted, or
 // refused with a reason; what is accepted is written and read back the same.
-#include "llmc/io/manifest.h"
+#include "llmc/io/files/manifest.h"
 #include "test/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "llmc/io/safetensors.h"
+#include "llmc/io/files/safetensors.h"
 #include "test/fuzz/fuzz.h"
 
 static void read_all(const std::string& path, std::string_view content) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "llmc/io/shard.h"
+#include "llmc/io/files/shard.h"
 #include "test/fuzz/fuzz.h"
 
 static void read_all(const std::string& path) {

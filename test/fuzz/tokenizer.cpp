@@ -1,6 +1,6 @@
 // Any bytes as a tokenizer's file: a vocabulary that encodes and decodes its own input, or one fatal() with
 // exit code 78. The first byte chooses the kind of file.
-#include "llmc/io/tokenizer.h"
+#include "llmc/io/text/tokenizer.h"
 #include "test/fuzz/fuzz.h"
 
 static void round_trip(Vocabulary v, std::string_view text) {

@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
-#include "llmc/base/progress_page.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/simd.h"
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/matmul.h"

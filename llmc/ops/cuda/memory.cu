@@ -8,8 +8,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
-#include "llmc/base/progress_page.h"
-#include "llmc/ops/cuda/attention.h"
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/peak.h"
 #include "llmc/ops/cuda/runtime.h"

@@ -1,5 +1,5 @@
 // Prints what CuTe's traits say of the instructions in ptx.h, one table a line: for each value of each lane,
-// where in the matrix it lies. Compiled by test/emulator_cute.cpp against nvidia-cutlass.
+// where in the matrix it lies. Compiled by test/emulated/emulator_cute.cpp against nvidia-cutlass.
 #define __CUDACC_VER_MAJOR__ 0
 #include <cstdio>
 

@@ -1,0 +1,200 @@
+// Reading and checking configs: JSON, then the command line's values, then what has to hold between them.
+#include "llmc/base/config/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <type_traits>
+
+#include "llmc/base/check.h"
+#include "llmc/base/config/fields.h"
+#include "llmc/base/files.h"
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+#include "llmc/base/config/known_names.h"
+
+// ---------------------------------------------------------------------------------------------------------
+// one value
+
+// Each says whether v is of the type, and takes it over if so.
+static bool assign(bool& to, const Json& v) { return v.is_boolean() && (to = v.boolean(), true); }
+static bool assign(std::string& to, const Json& v) { return v.is_string() && (to = v.string(), true); }
+// + 0.0: JSON's -0 is an integer, which has no sign to read back, so a setting has none either
+static bool assign(double& to, const Json& v) { return v.is_number() && (to = v.number() + 0.0, true); }
+
+// 1e6 is an integer too
+template <class T> requires std::is_integral_v<T> static bool assign(T& to, const Json& v) {
+    if (!v.is_number()) return false;
+    const double d = v.number();
+    if (!(std::abs(d) < 0x1p63) || d != std::floor(d)) return false;
+    const int64_t n = v.is_integer() ? v.integer() : int64_t(d);
+    to = T(n);
+    return to == n;
+}
+
+static bool assign(Corpus& to, const Json& v) {
+    const Json* weight = v.find("weight");
+    if (!v.is_object() || !assign(to.path, v.get("path"))) return false;
+    return v.members().size() == (weight ? 2 : 1) && (!weight || assign(to.weight, *weight));
+}
+
+template <class T> static bool assign(std::vector<T>& to, const Json& v) {
+    to.clear();
+    if constexpr (std::is_same_v<T, Corpus>)
+        if (v.is_string()) return to.push_back({v.string()}), true;
+    if (!v.is_list()) return false;
+    for (const Json& x : v.list())
+        if (!assign(to.emplace_back(), x)) return false;
+    return true;
+}
+
+// `where` starts the message: "config.json: train.steps = " or "--train.steps="
+static void set_field(const Field& f, const Json& v, const std::string& where, const std::string& shown) {
+    const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
+    CHECK_INPUT(typed && allowed(f), "%s%s: expected %s\n       %s: %s", where.c_str(), shown.c_str(),
+                expected(f).c_str(), f.path().c_str(), f.meaning);
+}
+
+static const Field* find(const std::vector<Field>& all, const std::string& path) {
+    for (const Field& f : all)
+        if (f.path() == path) return &f;
+    return nullptr;
+}
+
+[[noreturn]] static void unknown(const std::string& where, const std::string& path, bool section = false) {
+    const KnownName* known = known_name(path);
+    const std::string near = section ? nearest_section(path) : nearest(path);
+    const std::string what = known ? advice(*known) : near.empty() ? "" : " Did you mean " + near + "?";
+    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such %s.%s\n"
+          "       ./train_gpt --help lists them all.", where.c_str(), section ? "section" : "setting",
+          what.c_str());
+}
+
+void check_setting(const std::string& path) {
+    Config cfg;
+    if (!find(fields(cfg), path)) unknown("--" + path.substr(0, 200), path);
+}
+
+void set_value(Config& cfg, const std::string& path, const std::string& text) {
+    const std::vector<Field> all = fields(cfg);
+    const Field* f = find(all, path);
+    if (!f) return check_setting(path);
+    const bool is_text = std::holds_alternative<std::string*>(f->value);
+    const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
+    double number;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    const bool is_number = rest == end && error == std::errc();    // JSON does not have .5 and 1.
+    Json v;                                                         // null fits nowhere
+    try {
+        v = is_text || is_glob ? Json(text) : parse_json(text);
+    } catch (const JsonError&) {
+        if (is_number) v = number;
+    }
+    set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a file
+
+// What other languages allow and JSON does not, at the place where it went wrong; empty: nothing of the kind.
+static std::string not_json(std::string_view text, size_t at) {
+    const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+    if (first != text.npos && text[first] != '{')
+        return "settings look like this: {\"train\": {\"steps\": 1000}, ...}";
+    const char c = at < text.size() ? text[at] : ' ';
+    const size_t last = at == 0 ? text.npos : text.find_last_not_of(" \t\r\n", at - 1);
+    const char before = last == text.npos ? ' ' : text[last];
+    if (c == '\'' || before == '\'') return "names and texts stand in double quotes";
+    if (c == '/' || c == '#' || before == '/') return "JSON has no comments; \"about\" takes a free text";
+    if ((c == '}' || c == ']') && before == ',') return "a comma stands between two members only";
+    return "";
+}
+
+// "file, line 3, column 7: why", and the line with a mark below the place
+[[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
+                                const std::string& why) {
+    size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
+    // the end of a text is where its last line with anything ends
+    while (at == text.size() && !text.empty() && isspace(uint8_t(text.back()))) text.remove_suffix(1), at--;
+    const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
+    const size_t line = 1 + size_t(std::count(text.begin(), text.begin() + ptrdiff_t(begin), '\n'));
+    const size_t crop = at - begin > 60 ? at - 60 : begin;
+    std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
+    for (char& c : shown)
+        if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
+    const std::string hint = not_json(text, at);
+    fatal(kExitConfig, __FILE__, __LINE__,
+          "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s%s%s", name.c_str(), line,
+          at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^",
+          hint.empty() ? "" : "\n       ", hint.c_str());
+}
+
+static constexpr int kDeepest = 8;      // no config is
+
+static Json parse_json(std::string_view text, const std::string& name) {
+    try {
+        return parse_json(text, kDeepest);
+    } catch (const JsonError& e) {
+        if (e.byte) broken(text, name, e.byte, e.why);
+        fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), e.what());
+    }
+}
+
+Config parse_config(std::string_view text, const std::string& name) {
+    Config cfg;
+    const std::vector<Field> all = fields(cfg);
+    std::set<std::string> names;
+    for (const Section& s : sections()) names.insert(s.name);
+    const Json root = parse_json(text, name);
+    CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s",
+                name.c_str(), for_message(root).c_str());
+    for (const auto& [section, values] : root.members()) {
+        const std::string at = name + ": " + section.substr(0, 200);
+        if (const Field* f = find(all, section)) {
+            set_field(*f, values, at + " = ", for_message(values));
+            continue;
+        }
+        if (!names.contains(section)) unknown(at, section, values.is_object());
+        CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(),
+                    for_message(values).c_str());
+        for (const auto& [key, v] : values.members()) {
+            const std::string path = section + "." + key.substr(0, 200);
+            const Field* f = find(all, path);
+            if (!f) unknown(name + ": " + path, path);
+            set_field(*f, v, name + ": " + path + " = ", for_message(v));
+        }
+    }
+    return cfg;
+}
+
+static constexpr size_t kLargest = 1 << 20;
+
+Config load_config(const std::string& path) {
+    const Fd file = open_stream(path);
+    std::string text(kLargest, '\0');
+    text.resize(read_up_to(file.fd, text.data(), text.size(), path));
+    CHECK_INPUT(!text.empty(), "the config %s is empty; {} takes all defaults", path.c_str());
+    CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(),
+                kLargest);
+    return parse_config(text, path);
+}
+
+std::string to_json(const Config& cfg) {
+    Config copy = cfg;
+    const std::vector<Field> all = fields(copy);
+    std::string text = "{", open;    // the section that is open
+    for (const Field& f : all) {
+        if (f.section != open)
+            text += (open.empty() ? ",\n  " : "\n  },\n  ") + json_string(f.section) + ": {";
+        else if (&f != &all.front()) text += ",";
+        text += (f.section.empty() ? "\n  " : "\n    ") + json_string(f.key) + ": " + value_json(f.value);
+        open = f.section;
+    }
+    return text + "\n  }\n}\n";
+}

@@ -1,0 +1,269 @@
+// Every setting of a run: its default, its meaning and what it may be.
+//
+// A section is a struct with one visit(f). That list serves JSON, the command line, --help, the echo of the
+// resolved config and checkpoints: a new setting is one member and one line of visit.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/base/config/visit.h"
+
+constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
+
+struct RunConfig {
+    std::string dir = "runs/default", device = "auto", precision = "auto";
+    int64_t seed = 1;
+    int threads = 0;
+    double hang_timeout = 0;
+
+    template <class F> void visit(F&& f) {
+        f("dir", dir, "folder that gets config.json, metrics.jsonl and checkpoints");
+        f("seed", seed, "of initialisation, order of the data and sampling", at_least(0));
+        f("device", device, "auto: what the program was built for", one_of("auto|cpu|cuda|emulated"));
+        f("precision", precision, "of weights and activations; auto: what the machine is fast at",
+          one_of("auto|bf16|fp32|fp64"));
+        f("threads", threads, "CPU threads of a rank; 0: all cores of the machine over its ranks",
+          range(0, 4096));
+        f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
+          "slowest step, at least 60", at_least(0));
+    }
+};
+
+struct ModelConfig {
+    int layers = 12, heads = 12, channels = 768, context = 1024, vocab = 0;
+    std::string init = "random";
+
+    template <class F> void visit(F&& f) {
+        f("layers", layers, "transformer blocks (L)", range(1, 1024));
+        f("heads", heads, "attention heads (NH); they divide model.channels", range(1, 4096));
+        f("channels", channels, "width of the residual stream (C)", range(1, 1 << 20));
+        f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
+        f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
+        f("init", init, "random, or weights to start from: a folder step_N, hf:DIR, llmc:FILE");
+    }
+};
+
+// One source of tokens: a glob of shards, and its share of the tokens relative to the others'.
+struct Corpus {
+    std::string path;
+    double weight = 1;
+    bool operator==(const Corpus&) const = default;
+};
+
+struct DataConfig {
+    std::vector<Corpus> train = {{"data/*_train_*.bin"}}, val = {{"data/*_val_*.bin"}};
+    std::string tokenizer;
+    bool shuffle = true;
+
+    template <class F> void visit(F&& f) {
+        f("train", train, "token shards to train on: a glob, or [{\"path\": glob, \"weight\": w}, ...]");
+        f("val", val, "token shards to evaluate on, written the same way");
+        f("tokenizer", tokenizer,
+          "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits per byte");
+        f("shuffle", shuffle, "permute the rows anew each epoch");
+    }
+};
+
+struct TrainConfig {
+    int64_t steps = 1000, batch_tokens = 8192;
+    int micro_batch = 0;
+    int64_t max_skips = 10;
+
+    template <class F> void visit(F&& f) {
+        f("steps", steps, "optimizer steps; 0: evaluate and sample, and save random weights as step_0",
+          range(0, kMany));
+        f("batch_tokens", batch_tokens, "tokens of a step, over all ranks", range(1, kMany));
+        f("micro_batch", micro_batch, "sequences that a rank computes at once; 0: as many as fit",
+          range(0, 1 << 20));
+        f("max_skips", max_skips,
+          "steps skipped because loss or gradient is not finite; one more ends the run with exit code 77",
+          at_least(0));
+    }
+};
+
+struct OptimizerConfig {
+    double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;
+    std::string schedule = "cosine";
+    int64_t warmup = 100, decay = 0;
+    double final_lr = 0.1;
+    bool stochastic_rounding = false;
+
+    template <class F> void visit(F&& f) {
+        f("lr", lr, "peak learning rate", range(0, 10));
+        f("beta1", beta1, "decay of AdamW's first moment per step", half_open(0, 1));
+        f("beta2", beta2, "decay of AdamW's second moment per step", half_open(0, 1));
+        f("eps", eps, "added to the root of AdamW's second moment", range(1e-30, 1));
+        f("weight_decay", weight_decay, "decoupled, times the learning rate, on matrices only", range(0, 10));
+        f("grad_clip", grad_clip, "largest global norm of the gradient; 0: no clipping", at_least(0));
+        f("schedule", schedule, "of the learning rate after warmup", one_of("cosine|linear|wsd|constant"));
+        f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
+        f("final_lr", final_lr, "learning rate of the last step as a fraction of lr", range(0, 1));
+        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of all, or what warmup leaves",
+          range(0, kMany));
+        f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
+    }
+};
+
+struct ParallelConfig {
+    int tp = 1, pp = 1, cp = 1, zero = 0, zero_group = 0, ranks = 0;
+    std::string transport = "auto", schedule = "1f1b";
+    int virtual_stages = 1;
+    bool overlap = true;
+    std::string reduce = "auto", reduce_dtype = "fp32";
+
+    template <class F> void visit(F&& f) {
+        f("tp", tp, "ranks that share each layer's matrices (tensor parallelism)", range(1, 1024));
+        f("pp", pp, "ranks that share the layers (pipeline stages)", range(1, 1024));
+        f("cp", cp, "ranks that share a sequence (context parallelism)", range(1, 1024));
+        f("zero", zero, "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights",
+          range(0, 3));
+        f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
+          range(0, 1 << 20));
+        f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
+        f("transport", transport, "of messages between ranks", one_of("auto|mpi|nccl|threads"));
+        f("schedule", schedule, "order of micro-batches in the pipeline", one_of("1f1b|interleaved"));
+        f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
+          range(1, 64));
+        f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp "
+          "always waits");
+        f("reduce", reduce, "order of sums over data-parallel ranks: fixed, or the library's own; auto: that "
+          "over NCCL", one_of("auto|ordered|native"));
+        f("reduce_dtype", reduce_dtype, "of gradients on the wire", one_of("fp32|bf16"));
+    }
+};
+
+struct MemoryConfig {
+    std::string recompute = "none", offload = "none";
+
+    template <class F> void visit(F&& f) {
+        f("recompute", recompute, "in backward; selective: norms and GELU; block: whole blocks",
+          one_of("none|selective|block"));
+        f("offload", offload, "what to keep in the host's memory", one_of("none|optimizer"));
+    }
+};
+
+struct EvalConfig {
+    int64_t every = 250, batches = 20;
+
+    bool due(int64_t step, bool last) const { return every && (last || step % every == 0); }
+
+    template <class F> void visit(F&& f) {
+        f("every", every,
+          "steps between evaluations, also before the first step and after the last; 0: never", at_least(0));
+        f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set",
+          range(0, kMany));
+    }
+};
+
+struct SampleConfig {
+    int64_t every = 500;
+    int tokens = 64;
+    double temperature = 0.8;
+    int top_k = 0;
+    double top_p = 0.95;
+    std::string prompt = "Once upon a time";
+
+    bool due(int64_t step, bool last) const { return every && (last || (step > 0 && step % every == 0)); }
+
+    template <class F> void visit(F&& f) {
+        f("every", every, "steps between samples of text, also after the last step; 0: never; needs "
+          "data.tokenizer", at_least(0));
+        f("tokens", tokens, "tokens to generate", range(1, 1 << 24));
+        f("temperature", temperature, "divides the logits; 0: always the likeliest token", range(0, 100));
+        f("top_k", top_k, "draw among the k likeliest tokens; 0: among all", range(0, 1 << 24));
+        f("top_p", top_p, "draw among the likeliest tokens that hold this much probability; 1: among all",
+          range(0, 1));
+        f("prompt", prompt, "text to continue, after end-of-text; empty: start of a document");
+    }
+};
+
+struct CheckpointConfig {
+    int64_t every = 1000;
+    int keep_last = 2;
+    int64_t keep_every = 0;
+    std::string resume = "auto";
+    bool async = true;
+    std::vector<std::string> override_;    // `override` is a keyword in places; its key is "override"
+
+    bool due(int64_t step, bool last) const { return every && (last || (step > 0 && step % every == 0)); }
+
+    template <class F> void visit(F&& f) {
+        f("every", every, "steps between checkpoints, also after the last step; 0: only when a signal asks",
+          at_least(0));
+        f("keep_last", keep_last, "newest checkpoints to keep; 0: all", at_least(0));
+        f("keep_every", keep_every, "keep those of steps divisible by this as well; 0: no more", at_least(0));
+        f("resume", resume,
+          "auto: go on from the newest checkpoint of run.dir; never; or a checkpoint folder");
+        f("async", async, "write to disk while training goes on");
+        f("override", override_, "keys whose values may differ from those of the checkpoint");
+    }
+};
+
+struct LogConfig {
+    int64_t every = 1;
+    bool comm = false;
+    double peak_tflops = 0;
+
+    template <class F> void visit(F&& f) {
+        f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
+          at_least(0));
+        f("comm", comm, "log time and volume of communication");
+        f("peak_tflops", peak_tflops, "matmul rate of a rank's device in TFLOP/s, for mfu; 0: measured on a "
+          "CPU, of a GPU what its maker states", at_least(0));
+    }
+};
+
+struct Config {
+    std::string about;
+    RunConfig run;
+    ModelConfig model;
+    DataConfig data;
+    TrainConfig train;
+    OptimizerConfig optimizer;
+    ParallelConfig parallel;
+    MemoryConfig memory;
+    EvalConfig eval;
+    SampleConfig sample;
+    CheckpointConfig checkpoint;
+    LogConfig log;
+
+    template <class F> void visit(F&& f) {
+        f("about", about, "free text: what this run is for");
+        f("run", run, "the run");
+        f("model", model, "shape of the network");
+        f("data", data, "tokens");
+        f("train", train, "batches and steps");
+        f("optimizer", optimizer, "AdamW and its learning rate");
+        f("parallel", parallel, "the ranks");
+        f("memory", memory, "less memory for more time");
+        f("eval", eval, "validation loss");
+        f("sample", sample, "text from the model");
+        f("checkpoint", checkpoint, "saving and going on");
+        f("log", log, "what is printed");
+    }
+};
+
+// Reads a config: unknown keys, wrong types and values out of range end in fatal() with the JSON path.
+// `name` is the file's name, for messages.
+Config parse_config(std::string_view json, const std::string& name);
+Config load_config(const std::string& path);
+
+// Sets one value from text, as `--train.steps=10` does with ("train.steps", "10").
+void check_setting(const std::string& path);    // that there is one of this name
+void set_value(Config& cfg, const std::string& path, const std::string& text);
+
+// What a config says that cannot hold together, or asks for what this version does not have. Needs no files.
+void validate(const Config& cfg);
+
+// Names of a model's sizes in some file, for messages.
+struct ShapeKeys {
+    const char *layers = "model.layers", *heads = "model.heads", *channels = "model.channels",
+               *context = "model.context", *vocab = "model.vocab";
+};
+// Why no model has this shape, by the limits of the settings; empty: one may. vocab is resolved.
+std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
+
+// All values as JSON, in the order of visit.
+std::string to_json(const Config& cfg);

@@ -1,0 +1,158 @@
+#include "llmc/base/config/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+
+template <class F> static void each_section(Config& cfg, F&& f) {
+    cfg.visit([&](const char* key, auto& member, const char* meaning) { f(key, member, meaning); });
+}
+
+std::vector<Field> fields(Config& cfg) {
+    std::vector<Field> all;
+    each_section(cfg, [&](const char* name, auto& section, const char* meaning) {
+        if constexpr (std::is_same_v<decltype(section), std::string&>)
+            all.push_back({"", name, &section, meaning, {}});
+        else
+            section.visit([&](const char* key, auto& member, const char* meaning, Limits limits = {}) {
+                all.push_back({name, key, &member, meaning, limits});
+            });
+    });
+    return all;
+}
+
+std::vector<Section> sections() {
+    std::vector<Section> all;
+    Config cfg;
+    each_section(cfg, [&](const char* name, auto& section, const char* meaning) {
+        if constexpr (!std::is_same_v<decltype(section), std::string&>) all.push_back({name, meaning});
+    });
+    return all;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// values
+
+static std::string json_of(bool v) { return v ? "true" : "false"; }
+static std::string json_of(int v) { return std::to_string(v); }
+static std::string json_of(int64_t v) { return std::to_string(v); }
+static std::string json_of(double v) { return json_number(v); }
+static std::string json_of(const std::string& v) { return json_string(v); }
+static std::string json_of(const Corpus& v) {
+    return "{\"path\": " + json_string(v.path) + ", \"weight\": " + json_number(v.weight) + "}";
+}
+template <class T> static std::string json_of(const std::vector<T>& v) {
+    if constexpr (std::is_same_v<T, Corpus>)
+        if (v.size() == 1 && v[0].weight == 1) return json_string(v[0].path);
+    std::string text = "[";
+    for (const T& x : v) text += (text.size() > 1 ? ", " : "") + json_of(x);
+    return text + "]";
+}
+
+std::string value_json(const Value& v) {
+    return std::visit([](auto* p) { return json_of(*p); }, v);
+}
+
+static std::string with_commas(const char* choices) {
+    std::string text = choices;
+    for (size_t i = 0; (i = text.find('|', i)) != std::string::npos;) text.replace(i, 1, ", ");
+    return text;
+}
+
+static bool is_choice(const std::string& v, const char* choices) {
+    return v.find('|') == std::string::npos &&
+           ("|" + std::string(choices) + "|").find("|" + v + "|") != std::string::npos;
+}
+
+// 1000000000, where JSON has 1e+09
+static std::string plain(double v) {
+    return std::nearbyint(v) == v && std::abs(v) < 1e15 ? std::to_string(int64_t(v)) : json_number(v);
+}
+
+// "of 1 to 4096", "of at least 1", or nothing
+static std::string bounds(const Limits& l) {
+    const bool low = std::isfinite(l.low), high = std::isfinite(l.high);
+    if (low && high) return " of " + plain(l.low) + " to " + (l.open ? "less than " : "") + plain(l.high);
+    return low ? " of at least " + plain(l.low) : "";
+}
+
+std::string expected(const Field& f) {
+    return std::visit([&](auto* p) -> std::string {
+        using T = std::remove_pointer_t<decltype(p)>;
+        if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>)
+            return "an integer" + bounds(f.limits);
+        if constexpr (std::is_same_v<T, double>) return "a number" + bounds(f.limits);
+        if constexpr (std::is_same_v<T, bool>) return "true or false";
+        if constexpr (std::is_same_v<T, std::vector<Corpus>>)
+            return "a glob, or [{\"path\": glob, \"weight\": number above 0}, ...]";
+        if constexpr (std::is_same_v<T, std::vector<std::string>>)
+            return "a JSON list of texts, such as [\"optimizer.lr\"]";
+        return f.limits.choices ? "one of " + with_commas(f.limits.choices) : "a text";
+    }, f.value);
+}
+
+bool allowed(const Field& f) {
+    return std::visit([&](auto* p) {
+        using T = std::remove_pointer_t<decltype(p)>;
+        if constexpr (std::is_arithmetic_v<T>) {
+            const double v = double(*p);
+            return std::isfinite(v) && v >= f.limits.low && v <= f.limits.high &&
+                   !(f.limits.open && v == f.limits.high);
+        } else if constexpr (std::is_same_v<T, std::string>)
+            return !f.limits.choices || is_choice(*p, f.limits.choices);
+        else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
+            return !p->empty() && std::all_of(p->begin(), p->end(), [](const Corpus& c) {
+                return !c.path.empty() && std::isfinite(c.weight) && c.weight > 0; });
+        else return true;
+    }, f.value);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// nearest
+
+int edit_distance(const std::string& a, const std::string& b) {
+    const size_t n = a.size(), m = b.size();
+    std::vector<std::vector<int>> d(n + 1, std::vector<int>(m + 1));
+    for (size_t i = 0; i <= n; i++) d[i][0] = int(i);
+    for (size_t j = 0; j <= m; j++) d[0][j] = int(j);
+    for (size_t i = 1; i <= n; i++)
+        for (size_t j = 1; j <= m; j++) {
+            d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        }
+    return d[n][m];
+}
+
+// A right key in a wrong section, or in none, counts as one mistake.
+static int mistakes(const std::string& path, const Field& f) {
+    const size_t dot = path.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+    const std::string key = path.substr(dot + 1);
+    return edit_distance(key, f.key) + std::min(edit_distance(section, f.section), 1 + int(key.size() < 3));
+}
+
+std::string nearest(const std::string& unknown) {
+    const std::string path = unknown.substr(0, 64);    // the cost is quadratic, and no key is that long
+    Config defaults;
+    std::string names;
+    int best = 1 << 30;
+    for (const Field& f : fields(defaults)) {
+        const int d = mistakes(path, f);
+        if (d > best) continue;
+        names = d < best ? f.path() : names + ", " + f.path();
+        best = d;
+    }
+    const int key = int(path.size() - (path.rfind('.') + 1));
+    return best <= std::max(2, key / 2) ? names : "";
+}
+
+std::string nearest_section(const std::string& unknown) {
+    const std::string name = unknown.substr(0, 64);
+    const std::vector<Section> all = sections();
+    return std::min_element(all.begin(), all.end(), [&](const Section& a, const Section& b) {
+        return edit_distance(name, a.name) < edit_distance(name, b.name); })->name;
+}

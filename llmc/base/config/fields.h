@@ -1,0 +1,36 @@
+// A config as a flat list of its settings: what JSON, command line, help and echo walk.
+#pragma once
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "llmc/base/config/config.h"
+
+using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, std::vector<Corpus>*,
+                           std::vector<std::string>*>;
+
+struct Field {
+    std::string section, key;       // the free text `about` stands in no section
+    Value value;                    // points into the config
+    const char* meaning;
+    Limits limits;
+
+    std::string path() const { return section.empty() ? key : section + "." + key; }
+};
+
+struct Section { std::string name; const char* meaning; };
+
+std::vector<Field> fields(Config& cfg);
+std::vector<Section> sections();
+
+std::string value_json(const Value& v);             // as it stands in JSON
+std::string expected(const Field& f);               // "an integer of 1 to 4096", "one of auto, cpu, cuda"
+bool allowed(const Field& f);                       // the value is finite and within its limits
+
+// Insertions, deletions, replacements and swaps of neighbours that lead from a to b.
+int edit_distance(const std::string& a, const std::string& b);
+
+// The known paths nearest to one that is unknown, "optimizer.lr" or "eval.every, log.every"; empty: none is
+// near.
+std::string nearest(const std::string& path);
+std::string nearest_section(const std::string& name);

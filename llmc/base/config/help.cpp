@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "llmc/base/config/fields.h"
+#include "llmc/base/config/options.h"
+#include "llmc/base/version.h"
+
+static constexpr size_t kWidth = 110;
+
+static const char* const kHead =
+    "Pretrains a GPT from token shards.\n"
+    "\n"
+    "    ./train_gpt CONFIG.json [--section.key=value ...] [flags]\n"
+    "\n"
+    "    ./train_gpt scripts/quickstart.json                        train\n"
+    "    ./train_gpt scripts/quickstart.json --optimizer.lr=1e-3    with another learning rate\n"
+    "    ./train_gpt scripts/quickstart.json --plan                 what it would need\n"
+    "    ./train_gpt scripts/quickstart.json --generate=\"Once\"      text from what was trained\n"
+    "\n"
+    "A value on the command line goes before the file's, the last of several before the others. Lists are "
+    "JSON.\n"
+    "\n"
+    "Flags\n"
+    "  --help                           this text\n"
+    "  --version                        commit, backends, libraries\n"
+    "  --plan                           print the memory plan and the resolved config, allocate nothing;\n"
+    "                                   of several ranks the fullest: of threads with parallel.ranks=N, of\n"
+    "                                   processes with parallel.transport=mpi besides, or below mpirun\n"
+    "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
+    "                                   run.dir. The model sees end-of-text first, as at the start of a\n"
+    "                                   document; other programs often leave it out\n"
+    "  --export=hf:DIR|gguf:FILE|llmc:FILE\n"
+    "                                   write the weights of model.init, or of the newest checkpoint,\n"
+    "                                   for Hugging Face, llama.cpp or llm.c (version 3, or 5 with\n"
+    "                                   run.precision=bf16)\n"
+    "\n"
+    "Settings, with their defaults\n";
+
+static const char* const kTail =
+    "\n"
+    "Signals\n"
+    "  SIGUSR1                          save a checkpoint and go on\n"
+    "  SIGUSR2, SIGTERM, SIGINT         save a checkpoint and exit with 75; SIGTERM or SIGINT once more: at "
+    "once.\n"
+    "                                   To mpirun only SIGUSR1 and SIGUSR2: it ends the others itself\n"
+    "\n"
+    "Exit codes\n"
+    "  0   done\n"
+    "  75  stopped by a signal, or a rank died: start again\n"
+    "  76  a rank made no progress for run.hang_timeout (a minute at least while it starts)\n"
+    "  77  loss or gradient not finite, more than train.max_skips times\n"
+    "  78  config or input is wrong: the message says what and where\n"
+    "  79  no checkpoint that verifies\n";
+
+// Appends text at column `indent`, broken at spaces so that no line is wider than kWidth.
+static void append_wrapped(std::string& out, const std::string& text, size_t indent) {
+    size_t column = indent;
+    for (size_t i = 0; i < text.size();) {
+        const size_t end = std::min(text.find(' ', i), text.size());
+        if (column > indent && column + 1 + (end - i) > kWidth) {
+            out += "\n" + std::string(indent, ' ');
+            column = indent;
+        }
+        if (column > indent) out += " ", column++;
+        out += text.substr(i, end - i);
+        column += end - i;
+        i = end + 1;
+    }
+    out += "\n";
+}
+
+// "(0 to 1)", "(auto, cpu, cuda)"; nothing where all values make sense, or the limit is far away
+static std::string domain(const Field& f) {
+    const std::string text = expected(f);
+    if (f.limits.choices) return " (" + text.substr(text.find("one of ") + 7) + ")";
+    return f.limits.high <= 1000 ? " (" + text.substr(text.find(" of ") + 4) + ")" : "";
+}
+
+// What base/config/validate.cpp refuses: all values but the default, or one of several.
+static std::string missing(const Field& f) {
+    if (f.path() == "parallel.cp") return " (not in this version)";
+    return f.path() == "run.device" ? std::string(" (of this program: ") + built_device + ")" : "";
+}
+
+static void append_field(std::string& out, const Field& f) {
+    constexpr size_t kName = 2, kValue = 27, kMeaning = 43;
+    const auto pad = [&](size_t line, size_t column) {    // at least two spaces, then up to the column
+        const size_t at = out.size() - line;
+        out += std::string(at + 2 > column ? 2 : column - at, ' ');
+    };
+    const size_t line = out.size();
+    out += std::string(kName, ' ') + f.path();
+    pad(line, kValue);
+    out += value_json(f.value);
+    if (out.size() - line + 2 > kMeaning) out += "\n" + std::string(kMeaning, ' ');
+    else pad(line, kMeaning);
+    append_wrapped(out, f.meaning + domain(f) + missing(f), kMeaning);
+}
+
+std::string help_text() {
+    Config defaults;
+    const std::vector<Field> all = fields(defaults);
+    std::string out = kHead;
+    for (const Field& f : all)
+        if (f.section.empty()) append_field(out, f);
+    for (const Section& s : sections()) {
+        out += "\n  " + s.name + ": " + s.meaning + "\n";
+        for (const Field& f : all)
+            if (f.section == s.name) append_field(out, f);
+    }
+    return out + kTail;
+}

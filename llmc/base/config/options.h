@@ -1,0 +1,20 @@
+// The command line: ./train_gpt CONFIG.json [--section.key=value ...] [flags]
+#pragma once
+#include <optional>
+#include <string>
+
+#include "llmc/base/config/config.h"
+
+struct Options {
+    Config config;              // file, overrides and checks applied; defaults with --help and --version
+    std::string config_path;    // empty: none was given
+    bool help = false, version = false, plan = false;
+    std::optional<std::string> generate;      // --generate=TEXT
+    std::optional<std::string> export_to;     // --export=hf:DIR|gguf:FILE|llmc:FILE
+};
+
+// Without arguments, and on anything wrong: fatal() with exit code 78. Prints nothing else.
+Options parse_command_line(int argc, const char* const* argv);
+
+// What --help prints: usage, every key with default and meaning, exit codes.
+std::string help_text();

@@ -1,0 +1,83 @@
+#include "llmc/base/guard/last_words.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <string>
+
+#include "llmc/base/files.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/progress_page.h"
+
+// The name of a socket without a file: the kernel gives it to one process, and frees it when that one ends.
+struct AbstractName {
+    sockaddr_un address = {};
+    socklen_t length;
+
+    explicit AbstractName(const std::string& name) {
+        address.sun_family = AF_UNIX;
+        const size_t n = std::min(name.size(), sizeof address.sun_path - 1);
+        std::copy_n(name.begin(), n, address.sun_path + 1);
+        length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + n);
+    }
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+static int stream_socket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+// Anyone on the host may take a name. The kernel tells the user of a socket that listens.
+static bool held_by_this_user(const AbstractName& name) {
+    for (int tries = 0; tries < 20; tries++) {
+        const Fd peer(stream_socket());
+        ucred user = {};
+        socklen_t size = sizeof user;
+        if (peer && connect(peer.fd, name.get(), name.length) == 0)
+            return getsockopt(peer.fd, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0 && user.uid == geteuid();
+        if (errno != ECONNREFUSED) return false;
+        usleep(5000);       // the holder has the name, and listens in a moment
+    }
+    return false;
+}
+
+bool first_to_speak() {
+    if (!progress_page) return true;
+    if (progress_page->spoken.exchange(true)) return false;
+    const std::string job = launcher().job;
+    if (job.empty()) return true;
+    const AbstractName name("train_gpt." + std::to_string(geteuid()) + "." + job);
+    const int fd = stream_socket();     // open until this process ends
+    if (fd < 0) return true;
+    if (bind(fd, name.get(), name.length) != 0) return errno != EADDRINUSE || !held_by_this_user(name);
+    (void)listen(fd, SOMAXCONN);
+    return true;
+}
+
+void hold_the_floor() {
+    if (progress_page && progress_page->world > 1) usleep(300000);
+}
+
+void ends_on_purpose() {
+    if (progress_page) progress_page->expected = true;
+}
+
+// Which of several ranks of a process it was.
+static void on_crash(int signal) {
+    if (context.progress && progress_page)
+        progress_page->dying = int(context.progress - progress_page->slots) + 1;
+    raise(signal);      // its action is the default again
+}
+
+void note_crashes() {
+    for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+        struct sigaction action = {};
+        if (sigaction(s, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;    // a sanitizer's
+        action.sa_handler = on_crash;
+        action.sa_flags = SA_RESETHAND | SA_NODEFER;
+        sigaction(s, &action, nullptr);
+    }
+}

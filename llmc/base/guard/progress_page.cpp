@@ -1,0 +1,75 @@
+#include "llmc/base/guard/progress_page.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "llmc/base/progress.h"
+
+const char* name_of(Phase p) {
+    static const char* const names[] = {"start", "load", "train", "evaluate", "sample", "save", "end"};
+    return names[int(p)];
+}
+
+void join_progress(int rank, int world, int slot) {
+    if (!progress_page || slot >= ProgressPage::kSlots) return;
+    RankProgress& r = progress_page->slots[slot];
+    r.joined = rank + 1;
+    progress_page->world = world;
+    int used = progress_page->used;
+    while (used < slot + 1 && !progress_page->used.compare_exchange_weak(used, slot + 1)) {}
+    context.progress = &r;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// faults that tests ask for
+
+struct Fault {
+    std::string phase, action;
+    int64_t step = -1;
+    int rank = 0;
+};
+
+static Fault asked_fault() {
+    const char* text = getenv("FAULT");
+    char phase[16], action[16];
+    long long step;
+    int rank = 0;
+    if (!text || sscanf(text, "%15[a-z]:%lld:%15[a-z0-9]:%d", phase, &step, action, &rank) < 3) return {};
+    return {.phase = phase, .action = action, .step = step, .rank = rank};
+}
+
+static void fail_as(const std::string& action) {
+    if (const char* path = getenv("FAULT_STAMP"))
+        if (FILE* f = fopen(path, "w")) fprintf(f, "%.6f\n", seconds_now()), fclose(f);
+    if (action == "kill") raise(SIGKILL);
+    else if (action == "stop") raise(SIGSTOP);
+    else if (action == "exit") exit(3);
+    else if (action == "throw") throw std::runtime_error("thrown by FAULT");
+    else if (action == "segv") raise(SIGSEGV);
+    else if (action == "hang") for (;;) pause();
+    else if (action.starts_with("slow")) context.progress->slow_ms = atoi(action.c_str() + 4);
+}
+
+static void fail_if_asked(Phase p, int64_t step, int rank) {
+    static const Fault fault = asked_fault();
+    if (fault.step < 0 || fault.rank != rank || fault.phase != name_of(p)) return;
+    const int ms = atoi(fault.action.c_str());
+    if (ms > 0 && step >= fault.step) usleep(useconds_t(ms) * 1000);
+    else if (step == fault.step) fail_as(fault.action);
+}
+
+void be_slow(int ms) { usleep(useconds_t(ms) * 1000); }
+
+void phase(Phase p, int64_t step) {
+    RankProgress* const r = context.progress;
+    if (!r) return;
+    r->step = step;
+    r->phase = p;
+    beat();
+    fail_if_asked(p, step, r->joined - 1);
+}

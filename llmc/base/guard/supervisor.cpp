@@ -1,0 +1,248 @@
+#include "llmc/base/guard/supervisor.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "llmc/base/check.h"
+#include "llmc/base/guard/hangs.h"
+#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/guard/progress_page.h"
+
+static constexpr double kTick = 0.1;            // seconds between two looks at the page
+
+// ---------------------------------------------------------------------------------------------------------
+// the child's side
+
+static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask) {
+    // mpirun signals whole groups; ours get theirs from the supervisor alone
+    if (launcher().owns_us) setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kExitRestart);
+    progress_page = page;
+    join_progress(launcher().rank, launcher().world);
+    note_crashes();
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the supervisor's side
+
+struct Supervisor {
+    ProgressPage* page;
+    pid_t child, parent;        // parent: the launcher
+    sigset_t watched;
+    bool received[NSIG] = {};
+    int stopped_by = 0;         // signal that the child is stopped by
+    // of 10 to 20 s ago and of the last 10 s: others' runs are killed, too, on a machine
+    const char* vmstat;
+    long oom_before = out_of_memory_kills(vmstat), oom_recent = oom_before;
+    double oom_age = 0;
+    HangWatch watch{*page};
+
+    int run();
+
+private:
+    bool launched() const { return launcher().owns_us && launcher().world > 1; }
+    int end_quietly() const;
+    int obituary(int slot, const std::string& what, const std::string& cause, int code) const;
+    int died(int status);
+    int exited(int code);
+    int hangs(int slot) const;
+    void forward(const siginfo_t& info);
+    void look(double seconds);
+    bool waits(int slot) const { return watch.waits(slot) && !stopped_by; }
+    bool running() const;
+    int busy_slot() const;
+};
+
+// Ends the child, and the rank's part of the job with it.
+int Supervisor::end_quietly() const {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return kExitRestart;
+}
+
+bool Supervisor::running() const {
+    for (int i = 0; i < page->used; i++) {
+        const Phase p = page->slots[i].phase;
+        if (p != Phase::Start && p != Phase::End) return true;
+    }
+    return false;
+}
+
+static std::string named(int signal) {
+    const char* name = sigabbrev_np(signal);
+    return strf("signal %d (SIG%s)", signal, name ? name : "?");
+}
+
+static std::string doing(Phase p, long long step) {
+    switch (p) {
+        case Phase::Start: return strf("starting (step %lld)", step);
+        case Phase::Load: return strf("loading (step %lld)", step);
+        case Phase::Train: return strf("training step %lld", step);
+        case Phase::Evaluate: return strf("evaluating at step %lld", step);
+        case Phase::Sample: return strf("sampling at step %lld", step);
+        case Phase::Save: return strf("saving at step %lld", step);
+        case Phase::End: return strf("ending after step %lld", step);
+    }
+    return "";
+}
+
+// A rank that does not wait for the others, or else the first.
+int Supervisor::busy_slot() const {
+    for (int i = 0; i < page->used; i++)
+        if (page->slots[i].joined && !page->slots[i].collective.text[0]) return i;
+    return 0;
+}
+
+// slot < 0: all ranks of the process. One write, so that lines of several processes do not mix.
+int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
+    const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
+    const int last = page->slots[std::max<int>(page->used, 1) - 1].joined - 1;
+    std::string who = slot < 0 ? strf("rank 0 to %d", last) : strf("rank %d", r.joined - 1);
+    if (page->world > 1) who += strf(" of %d", int(page->world));
+    std::string in = r.collective.text;
+    if (!in.empty()) in = ", in " + in;
+    const std::string line =
+        strf("error: %s on %s (process %d) %s while %s%s%s\n", who.c_str(), host_name().c_str(), int(child),
+             what.c_str(), doing(r.phase, r.step).c_str(), in.c_str(), cause.c_str());
+    if (first_to_speak()) (void)!write(2, line.data(), line.size());
+    if (launched()) hold_the_floor();
+    return code;
+}
+
+// A code that nobody meant. MPI ends a rank whose peer is gone in this way.
+int Supervisor::exited(int code) {
+    const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
+    if (page->expected || (!running() && (known || page->world == 1))) return code;
+    if (launched() && waits(0)) {
+        timespec courtesy = {.tv_sec = time_t(kCourtesy), .tv_nsec = 0};
+        sigset_t end;
+        sigemptyset(&end);
+        for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
+        if (sigtimedwait(&end, nullptr, &courtesy) > 0) return kExitRestart;
+    }
+    return obituary(page->used > 1 ? -1 : 0, strf("ended with exit code %d", code), "",
+                    known && code ? code : int(kExitRestart));
+}
+
+// As if there had been no supervisor.
+static void die_of(int signal) {
+    const rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+}
+
+int Supervisor::died(int status) {
+    if (WIFEXITED(status)) return exited(WEXITSTATUS(status));
+    const int signal = WTERMSIG(status);
+    sigset_t pending;       // one from the terminal that reached the child first
+    sigpending(&pending);
+    if (received[signal] || sigismember(&pending, signal)) die_of(signal);
+    std::string cause;
+    if (signal == SIGKILL)
+        cause = out_of_memory_kills(vmstat) > oom_before
+                    ? "; likely by the kernel's out-of-memory killer, which was at work: try a lower "
+                      "train.micro_batch, or more ranks"
+                    : "; not by the kernel's out-of-memory killer: by hand, or a scheduler's";
+    int slot = page->used > 1 ? page->dying - 1 : 0;
+    return obituary(slot, "was killed by " + named(signal), cause, kExitRestart);
+}
+
+void Supervisor::forward(const siginfo_t& info) {
+    const int signal = info.si_signo;
+    received[signal] = true;
+    // the terminal's reach the child too
+    const bool from_terminal = info.si_code == SI_KERNEL && !launcher().owns_us;
+    if (!from_terminal) kill(child, signal);
+    if (signal == SIGTSTP) kill(getpid(), SIGSTOP);
+}
+
+void Supervisor::look(double seconds) {
+    oom_age += seconds;
+    if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(vmstat), oom_age = 0;
+    watch.look(seconds);
+}
+
+int Supervisor::hangs(int slot) const {
+    const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
+                                       : waits(slot) ? ", waiting for its peers" : "";
+    const double silent = watch.slots[size_t(slot)].silent;
+    const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", silent, why.c_str()),
+                              "; it is ended", kExitHang);
+    end_quietly();
+    return code;
+}
+
+int Supervisor::run() {
+    const timespec tick = {.tv_sec = 0, .tv_nsec = long(kTick * 1e9)};
+    double before = seconds_now();
+    for (;;) {
+        siginfo_t info;
+        const int signal = sigtimedwait(&watched, &info, &tick);
+        if (signal > 0 && signal != SIGCHLD && signal != SIGCONT) {
+            const bool end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+            if (launched() && end) return end_quietly();
+            forward(info);
+        }
+        if (signal == SIGCONT) kill(child, SIGCONT);
+        int status = 0;
+        while (waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED) == child) {
+            if (WIFSTOPPED(status)) stopped_by = WSTOPSIG(status);
+            else if (WIFCONTINUED(status)) stopped_by = 0;
+            else return died(status);
+        }
+        if (launched() && getppid() != parent) return end_quietly();
+        // a supervisor that was stopped itself, or got no core, has seen nothing
+        const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
+        before = now;
+        look(seen);
+        const int slot = watch.blamed(stopped_by != 0);
+        if (slot >= 0) return hangs(slot);
+    }
+}
+
+void watch_for_hangs(double seconds) {
+    if (progress_page) progress_page->hang_timeout = seconds;
+}
+
+void supervise(const char* vmstat) {
+    constexpr int kUse = PROT_READ | PROT_WRITE, kKind = MAP_SHARED | MAP_ANONYMOUS;
+    void* const memory = mmap(nullptr, sizeof(ProgressPage), kUse, kKind, -1, 0);
+    if (memory == MAP_FAILED) return;
+    auto* page = static_cast<ProgressPage*>(memory);
+    std::signal(SIGCHLD, SIG_DFL);
+    sigset_t watched, before;
+    sigfillset(&watched);
+    for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU})
+        sigdelset(&watched, s);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    const pid_t self = getpid(), launcher = getppid(), child = fork();
+    if (child == 0) return become_child(self, page, before);
+    if (child < 0) {            // no room for a process: train without one that watches
+        sigprocmask(SIG_SETMASK, &before, nullptr);
+        return;
+    }
+    progress_page = page;
+    Supervisor supervisor{.page = page, .child = child, .parent = launcher, .watched = watched,
+                          .vmstat = vmstat};
+    _exit(supervisor.run());
+}

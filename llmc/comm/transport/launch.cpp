@@ -1,0 +1,295 @@
+#include "llmc/comm/transport/launch.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <future>
+#include <mutex>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/start_thread.h"
+#include "llmc/base/version.h"
+#include "llmc/comm/transport/meeting.h"
+#include "llmc/comm/mesh.h"
+#include "llmc/comm/transport/mpi.h"
+#include "llmc/comm/transport/nccl.h"
+#include "llmc/comm/same_settings.h"
+#include "llmc/comm/transport/seats.h"
+#include "llmc/comm/transport/threads.h"
+
+int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
+
+bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
+
+static std::vector<Seat> seats_over(const Mesh& mesh) {
+    const Seat own = own_seat(false);
+    std::vector<Seat> seats(size_t(mesh.world.size), own);
+    mesh.world.all_gather(reinterpret_cast<std::byte*>(seats.data()),
+                          reinterpret_cast<const std::byte*>(&own), sizeof own);
+    return seats;
+}
+
+// Makes the team of OpenMP's threads of a rank, and returns its size. libgomp ends the program where a thread
+// cannot be made: the size is found out first, and the threads stay.
+static int make_team(int wanted) {
+    static std::mutex one_at_a_time;            // ranks of this process
+    static std::atomic<bool> said = false;
+    constexpr int kBeside = 2;                  // threads that read tokens and save
+    std::lock_guard lock(one_at_a_time);
+    const int possible = wanted > 1 ? possible_threads(wanted + kBeside) : wanted + kBeside;
+    const int threads = std::max(1, possible - kBeside);
+    if (threads < wanted && !said.exchange(true))
+        warning("%s instead of run.threads = %d: %s", counted(threads, "thread").c_str(), wanted,
+                no_thread().c_str());
+    int made = 0;
+    #pragma omp parallel num_threads(threads)
+    #pragma omp atomic
+    made++;
+    return made;
+}
+
+// One rank, from the moment that its mesh stands.
+static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats, const RankBody& body) {
+    context.rank = mesh.rank;
+    if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, seats);
+    const Seat& own = seats[size_t(mesh.rank)];
+    context.host_ranks = own.gpus ? 1 : ranks_of_host(seats, own);      // a GPU's memory is its rank's
+    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, own);
+    context.threads = cfg.run.threads = make_team(cfg.run.threads);
+    omp_set_num_threads(context.threads);
+    return body(cfg, mesh);
+}
+
+// Over NCCL, from the moment that all know all seats.
+static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const std::vector<Seat>& seats, const NcclId& id,
+                        const RankBody& body) {
+    context.rank = ranks.mesh.rank;
+    int processors = seats[0].processors;
+    for (const Seat& s : seats) processors = std::min(processors, s.processors);
+    nccl_begin(id, ranks, device_of(seats, ranks.mesh.rank),
+               nccl_blocks(mesh_shape(cfg.parallel, int(seats.size())), processors));
+    const int code = run_rank(cfg, ranks.mesh, seats, body);
+    comm::meet();                       // all have freed their memory
+    ranks.mesh.world.barrier();
+    comm::meet();
+    nccl_end(false);
+    return code;
+}
+
+// The ranks' meshes, with a team for each axis that has several.
+static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks, bool over_nccl,
+                                                            ThreadWorld& world) {
+    std::vector<std::unique_ptr<RankMesh>> meshes;
+    for (int r = 0; r < ranks; r++)
+        meshes.push_back(std::make_unique<RankMesh>(cfg.parallel, ranks, r, over_nccl));
+    for (int axis = 0; axis < kAxes && !over_nccl; axis++) {
+        std::vector<ThreadTeam*> teams(size_t(ranks), nullptr);         // by colour
+        for (auto& m : meshes) {
+            const Place& at = m->places[size_t(axis)];
+            if (at.size == 1) continue;
+            ThreadTeam*& team = teams[size_t(at.color)];
+            if (!team) team = world.make_team(at.size);
+            join_team(m->groups[axis], team, at.index);
+        }
+    }
+    return meshes;
+}
+
+// Runs rank(0) to rank(n - 1), each on a thread. They begin when all have one.
+static void start_ranks(int n, const std::function<void(int)>& rank) {
+    std::promise<bool> all_made;
+    const std::shared_future<bool> begin = all_made.get_future();
+    std::vector<std::thread> threads;
+    threads.resize(size_t(n));
+    std::string why;
+    int made = 0;
+    for (; made < n && why.empty(); made += why.empty())
+        why = start_thread(threads[size_t(made)], [&rank, begin, made] { if (begin.get()) rank(made); });
+    all_made.set_value(why.empty());
+    for (std::thread& t : threads) if (t.joinable()) t.join();
+    CHECK_INPUT(why.empty(), "parallel.ranks = %d: there are threads for %d; %s", n, made,
+                no_thread(why).c_str());
+}
+
+static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) {
+    const int ranks = planned_ranks(cfg.parallel);
+    ThreadWorld world;
+    const auto meshes = thread_meshes(cfg, ranks, over_nccl, world);
+    const auto together = over_nccl ? ranks_together(ranks) : nullptr;
+    for (const auto& m : meshes) m->together = together;
+    const std::vector<Seat> seats(size_t(ranks), own_seat(over_nccl));
+    if (over_nccl) check_devices(seats);
+    const NcclId id = over_nccl ? new_nccl_id() : NcclId{};
+    const bool catches = context.throw_on_fatal;
+    std::vector<int> codes(size_t(ranks), 0);
+    std::exception_ptr first;
+    std::mutex failing;
+    const auto run = [&](int r) {
+        RankMesh& m = *meshes[size_t(r)];
+        return over_nccl ? run_gpu_rank(cfg, m, seats, id, body)
+                         : run_rank(cfg, m.mesh, seats_over(m.mesh), body);
+    };
+    const auto rank = [&](int r) {
+        context.throw_on_fatal = catches;
+        context.memory_ranks = over_nccl ? 1 : ranks;
+        if (progress_page) join_progress(r, ranks, r);
+        if (!catches) {                                                 // what it throws ends the process
+            codes[size_t(r)] = run(r);
+            wait_for_the_end();
+            return;
+        }
+        try {
+            codes[size_t(r)] = run(r);
+        } catch (...) {
+            std::lock_guard lock(failing);
+            if (!first) first = std::current_exception();
+            world.broken();
+            nccl_end(true);
+        }
+    };
+    start_ranks(ranks, rank);
+    if (first) std::rethrow_exception(first);
+    return *std::max_element(codes.begin(), codes.end());
+}
+
+int run_threads(const Config& cfg, const RankBody& body) {
+    return run_threads(cfg, cfg.parallel.transport == "nccl", body);
+}
+
+static int run_processes(const Config& cfg, const RankBody& body) {
+    const MpiJob job = begin_mpi();
+    RankMesh ranks(cfg.parallel, job.size, job.rank);
+    for (int axis = 0; axis < kAxes; axis++)
+        join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
+    join_progress(job.rank, job.size);
+    const int code = run_rank(cfg, ranks.mesh, seats_over(ranks.mesh), body);
+    ranks.mesh.world.barrier();
+    wait_for_the_end();
+    mpi_end();
+    return code;
+}
+
+// What each rank brings before there is NCCL: its seat, and rank 0 the id.
+struct Greeting { Seat seat; NcclId id; };
+
+static std::vector<Greeting> greet(const Greeting& own) {
+    const int world = launcher().world;
+    std::vector<Greeting> all(size_t(world), own);
+    const std::string text(reinterpret_cast<const char*>(&own), sizeof own);
+    const std::vector<std::string> texts = exchange_texts(text);
+    for (int r = 0; r < world; r++) {
+        CHECK_INPUT(texts[size_t(r)].size() == sizeof own, "rank %d is of another build", r);
+        memcpy(&all[size_t(r)], texts[size_t(r)].data(), sizeof own);
+    }
+    return all;
+}
+
+static int run_gpus(const Config& cfg, const RankBody& body) {
+    const int world = launcher().world, rank = launcher().rank;
+    const bool by_mpi = meeting() == Meeting::Mpi;
+    join_progress(rank, world);
+    Greeting own = {};
+    own.seat = own_seat(true);
+    if (rank == 0 && own.seat.gpus) own.id = new_nccl_id();
+    std::vector<Seat> seats;
+    const std::vector<Greeting> all = greet(own);
+    for (const Greeting& g : all) seats.push_back(g.seat);
+    check_devices(seats);
+    RankMesh ranks(cfg.parallel, world, rank, true);
+    const int code = run_gpu_rank(cfg, ranks, seats, all[0].id, body);
+    wait_for_the_end();
+    if (by_mpi) mpi_end();
+    return code;
+}
+
+// Of the ranks of one process.
+static const char* transport_of_threads(const ParallelConfig& p) {
+    CHECK_INPUT(
+        p.transport != "mpi" || p.ranks <= 1,
+        "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
+        "mpirun -np %d",
+        p.ranks, p.ranks);
+    CHECK_INPUT(p.transport != "nccl" || has_nccl(),
+                "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
+    if (p.ranks <= 1) return "one";
+    return p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl()) ? "nccl" : "threads";
+}
+
+static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
+    CHECK_INPUT(on_gpus(), "%d processes were started; emulated GPUs are threads of one process: start one, "
+                "with --parallel.ranks=%d", processes, processes);
+    CHECK_INPUT(p.transport != "mpi",
+                "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
+    CHECK_INPUT(has_nccl(),
+                "%d processes were started, and this build has no NCCL (make says why): install it and build "
+                "again", processes);
+    return "nccl";
+}
+
+// "mpi", "nccl", "threads", or "one" rank
+static const char* transport_of(const Config& cfg) {
+    const ParallelConfig& p = cfg.parallel;
+    const int processes = launcher().world;
+    if (processes == 1) return transport_of_threads(p);
+    CHECK_INPUT(
+        p.transport != "threads",
+        "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
+        processes, processes);
+    CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
+                "parallel.ranks = %d, but %d processes were started: leave it at 0", p.ranks, processes);
+    if (std::string_view(built_device) != "cpu") return transport_of_gpus(p, processes);
+    CHECK_INPUT(p.transport != "nccl",
+                "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
+    CHECK_INPUT(has_mpi(),
+                "%d processes were started, and this build has no MPI (make says why): start one, with "
+                "--parallel.ranks=%d",
+                processes, processes);
+    CHECK_INPUT(launcher().owns_us,
+                "RANK and WORLD_SIZE = %d are set, as torchrun does: on CPUs start the ranks by "
+                "mpirun -np %d, or one process with --parallel.ranks=%d",
+                processes, processes, processes);
+    return "mpi";
+}
+
+int run_ranks(Config& cfg, const RankBody& body, const std::string& task) {
+    context.rank = launcher().rank;
+    if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
+    const std::string transport = transport_of(cfg);
+    check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
+    if (transport == "mpi") return run_processes(cfg, body);
+    if (launcher().world > 1) return run_gpus(cfg, body);
+    if (transport != "one") return run_threads(cfg, transport == "nccl", body);
+    join_progress(0, 1);
+    return run_rank(cfg, Mesh(), {own_seat(false)}, body);
+}
+
+// What a plan needs to know of a transport: nothing can be sent.
+static const Transport& described(const ParallelConfig& p) {
+    static constexpr Transport kinds[] = {
+        {.name = "threads", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = false},
+        {.name = "mpi", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = true},
+        {.name = "nccl", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
+         .native_all_reduce = {}, .needs_staging = true, .on_device = true},
+    };
+    const bool processes = launcher().world > 1 || p.ranks == 0;
+    if (p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl())) return kinds[2];
+    const bool mpi = p.transport == "mpi" || (p.transport == "auto" && has_mpi() && processes);
+    return kinds[mpi];
+}
+
+std::unique_ptr<RankMesh> described_mesh(const ParallelConfig& p, int ranks, int rank) {
+    const Transport& kind = described(p);
+    auto m = std::make_unique<RankMesh>(p, ranks, rank, kind.on_device);
+    for (Group& g : m->groups) g.transport = &kind;
+    return m;
+}

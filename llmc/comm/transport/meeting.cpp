@@ -1,0 +1,63 @@
+#include "llmc/comm/transport/meeting.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string_view>
+
+#include "llmc/base/check.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/start_thread.h"
+#include "llmc/base/version.h"
+#include "llmc/comm/axis.h"
+#include "llmc/comm/transport/nccl.h"
+#include "llmc/comm/transport/rendezvous.h"
+
+bool has_mpi() { return !mpi_library().empty(); }
+bool has_nccl() { return !nccl_library().empty(); }
+bool on_gpus() { return std::string_view(built_device) == "cuda"; }
+
+Meeting meeting() {
+    if (launcher().world == 1) return Meeting::Nowhere;
+    if (!on_gpus()) {
+        const bool mpi = std::string_view(built_device) == "cpu" && has_mpi() && launcher().owns_us;
+        return mpi ? Meeting::Mpi : Meeting::Nowhere;
+    }
+    if (!has_nccl()) return Meeting::Nowhere;
+    return has_mpi() && launcher().speaks_mpi ? Meeting::Mpi : Meeting::Tcp;
+}
+
+// MPI ends a process whose helper threads cannot be made, with pages of its own words.
+MpiJob begin_mpi() {
+    static constexpr int kHelpers = 3;
+    static std::once_flag looked;
+    std::call_once(looked, [] {
+        CHECK_INPUT(possible_threads(1 + kHelpers) == 1 + kHelpers,
+                    "MPI needs %d threads beside each rank: %s", kHelpers, no_thread().c_str());
+    });
+    const MpiJob job = mpi_begin();
+    CHECK_INPUT(
+        job.size == launcher().world,
+        "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
+        "them by mpirun, or by srun --mpi=pmix",
+        launcher().world, job.size, mpi_library().c_str());
+    return job;
+}
+
+std::vector<std::string> exchange_texts(const std::string& own) {
+    if (meeting() == Meeting::Tcp) return exchange(rendezvous_of_environment(), own);
+    begin_mpi();
+    Group g;
+    g.name = "start";
+    join_mpi(g, 0, launcher().rank);
+    const Axis ranks = {.index = g.index, .size = g.size, .group = &g};
+    const size_t world = size_t(ranks.size), size = own.size();
+    std::vector<size_t> sizes(world);
+    ranks.all_gather(sizes.data(), &size, 1);
+    const size_t longest = *std::max_element(sizes.begin(), sizes.end());
+    std::vector<char> all(world * longest), padded(own.begin(), own.end());
+    padded.resize(longest);
+    ranks.all_gather(all.data(), padded.data(), longest);
+    std::vector<std::string> texts;
+    for (size_t r = 0; r < world; r++) texts.emplace_back(all.data() + r * longest, sizes[r]);
+    return texts;
+}

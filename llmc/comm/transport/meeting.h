@@ -1,0 +1,21 @@
+// How the processes of a job reach each other before there is a mesh: through MPI, or over TCP.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/comm/transport/mpi.h"
+
+bool has_mpi();
+bool has_nccl();
+bool on_gpus();         // emulated ones excluded
+
+// By launcher and build alone, so that all ranks decide alike. Nowhere: one process, or processes that this
+// build cannot connect.
+enum class Meeting { Nowhere, Mpi, Tcp };
+Meeting meeting();
+
+// The texts of all processes, in the order of the ranks. REQUIRES: meeting() is somewhere; all call together.
+std::vector<std::string> exchange_texts(const std::string& own);
+
+// Ends in exit code 78 where MPI does not find the processes that the launcher started.
+MpiJob begin_mpi();

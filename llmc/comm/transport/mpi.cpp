@@ -1,0 +1,224 @@
+// Pieces go straight from each rank to each other: as many bytes as around a ring, and sums in the order of
+// the ranks. Counts beyond 31 bits travel as several messages.
+#include "llmc/comm/transport/mpi.h"
+
+#include "llmc/base/check.h"
+
+#ifndef HAVE_MPI
+
+std::string mpi_library() { return {}; }
+MpiJob mpi_begin() { fatal(kExitInternal, __FILE__, __LINE__, "this build has no MPI"); }
+void mpi_end() {}
+void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
+
+#else
+
+#include <mpi.h>
+#include <sched.h>
+#include <time.h>
+
+#include <cstring>
+#include <deque>
+
+#include "llmc/comm/pieces.h"
+
+static constexpr uint64_t kSlots = 8;                   // jobs in flight
+static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
+
+#define MPI_CHECK(call) \
+    do { const int e_ = (call); CHECK(e_ == MPI_SUCCESS, "%s: MPI error %d", #call, e_); } while (0)
+
+struct Flight {
+    Job job;
+    bool open = false, native = false;
+    std::vector<MPI_Request> requests;
+};
+
+struct MpiMember {
+    MPI_Comm comm;
+    uint64_t next = 0;                  // ticket
+    Flight flights[kSlots];
+    std::deque<std::vector<MPI_Request>> sends;         // on their way
+    uint64_t sent = 0;                                  // so far
+    std::vector<const void*> pieces;
+};
+
+static MpiMember& member(Group& g) { return *static_cast<MpiMember*>(g.state.get()); }
+
+std::string mpi_library() {
+    return strf("Open MPI %d.%d.%d", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+}
+
+MpiJob mpi_begin() {
+    int provided, rank, size, begun;
+    MPI_CHECK(MPI_Initialized(&begun));
+    if (!begun) MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+    MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &size));
+    return {rank, size};
+}
+
+void mpi_end() { MPI_CHECK(MPI_Finalize()); }
+
+static void isend(Group& g, std::vector<MPI_Request>& r, const void* data, size_t bytes, int to, int tag) {
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Isend(static_cast<const std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
+                            MPI_BYTE, to, tag, member(g).comm, &r.emplace_back()));
+}
+
+static void irecv(Group& g, std::vector<MPI_Request>& r, void* data, size_t bytes, int from, int tag) {
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Irecv(static_cast<std::byte*>(data) + at, int(std::min(g.message, bytes - at)),
+                            MPI_BYTE, from, tag, member(g).comm, &r.emplace_back()));
+}
+
+// MPI's own waiting never sleeps. Here a rank polls, then lets others run, then sleeps for moments: the ranks
+// may be more than the cores.
+static void await(std::vector<MPI_Request>& requests) {
+    static constexpr int kPolls = 200, kYields = 2000;
+    for (int i = 0, done = 0;; i++) {
+        MPI_CHECK(MPI_Testall(int(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+        if (done) break;
+        if (i > kYields) {
+            const timespec moment = {.tv_sec = 0, .tv_nsec = 20000};
+            nanosleep(&moment, nullptr);
+        } else if (i > kPolls) {
+            sched_yield();
+        }
+    }
+    requests.clear();
+}
+
+static MPI_Datatype mpi_type(Wire t) {
+    switch (t) {
+    case Wire::F32: return MPI_FLOAT;
+    case Wire::F64: return MPI_DOUBLE;
+    case Wire::I32: return MPI_INT32_T;
+    case Wire::I64: return MPI_INT64_T;
+    default: return MPI_DATATYPE_NULL;
+    }
+}
+
+
+static void start_gather(Group& g, Flight& f, int tag) {
+    const Job& j = f.job;
+    const size_t unit = size_of(j.type), own = comm::elements(j, g.index) * unit;
+    void* here = piece_of(j.dst, j, g.index, unit);
+    for (int i = 1; i < g.size; i++) {
+        const int k = (g.index + g.size - i) % g.size;
+        irecv(g, f.requests, piece_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag);
+    }
+    for (int i = 1; i < g.size; i++)
+        isend(g, f.requests, j.src, own, (g.index + i) % g.size, tag);
+    if (here != j.src && own) memcpy(here, j.src, own);
+}
+
+static void start_reduce(Group& g, Flight& f, int tag) {
+    const Job& j = f.job;
+    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.piece < g.message &&
+        j.total == j.piece * size_t(g.size)) {
+        f.native = true;
+        MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.piece), mpi_type(j.type), MPI_SUM,
+                                            member(g).comm, &f.requests.emplace_back()));
+        return;
+    }
+    const bool rounded = rounds(g, j);
+    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index) * unit;
+    const void* src = rounded ? g.staging : j.src;
+    if (rounded)
+        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
+                             j.total);
+    for (int i = 1; i < g.size; i++) {
+        const int k = (g.index + g.size - i) % g.size;
+        irecv(g, f.requests, received(g, j) + size_t(k) * j.piece * unit, own, k, tag);
+    }
+    for (int i = 1; i < g.size; i++) {
+        const int k = (g.index + i) % g.size;
+        isend(g, f.requests, piece_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag);
+    }
+}
+
+static void finish_reduce(Group& g, const Flight& f) {
+    const Job& j = f.job;
+    if (!f.native) return sum_received(g, j, member(g).pieces);
+    const size_t own = comm::elements(j, g.index);
+    if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
+}
+
+static void start_broadcast(Group& g, Flight& f) {
+    const Job& j = f.job;
+    const size_t bytes = j.total * size_of(j.type);
+    for (size_t at = 0; at < bytes; at += g.message)
+        MPI_CHECK(MPI_Ibcast(static_cast<std::byte*>(j.dst) + at, int(std::min(g.message, bytes - at)),
+                             MPI_BYTE, j.root, member(g).comm, &f.requests.emplace_back()));
+}
+
+static uint64_t start(Group& g, const Job& job) {
+    MpiMember& m = member(g);
+    const uint64_t ticket = m.next++;
+    Flight& f = m.flights[ticket % kSlots];
+    CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
+    f.job = job;
+    f.open = true;
+    f.native = false;
+    const int tag = int(ticket % kPairTag);
+    if (job.kind == Job::Gather) start_gather(g, f, tag);
+    else if (job.kind == Job::Reduce) start_reduce(g, f, tag);
+    else start_broadcast(g, f);
+    return ticket;
+}
+
+static void finish(Group& g, uint64_t ticket) {
+    Flight& f = member(g).flights[ticket % kSlots];
+    await(f.requests);
+    if (f.job.kind == Job::Reduce) finish_reduce(g, f);
+    f.open = false;
+}
+
+// Sends are finished in the order in which they were started.
+static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
+    MpiMember& m = member(g);
+    isend(g, m.sends.emplace_back(), data, bytes, peer, kPairTag);
+    return m.sent++;
+}
+
+static void finish_send(Group& g, uint64_t ticket) {
+    MpiMember& m = member(g);
+    CHECK(ticket + m.sends.size() == m.sent, "send %llu over %s is awaited out of turn",
+          (unsigned long long)ticket, g.name);
+    await(m.sends.front());
+    m.sends.pop_front();
+}
+
+static void recv(Group& g, void* data, size_t bytes, int peer) {
+    std::vector<MPI_Request> requests;
+    irecv(g, requests, data, bytes, peer, kPairTag);
+    await(requests);
+}
+
+static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    if (mpi_type(t) == MPI_DATATYPE_NULL || (g.bf16_wire && t == Wire::F32)) return false;
+    std::vector<MPI_Request> requests;
+    for (size_t at = 0; at < count; at += g.message)
+        MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(data) + at * size_of(t),
+                                 int(std::min(g.message, count - at)), mpi_type(t), MPI_SUM, member(g).comm,
+                                 &requests.emplace_back()));
+    await(requests);
+    return true;
+}
+
+static constexpr Transport mpi = {
+    .name = "mpi", .start = start, .finish = finish, .start_send = start_send, .finish_send = finish_send,
+    .recv = recv, .native_all_reduce = native_all_reduce, .needs_staging = true};
+
+void join_mpi(Group& g, int color, int index) {
+    auto m = std::make_shared<MpiMember>();
+    MPI_CHECK(MPI_Comm_split(MPI_COMM_WORLD, color, index, &m->comm));
+    MPI_CHECK(MPI_Comm_rank(m->comm, &g.index));
+    MPI_CHECK(MPI_Comm_size(m->comm, &g.size));
+    m->pieces.resize(size_t(g.size));
+    g.transport = &mpi;
+    g.state = std::move(m);             // MPI_Finalize frees the communicators
+}
+
+#endif

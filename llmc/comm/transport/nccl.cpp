@@ -1,0 +1,261 @@
+// The job's communicators: one for each axis, and memory that NCCL knows. nccl_verbs.cpp has what they do.
+#include "llmc/comm/transport/nccl.h"
+
+#include "llmc/base/check.h"
+
+#ifndef HAVE_NCCL
+
+std::string nccl_library() { return {}; }
+std::vector<std::string> gpu_addresses() { return {}; }
+int fewest_processors() { return 0; }
+NcclId new_nccl_id() { return {}; }
+void nccl_begin(const NcclId&, RankMesh&, int, const NcclBlocks&) { CHECK(false, "this build has no NCCL"); }
+void nccl_end(bool) {}
+std::shared_ptr<Together> ranks_together(int) { return nullptr; }
+void comm::meet() {}
+void* comm::alloc(size_t) { return nullptr; }
+bool comm::release(void*) { return false; }
+
+#else
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "llmc/base/context.h"
+#include "llmc/comm/transport/nccl_rank.h"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "communicators are split: NCCL 2.18 or newer");
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+
+thread_local NcclRank nccl_rank;
+
+// A lost peer is no bug.
+void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line) {
+    if (result == ncclSuccess) [[likely]] return;
+    const char* last = ncclGetLastError(comm);
+    fatal(result == ncclRemoteError ? kExitRestart : kExitInternal, file, line, "%s: %s. %s", what,
+          ncclGetErrorString(result), last ? last : "");
+}
+
+// Errors that come while nobody calls: a peer's end, the network's.
+static void look_for_errors() {
+    for (const NcclLine& l : nccl_rank.lines) {
+        ncclResult_t result = ncclSuccess;
+        NCCL_CHECK(l.comm, ncclCommGetAsyncError(l.comm, &result));
+        if (result == ncclSuccess || result == ncclInProgress) continue;
+        const char* last = ncclGetLastError(l.comm);
+        const bool lost = result == ncclRemoteError || result == ncclSystemError;
+        fatal(lost ? kExitRestart : kExitInternal, __FILE__, __LINE__, "NCCL: %s%s. %s",
+              lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
+              last ? last : "");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the job
+
+std::string nccl_library() {
+    return strf("NCCL %d.%d.%d", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+}
+
+std::vector<std::string> gpu_addresses() {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);     // no stream waits because another one does
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+    std::vector<std::string> all;
+    for (int i = 0; i < count; i++) {
+        char address[16] = {};
+        CUDA_CHECK(cudaDeviceGetPCIBusId(address, sizeof address, i));
+        all.push_back(address);
+    }
+    return all;
+}
+
+int fewest_processors() {
+    int count = 0, fewest = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+    for (int i = 0; i < count; i++) {
+        int here = 0;
+        CUDA_CHECK(cudaDeviceGetAttribute(&here, cudaDevAttrMultiProcessorCount, i));
+        fewest = i == 0 ? here : std::min(fewest, here);
+    }
+    return fewest;
+}
+
+NcclId new_nccl_id() {
+    ncclUniqueId id;
+    NCCL_CHECK(nullptr, ncclGetUniqueId(&id));
+    return std::bit_cast<NcclId>(id);
+}
+
+// What is left of a rank that failed goes with the process.
+static void abort_all() {
+    for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
+    for (Registered& r : nccl_rank.memory) r.handles.clear();
+    nccl_rank.lines.clear();
+}
+
+void nccl_end(bool failed) {
+    if (failed) while_host_waits = nullptr, break_apart();
+    if (nccl_rank.lines.empty()) return;
+    if (failed) return abort_all();
+    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
+    while_host_waits = nullptr;
+    for (NcclMember* m : nccl_rank.members) {
+        for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
+        for (const NcclWay& w : m->ways)
+            for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
+        m->spare.insert(m->spare.end(), m->times.begin(), m->times.end());
+        for (const NcclTimes& t : m->spare)
+            for (cudaEvent_t e : {t.began, t.ended, t.needed}) CUDA_CHECK(cudaEventDestroy(e));
+    }
+    for (auto l = nccl_rank.lines.rbegin(); l != nccl_rank.lines.rend(); l++) {    // parts before the whole
+        NCCL_CHECK(l->comm, ncclCommDestroy(l->comm));
+        CUDA_CHECK(cudaEventDestroy(l->reached));
+        CUDA_CHECK(cudaStreamDestroy(l->stream));
+    }
+    CUDA_CHECK(cudaFree(nccl_rank.bounce));
+    nccl_rank = {};
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// memory that NCCL can register, which saves copies between its buffers and the caller's
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+static void* allocate_for_nccl(size_t bytes) {
+    void* p = nullptr;
+    if (ncclMemAlloc(&p, bytes) == ncclSuccess) return p;
+    cudaGetLastError();
+    return nullptr;
+}
+static void enroll(Registered& r, ncclComm_t comm, size_t bytes) {
+    void* handle = nullptr;
+    if (ncclCommRegister(comm, r.memory, bytes, &handle) == ncclSuccess)
+        r.handles.push_back({comm, handle});
+}
+static void give_back(Registered& r) {
+    for (const auto& [comm, handle] : r.handles) ncclCommDeregister(comm, handle);
+    NCCL_CHECK(nullptr, ncclMemFree(r.memory));
+}
+#else
+static void* allocate_for_nccl(size_t) { return nullptr; }
+static void enroll(Registered&, ncclComm_t, size_t) {}
+static void give_back(Registered&) {}
+#endif
+
+void* comm::alloc(size_t bytes) {
+    void* p = nccl_rank.lines.empty() ? nullptr : allocate_for_nccl(bytes);
+    if (!p) return nullptr;
+    Registered& r = nccl_rank.memory.emplace_back(Registered{p, {}});
+    for (const NcclLine& l : nccl_rank.lines)
+        if (l.registers) enroll(r, l.comm, bytes);
+    CUDA_CHECK(cudaMemsetAsync(p, 0, bytes, cuda_device().compute));
+    return p;
+}
+
+bool comm::release(void* p) {
+    // tests: a rank that fails frees its memory before anybody knows; but others wait for it
+    if (std::uncaught_exceptions() > 0) nccl_end(true);
+    const auto is_p = [p](const Registered& r) { return r.memory == p; };
+    const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
+    if (r == nccl_rank.memory.end()) return false;
+    CUDA_CHECK(cudaStreamSynchronize(cuda_device().compute));
+    give_back(*r);
+    nccl_rank.memory.erase(r);
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// axes
+
+static constexpr int kFirst = -5;                       // of priorities: CUDA takes the highest it has
+
+static ncclConfig_t config_of(const char* name, int blocks) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = blocks;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    config.commName = name;
+#else
+    (void)name;
+#endif
+    return config;
+}
+
+// NCCL wants a registered buffer at the same offset on all ranks of a collective. Ranks of one stage lay out
+// memory alike; stages do not, and messages between stages need no equal offsets.
+static bool has_the_same_tensors(const Group& g) {
+    const std::string_view name = g.name;
+    return name == "cp" || name == "tp" || name == "shard" || name == "replica";
+}
+
+static NcclLine line_of(ncclComm_t comm, bool registers) {
+    NcclLine l = {.comm = comm, .registers = registers};
+    CUDA_CHECK(cudaStreamCreateWithPriority(&l.stream, cudaStreamNonBlocking, kFirst));
+    CUDA_CHECK(cudaEventCreateWithFlags(&l.reached, cudaEventDisableTiming));
+    nccl_rank.lines.push_back(l);
+    return l;
+}
+
+// The part of a communicator that has the same colour, or none. All ranks of `from` call this together.
+static ncclComm_t split(ncclComm_t from, bool within, int color, int index, ncclConfig_t config) {
+    ncclComm_t comm = nullptr;
+    NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
+    return comm;
+}
+
+// Both ways between neighbours; in a ring the last and the first are some.
+static void make_ways(NcclMember& m, const Group& g, bool ring, int blocks) {
+    const int size = g.size, index = g.index;
+    for (int low = 0; low < (ring && size > 2 ? size : size - 1); low++)
+        for (const bool up : {true, false}) {
+            const int high = (low + 1) % size;
+            const bool within = index == low || index == high;
+            const auto config = config_of(up ? "pp up" : "pp down", blocks);
+            const ncclComm_t comm = split(m.comm, within, 0, index, config);
+            if (!within) continue;
+            const NcclLine line = line_of(comm, true);
+            NcclWay& w = m.ways.emplace_back(NcclWay{up ? low : high, up ? high : low, line, {}, 0});
+            for (cudaEvent_t& e : w.sent) CUDA_CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+        }
+}
+
+static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_way) {
+    auto m = std::make_shared<NcclMember>();
+    static_cast<NcclLine&>(*m) = line_of(comm, has_the_same_tensors(g));
+    for (NcclFlight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
+    NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
+    NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
+    m->pieces.resize(size_t(g.size));
+    if (std::string_view(g.name) == "pp") make_ways(*m, g, ring, blocks_of_way);
+    nccl_rank.members.push_back(m.get());
+    g.transport = &nccl_transport;
+    g.state = std::move(m);
+}
+
+// The communicator of all ranks comes first; the other axes are parts of it.
+void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks) {
+    CUDA_CHECK(cudaSetDevice(device));
+    CHECK(cuda_device().index == device, "rank %d uses GPU %d already", ranks.mesh.rank,
+          cuda_device().index);
+    nccl_rank = {};
+    nccl_rank.together = ranks.together;
+    CUDA_CHECK(cudaMalloc(&nccl_rank.bounce, kBounce));
+    ncclComm_t world = nullptr;
+    for (int axis = kAxes - 1; axis >= 0; axis--) {
+        Group& g = ranks.groups[axis];
+        const Place& at = ranks.places[size_t(axis)];
+        ncclConfig_t config = config_of(g.name, blocks.of_axis[axis]);
+        ncclComm_t comm = nullptr;
+        if (!world) {
+            NCCL_CHECK(nullptr, ncclCommInitRankConfig(&world, at.size, std::bit_cast<ncclUniqueId>(id),
+                                                       at.index, &config));
+            comm = world;
+        } else comm = split(world, g.size > 1, at.color, at.index, config);
+        if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_way);
+    }
+    while_host_waits = look_for_errors;
+}
+
+#endif

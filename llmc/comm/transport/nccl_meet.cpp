@@ -1,0 +1,59 @@
+// Ranks that are threads with a GPU each meet on the host, where no GPU has anything to do.
+#ifdef HAVE_NCCL
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/comm/transport/nccl.h"
+#include "llmc/comm/transport/nccl_rank.h"
+
+struct Together {
+    int ranks, here = 0;
+    uint64_t turn = 0;
+    bool broken = false;
+    std::mutex guard = {};
+    std::condition_variable changed = {};
+};
+
+// Before CUDA begins: kernels and connections that are loaded when they are first used would be so while the
+// collectives of other threads run.
+std::shared_ptr<Together> ranks_together(int ranks) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    auto together = std::make_shared<Together>();
+    together->ranks = ranks;
+    return together;
+}
+
+void break_apart() {
+    if (!nccl_rank.together) return;
+    {
+        const std::lock_guard lock(nccl_rank.together->guard);
+        nccl_rank.together->broken = true;
+    }
+    nccl_rank.together->changed.notify_all();
+}
+
+void comm::meet() {
+    Together* const t = nccl_rank.together.get();
+    if (!t) return;
+    if (std::uncaught_exceptions() > 0) return nccl_end(true);          // nobody waits for a rank that fails
+    for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
+    host_waits_for(cuda_device().copies);
+    host_waits_for(cuda_device().compute);
+    if (RankProgress* p = context.progress) p->collective = "meet";
+    {
+        std::unique_lock lock(t->guard);
+        const uint64_t turn = t->turn;
+        if (++t->here == t->ranks) t->here = 0, t->turn++, t->changed.notify_all();
+        t->changed.wait(lock, [&] { return t->turn != turn || t->broken; });
+        if (t->turn == turn) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
+    }
+    if (RankProgress* p = context.progress) p->collective = "";
+    beat();
+}
+
+#endif

@@ -1,0 +1,288 @@
+// Every axis has a communicator and a stream of its own. A collective waits for the ops that were called
+// before it, and those that are called after it was awaited wait for it, all on the device: the host waits
+// only where the memory is its own. Such memory goes through a buffer of the device, a part at a time.
+//
+// Sums in the order of the ranks: each piece goes to its rank, which adds them up in FP32 on the compute
+// stream. As many bytes as around a ring.
+#ifdef HAVE_NCCL
+#include <algorithm>
+
+#include "llmc/comm/transport/nccl_rank.h"
+#include "llmc/comm/pieces.h"
+
+static NcclMember& member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
+
+// ---------------------------------------------------------------------------------------------------------
+// streams
+
+static bool on_device(const void* p) {
+    cudaPointerAttributes attributes;
+    CUDA_CHECK(cudaPointerGetAttributes(&attributes, p));
+    return attributes.type == cudaMemoryTypeDevice;
+}
+
+static void after_compute(const NcclLine& m) {
+    CUDA_CHECK(cudaEventRecord(m.reached, cuda_device().compute));
+    CUDA_CHECK(cudaStreamWaitEvent(m.stream, m.reached, 0));
+}
+static void compute_after(const NcclLine& m) {
+    CUDA_CHECK(cudaEventRecord(m.reached, m.stream));
+    CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, m.reached, 0));
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// times
+
+static NcclTimes began(NcclMember& m) {
+    NcclTimes t;
+    if (m.spare.empty()) {
+        for (cudaEvent_t* e : {&t.began, &t.ended, &t.needed}) CUDA_CHECK(cudaEventCreate(e));
+    } else {
+        t = m.spare.back();
+        m.spare.pop_back();
+    }
+    CUDA_CHECK(cudaEventRecord(t.began, m.stream));
+    return t;
+}
+static void needed(NcclMember& m, const NcclTimes& t) {
+    CUDA_CHECK(cudaEventRecord(t.needed, cuda_device().compute));
+    m.times.push_back(t);
+}
+
+static void look_at_times(Group& g) {
+    NcclMember& m = member(g);
+    size_t seen = 0;
+    for (const NcclTimes& t : m.times) {
+        if (cudaEventQuery(t.needed) != cudaSuccess || cudaEventQuery(t.ended) != cudaSuccess) break;
+        float busy = 0, waited = 0;         // milliseconds
+        CUDA_CHECK(cudaEventElapsedTime(&busy, t.began, t.ended));
+        CUDA_CHECK(cudaEventElapsedTime(&waited, t.needed, t.ended));
+        g.device.busy += 1e-3 * double(busy), g.device.waited += 1e-3 * std::max(0., double(waited));
+        m.spare.push_back(t);
+        seen++;
+    }
+    m.times.erase(m.times.begin(), m.times.begin() + ptrdiff_t(seen));
+}
+
+static ncclDataType_t nccl_type(Wire t) {
+    switch (t) {
+    case Wire::BF16: return ncclBfloat16;
+    case Wire::F32: return ncclFloat32;
+    case Wire::F64: return ncclFloat64;
+    case Wire::I32: return ncclInt32;
+    case Wire::I64: return ncclInt64;
+    case Wire::Byte: break;
+    }
+    return ncclInt8;
+}
+
+static bool any_order_is_exact(Wire t) { return t == Wire::I32 || t == Wire::I64; }
+
+// ---------------------------------------------------------------------------------------------------------
+// memory of the host
+
+static void copy_now(NcclMember& m, void* to, const void* from, size_t bytes) {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, m.stream));
+    host_waits_for(m.stream);
+}
+
+static void gather_on_host(Group& g, const Job& j) {
+    NcclMember& m = member(g);
+    const size_t unit = size_of(j.type), piece = j.piece * unit, ranks = size_t(g.size);
+    const size_t part = kBounce / (ranks + 1);
+    std::byte* const own = nccl_rank.bounce + ranks * part;
+    const auto bytes_at = [&](int k, size_t at) {           // of piece k, whose end may be cut off
+        const size_t bytes = comm::elements(j, k) * unit;
+        return std::min(part, bytes - std::min(bytes, at));
+    };
+    for (size_t at = 0; at < piece; at += part) {
+        const size_t n = std::min(part, piece - at);
+        if (const size_t bytes = bytes_at(g.index, at))
+            CUDA_CHECK(cudaMemcpyAsync(own, static_cast<const std::byte*>(j.src) + at, bytes,
+                                       cudaMemcpyDefault, m.stream));
+        NCCL_CHECK(m.comm, ncclAllGather(own, nccl_rank.bounce, n, ncclInt8, m.comm, m.stream));
+        host_waits_for(m.stream);
+        for (int k = 0; k < g.size; k++)
+            if (const size_t bytes = bytes_at(k, at))
+                copy_now(m, piece_of(j.dst, j, k, unit) + at, nccl_rank.bounce + size_t(k) * n, bytes);
+    }
+}
+
+static void broadcast_on_host(Group& g, const Job& j) {
+    NcclMember& m = member(g);
+    const size_t all = j.total * size_of(j.type);
+    std::byte* const data = static_cast<std::byte*>(j.dst);
+    for (size_t at = 0; at < all; at += kBounce) {
+        const size_t n = std::min(kBounce, all - at);
+        if (g.index == j.root) copy_now(m, nccl_rank.bounce, data + at, n);
+        NCCL_CHECK(m.comm, ncclBroadcast(nccl_rank.bounce, nccl_rank.bounce, n, ncclInt8, j.root, m.comm,
+                                         m.stream));
+        host_waits_for(m.stream);
+        if (g.index != j.root) copy_now(m, data + at, nccl_rank.bounce, n);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// jobs
+
+static void start_gather(Group& g, const Job& j) {
+    NcclMember& m = member(g);
+    const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
+    if (j.total == j.piece * size_t(g.size)) {
+        NCCL_CHECK(m.comm, ncclAllGather(j.src, j.dst, j.piece, nccl_type(j.type), m.comm, m.stream));
+        return;
+    }
+    void* const to = piece_of(j.dst, j, g.index, unit);
+    if (to != j.src && own > 0)
+        CUDA_CHECK(cudaMemcpyAsync(to, j.src, own * unit, cudaMemcpyDefault, m.stream));
+    NCCL_CHECK(m.comm, ncclGroupStart());
+    for (int k = 0; k < g.size; k++) {
+        const size_t count = comm::elements(j, k);
+        if (k == g.index) continue;
+        if (own) NCCL_CHECK(m.comm, ncclSend(j.src, own, nccl_type(j.type), k, m.comm, m.stream));
+        if (count)
+            NCCL_CHECK(m.comm, ncclRecv(piece_of(j.dst, j, k, unit), count, nccl_type(j.type), k, m.comm,
+                                        m.stream));
+    }
+    NCCL_CHECK(m.comm, ncclGroupEnd());
+}
+
+static void start_reduce(Group& g, NcclFlight& f) {
+    const Job& j = f.job;
+    NcclMember& m = member(g);
+    const bool rounded = rounds(g, j);
+    f.sums = !any_order_is_exact(j.type) && (!g.native || rounded || j.total != j.piece * size_t(g.size));
+    if (rounded)
+        bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
+                             j.total);
+    after_compute(m);
+    if (f.timed) f.times = began(m);
+    if (!f.sums) {
+        NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.piece, nccl_type(j.type), ncclSum, m.comm,
+                                             m.stream));
+        return;
+    }
+    const Wire type = rounded ? Wire::BF16 : j.type;
+    const size_t unit = size_of(type), own = comm::elements(j, g.index);
+    const void* src = rounded ? g.staging : j.src;
+    NCCL_CHECK(m.comm, ncclGroupStart());
+    for (int k = 0; k < g.size; k++) {
+        const size_t count = comm::elements(j, k);
+        if (k == g.index) continue;
+        if (count)
+            NCCL_CHECK(m.comm, ncclSend(piece_of(src, j, k, unit), count, nccl_type(type), k, m.comm,
+                                        m.stream));
+        if (own)
+            NCCL_CHECK(m.comm, ncclRecv(received(g, j) + size_t(k) * j.piece * unit, own, nccl_type(type), k,
+                                        m.comm, m.stream));
+    }
+    NCCL_CHECK(m.comm, ncclGroupEnd());
+}
+
+static uint64_t start(Group& g, const Job& job) {
+    NcclMember& m = member(g);
+    const uint64_t ticket = m.next++;
+    NcclFlight& f = m.flights[ticket % kSlots];
+    CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
+    f.job = job;
+    f.open = true;
+    f.sums = f.timed = false;
+    f.on_host = job.total == 0 || !on_device(job.dst) || !on_device(job.src);
+    if (job.total == 0) return ticket;
+    CHECK(!f.on_host || job.kind != Job::Reduce, "a reduction over %s of memory of the host", g.name);
+    f.timed = g.timed && !f.on_host;
+    if (job.kind == Job::Reduce) {
+        start_reduce(g, f);
+    } else {
+        after_compute(m);
+        if (f.timed) f.times = began(m);
+    }
+    if (job.kind == Job::Gather) f.on_host ? gather_on_host(g, job) : start_gather(g, job);
+    if (job.kind == Job::Broadcast && f.on_host) broadcast_on_host(g, job);
+    else if (job.kind == Job::Broadcast)
+        NCCL_CHECK(m.comm, ncclBroadcast(job.src, job.dst, job.total, nccl_type(job.type), job.root, m.comm,
+                                         m.stream));
+    CUDA_CHECK(cudaEventRecord(f.done, m.stream));
+    if (f.timed) CUDA_CHECK(cudaEventRecord(f.times.ended, m.stream));
+    return ticket;
+}
+
+static void finish(Group& g, uint64_t ticket) {
+    NcclFlight& f = member(g).flights[ticket % kSlots];
+    f.open = false;
+    if (f.on_host) return;
+    if (f.timed) needed(member(g), f.times);
+    CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, f.done, 0));
+    if (f.sums) sum_received(g, f.job, member(g).pieces);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// messages
+
+static NcclWay& way(Group& g, int from, int to) {
+    for (NcclWay& w : member(g).ways)
+        if (w.from == from && w.to == to) return w;
+    fatal(kExitInternal, __FILE__, __LINE__, "%s has no way from rank %d to rank %d", g.name, from, to);
+}
+
+// The ticket tells message and peer.
+static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
+    NcclWay& w = way(g, g.index, peer);
+    CHECK(bytes == 0 || on_device(data), "a message over %s from memory of the host", g.name);
+    after_compute(w.line);
+    const int to = w.to > w.from ? 1 : 0;
+    if (bytes)
+        NCCL_CHECK(w.line.comm, ncclSend(data, bytes, ncclInt8, to, w.line.comm, w.line.stream));
+    CUDA_CHECK(cudaEventRecord(w.sent[w.sends % kSends], w.line.stream));
+    return w.sends++ * uint64_t(g.size) + uint64_t(peer);
+}
+
+static void finish_send(Group& g, uint64_t ticket) {
+    const NcclWay& w = way(g, g.index, int(ticket % uint64_t(g.size)));
+    const cudaEvent_t sent = w.sent[ticket / uint64_t(g.size) % kSends];
+    CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, sent, 0));
+}
+
+static void recv(Group& g, void* data, size_t bytes, int peer) {
+    const NcclLine& l = way(g, peer, g.index).line;
+    if (bytes == 0) return;
+    CHECK(on_device(data), "a message over %s to memory of the host", g.name);
+    after_compute(l);
+    const int from = peer > g.index ? 1 : 0;
+    NCCL_CHECK(l.comm, ncclRecv(data, bytes, ncclInt8, from, l.comm, l.stream));
+    compute_after(l);
+}
+
+static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    NcclMember& m = member(g);
+    if (g.bf16_wire && t == Wire::F32) return false;
+    const size_t unit = size_of(t), most = kBounce / unit;
+    after_compute(m);
+    if (on_device(data)) {
+        const NcclTimes times = g.timed ? began(m) : NcclTimes();
+        NCCL_CHECK(m.comm, ncclAllReduce(data, data, count, nccl_type(t), ncclSum, m.comm, m.stream));
+        if (g.timed) {
+            CUDA_CHECK(cudaEventRecord(times.ended, m.stream));
+            needed(m, times);
+        }
+        compute_after(m);
+        return true;
+    }
+    for (size_t at = 0; at < count; at += most) {
+        const size_t n = std::min(most, count - at);
+        std::byte* const part = static_cast<std::byte*>(data) + at * unit;
+        copy_now(m, nccl_rank.bounce, part, n * unit);
+        NCCL_CHECK(m.comm, ncclAllReduce(nccl_rank.bounce, nccl_rank.bounce, n, nccl_type(t), ncclSum, m.comm,
+                                         m.stream));
+        host_waits_for(m.stream);
+        copy_now(m, part, nccl_rank.bounce, n * unit);
+    }
+    return true;
+}
+
+const Transport nccl_transport = {.name = "nccl", .start = start, .finish = finish,
+                                  .start_send = start_send, .finish_send = finish_send, .recv = recv,
+                                  .native_all_reduce = native_all_reduce, .needs_staging = true,
+                                  .on_device = true, .look_at_times = look_at_times};
+
+#endif

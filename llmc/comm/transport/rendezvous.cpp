@@ -1,0 +1,77 @@
+#include "llmc/comm/transport/rendezvous.h"
+
+#include <algorithm>
+
+#include "llmc/comm/transport/rendezvous_protocol.h"
+#include "llmc/comm/transport/socket.h"
+
+// Of one attempt.
+enum class Met { Nobody, OtherSecret, RankZero };
+
+// Returns RankZero where it has taken this rank's text; sets what its last message is checked by.
+static Met introduce(const Rendezvous& r, const Socket& s, const std::string& own, double until, Hello* hello,
+                     Answer* answer) {
+    *hello = {kMagic, stream_of(r.job.c_str()), r.rank, r.world, !r.secret.empty(), new_nonce()};
+    if (!s.send_all(hello, sizeof *hello, until) || !s.recv_all(answer, sizeof *answer, until) ||
+        answer->magic != kMagic || answer->job != hello->job)
+        return Met::Nobody;
+    if (answer->has_secret != hello->has_secret ||
+        !same_hash(answer->proof, proof_of(r, "rank 0", *hello, answer->nonce)))
+        return Met::OtherSecret;
+    const Shown shown = {proof_of(r, "rank", *hello, answer->nonce, own), uint32_t(own.size())};
+    uint64_t taken = 0;
+    const bool said = s.send_all(&shown, sizeof shown, until) && s.send_all(own.data(), own.size(), until) &&
+                      s.recv_all(&taken, sizeof taken, until) && taken == kMagic;
+    return said ? Met::RankZero : Met::Nobody;
+}
+
+static std::vector<std::string> texts_from(const Rendezvous& r, const Socket& s, const Hello& hello,
+                                           const Nonce& nonce, double until) {
+    std::vector<std::string> texts(size_t(r.world));
+    bool came = true;
+    for (std::string& text : texts) {
+        uint32_t n = 0;
+        came = came && s.recv_all(&n, sizeof n, until) && n <= kLongest;
+        if (came) text.resize(n);
+        came = came && s.recv_all(text.data(), n, until);
+    }
+    Sha256 proof;
+    came = came && s.recv_all(proof.data(), proof.size(), until);
+    if (!came || !same_hash(proof, proof_of(r, "all", hello, nonce, joined(texts))))
+        fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than %g s",
+              r.timeout);
+    return texts;
+}
+
+static std::vector<std::string> ask(const Rendezvous& r, const std::string& own) {
+    const double begin = seconds_now(), until = begin + r.timeout;
+    while (seconds_now() < until) {
+        bool other_secret = false, has_secret = false;
+        for (const uint16_t port : r.ports) {
+            const double soon = std::min(until, seconds_now() + r.patience);
+            const Socket s = connect_to(r.host, port, soon);
+            Hello hello;
+            Answer answer;
+            const Met met = s ? introduce(r, s, own, soon, &hello, &answer) : Met::Nobody;
+            if (met == Met::RankZero) return texts_from(r, s, hello, answer.nonce, until);
+            if (met == Met::OtherSecret) other_secret = true, has_secret = answer.has_secret;
+        }
+        // rank 0 may yet come, to another port
+        CHECK_INPUT(!other_secret || seconds_now() < begin + r.patience,
+                    "rank 0 of this job, at %s, %s: start all ranks with the same TRAIN_GPT_SECRET, or all "
+                    "without", r.host.c_str(),
+                    !has_secret        ? "has no TRAIN_GPT_SECRET, and this rank has one"
+                    : r.secret.empty() ? "has a TRAIN_GPT_SECRET, and this rank has none"
+                                       : "has another TRAIN_GPT_SECRET than this rank");
+        usleep(50000);
+    }
+    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at %s, ports %s, within %g s",
+          r.host.c_str(), ports_of(r).c_str(), r.timeout);
+}
+
+std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
+    CHECK(own.size() <= kLongest, "a text of %zu bytes, %u at most", own.size(), kLongest);
+    CHECK(r.rank >= 0 && r.rank < r.world, "rank %d of %d", r.rank, r.world);
+    if (r.world == 1) return {own};
+    return r.rank == 0 ? serve(r, own) : ask(r, own);
+}

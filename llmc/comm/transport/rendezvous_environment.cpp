@@ -1,0 +1,54 @@
+#include <cstdlib>
+
+#include "llmc/base/check.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/base/rng.h"
+#include "llmc/comm/transport/rendezvous.h"
+
+static constexpr int kPorts = 8;
+
+std::string first_host(const std::string& nodes) {
+    const size_t open = nodes.find('['), comma = nodes.find(',');
+    if (open == std::string::npos || comma < open) return nodes.substr(0, comma);
+    const size_t number = nodes.find_first_of("-,]", open), close = nodes.find(']', open);
+    if (close == std::string::npos) return nodes;
+    const std::string tail = nodes.substr(close + 1);
+    return nodes.substr(0, open) + nodes.substr(open + 1, number - open - 1) + tail.substr(0, tail.find(','));
+}
+
+static std::string variable(const char* name) {
+    const char* text = getenv(name);
+    return text ? text : "";
+}
+
+// mpirun and torchrun tell how many of their processes are on this host, Slurm how many hosts its tasks have.
+static bool all_on_this_host(int world) {
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})
+        if (atoi(variable(name).c_str()) == world) return true;
+    return variable("SLURM_STEP_NUM_NODES") == "1" &&
+           variable("SLURM_STEP_NUM_TASKS") == std::to_string(world);
+}
+
+Rendezvous rendezvous_of_environment() {
+    const Launcher& l = launcher();
+    Rendezvous r{
+        .rank = l.rank, .world = l.world, .host = variable("MASTER_ADDR"), .ports = {}, .job = l.job,
+        .secret = variable("TRAIN_GPT_SECRET")};
+    if (r.host.empty()) {
+        const std::string nodes = variable("SLURM_STEP_NODELIST");
+        r.host = first_host(nodes.empty() ? variable("SLURM_JOB_NODELIST") : nodes);
+    }
+    if (all_on_this_host(r.world)) r.host = "127.0.0.1";
+    CHECK_INPUT(r.world == 1 || !r.host.empty(),
+                "%d processes were started, and nothing says where rank 0 is: set "
+                "MASTER_ADDR to its host",
+                r.world);
+    // torchrun's agent listens at MASTER_PORT itself
+    const int port = atoi(variable("MASTER_PORT").c_str());
+    if (port > 0 && port < 65536 && variable("TORCHELASTIC_USE_AGENT_STORE") != "True")
+        r.ports.push_back(uint16_t(port));
+    // below the ports that the kernel gives to outgoing connections
+    for (uint64_t i = 0; i < kPorts; i++)
+        r.ports.push_back(uint16_t(10000 + philox(stream_of(r.job.c_str()), 0, i).x[0] % 20000));
+    return r;
+}

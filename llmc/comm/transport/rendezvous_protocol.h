@@ -1,0 +1,79 @@
+// What the ranks that meet over TCP say to each other. Numbers are little-endian, as the machines are.
+//
+//     rank r                                  rank 0
+//     Hello, with a random number      ->
+//                                      <-     Answer, with another, and a proof that it knows the secret
+//     Shown, with a proof; its text    ->
+//                                      <-     kMagic: taken
+//                                      <-     all texts, each behind its length, and a proof
+//
+// A proof is an HMAC by the secret over who says it, both random numbers, the rank and the text.
+#pragma once
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/base/rng.h"
+#include "llmc/base/sha256.h"
+#include "llmc/comm/transport/rendezvous.h"
+
+inline constexpr uint32_t kLongest = 1 << 16;           // bytes of a text
+inline constexpr uint64_t kMagic = stream_of("train_gpt rendezvous 2");
+
+using Nonce = std::array<uint8_t, 16>;
+
+struct Hello {
+    uint64_t magic, job;
+    int32_t rank, world;
+    uint64_t has_secret;
+    Nonce nonce;
+};
+struct Answer {
+    uint64_t magic, job, has_secret;
+    Nonce nonce;
+    Sha256 proof;
+};
+struct Shown {
+    Sha256 proof;
+    uint32_t length;                                    // of the text that follows
+};
+static_assert(sizeof(Hello) == 48 && sizeof(Answer) == 72 && sizeof(Shown) == 36, "no byte is left unset");
+
+inline Nonce new_nonce() {
+    Nonce nonce;
+    CHECK(getrandom(nonce.data(), nonce.size(), 0) == ssize_t(nonce.size()), "getrandom: %s",
+          strerror(errno));
+    return nonce;
+}
+
+// says: "rank 0", "rank" or "all"; nobody can send back what it was sent.
+inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, const Nonce& answer,
+                       const std::string& text = "") {
+    std::string data = std::string(says) + '\n';
+    data.append(reinterpret_cast<const char*>(&h), sizeof h);
+    data.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+    return hmac_sha256(r.secret, data + text);
+}
+
+inline std::string joined(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) {
+        const uint32_t n = uint32_t(text.size());
+        all.append(reinterpret_cast<const char*>(&n), sizeof n);
+        all += text;
+    }
+    return all;
+}
+
+inline std::string ports_of(const Rendezvous& r) {
+    std::string text;
+    for (const uint16_t p : r.ports) text += (text.empty() ? "" : ", ") + std::to_string(p);
+    return text;
+}
+
+std::vector<std::string> serve(const Rendezvous& r, const std::string& own);       // rank 0's exchange()

@@ -1,0 +1,90 @@
+#include "llmc/comm/transport/seats.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+#include "llmc/base/version.h"
+#include "llmc/comm/mesh.h"
+#include "llmc/comm/transport/nccl.h"
+
+Seat own_seat(bool with_gpus) {
+    Seat s = {};
+    gethostname(s.host, sizeof s.host - 1);
+    sched_getaffinity(0, sizeof s.cores, &s.cores);
+    for (const std::string& address : with_gpus ? gpu_addresses() : std::vector<std::string>())
+        if (s.gpus < Seat::kMostGpus)
+            snprintf(s.address[s.gpus++], sizeof s.address[0], "%s", address.c_str());
+    if (s.gpus) s.processors = fewest_processors();
+    return s;
+}
+
+static bool same_host(const Seat& a, const Seat& b) { return strcmp(a.host, b.host) == 0; }
+
+int ranks_of_host(const std::vector<Seat>& seats, const Seat& own) {
+    return int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) { return same_host(s, own); }));
+}
+
+int threads_of_rank(const std::vector<Seat>& seats, const Seat& own) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (const Seat& s : seats)
+        if (same_host(s, own)) CPU_OR(&cores, &cores, &s.cores);
+    return std::max(1, std::min(CPU_COUNT(&own.cores), CPU_COUNT(&cores) / ranks_of_host(seats, own)));
+}
+
+static int number_on_host(const std::vector<Seat>& seats, int rank) {
+    int number = 0;
+    for (int r = 0; r < rank; r++) number += same_host(seats[size_t(r)], seats[size_t(rank)]);
+    return number;
+}
+
+int device_of(const std::vector<Seat>& seats, int rank) {
+    return seats[size_t(rank)].gpus == 1 ? 0 : number_on_host(seats, rank);
+}
+
+void check_devices(const std::vector<Seat>& seats) {
+    const int ranks = int(seats.size());
+    for (int r = 0; r < ranks; r++) {
+        const Seat& s = seats[size_t(r)];
+        CHECK_INPUT(s.gpus > 0,
+                    "rank %d finds no GPU on %s: look at nvidia-smi there and at CUDA_VISIBLE_DEVICES, or "
+                    "build with DEVICE=cpu", r, s.host);
+        CHECK_INPUT(device_of(seats, r) < s.gpus,
+                    "%d ranks are more than the %d GPUs of %s: start at most %d there (parallel.ranks, "
+                    "mpirun -np, --ntasks-per-node), or more machines",
+                    ranks_of_host(seats, s), s.gpus, s.host, s.gpus);
+    }
+    for (int r = 0; r < ranks; r++)
+        for (int other = 0; other < r; other++) {
+            const Seat &a = seats[size_t(other)], &b = seats[size_t(r)];
+            const char* address = b.address[device_of(seats, r)];
+            CHECK_INPUT(!same_host(a, b) || strcmp(a.address[device_of(seats, other)], address) != 0,
+                        "ranks %d and %d are both on the GPU %s of %s: each rank needs one of its own. Start "
+                        "fewer there, or let each see another (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)",
+                        other, r, address, b.host);
+        }
+}
+
+void print_table(const Config& cfg, const std::vector<Seat>& seats) {
+    const int ranks = int(seats.size()), threads = cfg.run.threads;
+    const MeshShape shape = mesh_shape(cfg.parallel, ranks);
+    size_t width = 4;
+    for (const Seat& s : seats) width = std::max(width, strlen(s.host));
+    printf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
+    printf("%5s  %-*s  %-14s  %4s %4s %4s\n", "rank", int(width), "host", "device", "dp", "pp", "tp");
+    for (int r = 0; r < ranks; r++) {
+        const Seat& s = seats[size_t(r)];
+        const auto at = places_of(shape, r);
+        const int own = threads ? threads : threads_of_rank(seats, s);
+        const std::string gpu = s.gpus ? strf(" %d", device_of(seats, r)) : "";
+        printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
+               strf("%s%s, %s", built_device, gpu.c_str(), counted(own, "thread").c_str()).c_str(),
+               data_parallel_of(shape, r).index, at[0].index, at[2].index);
+    }
+    fflush(stdout);
+}

@@ -1,0 +1,84 @@
+#include "llmc/comm/transport/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <memory>
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// host empty: all of this machine's. numeric: an address as text, no name.
+static Addresses addresses_of(const std::string& host, uint16_t port, bool numeric = false) {
+    addrinfo hints = {}, *found = nullptr;
+    hints.ai_flags = (host.empty() ? AI_PASSIVE : 0) | (numeric ? AI_NUMERICHOST : 0);
+    hints.ai_socktype = SOCK_STREAM;
+    const char* name = host.empty() ? nullptr : host.c_str();
+    if (getaddrinfo(name, std::to_string(port).c_str(), &hints, &found)) found = nullptr;
+    return {found, freeaddrinfo};
+}
+
+static bool is_loopback(const addrinfo& a) {
+    if (a.ai_family == AF_INET)
+        return ntohl(reinterpret_cast<const sockaddr_in*>(a.ai_addr)->sin_addr.s_addr) >> 24 == 127;
+    return a.ai_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(a.ai_addr)->sin6_addr);
+}
+
+// 0, or why not.
+static int open_door(const addrinfo& a, Socket* door) {
+    Socket s(socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!s) return errno;
+    const int on = 1;
+    setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (a.ai_family == AF_INET6) setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (bind(s.fd, a.ai_addr, a.ai_addrlen) || listen(s.fd, 1024)) return errno;
+    *door = std::move(s);
+    return 0;
+}
+
+Doors listen_at(const std::string& host, const std::vector<uint16_t>& ports) {
+    const bool names_it = host == "localhost" || addresses_of(host, 0, true);
+    Doors found;
+    for (const uint16_t port : ports) {
+        found.doors.clear();
+        bool taken = false;
+        const Addresses addresses = addresses_of(host, port);
+        for (const addrinfo* a = addresses.get(); a && !taken; a = a->ai_next) {
+            if (is_loopback(*a) && !names_it) continue;
+            Socket door;
+            const int error = open_door(*a, &door);
+            if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) continue;
+            found.local = true;
+            if (error) taken = true;
+            else found.doors.push_back(std::move(door));
+        }
+        if (!taken && !found.doors.empty()) return found;
+    }
+    found.doors.clear();
+    return found;
+}
+
+Socket connect_to(const std::string& host, uint16_t port, double until) {
+    Socket connected;
+    const Addresses addresses = addresses_of(host, port);
+    for (const addrinfo* a = addresses.get(); a && !connected; a = a->ai_next) {
+        Socket s(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!s) continue;
+        int error = connect(s.fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
+        socklen_t size = sizeof error;
+        if (error == EINPROGRESS && s.ready(POLLOUT, until))
+            getsockopt(s.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+        if (error == 0) connected = std::move(s);
+    }
+    return connected;
+}
+
+std::string address_of_peer(const Socket& s) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof address;
+    char text[NI_MAXHOST] = "?";
+    if (getpeername(s.fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
+        getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST);
+    return text;
+}

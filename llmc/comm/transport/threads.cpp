@@ -1,0 +1,187 @@
+// A job has a slot, where each member posts its pointer. To finish is to wait for the pointers, to read what
+// they point to, and to wait until all have read: then the buffers are the caller's again.
+// Counters only rise, so a slot is used again without being cleared.
+#include "llmc/comm/transport/threads.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/comm/sums.h"
+
+static constexpr uint64_t kSlots = 8;           // jobs in flight
+static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
+
+struct Channel {                                // from one member to another
+    struct { const void* data; size_t bytes; } messages[kSends] = {};
+    std::atomic<uint64_t> sent{0}, taken{0};
+};
+
+struct Slot {
+    std::vector<const void*> posted_src;
+    std::atomic<uint64_t> posted{0}, read{0};
+};
+
+struct ThreadTeam {
+    int size;
+    std::atomic<bool>& broken;
+    std::mutex mutex;
+    std::condition_variable changed;
+    Slot slots[kSlots];
+    std::vector<Channel> channels;              // [from * size + to]
+
+    ThreadTeam(int n, std::atomic<bool>& b) : size(n), broken(b), channels(size_t(n) * size_t(n)) {
+        for (Slot& s : slots) s.posted_src.resize(size_t(n));
+    }
+    // Nobody waits for less than the next multiple of `all`.
+    void raise(std::atomic<uint64_t>& counter, int all) {
+        uint64_t now;
+        {
+            std::lock_guard lock(mutex);
+            now = counter.fetch_add(1, std::memory_order_release) + 1;
+        }
+        if (now % uint64_t(all) == 0) changed.notify_all();
+    }
+    void await(const std::atomic<uint64_t>& counter, uint64_t target) {
+        const auto there = [&] { return counter.load(std::memory_order_acquire) >= target; };
+        for (int i = 0; i < kSpins + kYields; i++) {
+            if (there()) return;
+            i < kSpins ? _mm_pause() : void(sched_yield());
+        }
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return there() || broken.load(std::memory_order_relaxed); });
+        if (!there()) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
+    }
+};
+
+struct ThreadWorld::State {
+    std::atomic<bool> broken{false};
+    std::vector<std::unique_ptr<ThreadTeam>> teams;
+};
+
+ThreadWorld::ThreadWorld() : state(std::make_unique<State>()) {}
+ThreadWorld::~ThreadWorld() = default;
+
+void ThreadWorld::broken() {
+    state->broken = true;
+    for (const auto& team : state->teams) {
+        { std::lock_guard lock(team->mutex); }  // whoever has just looked is asleep by now
+        team->changed.notify_all();
+    }
+}
+
+ThreadTeam* ThreadWorld::make_team(int size) {
+    state->teams.push_back(std::make_unique<ThreadTeam>(size, state->broken));
+    return state->teams.back().get();
+}
+
+// A member's side of a team.
+struct Member {
+    ThreadTeam* team;
+    uint64_t next = 0;                          // ticket
+    Job jobs[kSlots];
+    bool open[kSlots] = {};
+    std::vector<const void*> pieces;
+};
+
+static Member& member(Group& g) { return *static_cast<Member*>(g.state.get()); }
+
+static uint64_t start(Group& g, const Job& job) {
+    Member& m = member(g);
+    const uint64_t ticket = m.next++, slot = ticket % kSlots;
+    CHECK(!m.open[slot], "more than %d collectives over %s are in flight", int(kSlots), g.name);
+    m.jobs[slot] = job;
+    m.open[slot] = true;
+    fp32::settle(job.src);
+    m.team->slots[slot].posted_src[size_t(g.index)] = job.src;
+    m.team->raise(m.team->slots[slot].posted, g.size);
+    return ticket;
+}
+
+static void gather(const Group& g, const Job& job, const Slot& slot) {
+    const size_t unit = size_of(job.type);
+    for (int i = 0; i < g.size; i++) {
+        const int k = (g.index + i) % g.size;   // not all from the same one
+        std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.piece * unit;
+        const void* from = slot.posted_src[size_t(k)];
+        const size_t bytes = comm::elements(job, k) * unit;
+        if (to != from && bytes) fp32::copy_between(to, from, bytes);
+    }
+}
+
+// Others read the pieces that are theirs: this rank's piece may be overwritten.
+static void reduce(Group& g, const Job& job, const Slot& slot) {
+    const size_t first = std::min(job.total, size_t(g.index) * job.piece) * size_of(job.type);
+    auto& pieces = member(g).pieces;
+    for (int k = 0; k < g.size; k++)
+        pieces[size_t(k)] = static_cast<const std::byte*>(slot.posted_src[size_t(k)]) + first;
+    comm::sum(job.dst, pieces.data(), g.size, comm::elements(job, g.index), job.type,
+              g.bf16_wire && job.type == Wire::F32);
+    fp32::settle(job.dst);
+}
+
+static void finish(Group& g, uint64_t ticket) {
+    Member& m = member(g);
+    Slot& slot = m.team->slots[ticket % kSlots];
+    const Job& job = m.jobs[ticket % kSlots];
+    const uint64_t all = (ticket / kSlots + 1) * uint64_t(g.size);
+    m.team->await(slot.posted, all);
+    if (job.kind == Job::Gather) gather(g, job, slot);
+    else if (job.kind == Job::Reduce) reduce(g, job, slot);
+    else if (job.dst != slot.posted_src[size_t(job.root)])
+        fp32::copy_between(job.dst, slot.posted_src[size_t(job.root)], job.total * size_of(job.type));
+    m.team->raise(slot.read, g.size);
+    m.team->await(slot.read, all);
+    m.open[ticket % kSlots] = false;
+}
+
+static Channel& channel(Group& g, int from, int to) {
+    return member(g).team->channels[size_t(from) * size_t(g.size) + size_t(to)];
+}
+
+// The ticket tells message and peer.
+static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
+    Channel& c = channel(g, g.index, peer);
+    const uint64_t number = c.sent.load(std::memory_order_relaxed);
+    CHECK(number - c.taken.load(std::memory_order_acquire) < kSends, "more than %d sends to rank %d of %s",
+          int(kSends), peer, g.name);
+    fp32::settle(data);
+    c.messages[number % kSends] = {data, bytes};
+    member(g).team->raise(c.sent, 1);
+    return number * uint64_t(g.size) + uint64_t(peer);
+}
+
+static void finish_send(Group& g, uint64_t ticket) {
+    const uint64_t size = uint64_t(g.size);
+    member(g).team->await(channel(g, g.index, int(ticket % size)).taken, ticket / size + 1);
+}
+
+static void recv(Group& g, void* data, size_t bytes, int peer) {
+    Channel& c = channel(g, peer, g.index);
+    const uint64_t number = c.taken.load(std::memory_order_relaxed);
+    member(g).team->await(c.sent, number + 1);
+    const auto& m = c.messages[number % kSends];
+    CHECK(m.bytes == bytes, "rank %d of %s sent %zu bytes, %zu are expected", peer, g.name, m.bytes, bytes);
+    if (bytes) fp32::copy_between(data, m.data, bytes);
+    member(g).team->raise(c.taken, 1);
+}
+
+static constexpr Transport threads = {
+    .name = "threads", .start = start, .finish = finish, .start_send = start_send,
+    .finish_send = finish_send, .recv = recv,
+    .native_all_reduce = [](Group&, void*, size_t, Wire) { return false; }, .needs_staging = false};
+
+void join_team(Group& g, ThreadTeam* team, int index) {
+    g.index = index;
+    g.size = team->size;
+    g.transport = &threads;
+    auto m = std::make_shared<Member>();
+    m->team = team;
+    m->pieces.resize(size_t(team->size));
+    g.state = std::move(m);
+}

@@ -1,0 +1,288 @@
+#include "llmc/io/files/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+#include "llmc/base/json_events.h"
+
+static_assert(std::endian::native == std::endian::little, "the format is little endian");
+
+using ull = unsigned long long;
+static constexpr uint64_t kMaxHeader = 100'000'000;    // as the reference implementation has it
+
+size_t safetensors_dtype_bytes(std::string_view dtype) {
+    static constexpr struct { std::string_view name; size_t bytes; } kTypes[] = {
+        {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1},
+        {"U64", 8}, {"U32", 4}, {"U16", 2}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    for (const auto& t : kTypes) if (t.name == dtype) return t.bytes;
+    return 0;
+}
+
+// Bytes of a tensor by its shape; false: more than 64 bits hold, or a negative size.
+static bool shape_bytes(const TensorInfo& t, uint64_t* bytes) {
+    *bytes = safetensors_dtype_bytes(t.dtype);
+    for (const int64_t n : t.shape)
+        if (n < 0 || __builtin_mul_overflow(*bytes, uint64_t(n), bytes)) return false;
+    return true;
+}
+
+static std::string text_of(const std::vector<int64_t>& shape) {
+    std::string text = "[";
+    for (size_t i = 0; i < shape.size(); i++) text += (i ? ", " : "") + std::to_string(shape[i]);
+    return text + "]";
+}
+
+// What a file says, for a message.
+static std::string shown(std::string_view name) { return json_string(name.substr(0, 80)); }
+static std::string shown(const std::vector<int64_t>& shape) {
+    return shape.size() <= 8 ? text_of(shape) : strf("of %zu dimensions", shape.size());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// writer
+
+static std::string header_of(const std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata) {
+    std::string h = "{";
+    if (!metadata.empty()) {
+        h += "\"__metadata__\":{";
+        for (const auto& [key, value] : metadata) h += json_string(key) + ":" + json_string(value) + ",";
+        h.back() = '}';
+        h += ",";
+    }
+    for (const TensorInfo& t : tensors)
+        h += json_string(t.name) + ":{\"dtype\":\"" + t.dtype + "\",\"shape\":" + text_of(t.shape) +
+             ",\"data_offsets\":[" + std::to_string(t.begin) + "," + std::to_string(t.end) + "]},";
+    if (h.back() == ',') h.pop_back();
+    h += "}";
+    h.resize((h.size() + 7) / 8 * 8, ' ');
+    return h;
+}
+
+std::string safetensors_head(std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata) {
+    std::set<std::string> names = {"__metadata__"};
+    uint64_t at = 0;
+    for (TensorInfo& t : tensors) {
+        uint64_t bytes;
+        CHECK(names.insert(t.name).second, "two tensors '%s'", t.name.c_str());
+        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "tensor '%s' of %s %s",
+              t.name.c_str(), t.dtype.c_str(), shown(t.shape).c_str());
+        t.begin = at;
+        t.end = at += bytes;
+    }
+    const std::string header = header_of(tensors, metadata);
+    const uint64_t bytes = header.size();
+    return std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + header;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
+                                     const SafetensorsMetadata& metadata)
+    : file(path) {
+    const std::string head = safetensors_head(tensors, metadata);
+    left = tensors.empty() ? 0 : tensors.back().end;
+    file.write(head.data(), head.size());
+}
+
+void SafetensorsWriter::write(const void* data, size_t bytes) {
+    CHECK(bytes <= left, "%s: %zu bytes more, the header leaves room for %llu", file.path.c_str(), bytes,
+          (ull)left);
+    file.write(data, bytes);
+    left -= bytes;
+}
+
+void SafetensorsWriter::close() {
+    CHECK(left == 0, "%s: closed with %llu bytes of tensors missing", file.path.c_str(), (ull)left);
+    file.commit();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// reader
+
+namespace {
+
+// Takes the header as the parser reads it, and stops it at the first thing that the format does not have.
+// Nothing nests deeper than {"name": {"key": [ numbers ]}}.
+struct HeaderReader final : JsonEvents {
+    std::vector<TensorInfo> tensors;
+    SafetensorsMetadata metadata;
+    std::string error;
+
+    enum { Outside, Top, Metadata, Entry, Array } at = Outside;
+    std::set<std::string, std::less<>> names;       // of Top
+    std::string field;                              // key in Metadata or Entry whose value comes next
+    bool has_dtype, has_shape, has_offsets;         // of the Entry
+    std::vector<int64_t> offsets;
+
+    std::string where() const {
+        if (at == Outside || at == Top) return "the header";
+        return at == Metadata ? "__metadata__" : "tensor " + shown(tensors.back().name);
+    }
+    bool fail(const std::string& what) {
+        error = where() + " " + what;
+        return false;
+    }
+    bool wrong(const char* found) {
+        const std::string has = "has " + std::string(found);
+        if (at == Metadata) return fail(has + " at " + shown(field) + ", expected a string");
+        if (at == Entry || at == Array) return fail(has + " in " + shown(field));
+        return fail(has + " where an object is expected");
+    }
+
+    bool start_object() override {
+        if (at == Outside) return at = Top, true;
+        if (at != Top) return wrong("an object");
+        at = field == "__metadata__" ? Metadata : Entry;
+        if (at == Metadata) return true;
+        tensors.push_back({.name = field, .dtype = {}, .shape = {}});
+        offsets.clear();
+        has_dtype = has_shape = has_offsets = false;
+        return true;
+    }
+
+    bool key(std::string& k) override {
+        if (at == Top && !names.insert(k).second) return fail("has " + shown(k) + " twice");
+        if (at == Metadata && metadata.contains(k)) return fail("has " + shown(k) + " twice");
+        if (at == Entry) {
+            bool* has = k == "dtype" ? &has_dtype : k == "shape" ? &has_shape
+                      : k == "data_offsets" ? &has_offsets : nullptr;
+            if (!has) return fail("has the key " + shown(k) + ", expected dtype, shape and data_offsets");
+            if (*has) return fail("has " + shown(k) + " twice");
+            *has = true;
+        }
+        field = std::move(k);
+        return true;
+    }
+
+    bool string(std::string& s) override {
+        if (at == Metadata) return metadata[field] = std::move(s), true;
+        if (at != Entry || field != "dtype") return wrong("a string");
+        if (!safetensors_dtype_bytes(s)) return fail("has dtype " + shown(s) + ", which is not known");
+        tensors.back().dtype = std::move(s);
+        return true;
+    }
+
+    bool start_list() override {
+        if (at != Entry || field == "dtype") return wrong("an array");
+        at = Array;
+        return true;
+    }
+
+    bool natural(uint64_t n) override {
+        if (at != Array) return wrong("a number");
+        if (n > uint64_t(INT64_MAX)) return wrong("a number that is no 64-bit integer");
+        (field == "shape" ? tensors.back().shape : offsets).push_back(int64_t(n));
+        return true;
+    }
+
+    bool end_list() override {
+        at = Entry;
+        if (field == "data_offsets" && offsets.size() != 2)
+            return fail(strf("has %zu data_offsets, expected two", offsets.size()));
+        return true;
+    }
+
+    bool end_object() override {
+        if (at == Entry) {
+            const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape"
+                                : !has_offsets ? "data_offsets" : nullptr;
+            if (missing) return fail("has no " + std::string(missing));
+            tensors.back().begin = uint64_t(offsets[0]);
+            tensors.back().end = uint64_t(offsets[1]);
+        }
+        at = at == Top ? Outside : Top;
+        return true;
+    }
+
+    bool null() override { return wrong("null"); }
+    bool boolean(bool) override { return wrong("a boolean"); }
+    bool negative(int64_t) override { return wrong("a negative number"); }
+    bool real(double) override { return wrong("a number that is no 64-bit integer"); }
+
+    void broken(size_t byte, bool, const std::string& why) override {
+        error = strf("the header is not valid JSON at its byte %zu: ", byte) + why;
+    }
+};
+
+}  // namespace
+
+// Every tensor has the bytes of its shape, and together they are the data: no gap, no overlap, no rest.
+static void check_offsets(const std::string& path, std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
+    std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+        return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+    });
+    uint64_t at = 0;
+    for (const TensorInfo& t : tensors) {
+        const std::string tensor = path + ": tensor " + shown(t.name), dims = shown(t.shape);
+        const char *name = tensor.c_str(), *shape = dims.c_str();
+        uint64_t bytes;
+        CHECK_INPUT(shape_bytes(t, &bytes), "%s: shape %s exceeds any file", name, shape);
+        CHECK_INPUT(t.begin <= t.end && t.end - t.begin == bytes,
+                    "%s: shape %s of %s takes %llu bytes, data_offsets are [%llu, %llu]", name, shape,
+                    t.dtype.c_str(), ull(bytes), ull(t.begin), ull(t.end));
+        CHECK_INPUT(t.begin == at, "%s: begins at byte %llu of the data, expected %llu, where the one "
+                    "before ends", name, ull(t.begin), ull(at));
+        CHECK_INPUT(t.end <= data_bytes, "%s: ends at byte %llu of the data, but the file has %llu: "
+                    "truncated\n       copy or make it again", name, ull(t.end), ull(data_bytes));
+        at = t.end;
+    }
+    CHECK_INPUT(at == data_bytes, "%s: the tensors end at byte %llu of the data, but the file has %llu",
+                path.c_str(), ull(at), ull(data_bytes));
+}
+
+// The header's text; its size is known to be in the file before memory is taken for it.
+static std::string read_header(const std::string& path, int fd, uint64_t size) {
+    const char* file = path.c_str();
+    CHECK_INPUT(size >= 8, "%s: not a safetensors file: it has %llu bytes, less than 8", file, ull(size));
+    char start[24] = {};
+    pread_all(fd, start, std::min<uint64_t>(size, sizeof start), 0, path);
+    CHECK_INPUT(memcmp(start, "version https://git-lfs", 23) != 0,
+                "%s: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
+    uint64_t bytes;
+    memcpy(&bytes, start, sizeof bytes);
+    CHECK_INPUT(bytes <= kMaxHeader, "%s: not a safetensors file: its header would have %llu bytes, "
+                "at most %llu may be", file, ull(bytes), ull(kMaxHeader));
+    CHECK_INPUT(bytes <= size - 8, "%s: the header has %llu bytes, but the file ends after %llu: truncated\n"
+                "       copy or make it again", file, ull(bytes), ull(size - 8));
+    CHECK_INPUT(bytes > 0 && start[8] == '{', "%s: not a safetensors file: the header does not begin "
+                "with '{'", file);
+    std::string header(bytes, '\0');
+    pread_all(fd, header.data(), bytes, 8, path);
+    return header;
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path(path), fd(open_read(path)) {
+    const uint64_t size = size_of_file(fd.fd, path);
+    HeaderReader reader;
+    {
+        const std::string header = read_header(path, fd.fd, size);
+        CHECK_INPUT(read_json(header, reader), "%s: %s", path.c_str(), reader.error.c_str());
+        data_start = 8 + header.size();
+    }
+    tensors = std::move(reader.tensors);
+    metadata = std::move(reader.metadata);
+    check_offsets(path, tensors, size - data_start);
+}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+    for (const TensorInfo& t : tensors) if (t.name == name) return &t;
+    return nullptr;
+}
+
+const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_view dtype,
+                                           const std::vector<int64_t>& shape) const {
+    const TensorInfo* t = find(name);
+    CHECK_INPUT(t, "%s: tensor %s is missing", path.c_str(), shown(name).c_str());
+    CHECK_INPUT(t->dtype == dtype && t->shape == shape, "%s: tensor %s: expected %s %s, found %s %s",
+                path.c_str(), shown(name).c_str(), std::string(dtype).c_str(), shown(shape).c_str(),
+                t->dtype.c_str(), shown(t->shape).c_str());
+    return *t;
+}
+
+void SafetensorsFile::read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const {
+    CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "%s: tensor %s: bytes %llu + %zu of %llu",
+          path.c_str(), shown(t.name).c_str(), (ull)offset, bytes, (ull)t.bytes());
+    pread_all(fd.fd, out, bytes, data_start + t.begin + offset, path);
+}

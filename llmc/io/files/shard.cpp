@@ -1,0 +1,258 @@
+#include "llmc/io/files/shard.h"
+
+#include <fcntl.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "llmc/base/check.h"
+
+constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
+enum {
+    kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kSetLow, kSetHigh, kSetShards, kSetNumber,
+    kFields = 256
+};
+
+static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
+static int32_t low_of(uint64_t v) { return int32_t(uint32_t(v)); }
+static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
+
+// What a file that is no shard looks like, with what to do.
+static std::string looks_like(std::string_view head) {
+    auto starts = [&](std::string_view s) {
+        return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(), [](char a, char b) {
+                   return a == (b | 0x20) || a == b;
+               });
+    };
+    while (!head.empty() && (head[0] == ' ' || head[0] == '\n' || head[0] == '\r')) head.remove_prefix(1);
+    if (starts("version https://git-lfs"))
+        return "this is a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned";
+    if (starts("<!doctype") || starts("<html"))
+        return "this is an HTML page, likely an error page saved by a download: download the file again";
+    if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd"))
+        return "this is compressed: unpack it first";
+    const bool text = std::all_of(head.begin(), head.end(),
+                                  [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
+    if (text && !head.empty()) return "this looks like text: make shards of it with ./tokenize encode";
+    return "make shards with ./tokenize encode";
+}
+
+static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
+    const bool known = magic == kMagic16 || magic == kMagic32;
+    CHECK_INPUT(known && head.size() == kShardHeaderBytes,
+                "%s: not a token shard: expected magic %d or %d and a header of %zu bytes, found %d in a "
+                "file of %s%zu bytes\n"
+                "       %s",
+                path, kMagic16, kMagic32, kShardHeaderBytes, magic,
+                head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head).c_str());
+    const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
+    CHECK_INPUT(version == expected, "%s: a token shard of version %d, expected version %d for magic %d",
+                path, version, expected, magic);
+}
+
+// The fields that llm.c leaves zero.
+static void read_ours(const int32_t* header, ShardInfo& info) {
+    const char* path = info.path.c_str();
+    const int32_t vocab = header[kVocab], largest = header[kLargest];
+    const int32_t most = info.id_bytes == 2 ? 1 << 16 : int32_t(kMaxVocabulary);
+    CHECK_INPUT(vocab >= 0 && vocab <= most,
+                "%s: the header says a vocabulary of %d, expected at most %d in %d-byte ids: the file is "
+                "damaged", path, vocab, most, info.id_bytes);
+    CHECK_INPUT(largest >= 0 && largest <= std::max(0, vocab - 1),
+                "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path, largest,
+                vocab);
+    if (vocab == 0) return;
+    info.vocab = uint32_t(vocab);
+    info.has_largest = true;
+    info.largest = uint32_t(largest);
+    info.tokenizer_hash = join(header[kHashLow], header[kHashHigh]);
+    info.set = join(header[kSetLow], header[kSetHigh]);
+    if (!info.set) return;
+    const int32_t shards = header[kSetShards], number = header[kSetNumber];
+    CHECK_INPUT(number >= 0 && number < shards,
+                "%s: the header says shard number %d of %d: the file is damaged", path, number, shards);
+    info.set_shards = uint32_t(shards), info.number = uint32_t(number);
+}
+
+ShardFile open_shard_file(const std::string& path) {
+    ShardFile s{open_read(path), {.path = path}};
+    const uint64_t size = size_of_file(s.fd.fd, path);
+    int32_t header[kFields] = {};
+    const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
+    pread_all(s.fd.fd, header, have, 0, path);
+    check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic],
+                header[kFormat]);
+
+    ShardInfo& info = s.info;
+    info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
+    CHECK_INPUT(header[kCount] >= 0, "%s: the header says %d tokens: the file is damaged", path.c_str(),
+                header[kCount]);
+    info.tokens = uint64_t(header[kCount]);
+    const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
+    CHECK_INPUT(size == expected,
+                "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
+                path.c_str(), size < expected ? "truncated" : "too long", (unsigned long long)info.tokens,
+                (unsigned long long)expected, (unsigned long long)size);
+    read_ours(header, info);
+    return s;
+}
+
+void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out) {
+    const ShardInfo& s = shard.info;
+    CHECK(first <= s.tokens && count <= s.tokens - first, "%s: tokens %llu + %llu of %llu", s.path.c_str(),
+          (unsigned long long)first, (unsigned long long)count, (unsigned long long)s.tokens);
+    const uint64_t offset = kShardHeaderBytes + first * uint64_t(s.id_bytes);
+    // u16 ids are read into the upper half of out and widened from its front, which never overtakes them.
+    char* raw = reinterpret_cast<char*>(out) + (s.id_bytes == 2 ? count * 2 : 0);
+    pread_all(shard.fd.fd, raw, count * uint64_t(s.id_bytes), offset, s.path);
+    for (uint64_t i = 0; s.id_bytes == 2 && i < count; i++) {
+        uint16_t id;
+        memcpy(&id, raw + 2 * i, 2);
+        out[i] = id;
+    }
+}
+
+uint32_t scan_largest(const ShardFile& shard) {
+    std::vector<int32_t> ids(1 << 18);
+    uint32_t largest = 0;
+    for (uint64_t at = 0; at < shard.info.tokens; at += ids.size()) {
+        const uint64_t n = std::min<uint64_t>(ids.size(), shard.info.tokens - at);
+        read_tokens(shard, at, n, ids.data());
+        for (uint64_t i = 0; i < n; i++) largest = std::max(largest, uint32_t(ids[i]));
+    }
+    return largest;
+}
+
+static std::string shard_path(const std::string& prefix, size_t number) {
+    return strf("%s_%06zu.bin", prefix.c_str(), number);
+}
+
+// PREFIX of a shard PREFIX_NNNNNN.bin that says its set and this number; else empty.
+static std::string prefix_of(const ShardInfo& s) {
+    const std::string name = shard_path("", s.number);
+    return s.set && s.path.ends_with(name) ? s.path.substr(0, s.path.size() - name.size()) : "";
+}
+
+static void check_pair(bool same_set, const std::string& a, const std::string& b) {
+    CHECK_INPUT(same_set,
+                "%s and %s do not belong together: ./tokenize encode was stopped while it replaced a set, or "
+                "a shard was renamed; encode the text again", a.c_str(), b.c_str());
+}
+
+void check_sets(const std::vector<ShardInfo>& shards) {
+    std::map<std::string, const ShardInfo*> known, halves;
+    for (const ShardInfo& s : shards) known[s.path] = &s;
+    std::set<std::pair<std::string, uint64_t>> looked_at;
+    for (const ShardInfo& s : shards) {
+        const std::string prefix = prefix_of(s);
+        if (prefix.empty() || !looked_at.insert({prefix, s.set}).second) continue;
+        for (uint32_t i = 0; i < s.set_shards; i++) {
+            const std::string path = shard_path(prefix, i);
+            const auto at = known.find(path);
+            CHECK_INPUT(at != known.end() || file_exists(path),
+                        "%s: %s is missing, and the set has %u shards: copy it, or encode the text again",
+                        s.path.c_str(), path.c_str(), s.set_shards);
+            const ShardInfo other = at != known.end() ? *at->second : open_shard_file(path).info;
+            check_pair(other.set == s.set && other.number == i, s.path, path);
+        }
+        for (const std::string_view half : {"_train", "_val"}) {
+            if (!prefix.ends_with(half)) continue;
+            const auto [at, fresh] = halves.try_emplace(prefix.substr(0, prefix.size() - half.size()), &s);
+            check_pair(at->second->set == s.set, at->second->path, s.path);
+        }
+    }
+}
+
+ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
+    : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
+      id_bytes(vocab <= 65536 ? 2 : 4), hash(XXH3_createState(), XXH3_freeState) {
+    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens",
+          (unsigned long long)shard_tokens);
+    XXH3_64bits_reset(hash.get());
+}
+
+template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
+    Id m = 0;
+    for (const Id id : ids) m = std::max(m, id);
+    return std::max(largest, uint32_t(m));
+}
+
+template <class Id, class F> static void split(ShardWriter& w, std::span<const Id> ids, F&& append_bytes) {
+    CHECK(w.id_bytes == sizeof(Id), "ids of %zu bytes into shards of %d", sizeof(Id), w.id_bytes);
+    while (!ids.empty()) {
+        const auto part = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
+        w.largest = largest_of(part, w.largest);
+        append_bytes(part.data(), part.size());
+        ids = ids.subspan(part.size());
+    }
+}
+
+void ShardWriter::append(std::span<const uint16_t> ids) {
+    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
+}
+
+void ShardWriter::append(std::span<const uint32_t> ids) {
+    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
+}
+
+void ShardWriter::append_bytes(const void* ids, uint64_t count) {
+    if (pending.empty()) {
+        const std::string path = shard_path(prefix, paths.size());
+        pending.emplace_back(path + kUnfinished);
+        paths.push_back(path);
+        const char header[kShardHeaderBytes] = {};      // filled in by close_shard()
+        pending[0].write(header, sizeof header);
+    }
+    pending[0].write(ids, count * uint64_t(id_bytes));
+    XXH3_64bits_update(hash.get(), ids, count * size_t(id_bytes));
+    tokens += count;
+    if (tokens == shard_tokens) close_shard();
+}
+
+void ShardWriter::close_shard() {
+    int32_t header[kFields] = {};
+    header[kMagic] = id_bytes == 2 ? kMagic16 : kMagic32;
+    header[kFormat] = id_bytes == 2 ? kVersion16 : kVersion32;
+    header[kCount] = int32_t(tokens);
+    header[kVocab] = int32_t(vocab);
+    header[kLargest] = int32_t(largest);
+    header[kHashLow] = low_of(tokenizer_hash), header[kHashHigh] = high_of(tokenizer_hash);
+    pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
+    pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
+    pending.clear();
+    total += tokens;
+    tokens = largest = 0;
+}
+
+void ShardWriter::close() { if (!pending.empty()) close_shard(); }
+
+static uint64_t set_id(std::span<const ShardWriter> halves) {
+    std::vector<uint64_t> parts;
+    for (const ShardWriter& w : halves)
+        parts.insert(parts.end(),
+                     {w.vocab, w.tokenizer_hash, w.shard_tokens, w.total, XXH3_64bits_digest(w.hash.get())});
+    return std::max<uint64_t>(1, XXH3_64bits(parts.data(), parts.size() * sizeof parts[0]));
+}
+
+static void write_set(const std::string& path, uint64_t set, size_t shards, size_t number) {
+    const int32_t fields[] = {low_of(set), high_of(set), int32_t(shards), int32_t(number)};
+    const Fd f(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), strerror(errno));
+    pwrite_all(f.fd, fields, sizeof fields, kSetLow * sizeof fields[0], path);
+}
+
+void publish(std::span<const ShardWriter> halves) {
+    const uint64_t set = set_id(halves);
+    for (const ShardWriter& w : halves)
+        for (size_t i = 0; i < w.paths.size(); i++)
+            write_set(w.paths[i] + kUnfinished, set, w.paths.size(), i);
+    for (const ShardWriter& w : halves)
+        for (const std::string& path : w.paths)
+            CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0,
+                        "%s%s: cannot be renamed: %s", path.c_str(), kUnfinished, strerror(errno));
+}

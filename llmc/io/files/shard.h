@@ -1,0 +1,92 @@
+// Token shards: llm.c's format.
+//
+//     256 int32 header
+//         [0] magic     20240520: u16 ids      20240801: u32 ids
+//         [1] version   1                      7
+//         [2] number of tokens
+//         ours, where llm.c leaves zeros and reads nothing:
+//         [3] vocabulary size, end-of-text included; 0: not known, and then neither are the next
+//         [4] largest id in the shard
+//         [5] [6] tokenizer hash, low and high half
+//         [7] [8] set id, low and high half: a hash of all tokens that one encode wrote, for training and for
+//                 validation; 0: not known
+//         [9] [10] shards of the set, of training or of validation, and the number of this one, from 0
+//     ids, little endian
+//
+// A set is one stream: its shards joined in the order of their names. A document starts with end-of-text.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/base/files.h"
+
+constexpr size_t kShardHeaderBytes = 1024;
+constexpr uint64_t kMaxShardTokens = 0x7fffffff;      // the header counts in an int32
+constexpr uint32_t kMaxVocabulary = 1 << 20;          // ids
+
+struct ShardInfo {
+    std::string path;
+    uint64_t tokens = 0;
+    int id_bytes = 2;               // 2 or 4
+    uint32_t vocab = 0;             // 0: not known
+    uint32_t largest = 0;           // where has_largest
+    bool has_largest = false;
+    uint64_t tokenizer_hash = 0;    // 0: not known
+    uint64_t set = 0;               // set id; 0: not known
+    uint32_t set_shards = 0, number = 0;
+};
+
+struct ShardFile {
+    Fd fd;
+    ShardInfo info;
+};
+
+// Opens and validates header and size; any other file is an error that says what it looks like.
+ShardFile open_shard_file(const std::string& path);
+
+// Tokens [first, first + count) into out. Reads by position: safe from several threads.
+void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out);
+
+// Largest id among all tokens; reads the whole file.
+uint32_t scan_largest(const ShardFile& shard);
+
+// Refuses a mixture of two sets, left by an ./tokenize encode that was stopped while it replaced one set by
+// the other. A shard needs all shards of its set beside it; PREFIX_train_* and PREFIX_val_* need the same set
+// id. Shards without a set id, and renamed ones, stand for themselves.
+void check_sets(const std::vector<ShardInfo>& shards);
+
+// A shard's name until its set is complete: no glob of *.bin takes it.
+inline constexpr const char* kUnfinished = ".new";
+
+struct XXH3_state_s;            // xxHash's
+
+// Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
+// set stays whole where something fails on the way.
+struct ShardWriter {
+    std::string prefix;
+    uint32_t vocab;
+    uint64_t tokenizer_hash, shard_tokens;
+    int id_bytes;
+    std::vector<NewFile> pending;   // the open shard, or none
+    std::vector<std::string> paths; // of all shards, the open one included
+    uint64_t tokens = 0;            // in the open shard
+    uint64_t total = 0;             // in all of them
+    uint32_t largest = 0;           // in the open shard
+    std::shared_ptr<XXH3_state_s> hash;     // of all tokens
+
+    ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
+    void append(std::span<const uint16_t> ids);     // where id_bytes is 2
+    void append(std::span<const uint32_t> ids);     // where it is 4
+    void close();                                   // the last shard; all are complete, and unfinished yet
+
+   private:
+    void append_bytes(const void* ids, uint64_t count);
+    void close_shard();
+};
+
+// Gives all shards of a set, of training and of validation, their set id and their names. The writers are
+// closed. The set id is a hash of the content, so that equal sets have equal bytes.
+void publish(std::span<const ShardWriter> halves);

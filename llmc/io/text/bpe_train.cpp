@@ -1,0 +1,218 @@
+// The counting of Hugging Face's trainer, which decides ties and rare cases:
+//
+//   - a pair's count is changed by each merge next to it and never set to zero when it is merged itself;
+//   - the queue's entry of a pair has the words in which it *appeared since the merge before*, and only
+//     these are changed when it is taken. A pair can come again (where a merge yields a token that was
+//     there), with an entry of its own;
+//   - an entry whose count is not the pair's count any more goes back with the new one.
+#include "llmc/io/text/bpe_train.h"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+#include <string_view>
+#include <unordered_map>
+
+#include "llmc/base/check.h"
+#include "llmc/base/progress.h"
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/vocabulary.h"
+
+namespace {
+
+constexpr uint64_t kEmpty = ~uint64_t(0);
+
+uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t(left) << 32 | right; }
+
+// Pairs to counts, by open addressing.
+struct PairCounts {
+    struct Slot { uint64_t pair = kEmpty; int64_t count = 0; };
+    std::vector<Slot> slots = std::vector<Slot>(1 << 16);
+    size_t used = 0;
+    int shift = 48;
+
+    int64_t& operator[](uint64_t pair) {
+        size_t i = place(pair);
+        if (slots[i].pair == kEmpty) {
+            if (++used > slots.size() / 2) grow(), i = place(pair);
+            slots[i].pair = pair;
+        }
+        return slots[i].count;
+    }
+    size_t place(uint64_t pair) const {
+        size_t i = pair * 0x9e3779b97f4a7c15 >> shift;
+        while (slots[i].pair != kEmpty && slots[i].pair != pair) i = (i + 1) & (slots.size() - 1);
+        return i;
+    }
+    void grow() {
+        std::vector<Slot> old(slots.size() * 2);
+        old.swap(slots);
+        shift--;
+        for (const Slot& s : old) if (s.pair != kEmpty) slots[place(s.pair)] = s;
+    }
+};
+
+struct Entry {
+    int64_t count;
+    uint64_t pair;
+    size_t words;       // index of the list of words where it appeared
+
+    bool operator<(const Entry& o) const {      // the queue gives the largest
+        return count != o.count ? count < o.count : pair != o.pair ? pair > o.pair : words > o.words;
+    }
+};
+
+struct Trainer {
+    std::vector<std::string> token;                     // text of each id
+    std::unordered_map<std::string, uint32_t> id_of;
+    std::vector<Merge> merges;
+
+    std::vector<uint32_t> symbols;                      // of all words; a word shrinks in place
+    std::vector<uint64_t> begin;                        // of word w: symbols[begin[w]], length[w] of them
+    std::vector<uint32_t> length;
+    std::vector<int64_t> times;
+
+    PairCounts counts;
+    std::priority_queue<Entry> queue;
+    std::vector<std::vector<uint32_t>> lists;
+    std::vector<size_t> as_left, as_right;  // by neighbour: list of (new, id) and of (id, new), + 1
+    std::vector<uint64_t> appeared;                     // pairs in this merge
+
+    Trainer(const WordCounts& words, uint32_t vocab);
+    void count_pairs();
+    void push_appeared();
+    void appears(uint64_t pair, uint32_t fresh, uint32_t word);
+    void merge_word(uint32_t word, Merge m);
+    void merge(uint64_t pair, const std::vector<uint32_t>& words);
+};
+
+Trainer::Trainer(const WordCounts& words, uint32_t vocab) : as_left(vocab), as_right(vocab) {
+    uint32_t byte_id[256];
+    for (const uint8_t b : byte_alphabet().order) {
+        byte_id[b] = uint32_t(token.size());
+        token.emplace_back(1, char(b));
+        id_of.emplace(token.back(), byte_id[b]);
+    }
+    CHECK_INPUT(words.length.size() < 0xffffffff, "%zu different words, expected fewer than 2^32",
+                words.length.size());
+    length = words.length;
+    symbols.reserve(words.text.size());
+    for (const char c : words.text) symbols.push_back(byte_id[uint8_t(c)]);
+    for (size_t w = 0, at = 0; w < length.size(); at += length[w++]) {
+        begin.push_back(at);
+        times.push_back(int64_t(words.count[w]));
+    }
+}
+
+void Trainer::count_pairs() {
+    std::unordered_map<uint64_t, size_t> list_of;
+    for (uint32_t w = 0; w < length.size(); w++) {
+        const uint32_t* s = symbols.data() + begin[w];
+        for (uint32_t i = 0; i + 1 < length[w]; i++) {
+            const uint64_t pair = pair_of(s[i], s[i + 1]);
+            counts[pair] += times[w];
+            const auto [at, fresh] = list_of.try_emplace(pair, lists.size());
+            if (fresh) lists.emplace_back();
+            auto& list = lists[at->second];
+            if (list.empty() || list.back() != w) list.push_back(w);
+        }
+    }
+    for (const auto& [pair, list] : list_of) queue.push({counts[pair], pair, list});
+}
+
+// Word by word, so that a word that is in a list already is its last.
+void Trainer::appears(uint64_t pair, uint32_t fresh, uint32_t word) {
+    const uint32_t left = uint32_t(pair >> 32), right = uint32_t(pair);
+    size_t& list = left == fresh ? as_left[right] : as_right[left];
+    if (list == 0) {
+        lists.emplace_back();
+        list = lists.size();
+        appeared.push_back(pair);
+    }
+    auto& words = lists[list - 1];
+    if (words.empty() || words.back() != word) words.push_back(word);
+}
+
+void Trainer::merge_word(uint32_t word, Merge m) {
+    uint32_t* s = symbols.data() + begin[word];
+    const uint32_t n = length[word];
+    const int64_t k = times[word];
+    uint32_t out = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s[i] != m.left || i + 1 == n || s[i + 1] != m.right) { s[out++] = s[i]; continue; }
+        if (out > 0) {
+            counts[pair_of(s[out - 1], m.left)] -= k;
+            counts[pair_of(s[out - 1], m.id)] += k;
+            appears(pair_of(s[out - 1], m.id), m.id, word);
+        }
+        if (i + 2 < n) {
+            counts[pair_of(m.right, s[i + 2])] -= k;
+            counts[pair_of(m.id, s[i + 2])] += k;
+            appears(pair_of(m.id, s[i + 2]), m.id, word);
+        }
+        s[out++] = m.id;
+        i++;
+    }
+    length[word] = out;
+}
+
+void Trainer::merge(uint64_t pair, const std::vector<uint32_t>& words) {
+    const uint32_t left = uint32_t(pair >> 32), right = uint32_t(pair);
+    const auto [at, fresh] = id_of.try_emplace(token[left] + token[right], uint32_t(token.size()));
+    if (fresh) token.push_back(at->first);
+    const Merge m = {left, right, at->second};
+    merges.push_back(m);
+    for (const uint32_t w : words) merge_word(w, m);
+    for (const uint64_t p : appeared) {
+        const uint32_t l = uint32_t(p >> 32), r = uint32_t(p);
+        size_t& list = l == m.id ? as_left[r] : as_right[l];
+        if (const int64_t count = counts[p]; count > 0) queue.push({count, p, list - 1});
+        list = 0;
+    }
+    appeared.clear();
+}
+
+// Of a pair that was merged twice the later merge stays, as in Hugging Face's table of merges.
+std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
+    std::unordered_map<uint64_t, size_t> last;
+    for (size_t i = 0; i < merges.size(); i++) last[pair_of(merges[i].left, merges[i].right)] = i;
+    std::vector<Merge> kept;
+    for (size_t i = 0; i < merges.size(); i++) {
+        if (last[pair_of(merges[i].left, merges[i].right)] == i) kept.push_back(merges[i]);
+    }
+    return kept;
+}
+
+}  // namespace
+
+Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
+    CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary,
+                "a vocabulary of %u: expected at least 257 (256 bytes and end-of-text) and at most %u", vocab,
+                kMaxVocabulary);
+    Trainer t(words, vocab);
+    t.count_pairs();
+    Progress progress("build vocabulary", "tokens", vocab);
+    while (t.token.size() + 1 < vocab && !t.queue.empty()) {
+        Entry top = t.queue.top();
+        t.queue.pop();
+        const int64_t count = t.counts[top.pair];
+        if (count != top.count) {
+            top.count = count;
+            t.queue.push(top);
+            continue;
+        }
+        if (count < 1) break;
+        const size_t bytes = t.token[top.pair >> 32].size() + t.token[uint32_t(top.pair)].size();
+        if (bytes > kMaxTokenBytes) continue;
+        const std::vector<uint32_t> where = std::move(t.lists[top.words]);
+        t.merge(top.pair, where);
+        progress.update(t.token.size());
+    }
+    TokenList tokens{std::move(t.token), {}};
+    tokens.text.emplace_back(kEndOfText);
+    tokens.added.assign(tokens.text.size(), 0);
+    tokens.added.back() = 1;
+    Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(tokens.text.size() - 1), "the trained vocabulary");
+    v.merges = last_of_each(t.merges);
+    return v;
+}

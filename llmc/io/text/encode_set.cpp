@@ -1,0 +1,86 @@
+#include "llmc/io/text/encode_set.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "llmc/base/files.h"
+#include "llmc/base/progress.h"
+#include "llmc/io/text/encoder.h"
+#include "llmc/io/text/pipeline.h"
+#include "llmc/io/files/shard.h"
+
+// Removes PREFIX_NNNNNN with an ending, but those just written. The prefix is a name: its [ and * stand for
+// themselves.
+static uint64_t remove_others(const std::string& prefix, const std::string& ending,
+                              const std::vector<std::string>& written) {
+    std::string pattern;
+    for (const char c : prefix) {
+        if (strchr("*?[]\\", c)) pattern += '\\';
+        pattern += c;
+    }
+    uint64_t removed = 0;
+    for (const std::string& path : glob_files(pattern + "_[0-9][0-9][0-9][0-9][0-9][0-9]" + ending))
+        if (std::find(written.begin(), written.end(), path) == written.end())
+            removed += unlink(path.c_str()) == 0;
+    return removed;
+}
+
+template <class Id>
+static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader,
+                              const EncodeOptions& options) {
+    struct Job {
+        Chunk chunk;
+        IdBuffer<Id> ids[2];        // for training, for validation
+        size_t bytes() const { return chunk.size; }
+    };
+    ShardWriter sets[2] = {
+        {options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
+        {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
+    for (const ShardWriter& s : sets) remove_others(s.prefix, std::string(".bin") + kUnfinished, {});
+    std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
+    EncodeResult result = {};
+    Progress progress("encode", "B", reader.total_bytes);
+    reader.waiting = [&] { progress.update(reader.position()); };
+    run_pipeline<Job>(
+        options.threads,
+        [&](Job& job) {
+            reader.waiting();
+            return reader.next(job.chunk);
+        },
+        [&](int thread, Job& job) {
+            auto& encoder = encoders[size_t(thread)];
+            if (!encoder) encoder = std::make_unique<Encoder<Id>>(tokenizer);
+            for (const Piece& p : job.chunk.pieces) {
+                IdBuffer<Id>& ids = job.ids[p.validation];
+                if (p.starts_document) ids.push(Id(tokenizer.eot()));
+                encoder->encode(job.chunk.text.data() + p.begin, p.end - p.begin, ids);
+            }
+        },
+        [&](Job& job) {
+            for (const Piece& p : job.chunk.pieces) result.bytes += p.end - p.begin;
+            for (int s = 0; s < 2; s++) {
+                sets[s].append(std::span<const Id>(job.ids[s].data.get(), job.ids[s].count));
+                job.ids[s].count = 0;
+            }
+        });
+    reader.waiting = nullptr;
+    CHECK_INPUT(reader.documents > 0, "the input has no document; what %s_*.bin there are stay",
+                options.prefix.c_str());
+    for (ShardWriter& s : sets) s.close();
+    publish(sets);
+    for (ShardWriter& s : sets) {
+        result.removed += remove_others(s.prefix, ".bin", s.paths);
+        result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
+    }
+    result.documents = reader.documents;
+    result.train_tokens = sets[0].total, result.val_tokens = sets[1].total;
+    return result;
+}
+
+EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options) {
+    make_directories(parent_directory(options.prefix));
+    return tokenizer.vocab_size() <= 65536 ? encode_as<uint16_t>(tokenizer, reader, options)
+                                           : encode_as<uint32_t>(tokenizer, reader, options);
+}

@@ -1,0 +1,21 @@
+// Documents to token shards, on all cores.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/io/text/documents.h"
+#include "llmc/io/text/tokenizer.h"
+
+struct EncodeOptions {
+    std::string prefix;             // PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...
+    uint64_t shard_tokens;
+    int threads;
+};
+
+struct EncodeResult {
+    uint64_t documents, bytes, train_tokens, val_tokens, removed;
+    std::vector<std::string> shards;
+};
+
+// Replaces the sets of that prefix: shards of an earlier, longer set are removed.
+EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options);

@@ -1,0 +1,209 @@
+#include "llmc/io/text/encoder.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "llmc/base/check.h"
+
+constexpr size_t kBatch = 128;              // words
+constexpr size_t kMaxKey = 15;              // bytes of a word that is its own key
+constexpr int kFirstSlots = 19, kMostSlots = 20;    // log2: 16 or 32 MB
+constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
+constexpr size_t kLargeText = 16 << 20;     // bytes; memory for larger ones is given back
+constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
+
+// Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always
+// there.
+struct KeyMasks { uint64_t low[17], high[17]; };
+
+static constexpr KeyMasks kMasks = [] {
+    KeyMasks m = {};
+    for (int n = 0; n <= 15; n++) {
+        m.low[n] = n >= 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n) - 1;
+        m.high[n] = n <= 8 ? 0 : (uint64_t(1) << 8 * (n - 8)) - 1;
+    }
+    return m;
+}();
+
+static inline uint64_t load64(const char* p) { uint64_t v; memcpy(&v, p, 8); return v; }
+
+static inline size_t hash_key(uint64_t low, uint64_t high, int shift) {
+    return (low * 0x9e3779b97f4a7c15 + high * 0xc2b2ae3d27d4eb4f) >> shift;
+}
+
+template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
+    const uint32_t vocab = tokenizer.vocab_size();
+    CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "%u ids", vocab);
+    long_slots = Table<LongSlot>(kLongSlots);
+    long_text.reserve(kLongBytes + kLongWord);      // growth would copy; pages come as they are written
+    long_ids.reserve(kLongBytes / 4);
+    reset(kFirstSlots);
+}
+
+// Empty but for the vocabulary's own words.
+template <class Id> void Encoder<Id>::reset(int log2_slots) {
+    shift = 64 - log2_slots;
+    slots = Table<Slot>((size_t(1) << log2_slots) + kProbeSlack);
+    used = 0;
+    insert({0, uint64_t(kMaxKey + 1) << 56, {}, Id(kInline + 1)});
+    Slot ahead[32];         // their places are fetched while others are prepared
+    size_t waiting = 0;
+    const auto add = [&] {
+        for (size_t i = 0; i < waiting; i++) insert(ahead[i]);
+        waiting = 0;
+    };
+    const Vocabulary& v = tokenizer.vocabulary;
+    for (uint32_t id = 0; v.words_are_tokens && id < v.size(); id++) {
+        const std::string_view word = v.text_of(id);
+        if (v.added[id] || word.size() > kMaxKey) continue;
+        Slot s = {0, 0, {Id(id)}, 1};
+        memcpy(&s.low, word.data(), std::min<size_t>(word.size(), 8));
+        if (word.size() > 8) memcpy(&s.high, word.data() + 8, word.size() - 8);
+        s.high |= uint64_t(word.size()) << 56;
+        __builtin_prefetch(&slots[hash_key(s.low, s.high, shift)]);
+        ahead[waiting++] = s;
+        if (waiting == std::size(ahead)) add();
+    }
+    add();
+}
+
+template <class Id> void Encoder<Id>::insert(const Slot& s) {
+    const size_t size = slots.size - kProbeSlack;
+    if (used > size / 4 * 3) {
+        const int bits = std::countr_zero(size);
+        if (bits == kMostSlots) {
+            reset(bits);
+        } else {
+            Table<Slot> old(2 * size + kProbeSlack);
+            old.swap(slots);
+            shift--, used = 0;
+            for (const Slot& o : old) if (o.count) insert(o);
+        }
+    }
+    size_t i = hash_key(s.low, s.high, shift);
+    while (slots[i].count) i++;
+    CHECK(i + 1 < slots.size, "the cache of words is too crowded at slot %zu of %zu", i, slots.size);
+    slots[i] = s;
+    used++;
+}
+
+template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids) {
+    CHECK(n < 0xffffffff, "a text of %zu bytes at once", n);
+    if (n == 0) return;
+    ids.reserve(ids.count + n + kInline + 1);       // a byte has one id at most; copies write a few more
+    Id* out = ids.data.get() + ids.count;
+    starts.resize((n + 63) / 64);
+    mark_starts(text, n, starts.data());
+
+    uint32_t at[kBatch + 64 + 8];
+    size_t have = 0;
+    for (size_t block = 0; block < starts.size(); block++) {
+        uint64_t bits = starts[block];
+        const int count = std::popcount(bits);
+        uint32_t* next = at + have;
+        for (int done = 0; done < count; done += 8) {       // eight at a time: few branches to mispredict
+            for (int k = 0; k < 8; k++, bits &= bits - 1)
+                next[done + k] = uint32_t(block * 64) + uint32_t(std::countr_zero(bits));
+        }
+        have += size_t(count);
+        if (have > kBatch) {
+            out = encode_words(text, at, have - 1, out);
+            at[0] = at[have - 1], have = 1;
+        }
+    }
+    at[have] = uint32_t(n);
+    out = encode_words(text, at, have, out);
+    ids.count = size_t(out - ids.data.get());
+    if (starts.size() > kLargeText / 64) starts = {};
+}
+
+// Word i is text[at[i] .. at[i + 1]).
+template <class Id>
+Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words, Id* out) {
+    uint64_t low[kBatch + 64], high[kBatch + 64];
+    uint32_t where[kBatch + 64];
+    for (size_t i = 0; i < words; i++) {
+        const char* word = text + at[i];
+        const size_t n = std::min<size_t>(at[i + 1] - at[i], kMaxKey + 1);
+        low[i] = load64(word) & kMasks.low[n];
+        high[i] = (load64(word + 8) & kMasks.high[n]) | uint64_t(n) << 56;
+        where[i] = uint32_t(hash_key(low[i], high[i], shift));
+        __builtin_prefetch(&slots[where[i]]);
+    }
+    const int hashed = shift;
+    for (size_t i = 0; i < words; i++) {
+        if (shift != hashed) [[unlikely]] where[i] = uint32_t(hash_key(low[i], high[i], shift));
+        const Slot* s = &slots[where[i]];
+        while (((s->low ^ low[i]) | (s->high ^ high[i])) && s->count) s++;
+        memcpy(out, s->ids, sizeof s->ids + sizeof s->count);
+        const size_t count = s->count;
+        if (count - 1 < kInline) [[likely]] {
+            out += count;
+        } else {
+            const size_t n = at[i + 1] - at[i];
+            out = count ? encode_long({text + at[i], n}, out)
+                        : encode_new(text + at[i], n, {low[i], high[i], {}, 0}, out);
+        }
+    }
+    return out;
+}
+
+// A word of at most 15 bytes that is not in the cache.
+template <class Id> Id* Encoder<Id>::encode_new(const char* word, size_t n, Slot s, Id* out) {
+    uint32_t ids[kMaxKey];
+    const size_t count = bpe_encode(*tokenizer.bpe, {word, n}, ids);
+    s.count = Id(std::min(count, kInline + 1));
+    for (size_t i = 0; i < count; i++) out[i] = Id(ids[i]);
+    for (size_t i = 0; i < count && count <= kInline; i++) s.ids[i] = Id(ids[i]);
+    insert(s);
+    return out + count;
+}
+
+template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out) {
+    const uint64_t hash = XXH3_64bits(word.data(), word.size());
+    for (size_t i = hash & (kLongSlots - 1); long_slots[i].count; i = (i + 1) & (kLongSlots - 1)) {
+        const LongSlot& s = long_slots[i];
+        if (s.hash != hash || s.length != word.size() ||
+            memcmp(long_text.data() + s.text, word.data(), word.size())) continue;
+        for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
+        return out + s.count;
+    }
+    if (word.size() > kLongWord) return encode_parts(word, out);
+    scratch.resize(word.size());
+    const size_t count = bpe_encode(*tokenizer.bpe, word, scratch.data());
+    for (size_t k = 0; k < count; k++) out[k] = Id(scratch[k]);
+    add_long(word, hash, count);
+    return out + count;
+}
+
+// Memory for one part at a time, and for as long as it is needed.
+template <class Id> Id* Encoder<Id>::encode_parts(std::string_view word, Id* out) {
+    std::vector<uint32_t> ids;
+    for (size_t begin = 0, end; begin < word.size(); begin = end) {
+        end = part_end(*tokenizer.bpe, word, begin);
+        if (ids.size() < end - begin) ids = std::vector<uint32_t>(end - begin);
+        const size_t count = bpe_encode(*tokenizer.bpe, word.substr(begin, end - begin), ids.data());
+        for (size_t k = 0; k < count; k++) *out++ = Id(ids[k]);
+    }
+    return out;
+}
+
+template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t hash, size_t count) {
+    if (long_used > kLongSlots / 2 || long_text.size() > kLongBytes) {
+        long_slots = Table<LongSlot>(kLongSlots);
+        long_text.clear(), long_ids.clear(), long_used = 0;
+    }
+    size_t i = hash & (kLongSlots - 1);
+    while (long_slots[i].count) i = (i + 1) & (kLongSlots - 1);
+    long_slots[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()),
+                     uint16_t(count)};
+    long_text += word;
+    long_ids.insert(long_ids.end(), scratch.begin(), scratch.begin() + std::ptrdiff_t(count));
+    long_used++;
+}
+
+template struct Encoder<uint16_t>;
+template struct Encoder<uint32_t>;

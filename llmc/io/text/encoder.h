@@ -1,0 +1,63 @@
+// The fast encoder: text to ids, with a cache of pre-tokens.
+//
+// A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length
+// on top. A slot holds the key and the ids, 32 bytes, so that a hit reads half a cache line and writes its
+// ids with one copy. Words are taken 128 at a time: first keys, hashes and prefetches, then the lookups, so
+// that no lookup waits for memory. Longer words, and those of more ids than fit, go through a second table. A
+// cache that is full is emptied, which bounds its memory.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/pretokenize.h"
+#include "llmc/io/text/table.h"
+
+// A vector that does not write zeros first.
+template <class Id> struct IdBuffer {
+    std::unique_ptr<Id[]> data;
+    size_t count = 0, capacity = 0;
+
+    void reserve(size_t n) {
+        if (n <= capacity) return;
+        n += std::min<size_t>(n / 2, 1 << 20);      // what is large is asked for once
+        auto bigger = std::make_unique_for_overwrite<Id[]>(n);
+        std::copy(data.get(), data.get() + count, bigger.get());
+        data = std::move(bigger), capacity = n;
+    }
+    void push(Id id) { reserve(count + 1), data[count++] = id; }
+};
+
+template <class Id>
+struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, or uint32_t
+    explicit Encoder(const Tokenizer& tokenizer);
+
+    // Appends the ids of a text of which kTextPadding more bytes are readable.
+    void encode(const char* text, size_t n, IdBuffer<Id>& ids);
+
+   private:
+    static constexpr size_t kInline = sizeof(Id) == 2 ? 7 : 3;
+    struct alignas(32) Slot { uint64_t low, high; Id ids[kInline]; Id count; };       // count 0: empty
+    struct LongSlot { uint64_t hash; uint32_t text, ids; uint16_t length, count; };    // count 0: empty
+
+    Tokenizer tokenizer;
+    Table<Slot> slots;
+    Table<LongSlot> long_slots;
+    size_t used = 0, long_used = 0;
+    int shift;
+    std::string long_text;                  // the words of long_slots, one after the other
+    std::vector<uint32_t> long_ids;         // and their ids
+    std::vector<uint64_t> starts;
+    std::vector<uint32_t> scratch;
+
+    void reset(int log2_slots);
+    void insert(const Slot& s);
+    Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);
+    Id* encode_new(const char* word, size_t n, Slot s, Id* out);
+    Id* encode_long(std::string_view word, Id* out);
+    Id* encode_parts(std::string_view word, Id* out);
+    void add_long(std::string_view word, uint64_t hash, size_t count);
+};

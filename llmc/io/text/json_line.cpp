@@ -1,0 +1,201 @@
+#include "llmc/io/text/json_line.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json_events.h"
+#include "llmc/io/text/block.h"
+#include "llmc/io/text/unicode.h"
+
+namespace {
+
+static_assert(kBlock == kRowPadding);
+
+// Value of a hexadecimal digit, -1 for other characters.
+constexpr auto kDigits = [] {
+    std::array<int8_t, 256> value;
+    value.fill(-1);
+    for (int i = 0; i < 22; i++) value[uint8_t("0123456789abcdefABCDEF"[i])] = int8_t(i < 16 ? i : i - 6);
+    return value;
+}();
+// The byte that a character means behind a backslash, 0: none.
+constexpr auto kEscapes = [] {
+    std::array<char, 256> byte = {};
+    for (int i = 0; i < 8; i++) byte[uint8_t("\"\\/bfnrt"[i])] = "\"\\/\b\f\n\r\t"[i];
+    return byte;
+}();
+
+// Reads a row of valid UTF-8 once and checks all of it. `out` gets the strings, one behind the other,
+// decoded; they take fewer bytes than in the row. Each function moves p behind what it reads, or returns
+// false.
+struct Scanner {
+    static constexpr int kDeepest = 64;
+
+    const char *p, *end;
+    char* out;
+
+    bool is(char c) { return p < end && *p == c && ++p; }
+    void blanks() { while (p < end && (*p == ' ' || *p == '\t' || *p == '\r')) p++; }
+
+    // Four digits of an escape.
+    bool digits(uint32_t& code) {
+        if (end - p < 4) return false;
+        const int8_t* d = kDigits.data();
+        const int a = d[uint8_t(p[0])], b = d[uint8_t(p[1])], c = d[uint8_t(p[2])], e = d[uint8_t(p[3])];
+        p += 4;
+        code = uint32_t(a << 12 | b << 8 | c << 4 | e);
+        return (a | b | c | e) >= 0;
+    }
+    bool escape() {             // behind its backslash
+        if (!is('u')) {
+            if (p >= end || !kEscapes[uint8_t(*p)]) return false;
+            *out++ = kEscapes[uint8_t(*p++)];
+            return true;
+        }
+        uint32_t code, low;
+        if (!digits(code) || (code >= 0xdc00 && code < 0xe000)) return false;
+        if (code >= 0xd800 && code < 0xdc00) {
+            if (!is('\\') || !is('u') || !digits(low) || low < 0xdc00 || low >= 0xe000) return false;
+            code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
+        }
+        out += encode_utf8(code, out);
+        return true;
+    }
+    // Behind its quote. Blocks are copied as they are up to what ends the string or begins an escape.
+    bool string() {
+        for (;;) {
+            const Block c(p);
+            c.store(out);
+            const uint64_t special = c.among(0, ' ') | c.is('"') | c.is('\\');
+            const int plain = std::countr_zero(special);        // 64: none
+            p += plain, out += plain;
+            if (p >= end) return false;
+            if (special == 0) continue;
+            if (is('"')) return true;
+            if (*p != '\\') return false;
+            while (is('\\'))
+                if (!escape()) return false;
+        }
+    }
+    bool number() {
+        const char* first = p;
+        const auto run = [&] {
+            const char* begin = p;
+            while (p < end && uint8_t(*p - '0') <= 9) p++;
+            return p - begin;
+        };
+        is('-');
+        if (!is('0') && run() == 0) return false;
+        if (is('.') && run() == 0) return false;
+        const bool finite = p - first < 200;        // and so are 99 places more
+        if (!is('e') && !is('E')) return finite;
+        if (!is('+')) is('-');
+        const auto places = run();
+        return finite && places >= 1 && places <= 2;
+    }
+    bool word(std::string_view text) {
+        if (!std::string_view(p, size_t(end - p)).starts_with(text)) return false;
+        p += text.size();
+        return true;
+    }
+    template <class Item> bool items(char close, Item&& item) {     // behind the opening bracket
+        blanks();
+        if (is(close)) return true;
+        do {
+            blanks();
+            if (!item()) return false;
+            blanks();
+        } while (is(','));
+        return is(close);
+    }
+    bool key() {
+        if (!is('"') || !string()) return false;
+        blanks();
+        if (!is(':')) return false;
+        blanks();
+        return true;
+    }
+    bool value(int depth) {
+        if (p >= end || depth == kDeepest) return false;
+        switch (*p) {
+            case '"': return p++, string();
+            case '{': return p++, items('}', [&] { return key() && value(depth + 1); });
+            case '[': return p++, items(']', [&] { return value(depth + 1); });
+            case 't': return word("true");
+            case 'f': return word("false");
+            case 'n': return word("null");
+            default: return number();
+        }
+    }
+};
+
+// Takes "text" of the outermost object and skips the rest, without building a tree.
+struct TextOf final : JsonEvents {
+    std::string text;
+    int depth = 0;
+    bool wanted = false, found = false, object = false;
+    std::string error;
+
+    bool null() override { return value(); }
+    bool boolean(bool) override { return value(); }
+    bool negative(int64_t) override { return value(); }
+    bool natural(uint64_t) override { return value(); }
+    bool real(double) override { return value(); }
+    bool string(std::string& s) override {
+        if (depth == 1 && wanted) text.swap(s), found = true;
+        return value();
+    }
+    bool key(std::string& s) override { wanted = depth == 1 && s == "text"; return true; }
+    bool start_object() override { object = object || depth == 0; depth++; return value(); }
+    bool start_list() override { depth++; return value(); }
+    bool end_object() override { depth--; return true; }
+    bool end_list() override { depth--; return true; }
+    bool value() { wanted = false; return true; }
+    void broken(size_t byte, bool, const std::string& why) override {
+        error = strf("broken JSON: at its byte %zu: ", byte) + why;
+    }
+};
+
+}  // namespace
+
+bool scan_json_line(std::string_view row, char* out, size_t& bytes) {
+    Scanner s{row.data(), row.data() + row.size(), out};
+    const char* text = nullptr;         // of several the last
+    const auto member = [&] {
+        const char* key = s.out;
+        if (!s.key()) return false;
+        const char* begin = s.out;
+        const bool named = std::string_view(key, size_t(begin - key)) == "text";
+        const bool wanted = named && s.p < s.end && *s.p == '"';
+        if (!s.value(1)) return false;
+        if (wanted) text = begin, bytes = size_t(s.out - begin);
+        return true;
+    };
+    if (!is_utf8(row.data(), row.size())) return false;
+    s.blanks();
+    if (!s.is('{') || !s.items('}', member)) return false;
+    s.blanks();
+    if (s.p != s.end || !text) return false;
+    memmove(out, text, bytes);
+    return true;
+}
+
+std::string parse_json_text(std::string_view row, std::string& error) {
+    TextOf result;
+    if (!read_json(row, result)) error = result.error;
+    else if (!result.object || !result.found)
+        error = strf("no \"text\" string in the object: \"%.60s\"", std::string(row.substr(0, 60)).c_str());
+    return std::move(result.text);
+}
+
+size_t parse_json_line(std::string_view row, const std::string& path, uint64_t line, char* out) {
+    size_t bytes = 0;
+    if (scan_json_line(row, out, bytes)) return bytes;
+    std::string error;
+    const std::string text = parse_json_text(row, error);
+    CHECK_INPUT(error.empty(), "%s:%llu: %s", path.c_str(), (unsigned long long)line, error.c_str());
+    memcpy(out, text.data(), text.size());
+    return text.size();
+}

@@ -1,0 +1,29 @@
+#include "llmc/io/text/pipeline.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/base/start_thread.h"
+
+void PipelineThreads::start(int wanted, const std::function<void(int)>& worker) {
+    threads.reserve(size_t(wanted));
+    for (int i = 0; i < wanted; i++) {
+        std::thread thread;
+        const std::string why = start_thread(thread, [worker, i] { worker(i); });
+        if (!why.empty())
+            return warning("%d of %d threads: %s", std::max(i, 1), wanted, no_thread(why).c_str());
+        threads.push_back(std::move(thread));
+    }
+}
+
+PipelineThreads::~PipelineThreads() {
+    close();
+    for (std::thread& t : threads) t.join();
+}
+
+int available_threads() {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}

@@ -1,0 +1,147 @@
+#include "llmc/io/text/pretokenize.h"
+
+#include <bit>
+#include <cstring>
+
+#include "llmc/io/text/block.h"
+#include "llmc/io/text/unicode.h"
+
+namespace {
+
+struct Masks { uint64_t letter, number, space, blank, quote, high; };     // blank: U+0020; high: not ASCII
+
+Masks classify(const uint8_t* s) {
+    const Block c(reinterpret_cast<const char*>(s));
+    const uint64_t blank = c.is(' ');
+    return {c.with_bits(0x20).among('a', 26), c.among('0', 10), c.among('\t', 5) | blank, blank, c.is('\''),
+            c.high()};
+}
+
+bool space_at(const uint8_t* s, size_t n) {
+    if (n == 0) return true;        // what ends the text gives nothing back
+    if (s[0] < 0x80) return s[0] == ' ' || uint8_t(s[0] - '\t') < 5;
+    return class_of(decode_utf8(s, n)) == kSpace;
+}
+
+// What one block of 64 leaves to the next.
+struct Carry {
+    uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0;     // of the last character: bit 0
+    uint64_t tail = 0;                  // bytes of a character that began in the block before
+    CharClass tail_class = kOther;
+    uint64_t set = 0, clear = 0;        // starts, by a contraction
+};
+
+// Characters beyond ASCII: their class, for all their bytes; `inner` gets all of them but the first ones,
+// `last_space` the spaces after which there is another character.
+void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64_t& last_space,
+                   Carry& carry) {
+    uint64_t by_class[4] = {};
+    by_class[carry.tail_class] = inner = carry.tail;
+    uint64_t high = m.high & ~carry.tail;
+    carry.tail = 0;
+    while (high) {
+        const int i = std::countr_zero(high);
+        if (size_t(i) >= n) break;
+        const Char c = decode_utf8(s + i, n - size_t(i));
+        const CharClass k = class_of(c);
+        const uint64_t bytes = (uint64_t(1) << c.bytes) - 1;
+        by_class[k] |= bytes << i;
+        inner |= (bytes - 1) << i;
+        high &= ~(bytes << i);
+        const size_t end = size_t(i) + c.bytes;
+        if (k == kSpace && !space_at(s + end, n - end)) last_space |= uint64_t(1) << i;
+        if (end > 64) carry.tail = bytes >> (64 - i), carry.tail_class = k;
+    }
+    m.letter |= by_class[kLetter];
+    m.number |= by_class[kNumber];
+    m.space |= by_class[kSpace];
+}
+
+// s points at the apostrophe, with n bytes left: letters of the contraction, 0 where there is none.
+int contraction(const uint8_t* s, size_t n) {
+    if (n >= 2 && (s[1] == 's' || s[1] == 'd' || s[1] == 'm' || s[1] == 't')) return 1;
+    if (n >= 3 && ((s[1] == 'l' && s[2] == 'l') || ((s[1] == 'v' || s[1] == 'r') && s[2] == 'e'))) return 2;
+    return 0;
+}
+
+uint64_t contract(const uint8_t* s, size_t n, uint64_t starts, uint64_t quotes, Carry& carry) {
+    for (; quotes; quotes &= quotes - 1) {
+        const int i = std::countr_zero(quotes), letters = contraction(s + i, n - size_t(i));
+        if (!letters) continue;
+        const unsigned __int128 one = 1, after = one << (i + 1 + letters), first = one << (i + 1);
+        starts = (starts & ~uint64_t(first)) | uint64_t(after);
+        carry.clear |= uint64_t(first >> 64);
+        carry.set |= uint64_t(after >> 64);
+    }
+    return starts;
+}
+
+// The starts among the 64 bytes at s, of which n are left in the text.
+inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
+    Masks m = classify(s);
+    const uint64_t valid = n >= 64 ? ~uint64_t(0) : (uint64_t(1) << n) - 1;
+    uint64_t inner = 0, last = 0;
+    m.high &= valid;
+    m.letter &= valid, m.number &= valid, m.space |= ~valid;    // the end is no character that is not a space
+    const uint64_t ascii_space = m.space;
+    if (m.high | carry.tail) [[unlikely]] classify_high(s, n, m, inner, last, carry);
+
+    const uint64_t other = ~(m.letter | m.number | m.space);
+    const uint64_t next_space = m.space >> 1 | uint64_t(n <= 64 || space_at(s + 64, n - 64)) << 63;
+    last |= ascii_space & ~next_space;
+
+    const uint64_t after_blank = m.blank << 1 | carry.blank;
+    uint64_t starts = (m.letter & ~(m.letter << 1 | carry.letter)) |
+                      (m.number & ~(m.number << 1 | carry.number)) | (other & ~(other << 1 | carry.other));
+    starts = (starts & ~after_blank) | (m.space & (~(m.space << 1 | carry.space) | last));
+    starts &= ~inner & valid;
+    starts = (starts & ~carry.clear) | (carry.set & valid);
+    carry.letter = m.letter >> 63, carry.number = m.number >> 63, carry.other = other >> 63;
+    carry.space = m.space >> 63, carry.blank = m.blank >> 63, carry.set = carry.clear = 0;
+
+    const uint64_t quotes = m.quote & starts & (m.letter >> 1 | uint64_t(1) << 63);
+    if (quotes) [[unlikely]] starts = contract(s, n, starts, quotes, carry) & valid;
+    return starts;
+}
+
+}  // namespace
+
+void mark_starts(const char* text, size_t n, uint64_t* starts) {
+    const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
+    Carry carry;
+    for (size_t i = 0; i < n; i += 64) *starts++ = block_starts(s + i, n - i, carry);
+}
+
+// Whether a space character can end at s[n - 1]; ASCII, or the last bytes of one of the ten beyond.
+static bool may_end_space(const uint8_t* s, size_t n) {
+    const uint8_t c = s[n - 1];
+    if (c < 0x80) return c == ' ' || uint8_t(c - '\t') < 5;
+    for (size_t k = 2; k <= 3 && k <= n; k++) {
+        const Char d = decode_utf8(s + n - k, k);
+        if (d.bytes == k && class_of(d) == kSpace) return true;
+    }
+    return false;
+}
+
+// Whether the characters before and at i are of two classes, and neither is a space. Also false where a
+// character is cut off or invalid.
+static bool class_changes(const uint8_t* s, size_t n, size_t i) {
+    const auto begins = [&](size_t k) { return (s[k] & 0xc0) != 0x80; };
+    if (!begins(i) || (s[i] >= 0x80 && n - i < 4)) return false;
+    size_t before = i - 1;
+    while (before > 0 && i - before < 4 && !begins(before)) before--;
+    const Char last = decode_utf8(s + before, i - before);
+    if (!begins(before) || before + last.bytes != i || last.code == '\'') return false;
+    const CharClass left = class_of(last), right = class_of(decode_utf8(s + i, n - i));
+    return left != right && left != kSpace && right != kSpace;
+}
+
+size_t safe_cut(const char* text, size_t n, size_t first) {
+    const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
+    for (size_t i = n; i-- > first;) {
+        if ((s[i] == ' ' || uint8_t(s[i] - '\t') < 5) && !may_end_space(s, i)) return i;
+    }
+    for (size_t i = n; i-- > first;)
+        if (class_changes(s, n, i)) return i;
+    return 0;
+}

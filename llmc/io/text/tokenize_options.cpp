@@ -1,0 +1,81 @@
+#include "llmc/io/text/tokenize_options.h"
+
+#include <charconv>
+#include <cstring>
+
+#define CXXOPTS_NO_REGEX                    // its own parser: half the time to compile
+#define CXXOPTS_VECTOR_DELIMITER '\0'       // names of files have commas
+#include <cxxopts.hpp>
+
+#include "llmc/base/check.h"
+#include "llmc/io/text/pipeline.h"
+#include "llmc/io/files/shard.h"
+
+const char* const kTokenizeHelp = R"(Byte-level BPE, with GPT-2's pre-tokenization.
+
+  ./tokenize train  --vocab=N --out=tokenizer.json INPUT...
+      trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
+  ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
+      writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
+      FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);
+      earlier shards of PREFIX, of both kinds, are replaced when all are written
+  ./tokenize decode --tokenizer=T SHARD...
+      text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
+  ./tokenize ids    --tokenizer=T [FILE|-]
+      ids of the whole input, one a line, no end-of-text added; a .jsonl is text like any other here
+  ./tokenize info   SHARD...
+      header, counts, largest id, tokenizer hash
+
+INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (standard
+        input, as .txt); with --as=text a file of any suffix is read as .txt
+T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
+        (end-of-text gets the id after its last rank)
+--version     commit, compiler, CPU this was built for
+--threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
+)";
+
+// All of `text` as a number; `expected` says which ones there are.
+template <class T>
+static T number_of(const char* name, const std::string& text, const char* expected) {
+    T number = {};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    CHECK_INPUT(error == std::errc() && end == text.data() + text.size(), "--%s=%s, expected %s", name,
+                text.c_str(), expected);
+    return number;
+}
+
+TokenizeOptions parse_tokenize_options(const char* command, const char* allowed, int argc, char** argv) {
+    cxxopts::Options spec("tokenize");
+    const auto text = [](const char* otherwise) {
+        return cxxopts::value<std::string>()->default_value(otherwise);
+    };
+    spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
+        "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
+        "as", "", text("text"))("inputs", "", cxxopts::value<std::vector<std::string>>());
+    spec.parse_positional({"inputs"});
+    cxxopts::ParseResult args;
+    try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
+        CHECK_INPUT(false, "%s; ./tokenize --help lists the commands and options", e.what());
+    }
+    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as"})
+        CHECK_INPUT(!args.count(name) || strstr(allowed, name),
+                    "./tokenize %s takes no --%s; ./tokenize --help lists what it takes", command, name);
+    const auto given = [&](const char* name) { return args[name].as<std::string>(); };
+    TokenizeOptions o = {.command = command, .tokenizer = given("tokenizer"), .out = given("out")};
+    o.vocab = number_of<uint32_t>("vocab", given("vocab"), "a number of ids");
+    o.val = number_of<double>("val", given("val"), "a fraction of at least 0 and less than 1");
+    o.shard_tokens = number_of<uint64_t>("shard-tokens", given("shard-tokens"), "a number of tokens");
+    o.threads = number_of<int>("threads", given("threads"), "a number of threads, or 0 for all cores");
+    if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
+    o.as_text = args.count("as") > 0;
+    CHECK_INPUT(given("as") == "text", "--as=%s, expected text", given("as").c_str());
+    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores",
+                o.threads);
+    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1",
+                o.val);
+    CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens,
+                "--shard-tokens=%llu, expected 1 to %llu", (unsigned long long)o.shard_tokens,
+                (unsigned long long)kMaxShardTokens);
+    if (o.threads == 0) o.threads = available_threads();
+    return o;
+}

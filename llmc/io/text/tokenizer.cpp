@@ -1,0 +1,91 @@
+#include "llmc/io/text/tokenizer.h"
+
+#include <xxhash.h>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/pretokenize.h"
+
+// Over what decides ids and bytes, and nothing of the file it came from.
+static uint64_t hash_of(const Vocabulary& v) {
+    XXH3_state_t* state = XXH3_createState();
+    XXH3_64bits_reset(state);
+    const auto add = [&](const void* data, size_t bytes) { XXH3_64bits_update(state, data, bytes); };
+    add(&v.eot, sizeof v.eot);
+    add(v.start.data(), v.start.size() * sizeof v.start[0]);
+    add(v.text.data(), v.text.size());
+    add(v.added.data(), v.added.size());
+    add(v.merges.data(), v.merges.size() * sizeof v.merges[0]);
+    const uint64_t hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return hash ? hash : 1;
+}
+
+Tokenizer::Tokenizer(Vocabulary v) : vocabulary(std::move(v)) {
+    auto tables = std::make_shared<Bpe>(vocabulary, vocabulary.merges.size());
+    for (const Merge& m : vocabulary.merges) {
+        CHECK(tables->add(m), "ids %u and %u merge twice", m.left, m.right);
+    }
+    bpe = std::move(tables);
+    content_hash = hash_of(vocabulary);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+    std::string padded(text);
+    padded.append(kTextPadding, '\0');
+    const size_t n = text.size();
+    std::vector<uint64_t> starts((n + 63) / 64);
+    mark_starts(padded.data(), n, starts.data());
+    std::vector<uint32_t> ids(n);
+    size_t count = 0;
+    for (size_t at = 0; at < n;) {
+        size_t end = at + 1;
+        while (end < n && !(starts[end / 64] >> end % 64 & 1)) end++;
+        count += bpe_encode(*bpe, text.substr(at, end - at), ids.data() + count);
+        at = end;
+    }
+    return {ids.begin(), ids.begin() + std::ptrdiff_t(count)};
+}
+
+std::string_view Tokenizer::bytes_of(uint32_t id) const {
+    return id < vocab_size() && id != eot() ? vocabulary.text_of(id) : std::string_view();
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+    std::string text;
+    for (const int32_t id : ids) text += bytes_of(uint32_t(id));
+    return text;
+}
+
+static bool ends_with(std::string_view s, std::string_view end) {
+    return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
+}
+
+Tokenizer Tokenizer::load(const std::string& path) {
+    if (is_directory(path)) {
+        std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json";
+        const std::string json = path + "/tokenizer.json";
+        if (!file_exists(merges) && file_exists(json)) return load(json);
+        if (!file_exists(merges)) merges = path + "/merges.txt", ids = path + "/vocab.json";
+        CHECK_INPUT(file_exists(merges) && file_exists(ids),
+                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
+                    "merges.txt and vocab.json), or a tokenizer.json",
+                    path.c_str());
+        return Tokenizer(vocabulary_of_gpt2(read_file(merges), read_file(ids), path));
+    }
+    CHECK_INPUT(file_exists(path),
+                "%s: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
+                "and encoder.json,\n"
+                "       or a .tiktoken file. ./tokenize train makes one from text, data/gpt2_vocab.py brings "
+                "GPT-2's.",
+                path.c_str());
+    if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
+    CHECK_INPUT(
+        ends_with(path, ".json"),
+        "%s: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
+        path.c_str());
+    return Tokenizer(vocabulary_of_json(read_file(path), path));
+}
+
+void Tokenizer::save(const std::string& path) const { write_file(path, json_of_vocabulary(vocabulary)); }

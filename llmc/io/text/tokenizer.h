@@ -1,0 +1,62 @@
+// A byte-level BPE with GPT-2's pre-tokenization: the vocabulary, and what needs nothing but it.
+//
+// Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes; the 256 single
+// bytes are all there, so any bytes can be encoded, and decoding gives them back exactly. The text
+// "<|endoftext|>" inside an input is ordinary text: encode() never yields eot().
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/io/files/shard.h"
+
+struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
+
+struct Bpe;       // tables of the encoder, llmc/io/text/bpe.h
+
+struct Vocabulary {
+    std::vector<char> text;             // bytes of all tokens, by id
+    std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
+    std::vector<uint8_t> added;  // of id i: 1 where no merge yields it (end-of-text, a foreign file's extras)
+    std::vector<Merge> merges;
+    uint32_t byte_id[256] = {};
+    uint32_t eot = 0;
+    bool words_are_tokens = false;      // known that the bytes of each token, as a word, encode to that token
+
+    uint32_t size() const { return uint32_t(added.size()); }
+    std::string_view text_of(uint32_t id) const {
+        return {text.data() + start[id], start[id + 1] - start[id]};
+    }
+};
+
+struct Tokenizer {
+    Vocabulary vocabulary;
+    std::shared_ptr<const Bpe> bpe;     // shared by copies
+    uint64_t content_hash = 0;
+
+    explicit Tokenizer(Vocabulary v);
+
+    // tokenizer.json, a folder with one or with vocab.bpe and encoder.json (merges.txt and vocab.json at
+    // Hugging Face), or a .tiktoken file. What is wrong with a file ends in CHECK_INPUT.
+    static Tokenizer load(const std::string& path);
+    void save(const std::string& path) const;        // as Hugging Face's tokenizer.json
+
+    uint32_t vocab_size() const { return vocabulary.size(); }      // end-of-text included
+    uint32_t eot() const { return vocabulary.eot; }
+    uint64_t hash() const { return content_hash; }                 // the same from any kind of file; never 0
+
+    std::vector<int32_t> encode(std::string_view text) const;
+    // End-of-text, and ids outside the vocabulary, give nothing.
+    std::string decode(std::span<const int32_t> ids) const;
+    std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty
+};
+
+// The parsers behind load(), one per kind of file; `name` is for messages.
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name);
+Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name);
+Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
+                              const std::string& name);
+std::string json_of_vocabulary(const Vocabulary& v);

@@ -1,0 +1,204 @@
+// Hugging Face's tokenizer.json, and GPT-2's vocab.bpe with encoder.json.
+#include <unordered_map>
+#include <unordered_set>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json_value.h"
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/vocabulary.h"
+
+namespace {
+
+Json parse(std::string_view content, const char* name) {
+    try {
+        return parse_json(content);
+    } catch (const JsonError& e) {
+        CHECK_INPUT(false, "%s: broken JSON: %s", name, e.what());
+    }
+}
+
+// Ids by text, both ways; the file may give ids in any order.
+struct Names {
+    const char* file;
+    TokenList tokens;
+    std::unordered_map<std::string, uint32_t> id;       // by the bytes of what is not added
+    std::unordered_set<std::string> added_text;
+
+    explicit Names(const std::string& name) : file(name.c_str()) {}
+
+    void put(uint64_t id, const std::string& text, bool is_added) {
+        CHECK_INPUT(id < kMaxVocabulary, "%s: id %llu, expected less than %u", file, (unsigned long long)id,
+                    kMaxVocabulary);
+        if (id >= tokens.text.size()) tokens.text.resize(id + 1), tokens.added.resize(id + 1);
+        CHECK_INPUT(tokens.text[id].empty(), "%s: id %llu is there twice", file, (unsigned long long)id);
+        tokens.text[id] = text, tokens.added[id] = is_added;
+    }
+
+    // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there
+    // already.
+    void put_vocab(const Json& vocab) {
+        CHECK_INPUT(vocab.is_object(), "%s: the vocabulary is no JSON object of tokens and ids", file);
+        for (const auto& [characters, id] : vocab.members()) {
+            CHECK_INPUT(id.is_natural(), "%s: token \"%s\": the id is no number", file,
+                        characters.c_str());
+            const uint64_t i = id.natural();
+            if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
+            CHECK_INPUT(!added_text.contains(characters),
+                        "%s: \"%s\" is in the vocabulary and an added token, with different ids", file,
+                        characters.c_str());
+            std::string bytes;
+            if (characters == kEndOfText) { put(i, characters, true); continue; }
+            CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
+                        "%s: token \"%s\" is not in the characters of a byte-level vocabulary", file,
+                        characters.c_str());
+            put(i, bytes, false);
+            this->id.emplace(std::move(bytes), uint32_t(i));
+        }
+    }
+
+    Merge merge(std::string_view left, std::string_view right, size_t rank) {
+        std::string a, b;
+        const bool written = bytes_of_characters(left, a) && bytes_of_characters(right, b);
+        const auto l = id.find(a), r = id.find(b), both = id.find(a + b);
+        CHECK_INPUT(
+            written && l != id.end() && r != id.end() && both != id.end(),
+            "%s: merge %zu, \"%.*s\" and \"%.*s\": the two and what they become have to be in the vocabulary",
+            file, rank, int(left.size()), left.data(), int(right.size()), right.data());
+        return {l->second, r->second, both->second};
+    }
+
+    Merge merge_of_line(std::string_view line, size_t rank) {
+        const size_t space = line.find(' ');
+        CHECK_INPUT(space != line.npos && line.find(' ', space + 1) == line.npos,
+                    "%s: merge %zu is \"%.*s\", expected two tokens with a space between", file, rank,
+                    int(line.size()), line.data());
+        return merge(line.substr(0, space), line.substr(space + 1), rank);
+    }
+
+    Vocabulary finish(std::vector<Merge> merges) {
+        uint32_t eot = 0;
+        while (eot < tokens.text.size() && !(tokens.added[eot] && tokens.text[eot] == kEndOfText)) eot++;
+        if (eot == tokens.text.size()) put(eot, std::string(kEndOfText), true);
+        Vocabulary v = vocabulary_of_tokens(tokens, eot, file);
+        Bpe seen(v, merges.size());
+        for (size_t i = 0; i < merges.size(); i++) {
+            CHECK_INPUT(seen.add(merges[i]), "%s: merge %zu is there twice", file, i);
+        }
+        v.merges = std::move(merges);
+        return v;
+    }
+};
+
+// What would change ids and is not done here has to be off.
+void check_model(const Json& model, const char* name) {
+    const Json* type = model.find("type");
+    CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
+                "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
+                name);
+    for (const char* key :
+         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
+        const Json& value = model.get(key);
+        const bool off = value.is_null() || value == false || value == "" || value == 0.0;
+        CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, to_text(value).c_str());
+    }
+}
+
+void check_pipeline(const Json& file, const char* name) {
+    CHECK_INPUT(file.get("normalizer").is_null(),
+                "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
+    const Json& split = file.get("pre_tokenizer");
+    const Json* regex = split.find("use_regex");
+    const bool gpt2 = split.get("type") == "ByteLevel" && split.get("add_prefix_space") == false &&
+                      (!regex || *regex == true);
+    CHECK_INPUT(gpt2,
+                "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, "
+                "use_regex true",
+                name, to_text(split).c_str());
+}
+
+void put_added(const Json& added, Names& names) {
+    if (added.is_null()) return;
+    CHECK_INPUT(added.is_list(), "%s: added_tokens is no list", names.file);
+    for (const Json& token : added.list()) {
+        CHECK_INPUT(token.get("id").is_natural() && token.get("content").is_string(),
+                    "%s: an entry of added_tokens has no id or no content", names.file);
+        const std::string& content = token.at("content").string();
+        CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice",
+                    names.file, content.c_str());
+        names.put(token.at("id").natural(), content, true);
+    }
+}
+
+}  // namespace
+
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
+    const Json file = parse(content, name.c_str());
+    CHECK_INPUT(file.find("model"), "%s: no \"model\": not a tokenizer.json",
+                name.c_str());
+    const Json& model = file.at("model");
+    check_model(model, name.c_str());
+    check_pipeline(file, name.c_str());
+    Names names(name);
+    put_added(file.get("added_tokens"), names);
+    names.put_vocab(model.at("vocab"));
+    std::vector<Merge> merges;
+    for (const Json& m : model.at("merges").list()) {
+        const auto text = [&m](size_t i) { return m.list()[i].is_string(); };
+        const bool pair = m.is_list() && m.list().size() == 2 && text(0) && text(1);
+        CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]",
+                    name.c_str(), merges.size());
+        merges.push_back(pair ? names.merge(m.list()[0].string(), m.list()[1].string(), merges.size())
+                              : names.merge_of_line(m.string(), merges.size()));
+    }
+    return names.finish(std::move(merges));
+}
+
+Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
+                              const std::string& folder) {
+    const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
+    Names names(encoder);
+    names.put_vocab(parse(encoder_json, encoder.c_str()));
+    names.file = list.c_str();
+    std::vector<Merge> merges;
+    for (size_t at = 0; at < vocab_bpe.size();) {
+        const size_t end = std::min(vocab_bpe.find('\n', at), vocab_bpe.size());
+        std::string_view line = vocab_bpe.substr(at, end - at);
+        if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+        const bool version = at == 0 && line.substr(0, 9) == "#version:";
+        if (!line.empty() && !version) merges.push_back(names.merge_of_line(line, merges.size()));
+        at = end + 1;
+    }
+    return names.finish(std::move(merges));
+}
+
+std::string json_of_vocabulary(const Vocabulary& v) {
+    Json::Members vocab;
+    Json::List merges, added;
+    std::vector<std::string> name(v.size());
+    for (uint32_t id = 0; id < v.size(); id++) {
+        name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
+        if (!v.added[id]) continue;
+        added.push_back(Json::Members{{"id", id}, {"content", name[id]}, {"single_word", false},
+                                      {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+                                      {"special", true}});
+    }
+    for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
+    for (const Merge& m : v.merges) merges.push_back(Json::List{name[m.left], name[m.right]});
+    const Json byte_level = Json::Members{
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    Json::Members model = {{"type", "BPE"}};
+    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
+        model.emplace_back(key, nullptr);
+    for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model.emplace_back(key, false);
+    model.emplace_back("vocab", std::move(vocab));
+    model.emplace_back("merges", std::move(merges));
+
+    Json::Members file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
+    file.emplace_back("added_tokens", std::move(added));
+    file.emplace_back("normalizer", nullptr);
+    file.emplace_back("pre_tokenizer", byte_level);
+    file.emplace_back("post_processor", nullptr);
+    file.emplace_back("decoder", byte_level);
+    file.emplace_back("model", std::move(model));
+    return to_text(std::move(file), 1) + "\n";
+}

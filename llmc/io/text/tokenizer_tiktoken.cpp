@@ -1,0 +1,108 @@
+// .tiktoken: a line a token, its bytes in base64 and its rank.
+//
+// The file has no merges. tiktoken joins the adjacent pair whose bytes together have the lowest rank,
+// whatever the pair. Only one pair ever yields a token: joins within the token's bytes depend on nothing
+// outside them as long as no join crosses their ends, so in any text the pair that is joined last is the one
+// that stands there when the token's bytes are encoded alone. Encoding each token with the merges before it
+// finds that pair; a token that does not come down to two parts could not have been trained, and is refused.
+#include <cstring>
+
+#include "llmc/base/check.h"
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/vocabulary.h"
+
+static int base64_value(char c) {
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+// Appends the bytes; false where it is not base64.
+static bool decode_base64(std::string_view code, std::vector<char>& bytes) {
+    static const auto values = [] {
+        std::array<int8_t, 256> v;
+        for (int c = 0; c < 256; c++) v[size_t(c)] = int8_t(base64_value(char(c)));
+        return v;
+    }();
+    if (code.empty() || code.size() % 4) return false;
+    const int pad = code[code.size() - 1] != '=' ? 0 : code[code.size() - 2] != '=' ? 1 : 2;
+    for (size_t i = 0; i < code.size(); i += 4) {
+        const int digits = i + 4 == code.size() ? 4 - pad : 4;
+        int bits = 0;
+        for (int k = 0; k < 4; k++) {
+            const int value = k < digits ? values[uint8_t(code[i + size_t(k)])] : 0;
+            if (value < 0) return false;
+            bits = bits << 6 | value;
+        }
+        for (int k = 0; k < digits - 1; k++) bytes.push_back(char(bits >> (16 - 8 * k)));
+    }
+    return true;
+}
+
+// Tokens by rank, laid out as the vocabulary wants them.
+static void parse_lines(std::string_view content, const char* name, Vocabulary& v) {
+    v.text.reserve(content.size() / 2);
+    v.start.push_back(0);
+    const char* p = content.data();
+    const char* end = p + content.size();
+    for (size_t line = 1; p < end; line++) {
+        const char* newline = static_cast<const char*>(memchr(p, '\n', size_t(end - p)));
+        const char* stop = newline ? newline : end;
+        const char* next = newline ? newline + 1 : end;
+        if (stop > p && stop[-1] == '\r') stop--;
+        if (stop == p) { p = next; continue; }
+        const char* space = static_cast<const char*>(memchr(p, ' ', size_t(stop - p)));
+        CHECK_INPUT(space, "%s:%zu: expected a token in base64, a space and its rank", name, line);
+        CHECK_INPUT(decode_base64({p, size_t(space - p)}, v.text), "%s:%zu: the token is not base64", name,
+                    line);
+        uint64_t rank = 0;
+        for (p = space + 1; p < stop && *p >= '0' && *p <= '9' && rank < kMaxVocabulary; p++)
+            rank = rank * 10 + uint64_t(*p - '0');
+        const size_t expected = v.start.size() - 1;
+        CHECK_INPUT(p == stop && stop > space + 1 && rank == expected,
+                    "%s:%zu: expected rank %zu, found \"%.*s\"", name, line, expected,
+                    int(std::min<std::ptrdiff_t>(stop - space - 1, 20)), space + 1);
+        CHECK_INPUT(v.start.size() < kMaxVocabulary, "%s: more than %u tokens", name, kMaxVocabulary);
+        v.start.push_back(uint32_t(v.text.size()));
+        p = next;
+    }
+}
+
+Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& path) {
+    const char* name = path.c_str();
+    Vocabulary v;
+    parse_lines(content, name, v);
+    const uint32_t n = uint32_t(v.start.size() - 1);
+    CHECK_INPUT(n >= 256, "%s: %u tokens, expected 256 single bytes first", name, n);
+    v.added.assign(n, 0);
+    bool have[256] = {};
+    for (uint32_t id = 0; id < 256; id++) {
+        const std::string_view t = v.text_of(id);
+        CHECK_INPUT(t.size() == 1 && !have[uint8_t(t[0])], "%s: token %u is not one of the 256 single bytes",
+                    name, id);
+        have[uint8_t(t[0])] = true;
+        v.byte_id[uint8_t(t[0])] = id;
+    }
+    Bpe bpe(v, n);
+    std::vector<uint32_t> ids;
+    v.merges.reserve(n);
+    for (uint32_t id = 256; id < n; id++) {
+        const std::string_view word = v.text_of(id);
+        if (ids.size() < word.size()) ids.resize(word.size());
+        const size_t parts = bpe_encode(bpe, word, ids.data());
+        CHECK_INPUT(parts == 2, "%s:%u: token %u is %s", name, id + 1, id,
+                    parts == 1 ? "there twice" : "no two tokens of lower rank joined");
+        const Merge m = {ids[0], ids[1], id};
+        bpe.add(m);
+        v.merges.push_back(m);
+    }
+    v.words_are_tokens = true;
+    v.eot = n;
+    v.added.push_back(1);
+    v.text.insert(v.text.end(), kEndOfText.begin(), kEndOfText.end());
+    v.start.push_back(uint32_t(v.text.size()));
+    return v;
+}

@@ -1,0 +1,70 @@
+#include "llmc/io/text/unicode.h"
+
+#include "llmc/io/text/block.h"
+#include "llmc/io/text/unicode_tables.h"
+
+CharClass class_of(uint32_t code) {
+    if (code >= 0x110000) return kOther;
+    return CharClass(kUnicodeClass[kUnicodeBlock[code >> 7]][(code & 127) >> 2] >> (code & 3) * 2 & 3);
+}
+
+static bool continues(uint8_t b) { return (b & 0xc0) == 0x80; }
+
+Char decode_utf8(const uint8_t* s, size_t n) {
+    const uint32_t b = s[0];
+    if (b < 0x80) return {b, 1};
+    if (b >= 0xc2 && b < 0xe0 && n >= 2 && continues(s[1])) return {(b & 0x1f) << 6 | (s[1] & 0x3fu), 2};
+    if (b >= 0xe0 && b < 0xf0 && n >= 3 && continues(s[1]) && continues(s[2])) {
+        const uint32_t c = (b & 0x0f) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+        if (c >= 0x800 && (c < 0xd800 || c >= 0xe000)) return {c, 3};
+    }
+    if (b >= 0xf0 && b < 0xf5 && n >= 4 && continues(s[1]) && continues(s[2]) && continues(s[3])) {
+        const uint32_t c = (b & 0x07) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
+        if (c >= 0x10000 && c < 0x110000) return {c, 4};
+    }
+    return {kInvalid, 1};
+}
+
+// Unicode 16.0, table 3-7: bytes that lead two, three or four, bytes that continue, and the narrower second
+// byte after E0, ED, F0 and F4.
+bool is_utf8(const char* text, size_t n) {
+    struct Leads { uint64_t any, of_three, of_four, e0, ed, f0, f4; } before = {};      // of the last block
+    const auto after = [](uint64_t now, uint64_t before, int k) { return now << k | before >> (64 - k); };
+    const auto expected = [&](const Leads& now) {
+        return after(now.any, before.any, 1) | after(now.of_three, before.of_three, 2) |
+               after(now.of_four, before.of_four, 3);
+    };
+    for (size_t i = 0; i < n; i += kBlock) {
+        const Block c(text + i);
+        const uint64_t valid = n - i >= kBlock ? ~uint64_t(0) : (uint64_t(1) << (n - i)) - 1;
+        const uint64_t high = c.high() & valid;
+        Leads now = {};
+        if (high) {
+            const auto is = [&](uint8_t byte) { return c.is(char(byte)) & valid; };
+            const uint64_t four = c.among(0xf0, 5) & valid, three = c.among(0xe0, 16) & valid;
+            now = {four | three | (c.among(0xc2, 30) & valid), four | three, four,
+                   is(0xe0), is(0xed), is(0xf0), is(0xf4)};
+            const uint64_t from_a0 = c.among(0xa0, 32), from_90 = c.among(0x90, 48);
+            if ((after(now.e0, before.e0, 1) & ~from_a0) | (after(now.ed, before.ed, 1) & from_a0) |
+                (after(now.f0, before.f0, 1) & ~from_90) | (after(now.f4, before.f4, 1) & from_90))
+                return false;
+        }
+        const uint64_t continues = c.among(0x80, 64) & valid;
+        if (expected(now) != continues || (high & ~(now.any | continues))) return false;
+        before = now;
+    }
+    return expected({}) == 0;
+}
+
+int encode_utf8(uint32_t c, char* out) {
+    if (c < 0x80) return out[0] = char(c), 1;
+    if (c < 0x800) return out[0] = char(0xc0 | c >> 6), out[1] = char(0x80 | (c & 0x3f)), 2;
+    if (c < 0x10000) {
+        out[0] = char(0xe0 | c >> 12), out[1] = char(0x80 | (c >> 6 & 0x3f)),
+        out[2] = char(0x80 | (c & 0x3f));
+        return 3;
+    }
+    out[0] = char(0xf0 | c >> 18), out[1] = char(0x80 | (c >> 12 & 0x3f));
+    out[2] = char(0x80 | (c >> 6 & 0x3f)), out[3] = char(0x80 | (c & 0x3f));
+    return 4;
+}

@@ -1,0 +1,71 @@
+#include "llmc/io/text/vocabulary.h"
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/io/text/bpe.h"
+#include "llmc/io/text/unicode.h"
+
+const ByteAlphabet& byte_alphabet() {
+    static const ByteAlphabet alphabet = [] {
+        ByteAlphabet a;
+        a.to_byte.fill(-1);
+        int next = 256, place = 0;
+        for (int b = 0; b < 256; b++) {
+            const bool itself = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad);
+            a.of_byte[size_t(b)] = uint16_t(itself ? b : next++);
+            a.to_byte[a.of_byte[size_t(b)]] = int16_t(b);
+        }
+        for (const int16_t b : a.to_byte) if (b >= 0) a.order[size_t(place++)] = uint8_t(b);
+        return a;
+    }();
+    return alphabet;
+}
+
+bool bytes_of_characters(std::string_view characters, std::string& bytes) {
+    const ByteAlphabet& a = byte_alphabet();
+    bytes.clear();
+    for (size_t i = 0; i < characters.size();) {
+        const Char c =
+            decode_utf8(reinterpret_cast<const uint8_t*>(characters.data()) + i, characters.size() - i);
+        if (c.code >= a.to_byte.size() || a.to_byte[c.code] < 0) return false;
+        bytes += char(a.to_byte[c.code]);
+        i += c.bytes;
+    }
+    return true;
+}
+
+std::string characters_of_bytes(std::string_view bytes) {
+    std::string characters;
+    for (const char b : bytes) {
+        char utf8[4];
+        characters.append(utf8, size_t(encode_utf8(byte_alphabet().of_byte[uint8_t(b)], utf8)));
+    }
+    return characters;
+}
+
+Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name) {
+    const size_t n = tokens.text.size();
+    CHECK_INPUT(n <= kMaxVocabulary, "%s: %zu tokens, expected at most %u", name, n, kMaxVocabulary);
+    Vocabulary v;
+    v.added = tokens.added;
+    v.eot = eot;
+    v.start.reserve(n + 1);
+    v.start.push_back(0);
+    bool have[256] = {};
+    for (uint32_t id = 0; id < n; id++) {
+        const std::string& t = tokens.text[id];
+        CHECK_INPUT(!t.empty(), "%s: token %u is empty", name, id);
+        v.text.insert(v.text.end(), t.begin(), t.end());
+        v.start.push_back(uint32_t(v.text.size()));
+        if (t.size() > 1 || v.added[id]) continue;
+        CHECK_INPUT(!have[uint8_t(t[0])], "%s: tokens %u and %u are both the byte 0x%02x", name,
+                    v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
+        have[uint8_t(t[0])] = true;
+        v.byte_id[uint8_t(t[0])] = id;
+    }
+    const long missing = std::find(have, have + 256, false) - have;
+    CHECK_INPUT(missing == 256, "%s: no token for the byte 0x%02lx: not a byte-level vocabulary", name,
+                missing);
+    return v;
+}

@@ -1,0 +1,34 @@
+// What the parsers of tokenizer files share.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/io/text/tokenizer.h"
+
+// GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]; to_byte is its inverse, -1
+// where a code point below 512 stands for none. In the order of code points the bytes are 0x21..0x7e,
+// 0xa1..0xac, 0xae..0xff as themselves, then the others from U+0100 on.
+struct ByteAlphabet {
+    std::array<uint16_t, 256> of_byte;
+    std::array<int16_t, 512> to_byte;
+    std::array<uint8_t, 256> order;     // bytes by their code point
+};
+const ByteAlphabet& byte_alphabet();
+
+// The bytes that such characters stand for; false where one stands for none.
+bool bytes_of_characters(std::string_view characters, std::string& bytes);
+std::string characters_of_bytes(std::string_view bytes);
+
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+// What a file says, by id; `added` ids are no result of merges and their text is taken as it is.
+struct TokenList {
+    std::vector<std::string> text;
+    std::vector<uint8_t> added;
+};
+
+// Checks that single bytes are all there and no text is there twice, and lays out the vocabulary without
+// merges.
+Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);

@@ -1,0 +1,102 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "llmc/base/progress.h"
+#include "llmc/io/text/bpe_train.h"
+#include "llmc/io/text/pipeline.h"
+#include "llmc/io/text/pretokenize.h"
+
+namespace {
+
+// Words to counts: open addressing, texts in one string.
+struct Counter {
+    struct Slot { uint64_t hash = 0, text = 0, count = 0; uint32_t length = 0; };      // count 0: empty
+    std::vector<Slot> slots = std::vector<Slot>(1 << 16);
+    size_t used = 0;
+    std::string text;
+    std::vector<uint64_t> starts;
+
+    void add(std::string_view word, uint64_t times) {
+        const uint64_t hash = XXH3_64bits(word.data(), word.size());
+        size_t i = hash & (slots.size() - 1);
+        for (; slots[i].count; i = (i + 1) & (slots.size() - 1)) {
+            Slot& s = slots[i];
+            if (s.hash == hash && std::string_view(text).substr(s.text, s.length) == word) {
+                s.count += times;
+                return;
+            }
+        }
+        slots[i] = {hash, text.size(), times, uint32_t(word.size())};
+        text += word;
+        if (++used > slots.size() / 2) grow();
+    }
+
+    void grow() {
+        std::vector<Slot> old(slots.size() * 2);
+        old.swap(slots);
+        for (const Slot& s : old) {
+            if (!s.count) continue;
+            size_t i = s.hash & (slots.size() - 1);
+            while (slots[i].count) i = (i + 1) & (slots.size() - 1);
+            slots[i] = s;
+        }
+    }
+
+    void add_text(const char* s, size_t n) {
+        starts.resize((n + 63) / 64);
+        mark_starts(s, n, starts.data());
+        size_t begin = 0;
+        for (size_t block = 0; block < starts.size(); block++) {
+            for (uint64_t bits = starts[block]; bits; bits &= bits - 1) {
+                const size_t at = block * 64 + size_t(std::countr_zero(bits));
+                if (at > begin) add({s + begin, at - begin}, 1);
+                begin = at;
+            }
+        }
+        if (n > begin) add({s + begin, n - begin}, 1);
+    }
+};
+
+}  // namespace
+
+WordCounts count_words(DocumentReader& reader, int threads) {
+    std::vector<Counter> counters(size_t(std::max(threads, 1)));
+    Progress progress("count words", "B", reader.total_bytes);
+    run_pipeline<Chunk>(
+        threads,
+        [&](Chunk& chunk) {
+            progress.update(reader.position());
+            return reader.next(chunk);
+        },
+        [&](int thread, Chunk& chunk) {
+            Counter& counter = counters[size_t(thread)];
+            for (const Piece& p : chunk.pieces)
+                counter.add_text(chunk.text.data() + p.begin, p.end - p.begin);
+            if (chunk.size > kJobBytes) counter.starts = {};
+        },
+        [](Chunk&) {});
+    Counter& all = counters[0];
+    for (size_t t = 1; t < counters.size(); t++) {
+        for (const auto& s : counters[t].slots)
+            if (s.count) all.add({counters[t].text.data() + s.text, s.length}, s.count);
+        counters[t] = {};
+    }
+    // By their bytes: the result does not depend on threads.
+    std::erase_if(all.slots, [](const Counter::Slot& s) { return s.count == 0; });
+    const auto text_of = [&](const Counter::Slot& s) {
+        return std::string_view(all.text).substr(s.text, s.length);
+    };
+    std::sort(all.slots.begin(), all.slots.end(),
+              [&](const auto& a, const auto& b) { return text_of(a) < text_of(b); });
+    WordCounts words;
+    words.text.reserve(all.text.size());
+    for (const auto& s : all.slots) {
+        words.text += text_of(s);
+        words.length.push_back(s.length);
+        words.count.push_back(s.count);
+    }
+    return words;
+}

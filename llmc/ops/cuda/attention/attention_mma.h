@@ -1,0 +1,219 @@
+// Tiles of attention by tensor cores: what attention_mma.cu and attention_mma_backward.cu share.
+//
+// A block owns 64 M rows of a head, a warp 16 M of them: queries, or keys where gradients of keys are summed.
+// The rows of the other side come N at a time, the next tile on its way (cp.async) while one is used. What is
+// computed from pairs of rows stays in registers: the accumulators of one product are, packed, the left
+// operand of the next. A warp skips tiles of which its rows see nothing.
+//
+// Rows of a tile are D + 8 elements apart, so that the eight rows of an ldmatrix are in different banks.
+#pragma once
+#include "llmc/ops/cuda/attention/attention.h"
+#include "llmc/ops/cuda/attention/attention_head.h"
+#include "llmc/ops/cuda/kernel.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+
+template <int D> inline constexpr int kPitch = D + 8;
+
+// A head's first row in a tensor, and elements from row to row.
+struct Rows {
+    const floatX* first;
+    size_t stride;
+};
+
+// Copies rows [start, start + N) of a to shared memory, and of b to `apart` elements behind (0: no b); zeros
+// behind row `end`.
+template <int D, int N>
+static __device__ __forceinline__ void fetch_rows(floatX* to, Rows a, int apart, Rows b, int start, int end) {
+    constexpr int packs = D / Pack::size, at_once = kThreads / packs;
+    const int first = threadIdx.x / packs, c = threadIdx.x % packs * Pack::size;
+    if (kThreads % packs && first == at_once) return;
+    to += first * kPitch<D> + c;
+    a.first += size_t(start + first) * a.stride + c, b.first += size_t(start + first) * b.stride + c;
+    #pragma unroll 1                            // unrolled it takes registers, of which there are too few
+    for (int row = start + first; row < start + N; row += at_once) {
+        ptx::cp_async16(to, a.first, row < end);
+        if (apart) ptx::cp_async16(to + apart, b.first, row < end);
+        to += at_once * kPitch<D>, a.first += at_once * a.stride, b.first += at_once * b.stride;
+    }
+}
+
+// A warp's (16 M, D) left operand: held in registers, or read from shared memory each time.
+template <int D, int M, bool Held> struct Left {
+    const floatX* row;                          // of this lane, for ldmatrix
+    uint32_t held[Held ? D / 16 : 1][M][4];
+
+    // first: the warp's first row
+    __device__ __forceinline__ explicit Left(const floatX* first) {
+        const int lane = threadIdx.x % 32;
+        row = first + lane % 16 * kPitch<D> + lane / 16 * 8;
+        if constexpr (Held)
+            #pragma unroll
+            for (int c = 0; c < D / 16; c++) read(held[c], c);
+    }
+    __device__ __forceinline__ void read(uint32_t (&a)[M][4], int c) const {
+        #pragma unroll
+        for (int m = 0; m < M; m++) ptx::ldmatrix_x4(a[m], row + 16 * m * kPitch<D> + 16 * c);
+    }
+    // channels 16c .. 16c + 15
+    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int c) const {
+        if constexpr (Held)
+            #pragma unroll
+            for (int i = 0; i < 4 * M; i++) a[i / 4][i % 4] = held[c][i / 4][i % 4];
+        else
+            read(a, c);
+    }
+};
+
+// s (16 M, N) = A B^T, for the rows of B (N, D) in shared memory
+template <int D, int M, int N, bool Held>
+static __device__ __forceinline__ void products(float (&s)[M][N / 8][4], const Left<D, M, Held>& A,
+                                                const floatX* B) {
+    const int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int i = 0; i < M * N / 2; i++) s[i / (N / 2)][i / 4 % (N / 8)][i % 4] = 0;
+    #pragma unroll
+    for (int c = 0; c < D / 16; c++) {
+        uint32_t a[M][4];
+        A.get(a, c);
+        #pragma unroll
+        for (int j = 0; j < N / 8; j += 2) {
+            // rows 8j .. 8j + 15, channels 16c .. 16c + 15: two operands of (16 channels, 8 rows)
+            const int row = 8 * j + lane % 8 + lane / 16 * 8, channel = 16 * c + lane / 8 % 2 * 8;
+            uint32_t b[4];
+            ptx::ldmatrix_x4(b, B + row * kPitch<D> + channel);
+            #pragma unroll
+            for (int m = 0; m < M; m++) {
+                ptx::mma_bf16(s[m][j], a[m], {b[0], b[1]});
+                ptx::mma_bf16(s[m][j + 1], a[m], {b[2], b[3]});
+            }
+        }
+    }
+}
+
+// sum (16 M, D) += w B, for weights w (16 M, N) and rows of B (N, D) in shared memory
+template <int D, int M, int N>
+static __device__ __forceinline__ void add_weighted(float (&sum)[M][D / 8][4], const float (&w)[M][N / 8][4],
+                                                    const floatX* B) {
+    const int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int c = 0; c < N / 16; c++) {
+        uint32_t a[M][4];
+        #pragma unroll
+        for (int m = 0; m < M; m++)
+            #pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = ptx::pack_bf16(w[m][2 * c + i / 2][i % 2 * 2], w[m][2 * c + i / 2][i % 2 * 2 + 1]);
+        #pragma unroll
+        for (int j = 0; j < D / 8; j += 2) {
+            // rows 16c .. 16c + 15, channels 8j .. 8j + 15: two operands of (16 rows, 8 channels)
+            const int row = 16 * c + lane % 16, channel = 8 * j + lane / 16 * 8;
+            uint32_t b[4];
+            ptx::ldmatrix_x4_trans(b, B + row * kPitch<D> + channel);
+            #pragma unroll
+            for (int m = 0; m < M; m++) {
+                ptx::mma_bf16(sum[m][j], a[m], {b[0], b[1]});
+                ptx::mma_bf16(sum[m][j + 1], a[m], {b[2], b[3]});
+            }
+        }
+    }
+}
+
+// Scores of pairs (row of the warp, row of the tile) for which hidden(row, column) holds become -inf.
+template <int M, int N, class Hidden>
+static __device__ __forceinline__ void hide(float (&s)[M][N / 8][4], Hidden hidden) {
+    const int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int i = 0; i < M * N / 2; i++) {
+        const int m = i / (N / 2), c = i / 4 % (N / 8), k = i % 4;
+        if (hidden(16 * m + lane / 4 + k / 2 * 8, 8 * c + 2 * (lane % 4) + k % 2)) s[m][c][k] = -INFINITY;
+    }
+}
+
+// Over the four lanes that share a row of an accumulator.
+static __device__ __forceinline__ float quad_max(float v) {
+    v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, 1));
+    return fmaxf(v, __shfl_xor_sync(kFullWarp, v, 2));
+}
+static __device__ __forceinline__ float quad_sum(float v) {
+    v += __shfl_xor_sync(kFullWarp, v, 1);
+    return v + __shfl_xor_sync(kFullWarp, v, 2);
+}
+
+// The first `rows` of a warp's 16 M rows to global memory, each times its factor, by way of `own`, the place
+// of the warp's rows in shared memory.
+template <int D, int M>
+static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int rows, floatX* own,
+                                                  const float (&sum)[M][D / 8][4],
+                                                  const float (&factor)[M][2]) {
+    const int lane = threadIdx.x % 32;
+    __syncwarp();                               // all lanes have read their operand from there
+    #pragma unroll
+    for (int m = 0; m < M; m++)
+        #pragma unroll
+        for (int r = 0; r < 2; r++) {
+            floatX* row = own + (16 * m + 8 * r + lane / 4) * kPitch<D> + 2 * (lane % 4);
+            #pragma unroll
+            for (int c = 0; c < D / 8; c++)
+                *reinterpret_cast<uint32_t*>(row + 8 * c) = ptx::pack_bf16(
+                    sum[m][c][2 * r] * factor[m][r], sum[m][c][2 * r + 1] * factor[m][r]);
+        }
+    __syncwarp();
+    constexpr int packs = D / Pack::size;
+    for (int i = lane; i < 16 * M * packs; i += 32) {
+        const int r = i / packs, c = i % packs * Pack::size;
+        if (r < rows) Pack::load(own + r * kPitch<D> + c).store(to + r * stride + c);
+    }
+}
+
+// Keys that the queries before row `end` see: [0, seen)
+HOST_DEVICE inline int seen_before(const AttentionDims& d, int end) {
+    const int seen = d.q_offset - d.k_offset + (end < d.Tq ? end : d.Tq);
+    return seen < d.Tk ? seen : d.Tk;
+}
+// The first query that sees key `start`, Tq where none does.
+HOST_DEVICE inline int first_to_see(const AttentionDims& d, int start) {
+    const int first = start + d.k_offset - d.q_offset;
+    return first < 0 ? 0 : first < d.Tq && start < d.Tk ? first : d.Tq;
+}
+
+// Of one head: pairs (row, row) for which warps compute a score, and the rows of the other side that blocks
+// read for them.
+struct Work { double pairs = 0, rows = 0; };
+
+template <int M, int N> static Work work_on_queries(const AttentionDims& d) {
+    Work sum;
+    for (int start = 0; start < d.Tq; start += 16 * M) {
+        sum.pairs += double(16 * M * N) * div_up(seen_before(d, start + 16 * M), N);
+        if (start % (16 * M * kWarps)) continue;
+        const int keys = div_up(seen_before(d, start + 16 * M * kWarps), N) * N;
+        sum.rows += keys < d.Tk ? keys : d.Tk;
+    }
+    return sum;
+}
+template <int M, int N> static Work work_on_keys(const AttentionDims& d) {
+    Work sum;
+    for (int start = 0; start < d.Tk; start += 16 * M) {
+        const int first = first_to_see(d, start) / N;
+        if (first_to_see(d, start) == d.Tq) continue;
+        sum.pairs += double(16 * M * N) * (div_up(d.Tq, N) - first);
+        if (start % (16 * M * kWarps) == 0) sum.rows += d.Tq - first * N;
+    }
+    return sum;
+}
+
+// Head sizes for which something is compiled.
+template <int... Sizes> struct HeadSizes {
+    static constexpr bool has(int D) { return sizeof(floatX) == 2 && ((D == Sizes) || ...); }
+    // f(constant of D)
+    template <class F> static void with(int D, F f) {
+        if constexpr (sizeof(floatX) == 2)
+            ((D == Sizes ? f(std::integral_constant<int, Sizes>()) : void()), ...);
+    }
+};
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,310 @@
+// Attention in FP32, in tiles of 32 queries by 32 keys, with an online softmax (decl/attention.h).
+//
+//     S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    delta = rowsum(dO * O)
+//     O = P V      dV = P^T dO         dQ = dS K      dK = dS^T Q
+//
+// Q carries the factor 1 / sqrt(D). Eight threads share a row of the tile: of scores each takes every eighth,
+// of the row's channels four in 32. One kernel per output that is summed over tiles (O; dQ; dK and dV), so
+// every sum has one order. Tiles above the diagonal are skipped.
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/attention/attention.h"
+#include "llmc/ops/cuda/attention/attention_head.h"
+#include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/sums.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static constexpr int kRows = 32, kThreads = 8 * kRows, kPitch = kRows + 4;
+
+// Rows [start, start + kRows) of a head, in shared memory as floats, a row every D + 4: eight rows side by
+// side are then in different banks. Zeros behind row `rows`.
+static __device__ __forceinline__ void load_tile(float* to, const floatX* from, size_t stride, int start,
+                                                 int rows, int D, float factor) {
+    const int packs = D / Pack::size;
+    for (int i = threadIdx.x; i < kRows * packs; i += kThreads) {
+        const int r = i / packs, c = i % packs * Pack::size;
+        const Pack p = start + r < rows ? Pack::load_cached(from + size_t(start + r) * stride + c)
+                                        : Pack::filled(floatX(0.f));
+        float values[Pack::size];
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) values[k] = float(p[k]) * factor;
+        store_floats(to + r * (D + 4) + c, values);
+    }
+}
+
+static __device__ __forceinline__ void store_tile(floatX* to, size_t stride, int start, int rows, int D,
+                                                  const float* from) {
+    const int packs = D / Pack::size;
+    for (int i = threadIdx.x; i < kRows * packs; i += kThreads) {
+        const int r = i / packs, c = i % packs * Pack::size;
+        if (start + r >= rows) break;
+        Pack p;
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) p[k] = floatX(from[r * (D + 4) + c + k]);
+        p.store(to + size_t(start + r) * stride + c);
+    }
+}
+
+// s[i] = row . tile[part + 8 i]
+static __device__ __forceinline__ void products(float (&s)[4], const float* row, const float* tile, int part,
+                                                int D) {
+    #pragma unroll
+    for (int i = 0; i < 4; i++) s[i] = 0;
+    for (int c = 0; c < D; c += 4) {
+        const PackF a = PackF::load(row + c);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const PackF b = PackF::load(tile + (part + 8 * i) * (D + 4) + c);
+            s[i] += (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3]);
+        }
+    }
+}
+
+// The channels of a row that a thread owns: 4 part + 32 i and the next three, below D.
+template <int MaxD> struct Channels {
+    float sum[MaxD / 32][4] = {};
+
+    // += sum over j of weights[j] tile[j]
+    __device__ __forceinline__ void add(const float* weights, const float* tile, int part, int D) {
+        for (int j = 0; j < kRows; j++) {
+            const float w = weights[j];
+            #pragma unroll
+            for (int i = 0; i < MaxD / 32; i++) {
+                if (4 * part + 32 * i >= D) continue;
+                const PackF x = PackF::load(tile + j * (D + 4) + 4 * part + 32 * i);
+                #pragma unroll
+                for (int k = 0; k < 4; k++) sum[i][k] += w * x[k];
+            }
+        }
+    }
+    __device__ __forceinline__ void store(float* row, int part, int D, float factor) const {
+        #pragma unroll
+        for (int i = 0; i < MaxD / 32; i++) {
+            if (4 * part + 32 * i >= D) continue;
+            PackF x;
+            #pragma unroll
+            for (int k = 0; k < 4; k++) x[k] = sum[i][k] * factor;
+            x.store(row + 4 * part + 32 * i);
+        }
+    }
+};
+
+// Over the eight threads of a row; each gets the result.
+static __device__ __forceinline__ float row_sum(float v) {
+    #pragma unroll
+    for (int lanes = 4; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kFullWarp, v, lanes);
+    return v;
+}
+static __device__ __forceinline__ float row_max(float v) {
+    #pragma unroll
+    for (int lanes = 4; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, lanes));
+    return v;
+}
+
+// Where a block works: a head of a sequence, a tile of its rows, and a row of that for each thread.
+struct Place {
+    Head head;
+    int start, row, part;
+    __device__ __forceinline__ Place(const AttentionDims& d, const HeadOrder& order)
+        : head(d, order), start(head.tile * kRows), row(threadIdx.x / 8), part(threadIdx.x % 8) {}
+};
+
+// Keys that the queries of a tile see: [0, seen)
+static __device__ __forceinline__ int seen_by(const AttentionDims& d, int start) {
+    const int queries = start + kRows < d.Tq ? start + kRows : d.Tq, seen = d.q_offset + queries - d.k_offset;
+    return seen < d.Tk ? seen : d.Tk;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// kernels
+
+// FLOOR bytes = 2 (B Tq + B Tk) NH D sizeof(floatX) + 4 B NH Tq          K and V from L2 but once
+template <int MaxD>
+__global__ void __launch_bounds__(kThreads)
+attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const floatX* k, const floatX* v,
+                               AttentionDims d, HeadOrder order, float scale) {
+    DYN_SHARED(float, shared);
+    const int D = d.D, tile = kRows * (D + 4);
+    float *Q = shared, *K = Q + tile, *V = K + tile, *P = V + tile;
+    const Place at(d, order);
+    const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
+    load_tile(Q, q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
+
+    float max = kLowest, sum = 0;
+    Channels<MaxD> O;
+    for (int key = 0; key < seen; key += kRows) {
+        __syncthreads();                        // the tiles of the last round have been read
+        load_tile(K, k + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(V, v + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        __syncthreads();
+        float s[4];
+        products(s, Q + at.row * (D + 4), K, at.part, D);
+        float larger = max;
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int u = key + at.part + 8 * i;
+            if (u > last || u >= d.Tk) s[i] = -INFINITY;
+            larger = fmaxf(larger, s[i]);
+        }
+        larger = row_max(larger);
+        const float shrink = exp2f((max - larger) * kLog2e);
+        max = larger, sum *= shrink;
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float p = exp2f((s[i] - max) * kLog2e);
+            sum += p;
+            P[at.row * kPitch + at.part + 8 * i] = p;
+        }
+        __syncwarp();
+        #pragma unroll
+        for (int i = 0; i < MaxD / 32 * 4; i++) O.sum[i / 4][i % 4] *= shrink;
+        O.add(P + at.row * kPitch, V, at.part, D);
+    }
+    sum = row_sum(sum);
+    const Head end(d, order, ptx::block_again());
+    if (at.part == 0 && t < d.Tq) lse[end.statistics(d) + t] = max + logf(sum);
+    __syncthreads();
+    O.store(Q + at.row * (D + 4), at.part, D, 1 / sum);
+    __syncthreads();
+    store_tile(out + end.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, Q);
+}
+
+// dQ, and delta for the next kernel
+// FLOOR bytes = (4 B Tq + 2 B Tk) NH D sizeof(floatX) + 8 B NH Tq
+template <int MaxD>
+__global__ void __launch_bounds__(kThreads)
+attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
+                               float scale) {
+    DYN_SHARED(float, shared);
+    const int D = d.D, tile = kRows * (D + 4);
+    float *Q = shared, *dO = Q + tile, *K = dO + tile, *V = K + tile, *dS = V + tile;
+    const Place at(d, order);
+    const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
+    const float* own_dO = dO + at.row * (D + 4);
+    load_tile(Q, x.q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
+    load_tile(dO, x.dout + at.head.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, 1);
+    load_tile(K, x.out + at.head.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, 1);
+    __syncthreads();
+    float delta = 0;
+    for (int c = at.part; c < D; c += 8) delta += own_dO[c] * K[at.row * (D + 4) + c];
+    delta = row_sum(delta);
+    if (at.part == 0 && t < d.Tq) deltas[at.head.statistics(d) + t] = delta;
+    const float lse = t < d.Tq ? x.lse[at.head.statistics(d) + t] : 0;
+
+    Channels<MaxD> dQ;
+    for (int key = 0; key < seen; key += kRows) {
+        __syncthreads();
+        load_tile(K, x.k + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(V, x.v + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        __syncthreads();
+        float s[4], dp[4];
+        products(s, Q + at.row * (D + 4), K, at.part, D);
+        products(dp, own_dO, V, at.part, D);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int u = key + at.part + 8 * i;
+            const float p = u > last || u >= d.Tk ? 0 : exp2f((s[i] - lse) * kLog2e);
+            dS[at.row * kPitch + at.part + 8 * i] = p * (dp[i] - delta);
+        }
+        __syncwarp();
+        dQ.add(dS + at.row * kPitch, K, at.part, D);
+    }
+    __syncthreads();
+    dQ.store(Q + at.row * (D + 4), at.part, D, scale);
+    __syncthreads();
+    store_tile(x.dq + Head(d, order, ptx::block_again()).queries(d), d.q_stride, at.start, d.Tq, D, Q);
+}
+
+// dK and dV: the rows of a tile are keys here
+// FLOOR bytes = (2 B Tq + 4 B Tk) NH D sizeof(floatX) + 8 B NH Tq
+template <int MaxD>
+__global__ void __launch_bounds__(kThreads, 2)
+attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
+                            float scale) {
+    DYN_SHARED(float, shared);
+    const int D = d.D, tile = kRows * (D + 4);
+    float *K = shared, *V = K + tile, *Q = V + tile, *dO = Q + tile, *P = dO + tile, *dS = P + kRows * kPitch;
+    float *lse = dS + kRows * kPitch, *delta = lse + kRows;
+    const Place at(d, order);
+    const int u = at.start + at.row,
+              first = d.k_offset + at.start - d.q_offset;  // query that sees the first key
+    load_tile(K, x.k + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, 1);
+    load_tile(V, x.v + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, 1);
+
+    Channels<MaxD> dK, dV;
+    for (int query = first > 0 ? first / kRows * kRows : 0; query < d.Tq; query += kRows) {
+        __syncthreads();
+        load_tile(Q, x.q + at.head.queries(d), d.q_stride, query, d.Tq, D, scale);
+        load_tile(dO, x.dout + at.head.outputs(d), size_t(d.NH) * D, query, d.Tq, D, 1);
+        if (threadIdx.x < kRows) {
+            const int t = query + threadIdx.x;
+            lse[threadIdx.x] = t < d.Tq ? x.lse[at.head.statistics(d) + t] : 0;
+            delta[threadIdx.x] = t < d.Tq ? deltas[at.head.statistics(d) + t] : 0;
+        }
+        __syncthreads();
+        float s[4], dp[4];
+        products(s, K + at.row * (D + 4), Q, at.part, D);
+        products(dp, V + at.row * (D + 4), dO, at.part, D);
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int j = at.part + 8 * i, t = query + j;
+            const bool visible = t < d.Tq && d.k_offset + u <= d.q_offset + t;
+            const float p = visible ? exp2f((s[i] - lse[j]) * kLog2e) : 0;
+            P[at.row * kPitch + j] = p, dS[at.row * kPitch + j] = p * (dp[i] - delta[j]);
+        }
+        __syncwarp();
+        dV.add(P + at.row * kPitch, dO, at.part, D);
+        dK.add(dS + at.row * kPitch, Q, at.part, D);
+    }
+    __syncthreads();
+    dK.store(K + at.row * (D + 4), at.part, D, 1);
+    dV.store(V + at.row * (D + 4), at.part, D, 1);
+    __syncthreads();
+    const Head end(d, order, ptx::block_again());
+    store_tile(x.dk + end.keys(d), d.kv_stride, at.start, d.Tk, D, K);
+    store_tile(x.dv + end.keys(d), d.kv_stride, at.start, d.Tk, D, V);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// launchers
+
+void attention_check(const AttentionDims& d) {
+    CHECK(d.q_stride % Pack::size == 0 && d.kv_stride % Pack::size == 0,
+          "attention: rows %zu and %zu apart, expected multiples of %d", d.q_stride, d.kv_stride, Pack::size);
+    CHECK_INPUT(d.D % 8 == 0 && d.D <= 128,
+                "attention: heads of %d channels, expected a multiple of 8 up to 128", d.D);
+}
+
+static size_t shared_bytes(int D, int tiles, int weights) {
+    return size_t(tiles * kRows * (D + 4) + weights * kRows * kPitch + 2 * kRows) * sizeof(float);
+}
+static double bytes_of(const AttentionDims& d, double of_queries, double of_keys, double statistics) {
+    const double channels = double(d.B) * d.NH * d.D * sizeof(floatX);
+    return channels * (of_queries * d.Tq + of_keys * d.Tk) + 4 * statistics * d.B * d.NH * d.Tq;
+}
+
+void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
+                             const AttentionDims& d) {
+    attention_check(d);
+    const auto kernel = d.D <= 64 ? attention_plain_forward_kernel<64> : attention_plain_forward_kernel<128>;
+    const HeadOrder order = blocks_of_queries(d, kRows);
+    launch(kernel, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 3, 1),
+           {.bytes = bytes_of(d, 2, 2, 1)}, out, lse, q, k, v, d, order, float(1 / sqrt(double(d.D))));
+}
+
+void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d) {
+    attention_check(d);
+    float* deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq);
+    const float scale = float(1 / sqrt(double(d.D)));
+    const auto queries = d.D <= 64 ? attention_plain_queries_kernel<64> : attention_plain_queries_kernel<128>;
+    const auto keys = d.D <= 64 ? attention_plain_keys_kernel<64> : attention_plain_keys_kernel<128>;
+    const HeadOrder order = blocks_of_queries(d, kRows), order_of_keys = blocks_of_keys(d, kRows);
+    launch(queries, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 4, 1),
+           {.bytes = bytes_of(d, 4, 2, 2)}, t, deltas, d, order, scale);
+    launch(keys, dim3(order_of_keys.blocks), dim3(kThreads), shared_bytes(d.D, 4, 2),
+           {.bytes = bytes_of(d, 2, 4, 2)}, t, deltas, d, order_of_keys, scale);
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,0 +1,199 @@
+// Every product is cuBLASLt's or plain cuBLAS's, whichever is faster. Bias, GELU and their gradients are an
+// epilogue of cuBLASLt or a kernel of their own: candidates of the op (choices.h).
+//
+// GELU reads the stored, rounded pre-activation in every candidate, so that recomputation gives the same
+// bits. cuBLASLt's GELU epilogue reads the sum before rounding: no candidate uses the epilogue.
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/products/gelu.h"
+#include "llmc/ops/cuda/gemm.h"
+#include "llmc/ops/cuda/scratch.h"
+#include "llmc/ops/cuda/sums.h"
+#include "llmc/ops/cuda/tuning/workload.h"
+
+namespace PRECISION {
+namespace cuda {
+
+// ---------------------------------------------------------------------------------------------------------
+// candidates
+
+// Fused candidates move fewer bytes.
+static constexpr const char *kFused = "fused", *kUnfused = "unfused";
+static bool is_fused(const Candidate& c) { return c.kernel == kFused; }
+
+static bool has_epilogue(Op op) {
+    return op == Op::BiasForward || op == Op::GeluForward || op == Op::GeluInput || op == Op::WeightBias;
+}
+static bool is_input(Op op) { return op == Op::Input || op == Op::GeluInput; }
+static bool is_weight(Op op) { return op == Op::Weight || op == Op::WeightBias; }
+
+static Gemm gemm_of(const Task& task, bool fused) {
+    const auto [N, C, OC, none] = task.sizes;
+    Gemm g = {.m = OC, .n = N, .k = C, .a_transposed = true, .b_transposed = false,     // out^T = w x^T
+              .in = dtype_of<floatX>, .out = dtype_of<floatX>, .accumulate = false,
+              .epilogue = Epilogue::None};
+    if (is_input(task.op)) g.m = C, g.k = OC, g.a_transposed = false;                   // dx^T = w^T dout^T
+    if (is_weight(task.op)) {                                                           // dw^T += x^T dout
+        g.m = C, g.n = OC, g.k = N, g.a_transposed = false, g.b_transposed = true;
+        g.out = DType::F32, g.accumulate = true;
+    }
+    if (fused && has_epilogue(task.op))
+        g.epilogue = is_weight(task.op)  ? Epilogue::BiasGradient
+                     : is_input(task.op) ? Epilogue::GeluBackward
+                                         : Epilogue::Bias;
+    return g;
+}
+
+std::vector<Candidate> product_candidates(const Task& task) {
+    std::vector<Candidate> candidates;
+    for (const bool fused : {true, false})
+        if (!fused || has_epilogue(task.op))
+            for (const GemmAlgorithm& algorithm : gemm_algorithms(gemm_of(task, fused)))
+                candidates.push_back({fused ? kFused : kUnfused, algorithm});
+    return candidates;
+}
+
+static Candidate candidate_for(const Task& task) {
+    if (const Candidate* const chosen = chosen_for(task)) return *chosen;
+    for (const bool fused : {true, false}) {
+        if (fused && !has_epilogue(task.op)) continue;
+        const auto& algorithms = gemm_algorithms(gemm_of(task, fused));
+        if (!algorithms.empty()) return {fused ? kFused : kUnfused, algorithms[0]};
+    }
+    CHECK(false, "matmul: cuBLASLt has no algorithm for %s", text_of(task).c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the ops
+
+// What an op works on, by the names of its declaration.
+struct Tensors {
+    void* out;                      // out, act, dx, dpre, dw
+    const floatX *left, *right;     // x and w; dout and w; dout and x
+    const floatX* bias = nullptr;
+    floatX* pre = nullptr;
+    real* db = nullptr;
+};
+
+static void run(const Task& task, const Candidate& candidate, const Tensors& t) {
+    const auto [N, C, OC, none] = task.sizes;
+    size_t used = 0;
+    std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
+    const bool fused = is_fused(candidate);
+    float* gradient = task.op == Op::WeightBias && fused ? scratch<float>(size_t(OC), used) : nullptr;
+    const Unrecorded parts;
+    gemm(gemm_of(task, fused),
+         {.d = task.op == Op::GeluForward ? t.pre : t.out, .a = t.right, .b = t.left,
+          .bias = is_weight(task.op) ? static_cast<void*>(gradient) : const_cast<floatX*>(t.bias),
+          .aux = t.pre},
+         candidate.algorithm, workspace);
+    floatX* out = static_cast<floatX*>(t.out);
+    switch (task.op) {
+        case Op::BiasForward:
+            if (!fused) add_bias(out, t.bias, N, OC);
+            break;
+        case Op::GeluForward:
+            if (fused) gelu_forward(out, t.pre, size_t(N) * OC);
+            else add_bias_gelu(out, t.pre, t.bias, N, OC);
+            break;
+        case Op::GeluInput:
+            if (!fused) gelu_backward(out, out, t.pre, size_t(N) * C);
+            break;
+        case Op::WeightBias:
+            if (fused) add_columns({.out = {t.db, nullptr}, .partial = gradient, .rows = 1, .columns = OC});
+            else bias_backward(t.db, t.left, N, OC);
+            break;
+        default: break;
+    }
+}
+
+static void run(Op op, int N, int C, int OC, const Tensors& t) {
+    CHECK(C % 8 == 0 && OC % 8 == 0, "matmul: C = %d and OC = %d, expected multiples of 8", C, OC);
+    const Task task = {op, {N, C, OC}};
+    if (N > 0) run(task, candidate_for(task), t);
+}
+
+void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    if (walked(matmul_forward_cost, N, C, OC, bias != nullptr)) return;
+    run(bias ? Op::BiasForward : Op::Forward, N, C, OC, {.out = out, .left = x, .right = w, .bias = bias});
+}
+
+void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
+                         int N, int C, int OC) {
+    if (walked(matmul_gelu_forward_cost, N, C, OC, bias != nullptr)) return;
+    if (bias)
+        return run(Op::GeluForward, N, C, OC,
+                   {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
+    const Unrecorded parts;
+    matmul_forward(pre, x, w, nullptr, N, C, OC);
+    gelu_forward(act, pre, size_t(N) * OC);
+}
+
+void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
+    if (walked(matmul_backward_input_cost, N, C, OC)) return;
+    run(Op::Input, N, C, OC, {.out = dx, .left = dout, .right = w});
+}
+
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
+                                int C, int OC) {
+    if (walked(matmul_gelu_backward_input_cost, N, C, OC)) return;
+    run(Op::GeluInput, N, C, OC, {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre)});
+}
+
+void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
+    if (walked(matmul_backward_weight_cost, N, C, OC)) return;
+    run(Op::Weight, N, C, OC, {.out = dw, .left = dout, .right = x});
+}
+
+void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
+                                 int OC) {
+    if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
+    run(Op::WeightBias, N, C, OC, {.out = dw, .left = dout, .right = x, .db = db});
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// tuning
+
+Workload product_workload(const Task& task, void* memory, bool compares) {
+    const auto [N, C, OC, none] = task.sizes;
+    const bool input = is_input(task.op), weight = is_weight(task.op);
+    const size_t narrow = size_t(N) * C, wide = size_t(N) * OC, weights = size_t(OC) * C;
+    const size_t left = input || weight ? wide : narrow, right = weight ? narrow : weights;
+    const size_t count = weight ? weights : input ? narrow : wide, bias = size_t(OC);
+    const size_t out_bytes = count * (weight ? sizeof(float) : sizeof(floatX));
+    floatX *t_left, *t_right, *t_bias, *t_pre;
+    std::byte *out, *expected = nullptr;
+    real *db, *expected_db = nullptr;
+    Workload w;
+    w.take(memory, t_left, left), w.take(memory, t_right, right);
+    w.take(memory, t_bias, bias), w.take(memory, t_pre, count);
+    w.take(memory, out, out_bytes), w.take(memory, db, bias);
+    if (compares) w.take(memory, expected, out_bytes), w.take(memory, expected_db, bias);
+
+    const Tensors tensors = {.out = out, .left = t_left, .right = t_right, .bias = t_bias, .pre = t_pre,
+                             .db = db};
+    w.fill = [=] {
+        fill_with_normals(t_left, left), fill_with_normals(t_right, right);
+        fill_with_normals(t_bias, bias), fill_with_normals(t_pre, count);
+        set_zero(out, out_bytes), set_zero(db, bias * sizeof(real));
+        if (compares) set_zero(expected, out_bytes), set_zero(expected_db, bias * sizeof(real));
+    };
+    w.run = [=](const Candidate& candidate) { run(task, candidate, tensors); };
+    w.run_simplest = [=] {
+        Tensors t = tensors;
+        t.out = expected, t.db = expected_db;
+        run(task, {kUnfused, kPlainCublas}, t);
+    };
+    // BF16 is off by some 2^-9, FP32 by the order of its sums
+    const double tolerance = sizeof(floatX) == 2 ? 1e-2 : 1e-3;
+    const size_t columns = size_t(weight || input ? C : OC);
+    w.comparisons.push_back({"product", out, expected, weight ? DType::F32 : dtype_of<floatX>,
+                             count / columns, columns, columns, tolerance});
+    if (task.op == Op::WeightBias)
+        w.comparisons.push_back({"bias", db, expected_db, DType::F32, 1, bias, bias, tolerance});
+    return w;
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

@@ -1,9 +1,0 @@
-// Hugging Face's GPT-2: a folder of model.safetensors, config.json and the tokenizer's files. The matrices of
-// blocks are transposed there (Conv1D). format_hf.cpp exports, import_hf.cpp imports.
-#pragma once
-#include "llmc/train/formats.h"
-
-std::string hf_name(const Tensor& t);                       // "h.3.attn.c_attn.weight"
-std::vector<int64_t> shape_in_hf(const Tensor& t);
-bool transposed(const Tensor& t);                           // Hugging Face keeps (in, out)
-void transpose(const float* in, size_t rows, size_t cols, float* out);

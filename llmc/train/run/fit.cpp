@@ -1,0 +1,81 @@
+// Micro-batches that fit in memory, on every rank of a mesh.
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/run/model.h"
+#include "llmc/comm/votes.h"
+
+namespace PRECISION {
+
+// Threads that are only described share this host; processes may have one each.
+size_t available_to_rank(const Mesh& mesh) {
+    const size_t all = ops::device_available(), here = all / size_t(context.host_ranks);
+    if (!is_described(mesh)) return size_t(-largest_over(mesh.world, -double(here)));
+    return mesh.world.group->transport->name == std::string("threads") ? all / size_t(mesh.world.size) : here;
+}
+
+size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates) {
+    if (is_described(mesh)) {           // ranks of different stages differ, no others
+        size_t most = 0;
+        for (int stage = 0; stage < mesh.pp.size; stage++) {
+            const auto other =
+                described_mesh(cfg.parallel, mesh.world.size, stage * mesh.cp.size * mesh.tp.size);
+            most = std::max(most, Model(cfg, other->mesh, micro_batch, generates).bytes());
+        }
+        return most;
+    }
+    return size_t(largest_over(mesh.world, double(Model(cfg, mesh, micro_batch, generates).bytes())));
+}
+
+// The largest divisor of the rows of a step whose plan takes at most `room` bytes; 0: none does.
+static int largest_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, double room) {
+    const int rows = int(cfg.train.batch_tokens / cfg.model.context) / mesh.dp.size;
+    for (int B = rows; B > 0; B--)
+        if (micro_batch_divides(cfg, mesh, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
+            return B;
+    return 0;
+}
+
+int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available) {
+    if (cfg.train.micro_batch) return cfg.train.micro_batch;
+    return std::max(1, largest_micro_batch(cfg, mesh, generates, 0.9 * double(available)));
+}
+
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved) {
+    const auto plan = [&](const Config& c, int B) { return largest_plan(c, mesh, B, generates); };
+    const auto shown = [](size_t bytes) { return human_bytes(double(bytes)); };
+    if (!cfg.train.micro_batch && saved && micro_batch_divides(cfg, mesh, saved) &&
+        (available == 0 || plan(cfg, saved) <= available))
+        return saved;
+    const int B = choose_micro_batch(cfg, mesh, generates, available);
+    if (available == 0 || plan(cfg, B) <= available) return B;      // 0: the system does not tell
+
+    const std::string what =
+        strf("no memory for the tensors: train.micro_batch = %d needs %s%s, %s are available.", B,
+             shown(plan(cfg, B)).c_str(), mesh.world.size > 1 ? " on a rank" : "", shown(available).c_str());
+    const int fits = largest_micro_batch(cfg, mesh, generates, double(available));
+    CHECK_INPUT(fits == 0, "%s\n       The largest that fits is train.micro_batch = %d, with %s",
+                what.c_str(), fits, shown(plan(cfg, fits)).c_str());
+    Config block = cfg;
+    block.memory.recompute = "block";
+    const size_t least = plan(block, 1);
+    CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
+                "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
+    fatal(
+        kExitConfig, __FILE__, __LINE__,
+        "%s\n       No micro-batch fits: with memory.recompute=block and "
+        "one sequence at once %s are needed.\n       Make the model or model.context smaller, spread it over "
+        "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
+        "much)",
+        what.c_str(), shown(least).c_str());
+}
+
+int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {
+    return choose_micro_batch(cfg, mesh, generates, available_to_rank(mesh));
+}
+
+int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {
+    return fitting_micro_batch(cfg, mesh, generates, available_to_rank(mesh));
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,89 @@
+#include "llmc/train/run/generate.h"
+
+#include <algorithm>
+
+#include "llmc/base/guard/signals.h"
+
+namespace PRECISION {
+
+Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z, const Tokenizer& t)
+    : decoder(d), zero(z), mesh(m), tokenizer(t), sampler{cfg.sample, uint64_t(cfg.run.seed), {}},
+      actions(forward_schedule({m.pp.size, int(d.part.chunks.size()), 1}, m.pp.index)),
+      logits(size_t(d.d.V)) {
+    for (size_t l = 0; l < d.part.layers.size(); l++) order.push_back(int(l));
+}
+
+// The logits after the last of the tokens; null on ranks without the end of the model.
+const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
+    const floatX* row = nullptr;
+    const size_t stream = decoder.stream_count(count);
+    zero.begin_step(order);
+    for (const Action& a : actions) switch (a.kind) {
+        case Action::Forward:
+            if (const floatX* last = decoder.forward(zero, ids, count, t0, a.chunk)) row = last;
+            break;
+        case Action::Send: mesh.pp.send(decoder.output(), stream, a.peer); break;
+        case Action::Recv: mesh.pp.recv(decoder.input(), stream, a.peer); break;
+        case Action::Backward: CHECK(false, "generation: a backward");
+    }
+    return row;
+}
+
+// Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are
+// in the cache.
+const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window) {
+    const size_t context = size_t(decoder.d.maxT);
+    if (ids.size() - *window > context) {
+        *window = ids.size() - std::max<size_t>(1, context / 2);
+        *cached = 0;
+    }
+    const floatX* row = nullptr;
+    for (size_t end = ids.size() - *window; *cached < end;) {
+        const size_t count = std::min(size_t(decoder.rows), end - *cached);
+        row = forward(ids.data() + *window + *cached, int(count), int(*cached));
+        *cached += count;
+    }
+    if (row) {
+        const std::vector<floatX> here = decoder.on_host(row);
+        std::copy(here.begin(), here.end(), logits.begin());
+    }
+    mesh.pp.broadcast(logits.data(), logits.size(), mesh.pp.size - 1);
+    return logits.data();
+}
+
+// All go on with the token of rank 0, or stop where any of them was asked to.
+bool Generator::agree(int32_t* token) const {
+    const int32_t mine[2] = {*token, stop_asked()};
+    std::vector<int32_t> all(2 * size_t(mesh.world.size));
+    const int32_t* said = mesh.world.all_gather(all.data(), mine, 2);
+    *token = said[0];
+    for (int r = 0; r < mesh.world.size; r++)
+        if (said[2 * r + 1]) return false;
+    return true;
+}
+
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
+    std::vector<int32_t> ids = tokenizer.encode(prompt);
+    ids.insert(ids.begin(), int32_t(tokenizer.eot()));
+    return ids;
+}
+
+std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stream,
+                                          const std::function<void(std::string_view)>& emit) {
+    std::vector<int32_t> ids = prompt_ids(tokenizer, prompt);
+    size_t cached = 0, window = 0;
+    std::string text;
+    for (int i = 0; i < sampler.cfg.tokens; i++) {
+        const float* row = next_logits(ids, &cached, &window);
+        int32_t token = sampler.draw(row, decoder.d.V, stream, ids.size());
+        if (!agree(&token)) return std::nullopt;
+        ids.push_back(token);
+        if (ids.back() == int32_t(tokenizer.eot())) break;
+        const std::string piece = tokenizer.decode({&ids.back(), 1});
+        text += piece;
+        if (emit) emit(piece);
+    }
+    return text;
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,43 @@
+// Text from the model, with the cache of model/decoder.h. All ranks take part, and all get the text.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "llmc/io/text/tokenizer.h"
+#include "llmc/model/decoder.h"
+#include "llmc/train/step/sampler.h"
+#include "llmc/train/step/schedule.h"
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+// What a text begins with: end-of-text, and the prompt.
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
+
+struct Generator {
+    Decoder& decoder;
+    Zero& zero;
+    Mesh mesh;
+    const Tokenizer& tokenizer;
+    Sampler sampler;
+    std::vector<Action> actions;       // of this stage for a piece of the sequence
+    std::vector<int> order;            // of the blocks here
+    std::vector<float> logits;
+
+    Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
+
+    // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the
+    // document. `stream` keys the random numbers. emit sees the text as it comes. Past the model's context
+    // the window moves on by half. Nothing where a signal to any rank cut it short.
+    std::optional<std::string> run(std::string_view prompt, uint64_t stream,
+                                   const std::function<void(std::string_view)>& emit = nullptr);
+
+private:
+    const float* next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window);
+    const floatX* forward(const int32_t* ids, int count, int t0);
+    bool agree(int32_t* token) const;
+};
+
+}  // namespace PRECISION

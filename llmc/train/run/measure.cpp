@@ -1,0 +1,53 @@
+#include "llmc/train/run/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "llmc/ops/arena.h"
+#include "llmc/ops/ops.h"
+#include "llmc/comm/votes.h"
+
+namespace PRECISION {
+
+double matmul_tflops() {
+    constexpr int n = 1024;
+    const auto product = [](floatX* c, const floatX* a, const floatX* b) {
+        ops::matmul_forward(c, a, b, nullptr, n, n, n);
+    };
+    const size_t scratch_bytes = ops::needs_of([&] { product(nullptr, nullptr, nullptr); }).scratch;
+    Arena arena;
+    floatX *a, *b, *c;
+    std::byte* scratch;
+    arena.add("a", &a, n * n);
+    arena.add("b", &b, n * n);
+    arena.add("c", &c, n * n);
+    arena.add("scratch", &scratch, scratch_bytes);
+    arena.allocate(ops::device_allocate, ops::device_free);
+    ops::lend_scratch(scratch, scratch_bytes);
+    std::vector<floatX> values(n * n);
+    for (int i = 0; i < n * n; i++) values[size_t(i)] = floatX(float(i % 97) / 97);
+    ops::copy_to_device(a, values.data(), n * n * sizeof(floatX));
+    ops::copy_to_device(b, values.data(), n * n * sizeof(floatX));
+    ops::synchronize();
+
+    double best = 1e30, spent = 0;
+    for (int i = 0; i < 4 && spent < 0.5; i++) {
+        using clock = std::chrono::steady_clock;
+        const auto begin = clock::now();
+        product(c, a, b);
+        ops::synchronize();
+        const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
+        best = std::min(best, seconds), spent += seconds;
+    }
+    ops::lend_scratch(nullptr, 0);
+    return 2.0 * n * n * n / best / 1e12;
+}
+
+double peak_tflops(const Axis& ranks) {
+    const double mine = ops::reached_by_host() ? matmul_tflops() : ops::device_tflops();
+    const auto [sum, unknown] = sum_over<2>(ranks, {mine, mine > 0 ? 0. : 1.});
+    return unknown > 0 ? 0 : sum;
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,168 @@
+#include "llmc/train/run/model.h"
+
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
+
+namespace PRECISION {
+
+static Recompute recompute_of(const Config& cfg) {
+    const std::string& r = cfg.memory.recompute;
+    return r == "block" ? Recompute::Block : r == "selective" ? Recompute::Selective : Recompute::None;
+}
+
+static Part part_of(const Config& cfg, const Stage& stage) {
+    return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
+}
+
+static ZeroOptions zero_options(const Config& cfg) {
+    return {.stage = cfg.parallel.zero, .overlap = cfg.parallel.overlap, .trains = cfg.train.steps > 0,
+            .offload = cfg.memory.offload == "optimizer"};
+}
+
+// With the scratch of what is timed.
+static size_t bytes_to_tune(const Walk& step, size_t scratch) {
+    const size_t tensors = ops::tuning_bytes(step);
+    return tensors ? tensors + scratch + 4096 : 0;        // and whole pages
+}
+
+Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
+    : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
+      zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg)),
+      gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = recompute_of(cfg),
+           .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.slots),
+      pipeline(cfg, mesh, stage, gpt, zero) {
+    zero.add_weights_to(arena);
+    if (cfg.train.steps > 0) {
+        zero.add_training_to(arena, host);
+        optimizer.emplace(cfg, zero);
+        optimizer->add_to(arena);
+        tally.emplace(pipeline, *optimizer, mesh.world);
+        tally->add_to(arena, host);
+    }
+    if (saves_initial(cfg)) zero.add_masters_to(arena, host);
+    gpt.add_to(arena);
+    pipeline.add_to(arena, host);
+    if (generates) {
+        decoder.emplace(zero.d, mesh.tp, gpt.part);
+        decoder->add_to(arena);
+    }
+    // host code writes to the disk
+    const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
+    if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host()))
+        host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
+    // reductions of tp run beside those of the other axes
+    staging_bytes = zero.staging_bytes();
+    tp_staging_bytes = std::max(mesh.tp.reduce_staging(gpt.reduction_bytes()), zero.tp_staging_bytes());
+    arena.add("staging of reductions", &staging, staging_bytes);
+    arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
+}
+
+// A few micro-batches have every op of a step: the first and the last differ, and all that are alive at once.
+Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
+    : Model(cfg, on, micro_batch, generates, Unplanned()) {
+    const int few = std::min(stage.shape.micros, 2 * mesh.pp.size);
+    step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
+    const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
+                                              .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
+                                              .prompt = 1, .generates = generates});
+    scratch_bytes = std::max(step.needs().scratch, rest.needs().scratch);
+    library_bytes = std::max(step.needs().library, rest.needs().library);
+    arena.add("scratch of operations", &scratch, scratch_bytes);
+    tuning_bytes = bytes_to_tune(step, scratch_bytes);
+}
+
+// The prompt comes in chunks of `rows` ids and a rest. So does half of the context where the window moves on.
+// Then comes a token at a time.
+static void walk_text(Model& model, size_t prompt) {
+    Decoder& decoder = *model.decoder;
+    const int rows = decoder.rows, half = decoder.d.maxT / 2;
+    std::vector<int> order(model.gpt.part.layers.size());
+    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
+    for (const int count : {rows, int(prompt % size_t(rows)), half % rows, 1}) {
+        if (count == 0) continue;
+        for (size_t c = 0; c < model.gpt.part.chunks.size(); c++) {
+            model.zero.begin_step(order);
+            decoder.forward(model.zero, nullptr, count, decoder.d.maxT - count, int(c));
+        }
+    }
+}
+
+Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
+    Config cfg = whole;
+    const int64_t tokens = int64_t(cfg.model.context) * mesh.dp.size * run.micro_batch;
+    if (run.micros) cfg.train.batch_tokens = tokens * run.micros;
+    Model model(cfg, mesh, run.micro_batch, run.generates, Model::Unplanned());
+    model.arena.describe(), model.host.describe();
+    model.gpt.ready();
+    return walk_of(ops::target(), [&] {
+        if (model.optimizer && run.trains) {
+            model.pipeline.walk();
+            model.tally->take();
+            model.optimizer->update(0, 0);
+        }
+        if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
+        if (run.generates && run.prompt) walk_text(model, run.prompt);
+    });
+}
+
+void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t prompt) {
+    const int few = std::min(model.stage.shape.micros, 2 * model.mesh.pp.size);
+    ops::warm_up(walk_of_run(cfg, model.mesh, {.micro_batch = model.gpt.shape.B, .micros = few,
+                                               .evaluated = evaluated, .prompt = prompt,
+                                               .generates = model.decoder.has_value()}));
+}
+
+// Memory that the ranks' transport is fast with, where there is such.
+static void* allocate_tensors(size_t bytes) {
+    void* p = comm::alloc(bytes);
+    return p ? p : ops::device_allocate(bytes);
+}
+static void free_tensors(void* p, size_t bytes) {
+    if (!comm::release(p)) ops::device_free(p, bytes);
+}
+
+void Model::allocate() {
+    comm::meet();
+    allocated = true;
+    ops::open_device();
+    arena.allocate(allocate_tensors, free_tensors);
+    if (host.bytes()) host.allocate(ops::host_allocate, ops::host_free);
+    comm::meet();
+    ops::lend_scratch(scratch, scratch_bytes);
+    zero.lend_staging(staging, staging_bytes);
+    mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
+    gpt.ready();
+}
+
+// The next meeting of these ranks is after their memory is freed (comm/transport/launch.cpp).
+Model::~Model() {
+    if (allocated) comm::meet();
+}
+
+Dims dims_of(const Config& cfg, int vocab, const Axis& tp) {
+    return make_dims(cfg.model.layers, cfg.model.heads, cfg.model.channels, cfg.model.context, vocab, tp);
+}
+
+std::string plan_text(const Config& cfg, const Model& model) {
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& row : model.arena.plan())
+        if (row.bytes) rows.push_back({"  " + row.name, human_bytes(double(row.bytes))});
+    if (model.tuning_bytes > model.arena.bytes())
+        rows.push_back({"  more, at the start, to choose kernels",
+                        human_bytes(double(model.tuning_bytes - model.arena.bytes()))});
+    if (model.library_bytes)
+        rows.push_back({"  buffers of libraries", human_bytes(double(model.library_bytes))});
+    for (const auto& row : model.host.plan())
+        rows.push_back({"  on the host: " + row.name, human_bytes(double(row.bytes))});
+    const bool apart = !ops::reached_by_host() && model.host.bytes();
+    if (apart) rows.push_back({"  total on the host", human_bytes(double(model.host.bytes()))});
+    rows.push_back({apart ? "  total on the GPU" : "  total", human_bytes(double(model.bytes()))});
+    const int ranks = model.mesh.world.size;
+    const std::string where = ranks == 1 ? "" : strf(", rank %d of %d over %s", model.mesh.rank, ranks,
+                                                     model.mesh.world.group->transport->name);
+    return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s%s\n",
+                grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,
+                cfg.memory.recompute.c_str(), where.c_str()) + table(rows, "lr");
+}
+
+}  // namespace PRECISION

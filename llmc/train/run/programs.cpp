@@ -1,0 +1,175 @@
+#include "llmc/train/run/programs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "llmc/base/json.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/save/checkpoint.h"
+#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/save/resume.h"
+
+namespace PRECISION {
+
+// Prints the memory plan of the rank that needs most, and the resolved config; allocates nothing and starts
+// nothing. Of several processes, one prints.
+int plan(Config cfg) {
+    if (launcher().rank > 0) return kExitDone;
+    std::optional<Tokenizer> tokenizer;
+    if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    cfg.model.vocab = vocab_of(cfg, tokenizer);
+    if (!cfg.model.vocab) cfg.model.vocab = open_run_data(cfg).vocab;
+    const bool samples = cfg.sample.every > 0 && !cfg.data.tokenizer.empty();
+
+    const ParallelConfig& p = cfg.parallel;
+    const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
+    check_mesh(cfg, ranks);
+    if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
+    const auto rank = described_mesh(p, ranks, 0);
+    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, samples, available_to_rank(rank->mesh));
+    std::string text;
+    size_t most = 0;
+    for (int stage = 0; stage < p.pp; stage++) {        // ranks of different stages differ, no others
+        const auto other = described_mesh(p, ranks, stage * p.tp);
+        const Model model(cfg, other->mesh, cfg.train.micro_batch, samples);
+        if (model.bytes() <= most) continue;
+        most = model.bytes();
+        text = plan_text(cfg, model);
+    }
+    printf("%s\n%s\n", text.c_str(), to_json(cfg).c_str());
+    return kExitDone;
+}
+
+// The weights that a program works on: model.init where it names some, else the newest checkpoint of run.dir.
+// Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint.
+static std::string weights_of(Config& cfg, const Axis& world, const char* flag) {
+    const bool newest = cfg.model.init == "random";
+    const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
+    CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder "
+                "by --model.init=DIR", flag, cfg.run.dir.c_str());
+    std::string tokenizer;
+    if (is_foreign(init)) {
+        const ForeignModel foreign = open_foreign(init);
+        cfg.model = foreign.shape;
+        tokenizer = cfg.data.tokenizer.empty() ? foreign.tokenizer : "";
+    } else {
+        cfg.model = (newest ? open_checkpoint(init) : open_init(init, world)).settings.model;
+        tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
+    }
+    if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;
+    cfg.model.init = init;
+    cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
+    return init;
+}
+
+// The tokenizer of the settings. Ids that only the model has were never seen; where only the tokenizer has
+// some, it is another model's.
+static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const char* flag) {
+    Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    const int ids = int(tokenizer.vocab_size());
+    CHECK_INPUT(ids <= cfg.model.vocab, "%s: the model of %s has %d ids, the tokenizer %s %d: it is "
+                "another's; give the model's own by --data.tokenizer=PATH", flag, init.c_str(),
+                cfg.model.vocab, cfg.data.tokenizer.c_str(), ids);
+    return tokenizer;
+}
+
+// Prints text as the model writes it. A terminal gets whole characters, and none that control the terminal.
+struct Shown {
+    bool terminal;
+    std::string rest = {};          // the beginning of a character
+
+    void print(std::string_view piece) {
+        rest += piece;
+        const size_t whole = terminal && piece != "\n" ? whole_characters(rest) : rest.size();
+        const std::string text = terminal ? printable(rest.substr(0, whole)) : rest;
+        fwrite(text.data(), 1, text.size(), stdout);
+        fflush(stdout);
+        rest.erase(0, whole);
+    }
+};
+
+// Continues the text.
+int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
+    const std::string init = weights_of(cfg, mesh.world, "--generate");
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give "
+                "--data.tokenizer=PATH", init.c_str());
+    const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
+    Model model(cfg, mesh, 1, true);
+    model.allocate();
+    Checkpoint(cfg, model.zero, model.snapshot, nullptr).load_weights(init);
+    Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
+    Shown shown{.terminal = isatty(1) == 1};
+    const auto print = [&](std::string_view piece) {
+        if (mesh.rank == 0) shown.print(piece);
+    };
+    print(prompt);
+    generator.run(prompt, 0, print);
+    print("\n");
+    return kExitDone;
+}
+
+// Logits after a few tokens, for the comparison of two models.
+static std::vector<double> some_logits(Model& model, const Config& cfg) {
+    const int count = std::min(model.decoder->rows, cfg.model.context);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < count; i++) ids.push_back(int32_t((int64_t(i) * 7919 + 5) % cfg.model.vocab));
+    std::vector<int> order(model.gpt.part.layers.size());
+    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
+    model.zero.begin_step(order);
+    const auto row = model.decoder->on_host(model.decoder->forward(model.zero, ids.data(), count, 0, 0));
+    return {row.begin(), row.end()};
+}
+
+void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to, bool tokenizer) {
+    const std::vector<double> own = some_logits(model, cfg);
+    Model again(cfg, mesh, 1, true);
+    again.allocate();
+    const ForeignModel foreign = open_foreign(to);
+    import_weights(again.zero, foreign);
+    const std::vector<double> theirs = some_logits(again, cfg);
+    double largest = 0, apart = 0;
+    bool finite = true;
+    for (size_t i = 0; i < own.size(); i++) {
+        largest = std::max(largest, std::abs(own[i]));
+        apart = std::max(apart, std::abs(own[i] - theirs[i]));
+        finite &= std::isfinite(own[i] - theirs[i]);
+    }
+    const bool head = head_is_embedding(foreign, again.zero.layout.tensors.front());
+    if (head && finite && apart <= 1e-5 * largest) return;
+    remove_export(to, tokenizer);
+    if (!head) fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, the copy of wte that others "
+                     "take for the head is not wte; it is removed again", to.c_str());
+    fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, its logits are %s%g apart from the "
+          "model's, of %g at most; it is removed again", to.c_str(), finite ? "" : "not finite, and ", apart,
+          largest);
+}
+
+int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
+    CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
+    const std::string init = weights_of(cfg, mesh.world, "--export");
+    std::optional<Tokenizer> tokenizer;
+    if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
+    Model model(cfg, mesh, 1, true);
+    model.allocate();
+    Checkpoint(cfg, model.zero, model.snapshot, nullptr).load_weights(init);
+    const auto read = [&](const Tensor& t) {
+        std::vector<real> values(t.param.whole());
+        for (size_t at = 0; at < values.size(); at += Zero::kExport)
+            model.zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+        return std::vector<float>(values.begin(), values.end());
+    };
+    const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
+                       .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
+    export_to(own, to);
+    check_export(cfg, mesh, model, to, tokenizer.has_value());
+    printf("exported %s to %s; read back, it computes the same\n", for_terminal(init).c_str(),
+           for_terminal(path_of(to)).c_str());
+    return kExitDone;
+}
+
+}  // namespace PRECISION

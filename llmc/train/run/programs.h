@@ -1,0 +1,21 @@
+// What ./train_gpt does, in each precision: train() is in train_gpt.cu, the others in programs.cpp.
+//
+// check_export: reads back what export_model has written and computes with it. What does not give the same
+// logits is removed, and that is the end.
+#pragma once
+#include <string>
+
+#include "llmc/base/config/config.h"
+#include "llmc/comm/axis.h"
+
+#define PROGRAMS                                                                                           \
+    int train(Config, const Mesh&);                                                                        \
+    int plan(Config);                                                                                      \
+    int generate(Config, const Mesh&, const std::string& prompt);                                          \
+    int export_model(Config, const Mesh&, const std::string& to);                                          \
+    struct Model;                                                                                          \
+    void check_export(const Config&, const Mesh&, Model&, const std::string& to, bool tokenizer);
+namespace fp32 { PROGRAMS }
+namespace bf16 { PROGRAMS }
+namespace fp64 { PROGRAMS }
+#undef PROGRAMS

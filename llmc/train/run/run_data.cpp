@@ -1,0 +1,83 @@
+#include "llmc/train/run/run_data.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+
+int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
+    if (!tokenizer) return cfg.model.vocab;
+    const int size = int(tokenizer->vocab_size());
+    CHECK_INPUT(cfg.model.vocab == 0 || cfg.model.vocab >= size,
+                "model.vocab = %d, but data.tokenizer '%s' has %d ids; set model.vocab to %d, or to 0",
+                cfg.model.vocab, cfg.data.tokenizer.c_str(), size, size);
+    return cfg.model.vocab ? cfg.model.vocab : size;
+}
+
+static void check_size(const Config& cfg, const Dataset& train) {
+    const uint64_t rows = uint64_t(cfg.train.batch_tokens / cfg.model.context);
+    CHECK_INPUT(train.rows() >= rows,
+                "data.train = '%s'%s: %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, "
+                "but a step of train.batch_tokens = %" PRId64 " takes %" PRIu64 " rows, "
+                "so at least %" PRIu64 " tokens; use more text or a smaller batch",
+                cfg.data.train[0].path.c_str(), cfg.data.train.size() > 1 ? " and the others" : "",
+                train.tokens(), train.rows(), cfg.model.context,
+                cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
+}
+
+static std::vector<ShardInfo> shards_of(std::initializer_list<const Dataset*> sets) {
+    std::vector<ShardInfo> all;
+    for (const Dataset* set : sets)
+        for (const TokenStream& stream : set->streams)
+            for (const ShardFile& shard : stream.shards) all.push_back(shard.info);
+    return all;
+}
+
+// scan: bytes of shards that are read through for ids that are too large
+static RunData open(const Config& cfg, uint64_t scan) {
+    RunData data;
+    const uint64_t seed = uint64_t(cfg.run.seed);
+    if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    if (data.tokenizer) data.tokenizer_json = shared_text(json_of_vocabulary(data.tokenizer->vocabulary));
+    const int T = cfg.model.context;
+    if (cfg.train.steps > 0)
+        data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle);
+    if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false);
+    check_sets(shards_of({&data.train, &data.val}));
+    // every row once: corpora share the samples as they share the rows
+    for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
+        data.val.weights[s] = data.val.streams[s].rows;
+    if (cfg.train.steps > 0) check_size(cfg, data.train);
+
+    data.vocab = vocab_of(cfg, data.tokenizer);
+    if (!data.vocab) data.vocab = std::max(vocab_of(data.train), vocab_of(data.val));
+    CHECK_INPUT(data.vocab > 0,
+                "model.vocab = 0: neither data.tokenizer nor the shards say how many ids there are; "
+                "set model.vocab (50257 for GPT-2's shards)");
+    KnownTokenizer known = tokenizer_of(data.train);
+    if (!known.hash) known = tokenizer_of(data.val);
+    if (data.tokenizer) known = {data.tokenizer->hash(), "data.tokenizer"};
+    validate_ids(data.train, data.vocab, known, validate_ids(data.val, data.vocab, known, scan));
+    for (uint32_t id = 0; data.tokenizer && id < data.tokenizer->vocab_size(); id++)
+        data.bytes.push_back(uint16_t(std::min<size_t>(65535, data.tokenizer->bytes_of(id).size())));
+    return data;
+}
+
+RunData open_run_data(const Config& cfg, const Axis& ranks) {
+    const bool first = ranks.index == 0;
+    if (!first) ranks.barrier();
+    RunData data = open(cfg, first ? kScanBytes : 0);
+    if (first) ranks.barrier();
+    return data;
+}
+
+static std::string describe(const Dataset& set) {
+    return counted(int64_t(set.tokens()), "token") + " in " + counted(int64_t(set.shards()), "shard");
+}
+
+std::string RunData::describe() const {
+    std::string text = train.streams.empty() ? "none" : ::describe(train);
+    if (!val.streams.empty()) text += ", validation " + ::describe(val);
+    return text;
+}

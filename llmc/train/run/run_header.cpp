@@ -1,0 +1,59 @@
+#include "llmc/train/run/run_header.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+#include "llmc/base/json.h"
+
+std::string shown_rate(double tflops) { return strf(tflops < 1000 ? "%.3g" : "%.0f", tflops); }
+
+// ": 2.11 epochs", or of several corpora ": 2.11 epochs of a_*.bin, 0.4 of b_*.bin".
+static std::string shown_epochs(const std::vector<Epochs>& all) {
+    std::string text;
+    for (const Epochs& e : all) {
+        const std::string count = e.count < 1 ? strf("%.2g", e.count) : human_count(e.count);
+        text += text.empty() ? ": " + count + (count == "1" ? " epoch" : " epochs") : ", " + count;
+        if (all.size() > 1) text += " of " + for_terminal(e.glob);
+    }
+    return text;
+}
+
+static constexpr double kRepeats = 4;       // that are about as good as new text: arXiv 2305.16264
+
+static void warn_of_repeats(const std::vector<Epochs>& all) {
+    const auto worst = std::max_element(all.begin(), all.end(), [](const Epochs& a, const Epochs& b) {
+        return a.count < b.count; });
+    if (worst == all.end() || worst->count <= kRepeats) return;
+    warning("the run reads data.train = '%s' %s times over. Beyond about %.0f epochs the same text teaches "
+            "little more:\n       use more text, or fewer steps (train.steps)", worst->glob.c_str(),
+            human_count(worst->count).c_str(), kRepeats);
+}
+
+void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
+    const ModelConfig& m = cfg.model;
+    const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
+    printf("model   %s, %s, %s, context %d, vocabulary %s: %s parameters\n",
+           counted(m.layers, "layer").c_str(), counted(m.heads, "head").c_str(),
+           counted(m.channels, "channel").c_str(), m.context, grouped(info.vocab).c_str(),
+           human_count(double(info.params)).c_str());
+    printf("device  %s, ", info.device.c_str());
+    if (info.world > 1) printf("%d ranks of ", info.world);
+    printf("%s, %s\n", counted(info.threads, "thread").c_str(), info.precision.c_str());
+    if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
+    printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all%s\n",
+           grouped(cfg.train.steps).c_str(), grouped(cfg.train.batch_tokens).c_str(), info.micro_batch,
+           m.context, human_count(double(tokens)).c_str(), shown_epochs(info.epochs).c_str());
+    printf("memory  %s planned%s\n", human_bytes(double(info.plan_bytes)).c_str(),
+           info.world > 1 ? " on the fullest rank" : "");
+    if (info.peak_tflops > 0) printf("matmul  %s TFLOP/s at most\n", shown_rate(info.peak_tflops).c_str());
+    else printf("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
+    if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
+        printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
+    printf("writes  %s/\n", for_terminal(cfg.run.dir).c_str());
+    if (!origin.empty()) printf("goes on from %s\n", for_terminal(origin).c_str());
+    printf("\n");
+    fflush(stdout);
+    warn_of_repeats(info.epochs);
+}

@@ -1,0 +1,79 @@
+#include "llmc/train/run/tuning.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "llmc/base/files.h"
+#include "llmc/ops/tuning.h"
+
+namespace PRECISION {
+
+// f(memory), with so many bytes of it, and with scratch
+template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F f) {
+    Arena arena;
+    std::byte *memory, *scratch;
+    arena.add("tensors", &memory, bytes);
+    arena.add("scratch of operations", &scratch, scratch_bytes);
+    arena.allocate(ops::device_allocate, ops::device_free);
+    ops::lend_scratch(scratch, scratch_bytes);
+    f(memory);
+    ops::synchronize();
+    ops::lend_scratch(nullptr, 0);
+}
+
+// Empty where this user has no home. https://specifications.freedesktop.org/basedir-spec
+static std::string path_for_other_runs() {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) return std::string(cache) + "/train_gpt/kernels.txt";
+    return home && *home ? std::string(home) + "/.cache/train_gpt/kernels.txt" : "";
+}
+
+static std::string text_of(const std::string& path) { return file_exists(path) ? read_file(path) : ""; }
+
+// Where it cannot be written, other runs time for themselves.
+static void keep_for_other_runs(const std::string& path, const std::string& text) {
+    std::error_code error;
+    std::filesystem::create_directories(parent_directory(path), error);
+    const std::string temporary = path + strf(".%d", int(getpid()));
+    std::ofstream(temporary) << text;
+    std::filesystem::rename(temporary, path, error);
+}
+
+static std::string decide(const Config& cfg, const Walk& step, size_t scratch) {
+    const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
+    ops::use_choices(saved);
+    if (ops::tuned(step)) return ops::choices();
+    const std::string others = path_for_other_runs(), known = others.empty() ? "" : text_of(others);
+    ops::use_choices(known);
+    ops::use_choices(saved);
+    if (!ops::tuned(step)) {
+        with_memory(scratch, ops::tuning_bytes(step), [&](void* memory) { ops::tune(step, memory); });
+        if (!others.empty()) keep_for_other_runs(others, ops::choices(known));
+    }
+    make_directories(cfg.run.dir);
+    write_file(path, ops::choices(saved));
+    return ops::choices();
+}
+
+void choose_kernels(const Config& cfg, const Model& model) {
+    if (!model.tuning_bytes) return;
+    const Axis& world = model.mesh.world;
+    std::string text;
+    comm::meet();                       // no collective may wait while rank 0 takes memory
+    if (model.mesh.rank == 0) text = decide(cfg, model.step, model.scratch_bytes);
+    comm::meet();
+    uint64_t length = text.size();
+    world.broadcast(&length, 1, 0);
+    text.resize(length);
+    world.broadcast(text.data(), length, 0);
+    if (model.mesh.rank != 0) ops::use_choices(text);
+    comm::meet();
+    with_memory(model.scratch_bytes, ops::tuning_bytes(model.step),
+                [&](void* memory) { ops::check_choices(model.step, memory); });
+    comm::meet();
+}
+
+}  // namespace PRECISION

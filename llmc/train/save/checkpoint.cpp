@@ -1,0 +1,170 @@
+#include "llmc/train/save/checkpoint.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
+#include "llmc/comm/votes.h"
+
+namespace PRECISION {
+
+static std::string new_run_id() {
+    std::random_device random;
+    return strf("%08x%08x", random(), random());
+}
+
+Checkpoint::Checkpoint(const Config& c, Zero& z, std::byte* const& s, SharedText tokenizer, Disk disk)
+    : cfg(c), zero(z), mesh(z.mesh), snapshot(s), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
+      share(share_to_save(z)), saver(mesh.world, c.checkpoint, std::move(disk)), folder(file_id(c.run.dir)) {
+    total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// loading
+
+void import_weights(Zero& zero, const ForeignModel& foreign) {
+    std::vector<float> values;
+    std::vector<real> converted;
+    for (const Tensor& t : zero.layout.tensors) {
+        const size_t cols = size_t(t.param.whole_cols);
+        for_each_slice(t, [&](size_t row, size_t rows) {
+            values.resize(rows * cols);
+            foreign.read(t, row, rows, values.data());
+            converted.assign(values.begin(), values.end());
+            zero.import_tensor(t, row * cols, rows * cols, converted.data());
+        });
+    }
+}
+
+void Checkpoint::load_weights(const std::string& init) {
+    if (!is_foreign(init)) {
+        const Origin origin = open_checkpoint(init);
+        return load_state(zero, origin.folder, origin.manifest, false);
+    }
+    const ForeignModel foreign = open_foreign(init);
+    if (mesh.rank == 0) check_head(foreign, zero.layout.tensors.front());
+    import_weights(zero, foreign);
+}
+
+RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
+    if (!origin) {
+        const std::string& init = cfg.model.init;
+        if (init == "random") zero.init_weights(uint64_t(cfg.run.seed));
+        else if (!is_foreign(init)) (void)open_init(init, mesh.world);        // refuses a damaged one
+        if (init != "random") load_weights(init);
+        return {};
+    }
+    const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0;      // which begin as zeros
+    load_state(zero, origin->folder, origin->manifest, moments);
+    run = origin->manifest.run;
+    const std::string manifest = origin->folder + "/" + kManifest;
+    RunState state = run_state_of(origin->manifest.state);
+    CHECK_INPUT(state.seed == origin->settings.run.seed, "%s: random numbers of seed %" PRId64 ", of a run "
+                "with run.seed = %" PRId64, manifest.c_str(), state.seed, origin->settings.run.seed);
+    CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
+                "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
+    if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
+    if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
+    // the run may have been ended before it did so
+    if (saved >= 0 && cfg.train.steps > 0 && mesh.rank == 0) saver.prune(cfg.run.dir);
+    return state;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// saving
+
+bool Checkpoint::async() const { return saves_async(cfg); }
+
+bool Checkpoint::wanted(bool asked, int64_t step, bool last) {
+    const bool due = cfg.checkpoint.due(step, last);
+    asked_ |= asked;
+    if (saver.busy() && !last) return due;
+    return std::exchange(asked_, false) || due;
+}
+
+static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
+    return strf("{\"ranks\":%d,\"dp\":%d,\"pp\":%d,\"tp\":%d,\"zero\":%d}", mesh.world.size, mesh.dp.size,
+                mesh.pp.size, mesh.tp.size, cfg.parallel.zero);
+}
+
+SaveJob Checkpoint::job(const RunState& state) const {
+    SaveJob j{.place = {.run_dir = cfg.run.dir, .step = state.step, .attempt = 0}, .pieces = share.pieces,
+              .data = share.data(zero), .total_bytes = total_bytes, .manifest = {}, .extras = {},
+              .folder = folder};
+    if (snapshot) {
+        std::byte* to = snapshot;
+        for (std::span<const std::byte>& piece : j.data) {
+            ops::start_copy(to, piece.data(), piece.size());
+            piece = {to, piece.size()};
+            to += piece.size();
+        }
+        ops::finish_copies();
+    }
+    j.manifest.run = run;
+    j.manifest.step = state.step;
+    j.manifest.config = to_json(cfg);
+    j.manifest.mesh = mesh_json(cfg, mesh);
+    RunState now = state;
+    now.seed = cfg.run.seed;
+    j.manifest.state = to_json(now);
+    j.extras.push_back({"config.json", shared_text(to_json(cfg) + "\n")});
+    if (tokenizer_json) j.extras.push_back({"tokenizer.json", tokenizer_json});
+    return j;
+}
+
+// "in runs/a 12 GB are free"
+static std::string room_in(const std::string& run_dir) {
+    uint64_t bytes = 0;
+    if (posix_disk().free_bytes(run_dir, &bytes) == 0)
+        return strf("in %s %s are free", run_dir.c_str(), human_bytes(double(bytes)).c_str());
+    return strf("run.dir %s is gone: was it moved or removed? Bring it back", run_dir.c_str());
+}
+
+std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
+    if (!outcome) return std::nullopt;
+    if (outcome->error.empty()) {
+        saved = outcome->step;
+        return outcome->dir;
+    }
+    if (mesh.rank > 0 && !last) return std::nullopt;
+    const std::string text =
+        strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; %s.", outcome->step,
+             outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
+             human_bytes(double(total_bytes)).c_str(), room_in(cfg.run.dir).c_str());
+    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, %s.\n       Make room before "
+                    "the next run, or name another disk by run.dir", text.c_str(), outcome->complete
+                    ? "and it is written in full, but a power cut may take it; the next start looks whether "
+                      "it is there" : "so what was trained since the one before is lost");
+    warning("%s Training goes on.\n       Make room, or keep fewer checkpoints (checkpoint.keep_last); kill "
+            "-USR1 %d tries again", text.c_str(), int(getpid()));
+    return std::nullopt;
+}
+
+std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
+    if (cfg.train.steps == 0 && !saves_initial(cfg)) return std::nullopt;
+    if (saver.busy() && !last) {
+        if (mesh.rank == 0)
+            fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still "
+                    "being written\n", state.step);
+        return std::nullopt;
+    }
+    const std::optional<std::string> before = finish();
+    if (saved == state.step) return before;
+    SaveJob j = job(state);
+    j.beside_training = async() && !last;
+    saver.begin(std::move(j));
+    if (async() && !last) return std::nullopt;
+    return report(saver.finish(), last);
+}
+
+std::optional<std::string> Checkpoint::take(const Saver::Progress& sum) {
+    return report(saver.take(sum), false);
+}
+
+}  // namespace PRECISION

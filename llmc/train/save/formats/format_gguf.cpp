@@ -1,0 +1,113 @@
+// GGUF as llama.cpp reads GPT-2: its names of tensors and keys.
+#include <cstring>
+#include <memory>
+
+#include "llmc/base/check.h"
+#include "llmc/io/files/gguf.h"
+#include "llmc/io/text/vocabulary.h"
+#include "llmc/train/save/formats/formats.h"
+
+static constexpr const char* kHead = "output.weight";
+
+// The table's name -> llama.cpp's, within a block "blk.N."
+static std::string gguf_name(const Tensor& t) {
+    static constexpr const char* kNames[][2] = {
+        {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
+        {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
+        {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
+        {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
+        {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
+        {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
+        {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
+        {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}};
+    for (const auto& [own, name] : kNames)
+        if (!strcmp(own, t.param.name))
+            return t.layer < 0 ? name : "blk." + std::to_string(t.layer) + "." + name;
+    fatal(kExitInternal, __FILE__, __LINE__, "GGUF has no name for the tensor %s", t.param.name);
+}
+
+static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
+    if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
+    return {uint64_t(t.param.whole_rows), uint64_t(t.param.whole_cols)};
+}
+
+// llama.cpp wants as many tokens as the embedding has rows; those beyond the tokenizer's are marked unused.
+static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokenizer, int vocab) {
+    enum : int32_t { Normal = 1, Control = 3, Unused = 5 };
+    if (!tokenizer) return pairs.push_back({"tokenizer.ggml.model", std::string("none")});
+    const Vocabulary& v = tokenizer->vocabulary;
+    std::vector<std::string> tokens, merges;
+    std::vector<int32_t> types;
+    for (uint32_t id = 0; id < uint32_t(vocab); id++) {
+        if (id >= v.size()) tokens.push_back("[unused " + std::to_string(id) + "]");
+        else tokens.push_back(v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id)));
+        types.push_back(id >= v.size() ? Unused : v.added[id] ? Control : Normal);
+    }
+    for (const Merge& m : v.merges)
+        merges.push_back(characters_of_bytes(v.text_of(m.left)) + " " +
+                         characters_of_bytes(v.text_of(m.right)));
+    pairs.push_back({"tokenizer.ggml.model", std::string("gpt2")});
+    pairs.push_back({"tokenizer.ggml.pre", std::string("gpt-2")});
+    pairs.push_back({"tokenizer.ggml.tokens", tokens});
+    pairs.push_back({"tokenizer.ggml.token_type", types});
+    pairs.push_back({"tokenizer.ggml.merges", merges});
+    pairs.push_back({"tokenizer.ggml.bos_token_id", v.eot});
+    pairs.push_back({"tokenizer.ggml.eos_token_id", v.eot});
+    pairs.push_back({"tokenizer.ggml.add_bos_token", false});
+}
+
+void export_gguf(const OwnModel& m, const std::string& path) {
+    std::vector<GgufPair> pairs = {{"general.architecture", std::string("gpt2")},
+                                   {"general.name", std::string("train_gpt")},
+                                   {"general.file_type", uint32_t(0)},          // all FP32
+                                   {"gpt2.context_length", uint32_t(m.shape.context)},
+                                   {"gpt2.embedding_length", uint32_t(m.shape.channels)},
+                                   {"gpt2.feed_forward_length", uint32_t(4 * m.shape.channels)},
+                                   {"gpt2.block_count", uint32_t(m.shape.layers)},
+                                   {"gpt2.attention.head_count", uint32_t(m.shape.heads)},
+                                   {"gpt2.attention.layer_norm_epsilon", 1e-5f},
+                                   {"gpt2.vocab_size", uint32_t(m.shape.vocab)}};
+    add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
+    std::vector<GgufTensor> infos;
+    for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_in_gguf(t)});
+    // the tied head once more: not every version of llama.cpp takes it from the embedding
+    const Tensor& wte = m.layout.tensors.front();
+    infos.push_back({kHead, shape_in_gguf(wte)});
+    GgufWriter file(path, pairs, infos);
+    for (const Tensor& t : m.layout.tensors) {
+        const std::vector<float> values = m.read(t);
+        file.write(values.data(), values.size());
+    }
+    const std::vector<float> head = m.read(wte);
+    file.write(head.data(), head.size());
+    file.close();
+}
+
+ForeignModel open_gguf(const std::string& path) {
+    auto file = std::make_shared<GgufFile>(path);
+    const ShapeKeys keys = {.layers = "gpt2.block_count", .heads = "gpt2.attention.head_count",
+                            .channels = "gpt2.embedding_length", .context = "gpt2.context_length",
+                            .vocab = "gpt2.vocab_size"};
+    const auto number = [&](const char* key) {
+        const uint32_t n = file->number(key);
+        CHECK_INPUT(n <= INT32_MAX, "%s: %s = %u is out of range", path.c_str(), key, n);
+        return int(n);
+    };
+    ForeignModel m;
+    m.shape.context = number(keys.context);
+    m.shape.channels = number(keys.channels);
+    m.shape.layers = number(keys.layers);
+    m.shape.heads = number(keys.heads);
+    m.shape.vocab = number(keys.vocab);
+    const std::string wrong = wrong_shape(m.shape, keys);
+    CHECK_INPUT(wrong.empty(), "%s: %s", path.c_str(), wrong.c_str());
+    m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {
+        const size_t cols = size_t(t.param.whole_cols);
+        file->read(gguf_name(t), shape_in_gguf(t), row * cols, rows * cols, out);
+    };
+    m.head = [file, V = uint64_t(m.shape.vocab), C = uint64_t(m.shape.channels)](size_t row, size_t rows,
+                                                                               float* out) {
+        file->read(kHead, {V, C}, row * C, rows * C, out);
+    };
+    return m;
+}

@@ -1,0 +1,221 @@
+#include "llmc/train/save/rank_state.h"
+
+#include <cstring>
+#include <map>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/io/files/safetensors.h"
+
+namespace PRECISION {
+
+// ---------------------------------------------------------------------------------------------------------
+// what there is
+
+namespace {
+
+struct PartArray {
+    const char *name, *dtype;
+    size_t element;
+    std::byte* memory;
+    bool weights = false;      // lies as the weights do, not as the optimizer's state
+};
+
+template <class T> PartArray array_of(const char* name, T* memory) {
+    return {name, name_of(dtype_of<T>), sizeof(T), reinterpret_cast<std::byte*>(memory)};
+}
+
+std::vector<PartArray> arrays_of(const Zero& zero) {
+    std::vector<PartArray> arrays;
+    if (!kMasterIsParam) arrays.push_back(array_of("weights", zero.params));
+    if (kMasterIsParam) arrays.push_back(array_of("master", zero.params));
+    else arrays.push_back(array_of("master", zero.master));
+    arrays[0].weights = true;
+    if (!zero.trains) return arrays;        // the moments of step 0 are zero
+    arrays.push_back(array_of("m", zero.m));
+    arrays.push_back(array_of("v", zero.v));
+    return arrays;
+}
+
+// Elements of a tensor that lie in a range of its bucket.
+struct Range { size_t first, count; };
+Range within(const Layout& layout, const Tensor& t, size_t begin, size_t end) {
+    const size_t at = t.start - layout.start(t.bucket);
+    const size_t from = std::max(begin, at), to = std::min(end, at + t.param.count());
+    return from < to ? Range{from - at, to - from} : Range{0, 0};
+}
+
+// Where in master, m and v, and where in the weights, the first element of a bucket lies or would lie.
+ptrdiff_t state_base(const Zero& zero, int b) {
+    return ptrdiff_t(zero.state(b)) - ptrdiff_t(zero.owned_start(b));
+}
+ptrdiff_t weights_base(const Zero& zero, int b) {
+    return zero.stage == 3 ? state_base(zero, b) : ptrdiff_t(zero.layout.start(b));
+}
+
+bool writes(const Zero& zero, const Tensor& t) {
+    if (t.param.split == Split::None && zero.mesh.tp.index > 0) return false;
+    return t.bucket != zero.layout.wte || zero.mesh.tied.index == 0;
+}
+
+std::vector<int64_t> saved_shape(const Param& p) {
+    if (p.whole_cols == 1) return {p.whole_rows};
+    return {p.whole_rows, p.whole_cols};
+}
+
+}  // namespace
+
+RankShare share_to_save(const Zero& zero) {
+    RankShare share;
+    const size_t replicas = size_t(zero.mesh.replica.size), replica = size_t(zero.mesh.replica.index);
+    for (const PartArray& array : arrays_of(zero))
+        for (const Tensor& t : zero.layout.tensors) {
+            if (!writes(zero, t)) continue;
+            const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
+            const Range range = within(zero.layout, t, own + shard * replica / replicas,
+                                       own + shard * (replica + 1) / replicas);
+            const ptrdiff_t bucket =
+                array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
+            for (const Piece& p : pieces_of(t, range.first, range.count)) {
+                SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
+                             .shape = saved_shape(t.param), .start = {int64_t(p.row)},
+                             .extent = {int64_t(p.rows)}, .file = {}};
+                if (t.param.whole_cols > 1)
+                    s.start.push_back(int64_t(p.col)), s.extent.push_back(int64_t(p.cols));
+                share.bytes += s.bytes();
+                share.pieces.push_back(std::move(s));
+                const size_t in_bucket = t.start - zero.layout.start(t.bucket) + p.at;
+                share.start.push_back(size_t(bucket + ptrdiff_t(in_bucket)));
+            }
+        }
+    return share;
+}
+
+std::vector<std::span<const std::byte>> RankShare::data(const Zero& zero) const {
+    std::map<std::string, PartArray> arrays;
+    for (const PartArray& a : arrays_of(zero)) arrays.emplace(a.name, a);
+    std::vector<std::span<const std::byte>> spans;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const PartArray& a = arrays.at(pieces[i].part);
+        spans.emplace_back(a.memory + start[i] * a.element, size_t(pieces[i].bytes()));
+    }
+    return spans;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// reading
+
+namespace {
+
+struct StateReader {
+    const std::string& folder;
+    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> index;
+    std::map<std::string, Fd> files;
+    std::vector<std::byte> buffer;
+
+    StateReader(const std::string& folder, const Manifest& m) : folder(folder) {
+        for (const SavedPiece& p : m.pieces) index[{p.tensor, p.part}].push_back(&p);
+    }
+
+    const std::vector<const SavedPiece*>* find(const Tensor& t, const char* part) const {
+        const auto found = index.find({t.name, part});
+        return found == index.end() ? nullptr : &found->second;
+    }
+    const std::vector<const SavedPiece*>& require(const Tensor& t, const char* part) const {
+        const auto* pieces = find(t, part);
+        CHECK_INPUT(pieces, "%s: there is no %s of '%s': it is of another model", folder.c_str(), part,
+                    t.name.c_str());
+        std::vector<int64_t> shape = saved_shape(t.param), saved = (*pieces)[0]->shape;
+        if (t.name == "wpe" && saved.size() == 2 && saved[0] > shape[0]) saved[0] = shape[0];
+        CHECK_INPUT(saved == shape, "%s: '%s' has %ld rows of %ld, expected %ld of %ld", folder.c_str(),
+                    t.name.c_str(), saved[0], saved.back(), shape[0], shape.back());
+        return *pieces;
+    }
+
+    // Rows of a saved piece, all of its columns, as they were saved.
+    const std::byte* rows(const SavedPiece& p, size_t first, size_t count, size_t row_bytes) {
+        beat();
+        Fd& fd = files[p.file];
+        const std::string path = folder + "/" + p.file;
+        if (!fd) fd = open_read(path);
+        buffer.resize(count * row_bytes);
+        pread_all(fd.fd, buffer.data(), buffer.size(), p.at + first * row_bytes, path);
+        return buffer.data();
+    }
+
+    // A rectangle of a tensor from all that overlap it.
+    template <class T> void read(const Tensor& t, const char* part, const Piece& to, T* out) {
+        for (const SavedPiece* p : require(t, part)) {
+            const size_t row = size_t(p->start[0]), rows_there = size_t(p->extent[0]);
+            const size_t col = p->start.size() > 1 ? size_t(p->start[1]) : 0;
+            const size_t cols = p->extent.size() > 1 ? size_t(p->extent[1]) : 1;
+            const size_t r0 = std::max(row, to.row), r1 = std::min(row + rows_there, to.row + to.rows);
+            const size_t c0 = std::max(col, to.col), c1 = std::min(col + cols, to.col + to.cols);
+            if (r0 >= r1 || c0 >= c1) continue;
+            const size_t element = safetensors_dtype_bytes(p->dtype), row_bytes = cols * element;
+            const size_t at_once = std::max<size_t>(1, (4 << 20) / row_bytes);
+            for (size_t r = r0; r < r1; r += at_once) {
+                const size_t n = std::min(at_once, r1 - r);
+                const std::byte* from = rows(*p, r - row, n, row_bytes);
+                for (size_t i = 0; i < n; i++)
+                    convert(*p, from + i * row_bytes + (c0 - col) * element, c1 - c0,
+                            out + (r + i - to.row) * to.cols + (c0 - to.col));
+            }
+        }
+    }
+    template <class T> void convert(const SavedPiece& p, const std::byte* from, size_t count, T* out) {
+        if (p.dtype == name_of(dtype_of<T>)) memcpy(out, from, count * sizeof(T));
+        else if (p.dtype == "F32") convert_from<float>(from, count, out);
+        else if (p.dtype == "F64") convert_from<double>(from, count, out);
+        else if (p.dtype == "BF16") convert_from<bfloat16>(from, count, out);
+        else CHECK_INPUT(false, "%s: '%s' is %s, expected F32, F64 or BF16", folder.c_str(), p.tensor.c_str(),
+                         p.dtype.c_str());
+    }
+    template <class S, class T> void convert_from(const std::byte* from, size_t count, T* out) {
+        for (size_t i = 0; i < count; i++) {
+            S v;
+            memcpy(&v, from + i * sizeof v, sizeof v);
+            out[i] = T(real(v));
+        }
+    }
+
+    // Elements of a tensor as stored here, whose first lies or would lie at array[start], which may be on the
+    // device: a few rows at a time.
+    template <class T> void read(const Tensor& t, const char* part, Range range, T* array, ptrdiff_t start) {
+        std::vector<T> values;
+        for (const Piece& p : pieces_of(t, range.first, range.count)) {
+            const size_t rows = std::max<size_t>(1, (1 << 20) / p.cols);
+            for (size_t r = 0; r < p.rows; r += rows) {
+                const Piece some{.row = p.row + r, .col = p.col, .rows = std::min(rows, p.rows - r),
+                                 .cols = p.cols, .at = p.at + r * p.cols};
+                values.resize(some.count());
+                read(t, part, some, values.data());
+                ops::copy_to_device(array + (start + ptrdiff_t(some.at)), values.data(),
+                                    some.count() * sizeof(T));
+            }
+        }
+    }
+};
+
+}  // namespace
+
+void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool moments) {
+    StateReader in(folder, m);
+    for (const Tensor& t : zero.layout.tensors) {
+        const int b = t.bucket;
+        const size_t own = zero.owned_start(b);
+        const ptrdiff_t at = ptrdiff_t(t.start - zero.layout.start(b));
+        const Range owned = within(zero.layout, t, own, own + zero.owned(b)), all{0, t.param.count()};
+        const ptrdiff_t weights = weights_base(zero, b) + at, state = state_base(zero, b) + at;
+        const bool bits = !kMasterIsParam && in.find(t, "weights");
+        in.read(t, bits ? "weights" : "master", zero.stage == 3 ? owned : all, zero.params, weights);
+        if (zero.master) in.read(t, "master", owned, zero.master, state);
+        if (!moments) continue;
+        in.read(t, "m", owned, zero.m, state);
+        in.read(t, "v", owned, zero.v, state);
+    }
+    zero.weights_changed();
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,246 @@
+#include "llmc/train/save/resume.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/model/layout.h"
+#include "llmc/base/json.h"
+#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/recover.h"
+#include "llmc/train/save/save.h"
+#include "llmc/train/save/settings_diff.h"
+#include "llmc/comm/votes.h"
+
+// Rank 0's text, on every rank.
+static std::string from_rank_0(const Axis& world, const std::string& mine) {
+    int64_t size = int64_t(mine.size());
+    world.broadcast(&size, 1, 0);
+    std::string text = mine;
+    text.resize(size_t(size));
+    world.broadcast(text.data(), text.size(), 0);
+    return text;
+}
+
+void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&)) {
+    if (world.size == 1) return;
+    std::string name;
+    if (world.index == 0) {
+        make_directories(run_dir);
+        name = run_dir + "/" + kSharedProbe + std::to_string(getpid());
+        write_file(name, "");
+    }
+    name = from_rank_0(world, name);
+    const bool seen = sees(name);
+    const double missing = sum_over<1>(world, {double(!seen)})[0];
+    if (world.index == 0) (void)unlink(name.c_str());
+    CHECK_INPUT(missing == 0, "run.dir %s is not the same folder on all hosts: %.0f of %d ranks do not see a "
+                "file that rank 0 has made there. Put it on a file system that they share", run_dir.c_str(),
+                missing, world.size);
+}
+
+static std::string folder_of(const std::string& run_dir, int64_t step) {
+    return SavePlace{.run_dir = run_dir, .step = step, .attempt = 0}.folder();
+}
+
+// The value that was meant, for a message; empty: nobody knows.
+static std::string meant_by(const std::string& init) {
+    for (const char* name : {"/model.safetensors", "/pytorch_model.bin"})
+        if (file_exists(init + name)) return "hf:" + init;
+    if (init.ends_with(".safetensors")) return "hf:" + parent_directory(init);
+    if (init.starts_with("gpt2") || init.starts_with("openai-community/"))
+        return "hf:DIR, after hf download openai-community/gpt2 --local-dir DIR";
+    if (init.ends_with(".bin")) return "llmc:" + init;
+    const std::vector<int64_t> steps = saved_steps(posix_disk(), init);
+    return steps.empty() ? "" : folder_of(init, steps.back());
+}
+
+void check_init(const std::string& init) {
+    if (init == "random") return;
+    if (is_foreign(init)) return void(open_foreign(init));
+    CHECK_INPUT(!init.starts_with("gguf:"), "model.init = '%s': GGUF is written (--export), but not read in "
+                "this version; hf:DIR and llmc:FILE are", init.c_str());
+    for (const char* suffix : {".pt", ".pth", ".ckpt", ".pkl"})
+        CHECK_INPUT(!init.ends_with(suffix), "model.init = '%s': PyTorch's own files are not read. Save the "
+                    "model by transformers' save_pretrained(DIR), and name hf:DIR", init.c_str());
+    const std::string meant = meant_by(init);
+    CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
+                "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved%s%s%s",
+                init.c_str(), kManifest, meant.empty() ? "" : ".\n       Did you mean ", meant.c_str(),
+                meant.empty() ? "" : "?");
+}
+
+Origin open_init(const std::string& init, const Axis& world) {
+    check_init(init);
+    if (world.index == 0) {
+        const Verified v = verify_checkpoint(posix_disk(), init);
+        if (!v.manifest)
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '%s': the checkpoint is damaged: %s",
+                  init.c_str(), v.problem.c_str());
+    }
+    world.barrier();
+    return open_checkpoint(init);
+}
+
+// The first contradiction between the settings of a checkpoint and its tensors; empty: they agree.
+static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
+    const std::string wrong = wrong_shape(model, {});
+    if (!wrong.empty()) return wrong;
+    std::map<std::string, const std::vector<int64_t>*> saved;
+    for (const SavedPiece& p : m.pieces) saved[p.tensor] = &p.shape;
+    const auto tensors = whole_tensors(make_dims(model.layers, model.heads, model.channels, model.context,
+                                                 model.vocab));
+    for (const Tensor& t : tensors) {
+        const auto found = saved.find(t.name);
+        if (found == saved.end())
+            return strf("model.layers = %d, but no tensor is '%s'", model.layers, t.name.c_str());
+        std::vector<int64_t> expected = {t.param.whole_rows};
+        if (t.param.whole_cols > 1) expected.push_back(t.param.whole_cols);
+        if (*found->second != expected)
+            return strf("model.vocab, context, channels = %d, %d, %d, but '%s' has another shape",
+                        model.vocab, model.context, model.channels, t.name.c_str());
+    }
+    if (saved.size() == tensors.size()) return "";
+    return strf("model.layers = %d, but there are %zu tensors, expected %zu", model.layers, saved.size(),
+                tensors.size());
+}
+
+Origin open_checkpoint(const std::string& folder) {
+    Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
+    CHECK_INPUT(v.manifest, "'%s': there is no checkpoint: %s. Expected a folder step_N that a run has saved",
+                folder.c_str(), v.problem.c_str());
+    Config settings = parse_config(v.manifest->config, folder + "/" + kManifest);
+    const std::string wrong = wrong_tensors(settings.model, *v.manifest);
+    if (!wrong.empty())
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "%s/%s: its settings are not those of its tensors: %s.\n"
+              "       Bring the folder back from a copy, or move it away to use the checkpoint before",
+              folder.c_str(), kManifest, wrong.c_str());
+    return {folder, std::move(*v.manifest), std::move(settings)};
+}
+
+std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
+    std::string found;
+    lead(world, [&](const Further& further) {
+        const Disk disk = noticed(posix_disk(), further);
+        std::vector<int64_t> steps = saved_steps(disk, run_dir);
+        const bool some = !steps.empty();
+        for (; found.empty() && !steps.empty(); steps.pop_back()) {
+            const std::string folder = folder_of(run_dir, steps.back());
+            const Verified v = verify_step(disk, run_dir, steps.back());
+            if (v.manifest) found = folder;
+            else warning("a checkpoint that does not verify is passed over: %s/%s", folder.c_str(),
+                         v.problem.c_str());
+        }
+        if (some && found.empty())
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir %s verifies: bring one "
+                  "back, or name a folder of weights by --model.init=DIR", run_dir.c_str());
+    });
+    return from_rank_0(world, found);
+}
+
+// Of run.dir: the folder; empty: there is nothing to go on from.
+static std::string newest_verified(const Disk& disk, const std::string& run_dir) {
+    const Recovery r = recover(disk, run_dir);
+    for (const std::string& line : r.damaged) warning("damaged checkpoint: %s", line.c_str());
+    if (r.hopeless)
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
+              "verifies. Nothing is overwritten.\n       Bring one back (step_N of a backup), go on "
+              "from another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",
+              run_dir.c_str());
+    return r.folder;
+}
+
+// A folder that checkpoint.resume names, by rank 0. In run.dir it gets the name that it has there.
+static std::string named_and_verified(const Disk& disk, const Config& cfg) {
+    const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
+    const Verified v = verify_checkpoint(disk, named);
+    if (!v.manifest)
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s. Expected auto, never, or a "
+              "folder step_N that a run has saved", named.c_str(), v.problem.c_str());
+    const int64_t step = v.manifest->step;
+    std::error_code none;
+    const bool here = std::filesystem::equivalent(named, folder_of(run_dir, step), none);
+    const std::vector<int64_t> steps = saved_steps(disk, run_dir);
+    const bool beyond = !steps.empty() && (steps.back() > step || (steps.back() == step && !here));
+    CHECK_INPUT(!beyond || cfg.train.steps == 0,
+                "checkpoint.resume = '%s' is of step %" PRId64 ", but run.dir %s already holds %s.\n"
+                "       Go on in another folder (--run.dir=%s_2), or from the newest "
+                "(--checkpoint.resume=auto)", named.c_str(), step, run_dir.c_str(),
+                folder_of(run_dir, steps.back()).c_str(), run_dir.c_str());
+    return here ? folder_of(run_dir, step) : named;
+}
+
+std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
+    check_shared(cfg.run.dir, world, file_exists);
+    const std::string& how = cfg.checkpoint.resume;
+    std::string folder;
+    lead(world, [&](const Further& further) {
+        const Disk seen = noticed(disk, further);
+        remove_leftovers(seen, cfg.run.dir);
+        if (how == "never") return;
+        folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : named_and_verified(seen, cfg);
+    });
+    folder = from_rank_0(world, folder);
+    if (folder.empty()) return std::nullopt;
+    return open_checkpoint(folder);
+}
+
+std::string saved_precision(const Config& cfg) {
+    const std::string& how = cfg.checkpoint.resume;
+    std::vector<std::string> folders;
+    if (how == "auto")
+        for (const int64_t step : saved_steps(posix_disk(), cfg.run.dir))
+            folders.push_back(folder_of(cfg.run.dir, step));
+    else if (how != "never") folders.push_back(how);
+    for (; !folders.empty(); folders.pop_back()) {
+        const Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
+        if (v.manifest)
+            return parse_config(v.manifest->config, folders.back() + "/" + kManifest).run.precision;
+    }
+    return "";
+}
+
+static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
+
+// The weights of model.init count at the start of a run only; those that this run began with may be gone. An
+// evaluation begins with the checkpoint's.
+static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
+    std::string& init = cfg.model.init;
+    const std::string& saved = origin.settings.model.init;
+    if (init != saved) check_init(init);
+    if (prints && init != "random")
+        printf("model.init = '%s' is not read: the run goes on from %s\n\n", for_terminal(init).c_str(),
+               for_terminal(origin.folder).c_str());
+    init = cfg.train.steps > 0 ? saved : origin.folder;
+}
+
+int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints) {
+    if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
+    if (!origin) return 0;
+    const Config& saved = origin->settings;
+    adopt_init(cfg, *origin, prints);
+    if (!cfg.model.vocab) cfg.model.vocab = saved.model.vocab;
+    if (cfg.data.tokenizer.empty() && !saved.data.tokenizer.empty())
+        cfg.data.tokenizer =
+            file_exists(saved.data.tokenizer) ? saved.data.tokenizer : own_tokenizer(*origin);
+    return saved.train.micro_batch;
+}
+
+void check_settings(const Config& cfg, const Origin& origin, bool prints) {
+    Config now = cfg;
+    if (now.data.tokenizer == own_tokenizer(origin)) now.data.tokenizer = origin.settings.data.tokenizer;
+    const SettingsDiff diff = settings_diff(origin.settings, now);
+    if (prints && !diff.table.empty()) {
+        printf("settings that differ from those of %s\n%s\n", for_terminal(origin.folder).c_str(),
+               diff.table.c_str());
+        fflush(stdout);
+    }
+    CHECK_INPUT(diff.refused.empty(), "%s: these settings change what the run computes; set them back, or "
+                "allow it:\n       --checkpoint.override='[%s]'", origin.folder.c_str(),
+                diff.refused.c_str());
+}

@@ -1,0 +1,147 @@
+#include "llmc/train/save/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/base/json.h"
+#include "llmc/base/machine.h"
+#include "llmc/train/save/recover.h"
+#include "llmc/train/save/save.h"
+#include "llmc/comm/votes.h"
+
+namespace fs = std::filesystem;
+
+// ---------------------------------------------------------------------------------------------------------
+// the lock
+
+// Locks a whole file for as long as this process has the descriptor open; NFS has such locks. 0 or errno.
+// https://man7.org/linux/man-pages/man2/F_OFD_SETLK.2const.html
+static int try_lock(int file) {
+    struct flock whole = {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    return fcntl(file, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+}
+
+// "process 17 on some-host", from the file
+static std::string holder_of(const Fd& file) {
+    char text[256];
+    const ssize_t n = pread(file.fd, text, sizeof text, 0);
+    const std::string line = printable({text, size_t(std::max<ssize_t>(n, 0))});
+    return line.starts_with("process ") ? line.substr(0, line.find('\n')) : "another process";
+}
+
+// Returns true when the lock is held. A run that was just killed may need a moment to be gone.
+static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Further& further) {
+    const char* const d = run_dir.c_str();
+    int error;
+    for (int tries = 0; (error = try_lock(file.fd)) == EAGAIN || error == EACCES; tries++) {
+        CHECK_INPUT(tries < 200, "run.dir %s is in use by %s. Wait for its end, or name another folder "
+                    "(--run.dir=%s_2)", d, holder_of(file).c_str(), d);
+        further();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (error)
+        warning("files in run.dir %s cannot be locked: %s. Start no second run there.", d, strerror(error));
+    return error == 0;
+}
+
+static std::string lock_in(const std::string& run_dir) { return run_dir + "/" + kLockFile; }
+
+// Makes the folder and the file where they are missing.
+void RunLock::open_file() {
+    const char* const d = dir_.c_str();
+    std::error_code error;
+    made_.clear();
+    for (fs::path p = dir_; !p.empty() && !fs::exists(p, error); p = p.parent_path()) made_.push_back(p);
+    fs::create_directories(dir_, error);
+    if (!error && !is_directory(dir_)) error = std::make_error_code(std::errc::not_a_directory);
+    CHECK_INPUT(!error, "cannot make run.dir %s: %s", d, error.message().c_str());
+    const std::string path = lock_in(dir_);
+    file_ = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+    const std::string why = strerror(errno);
+    struct stat s = {};
+    const bool own = lstat(path.c_str(), &s) != 0 || (S_ISREG(s.st_mode) && s.st_nlink <= 1);
+    CHECK_INPUT(own, "%s: is a link, a pipe or a folder, expected the lock of a run: remove it",
+                path.c_str());
+    CHECK_INPUT(file_, "cannot write to run.dir %s: %s", d, why.c_str());
+}
+
+bool RunLock::is_current() const {
+    struct stat by_name, open;
+    return lstat(lock_in(dir_).c_str(), &by_name) == 0 && fstat(file_.fd, &open) == 0 &&
+           by_name.st_dev == open.st_dev && by_name.st_ino == open.st_ino;
+}
+
+// A start that fails removes the file. A start that has waited for the removed file opens a new one.
+void RunLock::take(const Further& further) {
+    do {
+        open_file();
+        if (!wait_for_lock(file_, dir_, further)) return;
+    } while (!is_current());
+    const std::string holder = strf("process %d on %s\n", int(getpid()), host_name().c_str());
+    CHECK_INPUT(ftruncate(file_.fd, 0) == 0, "%s: cannot be written: %s", lock_in(dir_).c_str(),
+                strerror(errno));
+    pwrite_all(file_.fd, holder.data(), holder.size(), 0, lock_in(dir_));
+    undo_ = [this] { remove_unused(); };
+    context.undo = &undo_;
+}
+
+void RunLock::remove_unused() const {
+    if (file_exists(dir_ + "/metrics.jsonl") || !is_current()) return;
+    unlink(lock_in(dir_).c_str());
+    for (const std::string& folder : made_) (void)rmdir(folder.c_str());
+}
+
+RunLock::RunLock(const std::string& run_dir, const Axis& world) : dir_(run_dir) {
+    lead(world, [&](const Further& further) { take(further); });
+}
+
+RunLock::~RunLock() {
+    if (!undo_) return;
+    undo_();
+    context.undo = nullptr;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// what the folder holds
+
+static bool holds_checkpoint(const std::string& dir) {
+    std::error_code error;
+    for (const auto& e : fs::directory_iterator(dir, error))
+        if (step_name(e.path().filename().string())) return true;
+    return file_exists(dir + "/checkpoints.jsonl");
+}
+
+void check_run_dir(const Config& cfg) {
+    const std::string& dir = cfg.run.dir;
+    const char* d = dir.c_str();
+    for (const char* name : {"metrics.jsonl", "checkpoints.jsonl", "config.json", "kernels.txt"}) {
+        const std::string path = dir + "/" + name;
+        CHECK_INPUT(is_regular_file(path) || !file_exists(path), "run.dir: %s is no file, where a run keeps "
+                    "one. Move it away, or name another folder (--run.dir=%s_2)", path.c_str(), d);
+    }
+    const bool run = file_exists(dir + "/metrics.jsonl"), saved = holds_checkpoint(dir);
+    CHECK_INPUT(cfg.checkpoint.resume != "never" || (!run && !saved),
+                "run.dir %s already holds a run, and checkpoint.resume = never.\n"
+                "       Go on with it (--checkpoint.resume=auto), name another folder (--run.dir=%s_2), or "
+                "delete this one (rm -r %s)", d, d, d);
+    const bool finished = run && !saved && has_done_row(posix_disk(), dir + "/metrics.jsonl");
+    CHECK_INPUT(!finished || (cfg.checkpoint.resume != "auto" && cfg.checkpoint.resume != "never"),
+                "run.dir %s already holds a run, finished, without a checkpoint to go on from.\n"
+                "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s)", d, d, d);
+    CHECK_INPUT(run || saved || !file_exists(dir + "/config.json"),
+                "run.dir %s holds a config.json, which the run's own would replace.\n"
+                "       Name another folder (--run.dir=%s/run), or move the file.", d, d);
+}

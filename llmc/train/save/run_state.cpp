@@ -1,0 +1,85 @@
+#include "llmc/train/save/run_state.h"
+
+#include <cmath>
+#include <limits>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json_value.h"
+
+std::optional<double> Trailing::score(double v) {
+    if (!std::isfinite(v)) return std::nullopt;    // it would stay in the window
+    std::optional<double> z;
+    if (values.size() == kWindow) {
+        double mean = 0, square = 0;
+        for (double x : values) mean += x / kWindow;
+        for (double x : values) square += (x - mean) * (x - mean) / kWindow;
+        if (square > 0) z = (v - mean) / std::sqrt(square);
+        values[next] = v;
+        next = (next + 1) % kWindow;
+    } else values.push_back(v);
+    return z;
+}
+
+static Json json_of(const Trailing& t) {
+    return Json::Members{{"values", Json::List(t.values.begin(), t.values.end())}, {"next", t.next}};
+}
+
+static Json json_of(const std::optional<Validation>& v) {
+    if (!v) return nullptr;
+    Json::Members j = {{"step", v->step}, {"loss", v->loss}};
+    if (v->bits_per_byte) j.emplace_back("bits_per_byte", *v->bits_per_byte);
+    return j;
+}
+
+static constexpr const char* kRandom = "philox4x32-10";     // a function of seed, stream and index: no state
+
+std::string to_json(const RunState& s) {
+    return to_text(Json::Members{
+        {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}},
+        {"rng", Json::Members{{"kind", kRandom}, {"seed", s.seed}}},
+        {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
+        {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
+        {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}});
+}
+
+static int64_t count_of(const Json& v, const char* key) {
+    const int64_t n = v.at(key).integer();
+    if (n < 0) throw std::runtime_error(strf("%s = %lld, expected at least 0", key, (long long)n));
+    return n;
+}
+
+static int64_t seed_of(const Json& rng) {
+    const std::string kind = rng.at("kind").string();
+    if (kind != kRandom) throw std::runtime_error("random numbers of kind " + kind + ", expected " + kRandom);
+    return rng.at("seed").integer();
+}
+
+static Trailing trailing_of(const Json& v) {
+    Trailing t;
+    for (const Json& x : v.at("values").list()) t.values.push_back(x.number());
+    t.next = v.at("next").natural();
+    if (t.values.size() > Trailing::kWindow || t.next >= Trailing::kWindow)
+        throw std::runtime_error("a window of statistics that is too long");
+    return t;
+}
+
+// JSON has no number that is not finite: such a loss is written as null.
+static double number_of(const Json& v) {
+    return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.number();
+}
+
+static std::optional<Validation> validation_of(const Json& v) {
+    if (v.is_null()) return std::nullopt;
+    Validation r{count_of(v, "step"), number_of(v.at("loss")), {}};
+    if (const Json* bits = v.find("bits_per_byte")) r.bits_per_byte = number_of(*bits);
+    return r;
+}
+
+RunState run_state_of(const std::string& text) {
+    const Json v = parse_json(text);
+    return {.step = count_of(v, "step"), .sample = count_of(v.at("loader"), "sample"),
+            .seed = seed_of(v.at("rng")), .skipped = count_of(v, "skipped"),
+            .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
+            .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
+            .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation"))};
+}

@@ -1,0 +1,80 @@
+#include "llmc/train/step/loader.h"
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/base/context.h"
+#include "llmc/base/start_thread.h"
+
+void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
+    const size_t T = size_t(set.T);
+    std::vector<int32_t> row(T + 1);
+    batch.B = B;
+    batch.tokens.resize(size_t(B) * T);
+    batch.targets.resize(size_t(B) * T);
+    for (int b = 0; b < B; b++) {
+        set.sample(first + uint64_t(b), row.data());
+        std::copy_n(row.begin(), T, batch.tokens.begin() + std::ptrdiff_t(size_t(b) * T));
+        std::copy_n(row.begin() + 1, T, batch.targets.begin() + std::ptrdiff_t(size_t(b) * T));
+    }
+}
+
+Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)
+    : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
+      stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
+    const std::string why = start_thread(thread, [this, rank = context.rank] { read_ahead(rank); });
+    if (!why.empty()) warning("tokens are read between steps: %s", no_thread(why).c_str());
+}
+
+Loader::~Loader() {
+    {
+        std::lock_guard lock(mutex);
+        stop = true;
+    }
+    changed.notify_all();
+    if (thread.joinable()) thread.join();
+}
+
+// fatal() throws here, so that the rank's own thread reports a bad shard, not one that nobody waits for
+void Loader::read_ahead(int rank) {
+    context.rank = rank;
+    context.throw_on_fatal = true;
+    for (std::unique_lock lock(mutex);;) {
+        changed.wait(lock, [this] { return stop || !full; });
+        if (stop) return;
+        lock.unlock();
+        std::exception_ptr caught;
+        try {
+            load_batch(ahead, set, loaded + offset, B);
+        } catch (...) {
+            caught = std::current_exception();
+        }
+        lock.lock();
+        error = caught;
+        full = true;
+        changed.notify_all();
+    }
+}
+
+const TokenBatch& Loader::next() {
+    std::unique_lock lock(mutex);
+    if (!thread.joinable()) {
+        load_batch(ahead, set, loaded + offset, B);
+        full = true;
+    }
+    changed.wait(lock, [this] { return full; });
+    if (error) {
+        lock.unlock();
+        try {
+            std::rethrow_exception(error);
+        } catch (const Fatal& e) {
+            fatal(e.code, __FILE__, __LINE__, "%s", e.what());
+        }
+    }
+    std::swap(current, ahead);
+    loaded += stride;
+    taken += stride;
+    full = false;
+    changed.notify_all();
+    return current;
+}

@@ -1,0 +1,151 @@
+#include "llmc/train/step/optimizer.h"
+
+namespace PRECISION {
+
+static size_t norm_blocks(size_t count) { return (count + ops::kNormBlock - 1) / ops::kNormBlock; }
+
+static size_t norm_blocks(const std::vector<Zero::Run>& runs) {
+    size_t blocks = 0;
+    for (const Zero::Run& run : runs) blocks += norm_blocks(run.count);
+    return blocks;
+}
+
+// Whether the rank of this index on tp counts a tensor in the gradient norm.
+bool Optimizer::counts(const Tensor& t, int tp) const {
+    const bool again = t.param.split == Split::None && tp > 0;          // another rank's as well
+    return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
+}
+
+Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
+    if (zero.mesh.replica.index == 0)
+        counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
+    for (int b = 0; b < zero.layout.count(); b++) {
+        const size_t chunk = zero.offload ? kChunk : zero.owned(b);
+        for (size_t from = 0; from < zero.owned(b); from += chunk)
+            turns.push_back(make_turn(b, from, std::min(chunk, zero.owned(b) - from)));
+    }
+}
+
+// Of a tensor that is cut over columns one entry is a rectangle, else whatever follows each other.
+Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
+    Turn turn{b, from, count, {}};
+    const size_t base = zero.layout.start(b) + zero.owned_start(b) + from;
+    for (const Tensor& t : zero.layout.tensors) {
+        const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
+        if (t.bucket != b || first >= end) continue;
+        const real decay = real(t.param.decay ? cfg.weight_decay : 0);
+        const size_t cols = size_t(t.param.whole_cols);
+        if (t.param.cols == t.param.whole_cols)
+            for_each_run(t, first - t.start, end - first, [&](size_t local, size_t global, size_t n) {
+                turn.tensors.push_back({.start = t.start + local - base,
+                                        .count = n,
+                                        .global = t.global + global,
+                                        .decay = decay});
+            });
+        else
+            for (const Piece& p : pieces_of(t, first - t.start, end - first))
+                turn.tensors.push_back({.start = t.start + p.at - base, .count = p.count(),
+                                        .global = t.global + p.row * cols + p.col, .decay = decay,
+                                        .cols = p.cols, .stride = cols});
+    }
+    return turn;
+}
+
+void Optimizer::add_to(Arena& arena) {
+    size_t most = 0;                // of any rank of the stage
+    for (int tp = 0; tp < std::min(2, zero.mesh.tp.size); tp++)
+        most = std::max(most, zero.most_of_shards([&](const Tensor& t) { return counts(t, tp); },
+                                                  [](const auto& runs) { return norm_blocks(runs); }));
+    arena.add("gradient norm", &sums, most);
+    arena.add("gradient norm", &squares, 1);
+    arena.add("gradient norm", &state, 1);
+    if (!zero.offload) return;
+    size_t chunk = 0;
+    for (const Turn& t : turns) chunk = std::max(chunk, t.count);
+    for (State& s : chunks) {
+        if (!kMasterIsParam) arena.add("offloaded state in use", &s.master, chunk);
+        arena.add("offloaded state in use", &s.m, chunk);
+        arena.add("offloaded state in use", &s.v, chunk);
+    }
+}
+
+void Optimizer::sum_squares(double* out) {
+    size_t blocks = 0;
+    for (const Zero::Run& run : counted) {
+        ops::sum_of_squares(sums + blocks, zero.grad_shard(run.bucket) + run.from, run.count);
+        blocks += norm_blocks(run.count);
+    }
+    ops::set_zero(out, sizeof *out);
+    ops::sum_in_order(out, sums, blocks);
+}
+
+void Optimizer::set_norm(const double* all, const double* loss) {
+    ops::gradient_state(state, all, loss, real(cfg.grad_clip));
+}
+
+Optimizer::Result Optimizer::clip_gradients(const double* loss) {
+    sum_squares(squares);
+    set_norm(squares, loss);
+    ops::GradientState result;
+    ops::copy_to_host(&result, state, sizeof result);
+    return {.norm = double(result.norm), .finite = result.finite != 0};
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the update
+
+Optimizer::State Optimizer::state_of(const Turn& t) const {
+    const size_t at = zero.state(t.bucket) + t.from;
+    return {.master = zero.master ? zero.master + at : nullptr, .m = zero.m + at, .v = zero.v + at};
+}
+
+void Optimizer::bring(const Turn& t, const State& to) const {
+    const State from = state_of(t);
+    const size_t bytes = t.count * sizeof(real);
+    if (from.master) ops::start_copy(to.master, from.master, bytes);
+    ops::start_copy(to.m, from.m, bytes);
+    ops::start_copy(to.v, from.v, bytes);
+}
+
+void Optimizer::take_back(const Turn& t, const State& from) const {
+    const State to = state_of(t);
+    const size_t bytes = t.count * sizeof(real);
+    if (to.master) ops::start_copy(to.master, from.master, bytes);
+    ops::start_copy(to.m, from.m, bytes);
+    ops::start_copy(to.v, from.v, bytes);
+}
+
+void Optimizer::update(const Turn& t, const State& s, ops::Adamw adamw) const {
+    floatX* param = zero.owned_params(t.bucket) + t.from;
+    adamw.param = kMasterIsParam ? nullptr : param;
+    adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.master;
+    adamw.m = s.m, adamw.v = s.v, adamw.grad = zero.owned_grads(t.bucket) + t.from;
+    ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
+}
+
+// Offloaded state has two places on the device: while one chunk is updated the one before goes back and the
+// next comes in its place.
+void Optimizer::update(double lr, int64_t step) {
+    const ops::Adamw adamw{.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr,
+                           .state = state, .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
+                           .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
+                           .seed = seed};
+    const size_t count = turns.size();
+    if (zero.offload && count) bring(turns[0], chunks[0]);
+    for (size_t i = 0; i < count; i++) {
+        const Turn& t = turns[i];
+        if (t.from == 0) zero.before_update(t.bucket);
+        if (zero.offload) {
+            ops::finish_copies();
+            if (i > 0) take_back(turns[i - 1], chunks[(i - 1) % 2]);
+            if (i + 1 < count) bring(turns[i + 1], chunks[(i + 1) % 2]);
+            update(t, chunks[i % 2], adamw);
+        } else update(t, state_of(t), adamw);
+        if (i + 1 == count || turns[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
+    }
+    if (zero.offload && count) take_back(turns[count - 1], chunks[(count - 1) % 2]);
+    ops::finish_copies();
+    zero.end_update();
+}
+
+}  // namespace PRECISION

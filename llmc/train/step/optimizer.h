@@ -1,0 +1,59 @@
+// AdamW over the flat buffers: the norm of all gradients, then an update of what this rank owns.
+#pragma once
+#include "llmc/base/config/config.h"
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+struct Optimizer {
+    Zero& zero;
+    OptimizerConfig cfg;
+    uint64_t seed;
+    double* squares;               // of clip_gradients()
+    real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
+    ops::GradientState* state;
+
+    static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state that are updated at once
+
+    Optimizer(const Config& cfg, Zero& zero);
+    Optimizer(const Optimizer&) = delete;
+    void add_to(Arena& arena);
+
+    struct Result { double norm; bool finite; };
+
+    // The host waits for none of these: all figures are on the device.
+    // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
+    void sum_squares(double* out);
+    // The norm before clipping, the scale, and whether all is finite: in *state, for update(). squares: over
+    // all ranks. loss: a multiple of the step's.
+    void set_norm(const double* squares, const double* loss);
+
+    // Both, on one rank; waits for the result.
+    Result clip_gradients(const double* loss);
+
+    // A step that is not finite leaves everything as it is. step: finished before this one. All ranks
+    // together.
+    void update(double lr, int64_t step);
+
+private:
+    // Part of a bucket that is updated at once: all that this rank owns of it, or a chunk of that.
+    struct Turn {
+        int bucket;
+        size_t from, count;                        // of the owned elements
+        std::vector<ops::AdamwTensor> tensors;     // inside the chunk
+    };
+    struct State { real *master, *m, *v; };
+
+    bool counts(const Tensor& t, int tp) const;
+    Turn make_turn(int bucket, size_t from, size_t count) const;
+    State state_of(const Turn& t) const;
+    void bring(const Turn& t, const State& to) const;          // offloaded state, to the device
+    void take_back(const Turn& t, const State& from) const;
+    void update(const Turn& t, const State& s, ops::Adamw adamw) const;
+
+    std::vector<Zero::Run> counted;
+    std::vector<Turn> turns;
+    State chunks[2] = {};                          // offloaded state on the device
+};
+
+}  // namespace PRECISION

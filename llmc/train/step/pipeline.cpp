@@ -1,0 +1,202 @@
+#include "llmc/train/step/pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/guard/signals.h"
+#include "llmc/comm/votes.h"
+
+namespace PRECISION {
+
+Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zero& z)
+    : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context),
+      sends(size_t(send_slots(s.shape))) {}
+
+void Pipeline::add_to(Arena& arena, Arena& host) {
+    const size_t stream = gpt.stream_count(gpt.shape.B * gpt.shape.T);
+    arena.add("streams to be sent", &outbox, sends.size() * stream);
+    arena.add("tokens", &tokens, places() * ids_of_batch());
+    host.add("tokens and figures on their way", &staging, kStaged * ids_of_batch());
+}
+
+// The blocks here in the order in which the actions ask for their weights.
+std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const {
+    std::vector<int> order;
+    for (const Action& a : actions) {
+        const Chunk chunk = gpt.part.chunks[size_t(a.chunk)];
+        for (int l = chunk.begin; a.kind == Action::Forward && l < chunk.end; l++) order.push_back(l);
+        for (int l = chunk.end - 1; a.kind == Action::Backward && l >= chunk.begin; l--) order.push_back(l);
+    }
+    return order;
+}
+
+// Inputs and targets of a micro-batch, on their way to a place on the device. Ops that are called after
+// finish_copies() see them. The host waits where it is kStaged micro-batches ahead of the device.
+void Pipeline::bring(const TokenBatch& b, size_t place) {
+    const int slot = int(brought++ % kStaged);
+    ops::await_copies(slot);
+    int32_t* from = staging + size_t(slot) * ids_of_batch();
+    if (!only_walks())
+        std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
+    ops::start_copy(tokens + place * ids_of_batch(), from, 2 * ids_of(b) * sizeof *tokens);
+    ops::mark_copies(slot);
+}
+
+Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
+    const int32_t* inputs = tokens + place * ids_of_batch();
+    return {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.T};
+}
+
+// In an evaluation: brought for the next call.
+Batch Pipeline::brought_now(const TokenBatch& b) {
+    bring(b, 0);
+    ops::finish_copies();
+    return in_place(b, 0);
+}
+
+void Pipeline::sum_losses(double* out) const {
+    if (counts()) ops::copy_on_device(out, gpt.loss, sizeof *out);
+    else ops::set_zero(out, sizeof *out);
+}
+
+double Pipeline::summed_loss() const {
+    double sum = 0;
+    if (counts()) ops::copy_to_host(&sum, gpt.loss, sizeof sum);
+    return sum;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// messages
+
+// From a copy, so that the next work may start.
+void Pipeline::send(const Action& a) {
+    const size_t slot = sent++ % sends.size(), count = stream_of(a);
+    floatX* copy = outbox + slot * gpt.stream_count(gpt.shape.B * gpt.shape.T);
+    mesh.pp.wait(sends[slot]);
+    ops::copy(copy, a.way == Action::Gradient ? gpt.gradient() : gpt.output(), count);
+    sends[slot] = mesh.pp.start_send(copy, count, a.peer);
+}
+
+// Oldest first.
+void Pipeline::finish_sends() {
+    for (size_t i = 0; i < sends.size(); i++) mesh.pp.wait(sends[(sent + i) % sends.size()]);
+}
+
+void Pipeline::receive(const Action& a) {
+    floatX* stream = a.way == Action::Gradient ? gpt.gradient() : gpt.input(a.chunk, slot(a));
+    mesh.pp.recv(stream, stream_of(a), a.peer);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a step
+
+// The next micro-batch is on its way to the device while one is worked on.
+void Pipeline::load(Loader* data, int micro) {
+    const auto fetch = [&](int m) {
+        if (data) batch(m) = data->next();
+        else batch(m).B = gpt.shape.B;
+        bring(batch(m), place(m));
+    };
+    if (micro == 0) fetch(0);
+    ops::finish_copies();
+    if (micro + 1 < stage.shape.micros) fetch(micro + 1);
+}
+
+void Pipeline::run(Loader* data) {
+    batches.resize(places());
+    gpt.clear_loss();
+    gpt.begin_step();
+    zero.begin_step(block_order(stage.actions));
+    zero.clear_grads();
+    int loaded = 0;
+    for (const Action& a : stage.actions) {
+        const Walking at(&Walk::micro, a.micro);
+        // the first chunk here meets a micro-batch first and leaves it last
+        if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
+        switch (a.kind) {
+            case Action::Forward: gpt.forward(zero, of(a.micro), a.chunk, slot(a)); break;
+            case Action::Backward:
+                zero.begin_backward(a.micro == stage.shape.micros - 1);
+                gpt.backward(zero, of(a.micro), real(1 / step_tokens()), a.chunk, slot(a));
+                break;
+            case Action::Send: send(a); break;
+            case Action::Recv: receive(a); break;
+        }
+    }
+    finish_sends();
+    if (gpt.part.first && gpt.part.last) gpt.end_step(zero.embed_grads().wte);
+    zero.finish();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// an evaluation
+
+// Micro-batches of B rows are dealt to the dp ranks in turn, `first` and the dp - 1 after it in a first
+// round. A rank whose turn is past the last row computes a row all the same: its peers need it where weights
+// are gathered from all ranks.
+void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds) {
+    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
+    const std::vector<Action> actions = stage.forwards(rounds);
+    const auto row_of = [&](int micro) {
+        return (first + uint64_t(micro) * dp + uint64_t(mesh.dp.index)) * B;
+    };
+    batches.resize(size_t(rounds));
+    for (int m = 0; m < rounds; m++) {
+        const bool counts = row_of(m) < rows;
+        batch(m).B = counts ? int(std::min(B, rows - row_of(m))) : 1;
+        if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B);
+    }
+    zero.begin_step(block_order(actions));
+    for (const Action& a : actions) switch (a.kind) {
+        case Action::Forward:
+            gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, slot(a));
+            if (gpt.part.chunks[size_t(a.chunk)].ends && row_of(a.micro) < rows)
+                gpt.head_loss(zero, brought_now(batch(a.micro)), slot(a));
+            break;
+        case Action::Send: send(a); break;
+        case Action::Recv: receive(a); break;
+        case Action::Backward: CHECK(false, "pipeline: a backward in an evaluation");
+    }
+    finish_sends();
+}
+
+uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
+    return count ? std::min(set.rows(), uint64_t(count * batch_rows)) : set.rows();
+}
+
+void Pipeline::walk_evaluation(uint64_t rows) {
+    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size), most = rounds_at_once();
+    const uint64_t micros = (rows + B - 1) / B, last = micros ? (micros - 1) / (most * dp) * most * dp : 0;
+    gpt.clear_loss();
+    for (uint64_t first = 0;; first = last) {
+        evaluate_rounds(nullptr, first, rows, int(std::min(most, (micros - first + dp - 1) / dp)));
+        if (first == last) break;
+    }
+}
+
+std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t count,
+                                                       std::span<const uint16_t> bytes) {
+    const uint64_t rows = rows_of_evaluation(set, count);
+    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
+    const uint64_t micros = (rows + B - 1) / B;
+    // as many rounds at once as fill the pipeline: one where there is one stage
+    const uint64_t most = rounds_at_once();
+    gpt.clear_loss();
+    int64_t target_bytes = 0;
+    for (uint64_t first = 0; first < micros; first += most * dp) {
+        if (any_of(mesh.world, stop_asked())) return std::nullopt;
+        const int rounds = int(std::min(most, (micros - first + dp - 1) / dp));
+        evaluate_rounds(&set, first, rows, rounds);
+        for (int m = 0; m < rounds; m++)
+            if ((first + uint64_t(m) * dp + uint64_t(mesh.dp.index)) * B < rows)
+                for (int32_t id : batch(m).targets)
+                    target_bytes += size_t(id) < bytes.size() ? bytes[size_t(id)] : 0;
+    }
+    const auto [sum, length] =
+        sum_over<2>(mesh.world, {summed_loss(), counts() ? double(target_bytes) : 0});
+    Evaluation e{.loss = sum / (double(rows) * gpt.shape.T), .bits_per_byte = {}};
+    if (length > 0) e.bits_per_byte = sum / std::log(2.0) / length;
+    return e;
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,81 @@
+// Runs the forwards and backwards of a step, and of an evaluation: this rank's part of them.
+#pragma once
+#include <optional>
+#include <span>
+
+#include "llmc/train/step/loader.h"
+#include "llmc/train/step/stage.h"
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+struct Pipeline {
+    Gpt& gpt;
+    Zero& zero;
+    Mesh mesh;
+    Stage stage;
+    int64_t batch_rows;              // rows of a step, over all ranks
+
+    static constexpr int kStaged = 4;            // micro-batches on their way; marks of copies from 0 on
+
+    Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
+    Pipeline(const Pipeline&) = delete;
+    void add_to(Arena& arena, Arena& host);
+
+    // The forwards and backwards of a step. The gradients of its mean loss per token are left with zero,
+    // summed and spread as its stage says.
+    void run(Loader& data) { run(&data); }
+    // What a rank that walks does in a step, and in the first and the last round of an evaluation of so many
+    // rows, which differ.
+    void walk() { run(nullptr); }
+    void walk_evaluation(uint64_t rows);
+    // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
+    void sum_losses(double* out) const;
+    double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
+    // This rank's share of the mean loss; waits for it.
+    double share() const { return summed_loss() / step_tokens(); }
+
+    struct Evaluation {
+        double loss;                             // mean per token
+        std::optional<double> bits_per_byte;     // of the targets' text; none where `bytes` is empty
+    };
+    // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
+    // each id's text. The same on every rank. Nothing where a signal to any of them cut it short.
+    std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
+                                       std::span<const uint16_t> bytes);
+    uint64_t rows_of_evaluation(const Dataset& set, int64_t batches) const;     // of all ranks together
+
+private:
+    std::vector<TokenBatch> batches;             // of the micro-batches that are alive
+    int32_t* tokens = nullptr;                   // of each of them, with its targets
+    int32_t* staging = nullptr;                  // on the host, on their way there
+    size_t brought = 0;
+    floatX* outbox = nullptr;                    // streams on their way to other stages
+    std::vector<Pending> sends;                  // of each
+    size_t sent = 0;                             // so far
+
+    TokenBatch& batch(int micro) { return batches[size_t(micro) % batches.size()]; }
+    int slot(const Action& a) const { return a.micro % stage.slots[size_t(a.chunk)]; }
+    size_t place(int micro) const { return size_t(micro) % places(); }
+    size_t places() const { return size_t(stage.slots[0]) + 1; }      // that are alive, and the next
+    size_t ids_of_batch() const { return 2 * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
+    Batch of(int micro) { return in_place(batch(micro), place(micro)); }
+    Batch in_place(const TokenBatch& b, size_t place) const;
+    Batch brought_now(const TokenBatch& b);
+    void bring(const TokenBatch& b, size_t place);
+    void run(Loader* data);
+    void load(Loader* data, int micro);
+    bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
+    double summed_loss() const;                  // since gpt.clear_loss(), where this rank counts it
+    size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
+    size_t stream_of(const Action& a) { return gpt.stream_count(batch(a.micro).B * gpt.shape.T); }
+
+    std::vector<int> block_order(const std::vector<Action>& actions) const;
+    void send(const Action& a);
+    void receive(const Action& a);
+    void finish_sends();
+    uint64_t rounds_at_once() const { return uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size); }
+    void evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds);
+};
+
+}  // namespace PRECISION

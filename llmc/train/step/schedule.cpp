@@ -1,0 +1,80 @@
+#include "llmc/train/step/schedule.h"
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+
+namespace {
+
+// Forward i of a stage: micro-batches in groups of `stages`, a group through all chunks before the next.
+Action forward(const PipelineShape& p, int i) {
+    const int group = i / (p.stages * p.chunks), first = group * p.stages;
+    const int size = std::min(p.stages, p.micros - first), within = i - first * p.chunks;
+    return {Action::Forward, within / size, first + within % size};
+}
+
+// Backward i: the same, from the last chunk to the first.
+Action backward(const PipelineShape& p, int i) {
+    const Action f = forward(p, i);
+    return {Action::Backward, p.chunks - 1 - f.chunk, f.micro};
+}
+
+// A work between its messages. Forward goes from part to part, backward back.
+void add_work(std::vector<Action>& list, const PipelineShape& p, int stage, const Action& work) {
+    const bool down = work.kind == Action::Backward;
+    const int part = work.chunk * p.stages + stage, last = p.stages * p.chunks - 1;
+    const int from = down ? part + 1 : part - 1, to = down ? part - 1 : part + 1;
+    const auto way = down ? Action::Gradient : Action::Activation;
+    const auto elsewhere = [&](int other) { return p.stages > 1 && other >= 0 && other <= last; };
+    if (elsewhere(from)) list.push_back({Action::Recv, work.chunk, work.micro, way, from % p.stages});
+    list.push_back(work);
+    if (elsewhere(to)) list.push_back({Action::Send, work.chunk, work.micro, way, to % p.stages});
+}
+
+// `ahead` forwards, then one forward and one backward in turn, then the backwards that are left.
+std::vector<Action> one_and_one(const PipelineShape& p, int stage, int ahead) {
+    const int all = p.micros * p.chunks;
+    std::vector<Action> list;
+    for (int i = 0; i < std::min(ahead, all); i++) add_work(list, p, stage, forward(p, i));
+    for (int i = 0; i < all; i++) {
+        if (i + ahead < all) add_work(list, p, stage, forward(p, i + ahead));
+        add_work(list, p, stage, backward(p, i));
+    }
+    return list;
+}
+
+}  // namespace
+
+std::vector<Action> one_f_one_b(const PipelineShape& p, int stage) {
+    CHECK(p.chunks == 1, "1f1b: %d chunks a stage", p.chunks);
+    return one_and_one(p, stage, p.stages - 1 - stage);
+}
+
+std::vector<Action> interleaved(const PipelineShape& p, int stage) {
+    CHECK(p.stages > 1 && p.micros % p.stages == 0, "interleaved: %d micro-batches on %d stages", p.micros,
+          p.stages);
+    return one_and_one(p, stage, 2 * (p.stages - 1 - stage) + (p.chunks - 1) * p.stages);
+}
+
+std::vector<Action> pipeline_schedule(const PipelineShape& p, int stage) {
+    return p.chunks == 1 ? one_f_one_b(p, stage) : interleaved(p, stage);
+}
+
+std::vector<Action> forward_schedule(const PipelineShape& p, int stage) {
+    std::vector<Action> list;
+    for (int i = 0; i < p.micros * p.chunks; i++) add_work(list, p, stage, forward(p, i));
+    return list;
+}
+
+int live_micros(const std::vector<Action>& list, int chunk) {
+    const bool trains = std::any_of(list.begin(), list.end(),
+                                    [](const Action& a) { return a.kind == Action::Backward; });
+    const auto last = trains ? Action::Backward : Action::Forward;
+    int live = 0, most = 0;
+    for (const Action& a : list) {      // what a work needs comes just before it: an arrival is its forward
+        if (a.chunk != chunk) continue;
+        if (a.kind == Action::Forward) most = std::max(most, ++live);
+        if (a.kind == last) live--;
+    }
+    return most;
+}

@@ -1,0 +1,205 @@
+// Memory, and weights by coordinates of the whole model; zero_comm.cpp has the collectives of a step.
+#include "llmc/train/step/zero.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/context.h"
+#include "llmc/base/rng.h"
+
+namespace PRECISION {
+
+static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
+
+Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
+    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
+      stage(on.shard.size == 1 ? std::min(o.stage, 1) : o.stage), overlap(o.overlap), trains(o.trains),
+      offload(o.offload), blocks(int(part.layers.size())), begun(size_t(layout.count())) {
+    size_t at = 0;
+    for (int b = 0; b < layout.count(); b++) {
+        grads_at.push_back(at);
+        at += is_block(b) ? shard(b) : layout.size(b);
+    }
+    grads_at.push_back(at);
+    if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
+
+    const bool first_copy = mesh.replica.index == 0;
+    for (const Tensor& t : layout.tensors) {
+        Held h{&t, pieces_of(t, 0, t.param.count()), {}};
+        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
+        const size_t from = std::max(t.start, base),
+                     to = std::min(t.start + t.param.count(), base + shard(t.bucket));
+        const bool another_gives = !first_copy || (t.param.split == Split::None && mesh.tp.index > 0) ||
+                                   (t.bucket == layout.wte && mesh.tied.index > 0);
+        if (from < to && !another_gives) h.given = pieces_of(t, from - t.start, to - from);
+        held.emplace(t.name, std::move(h));
+    }
+}
+
+int Zero::largest(bool of_blocks) const {
+    int best = of_blocks ? layout.blocks : 0;
+    for (int b = 0; b < layout.count(); b++)
+        if ((!of_blocks || is_block(b)) && layout.size(b) > layout.size(best)) best = b;
+    return best;
+}
+
+size_t Zero::ends_start(int end) const {
+    size_t at = 0;
+    for (int b = 0; b < end; b++)
+        if (!is_block(b)) at += layout.size(b);
+    return at;
+}
+
+size_t Zero::packed_count() const {
+    if (mesh.tp.size == 1) return 0;
+    return most_of_shards(partial_over_tp, [](const std::vector<Run>& runs) {
+        size_t count = 0;
+        for (const Run& run : runs) count += run.count;
+        return count;
+    });
+}
+
+void Zero::add_weights_to(Arena& arena) {
+    arena.add("weights", &params, stage == 3 ? layout.size() / shards() : layout.size());
+    if (stage < 3) return;
+    for (Gathered& slot : slots) arena.add("gathered blocks", &slot.memory, layout.size(largest(true)));
+    arena.add("gathered ends", &ends, ends_start(layout.count()));
+}
+
+void Zero::add_training_to(Arena& arena, Arena& host) {
+    arena.add("gradients", &grads, grads_start(layout.count()));
+    for (real*& s : staging)
+        arena.add("gradients of two blocks", &s, stage >= 2 ? layout.size(largest(true)) : 0);
+    arena.add("gradients to sum over tp", &packed, packed_count());
+    add_masters_to(arena, host);
+    Arena& states = offload ? host : arena;
+    states.add("first moments", &m, state_size());
+    states.add("second moments", &v, state_size());
+}
+
+void Zero::add_masters_to(Arena& arena, Arena& host) {
+    if (!kMasterIsParam) (offload ? host : arena).add("master weights", &master, state_size());
+}
+
+// An all-reduce works on equal pieces of as many elements.
+static size_t staging_of(const Axis& axis, size_t count) {
+    const size_t ranks = size_t(axis.size);
+    return axis.reduce_staging((count + ranks - 1) / ranks * ranks * sizeof(real));
+}
+
+size_t Zero::staging_bytes() const {
+    size_t most = staging_of(mesh.world, kExport);
+    if (!trains) return most;
+    const int b = largest(false);
+    most = std::max(most, staging_of(mesh.shard, layout.size(b)));
+    most = std::max(most, staging_of(mesh.replica, shard(b)));
+    if (layout.wte >= 0) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
+    return most;
+}
+
+size_t Zero::tp_staging_bytes() const { return staging_of(mesh.tp, packed_count()); }
+
+void Zero::lend_staging(void* memory, size_t bytes) const {
+    for (const Axis* axis : {&mesh.shard, &mesh.replica, &mesh.tied, &mesh.world})
+        axis->lend_staging(memory, bytes);
+}
+
+static void put_rounded(floatX* to, const real* values, size_t count) {
+    static constexpr size_t kPiece = 8192;
+    floatX rounded[kPiece];
+    for (size_t at = 0; at < count; at += kPiece) {
+        const size_t n = std::min(kPiece, count - at);
+        for (size_t i = 0; i < n; i++) rounded[i] = floatX(values[at + i]);
+        ops::copy_to_device(to + at, rounded, n * sizeof(floatX));
+    }
+}
+static void take_widened(real* out, const floatX* from, size_t count) {
+    std::vector<floatX> values(count);
+    ops::copy_to_host(values.data(), from, count * sizeof(floatX));
+    std::copy(values.begin(), values.end(), out);
+}
+
+// The weights where they lie here, and the masters.
+void Zero::store(const Tensor& t, size_t first, size_t count, const real* values) {
+    const int b = t.bucket;
+    const size_t at = t.start - layout.start(b) + first;        // in the bucket
+    if (stage < 3) put_rounded(params + layout.start(b) + at, values, count);
+    const size_t base = owned_start(b), from = std::max(at, base), to = std::min(at + count, base + owned(b));
+    if (from >= to) return;
+    if (stage == 3) put_rounded(owned_params(b) + (from - base), values + (from - at), to - from);
+    if (master)
+        ops::copy_to_device(master + state(b) + (from - base), values + (from - at),
+                            (to - from) * sizeof(real));
+}
+
+void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
+    beat();
+    stale = true;
+    const auto found = held.find(t.name);
+    if (found == held.end()) return;
+    const Held& h = found->second;
+    const size_t cols = size_t(h.tensor->param.whole_cols);
+    for (const Piece& p : h.pieces)
+        for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
+            store(*h.tensor, local, n, in + (global - first));
+        });
+}
+
+// An element is given by one rank and zero bits elsewhere: a sum of integers brings every bit pattern over.
+void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out) const {
+    beat();
+    using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
+    CHECK(count <= kExport || mesh.world.size == 1, "export of %zu elements at once", count);
+    std::fill(out, out + count, real(0));
+    const auto found = held.find(t.name);
+    if (found != held.end()) {
+        const Held& h = found->second;
+        const int b = h.tensor->bucket;
+        const size_t in_bucket = h.tensor->start - layout.start(b), cols = size_t(h.tensor->param.whole_cols);
+        for (const Piece& p : h.given)
+            for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
+                const size_t at = in_bucket + local - owned_start(b);
+                real* to = out + (global - first);
+                if (master) ops::copy_to_host(to, master + state(b) + at, n * sizeof(real));
+                else take_widened(to, owned_params(b) + at, n);
+            });
+    }
+    mesh.world.all_reduce(reinterpret_cast<Bits*>(out), count);
+}
+
+void Zero::init_weights(uint64_t seed) {
+    static constexpr size_t kPiece = 2048;                    // elements of one thread at a time
+    const size_t at_once = 8 * size_t(context.threads) * kPiece;
+    std::vector<real> values(at_once);
+    stale = true;
+    for (const Tensor& t : layout.tensors) {
+        beat();
+        const bool random = t.param.init == Init::Normal || t.param.init == Init::Residual;
+        const double std = t.param.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
+        const uint64_t stream = stream_of(t.name.c_str());
+        const size_t used = t.param.used();
+        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
+        const auto elsewhere = [&](size_t first, size_t count) {
+            const size_t from = t.start + first;
+            return stage == 3 && (from >= base + shard(t.bucket) || from + count <= base);
+        };
+        for (size_t start = 0; start < used; start += at_once) {
+            const size_t end = std::min(used, start + at_once);
+            #pragma omp parallel for num_threads(context.threads)
+            for (size_t first = start; first < end; first += kPiece)
+                for_each_run(t, first, std::min(kPiece, end - first),
+                             [&](size_t local, size_t global, size_t n) {
+                    real* out = values.data() + (local - start);
+                    if (elsewhere(local, n)) return;
+                    for (size_t i = 0; i < n; i++)
+                        out[i] = random ? real(std * normal(seed, stream, global + i))
+                                        : real(t.param.init == Init::Ones);
+                });
+            for_each_run(t, start, end - start, [&](size_t local, size_t, size_t n) {
+                if (!elsewhere(local, n)) store(t, local, n, values.data() + (local - start));
+            });
+        }
+    }
+}
+
+}  // namespace PRECISION

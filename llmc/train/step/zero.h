@@ -1,0 +1,228 @@
+// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks (ZeRO:
+// Rajbhandari et al. 2019, arXiv 1910.02054).
+//
+// The model asks for weights and says when gradients are done; what that means is decided here and nowhere
+// else.
+//
+//     stage   weights   gradients   masters, moments   done_block(l)
+//     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
+//     1       whole     whole       shards             last micro-batch: reduce; update() gathers weights
+//     2       whole     shards      shards             each micro-batch: reduce; update() gathers weights
+//     3       shards    shards      shards             each micro-batch: reduce; block(l) gathers weights
+//
+// A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
+// Reduced means that this rank's shard holds the sum over all data-parallel ranks; at every stage the norm is
+// taken of the same shards. What starts at start(bucket) in a whole buffer starts at start(bucket) / shards
+// in a sharded one. The ends of the model (wte, wpe, final norm) are one buffer each, so staging would save
+// nothing: their gradients are whole at every stage, summed over micro-batches and reduced once a step, by
+// finish(); at stage 3 their weights stay gathered from begin_step() on.
+//
+// A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
+// then Optimizer.
+#pragma once
+#include <unordered_map>
+
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/comm/axis.h"
+#include "llmc/model/gpt.h"
+#include "llmc/train/step/pieces.h"
+
+namespace PRECISION {
+
+// Bit-equal to floatX where masters would only be a copy.
+inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
+
+struct ZeroOptions {
+    int stage = 0;
+    bool overlap = true;       // collectives run while the model computes; results are the same
+    bool trains = true;
+    bool offload = false;      // masters and moments in the host's memory
+};
+
+// For tests: what was started and awaited, in order.
+struct ZeroEvent {
+    enum Kind { StartReduce, WaitReduce, StartGather, WaitGather } kind;
+    int bucket;
+};
+
+struct Zero {
+    Dims d;
+    Layout layout;
+    Mesh mesh;
+    int stage;                 // over one shard: at most 1, as there is nothing to cut
+    bool overlap, trains, offload;
+
+    floatX* params = nullptr;                              // whole, or shards from stage 3 on
+    real* grads = nullptr;                                 // whole, or of blocks shards from stage 2 on
+    real *master = nullptr, *m = nullptr, *v = nullptr;    // whole, or shards from stage 1 on
+    std::vector<ZeroEvent>* events = nullptr;
+
+    static constexpr int kGathered = 2;                    // most blocks whose weights are gathered at once
+    static constexpr size_t kExport = 65536;               // most elements of export_tensor()
+
+    Zero(const Dims& dims, const Part& part, const Mesh& mesh, const ZeroOptions& options);
+    Zero(const Zero&) = delete;
+
+    void add_weights_to(Arena& arena);
+    void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
+    void add_masters_to(Arena& arena, Arena& host);        // where they are no copy of the weights
+    size_t staging_bytes() const;                          // for reductions over the axes that are used here
+    void lend_staging(void* memory, size_t bytes) const;
+    size_t tp_staging_bytes() const;                       // and over tp
+
+    // ---- the provider of the model's weights; see model/gpt.h
+
+    EmbedTensors<floatX> embed() const { return {end_weights(layout.wte), end_weights(layout.wpe)}; }
+    const floatX* head() const { return end_weights(layout.wte); }
+    FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d); }
+    BlockTensors<floatX> block(int l) {
+        beat();
+        return bind_block(stage == 3 ? gathered(l) : params + start(l), d);
+    }
+
+    EmbedTensors<real> embed_grads() const { return {end_grads(layout.wte), end_grads(layout.wpe)}; }
+    real* head_grads() const { return end_grads(layout.wte); }
+    FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d); }
+    BlockTensors<real> block_grads(int l) {
+        return bind_block(stage >= 2 ? staged_grads(l) : grads + start(l), d);
+    }
+
+    void done_embed() {}
+    void done_head() {}
+    void done_final() {}
+    void done_block(int l) { if (stage >= 2 || last) reduce(layout.block(l)); }
+
+    // ---- steps
+
+    // Before any weights are asked for, also to evaluate and generate. order: the blocks here as they will be
+    // asked for, from the start again where more are.
+    void begin_step(std::vector<int> order);
+    void clear_grads();
+    void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
+    void finish();                                             // this rank's shards of gradients are final
+
+    // Stage 3: blocks whose weights are gathered, or on their way.
+    int gathered_blocks() const {
+        return int(std::count_if(slots, slots + kGathered, [](const Gathered& s) { return s.block >= 0; }));
+    }
+
+    // ---- what the optimizer works on
+
+    size_t shard(int b) const { return layout.size(b) / shards(); }         // elements
+    real* grad_shard(int b) const;
+    // The optimizer's part of a bucket: everything at stage 0, else the shard. state: of master, m, v.
+    size_t owned(int b) const { return stage == 0 ? layout.size(b) : shard(b); }
+    size_t owned_start(int b) const { return stage == 0 ? 0 : own_offset(b); }     // in the bucket
+    floatX* owned_params(int b) const {
+        return params + (stage == 3 ? state(b) : layout.start(b) + owned_start(b));
+    }
+    real* owned_grads(int b) const { return stage == 0 ? grads + layout.start(b) : grad_shard(b); }
+    size_t state(int b) const { return stage == 0 ? layout.start(b) : layout.start(b) / shards(); }
+
+    // Around the update of each bucket, in order.
+    void before_update(int b);
+    void after_update(int b);
+    void end_update();
+
+    // Elements of a shard of a bucket, counted from its start.
+    struct Run { int bucket; size_t from, count; };
+    // The runs of all tensors that keep() accepts, in shard number `index`; neighbours are joined.
+    template <class Keep> std::vector<Run> shard_runs(int index, Keep keep) const;
+    template <class Keep> std::vector<Run> shard_runs(Keep keep) const {
+        return shard_runs(mesh.shard.index, keep);
+    }
+    // The largest size(runs) of any shard: a buffer of this size is as large on all ranks of a stage.
+    template <class Keep, class Size> size_t most_of_shards(Keep keep, Size size) const {
+        size_t most = 0;
+        for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
+        return most;
+    }
+    size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
+
+    void weights_changed() { stale = true; }       // by who writes to params
+
+    // ---- weights by coordinates of the whole model: the same calls on every mesh
+
+    // Weights from the table's initialisation: a function of (seed, tensor, index) alone.
+    void init_weights(uint64_t seed);
+
+    // `count` elements of the whole tensor of t's name from `first` on: masters where there are any. import
+    // takes what this rank holds of them; export is called by all ranks together, and each gets all.
+    void export_tensor(const Tensor& t, size_t first, size_t count, real* out) const;
+    void import_tensor(const Tensor& t, size_t first, size_t count, const real* in);
+
+private:
+    struct Flight { Pending pending; uint64_t serial = 0; int bucket = -1; };      // serial 0: none
+    struct Gathered { floatX* memory = nullptr; int block = -1; };
+    struct Held { const Tensor* tensor; std::vector<Piece> pieces, given; };       // given: by export
+
+    size_t shards() const { return size_t(mesh.shard.size); }
+    size_t start(int l) const { return layout.start(layout.block(l)); }
+    bool is_block(int b) const { return b >= layout.blocks && b < layout.blocks + blocks; }
+    int largest(bool of_blocks) const;
+    size_t grads_start(int b) const { return stage >= 2 ? grads_at[size_t(b)] : layout.start(b); }
+    size_t ends_start(int b) const;
+    size_t packed_count() const;
+    size_t state_size() const { return stage == 0 ? layout.size() : layout.size() / shards(); }
+    floatX* end_weights(int b) const {
+        return b < 0 ? nullptr : stage == 3 ? ends + ends_start(b) : params + layout.start(b);
+    }
+    real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_start(b); }
+
+    floatX* gathered(int l);
+    void fetch(int l);                     // starts to gather, into the slot that is not in use
+    int slot_of(int l) const { return slots[0].block == l ? 0 : slots[1].block == l ? 1 : -1; }
+    real* staged_grads(int l);
+    void reduce(int b);
+    void take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending);
+    void finish_gather();
+    void finish_reduce();
+    void sum_over_tp();
+    void gather_bucket(int b);             // gradients at stage 0, weights at 1 and 2
+    void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
+    void store(const Tensor& t, size_t first, size_t count, const real* values);   // as stored here
+
+    int blocks;
+    std::vector<size_t> grads_at;          // stage 2, 3
+    Flight gather, reduction;              // at most one of each; awaited in the order in which they started
+    uint64_t started = 0;
+    bool last = false;
+    int reduced = 0;                       // blocks, for the last time in this step
+
+    Gathered slots[kGathered];             // stage 3
+    floatX* ends = nullptr;
+    int in_use = 0;
+    bool stale = true;                     // gathered weights are older than the shards
+    std::vector<int> order;
+    size_t position = 0;
+
+    real* staging[2] = {};                 // stage 2, 3: whole gradients of a block
+    int filling = 0, filled_block = -1;
+    std::vector<bool> begun;               // per bucket: its shard holds gradients of this step
+    real* result = nullptr;                // of the reduction in flight
+    bool completes = false;                // it is the block's last in this step
+    std::vector<Run> tp_runs;              // gradients that are partial over tp
+    real* packed = nullptr;
+    std::unordered_map<std::string, Held> held;
+};
+
+template <class Keep> std::vector<Zero::Run> Zero::shard_runs(int index, Keep keep) const {
+    std::vector<Run> runs;
+    for (size_t i = 0; i < layout.tensors.size(); i++) {
+        const Tensor& t = layout.tensors[i];
+        if (!keep(t)) continue;
+        const bool ends_bucket = i + 1 == layout.tensors.size() || layout.tensors[i + 1].bucket != t.bucket;
+        const size_t base = layout.start(t.bucket) + shard(t.bucket) * size_t(index);   // of the shard
+        const size_t end =
+            ends_bucket ? layout.start(t.bucket) + layout.size(t.bucket) : layout.tensors[i + 1].start;
+        const size_t from = std::max(t.start, base), to = std::min(end, base + shard(t.bucket));
+        if (from >= to) continue;
+        const bool joins = !runs.empty() && runs.back().bucket == t.bucket &&
+                           runs.back().from + runs.back().count == from - base;
+        if (joins) runs.back().count += to - from;
+        else runs.push_back({t.bucket, from - base, to - from});
+    }
+    return runs;
+}
+
+}  // namespace PRECISION

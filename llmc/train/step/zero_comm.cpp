@@ -1,0 +1,174 @@
+// The collectives of a step.
+//
+// At most one gather and one reduction are in flight, and they are awaited in the order in which they
+// started, which is the same on all ranks as they walk the same list of actions.
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+void Zero::take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending) {
+    flight = {pending, ++started, b};
+    log(kind, b);
+}
+
+void Zero::finish_gather() {
+    if (!gather.serial) return;
+    if (reduction.serial && reduction.serial < gather.serial) finish_reduce();
+    mesh.shard.wait(gather.pending);
+    log(ZeroEvent::WaitGather, gather.bucket);
+    gather.serial = 0;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// weights
+
+void Zero::begin_step(std::vector<int> next) {
+    if (stage < 3) return;
+    finish_gather();
+    order = std::move(next), position = 0;
+    if (stale) {
+        for (Gathered& slot : slots) slot.block = -1;
+        for (int b = 0; b < layout.count(); b++)
+            if (!is_block(b)) mesh.shard.all_gather(end_weights(b), owned_params(b), shard(b));
+        stale = false;
+    }
+    if (overlap && !order.empty() && slot_of(order[0]) < 0) fetch(order[0]);
+}
+
+void Zero::fetch(int l) {
+    finish_gather();
+    Gathered& slot = slots[1 - in_use];
+    slot.block = l;
+    CHECK(gathered_blocks() <= kGathered, "%d blocks are gathered", gathered_blocks());
+    const int b = layout.block(l);
+    take_off(gather, ZeroEvent::StartGather, b,
+             mesh.shard.start_all_gather(slot.memory, owned_params(b), shard(b)));
+}
+
+// The weights stay until the next block is asked for: the other slot is that of the block after.
+floatX* Zero::gathered(int l) {
+    CHECK(!stale, "weights are asked for before begin_step()");
+    if (slot_of(l) < 0) fetch(l);
+    if (gather.bucket == layout.block(l)) finish_gather();
+    in_use = slot_of(l);
+    if (!order.empty()) {
+        if (position == order.size()) position = 0;
+        CHECK(order[position] == l, "block %d is asked for, block %d was announced", l, order[position]);
+        position++;
+        size_t next = position;
+        while (next < order.size() && order[next] == l) next++;
+        if (overlap && next < order.size() && slot_of(order[next]) < 0) fetch(order[next]);
+    }
+    return slots[in_use].memory;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// gradients
+
+void Zero::clear_grads() {
+    CHECK(!reduction.serial, "a reduction is in flight");
+    if (stage < 2) ops::set_zero(grads, layout.size() * sizeof(real));
+    for (int b = 0; stage >= 2 && b < layout.count(); b++)
+        if (!is_block(b)) ops::set_zero(end_grads(b), layout.size(b) * sizeof(real));
+    std::fill(begun.begin(), begun.end(), false);
+    last = false, reduced = 0, filled_block = -1;
+}
+
+real* Zero::grad_shard(int b) const {
+    return grads + grads_start(b) + (stage >= 2 && is_block(b) ? 0 : own_offset(b));
+}
+
+// Where a block's gradients of one micro-batch are put together, beside those that are being reduced.
+real* Zero::staged_grads(int l) {
+    if (filled_block != l) ops::set_zero(staging[filling], layout.size(layout.block(l)) * sizeof(real));
+    filled_block = l;
+    return staging[filling];
+}
+
+// The first micro-batch's reduction ends in the shard; those after it end where they came from and are added.
+void Zero::reduce(int b) {
+    finish_reduce();
+    const bool staged = stage >= 2;
+    const real* whole = staged ? staging[filling] : grads + grads_start(b);
+    result = staged && begun[size_t(b)] ? staging[filling] + own_offset(b) : grad_shard(b);
+    if (staged) filling = 1 - filling, filled_block = -1;
+    begun[size_t(b)] = true, completes = last;
+    take_off(reduction, ZeroEvent::StartReduce, b, mesh.shard.start_reduce_scatter(result, whole, shard(b)));
+    if (!overlap) finish_reduce();
+}
+
+void Zero::finish_reduce() {
+    if (!reduction.serial) return;
+    if (gather.serial && gather.serial < reduction.serial) finish_gather();
+    const int b = reduction.bucket;
+    mesh.shard.wait(reduction.pending);
+    log(ZeroEvent::WaitReduce, b);
+    reduction.serial = 0;
+    if (result != grad_shard(b)) ops::accumulate(grad_shard(b), result, shard(b));
+    if (!completes) return;
+    mesh.replica.all_reduce(grad_shard(b), shard(b));
+    reduced++;
+}
+
+void Zero::finish() {
+    finish_reduce();
+    CHECK(reduced == blocks, "gradients of %d of %d blocks are reduced", reduced, blocks);
+    for (int b = 0; b < layout.count(); b++) {
+        if (is_block(b)) continue;
+        mesh.shard.reduce_scatter(grad_shard(b), end_grads(b), shard(b));
+        mesh.replica.all_reduce(grad_shard(b), shard(b));
+    }
+    sum_over_tp();
+    if (layout.wte >= 0) mesh.tied.all_reduce(grad_shard(layout.wte), shard(layout.wte));
+}
+
+// Tensors that every rank of tp has whole, all at once.
+void Zero::sum_over_tp() {
+    size_t at = 0;
+    for (const Run& run : tp_runs) {
+        ops::start_copy(packed + at, grad_shard(run.bucket) + run.from, run.count * sizeof(real));
+        at += run.count;
+    }
+    ops::finish_copies();
+    mesh.tp.all_reduce(packed, at);
+    at = 0;
+    for (const Run& run : tp_runs) {
+        ops::start_copy(grad_shard(run.bucket) + run.from, packed + at, run.count * sizeof(real));
+        at += run.count;
+    }
+    ops::finish_copies();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the update
+
+void Zero::gather_bucket(int b) {
+    const size_t at = layout.start(b);
+    take_off(gather, ZeroEvent::StartGather, b,
+             stage == 0 ? mesh.shard.start_all_gather(grads + at, grad_shard(b), shard(b))
+                        : mesh.shard.start_all_gather(params + at, owned_params(b), shard(b)));
+}
+
+// Stage 0 updates everything: it needs all gradients, and has the next bucket's on their way.
+void Zero::before_update(int b) {
+    beat();
+    if (stage > 0) return;
+    if (!gather.serial) gather_bucket(b);
+    finish_gather();
+    if (overlap && b + 1 < layout.count()) gather_bucket(b + 1);
+}
+
+// Stages 1 and 2 bring the new weights to all ranks while the next bucket is updated.
+void Zero::after_update(int b) {
+    if (stage == 0 || stage == 3) return;
+    finish_gather();
+    gather_bucket(b);
+    if (!overlap) finish_gather();
+}
+
+void Zero::end_update() {
+    finish_gather();
+    stale = true;
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,98 @@
+// When silence is a hang, and whose: a page that the test writes, and time that it makes.
+#include "llmc/base/guard/hangs.h"
+
+#include <memory>
+
+#include "test/test.h"
+
+TEST(the_default_is_five_of_the_slowest_step_and_a_minute_at_least) {
+    EXPECT_NEAR(hang_limit(0, 0, false), 60, 0);
+    EXPECT_NEAR(hang_limit(0, 11.9, false), 60, 0);
+    EXPECT_NEAR(hang_limit(0, 13, false), 65, 0);
+    EXPECT_NEAR(hang_limit(0, 1000, false), 5000, 0);
+    EXPECT_NEAR(hang_limit(2, 0, false), 2, 0);          // what is asked for, shorter or longer
+    EXPECT_NEAR(hang_limit(2, 1000, false), 2, 0);
+    EXPECT_NEAR(hang_limit(7200, 3, false), 7200, 0);
+    EXPECT_NEAR(hang_limit(2, 0, true), 60, 0);          // the start has a minute
+    EXPECT_NEAR(hang_limit(7200, 0, true), 7200, 0);
+    EXPECT_NEAR(hang_limit(0, 1000, true), 5000, 0);
+}
+
+namespace {
+
+// Ranks of one process, and the watch over them.
+struct Ranks {
+    std::unique_ptr<ProgressPage> page = std::make_unique<ProgressPage>();
+    HangWatch watch{*page};
+
+    explicit Ranks(int count, double timeout = 0) {
+        page->used = count;
+        page->hang_timeout = timeout;
+        for (int i = 0; i < count; i++) page->slots[i].joined = i + 1;
+    }
+    void go(int rank, Phase p, int64_t step) {
+        page->slots[rank].phase = p, page->slots[rank].step = step;
+        page->slots[rank].beats++;
+    }
+    void beat(int rank) { page->slots[rank].beats++; }
+    void wait(int rank) { page->slots[rank].collective = "all_gather dp"; }
+    // The first moment, up to `most` seconds, at which somebody is blamed; most + 1: nobody is.
+    double blamed_after(double most, bool stopped = false, int beating = -1) {
+        for (int tick = 1; tick <= int(most * 10); tick++) {
+            if (beating >= 0) beat(beating);
+            watch.look(0.1);
+            if ((blamed = watch.blamed(stopped)) >= 0) return tick / 10.0;
+        }
+        return most + 1;
+    }
+    int blamed = -1;
+};
+
+}  // namespace
+
+TEST(steps_that_were_seen_make_patient) {
+    Ranks one(1);
+    for (int64_t step = 1; step <= 3; step++) {
+        one.go(0, Phase::Train, step);
+        one.blamed_after(step == 2 ? 20 : 5);
+    }
+    one.go(0, Phase::Evaluate, 3);
+    one.watch.look(0.1);
+    EXPECT_NEAR(one.watch.slowest_step, 20, 0.3);
+    EXPECT_NEAR(one.blamed_after(200), 100, 2);
+    Ranks other(1);                                     // an evaluation is no step
+    other.go(0, Phase::Evaluate, 0);
+    other.blamed_after(50);
+    other.go(0, Phase::Train, 1);
+    EXPECT_NEAR(other.blamed_after(200), 60, 0.3);
+}
+
+TEST(every_phase_is_watched) {
+    for (Phase p : {Phase::Start, Phase::Load, Phase::Train, Phase::Evaluate, Phase::Sample, Phase::Save,
+                    Phase::End}) {
+        Ranks ranks(2, 5);
+        for (int i = 0; i < 2; i++) ranks.go(i, p, 3);
+        ranks.wait(0);
+        EXPECT_NEAR(ranks.blamed_after(100), p == Phase::Start ? 60 : 5, 0.3);
+        EXPECT(ranks.blamed == 1, "%s: rank %d is blamed", name_of(p), ranks.blamed);
+        Ranks stopped(2, 5);
+        for (int i = 0; i < 2; i++) stopped.go(i, p, 3);
+        EXPECT_NEAR(stopped.blamed_after(100, true), 5, 0.3);
+    }
+}
+
+TEST(beats_are_progress_and_time_in_a_step_is_not_silence) {
+    Ranks ranks(2, 5);
+    for (int i = 0; i < 2; i++) ranks.go(i, Phase::Train, 1);
+    ranks.wait(0);
+    EXPECT(ranks.blamed_after(100, false, 1) > 100, "rank %d is blamed", ranks.blamed);
+}
+
+TEST(who_waits_is_blamed_only_when_all_do) {
+    Ranks all(3, 5);
+    for (int i = 0; i < 3; i++) all.go(i, Phase::Save, 1), all.wait(i);
+    EXPECT_NEAR(all.blamed_after(100), 5 + kCourtesy, 0.3);
+    Ranks stopped(1, 5);                                // in a collective, but by a signal
+    stopped.go(0, Phase::Save, 1), stopped.wait(0);
+    EXPECT_NEAR(stopped.blamed_after(100, true), 5, 0.3);
+}

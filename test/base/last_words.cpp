@@ -1,0 +1,94 @@
+// One process of a job says why the job ends, whatever other users do.
+#include "llmc/base/guard/last_words.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "llmc/base/guard/progress_page.h"
+#include "test/test.h"
+
+using std::string;
+
+// A process that runs f, and lives until it is told to end.
+struct Process {
+    pid_t pid;
+    int said, end;
+
+    template <class F> explicit Process(F&& f) {
+        int from[2], to[2];
+        CHECK(pipe(from) == 0 && pipe(to) == 0, "no pipe");
+        pid = fork();
+        if (pid == 0) {
+            char answer = char('0' + f());
+            close(to[1]);
+            (void)!write(from[1], &answer, 1);
+            (void)!read(to[0], &answer, 1);
+            _exit(0);
+        }
+        close(from[1]), close(to[0]);
+        said = from[0], end = to[1];
+    }
+    ~Process() {
+        close(end), close(said);
+        waitpid(pid, nullptr, 0);
+    }
+    bool answer() const {
+        char c = '?';
+        CHECK(read(said, &c, 1) == 1, "no answer");
+        return c == '1';
+    }
+};
+
+static bool speaks() {
+    const Process p(first_to_speak);
+    return p.answer();
+}
+
+// The name that a process of this job holds, as every user can read it.
+static string name_of_socket(const string& job) {
+    std::ifstream in("/proc/net/unix");
+    for (string line; std::getline(in, line);)
+        if (const size_t at = line.find('@'); at != line.npos && line.find(job) != line.npos)
+            return line.substr(at + 1);
+    return "";
+}
+
+// Takes the name as another user does who wants the job to end in silence.
+static bool squat(const string& name, int type) {
+    if (getuid() == 0 && setuid(65534) != 0) return false;
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path + 1, name.data(), name.size());
+    const int fd = socket(AF_UNIX, type, 0);
+    const auto size = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0) return false;
+    return type == SOCK_DGRAM || listen(fd, 8) == 0;
+}
+
+TEST(one_process_of_a_job_speaks) {
+    const string job = strf("job%d", getpid());
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+        setenv(name, strcmp(name, "MASTER_ADDR") ? "2" : job.c_str(), 1);
+    setenv("RANK", "0", 1);
+    static ProgressPage page;
+    progress_page = &page;
+    string name;
+    {
+        const Process first(first_to_speak);
+        EXPECT(first.answer(), "nobody speaks");
+        EXPECT(!speaks() && !speaks(), "two processes speak");
+        name = name_of_socket(job);
+        EXPECT(!name.empty(), "no socket of this job");
+    }
+    EXPECT(speaks(), "nobody speaks after the first is gone");
+    for (const int type : {SOCK_DGRAM, SOCK_STREAM}) {
+        if (type == SOCK_STREAM && getuid() != 0) continue;     // this user's would count
+        const Process other([&] { return squat(name, type); });
+        EXPECT(other.answer() && speaks() && speaks(), "another user's socket keeps the job silent");
+    }
+}

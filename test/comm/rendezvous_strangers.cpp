@@ -1,0 +1,219 @@
+// Strangers at the port where ranks meet, and ranks that do not know the secret of the job.
+#include <atomic>
+#include <cstring>
+
+#include "llmc/comm/transport/rendezvous_protocol.h"
+#include "llmc/comm/transport/socket.h"
+#include "test/meeting.h"
+
+// A connection, as soon as somebody listens there.
+static Socket call(uint16_t port, const std::string& address = "127.0.0.1") {
+    for (int i = 0; i < 2000; i++) {
+        Socket s = connect_to(address, port, seconds_now() + 5);
+        if (s) return s;
+        usleep(5000);
+    }
+    return Socket();
+}
+
+static bool say(const Socket& s, const void* data, size_t n) {
+    return s.send_all(data, n, seconds_now() + 5);
+}
+
+// Whether the other end hangs up, having sent nothing more.
+static bool hung_up(const Socket& s) {
+    char byte;
+    return !s.recv_all(&byte, 1, seconds_now() + 20) && s.recv_some(&byte, 1) < 0;
+}
+
+static Hello hello_to(const Rendezvous& r) {
+    return {kMagic, stream_of(r.job.c_str()), r.rank, r.world, !r.secret.empty(), new_nonce()};
+}
+
+// A job of three with a secret, of which rank 0 waits at once; the others come when f() has returned.
+template <class F> static std::vector<Result> job_beside(uint16_t port, F f) {
+    std::vector<Result> all(3);
+    const auto rank = [&](int r) {
+        Rendezvous at = rendezvous(r, 3, {port});
+        at.secret = "known to ranks";
+        all[size_t(r)] = meet(at, text_of(r));
+    };
+    std::thread zero(rank, 0);
+    f();
+    std::thread one(rank, 1), two(rank, 2);
+    zero.join(), one.join(), two.join();
+    return all;
+}
+
+TEST(hundreds_of_silent_strangers_keep_nobody_out) {
+    const uint16_t port = free_port();
+    std::vector<Socket> strangers;
+    const auto all = job_beside(port, [&] {
+        for (int i = 0; i < 400; i++) strangers.push_back(call(port));
+    });
+    expect_all(all);
+}
+
+// Slow, malformed and oversized; half of what is expected, or an end at once.
+TEST(strangers_of_any_kind_are_turned_away) {
+    const uint16_t port = free_port();
+    std::vector<Socket> strangers;
+    std::atomic<bool> over = false;
+    std::thread slow;
+    const auto all = job_beside(port, [&] {
+        const Hello hello = hello_to(rendezvous(1, 3, {}));
+        Hello wrong[4] = {hello, hello, hello, hello};
+        wrong[0].magic++, wrong[1].job++, wrong[2].rank = 3, wrong[3].world = 4;
+        for (const Hello& h : wrong) strangers.push_back(call(port)), say(strangers.back(), &h, sizeof h);
+        for (const Socket& s : strangers) EXPECT(hung_up(s), "a wrong Hello is listened to");
+        const std::string words = "GET / HTTP/1.0\r\n\r\n and what it takes to be as long as Hello";
+        strangers.push_back(call(port)), say(strangers.back(), words.data(), words.size());
+        EXPECT(hung_up(strangers.back()), "a browser is listened to");
+        strangers.push_back(call(port)), say(strangers.back(), &hello, sizeof hello - 1);       // half
+        call(port);                                                                             // and gone
+        const linger at_once = {1, 0};
+        const Socket reset = call(port);
+        setsockopt(reset.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        const Socket long_text = call(port);
+        Rendezvous knows = rendezvous(1, 3, {});
+        knows.secret = "known to ranks";
+        const Hello ranks = hello_to(knows);
+        Answer answer;
+        say(long_text, &ranks, sizeof ranks);
+        EXPECT(long_text.recv_all(&answer, sizeof answer, seconds_now() + 5));
+        const Shown shown = {proof_of(knows, "rank", ranks, answer.nonce), 0xffffffff};
+        say(long_text, &shown, sizeof shown);
+        EXPECT(hung_up(long_text), "a text of 4 GB is waited for");
+        slow = std::thread([&over, s = call(port), hello] {
+            for (size_t i = 0; i < sizeof hello && !over; i++) {
+                say(s, reinterpret_cast<const char*>(&hello) + i, 1);
+                usleep(20000);
+            }
+        });
+    });
+    over = true;
+    slow.join();
+    expect_all(all);
+}
+
+// What fits 127.0.0.1 alone is refused at 127.0.0.2, which is this machine as well.
+TEST(rank_0_listens_at_the_address_of_the_job_alone) {
+    const uint16_t port = free_port();
+    Result zero;
+    std::thread rank([&] {
+        Rendezvous r = rendezvous(0, 2, {port});
+        r.host = "127.0.0.1";
+        zero = meet(r, text_of(0));
+    });
+    const Socket reached = call(port);
+    EXPECT(bool(reached) && !connect_to("127.0.0.2", port, seconds_now() + 5), "it listens elsewhere");
+    const Result one = meet(rendezvous(1, 2, {port}), text_of(1));
+    rank.join();
+    expect_all({zero, one});
+    Rendezvous elsewhere = rendezvous(0, 2, {port});
+    elsewhere.host = "192.0.2.1";           // of documentation: nobody has it
+    const Result e = meet(elsewhere, "");
+    EXPECT(e.code == kExitConfig && e.error.find("no address of this machine") != std::string::npos, "%d: %s",
+           e.code, e.error.c_str());
+}
+
+// Rank 0 says so once, and waits on; the other ends at once, or both learn who has none.
+TEST(another_secret_is_refused_with_a_line) {
+    const struct { const char *zeros, *ones, *says; } cases[] = {
+        {"known to ranks", "guessed", "has another TRAIN_GPT_SECRET than this rank"},
+        {"known to ranks", "", "has a TRAIN_GPT_SECRET, and this rank has none"},
+        {"", "known to ranks", "has no TRAIN_GPT_SECRET, and this rank has one"}};
+    for (const auto& [zeros, ones, says] : cases) {
+        Result zero, wrong, right;
+        const std::string said = test::captured(2, [&] {
+            const uint16_t port = free_port();
+            Rendezvous r0 = rendezvous(0, 2, {port}), r1 = rendezvous(1, 2, {port});
+            r0.secret = zeros, r1.secret = ones;
+            std::thread rank([&] { zero = meet(r0, text_of(0)); });
+            wrong = meet(r1, text_of(1));
+            r1.secret = zeros;
+            right = meet(r1, text_of(1));
+            rank.join();
+        });
+        expect_all({zero, right});
+        EXPECT(wrong.code == kExitConfig && wrong.error.find(says) != std::string::npos, "%d: %s", wrong.code,
+               wrong.error.c_str());
+        const size_t line = said.find("warning: rank 0 turns away a connection from ");
+        EXPECT((line == std::string::npos) == !strcmp(ones, "guessed") ||
+               said.find("warning", line + 1) == std::string::npos, "'%s'", said.c_str());
+    }
+}
+
+// Who takes what rank 0 or a rank has said, and says it again, proves nothing.
+TEST(proofs_are_of_no_use_to_others) {
+    const uint16_t port = free_port();
+    const std::string said = test::captured(2, [&] {
+        expect_all(job_beside(port, [&] {
+            Rendezvous stranger = rendezvous(1, 3, {});
+            stranger.secret = "has one, but which";
+            const Socket s = call(port);
+            const Hello hello = hello_to(stranger);
+            Answer answer;
+            say(s, &hello, sizeof hello);
+            EXPECT(s.recv_all(&answer, sizeof answer, seconds_now() + 5));
+            const Shown back = {answer.proof, 0};
+            say(s, &back, sizeof back);
+            EXPECT(hung_up(s), "rank 0 takes its own proof");
+        }));
+    });
+    EXPECT(said.starts_with("warning: rank 0 turns away a connection from 127.0.0.1: it calls itself rank 1 "
+                            "of this job, and its TRAIN_GPT_SECRET is another\n"), "'%s'", said.c_str());
+}
+
+// A stranger that listens where rank 0 could is told nothing, whatever it answers.
+TEST(ranks_tell_a_false_rank_0_nothing) {
+    Door door(true);
+    const uint16_t last = free_port();
+    bool told = true;
+    std::thread false_zero([&] {
+        const Socket s(accept(door.fd, nullptr, nullptr));
+        close(std::exchange(door.fd, -1));
+        Hello hello;
+        if (!s.recv_all(&hello, sizeof hello, seconds_now() + 20)) return;
+        const Answer answer = {kMagic, hello.job, 1, hello.nonce, {}};
+        say(s, &answer, sizeof answer);
+        told = !hung_up(s);
+    });
+    std::vector<Result> all(2);
+    const auto rank = [&](int r) {
+        Rendezvous at = rendezvous(r, 2, {door.port, last});
+        at.secret = "known to ranks", at.patience = 10;
+        all[size_t(r)] = meet(at, text_of(r));
+    };
+    std::thread one(rank, 1);
+    false_zero.join();
+    rank(0);
+    one.join();
+    EXPECT(!told, "a rank shows what it knows to anybody");
+    expect_all(all);
+}
+
+// Comes to the point where rank 0 has taken its text.
+static Socket taken_as(int rank, uint16_t port) {
+    Rendezvous at = rendezvous(rank, 3, {port});
+    at.secret = "known to ranks";
+    Socket s = call(port);
+    const Hello hello = hello_to(at);
+    Answer answer;
+    uint64_t taken = 0;
+    say(s, &hello, sizeof hello);
+    EXPECT(s.recv_all(&answer, sizeof answer, seconds_now() + 5));
+    const Shown shown = {proof_of(at, "rank", hello, answer.nonce, "x"), 1};
+    say(s, &shown, sizeof shown), say(s, "x", 1);
+    EXPECT(s.recv_all(&taken, sizeof taken, seconds_now() + 5) && taken == kMagic, "rank %d", rank);
+    return s;
+}
+
+// Who dies before all have come is missing again.
+TEST(a_rank_that_left_comes_again) {
+    const uint16_t port = free_port();
+    expect_all(job_beside(port, [&] {
+        taken_as(1, port);
+        taken_as(2, port);
+    }));
+}

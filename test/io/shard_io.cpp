@@ -1,0 +1,147 @@
+// Token shards: what is written comes back, in one file or in seven; foreign and damaged files are named as
+// such.
+#include "llmc/io/files/shard.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "test/test.h"
+
+static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
+
+static std::vector<int32_t> all_of(const std::vector<std::string>& paths) {
+    std::vector<int32_t> ids;
+    for (const auto& p : paths) {
+        const ShardFile s = open_shard_file(p);
+        ids.resize(ids.size() + s.info.tokens);
+        read_tokens(s, 0, s.info.tokens, ids.data() + ids.size() - s.info.tokens);
+    }
+    return ids;
+}
+
+template <class Id>
+static std::vector<std::string> write_set(const std::string& prefix, uint32_t vocab, uint64_t shard_tokens,
+                                          const std::vector<Id>& ids) {
+    ShardWriter w(prefix, vocab, 0x123456789abcdef0, shard_tokens);
+    for (size_t at = 0; at < ids.size(); at += 777)
+        w.append(std::span<const Id>(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
+    w.close();
+    publish({&w, 1});
+    EXPECT(w.total == ids.size());
+    return w.paths;
+}
+
+template <class Id> static void round_trip(uint32_t vocab, const char* name) {
+    std::vector<Id> ids(21000);
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = Id(i * 2654435761u % vocab);
+    const std::vector<int32_t> expected(ids.begin(), ids.end());
+    const auto one = write_set(path_of(name), vocab, 1000000, ids),
+               seven = write_set(path_of(name + std::string("7")), vocab, 3000, ids);
+    EXPECT(one.size() == 1 && seven.size() == 7 && seven[6].ends_with("_000006.bin"), "%zu and %zu",
+           one.size(), seven.size());
+    EXPECT(all_of(one) == expected && all_of(seven) == expected);
+    const ShardInfo s = open_shard_file(seven[2]).info;
+    EXPECT(s.tokens == 3000 && s.vocab == vocab && s.has_largest && s.tokenizer_hash == 0x123456789abcdef0 &&
+           s.id_bytes == sizeof(Id));
+    EXPECT(s.largest == uint32_t(*std::max_element(expected.begin() + 6000, expected.begin() + 9000)), "%u",
+           s.largest);
+    EXPECT(scan_largest(open_shard_file(seven[2])) == s.largest);
+    std::vector<int32_t> part(7);
+    read_tokens(open_shard_file(one[0]), 12345, 7, part.data());
+    EXPECT(std::equal(part.begin(), part.end(), expected.begin() + 12345));
+}
+
+TEST(round_trip_u16) { round_trip<uint16_t>(65536, "u16"); }
+TEST(round_trip_u32) { round_trip<uint32_t>(100000, "u32"); }
+
+TEST(a_set_without_tokens_has_no_file) { EXPECT(write_set<uint16_t>(path_of("none"), 300, 10, {}).empty()); }
+
+TEST(nothing_appears_before_it_is_complete) {
+    const std::string prefix = path_of("part"), first = prefix + "_000000.bin";
+    {
+        ShardWriter w(prefix, 300, 1, 1000);
+        w.append(std::span<const uint16_t>(std::vector<uint16_t>(10)));
+        EXPECT(!file_exists(first));
+    }
+    EXPECT(glob_files(prefix + "*").empty(), "what is not complete stays");
+}
+
+static std::string shard_header(int32_t magic, int32_t version, int32_t tokens, int32_t vocab = 0,
+                                int32_t largest = 0, int32_t shards = 1, int32_t number = 0) {
+    int32_t h[256] = {magic, version, tokens, vocab, largest, 1, 2, 3, 4, shards, number};
+    return {reinterpret_cast<char*>(h), sizeof h};
+}
+
+// A sparse file: only its end is on the disk.
+TEST(a_shard_beyond_four_gigabytes) {
+    const std::string path = path_of("big.bin");
+    const int32_t tokens = 1200000000;
+    write_file(path, shard_header(20240801, 7, tokens));
+    if (truncate(path.c_str(), 1024 + 4 * int64_t(tokens)) != 0)
+        return test::skip("the disk refuses a file of 4.8 GB: %s", strerror(errno));
+    const ShardFile s = open_shard_file(path);
+    EXPECT(s.info.tokens == uint64_t(tokens) && !s.info.has_largest && s.info.vocab == 0);
+    const int32_t last[2] = {123456, 7};
+    FILE* f = fopen(path.c_str(), "r+b");
+    fseeko(f, -8, SEEK_END);
+    fwrite(last, 4, 2, f);
+    fclose(f);
+    int32_t got[3];
+    read_tokens(s, uint64_t(tokens) - 3, 3, got);
+    EXPECT(got[0] == 0 && got[1] == 123456 && got[2] == 7, "%d %d %d", got[0], got[1], got[2]);
+    unlink(path.c_str());
+}
+
+// On file systems with and without nameless files.
+TEST(a_new_file_has_its_name_when_it_is_whole) {
+    for (const bool nameless : {true, false}) {
+        const std::string folder = path_of(nameless ? "nameless" : "named"), path = folder + "/file";
+        make_directories(folder);
+        const auto files = [&] { return glob_files(folder + "/*"); };
+        { NewFile f(path, nameless); f.write("part", 4); EXPECT(!file_exists(path)); }
+        EXPECT(files().empty(), "%s stays", files()[0].c_str());
+        write_file(path, "old");
+        NewFile f(path, nameless);
+        EXPECT(nameless || f.named, "the parameter does nothing");
+        f.write("new ", 4), f.write("text", 4);
+        EXPECT(read_file(path) == "old" && files().size() == (f.named ? 2u : 1u), "%zu", files().size());
+        f.commit();
+        EXPECT(read_file(path) == "new text" && files().size() == 1, "%zu files", files().size());
+    }
+}
+
+static void refused(const std::string& content, const std::vector<std::string>& words) {
+    const std::string path = path_of("refused.bin");
+    write_file(path, content);
+    const Fatal f = test::fatal_of([&] { open_shard_file(path); });
+    EXPECT(f.code == kExitConfig, "exit code %d", f.code);
+    EXPECT(std::string(f.what()).find("refused.bin") != std::string::npos, "%s", f.what());
+    for (const auto& w : words)
+        EXPECT(std::string(f.what()).find(w) != std::string::npos, "no \"%s\" in: %s", w.c_str(), f.what());
+}
+
+TEST(foreign_and_damaged_files_are_named) {
+    refused("<!DOCTYPE html>" + std::string(5000, 'x'), {"20240520", "20240801", "HTML", "download"});
+    refused("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            {"Git LFS", "git lfs pull"});
+    refused("plain text, more of it\n", {"text", "./tokenize encode"});
+    refused("\x1f\x8b" + std::string(3000, '\1'), {"compressed"});
+    refused("", {"20240520", "0 bytes"});
+    refused(shard_header(20240520, 1, 0).substr(0, 700), {"700 bytes"});
+    refused(shard_header(20240521, 1, 0), {"20240521"});
+    refused(shard_header(20240520, 7, 0), {"version 7", "expected version 1"});
+    refused(shard_header(20240520, 1, 100) + std::string(199, 0),
+            {"truncated", "100 tokens", "1224 bytes", "1223"});
+    refused(shard_header(20240801, 7, 100) + std::string(401, 0), {"too long", "1424 bytes", "1425"});
+    refused(shard_header(20240520, 1, -5), {"-5 tokens"});
+    refused(shard_header(20240520, 1, 0, 300, 300), {"300", "damaged"});
+    refused(shard_header(20240520, 1, 0, INT32_MAX), {"2147483647", "65536", "damaged"});
+    refused(shard_header(20240520, 1, 0, 65537), {"65537", "damaged"});
+    refused(shard_header(20240801, 7, 0, INT32_MAX), {"2147483647", "1048576", "damaged"});
+    refused(shard_header(20240801, 7, 0, -1), {"-1", "damaged"});
+    for (const auto& [shards, number] : {std::pair<int32_t, int32_t>{0, 0}, {-1, -2}, {3, 3}, {3, -1}})
+        refused(shard_header(20240520, 1, 0, 300, 299, shards, number), {"shard number", "damaged"});
+    EXPECT(test::fatal_of([] { open_shard_file("/nowhere/x.bin"); }).code == kExitConfig);
+}

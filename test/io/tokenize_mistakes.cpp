@@ -1,0 +1,157 @@
+// What ./tokenize does with options, inputs and places that are wrong, and what a call that fails leaves.
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "llmc/base/files.h"
+#include "llmc/io/files/shard.h"
+#include "test/test.h"
+
+static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
+static std::string path_of(const std::string& name) { return test::temporary_directory() + "/" + name; }
+
+static void refused(const std::string& arguments, const std::vector<std::string>& words) {
+    const auto r = test::run("timeout 20 ./tokenize " + arguments);
+    EXPECT(r.code == kExitConfig && r.err.starts_with("error: "), "%s: exit %d '%s'", arguments.c_str(),
+           r.code, r.err.c_str());
+    EXPECT(test::no_message(r.err).empty(), "%s: %s in '%s'", arguments.c_str(),
+           test::no_message(r.err).c_str(), r.err.c_str());
+    for (const std::string& word : words)
+        EXPECT(r.err.find(word) != r.err.npos, "%s: no '%s' in '%s'", arguments.c_str(), word.c_str(),
+               r.err.c_str());
+}
+
+static std::string gzip(const std::string& text, const char* name) {
+    gzFile f = gzopen(path_of(name).c_str(), "wb");
+    gzwrite(f, text.data(), unsigned(text.size()));
+    gzclose(f);
+    return path_of(name);
+}
+
+// Everything in the folder, name and content.
+static std::vector<std::string> content_of(const std::string& folder) {
+    std::vector<std::string> all;
+    for (const auto& path : glob_files(folder + "/*")) all.push_back(path + read_file(path));
+    return all;
+}
+
+// Else "train on the training part alone" would be read into `train --val=0.1`, which it does not do.
+TEST(options_of_another_command) {
+    refused("train --val=0.5 --vocab=300 --out=x.json x.txt", {"train", "--val"});
+    refused("info --tokenizer=T x.bin", {"info", "--tokenizer"});
+    refused("decode --val=0.3 --tokenizer=T x.bin", {"decode", "--val"});
+    refused("ids --vocab=5 --tokenizer=T", {"ids", "--vocab"});
+    refused("encode --vocab=5 --tokenizer=T --out=x -", {"encode", "--vocab"});
+}
+
+TEST(numbers_that_are_none) {
+    refused("train --vocab=1e3 --out=x.json x.txt", {"--vocab=1e3", "number of ids"});
+    refused("train --vocab=-1 --out=x.json x.txt", {"--vocab=-1", "number of ids"});
+    refused("encode --val=nan --out=x --tokenizer=T -", {"--val=nan", "fraction"});
+    refused("encode --val=half --out=x --tokenizer=T -", {"--val=half", "fraction"});
+    refused("encode --shard-tokens=1k --out=x --tokenizer=T -", {"--shard-tokens=1k", "tokens"});
+    refused("info --threads=many x.bin", {"--threads=many", "threads"});
+}
+
+// Shards come under their names when all are complete: an old set stays whole, or is replaced as a whole.
+TEST(a_set_that_fails_leaves_the_one_before) {
+    const std::string folder = path_of("sets"), encode = "encode" + kRanks + "--out=" + folder + "/x ";
+    make_directories(folder);
+    const std::string text = kData + "hard.txt";
+    const auto good = test::run("./tokenize " + encode + "--shard-tokens=300 --val=0.1 " + text);
+    const auto before = content_of(folder);
+    EXPECT(good.code == 0 && before.size() > 5, "%zu shards, '%s'", before.size(), good.err.c_str());
+    std::string rows;
+    for (int i = 0; i < 200000; i++) rows += "{\"text\": \"a row of some words\"}\n";
+    write_file(path_of("last_row.jsonl"), rows + "{\"no text\": 1}\n");
+    refused(encode + "--shard-tokens=10000 --threads=1 " + path_of("last_row.jsonl"), {":200001", "text"});
+    const auto left = glob_files(folder + "/*");
+    EXPECT(left.size() > before.size(), "it failed before it wrote a shard: nothing is shown");
+    for (const std::string& path : left)
+        if (path.ends_with(kUnfinished)) unlink(path.c_str());
+    EXPECT(content_of(folder) == before, "shards of the set before have changed");
+
+    write_file(folder + "/x_train_000077.bin" + kUnfinished, "of one that was killed");
+    write_file(folder + "/x_train_000000.other", "of nobody");
+    test::run("./tokenize " + encode + text);
+    const auto now = glob_files(folder + "/*");
+    EXPECT(now.size() == 2 && now[0].ends_with("x_train_000000.bin"), "%zu files", now.size());
+}
+
+// Tokens and merges reach the terminal escaped, and no longer than a message.
+TEST(control_characters_in_a_tokenizer) {
+    const std::string text = read_file(kData + "hf.json"), file = path_of("escape.json");
+    const auto with = [&](const std::string& before, const std::string& put) {
+        const size_t at = text.find(before);
+        EXPECT(at != text.npos, "no %s", before.c_str());
+        write_file(file, text.substr(0, at + before.size()) + put + text.substr(at + before.size()));
+        refused("ids --tokenizer=" + file + " " + kData + "hard.txt", {"escape.json"});
+    };
+    const std::string long_merge(3000000, 'a');
+    for (const std::string merge : {"\\u001b[2J \\u009b", "\\u001b[2J", long_merge.c_str()})
+        with("\"merges\":[", "\"" + merge + "\",");
+    with("\"vocab\":{", "\"\\u001b[2J\\u0085\\n\\n\\n\\n\\n\\n\\n\\n\\n\":1,");
+}
+
+// Limits of the system: a file that may not grow, memory that is not there.
+TEST(limits_of_a_process) {
+    const std::string text = path_of("limited.txt"), out = path_of("limited");
+    write_file(text, read_file(kData + "corpus.txt"));
+    const std::pair<std::string, std::string> commands[] = {
+        {"encode" + kRanks + "--out=" + out, out},
+        {"train --vocab=1000 --out=" + out + ".json", out + ".json"},
+        {"ids" + kRanks, "stdout"}};
+    for (const auto& [command, name] : commands) {
+        const auto r = test::run("ulimit -f 8; ./tokenize " + command + " " + text);
+        EXPECT(r.code == kExitConfig && r.err.find(name) != r.err.npos &&
+                   r.err.find("ulimit -f") != r.err.npos, "%s: exit %d '%s'", command.c_str(), r.code,
+               r.err.c_str());
+    }
+    if (test::kAddressSanitizer || test::kThreadSanitizer) return;
+    const auto r = test::run("ulimit -v 55000; ./tokenize " + commands[0].first + " --threads=1 " + text);
+    EXPECT(r.code == kExitConfig && r.err.find("out of memory") != r.err.npos, "exit %d '%s'", r.code,
+           r.err.c_str());
+}
+
+TEST(inputs_without_a_document) {
+    const std::string out = path_of("kept");
+    test::run("./tokenize encode" + kRanks + "--out=" + out + " " + kData + "hard.txt");
+    const std::string before = read_file(out + "_train_000000.bin");
+    write_file(path_of("none.jsonl"), ""), write_file(path_of("empty.txt.gz"), "");
+    write_file(path_of("empty.txt.zst"), "");
+    const std::string encode = "encode" + kRanks + "--out=" + out + " ";
+    refused(encode + path_of("none.jsonl"), {"no document", out});
+    refused(encode + gzip("", "none.jsonl.gz"), {"no document", out});
+    for (const char* name : {"empty.txt.gz", "empty.txt.zst"}) {
+        refused(encode + path_of(name), {name, "empty"});
+        refused("ids" + kRanks + path_of(name), {name, "empty"});
+    }
+    EXPECT(read_file(out + "_train_000000.bin") == before, "the set before has changed");
+}
+
+// gzip(1) takes zeros after the last member for a tape's padding; of anything else it says garbage.
+TEST(zeros_after_a_packed_file) {
+    const std::string path = gzip("Once upon a time.\n", "padded.txt.gz"), packed = read_file(path);
+    const auto want = test::run("printf 'Once upon a time.\\n' | ./tokenize ids" + kRanks);
+    for (const size_t zeros : {1, 511, 300000}) {
+        write_file(path, packed + std::string(zeros, '\0'));
+        const auto got = test::run("./tokenize ids" + kRanks + path);
+        EXPECT(got.code == 0 && got.out == want.out && want.out.size() > 5, "%zu zeros: %s", zeros,
+               got.err.c_str());
+    }
+    write_file(path, packed + std::string(9, '\0') + "x");
+    refused("ids" + kRanks + path, {"padded.txt.gz"});
+    write_file(path, std::string(9, '\0') + packed);
+    refused("ids" + kRanks + path, {"padded.txt.gz", "damaged"});
+}
+
+TEST(places_that_are_no_files) {
+    const std::string pipe = path_of("pipe.bin"), folder = path_of("folder.json");
+    mkfifo(pipe.c_str(), 0600), make_directories(folder);
+    refused("info " + pipe, {pipe, "expected a file"});
+    refused("decode" + kRanks + pipe, {pipe, "expected a file"});
+    refused("train --vocab=300 --out=" + folder + " " + kData + "hard.txt", {folder, "name of a file"});
+    NewFile* none = nullptr;
+    const Fatal f = test::fatal_of([&] { none = new NewFile(pipe); });
+    EXPECT(!none && std::string(f.what()).find(pipe) != std::string::npos, "a pipe is replaced by a file");
+}

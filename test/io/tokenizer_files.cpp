@@ -1,0 +1,143 @@
+// The kinds of tokenizer files, what is saved, and what is refused.
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/files.h"
+#include "llmc/io/text/tokenizer.h"
+#include "llmc/io/text/vocabulary.h"
+#include "test/test.h"
+
+static const std::string kData = "test/data/tokenizer/";
+using nlohmann::json;
+
+TEST(the_same_vocabulary_has_one_hash) {
+    const Tokenizer a = Tokenizer::load(kData + "hf.json"), b = Tokenizer::load(kData + "hf.tiktoken"),
+                    c = Tokenizer::load(kData + "gpt2");
+    EXPECT(a.hash() && a.hash() == b.hash() && b.hash() == c.hash());
+    a.save(test::temporary_directory() + "/saved.json");
+    EXPECT(Tokenizer::load(test::temporary_directory() + "/saved.json").hash() == a.hash());
+
+    json changed = json::parse(read_file(kData + "hf.json"));
+    std::swap(changed["model"]["merges"][3], changed["model"]["merges"][4]);
+    EXPECT(Tokenizer(vocabulary_of_json(changed.dump(), "x")).hash() != a.hash(),
+           "the order of merges counts");
+}
+
+TEST(both_spellings_of_merges) {
+    json file = json::parse(read_file(kData + "hf.json"));
+    for (json& m : file["model"]["merges"]) {
+        if (m.is_array()) m = m[0].get<std::string>() + " " + m[1].get<std::string>();
+    }
+    EXPECT(Tokenizer(vocabulary_of_json(file.dump(), "x")).hash() ==
+           Tokenizer::load(kData + "hf.json").hash());
+}
+
+TEST(end_of_text_where_the_file_has_it) {
+    json file = json::parse(read_file(kData + "hf.json"));
+    file["added_tokens"].clear();
+    file["model"]["vocab"].erase("<|endoftext|>");
+    EXPECT(Tokenizer(vocabulary_of_json(file.dump(), "x")).eot() == 1499, "after the last id");
+
+    // in front, as Hugging Face's trainers put it
+    for (auto& [token, id] : file["model"]["vocab"].items()) id = id.get<int>() + 1;
+    file["added_tokens"].push_back({{"id", 0}, {"content", "<|endoftext|>"}});
+    const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
+    EXPECT(t.eot() == 0 && t.vocab_size() == 1500, "%u of %u", t.eot(), t.vocab_size());
+    const auto front = t.encode("some <|endoftext|> text"),
+               back = Tokenizer::load(kData + "hf.json").encode("some <|endoftext|> text");
+    EXPECT(front.size() == back.size() && front.size() > 4);
+    for (size_t i = 0; i < front.size(); i++) EXPECT(front[i] == back[i] + 1);
+}
+
+static void refused(const std::string& what, const std::function<void()>& load,
+                    const std::vector<std::string>& words) {
+    const Fatal f = test::fatal_of(load);
+    EXPECT(f.code == kExitConfig, "%s: exit code %d, %s", what.c_str(), f.code, f.what());
+    for (const auto& w : words)
+        EXPECT(std::string(f.what()).find(w) != std::string::npos, "%s: no \"%s\" in: %s", what.c_str(),
+               w.c_str(), f.what());
+}
+
+TEST(malformed_json_is_refused) {
+    const json good = json::parse(read_file(kData + "hf.json"));
+    const auto bad = [&](const char* what, const std::function<void(json&)>& change,
+                         const std::vector<std::string>& words) {
+        json file = good;
+        change(file);
+        refused(what, [&] { vocabulary_of_json(file.dump(), "bad.json"); }, words);
+    };
+    refused("cut", [&] { vocabulary_of_json(good.dump().substr(0, 500), "bad.json"); },
+            {"bad.json", "JSON", "501"});
+    refused("empty", [] { vocabulary_of_json("", "bad.json"); }, {"bad.json"});
+    bad("no model", [](json& f) { f.erase("model"); }, {"bad.json", "model"});
+    bad("another model", [](json& f) { f["model"]["type"] = "Unigram"; }, {"BPE"});
+    bad("a dropout", [](json& f) { f["model"]["dropout"] = 0.1; }, {"dropout", "0.1"});
+    bad("a normalizer", [](json& f) { f["normalizer"] = {{"type", "NFC"}}; }, {"normalizer"});
+    bad("another split", [](json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; },
+        {"pre_tokenizer", "Whitespace"});
+    bad("a prefix space", [](json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; },
+        {"add_prefix_space"});
+    bad("a missing byte",
+        [](json& f) {
+            f["model"]["vocab"].erase("!");
+            f["model"]["vocab"]["zzzz"] = 0;
+            f["model"]["merges"].clear();
+        },
+        {"0x21"});
+    bad("an id twice", [](json& f) { f["model"]["vocab"]["\""] = 0; }, {"id 0", "twice"});
+    bad("a gap", [](json& f) { f["model"]["vocab"]["zzzz"] = 1700; }, {"1500", "empty"});
+    bad("a huge id", [](json& f) { f["model"]["vocab"]["zzzz"] = 4000000000u; }, {"4000000000"});
+    bad("a negative id", [](json& f) { f["model"]["vocab"]["zzzz"] = -1; }, {"zzzz"});
+    bad("no byte level", [](json& f) { f["model"]["vocab"]["\xe4\xbd\xa0"] = 1500; }, {"byte-level"});
+    bad("a merge of nothing", [](json& f) { f["model"]["merges"].push_back({"zzz", "q"}); },
+        {"merge 1243", "zzz"});
+    bad("a merge twice", [](json& f) { f["model"]["merges"].push_back(f["model"]["merges"][0]); },
+        {"merge 1243", "twice"});
+    bad("no merge", [](json& f) { f["model"]["merges"][5] = 7; }, {"merge 5"});
+    bad("an added token twice",
+        [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "<|endoftext|>"}}); },
+        {"twice"});
+    bad("an added token that is in the vocabulary",
+        [](json& f) { f["added_tokens"].push_back({{"id", 1500}, {"content", "a"}}); }, {"\"a\""});
+}
+
+TEST(malformed_ranks_are_refused) {
+    const std::string good = read_file(kData + "hf.tiktoken");
+    const auto bad = [&](const char* what, const std::string& from, const std::string& to,
+                         const std::vector<std::string>& words) {
+        std::string file = good;
+        CHECK(file.find(from) != file.npos, "%s is not in the file", from.c_str());
+        file.replace(file.find(from), from.size(), to);
+        refused(what, [&] { vocabulary_of_tiktoken(file, "bad.tiktoken"); }, words);
+    };
+    bad("no rank", "Ig== 1\n", "Ig==\n", {"bad.tiktoken:2", "rank"});
+    bad("another rank", "Ig== 1\n", "Ig== 2\n", {"bad.tiktoken:2", "expected rank 1", "2"});
+    bad("no number", "Ig== 1\n", "Ig== 1x\n", {"bad.tiktoken:2", "1x"});
+    bad("no base64", "Ig== 1\n", "I?== 1\n", {"bad.tiktoken:2", "base64"});
+    bad("a byte twice", "Ig== 1\n", "IQ== 1\n", {"single bytes"});
+    const std::string last = good.substr(good.rfind('\n', good.size() - 2) + 1);
+    bad("a token of nothing", last, "enF6cXpxenF6cQ== 1498\n", {"1498", "two tokens"});
+    refused("empty", [] { vocabulary_of_tiktoken("", "bad.tiktoken"); }, {"256"});
+}
+
+TEST(malformed_gpt2_files_are_refused) {
+    const std::string merges = read_file(kData + "gpt2/vocab.bpe"),
+                      ids = read_file(kData + "gpt2/encoder.json");
+    refused("three tokens", [&] { vocabulary_of_gpt2(merges + "a b c\n", ids, "dir"); },
+            {"dir/vocab.bpe", "merge 1243", "a b c"});
+    refused("a list", [&] { vocabulary_of_gpt2(merges, "[1]", "dir"); }, {"dir/encoder.json", "object"});
+    refused("no file", [] { Tokenizer::load("/nowhere/tokenizer.json"); },
+            {"/nowhere/tokenizer.json", "no such file", "data/gpt2_vocab.py brings GPT-2's"});
+    refused("a folder without", [] { Tokenizer::load("/proc"); }, {"/proc", "vocab.bpe"});
+    refused("another suffix", [] { Tokenizer::load("Makefile"); }, {"Makefile", ".tiktoken"});
+}
+
+TEST(alphabet) {
+    const ByteAlphabet& a = byte_alphabet();
+    EXPECT(a.order[0] == '!' && a.order[93] == '~' && a.order[94] == 0xa1 && a.order[188] == 0 &&
+           a.of_byte[' '] == 0x120);
+    std::string bytes, all;
+    for (int b = 0; b < 256; b++) all += char(b);
+    EXPECT(bytes_of_characters(characters_of_bytes(all), bytes) && bytes == all);
+    EXPECT(!bytes_of_characters(" ", bytes) && !bytes_of_characters("\xe4\xbd\xa0", bytes) &&
+           !bytes_of_characters("\xff", bytes));
+}

@@ -1,0 +1,125 @@
+#include "llmc/ops/cuda/attention/attention.h"
+#include "test/cuda_attention.h"
+
+namespace PRECISION {
+
+using Shape = AttentionShape;
+static const Shape kShapes[] = {
+    {1, 1, 1, 1, 8, 0, 0},    {3, 5, 5, 2, 16, 0, 0},     {2, 64, 64, 1, 64, 0, 0},
+    {1, 65, 65, 2, 32, 0, 0}, {2, 130, 130, 3, 24, 0, 0}, {1, 100, 100, 1, 128, 0, 0},
+    {1, 97, 97, 1, 80, 0, 0}, {1, 1, 77, 2, 64, 76, 0},   {2, 3, 40, 2, 32, 37, 0},
+    {1, 5, 11, 1, 96, 10, 4}, {1, 70, 40, 1, 16, 3, 0},   {1, 40, 40, 1, 72, 0, 0},
+};
+
+struct Results {
+    std::vector<floatX> out, dq, dk, dv;
+    std::vector<real> lse;
+    bool operator==(const Results& o) const {
+        return same_bits(out, o.out) && same_bits(dq, o.dq) && same_bits(dk, o.dk) && same_bits(dv, o.dv) &&
+               same_bits(lse, o.lse);
+    }
+};
+
+static Results run(const Shape& s, double size = 1) {
+    const AttentionInputs in(s, size);
+    const CudaScratch lent;
+    const auto d = dims_of<cuda::AttentionDims>(s);
+    const OnDevice q(in.q), k(in.k), v(in.v), dout(in.dout), out(poisoned<floatX>(in.dout.size()));
+    const OnDevice dq(poisoned<floatX>(in.q.size())), dk(poisoned<floatX>(in.k.size())),
+        dv(poisoned<floatX>(in.v.size()));
+    const OnDevice lse(poisoned<real>(size_t(s.B) * s.NH * s.Tq));
+    cuda::attention_forward(out, lse, q, k, v, d);
+    cuda::attention_backward(
+        {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .lse = lse, .q = q, .k = k, .v = v}, d);
+    return {out.host(), dq.host(), dk.host(), dv.host(), lse.host()};
+}
+
+// The sums of absolute values of what each element sums, from the formulas.
+struct Sums {
+    Wide out, lse, dq, dk, dv;
+    Sums(const Shape& s, const AttentionInputs& in, const Wide& lses) {
+        const auto d = dims_of<oracle::AttentionDims>(s);
+        const size_t C = size_t(s.NH) * s.D;
+        out.assign(in.dout.size(), 0), lse.assign(lses.size(), 0), dq.assign(in.q.size(), 0);
+        dk.assign(in.k.size(), 0), dv.assign(in.v.size(), 0);
+        const double scale = 1 / std::sqrt(double(s.D));
+        const auto abs_of = [](floatX x) { return std::fabs(double(x)); };
+        for (int b = 0; b < s.B; b++)
+            for (int h = 0; h < s.NH; h++)
+                for (int t = 0; t < s.Tq; t++) {
+                    const size_t o = (size_t(b) * s.Tq + t) * C + h * s.D,
+                                 l = (size_t(b) * s.NH + h) * s.Tq + t,
+                                 qi = (size_t(b) * s.Tq + t) * d.q_stride + h * s.D;
+                    const int keys = std::min(s.Tk, s.q_offset + t - s.k_offset + 1);
+                    const auto key = [&](int u) { return (size_t(b) * s.Tk + u) * d.kv_stride + h * s.D; };
+                    Wide p(keys), dp(keys);
+                    double delta = 0;
+                    for (int u = 0; u < keys; u++) {
+                        double score = 0, size = 0;
+                        for (int c = 0; c < s.D; c++) {
+                            score += double(in.q[qi + c]) * double(in.k[key(u) + c]) * scale;
+                            size += abs_of(in.q[qi + c]) * abs_of(in.k[key(u) + c]) * scale;
+                            dp[u] += abs_of(in.dout[o + c]) * abs_of(in.v[key(u) + c]);
+                        }
+                        p[u] = std::exp(score - lses[l]), lse[l] = std::max(lse[l], size + 1);
+                        for (int c = 0; c < s.D; c++) out[o + c] += p[u] * abs_of(in.v[key(u) + c]);
+                    }
+                    for (int c = 0; c < s.D; c++) delta += abs_of(in.dout[o + c]) * out[o + c];
+                    for (int u = 0; u < keys; u++)
+                        for (int c = 0; c < s.D; c++) {
+                            const double ds = p[u] * (dp[u] + delta) * scale;
+                            dq[qi + c] += ds * abs_of(in.k[key(u) + c]),
+                                dk[key(u) + c] += ds * abs_of(in.q[qi + c]);
+                            dv[key(u) + c] += p[u] * abs_of(in.dout[o + c]);
+                        }
+                }
+    }
+};
+
+TEST(matches_the_cpu) {
+    for (const Shape& s : kShapes)
+        for (const double size : {0.3, 1., 2.}) {
+            if (size != 1 && s.Tq != 65) continue;
+            const AttentionInputs in(s, size);
+            const Results got = run(s, size);
+            const auto d = dims_of<oracle::AttentionDims>(s);
+            const Wide q = wide(in.q), k = wide(in.k), v = wide(in.v), dout = wide(in.dout);
+            Wide out(dout.size()), lse(got.lse.size()), dq(q.size()), dk(k.size()), dv(v.size());
+            const OracleScratch lent;
+            oracle::attention_forward(out.data(), lse.data(), q.data(), k.data(), v.data(), d);
+            const Wide rounded = wide(got.out);  // what backward starts from
+            oracle::attention_backward({.dq = dq.data(),
+                                        .dk = dk.data(),
+                                        .dv = dv.data(),
+                                        .dout = dout.data(),
+                                        .out = rounded.data(),
+                                        .lse = lse.data(),
+                                        .q = q.data(),
+                                        .k = k.data(),
+                                        .v = v.data()},
+                                       d);
+            const Sums sums(s, in, lse);
+            const size_t C = size_t(s.NH) * s.D, qs = d.q_stride, ks = d.kv_stride;
+            const auto rows = [&](const auto& m, size_t stride) { return inside(m, stride, 0, C); };
+            EXPECT_CLOSE(got.out, out, sums.out, 2);
+            EXPECT_CLOSE(got.lse, lse, sums.lse);
+            EXPECT_CLOSE(rows(got.dq, qs), rows(dq, qs), rows(sums.dq, qs), 2);
+            EXPECT_CLOSE(rows(got.dk, ks), rows(dk, ks), rows(sums.dk, ks), 2);
+            EXPECT_CLOSE(rows(got.dv, ks), rows(dv, ks), rows(sums.dv, ks), 2);
+            for (const auto& between :
+                 {inside(got.dq, qs, C, qs), inside(got.dk, ks, C, ks), inside(got.dv, ks, C, ks)})
+                for (const floatX x : between) EXPECT(std::isnan(double(x)), "written between the rows");
+        }
+}
+
+TEST(order_changes_no_bit) {
+    const Shape s = {1, 70, 70, 2, 40, 0, 0};
+    const Results first = run(s);
+    in_every_order([&] { EXPECT(run(s) == first); });
+}
+
+TEST(moves_no_more_than_its_floor) {
+    for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,168 @@
+// ./train_gpt on several ranks, of which one dies or hangs, in every phase of a run: one line says which, why
+// and where, the exit code is that of the contract, the job ends in time, and no process is left. Faults are
+// those of base/guard/progress_page.h; test/base/supervisor.cpp has more ways to end, without the model.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
+#include "test/program.h"
+
+using namespace test;
+using std::string;
+
+static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
+
+static bool no_mpi() {
+    static const bool missing = run("command -v mpirun").code != 0 ||
+                                !has(run("./train_gpt --version").out, "MPI");
+    return missing;
+}
+
+// A model of fp64 with text, that evaluates, samples and saves after every step.
+static string config_of(const string& name, const json& changes = json::object()) {
+    static const bool made = [] {
+        std::ofstream(folder("text.txt")) << [] {
+            string text;
+            for (uint64_t i = 0; i < 12000; i++) text += "a page of text, read.\n"[philox(1, 2, i).x[0] % 22];
+            return text;
+        }();
+        const string tokenizer = folder("tokenizer.json");
+        run("./tokenize train --vocab=270 --out=" + tokenizer + " " + folder("text.txt"));
+        run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + folder("text") + " --val=0.1 " +
+            folder("text.txt"));
+        return true;
+    }();
+    (void)made;
+    json all = {{"run", {{"precision", "fp64"}}},
+               {"model", {{"heads", 2}, {"channels", 16}, {"vocab", 0}}},
+               {"data", {{"train", folder("text_train_*.bin")}, {"val", folder("text_val_*.bin")},
+                         {"tokenizer", folder("tokenizer.json")}}},
+               {"train", {{"steps", 100}, {"micro_batch", 1}}},
+               {"eval", {{"every", 1}, {"batches", 1}}},
+               {"sample", {{"every", 1}, {"tokens", 4}, {"prompt", "a"}}},
+               {"checkpoint", {{"every", 1}}}};
+    all.merge_patch(changes);
+    return tiny_program_config(name, all);
+}
+
+static int processes_with(const string& word) {
+    int count = 0;
+    DIR* proc = opendir("/proc");
+    while (const dirent* e = readdir(proc)) {
+        if (atoi(e->d_name) <= 0) continue;
+        const string line = text_of(strf("/proc/%s/cmdline", e->d_name));
+        count += line.find("train_gpt") != string::npos && line.find(word) != string::npos;
+    }
+    closedir(proc);
+    return count;
+}
+
+struct Where { const char *phase, *words; int step; };
+static constexpr Where kPhases[] = {
+    {"load", "loading", 0}, {"train", "training step 3", 3}, {"evaluate", "evaluating at step 2", 2},
+    {"sample", "sampling at step 2", 2}, {"save", "saving at step 2", 2}, {"end", "ending after step 4", 4}};
+
+struct Failure { const char *action, *what; int code; };
+static constexpr Failure kKill = {"kill", "was killed by signal 9 (SIGKILL)", 75},
+                       kThrow = {"throw", "was killed by signal 6 (SIGABRT)", 75},
+                       kExit = {"exit", "ended with exit code 3", 75},
+                       kStop = {"stop", "stopped by signal 19 (SIGSTOP)", 76},
+                       kHang = {"hang", "hangs: no progress for ", 76};
+
+static int count = 0;
+
+static string command_of(int ranks, bool mpi, const string& config) {
+    const string start = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np ";
+    if (mpi) return start + std::to_string(ranks) + " ./train_gpt " + config;
+    return "./train_gpt " + config + strf(" --parallel.transport=threads --parallel.ranks=%d", ranks);
+}
+
+// Whatever the thread that is named was at: the one with the fault may be a phase ahead of it.
+static bool in_some_phase(const string& line) {
+    for (const char* words : {"starting", "loading", "training step ", "evaluating at step ",
+                              "sampling at step ", "saving at step ", "ending after step "})
+        if (has(line, words)) return true;
+    return false;
+}
+
+static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
+    const string name = strf("death%d", count++), config = config_of(name);
+    const bool stops = fault.action == string("stop");
+    const int rank = stops && !mpi ? 0 : ranks - 1;                 // all threads of a process stop
+    string command = command_of(ranks, mpi, config) + " --run.hang_timeout=2 --parallel.tp=2";
+    if (where.phase == string("end")) command += strf(" --train.steps=%d", where.step);
+    const string stamp = folder(name + ".stamp");
+    const Ran ran = run(strf("export FAULT=%s:%d:%s:%d FAULT_STAMP=%s; %s", where.phase, where.step,
+                             fault.action, rank, stamp.c_str(), command.c_str()));
+    for (int i = 0; i < 50 && processes_with(config) != 0; i++) usleep(20000);
+    const double after = seconds_now() - atof(text_of(stamp).c_str());
+    const string what = strf("%s in phase %s, %d ranks by %s", fault.action, where.phase, ranks,
+                             mpi ? "mpirun" : "threads");
+    EXPECT(ran.code == fault.code, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());
+    // all threads of a process end at once: any of them is named, in a phase that it was in
+    const bool all = !mpi && fault.action != kThrow.action && fault.action != kHang.action;
+    int obituaries = 0;
+    std::istringstream lines(ran.err);
+    for (string line; std::getline(lines, line);) {
+        if (!has(line, "error: rank ") || !has(line, "step ")) continue;
+        obituaries++;
+        const string one = strf("rank %d of %d on ", rank, ranks);
+        const string whole = strf("rank 0 to %d of %d on ", ranks - 1, ranks);
+        const bool who = has(line, all ? whole : one) || (all && stops);
+        EXPECT(who && has(line, fault.what) && has(line, " on " + host_name() + " (process ") &&
+                   (all ? in_some_phase(line) : has(line, where.words)), "%s: '%s'", what.c_str(),
+               line.c_str());
+        if (fault.action == string("kill")) EXPECT(has(line, "; not by the kernel's out-of-memory killer"),
+                                                   "%s: '%s'", what.c_str(), line.c_str());
+    }
+    EXPECT(obituaries == 1, "%s: %d obituaries in '%s'", what.c_str(), obituaries, ran.err.c_str());
+    EXPECT(there(stamp) && after < 3 + (fault.code == 76 ? 2 : 0), "%s: %.2f s", what.c_str(), after);
+    EXPECT(processes_with(config) == 0, "%s: processes are left", what.c_str());
+}
+
+TEST(a_rank_dies) {
+    check_end(2, false, kPhases[1], kThrow);
+    if (no_mpi()) return skip("no mpirun, or built without MPI");
+    check_end(4, true, kPhases[1], kKill);
+    check_end(2, true, kPhases[3], kStop);
+    check_end(2, true, kPhases[5], kStop);
+}
+
+TEST(a_rank_hangs) {
+    check_end(2, false, kPhases[0], kHang);
+    if (!no_mpi()) check_end(2, true, kPhases[4], kHang);
+}
+
+// A tenth of its speed or less: every beat of one rank takes that long, and a step more than the timeout.
+static void check_slow(int ranks, bool mpi, int ms_of_beat) {
+    const string name = strf("slow%d", count++);
+    const json changes = {{"eval", {{"every", 0}}}, {"sample", {{"every", 0}}},
+                          {"checkpoint", {{"every", 0}}}, {"train", {{"steps", 1}, {"micro_batch", 2}}}};
+    const string config = config_of(name, changes);
+    const Ran ran = run(strf("export FAULT=train:1:slow%d:%d; ", ms_of_beat, ranks - 1) +
+                        command_of(ranks, mpi, config) + " --run.hang_timeout=1" +
+                        (ranks > 1 ? " --parallel.tp=2" : ""));
+    const auto rows = rows_of(name, "train");
+    EXPECT(ran.code == 0 && !has(ran.err, "error") && rows.size() == 1, "%d ranks, %s: code %d, '%s'", ranks,
+           mpi ? "mpirun" : "threads", ran.code, ran.err.c_str());
+    for (const json& row : rows)
+        EXPECT(row["ms"] > 1200, "%d ranks: a step of %.0f ms shows nothing", ranks, double(row["ms"]));
+}
+
+TEST(a_slow_rank_is_no_hang) {
+    check_slow(1, false, 80);
+    check_slow(2, false, 8);
+    if (!no_mpi()) check_slow(2, true, 8);
+}
+
+TEST(every_phase) {
+    if (!getenv("TEST_FULL")) return skip("TEST_FULL=1 runs it");
+    for (bool mpi : {false, true})
+        for (int ranks : {2, 4})
+            for (const Where& where : kPhases)
+                for (const Failure* fault : {&kKill, &kThrow, &kExit, &kStop, &kHang})
+                    if (!mpi || !no_mpi()) check_end(ranks, mpi, where, *fault);
+}

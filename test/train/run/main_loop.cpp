@@ -1,0 +1,55 @@
+// The program's main loop gives its parts what they are to be given: a run of ./train_gpt has the figures and
+// texts that the parts have when they are called here one after the other.
+#include "llmc/base/json.h"
+#include "llmc/train/run/generate.h"
+#include "llmc/train/run/run_data.h"
+#include "test/program.h"
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+// The learning rate, compiled twice, may differ in its last bit.
+static bool near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+
+// As metrics.jsonl has it: valid UTF-8.
+static std::string in_json(const std::string& text) {
+    return test::json::parse(JsonLine("sample").add("text", text).str())["text"];
+}
+
+TEST(a_run_is_what_its_parts_make) {
+    const std::string precision = kIsFp64 ? "fp64" : kIsBf16 ? "bf16" : "fp32", name = "loop_" + precision;
+    test::json changes = test::text_config();
+    changes.merge_patch({{"run", {{"precision", precision}}}, {"optimizer", {{"schedule", "linear"}}},
+                         {"sample", {{"every", 4}, {"tokens", 12}}}, {"train", {{"steps", 8}}}});
+    const std::string path = test::tiny_program_config(name, changes);
+    const test::Ran ran = test::train_gpt(path);
+    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    const auto steps = test::rows_of(name, "train"), texts = test::rows_of(name, "sample");
+    EXPECT(steps.size() == 8 && texts.size() == 2, "%zu steps, %zu texts", steps.size(), texts.size());
+
+    set_threads(1);
+    Config cfg = load_config(path);
+    const RunData data = open_run_data(cfg);
+    cfg.model.vocab = data.vocab;
+    Model model(cfg, Mesh(), cfg.train.micro_batch, true);
+    model.allocate();
+    model.zero.init_weights(uint64_t(cfg.run.seed));
+    Loader loader(data.train, cfg.train.micro_batch, 0);
+    Generator generator(cfg, Mesh(), *model.decoder, model.zero, *data.tokenizer);
+    for (int64_t step = 0; step < 8; step++) {
+        model.pipeline.run(loader);
+        model.tally->take();
+        const double lr = learning_rate(cfg.optimizer, 8, step);
+        model.optimizer->update(lr, step);
+        const StepFigures f = model.tally->read();
+        const test::json& row = steps.at(size_t(step));
+        EXPECT(near(row["loss"], f.loss) && near(row["norm"], f.norm) && near(row["lr"], lr),
+               "step %d: loss %.9g, %s", int(step) + 1, f.loss, row.dump().c_str());
+        if (step % 4 != 3) continue;
+        const std::string text = cfg.sample.prompt + *generator.run(cfg.sample.prompt, uint64_t(step) + 1);
+        EXPECT(texts.at(size_t(step / 4))["text"] == in_json(text), "step %d: '%s'", int(step) + 1,
+               text.c_str());
+    }
+}
+
+}  // namespace PRECISION

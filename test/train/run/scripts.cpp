@@ -1,0 +1,268 @@
+// The scripts around the program: plot, check, the runner of tests, and the presets.
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+#include "test/script_helpers.h"
+
+// ---------------------------------------------------------------------------------------------------------
+// presets
+
+// What `about` says: parameters, FLOP (of 6 N + 6 L C T a token), and a loss or that there is none.
+static void expect_cost(const char* name, int64_t params) {
+    const Json preset = parse_json(read(std::string("scripts/") + name + ".json"));
+    const std::string about = preset.at("about").string();
+    const Json &m = preset.at("model"), &t = preset.at("train");
+    const double block = m.at("layers").number() * m.at("channels").number() * m.at("context").number(),
+                 tokens = t.at("steps").number() * t.at("batch_tokens").number(),
+                 flop = (6 * double(params) + 6 * block) * tokens;
+    const size_t cost = about.find("Cost: ");
+    CHECK(cost != about.npos, "%s: no cost in '%s'", name, about.c_str());
+    EXPECT_NEAR(atof(about.c_str() + cost + 6) / flop, 1, 0.005);
+    EXPECT(has(about, "(" + std::to_string(params) + " parameters)"), "%s: %s", name, about.c_str());
+    EXPECT(has(about, "Expected: ") || has(about, "No final loss is published"), "%s: %s", name,
+           about.c_str());
+}
+
+// GPT-2: Radford et al. 2019, table 2 (it counts parameters otherwise), with llm.c's batch and lr.
+// GPT-3: Brown et al. 2020, table 2.1; its 24 heads of 2048 channels do not divide, 16 do.
+TEST(presets_plan) {
+    struct Preset { const char* name; int64_t params, layers, channels, heads, batch; double lr; };
+    const int64_t K = 1 << 10;
+    const std::vector<Preset> presets = {
+        {"quickstart", 2590848, 4, 192, 6, 512, 2e-3},
+        {"gpt2_124M", 124439808, 12, 768, 12, 512 * K, 6e-4},
+        {"gpt2_350M", 354823168, 24, 1024, 16, 512 * K, 3e-4},
+        {"gpt2_774M", 774030080, 36, 1280, 20, 512 * K, 2.5e-4},
+        {"gpt2_1558M", 1557611200, 48, 1600, 25, 1024 * K, 6e-4},
+        {"gpt3_125M", 125226240, 12, 768, 12, 512 * K, 6e-4},
+        {"gpt3_350M", 355871744, 24, 1024, 16, 512 * K, 3e-4},
+        {"gpt3_760M", 760300032, 24, 1536, 16, 512 * K, 2.5e-4},
+        {"gpt3_1300M", 1315723264, 24, 2048, 16, 1024 * K, 2e-4},
+        {"gpt3_2700M", 2651553280, 32, 2560, 32, 1024 * K, 1.6e-4},
+        {"gpt3_6700M", 6658404352, 32, 4096, 32, 2048 * K, 1.2e-4},
+        {"gpt3_13B", 12853386240, 40, 5120, 40, 2048 * K, 1e-4},
+        {"gpt3_175B", 174604259328, 96, 12288, 96, 3200 * K, 6e-5}};
+    for (const Preset& p : presets) {
+        const std::string dir = folder(std::string("plan_") + p.name) + "/run";
+        // a micro-batch of one: the largest fit no machine
+        const std::string config = std::string("scripts/") + p.name + ".json";
+        const auto ran =
+            test::run("./train_gpt " + config + " --plan --train.micro_batch=1 --run.dir=" + dir);
+        EXPECT(ran.code == 0, "%s: exit %d: %s", p.name, ran.code, ran.err.c_str());
+        for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
+                 {"layers", std::to_string(p.layers)}, {"channels", std::to_string(p.channels)},
+                 {"heads", std::to_string(p.heads)}, {"batch_tokens", std::to_string(p.batch)},
+                 {"lr", json_number(p.lr)}}) {
+            const std::string row = "\"" + key + "\": " + value + ",";
+            EXPECT(has(ran.out, row), "%s: no %s in the plan's config", p.name, row.c_str());
+        }
+        std::string digits;
+        for (const char c : ran.out) if (c != ',') digits += c;
+        EXPECT(has(digits, std::to_string(p.params)), "%s: no %lld parameters in the plan", p.name,
+               static_cast<long long>(p.params));
+        EXPECT(!std::filesystem::exists(dir), "%s: --plan leaves %s", p.name, dir.c_str());
+        if (std::string(p.name) != "quickstart") expect_cost(p.name, p.params);
+    }
+    size_t found = 0;
+    for (const auto& f : std::filesystem::directory_iterator("scripts"))
+        found += f.path().extension() == ".json";
+    EXPECT(found == presets.size(), "%zu presets in scripts/, %zu are known here", found, presets.size());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// dev/check.py: a violation of each rule is planted, and found in its line; the clean tree passes
+
+struct Planted { const char *path, *content, *finds; };
+
+static std::vector<Planted> planted() {
+    static const std::string long_line = "// " + std::string(108, 'x') + "\n", function =
+        "namespace a {\nstruct S {\n    int f(int x) {\n" + std::string("        x++;\n") ;
+    static const std::string long_rule = "# " + std::string(119, 'x') + "\n";
+    static std::string long_function = function, long_file, kernel = "void k() {\n", long_main;
+    if (long_file.empty()) {
+        for (int i = 0; i < 60; i++) long_function += "        if (x) { x++; }\n";
+        long_function += "    }\n};\n}\n";
+        for (int i = 0; i < 301; i++) long_file += "int a;\n";
+        for (int i = 0; i < 119; i++) kernel += "    // }}} \"{\n";
+        kernel += "}\n";
+        for (int i = 0; i < 121; i++) long_main += "\n";
+    }
+    return {
+        {"llmc/io/a.h", "#include \"llmc/model/dims.h\"\n", "llmc/io/a.h:1: floors"},
+        {"llmc/model/b.h", "int a;\n#include \"llmc/train/step/zero.h\"\n", "llmc/model/b.h:2: floors"},
+        {"llmc/model/c.h", "int a;  // all of dp\n", "llmc/model/c.h:1: floors: model/ must not know of 'dp"},
+        {"llmc/model/d.h", "void f(int zero);\n", "llmc/model/d.h:1: floors: model/ must not know of 'ze"},
+        {"llmc/train/e.h", "#include \"train_gpt.cu\"\n", "llmc/train/e.h:1: floors: nothing in llmc/"},
+        {"llmc/io/f.cpp", long_file.c_str(), "llmc/io/f.cpp:301: file length: 301 lines"},
+        {"llmc/io/g.cpp", long_line.c_str(), "llmc/io/g.cpp:1: columns: 111"},
+        {"llmc/io/h.cpp", long_function.c_str(), "llmc/io/h.cpp:3: function length: f has 63 lines"},
+        {"llmc/ops/cpu/i.cpp", kernel.c_str(), "llmc/ops/cpu/i.cpp:1: function length: k has 121 lines"},
+        {"llmc/io/j.cpp", "int a;\n\tint b;\n", "llmc/io/j.cpp:2: blanks: a tab"},
+        {"llmc/io/k.cpp", "int a; \n", "llmc/io/k.cpp:1: blanks: blanks at the end"},
+        {"llmc/ops/cuda/l.cu", "void f() { g<<<1, 2>>>(); }\n", "llmc/ops/cuda/l.cu:1: launch"},
+        {"llmc/train/t.cpp", "#include <nlohmann/json.hpp>\n", "llmc/train/t.cpp:1: include"},
+        {"llmc/ops/cuda/s.cu", "// FLOOR bytes = 4\n__global__ void a() {}\n\n// b\n__global__ void b() {}\n",
+         "llmc/ops/cuda/s.cu:5: floor"},
+        {"Makefile", "X = -ffast-math\n", "Makefile:1: fast math"},
+        {"dev/make/v.mk", long_rule.c_str(), "dev/make/v.mk:1: columns: 121"},
+        {"llmc/comm/q.h", "template <class T> struct Both { T a; };\n", ""},
+        {"llmc/comm/r.cpp", "struct One {};\nstruct Both {\n};\n", "llmc/comm/r.cpp:2: one definition: Both"},
+        {"llmc/io/m.cpp", "// TODO: more\n", "llmc/io/m.cpp:1: unfinished"},
+        {"train_gpt.cu", long_main.c_str(), "train_gpt.cu:121: file length: 121 lines"},
+        {"dev/n.py", "import os\ndef f(:\n", "dev/n.py:2: python"},
+        {"scripts/o.sh", "#!/bin/bash\nif true; then\n", "scripts/o.sh"},
+        {"scripts/w.sh", "#!/bin/bash\n", "scripts/w.sh:1: mode: "},
+        {"data/x.py", "#!/usr/bin/env python3\n", "data/x.py:1: interpreter"},
+        {"scripts/y.py", "import os\n", "scripts/y.py:1: interpreter"},
+        {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
+    };
+}
+
+TEST(check_finds_each_violation) {
+    const std::string clean = folder("clean");
+    write(clean + "/llmc/model/ok.h", "// \"<<<\", a zero in words\n#include \"llmc/ops/ops.h\"\nint f();\n");
+    write(clean + "/llmc/io/table.h", "// generated by a script\n" + std::string(200, 'x') + "\n");
+    write(clean + "/Makefile", "# no -ffast-math\nall:\n\techo\n");
+    const auto ok = test::run("PYTHON=" + python() + " dev/check.sh --root " + clean);
+    EXPECT(ok.code == 0 && has(ok.out, " 0 violations"), "%s%s", ok.out.c_str(), ok.err.c_str());
+
+    const std::string root = folder("planted");
+    for (const Planted& p : planted()) write(root + "/" + p.path, p.content);
+    const auto ran = test::run("PYTHON=" + python() + " dev/check.sh --root " + root);
+    EXPECT(ran.code == 1, "exit %d", ran.code);
+    const std::string lines = "\n" + ran.out;
+    for (const Planted& p : planted())
+        EXPECT(has(lines, std::string("\n") + p.finds), "not found: %s in%s", p.finds, lines.c_str());
+}
+
+TEST(scripts_take_the_python_that_is_named) {
+    const std::string f = folder("named"), python = f + "/python";
+    write_program(python, "echo by $0 $@ >>" + f + "/calls; echo " + f + "/run");
+    for (const auto& [script, call] : {std::pair{"dev/check.sh --root x", "dev/check.py --root x"},
+                                       {"dev/bench.sh", "dev/bench.py"},
+                                       {"dev/bench_ranks.sh", "dev/bench_ranks.py"},
+                                       {"scripts/restart.sh true a.json", "-c import json"}}) {
+        std::filesystem::remove(f + "/calls");
+        const auto ran = test::run("PYTHON=" + python + " " + script);
+        const std::string calls = read(f + "/calls");
+        EXPECT(ran.code == 0 && has(calls, "by " + python + " " + call), "%s: %d '%s' %s", script, ran.code,
+               calls.c_str(), ran.err.c_str());
+    }
+    const auto make = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n quickstart check PYTHON=" + python);
+    EXPECT(has(make.out, "PYTHON=" + python + " scripts/quickstart.sh") &&
+           has(make.out, "PYTHON=" + python + " dev/check.sh"), "%s%s", make.out.c_str(), make.err.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// run_all.sh
+
+TEST(run_all_counts) {
+    const std::string f = folder("binaries");
+    write_program(f + "/good", "echo noise; echo '3 passed, 0 failed'");
+    write_program(f + "/skips", "echo 'skip  a.b: no network'; echo '2 passed, 0 failed, 1 skipped'");
+    write_program(f + "/bad", "echo 'x.cpp:3: not so'; echo '1 passed, 2 failed'; exit 1");
+    write_program(f + "/crash", "echo 'half way'; kill -SEGV $$");
+    write_program(f + "/silent", "echo 'no closing line'");
+    write_program(f + "/liar", "echo '5 passed, 0 failed'; exit 3");
+    auto ran = test::run("test/run_all.sh " + f + "/good " + f + "/skips");
+    EXPECT(ran.code == 0 && last_line(ran.out) == "5 passed, 0 failed, 1 skipped", "%s", ran.out.c_str());
+    EXPECT(has(ran.out, "no network") && !has(ran.out, "noise"), "%s", ran.out.c_str());
+    ran = test::run("cd " + f + " && $OLDPWD/test/run_all.sh ./good ./bad ./crash ./silent ./liar");
+    EXPECT(ran.code == 1 && last_line(ran.out) == "9 passed, 5 failed", "%s", ran.out.c_str());
+    for (const char* shown : {"x.cpp:3: not so", "half way", "no closing line", "exit code 3"})
+        EXPECT(has(ran.out, shown), "'%s' is not shown:\n%s", shown, ran.out.c_str());
+    ran = test::run("test/run_all.sh");
+    EXPECT(ran.code == 1, "no tests at all passes");
+}
+
+// Their output goes into one file: none writes over another's.
+TEST(run_all_shows_each_of_many) {
+    const std::string f = folder("many");
+    const int tests = 40, lines = 20000;
+    for (int i = 0; i < tests; i++)
+        write_program(f + "/t" + std::to_string(i), "yes 'of a failed test' | head -n " +
+                      std::to_string(lines) + "; echo '0 passed, 1 failed'");
+    const auto ran = test::run("TEST_JOBS=16 test/run_all.sh " + f + "/t*");
+    int shown = 0;
+    for (size_t at = 0; (at = ran.out.find("of a failed test\n", at)) != std::string::npos; at++) shown++;
+    EXPECT(shown == tests * lines, "%d lines are shown, of %d", shown, tests * lines);
+    EXPECT(last_line(ran.out) == "0 passed, 40 failed", "%s", last_line(ran.out).c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// plot.py and summary.py
+
+static std::string metrics(int steps) {
+    std::string rows = "{\"event\":\"start\",\"params\":1}\n";
+    for (int s = 0; s <= steps; s++) {
+        const std::string at = "\"step\":" + std::to_string(s), loss = std::to_string(3 + 3.0 / (s + 1));
+        if (s) rows += "{\"event\":\"train\"," + at + ",\"loss\":" + loss + ",\"norm\":1,\"tokens\":" +
+                       std::to_string(s * 8) + "}\n";
+        if (s % 5 == 0)
+            rows += "{\"event\":\"val\"," + at + ",\"loss\":" + loss + ",\"bits_per_byte\":1.5}\n";
+    }
+    rows += "{\"event\":\"sample\",\"step\":5,\"text\":\"The lighthouse\\nwas dark.\"}\n";
+    return rows + "{\"event\":\"tra";      // a row that is being written
+}
+
+TEST(plot_draws_a_png) {
+    const std::string f = folder("plot");
+    write(f + "/a/metrics.jsonl", metrics(10));
+    write(f + "/b/metrics.jsonl", metrics(20));
+    const std::string plot = python() + " scripts/plot.py ";
+    expect_error(test::run(plot + f + "/none"), {"plot/none", "metrics.jsonl"});
+    write(f + "/c/metrics.jsonl", "{\"event\":\"train\"\n");
+    expect_error(test::run(plot + f + "/c"), {"metrics.jsonl:1"});
+    write(f + "/bytes/metrics.jsonl", "\xff\xfe\n");
+    expect_error(test::run(plot + f + "/bytes"), {"bytes/metrics.jsonl:1"});
+    for (const char* row : {"[1, 2]", "{\"event\":\"val\",\"loss\":3}", "{\"loss\":3}",
+                            "{\"event\":\"sample\",\"step\":3}"}) {
+        write(f + "/other/metrics.jsonl", row + std::string("\n"));
+        expect_error(test::run(plot + f + "/other"), {"other/metrics.jsonl:1", row});
+    }
+    expect_error(test::run(plot + f + "/a --also bogus"), {"bogus", "tokens_per_s"});
+    std::filesystem::create_directories(f + "/unreadable/metrics.jsonl");
+    expect_error(test::run(plot + f + "/unreadable"), {"unreadable/metrics.jsonl", "directory"});
+    write(f + "/without/matplotlib.py", "raise ImportError\n");
+    expect_error(test::run("PYTHONPATH=" + f + "/without " + plot + f + "/a"), {"python3-matplotlib"});
+    if (test::run(python() + " -c 'import matplotlib'").code != 0) return test::skip("no matplotlib");
+    expect_error(test::run(plot + f + "/a --out " + f + "/a.jpgx"), {"a.jpgx"});
+    for (const auto& runs : {f + "/a", f + "/a " + f + "/b/metrics.jsonl --x tokens --also norm,lr --log"}) {
+        const std::string png = f + "/out.png";
+        std::filesystem::remove(png);
+        const auto ran = test::run(plot + runs + " --out " + png);
+        std::string head(4, 0);
+        std::ifstream(png, std::ios::binary).read(head.data(), 4);
+        EXPECT(ran.code == 0 && head == "\x89PNG", "%s: %s", runs.c_str(), ran.err.c_str());
+        EXPECT(std::filesystem::file_size(png) > 10000, "%s: an empty picture", runs.c_str());
+    }
+}
+
+TEST(the_picture_has_the_name_that_is_printed) {
+    if (test::run(python() + " -c 'import matplotlib'").code != 0) return test::skip("no matplotlib");
+    const std::string f = folder("picture");
+    write(f + "/metrics.jsonl", metrics(10));
+    std::filesystem::create_directories(f + "/pictures");
+    for (const auto& [out, name] : {std::pair{"/plain", "/plain.png"}, {"/pictures", "/pictures/curve.png"},
+                                    {"/drawn.svg", "/drawn.svg"}}) {
+        const auto ran = test::run(python() + " scripts/plot.py " + f + " --out " + f + out);
+        EXPECT(ran.code == 0 && ran.out == f + name + "\n" && std::filesystem::exists(f + name),
+               "%s: '%s' %s", out, ran.out.c_str(), ran.err.c_str());
+    }
+    const auto full = test::run(python() + " scripts/plot.py " + f + " >/dev/full");
+    expect_error(full, {"error: standard output: No space left on device\n"});
+}
+
+TEST(summary_prints_losses_and_text) {
+    const std::string f = folder("summary");
+    expect_error(test::run(python() + " scripts/summary.py " + f + "/none"), {"none/metrics.jsonl"});
+    write(f + "/bad/metrics.jsonl", "{\"event\":\"val\",\"loss\":3}\n");
+    expect_error(test::run(python() + " scripts/summary.py " + f + "/bad"), {"metrics.jsonl:1"});
+    // a loss that is not finite is null
+    write(f + "/metrics.jsonl", "{\"event\":\"val\",\"step\":7,\"loss\":null}\n" + metrics(10));
+    expect_error(test::run(python() + " scripts/summary.py " + f + " >/dev/full"),
+                 {"error: standard output: No space left on device\n"});
+    const auto ran = test::run(python() + " scripts/summary.py " + f);
+    for (const char* part : {"      7                 -               -", "after step 5", "    was dark.",
+                             "     10            3.2727           1.500"})
+        EXPECT(has(ran.out, part), "no '%s' in:\n%s%s", part, ran.out.c_str(), ran.err.c_str());
+}

@@ -1,0 +1,129 @@
+// A run that stops and goes on is the run that never stopped, bit for bit; and every mesh reads what every
+// other has written.
+#include <filesystem>
+#include <map>
+
+#include "llmc/base/files.h"
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/save/checkpoint.h"
+#include "test/tiny.h"
+
+namespace fs = std::filesystem;
+
+namespace PRECISION {
+
+struct MeshCase {
+    int ranks, tp = 1, pp = 1, zero = 0, group = 0;
+    std::string text() const {
+        return strf("%d ranks, tp %d, pp %d, zero %d, group %d", ranks, tp, pp, zero, group);
+    }
+};
+
+static Config config_on(const MeshCase& m, const std::string& dir) {
+    Config cfg;
+    cfg.model = {.layers = 4, .heads = 4, .channels = 16, .context = 13, .vocab = 67, .init = "random"};
+    cfg.train = {.steps = 20, .batch_tokens = 12 * 13, .micro_batch = 1, .max_skips = 0};
+    cfg.optimizer.lr = 1e-2, cfg.optimizer.warmup = 2, cfg.optimizer.stochastic_rounding = true;
+    cfg.checkpoint.async = false, cfg.checkpoint.keep_last = 0;
+    cfg.run.threads = 1, cfg.run.dir = dir;
+    cfg.parallel.ranks = m.ranks, cfg.parallel.tp = m.tp, cfg.parallel.pp = m.pp, cfg.parallel.zero = m.zero;
+    cfg.parallel.zero_group = m.group;
+    return cfg;
+}
+
+static std::string fresh(const std::string& name) {
+    const std::string dir = test::temporary_directory() + "/" TEST_PRECISION "_" + name;
+    fs::remove_all(dir);
+    fs::create_directories(dir);
+    return dir;
+}
+
+// Trains from a checkpoint (none: from the start) to step `last`, saving after each step that `saves` says.
+template <class Saves>
+static void train(const MeshCase& m, const std::string& dir, const std::string& from, int64_t last,
+                  Saves saves) {
+    const Config base = config_on(m, dir);
+    const auto body = [&](Config cfg, const Mesh& mesh) {
+        Tiny t(cfg, false, mesh);
+        Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr);
+        std::optional<Origin> origin;
+        if (!from.empty()) origin = open_checkpoint(from);
+        RunState state = checkpoint.load_or_init(origin);
+        Loader data(t.set, cfg.train.micro_batch, uint64_t(state.sample), mesh.dp.index, mesh.dp.size);
+        Trace trace;
+        for (; state.step < last; state.step++) {
+            if (saves(state.step)) checkpoint.save(state, false);
+            train_step(t, data, state.step, trace);
+            state.sample += t.model.pipeline.batch_rows;
+        }
+        checkpoint.save(state, true);
+        return 0;
+    };
+    if (m.ranks == 1) body(base, Mesh());
+    else run_threads(base, body);
+}
+
+// All files of a checkpoint's parts, by name, and the state of its run.
+static std::map<std::string, std::string> parts_of(const std::string& folder) {
+    std::map<std::string, std::string> files = {{"state", open_checkpoint(folder).manifest.state}};
+    for (const auto& e : fs::directory_iterator(folder))
+        if (e.path().extension() == ".safetensors") files[e.path().filename()] = read_file(e.path());
+    return files;
+}
+
+TEST(going_on_at_every_step_is_bitwise) {
+    for (const MeshCase& m : {MeshCase{1}, MeshCase{2, 1, 1, 1}, MeshCase{4, 2, 1, 2}}) {
+        const std::string straight = fresh("straight");
+        train(m, straight, "", 20, [](int64_t) { return true; });
+        const auto expected = parts_of(straight + "/step_20");
+        EXPECT(int(expected.size()) == m.ranks + 1, "%s: %zu files", m.text().c_str(), expected.size());
+        // AddressSanitizer makes it eight times slower
+        for (int k = 0; k < 20; k += test::kAddressSanitizer ? 9 : 1) {
+            const std::string again = fresh("again");
+            train(m, again, straight + "/step_" + std::to_string(k), 20, [](int64_t) { return false; });
+            EXPECT(parts_of(again + "/step_20") == expected, "%s: resumed at %d", m.text().c_str(), k);
+        }
+    }
+}
+
+// The bytes of every part of every tensor, put together from its pieces.
+static std::map<std::string, std::string> tensors_of(const std::string& folder) {
+    const Origin o = open_checkpoint(folder);
+    std::map<std::string, std::string> tensors;
+    std::map<std::string, std::string> files = parts_of(folder);
+    for (const SavedPiece& p : o.manifest.pieces) {
+        const size_t cols = p.shape.size() > 1 ? size_t(p.shape[1]) : 1, element = p.bytes() / p.elements();
+        const size_t width = p.extent.size() > 1 ? size_t(p.extent[1]) : 1;
+        const size_t col = p.start.size() > 1 ? size_t(p.start[1]) : 0;
+        std::string& whole = tensors[p.part + " " + p.tensor];
+        whole.resize(size_t(p.shape[0]) * cols * element);
+        for (size_t r = 0; r < size_t(p.extent[0]); r++)
+            whole.replace(((size_t(p.start[0]) + r) * cols + col) * element, width * element,
+                          files[p.file].substr(size_t(p.at) + r * width * element, width * element));
+    }
+    return tensors;
+}
+
+TEST(every_mesh_reads_what_every_other_wrote) {
+    const MeshCase meshes[] = {{1},          {2, 1, 1, 0}, {2, 1, 1, 3},    {3, 1, 1, 1}, {3, 1, 1, 2},
+                               {2, 2},       {4, 4},       {2, 1, 2},       {4, 1, 4},    {4, 2, 1, 1},
+                               {4, 1, 2, 3}, {4, 1, 1, 2, 2}};
+    std::vector<std::string> from;
+    for (const MeshCase& m : meshes) {
+        from.push_back(fresh("from" + std::to_string(from.size())));
+        train(m, from.back(), "", 2, [](int64_t) { return false; });
+    }
+    for (size_t i = 0; i < std::size(meshes); i++) {
+        const auto expected = tensors_of(from[i] + "/step_2");
+        EXPECT(expected.size() == (kIsBf16 ? 4u : 3u) * (4 * 12 + 4), "%zu tensors", expected.size());
+        for (const MeshCase& m : meshes) {
+            if (test::kAddressSanitizer && (size_t(&m - meshes) + i) % 4) continue;
+            const std::string to = fresh("to");
+            train(m, to, from[i] + "/step_2", 2, [](int64_t) { return false; });
+            EXPECT(tensors_of(to + "/step_2") == expected, "%s, saved by %s", m.text().c_str(),
+                   meshes[i].text().c_str());
+        }
+    }
+}
+
+}  // namespace PRECISION

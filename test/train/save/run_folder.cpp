@@ -1,0 +1,128 @@
+// Which checkpoints a folder has, which are kept, and which folders a run may use.
+#include "llmc/train/save/run_folder.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "llmc/base/files.h"
+#include "llmc/base/json_value.h"
+#include "llmc/train/run/log.h"
+#include "llmc/train/save/resume.h"
+#include "llmc/train/save/save.h"
+#include "test/saving.h"
+
+namespace fs = std::filesystem;
+using Steps = std::vector<int64_t>;
+
+static std::string folder_with(const std::vector<std::string>& names) {
+    static int count = 0;
+    const std::string dir = test::temporary_directory() + "/folder" + std::to_string(count++);
+    for (const auto& n : names) fs::create_directories(dir + "/" + n);
+    return dir;
+}
+
+static Steps after_pruning(int keep_last, int64_t keep_every) {
+    const std::string dir =
+        folder_with({"step_5", "step_10", "step_15", "step_20", "step_25", "step_99.damaged", "other"});
+    CheckpointConfig cfg;
+    cfg.keep_last = keep_last, cfg.keep_every = keep_every;
+    const Disk disk = posix_disk();
+    DiskQueue q = prune_checkpoints(disk, cfg, dir);
+    q.run();
+    EXPECT(q.error.empty(), "%s", q.error.c_str());
+    EXPECT(fs::exists(dir + "/other") && fs::exists(dir + "/step_99.damaged"), "others are gone");
+    return saved_steps(disk, dir);
+}
+
+TEST(steps_are_numbers) {
+    const std::string dir = folder_with(
+        {"step_9", "step_10", "step_100", "step_", "step_7x", "step_200.tmp-1", "Step_300", "step_x",
+         "step_0012", "step_+5", "step_-0", "step_-1", "step_00", "step_ 8", "step_99999999999999999999"});
+    write_file(dir + "/step_11", "a file");
+    fs::create_symlink("step_12", dir + "/step_12");        // leads to itself
+    const Steps steps = saved_steps(posix_disk(), dir);
+    EXPECT((steps == Steps{9, 10, 100}), "%zu checkpoints", steps.size());
+}
+
+// By number, and of those that verify; the others are left where they are.
+TEST(the_newest_that_verifies) {
+    const std::string dir = folder_with({"step_300.tmp-1", "x"});
+    EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(dir) == "", "none");
+    for (const int64_t step : {9, 10, 100}) EXPECT(test::save(posix_disk(), dir, step, 1, 1) == "", "saved");
+    EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
+    std::string part = read_file(dir + "/step_100/rank_00000.safetensors");
+    part.back() ^= 1;
+    write_file(dir + "/step_100/rank_00000.safetensors", part);
+    EXPECT(newest_checkpoint(dir) == dir + "/step_10", "'%s'", newest_checkpoint(dir).c_str());
+    fs::remove(dir + "/step_10/manifest.json");
+    EXPECT(newest_checkpoint(dir) == dir + "/step_9", "'%s'", newest_checkpoint(dir).c_str());
+    EXPECT((saved_steps(posix_disk(), dir) == Steps{9, 10, 100}), "a look changes nothing");
+    const Fatal e = test::fatal_of([&] { (void)open_init(dir + "/step_100"); });
+    EXPECT(e.code == kExitCheckpoint && strstr(e.what(), "damaged") && strstr(e.what(), "rank_00000"),
+           "code %d, '%s'", e.code, e.what());
+}
+
+TEST(the_newest_are_kept) {
+    EXPECT((after_pruning(0, 0) == Steps{5, 10, 15, 20, 25}), "keep_last = 0 keeps all");
+    EXPECT((after_pruning(2, 0) == Steps{20, 25}), "keep_last = 2");
+    EXPECT((after_pruning(1, 10) == Steps{10, 20, 25}), "keep_last = 1, keep_every = 10");
+    EXPECT((after_pruning(9, 0) == Steps{5, 10, 15, 20, 25}), "keep_last = 9");
+}
+
+// The code that a run in the folder ends with before it begins; 0: it may begin.
+static int code_of(const std::string& dir, const std::string& resume) {
+    Config cfg;
+    cfg.run.dir = dir, cfg.checkpoint.resume = resume;
+    return test::fatal_of([&] { check_run_dir(cfg); }).code;
+}
+
+TEST(folders_that_a_run_may_use) {
+    const std::string fresh = folder_with({}), run = folder_with({"step_5"}), stopped = folder_with({""}),
+                      finished = folder_with({""}), others = folder_with({""});
+    write_file(run + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
+    write_file(stopped + "/metrics.jsonl", "{\"event\":\"start\"}\n");
+    write_file(finished + "/metrics.jsonl", "{\"event\":\"start\"}\n{\"event\":\"done\",\"step\":5}\n");
+    std::filesystem::resize_file(stopped + "/metrics.jsonl", 2 * kMostRead);
+    write_file(others + "/config.json", "{}");
+    EXPECT(code_of(fresh, "auto") == 0 && code_of(fresh, "never") == 0, "a new folder");
+    EXPECT(code_of(run, "auto") == 0 && code_of(run, "never") == 78, "a run with a checkpoint");
+    EXPECT(code_of(stopped, "auto") == 0 && code_of(stopped, "never") == 78, "stopped before its first one");
+    EXPECT(code_of(finished, "auto") == 78 && code_of(finished, "never") == 78, "finished without one");
+    EXPECT(code_of(others, "auto") == 78 && code_of(others, "never") == 78, "a config.json of others");
+}
+
+// A file that may not grow stands for a full disk: a warning, once, and only whole rows.
+TEST(metrics_on_a_full_disk) {
+    Config c;
+    c.run.dir = folder_with({""});
+    const std::string file = c.run.dir + "/metrics.jsonl";
+    std::string warning;
+    const auto former = signal(SIGXFSZ, SIG_IGN);
+    test::captured(1, [&] {
+        RunState state;
+        RunLog log(c);
+        log.start(c, {}, "", &state);
+        rlimit before;
+        getrlimit(RLIMIT_FSIZE, &before);
+        const rlimit little = {std::filesystem::file_size(file) + 70, before.rlim_max};
+        const auto row = [&](int64_t step) { log.val(step, 1.5, std::nullopt); };
+        row(1);                                     // 45 bytes
+        setrlimit(RLIMIT_FSIZE, &little);
+        warning = test::captured(2, [&] { row(2), row(3); });
+        setrlimit(RLIMIT_FSIZE, &before);
+        row(4);
+    });
+    signal(SIGXFSZ, former);
+    std::ifstream rows(file);
+    std::vector<int64_t> steps;
+    for (std::string row; std::getline(rows, row);)
+        if (const Json r = parse_json(row); r.at("event").string() == "val")
+            steps.push_back(r.at("step").integer());
+    EXPECT((steps == std::vector<int64_t>{1, 4}), "%zu rows", steps.size());
+    EXPECT(warning.starts_with("warning: cannot write to " + file + ": File too large. ") &&
+               warning.find('\n') == warning.size() - 1, "'%s'", warning.c_str());
+}

@@ -1,0 +1,132 @@
+// A checkpoint that is written beside training is of the moment when it was asked for.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "llmc/base/files.h"
+#include "llmc/train/save/checkpoint.h"
+#include "test/tiny.h"
+
+namespace fs = std::filesystem;
+
+namespace PRECISION {
+
+static Config config_in(const char* name) {
+    Config cfg = tiny_config();
+    cfg.run.dir = test::temporary_directory() + "/" TEST_PRECISION "_" + name;
+    cfg.checkpoint.async = true, cfg.checkpoint.every = 1;
+    fs::create_directories(cfg.run.dir);
+    return cfg;
+}
+
+// Writes nothing before it is told to.
+static std::atomic<bool> go;
+static Disk waiting_disk() {
+    Disk disk = posix_disk();
+    disk.write = [below = disk.write](int file, const void* data, size_t bytes) {
+        while (!go) usleep(100);
+        return below(file, data, bytes);
+    };
+    go = false;
+    return disk;
+}
+
+static RunState at(int64_t step) {
+    RunState state;
+    state.step = step;
+    return state;
+}
+
+// All that is loaded from a checkpoint.
+static Trace state_of(const std::string& folder) {
+    Config cfg = config_in("loaded");
+    Tiny t(cfg);
+    load_state(t.model.zero, folder, open_checkpoint(folder).manifest, true);
+    Trace trace;
+    trace.keep_state(t);
+    return trace;
+}
+
+TEST(weights_may_move_while_they_are_written) {
+    Tiny t(config_in("moves"));
+    train_steps(t, 2);
+    Trace then;
+    then.keep_state(t);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, waiting_disk());
+    EXPECT(checkpoint.async() && !checkpoint.save(at(2), false), "it is not waited for");
+    t.use();
+    train_steps(t, 3);
+    t.shake();
+    Trace now;
+    now.keep_state(t);
+    EXPECT(!(now == then), "nothing has moved");
+    go = true;
+    const std::optional<std::string> folder = checkpoint.finish();
+    EXPECT(folder && *folder == t.cfg.run.dir + "/step_2", "'%s'", folder ? folder->c_str() : "");
+    if (folder) EXPECT(state_of(*folder) == then, "it is not of step 2");
+}
+
+// One that falls due meanwhile is skipped, with a line; the last waits for both.
+TEST(one_at_a_time_and_the_last_waits) {
+    Tiny t(config_in("due"));
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, waiting_disk());
+    const std::string first = test::captured(2, [&] { (void)checkpoint.save(at(1), false); });
+    const std::string second = test::captured(2, [&] { (void)checkpoint.save(at(2), false); });
+    EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
+           second.c_str());
+    std::thread later([] { usleep(50000); go = true; });
+    const std::optional<std::string> last = checkpoint.save(at(3), true);
+    later.join();
+    const std::string& dir = t.cfg.run.dir;
+    EXPECT(last && *last == dir + "/step_3" && fs::exists(dir + "/step_1") && !fs::exists(dir + "/step_2"),
+           "'%s'", last ? last->c_str() : "");
+}
+
+// The thread that writes beside training gives way to it, no other, and not where training waits.
+TEST(only_the_writer_gives_way) {
+    const auto own = [] { return getpriority(PRIO_PROCESS, id_t(gettid())); };
+    Tiny t(config_in("nice"));
+    std::atomic<int> writers = -100;
+    Disk disk = posix_disk();
+    disk.write = [&, below = disk.write](int file, const void* data, size_t bytes) {
+        writers = own();
+        return below(file, data, bytes);
+    };
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, disk);
+    const int before = own();
+    EXPECT(!checkpoint.save(at(1), false) && checkpoint.finish(), "not saved");
+    EXPECT(writers == std::min(before + 10, 19) && own() == before, "from %d: the writer at %d, this one at "
+           "%d", before, writers.load(), own());
+    EXPECT(checkpoint.save(at(2), true) && writers == before, "from %d: %d", before, writers.load());
+}
+
+// A failure is a warning in a later step, and training goes on; of the last one it is the run's end.
+TEST(a_failure_is_heard_of_later) {
+    Tiny t(config_in("fails"));
+    Disk disk = waiting_disk();
+    bool fails = true;
+    disk.sync = [&, below = disk.sync](int file) { return fails ? EIO : below(file); };
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, disk);
+    const auto steps = [&] {
+        std::optional<std::string> folder;
+        for (int i = 0; i < 5000 && !folder && checkpoint.saver.busy(); i++, usleep(100))
+            folder = checkpoint.take(checkpoint.saver.mine());
+        return folder;
+    };
+    EXPECT(!checkpoint.save(at(1), false) && checkpoint.saver.busy(), "it is not waited for");
+    go = true;
+    const std::string said = test::captured(2, [&] { EXPECT(!steps(), "saved"); });
+    EXPECT(said.find("step 1 is not saved") != said.npos && said.find("Training goes on") != said.npos,
+           "'%s'", said.c_str());
+    const Fatal end = test::fatal_of([&] { (void)checkpoint.save(at(2), true); });
+    EXPECT(end.code == 78 && strstr(end.what(), "run's last"), "code %d, '%s'", end.code, end.what());
+    fails = false;
+    EXPECT(!checkpoint.save(at(3), false), "it is not waited for");
+    const std::optional<std::string> folder = steps();
+    EXPECT(folder && *folder == t.cfg.run.dir + "/step_3", "'%s'", folder ? folder->c_str() : "nothing");
+}
+
+}  // namespace PRECISION

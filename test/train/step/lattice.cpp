@@ -1,0 +1,239 @@
+// One model on every mesh: data, tensor and pipeline parallelism, ZeRO, recomputation, schedules, all over
+// ranks that are threads. Each of five steps has the loss and norm that one rank has, and the weights end as
+// its.
+//
+// LATTICE=all runs every point, and about 30 of them under mpirun; without it recomputation and schedules
+// take turns over the meshes; few is for builds that are ten times slower. This binary is also what mpirun
+// starts (LATTICE_POINT in the environment).
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "llmc/comm/transport/launch.h"
+#include "test/lattice_point.h"
+
+namespace PRECISION {
+
+struct Outcome {
+    std::vector<double> losses, norms;          // of each step; losses also before and after, by evaluation
+    std::vector<real> weights;                  // of the whole model
+    bool operator==(const Outcome& o) const {
+        return losses == o.losses && norms == o.norms && weights == o.weights;
+    }
+};
+
+static int train(const Config& cfg, const Mesh& mesh, Outcome& outcome) {
+    Tiny t(cfg, false, mesh);
+    t.shake(0.1);
+    Trace trace;
+    const auto evaluate = [&] { trace.losses.push_back(t.model.pipeline.evaluate(t.set, 1, {})->loss); };
+    evaluate();
+    Loader data(t.set, cfg.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
+    for (int s = 0; s < kSteps; s++) train_step(t, data, s, trace);
+    evaluate();
+    Outcome o{trace.losses, trace.norms, {}};
+    for (const Tensor& tensor : whole_tensors(t.d)) {
+        const std::vector<real> values = t.whole(tensor);
+        o.weights.insert(o.weights.end(), values.begin(), values.end());
+    }
+    if (mesh.rank == 0) outcome = std::move(o);
+    return 0;
+}
+
+static Outcome run(const Point& p) {
+    const Config cfg = p.config();
+    Outcome outcome;
+    if (cfg.parallel.ranks == 1) train(cfg, Mesh(), outcome);
+    else run_threads(cfg, [&](Config c, const Mesh& mesh) {
+        for (Axis Mesh::*const axis : mesh_axes)
+            if (Group* group = (mesh.*axis).group) group->most_delay_us = p.delay_us;
+        return train(c, mesh, outcome);
+    });
+    return outcome;
+}
+
+// Weights have a floor of the learning rate: the true gradient of a key's bias is zero, so that its steps are
+// those of rounding.
+static void expect_same(const Point& p, const Outcome& o, const Outcome& reference, double tolerance) {
+    const double loss = test::largest_difference(o.losses, reference.losses);
+    const double norm = test::largest_difference(o.norms, reference.norms);
+    const double weight = test::largest_difference(o.weights, reference.weights, kRate);
+    EXPECT(loss <= tolerance && norm <= tolerance && weight <= 1e-10,
+           "%s: losses %.2g apart, norms %.2g, weights %.2g", p.text().c_str(), loss, norm, weight);
+}
+
+// One point of how many is run.
+static int every() {
+    const char* which = getenv("LATTICE");
+    return !which ? 3 : !strcmp(which, "all") ? 1 : 45;
+}
+
+// The points of a list; with "few", the first.
+static std::vector<Point> chosen(std::vector<Point> points) {
+    if (every() > 3) points.resize(1, Point{1, 1, 1});
+    return points;
+}
+
+static std::vector<Point> meshes(int most) {
+    std::vector<Point> all;
+    for (int dp : {1, 2, 3, 4})
+        for (int tp : {1, 2, 4})
+            for (int pp : {1, 2, 4})
+                if (dp * tp * pp <= most) all.push_back({dp, tp, pp});
+    return all;
+}
+
+// An interleaved pipeline needs as many layers as chunks, and micro-batches in groups of pp.
+static bool interleaves(const Point& p, int chunks) {
+    return p.pp > 1 && p.pp * chunks <= 7 && kRows / p.dp / p.micro_batch % p.pp == 0;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+
+// The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and all of them
+// where a rank's batch is one micro-batch.
+static void expect_stages(Point p, const Outcome& one_rank) {
+    std::vector<Outcome> stages;
+    for (p.zero = 0; p.zero < 4; p.zero++) {
+        stages.push_back(run(p));
+        expect_same(p, stages.back(), one_rank, 1e-10);
+    }
+    p.zero = 0;
+    EXPECT(stages[0] == stages[1], "%s: ZeRO 0 and 1 differ", p.text().c_str());
+    EXPECT(stages[2] == stages[3], "%s: ZeRO 2 and 3 differ", p.text().c_str());
+    if (p.micro_batch * p.dp == kRows)
+        EXPECT(stages[0] == stages[2], "%s: ZeRO 0 and 2 differ", p.text().c_str());
+    else expect_same(p, stages[2], stages[0], 1e-12);
+}
+
+TEST_IF(kIsFp64, every_mesh_trains_as_one_rank) {
+    const Outcome one_rank = run({1, 1, 1});
+    const char* const levels[] = {"none", "selective", "block"};
+    int turn = 0;
+    for (Point p : meshes(8))
+        for (int level = 0; level < 3; level++)
+            for (int chunks : {1, 2, 3}) {
+                if (chunks > 1 && !interleaves(p, chunks)) continue;
+                if (turn++ % every() != (chunks + p.dp) % every()) continue;
+                p.recompute = levels[level], p.virtual_stages = chunks;
+                expect_stages(p, one_rank);
+            }
+}
+
+TEST_IF(kIsFp64, one_micro_batch_and_larger_ones) {
+    const Outcome one_rank = run({1, 1, 1});
+    for (const Point& mesh : chosen({{2, 2, 2}, {3, 1, 1}, {2, 1, 1}, {4, 1, 2}, {1, 4, 2}}))
+        for (int micro_batch : {kRows / mesh.dp, 2}) {
+            Point p = mesh;
+            p.micro_batch = micro_batch;
+            if (kRows / p.dp % micro_batch == 0) expect_stages(p, one_rank);
+        }
+}
+
+// Shards within groups, copies between them.
+TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
+    const Outcome one_rank = run({1, 1, 1});
+    for (Point p : chosen({{4, 1, 1}, {4, 1, 2}, {4, 2, 1}}))
+        for (int group : {1, 2}) {
+            p.zero_group = group;
+            expect_stages(p, one_rank);
+        }
+}
+
+// Whoever comes first, and whether anything runs beside anything else: the same bits.
+TEST_IF(kIsFp64, neither_overlap_nor_delays_change_a_bit) {
+    for (Point p : chosen({{2, 1, 2, 2, "block", 2}, {4, 1, 1, 0}, {4, 1, 2, 1}, {2, 2, 2, 3}})) {
+        const Outcome plain = run(p);
+        p.delay_us = 100;
+        EXPECT(run(p) == plain, "%s: other bits with delays", p.text().c_str());
+        p.overlap = false;
+        EXPECT(run(p) == plain, "%s: other bits with delays, without overlap", p.text().c_str());
+        p.delay_us = 0;
+        EXPECT(run(p) == plain, "%s: other bits without overlap", p.text().c_str());
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// by mpirun
+
+static void write(const Outcome& o, const std::string& path) {
+    FILE* f = fopen(path.c_str(), "w");
+    CHECK(f, "cannot write %s", path.c_str());
+    for (const auto* part : {&o.losses, &o.norms}) for (double v : *part) fprintf(f, "%a ", v);
+    for (real v : o.weights) fprintf(f, "%a ", double(v));
+    fclose(f);
+}
+
+// The values of the other's sizes.
+static Outcome read(const std::string& path, const Outcome& like) {
+    Outcome o = like;
+    FILE* f = fopen(path.c_str(), "r");
+    double v = NAN;
+    const auto next = [&] { return f && fscanf(f, "%la", &v) == 1 ? v : NAN; };
+    for (auto* part : {&o.losses, &o.norms}) for (double& x : *part) x = next();
+    for (real& x : o.weights) x = real(next());
+    if (f) fclose(f);
+    return o;
+}
+
+static const bool was_program = [] {
+    const char* words = getenv("LATTICE_POINT");
+    if (!words || !kIsFp64) return false;
+    Config cfg = Point::parse(words).config();
+    cfg.parallel.ranks = 0;
+    Outcome outcome;
+    const int code = run_ranks(cfg, [&](Config c, const Mesh& mesh) { return train(c, mesh, outcome); });
+    if (!outcome.losses.empty()) write(outcome, getenv("LATTICE_OUT"));
+    exit(code);
+}();
+
+TEST_IF(kIsFp64, meshes_by_mpirun) {
+    if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
+    if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
+    const Outcome one_rank = run({1, 1, 1});
+    const char* const levels[] = {"none", "selective", "block"};
+    char self[4096];
+    self[std::max<ssize_t>(0, readlink("/proc/self/exe", self, sizeof self - 1))] = 0;
+    const std::string out = test::temporary_directory() + "/outcome";
+    int turn = 0;
+    for (Point p : meshes(8))
+        for (int half = 0; half < 2; half++, turn++) {
+            const bool groups = p.dp == 4;      // shards of two ranks each, and two copies, of each zero
+            const bool turns = turn % 16 == 11 || (groups && p.tp * p.pp == 1);
+            if (p.dp * p.tp * p.pp == 1 || (every() > 1 && !turns)) continue;
+            p.zero = turn % 4, p.recompute = levels[turn % 3];
+            p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
+            p.zero_group = groups ? 2 : 0, p.native = p.dp > 1 && half;
+            remove(out.c_str());
+            const auto ran = test::run(strf("LATTICE_POINT='%s' LATTICE_OUT=%s mpirun -q --allow-run-as-root "
+                                            "--oversubscribe --bind-to none -np %d %s", p.words().c_str(),
+                                            out.c_str(), p.dp * p.tp * p.pp, self));
+            EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
+            expect_same(p, read(out, one_rank), one_rank, 1e-10);
+            EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
+        }
+}
+
+// Lower precisions round in other places on other meshes: the same to their rounding.
+TEST_IF(!kIsFp64, lower_precisions_come_close) {
+    const Outcome one_rank = run({1, 1, 1});
+    for (const Point& p : chosen({{2, 2, 2, 3, "block"}, {.dp = 4, .tp = 1, .pp = 1, .bf16_wire = true},
+                                  {4, 1, 1, 3}, {2, 1, 1, 1}, {3, 1, 1, 2}, {1, 2, 1}, {1, 4, 2}, {1, 1, 4},
+                                  {2, 1, 2, 2, "selective", 2},
+                                  {.dp = 2, .tp = 2, .pp = 2, .zero = 3, .bf16_wire = true}})) {
+        const Outcome o = run(p);
+        Point wide = p;
+        wide.bf16_wire = false;
+        EXPECT(!p.bf16_wire || !(run(wide) == o), "%s: nothing is rounded", p.text().c_str());
+        const double loss = test::largest_difference(o.losses, one_rank.losses);
+        const double norm = test::largest_difference(o.norms, one_rank.norms);
+        const bool narrow = kIsBf16 || p.bf16_wire;
+        EXPECT(loss <= (narrow ? 1e-2 : 1e-5) && norm <= (narrow ? 0.1 : 1e-3),
+               "%s: losses %.2g apart, norms %.2g", p.text().c_str(), loss, norm);
+        EXPECT(run(p) == o, "%s: two runs differ", p.text().c_str());
+    }
+}
+
+}  // namespace PRECISION
