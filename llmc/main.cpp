@@ -91,7 +91,7 @@ static int run(Options& options) {
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     const bool only_prints = options.help || options.version || options.plan || options.generate;
-    if (only_prints) end_with_reader();
+    if (only_prints) end_with_reader(), show_all_output();
     if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);
     if (only_prints) finish_stdout();       // a training run goes on without its screen

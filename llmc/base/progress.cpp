@@ -13,13 +13,22 @@ double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+static bool terminals[2], noted;
+
+void note_terminals() {
+    for (int i : {0, 1}) terminals[i] = isatty(i + 1);
+    noted = true;
+}
+
+bool on_terminal(int descriptor) { return noted ? terminals[descriptor - 1] : isatty(descriptor); }
+
 Progress::Progress(std::string what, const char* unit, uint64_t total)
     : what(std::move(what)),
       unit(unit),
       total(total),
       started(seconds_now()),
       drawn(started),
-      terminal(isatty(1) && isatty(2)) {}
+      terminal(on_terminal(1) && on_terminal(2)) {}
 
 static std::string quantity(double x, const char* unit) {
     return strcmp(unit, "B") == 0 ? strf("%.1f MB", x / 1e6) : strf("%.0f %s", x, unit);

@@ -21,4 +21,8 @@ struct Progress {
     void done();             // removes the line from a terminal
 };
 
+// Whether what goes to descriptor 1 or 2 ends on a terminal: as it was when note_terminals() was called.
+bool on_terminal(int descriptor);
+void note_terminals();
+
 double seconds_now();        // of a monotonic clock

@@ -39,6 +39,7 @@ struct ProgressPage {
     std::atomic<int> used;                  // slots, from the first to the last that is joined
     std::atomic<int> dying;                 // slot + 1 whose thread raised the signal that ends the process
     std::atomic<bool> spoken;               // the one line about this end is printed
+    std::atomic<bool> all_is_shown;         // what it prints may wait for its reader, and is never dropped
     std::atomic<bool> expected;             // the process ends on purpose, and its code says why
     std::atomic<double> hang_timeout;       // run.hang_timeout
     RankProgress slots[kSlots];

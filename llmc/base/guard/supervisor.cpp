@@ -20,18 +20,21 @@
 #include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/base/guard/screen.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
+static constexpr double kSettle = 5;            // seconds that the screen has at the end
 
 // ---------------------------------------------------------------------------------------------------------
 // the child's side
 
-static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask) {
+static void become_child(pid_t parent, ProgressPage* page, Screen& screen, const sigset_t& mask) {
     // mpirun signals whole groups; ours get theirs from the supervisor alone
     if (launcher().owns_us) setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExitRestart);
     progress_page = page;
+    screen.enter();
     join_progress(launcher().rank, launcher().world);
     note_crashes();
     sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -42,6 +45,7 @@ static void become_child(pid_t parent, ProgressPage* page, const sigset_t& mask)
 
 struct Supervisor {
     ProgressPage* page;
+    Screen& screen;
     pid_t child, parent;        // parent: the launcher
     sigset_t watched;
     bool received[NSIG] = {};
@@ -53,6 +57,7 @@ struct Supervisor {
     HangWatch watch{*page};
 
     int run();
+    void settle_screen() const;
 
 private:
     bool launched() const { return launcher().owns_us && launcher().world > 1; }
@@ -108,6 +113,12 @@ int Supervisor::busy_slot() const {
     return 0;
 }
 
+// What was printed is on the screen, or its reader has had the time. A program whose work is its output waits
+// for its reader.
+void Supervisor::settle_screen() const {
+    while (!screen.settle(kSettle) && page->all_is_shown) {}
+}
+
 // slot < 0: all ranks of the process. One write, so that lines of several processes do not mix.
 int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
     const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
@@ -119,7 +130,8 @@ int Supervisor::obituary(int slot, const std::string& what, const std::string& c
     const std::string line =
         strf("error: %s on %s (process %d) %s while %s%s%s\n", who.c_str(), host_name().c_str(), int(child),
              what.c_str(), doing(r.phase, r.step).c_str(), in.c_str(), cause.c_str());
-    if (first_to_speak()) (void)!write(2, line.data(), line.size());
+    const bool readable = screen.settle_errors(kSettle);
+    if (first_to_speak() && readable) (void)!write(2, line.data(), line.size());
     if (launched()) hold_the_floor();
     return code;
 }
@@ -156,7 +168,10 @@ int Supervisor::died(int status) {
     const int signal = WTERMSIG(status);
     sigset_t pending;       // one from the terminal that reached the child first
     sigpending(&pending);
-    if (received[signal] || sigismember(&pending, signal)) die_of(signal);
+    if (received[signal] || sigismember(&pending, signal)) {
+        screen.settle(kSettle);
+        die_of(signal);
+    }
     std::string cause;
     if (signal == SIGKILL)
         cause = out_of_memory_kills(vmstat) > oom_before
@@ -179,7 +194,9 @@ void Supervisor::forward(const siginfo_t& info) {
 void Supervisor::look(double seconds) {
     oom_age += seconds;
     if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(vmstat), oom_age = 0;
-    watch.look(seconds);
+    screen.look(!page->all_is_shown);
+    const bool waits_for_reader = page->all_is_shown && screen.stuck();
+    if (!waits_for_reader) watch.look(seconds);
 }
 
 int Supervisor::hangs(int slot) const {
@@ -220,6 +237,10 @@ int Supervisor::run() {
     }
 }
 
+void show_all_output() {
+    if (progress_page) progress_page->all_is_shown = true;
+}
+
 void watch_for_hangs(double seconds) {
     if (progress_page) progress_page->hang_timeout = seconds;
 }
@@ -235,14 +256,19 @@ void supervise(const char* vmstat) {
     for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU})
         sigdelset(&watched, s);
     sigprocmask(SIG_BLOCK, &watched, &before);
+    static Screen screen;
+    screen.open();
     const pid_t self = getpid(), launcher = getppid(), child = fork();
-    if (child == 0) return become_child(self, page, before);
+    if (child == 0) return become_child(self, page, screen, before);
     if (child < 0) {            // no room for a process: train without one that watches
         sigprocmask(SIG_SETMASK, &before, nullptr);
         return;
     }
     progress_page = page;
-    Supervisor supervisor{.page = page, .child = child, .parent = launcher, .watched = watched,
-                          .vmstat = vmstat};
-    _exit(supervisor.run());
+    screen.start();
+    Supervisor supervisor{.page = page, .screen = screen, .child = child, .parent = launcher,
+                          .watched = watched, .vmstat = vmstat};
+    const int code = supervisor.run();
+    supervisor.settle_screen();
+    _exit(code);
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "llmc/base/json.h"
+#include "llmc/base/progress.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
@@ -103,7 +104,7 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     model.allocate();
     Checkpoint(cfg, model.zero, model.snapshot, nullptr).load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
-    Shown shown{.terminal = isatty(1) == 1};
+    Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view piece) {
         if (mesh.rank == 0) shown.print(piece);
     };
