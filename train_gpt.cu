@@ -12,8 +12,8 @@ every rank. README.md has the settings and a tour of the rest.
 #include "llmc/train/run/measure.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/programs.h"
-#include "llmc/train/run/reports.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/step_log.h"
 #include "llmc/train/run/tuning.h"
 #include "llmc/comm/votes.h"
 
@@ -28,7 +28,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
             .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
-            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world),
+            .bus_id = ops::device_bus_id(), .peak_tflops = peak_tflops(world, cfg.log),
             .epochs = epochs_of(data.train, samples)};
 }
 
@@ -36,16 +36,21 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
 static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
     const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
-    if (e) log.val(state.step, e->loss, e->bits_per_byte), state.evaluated = true;
+    if (!e) return;
+    state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
+    log.val(state.step, e->loss, e->bits_per_byte);
 }
 static void sample(const Config& cfg, Generator& generator, RunLog& log, RunState& state) {
     phase(Phase::Sample, state.step);
     const auto text = generator.run(cfg.sample.prompt, uint64_t(state.step));
-    if (text) log.sample(state.step, cfg.sample.prompt + *text), state.sampled = true;
+    if (!text) return;
+    state.sampled = true;
+    log.sample(state.step, cfg.sample.prompt + *text);
 }
 
 int train(Config cfg, const Mesh& mesh) {
-    catch_signals(), phase(Phase::Start, 0);
+    catch_signals();
+    phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
     const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);   // or model.init's
@@ -55,7 +60,7 @@ int train(Config cfg, const Mesh& mesh) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
-    Checkpoint checkpoint(cfg, model.zero, model.snapshot, data.tokenizer_json);
+    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
                   samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
@@ -70,38 +75,37 @@ int train(Config cfg, const Mesh& mesh) {
     if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch, uint64_t(state.sample),
                                             mesh.dp.index, mesh.dp.size);
     if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
-    log.start(cfg, info, origin ? origin->folder : "", &state);
+    log.start(cfg, info, checkpoint.newest, state);
+    StepLog step_log(cfg, info, model, log, state);
 
-    Reports reports{cfg, model, checkpoint, log, state};
     Signals asked;                                                  // of any rank
-    // a turn more than steps, so that the trained model is evaluated and saved as well
-    for (int64_t step = first;; state.step = ++step) {
+    for (;; state.advance(model.pipeline.batch_rows)) {
+        const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
         const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
         const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
-        if (last || evaluates || writes || asked.save || asked.stop || checkpoint.may_be_wanted(step))
-            asked |= reports.settle();                              // all steps so far are in the log
+        if (last || evaluates || writes || asked.save || asked.stop || checkpoint.due(step))
+            asked |= step_log.write();                              // all steps so far
         if (evaluates) evaluate(cfg, model, data, log, state);
         if (writes) sample(cfg, *generator, log, state);
         if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
-        const bool ends = last || asked.stop, saves = checkpoint.wanted(asked.save, step, ends);
-        if (saves || ends) phase(Phase::Save, step);
-        log.checkpoint(saves ? checkpoint.save(state, ends) : ends ? checkpoint.finish() : std::nullopt);
-        if (asked.stop) { log.stopped(step); return kExitRestart; }
+        checkpoint.save_if_due(state, asked.save, last || asked.stop);
+        if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }
         if (last) break;
 
         phase(Phase::Train, step + 1);
-        reports.begin();
+        step_log.begin();
         model.pipeline.run(*loader);                                // forward, backward of every micro-batch
-        model.tally->take(take_signals(), checkpoint.saver.mine(), log.joules());   // over all ranks
+        const StepSums sums = model.statistics->sum_over_ranks(take_signals(), step_log.meter.joules());
+        model.optimizer->clip(sums.squares, sums.loss);             // by the gradient norm
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);
-        model.optimizer->update(lr, step);                          // leaves all as it is where not finite
-        reports.add(step + 1, lr);
-        asked = reports.settle(Reports::late());                    // a device goes on with the next step
-        state.sample += model.pipeline.batch_rows, state.evaluated = state.sampled = false;
+        model.optimizer->update(lr, step);                          // no change where the norm is not finite
+        step_log.add(step + 1, lr);
+        asked = step_log.write(StepLog::late());                    // a device goes on with the next step
+        checkpoint.poll();
     }
     phase(Phase::End, cfg.train.steps);
-    log.done(std::max(first, cfg.train.steps), size_t(largest_over(mesh.world, double(memory.peak()))));
+    log.done(state, step_log.meter.totals, size_t(largest_over(mesh.world, double(memory.peak()))));
     return kExitDone;
 }
 

@@ -96,9 +96,11 @@ struct Steps {
     double operator()() {
         return seconds([&] {
             model.pipeline.run(*loader);
-            model.tally->take();
+            const StepSums sums = model.statistics->sum_over_ranks();
+            model.optimizer->clip(sums.squares, sums.loss);
             model.optimizer->update(1e-4, step++);
-            (void)model.tally->read();
+            model.statistics->start_read();
+            (void)model.statistics->read();
         });
     }
 };
@@ -128,9 +130,9 @@ void save_beside(Checkpoint& checkpoint, RunState& state, Steps& step, Times& t)
     for (int s = 0; s < 2; s++) t.step.push_back(step());
     state.step++;
     t.beside.push_back(seconds([&] {
-        t.stall.push_back(seconds([&] { (void)checkpoint.save(state, false); }));
-        while (checkpoint.saver.mine().done == 0) t.step_writing.push_back(step());
-        (void)checkpoint.finish();
+        t.stall.push_back(seconds([&] { checkpoint.save(state, false); }));
+        while (checkpoint.votes.mine[Votes::kDone] == 0) t.step_writing.push_back(step());
+        checkpoint.finish();
     }));
 }
 
@@ -141,8 +143,8 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
     clear(dir);
     for (const bool saves : {first, !first}) {
         if (saves) t.write.push_back(seconds([&] {
-            (void)checkpoint.save(state, false);
-            (void)checkpoint.finish();
+            checkpoint.save(state, false);
+            checkpoint.finish();
         }));
         else t.plain_write.push_back(plain_write(dir + "/plain", model.snapshot,
                                                  size_t(checkpoint.share.bytes)));
@@ -163,7 +165,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
 }
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
-    Checkpoint checkpoint(cfg, model.zero, model.snapshot, nullptr);
+    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr);
     Steps step(cfg, model, dir);
     RunState state;
     const auto sources = checkpoint.share.data(model.zero);
@@ -224,7 +226,8 @@ void run(const std::string& dir, FILE* json) {
     model.zero.init_weights(1);
     Times times;
     measure(cfg, model, dir, times);
-    const double bytes = double(Checkpoint(cfg, model.zero, model.snapshot, nullptr).share.bytes);
+    const Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr);
+    const double bytes = double(checkpoint.share.bytes);
     std::filesystem::remove_all(dir);
     report(times, bytes, memory.peak(), model.bytes(), json);
 }

@@ -96,9 +96,11 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
         double end = 0;
         const Walk walk = walk_of(ops::target(), [&] {
             model.pipeline.run(data);
-            model.tally->take();
+            const StepSums sums = model.statistics->sum_over_ranks();
+            model.optimizer->clip(sums.squares, sums.loss);
             model.optimizer->update(1e-4, step + 1);
-            model.tally->read();
+            model.statistics->start_read();
+            model.statistics->read();
             end = seconds_now();
         }, true);
         if (step < 0) continue;
@@ -163,7 +165,7 @@ void run(const Options& o, FILE* json) {
     const ModelConfig m = config_124M(o).model;
     constexpr int64_t kParameters = 124439808;
     const double N = double(o.B) * o.T;
-    const double model = N * model_flops_per_token(kParameters, m.layers, m.channels, m.context) / step;
+    const double model = N * model_flops_per_token(m, kParameters) / step;
     printf("a step: %.1f ms, %.0f tokens/s, model %.0f GFLOP/s = %.2f of the matmul rate\n", step * 1e3,
            N / step, model / 1e9, model / peaks.matmul);
     if (!json) return;

@@ -6,6 +6,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/train/run/log.h"
+#include "llmc/train/run/step_meter.h"
 #include "test/test.h"
 
 using std::string;
@@ -44,3 +45,20 @@ inline const StartInfo kInfo = {.device = "cpu, a \"name\"",
                                 .plan_bytes = 1234567, .bus_id = "",
                                 .peak_tflops = 0.5, .epochs = {}};
 inline const double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// A log that has started, with the meter of its steps.
+struct LoggedRun {
+    RunState state;
+    RunLog log;
+    StepMeter meter;
+
+    LoggedRun(const Config& c, const StartInfo& info)
+        : log(c), meter(c, model_flops_per_token(c.model, info.params), info.peak_tflops, "", state) {
+        log.start(c, info, "", state);
+    }
+    void begin() { meter.begin(); }
+    void train(StepReport r) {
+        meter.measure(r);
+        log.train(r);
+    }
+};

@@ -116,8 +116,8 @@ struct Ours {
                 const real* g = model.zero.grads + t.start;
                 if (step == 0) out["grad." + t.name].assign(g, g + t.param.used());
             }
-            out["norm"].push_back(model.optimizer->clip_gradients(model.gpt.loss).norm);
-            model.optimizer->update(lr[size_t(step)], step);
+            enqueue_update(model, lr[size_t(step)], step);
+            out["norm"].push_back(model.statistics->read().norm);
         }
         for (const Tensor& t : model.zero.layout.tensors) {
             std::vector<real> w(t.param.used());

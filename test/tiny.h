@@ -102,12 +102,19 @@ struct Trace {
     }
 };
 
+// Norm, clip and update of a step, as the main loop enqueues them.
+inline void enqueue_update(Model& model, double lr, int64_t step) {
+    const StepSums sums = model.statistics->sum_over_ranks();
+    model.optimizer->clip(sums.squares, sums.loss);
+    model.optimizer->update(lr, step);
+    model.statistics->start_read();
+}
+
 // One optimizer step, as the main loop makes it.
 inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
     t.model.pipeline.run(data);
-    t.model.tally->take();
-    t.model.optimizer->update(learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);
-    const StepFigures f = t.model.tally->read();
+    enqueue_update(t.model, learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);
+    const StepResult f = t.model.statistics->read();
     trace.losses.push_back(f.loss);
     trace.norms.push_back(f.norm);
     return f.finite;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "llmc/base/check.h"
 
@@ -58,4 +59,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
         text += "\n";
     }
     return text;
+}
+
+void print_event(const char* label, const std::string& text) {
+    printf("%15s  %s\n", label, text.c_str());
+    fflush(stdout);
 }

@@ -12,3 +12,7 @@ std::string counted(int64_t n, const char* one);    // 1 shard, 1,024 shards
 
 // Rows of cells, columns aligned: all to the right but those named in `left` ('l' per left column, else 'r').
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& alignment);
+
+// A line of a run's log on stdout, "          saved  runs/a/step_5": the label ends where the column of steps
+// ends. Flushed.
+void print_event(const char* label, const std::string& text);

@@ -5,6 +5,18 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 
+Votes::Words Votes::send() {
+    Words words;
+    for (size_t i = 0; i < kWords; i++) words[i] = mine[i];
+    sent++;
+    return words;
+}
+
+void Votes::receive(const double* sums_of_all) {
+    std::copy_n(sums_of_all, sums.size(), sums.begin());
+    read++;
+}
+
 void lead(const Axis& ranks, const std::function<void(const Further&)>& work) {
     if (ranks.index > 0) {
         while (any_of(ranks, false)) {}

@@ -1,14 +1,15 @@
 // What all ranks decide together.
 //
-// Ranks give a few numbers each and get the sums, added in the order of the ranks: the same bits everywhere,
-// so that all decide alike. A step does the same once on the device (tally.h).
+// Each rank contributes a few numbers and receives their sums, added in the order of the ranks: the same bits
+// everywhere, so that all ranks decide alike.
 #pragma once
 #include <array>
+#include <atomic>
 #include <functional>
 #include <vector>
 
-#include "llmc/comm/axis.h"
 #include "llmc/base/guard/signals.h"
+#include "llmc/comm/axis.h"
 
 template <size_t n>
 std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& mine) {
@@ -21,6 +22,24 @@ std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& m
 }
 
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
+
+// Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
+// its words, and receives the sums over all ranks when the host reads that step. On a GPU a step is read
+// after the next step has begun, so a sum may be older than the work it is about: compare `read` with `sent`
+// at the start of that work.
+struct Votes {
+    enum Word { kSave, kStop, kDone, kFailed, kWords };
+    using Words = std::array<double, kWords>;
+
+    std::array<std::atomic<double>, kWords> mine = {};      // any thread of the rank sets them
+    Words sums = {};                                        // of the step that was read last
+    int64_t sent = 0, read = 0;                             // steps
+
+    Words send();                                           // this rank's words, for the next step
+    void receive(const double* sums_of_all);                // kWords, of the oldest step that was not read
+    void ask(const Signals& asked) { mine[kSave] = asked.save, mine[kStop] = asked.stop; }
+    Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
+};
 
 // Rank 0 works, and all others wait for it. They see that it gets further: its calls of further() are a small
 // gather of all ranks, ten times a second at most.

@@ -1,9 +1,9 @@
 // Generation with a cache of keys and values against the whole forward of training, which has none.
 #include <set>
 
-#include "llmc/io/text/vocabulary.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/generate.h"
+#include "test/bytes_tokenizer.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -78,14 +78,6 @@ TEST(what_the_cache_held_before_does_not_matter) {
 
 // ---------------------------------------------------------------------------------------------------------
 // text
-
-// Ids 0 to 255 are the bytes, 256 is end-of-text.
-static Tokenizer bytes_tokenizer() {
-    TokenList list;
-    for (int b = 0; b < 256; b++) list.text.push_back(std::string(1, char(b))), list.added.push_back(0);
-    list.text.push_back(std::string(kEndOfText)), list.added.push_back(1);
-    return Tokenizer(vocabulary_of_tokens(list, 256, "bytes"));
-}
 
 static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleConfig& sample,
                              const std::string& prompt, uint64_t stream = 0, int64_t seed = 1) {

@@ -2,6 +2,8 @@
 #include <map>
 
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/run/generate.h"
+#include "test/bytes_tokenizer.h"
 #include "test/lattice_point.h"
 
 namespace PRECISION {
@@ -60,11 +62,10 @@ static void expect_walked(const Point& p) {
         Loader data(t.set, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
         done[size_t(mesh.rank)] = walk_of(ops::target(), [&] {
             t.model.pipeline.run(data);
-            t.model.tally->take();
-            t.model.optimizer->update(1e-3, 0);
+            enqueue_update(t.model, 1e-3, 0);
         }, true);
         moved[size_t(mesh.rank)] = sent(mesh);
-        t.model.tally->read();
+        t.model.statistics->read();
         return 0;
     });
     set_threads(1);
@@ -103,12 +104,61 @@ TEST(what_is_walked_is_done_on_one_rank) {
             Loader data(t.set, 1, 0);
             const Walk done = walk_of(ops::target(), [&] {
                 t.model.pipeline.run(data);
-                t.model.tally->take();
-                t.model.optimizer->update(1e-3, 0);
+                enqueue_update(t.model, 1e-3, 0);
             }, true);
             const std::string where = strf("recompute %s, offload %s", recompute, offload);
             expect_same(where, walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 0}), done);
         }
+}
+
+// A product or an attention that was walked: of a text the walk has the longest cache of keys (Tk, offset).
+static bool known_to(const Walk& walk, const Cost& cost) {
+    return std::any_of(walk.costs.begin(), walk.costs.end(), [&](const Cost& c) {
+        const size_t same = cost.kind == Kind::Attention ? 2 : std::size(c.dims);
+        return !strcmp(c.name, cost.name) && std::equal(c.dims, c.dims + same, cost.dims) &&
+               c.dims[2] >= cost.dims[2] && c.needs.scratch >= cost.needs.scratch;
+    });
+}
+
+// An evaluation and a text on every rank of a mesh: libraries were warmed up for all that is computed.
+static void expect_known(const Point& p) {
+    Config cfg = p.config();
+    cfg.model.vocab = 257, cfg.sample.tokens = 20;          // past the context of 13: the window moves on
+    const int ranks = cfg.parallel.ranks;
+    const std::string prompt = "a prompt";
+    run_threads(cfg, [&](Config c, const Mesh& mesh) {
+        Tiny t(c, true, mesh);
+        const Tokenizer tokenizer = bytes_tokenizer();
+        Generator generator(c, mesh, *t.model.decoder, t.model.zero, tokenizer);
+        const uint64_t rows = t.model.pipeline.rows_of_evaluation(t.set, 2);
+        const Walk done = walk_of(ops::target(), [&] {
+            t.model.pipeline.evaluate(t.set, 2, {});
+            generator.run(prompt, 1);
+        }, true);
+        const auto described = described_mesh(c.parallel, ranks, mesh.rank);
+        const Walk walk = walk_of_run(c, described->mesh,
+                                      {.micro_batch = c.train.micro_batch, .micros = 0, .trains = false,
+                                       .evaluated = rows, .prompt = prompt_ids(tokenizer, prompt).size(),
+                                       .generates = true});
+        EXPECT(done.needs().scratch <= t.model.scratch_bytes, "%s", p.text().c_str());
+        for (const Walk::Entry& e : done.entries) {
+            const Cost& cost = done.of(e);
+            if (cost.kind != Kind::Product && cost.kind != Kind::Attention) continue;
+            const bool known = known_to(walk, cost);
+            EXPECT(known, "%s, rank %d: not walked: %s", p.text().c_str(), mesh.rank,
+                   text_of(done, e).c_str());
+            if (!known) break;
+        }
+        return 0;
+    });
+}
+
+TEST(evaluations_and_texts_were_walked) {
+    for (const Point& p : {Point{.dp = 1, .tp = 1, .pp = 1}, Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3},
+                           Point{.dp = 1, .tp = 2, .pp = 2},
+                           Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .virtual_stages = 2},
+                           Point{.dp = 1, .tp = 1, .pp = 3, .micro_batch = 2}})
+        expect_known(p);
 }
 
 }  // namespace PRECISION

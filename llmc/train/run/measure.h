@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "llmc/base/config/config.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/comm/axis.h"
@@ -30,8 +31,8 @@ struct PeakMemory {
 // gives it back.
 double matmul_tflops();
 
-// The rate that mfu is a share of, summed over the ranks: a CPU's is measured, a GPU's is what its maker
-// states. 0: one of them is unknown.
-double peak_tflops(const Axis& ranks);
+// The matmul rate that mfu is a share of, summed over the ranks: log.peak_tflops for each rank where that is
+// set. Else a CPU's is measured, a GPU's is what its maker states. 0: one of them is unknown.
+double peak_tflops(const Axis& ranks, const LogConfig& log);
 
 }  // namespace PRECISION

@@ -36,8 +36,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         zero.add_training_to(arena, host);
         optimizer.emplace(cfg, zero);
         optimizer->add_to(arena);
-        tally.emplace(pipeline, *optimizer, mesh.world);
-        tally->add_to(arena, host);
+        statistics.emplace(pipeline, *optimizer, mesh.world, votes);
+        statistics->add_to(arena, host);
     }
     if (saves_initial(cfg)) zero.add_masters_to(arena, host);
     gpt.add_to(arena);
@@ -80,10 +80,9 @@ static void walk_text(Model& model, size_t prompt) {
     for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
     for (const int count : {rows, int(prompt % size_t(rows)), half % rows, 1}) {
         if (count == 0) continue;
-        for (size_t c = 0; c < model.gpt.part.chunks.size(); c++) {
-            model.zero.begin_step(order);
+        model.zero.begin_step(order);
+        for (size_t c = 0; c < model.gpt.part.chunks.size(); c++)
             decoder.forward(model.zero, nullptr, count, decoder.d.maxT - count, int(c));
-        }
     }
 }
 
@@ -97,8 +96,10 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {
             model.pipeline.walk();
-            model.tally->take();
+            const StepSums sums = model.statistics->sum_over_ranks();
+            model.optimizer->clip(sums.squares, sums.loss);
             model.optimizer->update(0, 0);
+            model.statistics->start_read();
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
         if (run.generates && run.prompt) walk_text(model, run.prompt);

@@ -8,7 +8,7 @@
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
 #include "llmc/train/save/rank_state.h"
-#include "llmc/train/run/tally.h"
+#include "llmc/train/run/step_statistics.h"
 
 namespace PRECISION {
 
@@ -20,8 +20,9 @@ struct Model {
     Zero zero;
     Gpt gpt;
     Pipeline pipeline;
+    Votes votes;                           // of steps
     std::optional<Optimizer> optimizer;    // when there are steps to train
-    std::optional<Tally> tally;            // likewise
+    std::optional<StepStatistics> statistics;      // likewise
     std::optional<Decoder> decoder;        // when text is generated
     Walk step = Walk(ops::target());       // of a step of a few micro-batches: every op that training has
     std::byte* scratch;                    // of ops

@@ -10,6 +10,8 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/json.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION {
@@ -19,9 +21,11 @@ static std::string new_run_id() {
     return strf("%08x%08x", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Zero& z, std::byte* const& s, SharedText tokenizer, Disk disk)
-    : cfg(c), zero(z), mesh(z.mesh), snapshot(s), tokenizer_json(std::move(tokenizer)), run(new_run_id()),
-      share(share_to_save(z)), saver(mesh.world, c.checkpoint, std::move(disk)), folder(file_id(c.run.dir)) {
+Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s, SharedText tokenizer,
+                       Disk disk)
+    : cfg(c), zero(z), mesh(z.mesh), votes(v), snapshot(s), tokenizer_json(std::move(tokenizer)),
+      run(new_run_id()), share(share_to_save(z)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
+      folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
 }
 
@@ -62,6 +66,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     }
     const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0;      // which begin as zeros
     load_state(zero, origin->folder, origin->manifest, moments);
+    newest = origin->folder;
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
     RunState state = run_state_of(origin->manifest.state);
@@ -81,11 +86,14 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
 
 bool Checkpoint::async() const { return saves_async(cfg); }
 
-bool Checkpoint::wanted(bool asked, int64_t step, bool last) {
-    const bool due = cfg.checkpoint.due(step, last);
+void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
     asked_ |= asked;
-    if (saver.busy() && !last) return due;
-    return std::exchange(asked_, false) || due;
+    bool saves = cfg.checkpoint.due(state.step, ends);
+    if (!saver.busy() || ends) saves |= std::exchange(asked_, false);
+    if (!saves && !ends) return;
+    phase(Phase::Save, state.step);
+    if (saves) save(state, ends);
+    else finish();
 }
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
@@ -126,13 +134,14 @@ static std::string room_in(const std::string& run_dir) {
     return strf("run.dir %s is gone: was it moved or removed? Bring it back", run_dir.c_str());
 }
 
-std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
-    if (!outcome) return std::nullopt;
+void Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
+    if (!outcome) return;
     if (outcome->error.empty()) {
-        saved = outcome->step;
-        return outcome->dir;
+        saved = outcome->step, newest = outcome->dir;
+        if (mesh.rank == 0) print_event("saved", for_terminal(newest));
+        return;
     }
-    if (mesh.rank > 0 && !last) return std::nullopt;
+    if (mesh.rank > 0 && !last) return;
     const std::string text =
         strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; %s.", outcome->step,
              outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
@@ -143,28 +152,23 @@ std::optional<std::string> Checkpoint::report(const std::optional<Saver::Outcome
                       "it is there" : "so what was trained since the one before is lost");
     warning("%s Training goes on.\n       Make room, or keep fewer checkpoints (checkpoint.keep_last); kill "
             "-USR1 %d tries again", text.c_str(), int(getpid()));
-    return std::nullopt;
 }
 
-std::optional<std::string> Checkpoint::save(const RunState& state, bool last) {
-    if (cfg.train.steps == 0 && !saves_initial(cfg)) return std::nullopt;
-    if (saver.busy() && !last) {
+void Checkpoint::save(const RunState& state, bool ends) {
+    if (cfg.train.steps == 0 && !saves_initial(cfg)) return;
+    const bool waits = ends || !async();
+    if (saver.busy() && !ends) {
         if (mesh.rank == 0)
             fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still "
                     "being written\n", state.step);
-        return std::nullopt;
+        return;
     }
-    const std::optional<std::string> before = finish();
-    if (saved == state.step) return before;
+    finish();
+    if (saved == state.step) return;
     SaveJob j = job(state);
-    j.beside_training = async() && !last;
+    j.beside_training = !waits;
     saver.begin(std::move(j));
-    if (async() && !last) return std::nullopt;
-    return report(saver.finish(), last);
-}
-
-std::optional<std::string> Checkpoint::take(const Saver::Progress& sum) {
-    return report(saver.take(sum), false);
+    if (waits) report(saver.finish(), ends);
 }
 
 }  // namespace PRECISION

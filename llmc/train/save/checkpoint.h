@@ -19,6 +19,7 @@ struct Checkpoint {
     const Config& cfg;
     Zero& zero;
     const Mesh& mesh;
+    Votes& votes;                    // of the run's steps
     std::byte* const& snapshot;      // of the share, where saving is asynchronous or the state on a device
     SharedText tokenizer_json;       // what folders get as tokenizer.json; null: none
     std::string run;                 // its id
@@ -27,10 +28,11 @@ struct Checkpoint {
     Saver saver;
     FileId folder;                   // of run.dir, while this run has its lock
     int64_t saved = -1;              // step of the newest in run.dir
+    std::string newest;              // folder that the run began with, or saved last; empty: neither
 
     // All ranks together, as everything here.
-    Checkpoint(const Config& cfg, Zero& zero, std::byte* const& snapshot, SharedText tokenizer_json,
-               Disk disk = posix_disk());
+    Checkpoint(const Config& cfg, Zero& zero, Votes& votes, std::byte* const& snapshot,
+               SharedText tokenizer_json, Disk disk = posix_disk());
 
     // The state of the origin; without one, random weights, or those that model.init names.
     RunState load_or_init(const std::optional<Origin>& origin);
@@ -38,22 +40,22 @@ struct Checkpoint {
     void load_weights(const std::string& init);
 
     bool async() const;
-    // Whether this step is saved: it is due, or a signal has asked for it (`asked`). What a signal asks for
-    // while another is being written comes after that.
-    bool wanted(bool asked, int64_t step, bool last);
-    bool may_be_wanted(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
-    // Starts to save. One that falls due while another is being written is skipped, unless it is the run's
-    // last: that waits, for both, and a failure is fatal(). The folder, where it is on the medium already;
-    // else take() has it in a later step.
-    std::optional<std::string> save(const RunState& state, bool last);
-    std::optional<std::string> finish() { return report(saver.finish(), false); }
-    // After the votes of a step: a folder that is now on the medium. Failures are warnings.
-    std::optional<std::string> take(const Saver::Progress& sum);
+    // Whether save_if_due may save at this step, where it is not the run's last.
+    bool due(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
+    // Before each step and at the end: saves where the settings or a signal (`asked`) say so. A signal that
+    // asks while another checkpoint is being written is answered after that. ends: the run ends here.
+    void save_if_due(const RunState& state, bool asked, bool ends);
+    // Starts to save; poll() ends it in a later step. A save that falls due while another is under way is
+    // skipped, unless the run ends here: then it waits for both, and a failure is fatal().
+    void save(const RunState& state, bool ends);
+    // After the host has read a step: a save that has ended is a line on the screen, a failure a warning.
+    void poll() { report(saver.poll(), false); }
+    void finish() { report(saver.finish(), false); }        // waits for the save that is under way
 
 private:
     bool asked_ = false;             // and not yet saved
     SaveJob job(const RunState& state) const;
-    std::optional<std::string> report(const std::optional<Saver::Outcome>& outcome, bool last);
+    void report(const std::optional<Saver::Outcome>& outcome, bool last);
 };
 
 }  // namespace PRECISION

@@ -33,6 +33,18 @@ static Json json_of(const std::optional<Validation>& v) {
 
 static constexpr const char* kRandom = "philox4x32-10";     // a function of seed, stream and index: no state
 
+void RunState::add(const Validation& v) {
+    if (!first) first = v;
+    last = v;
+    evaluated = true;
+}
+
+void RunState::advance(int64_t rows) {
+    step++;
+    sample += rows;
+    evaluated = sampled = false;
+}
+
 std::string to_json(const RunState& s) {
     return to_text(Json::Members{
         {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}},

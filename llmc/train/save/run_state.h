@@ -29,6 +29,9 @@ struct RunState {
     bool evaluated = false, sampled = false;        // what was due before the checkpoint of this step
     Trailing loss, norm;
     std::optional<Validation> first, last;          // validations so far
+
+    void add(const Validation& v);
+    void advance(int64_t rows);     // a step is done, with so many rows of data.train
 };
 
 std::string to_json(const RunState& s);

@@ -17,8 +17,9 @@
 
 static constexpr int kNice = 10;       // a tenth of a core that another thread wants as well
 
-Saver::Saver(const Axis& w, const CheckpointConfig& k, Disk d)
-    : world(w), keep(k), disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see start()
+Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
+    : world(w), keep(k), votes(v),
+      disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see get_further()
 
 Saver::~Saver() { if (thread.joinable()) thread.join(); }
 
@@ -28,13 +29,26 @@ static void give_way() {
     (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + kNice);
 }
 
+void Saver::set_running(int code) {
+    running = code;
+    votes.mine[Votes::kDone] = code == 0;
+    votes.mine[Votes::kFailed] = code < 0;
+}
+
+// The sums of a step that was sent earlier are about the stage before.
+void Saver::enter(Stage next, int code) {
+    stage = next;
+    asked_at = votes.sent;
+    set_running(code);
+}
+
 void Saver::start(std::function<std::string()> work) {
     if (thread.joinable()) thread.join();
-    running = 1;
+    set_running(1);
     const auto run = [this, work = std::move(work)] {
         const std::string failed = work();
         if (!failed.empty()) error = failed;
-        running = failed.empty() ? 0 : -1;
+        set_running(failed.empty() ? 0 : -1);
     };
     const std::string why = start_thread(thread, [this, run, rank = context.rank] {
         context.rank = rank;
@@ -52,7 +66,7 @@ void Saver::begin(SaveJob j) {
     job = std::move(j);
     job.place.attempt = ++attempt;
     error.clear();
-    stage = Stage::Parts;
+    enter(Stage::Parts, 1);
     // before any rank writes: what the others have written would count twice
     uint64_t room = 0;
     if (const int code = disk.free_bytes(job.place.run_dir, &room))
@@ -61,10 +75,7 @@ void Saver::begin(SaveJob j) {
         error = strf("%s is another folder than at the start", job.place.run_dir.c_str());
     else if (room < job.total_bytes)
         error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
-    if (any_of(world, !error.empty())) {
-        running = -1;
-        return;
-    }
+    if (any_of(world, !error.empty())) return set_running(-1);
     start([this] {
         DiskQueue q = save_part(disk, job.place, world.index, job.pieces, job.data);
         q.run();
@@ -76,12 +87,6 @@ void Saver::prune(const std::string& run_dir) const {
     DiskQueue q = prune_checkpoints(disk, keep, run_dir);
     q.run();
     if (!q.error.empty()) warning("%s", q.error.c_str());
-}
-
-Saver::Progress Saver::mine() const {
-    if (stage == Stage::Idle) return {};
-    const int now = running;
-    return {.done = double(now == 0), .failed = double(now < 0)};
 }
 
 std::string Saver::first_error() const {
@@ -96,42 +101,50 @@ std::string Saver::first_error() const {
     return "";
 }
 
-std::optional<Saver::Outcome> Saver::take(const Progress& sum) {
-    if (stage == Stage::Idle || sum.done + sum.failed < world.size) return std::nullopt;
-    if (thread.joinable()) thread.join();
-    turns++;
-    const bool first = world.index == 0;
-    if (stage == Stage::Clearing) {
-        stage = Stage::Idle;
-        uint64_t bytes;
-        return Outcome{job.place.step, "", error, disk.size(job.place.folder(), &bytes) == EISDIR};
-    }
-    if (sum.failed > 0) {
-        stage = Stage::Clearing;
-        error = first_error();
-        if (first) start([this] { (void)remove_tree(disk, job.place.temporary()); return std::string(); });
-        else running = 0;
-        return std::nullopt;
-    }
-    if (stage == Stage::Publishing) {
-        stage = Stage::Idle;
-        return Outcome{job.place.step, job.place.folder(), ""};
-    }
-    stage = Stage::Publishing;
-    if (!first) return std::nullopt;
-    start([this] {
-        std::vector<int> writers;
-        for (int r = 0; r < world.size; r++) writers.push_back(r);
+void Saver::publish() {
+    std::vector<int> writers;
+    for (int r = 0; r < world.size; r++) writers.push_back(r);
+    start([this, writers] {
         DiskQueue q = save_publish(disk, job.place, job.manifest, writers, job.extras);
         q.run();
         if (q.error.empty()) prune(job.place.run_dir);
         return q.error;
     });
+}
+
+// Ranks above 0 have nothing to do but in Parts.
+std::optional<Saver::Outcome> Saver::advance(double done, double failed) {
+    if (done + failed < world.size) return std::nullopt;
+    if (thread.joinable()) thread.join();
+    const bool first = world.index == 0;
+    const Stage over = stage;
+    if (over == Stage::Clearing) {
+        enter(Stage::Idle, 0);
+        uint64_t bytes;
+        return Outcome{job.place.step, "", error, disk.size(job.place.folder(), &bytes) == EISDIR};
+    }
+    if (failed > 0) {
+        enter(Stage::Clearing, 0);
+        error = first_error();
+        if (first) start([this] { (void)remove_tree(disk, job.place.temporary()); return std::string(); });
+        return std::nullopt;
+    }
+    if (over == Stage::Publishing) {
+        enter(Stage::Idle, 0);
+        return Outcome{job.place.step, job.place.folder(), ""};
+    }
+    enter(Stage::Publishing, 0);
+    if (first) publish();
     return std::nullopt;
 }
 
-// Operations on the disk that end are what the supervisor sees, none of a disk that answers no more. Peers
-// wait for this rank in a collective meanwhile: they see its progress as it comes back to them.
+std::optional<Saver::Outcome> Saver::poll() {
+    if (!busy() || votes.read <= asked_at) return std::nullopt;
+    return advance(votes.sums[Votes::kDone], votes.sums[Votes::kFailed]);
+}
+
+// The supervisor sees operations on the disk that end; a disk that answers no more shows none. Peers wait for
+// this rank in a collective meanwhile: they see its progress as it comes back to them.
 void Saver::get_further() {
     const double begin = seconds_now();
     const uint64_t before = operations;
@@ -143,9 +156,9 @@ void Saver::get_further() {
 std::optional<Saver::Outcome> Saver::finish() {
     while (busy()) {
         get_further();
-        const Progress p = mine();
-        const auto [done, failed] = sum_over<2>(world, {p.done, p.failed});
-        if (auto outcome = take({done, failed})) return outcome;
+        const int now = running;
+        const auto [done, failed] = sum_over<2>(world, {double(now == 0), double(now < 0)});
+        if (auto outcome = advance(done, failed)) return outcome;
     }
     return std::nullopt;
 }

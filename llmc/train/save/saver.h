@@ -1,15 +1,15 @@
 // Checkpoints beside training: a snapshot into memory that was planned, then a thread that works off the
 // queue of save.h while the run goes on.
 //
-// Ranks agree through the small reduction of each step: mine() goes into it, take() comes out of it. A save
-// is over when every rank has written its part and rank 0 has published it; one that falls due before is
-// skipped. Where a rank fails, all learn what has failed on it, and rank 0 removes what was written.
+// Ranks agree through the votes of each step: the thread sets this rank's words, poll() reads the sums. A
+// save ends when every rank has written its part and rank 0 has published the folder. Where a rank fails, all
+// ranks receive its error, and rank 0 removes the files.
 #pragma once
 #include <atomic>
 #include <optional>
 #include <thread>
 
-#include "llmc/comm/axis.h"
+#include "llmc/comm/votes.h"
 #include "llmc/train/save/save.h"
 
 struct SaveJob {
@@ -24,37 +24,40 @@ struct SaveJob {
 };
 
 struct Saver {
-    struct Progress { double done = 0, failed = 0; };         // of a rank, or summed over the ranks
-    // error: what failed, and dir is empty. complete: step_N is there all the same; only its acknowledgement
-    // is missing, and the next start or a save of the same step adds it.
+    // error: why the save failed; empty on success. complete: step_N is on disk, only its line in
+    // checkpoints.jsonl is missing; the next start or a save of the same step adds the line.
     struct Outcome { int64_t step; std::string dir, error; bool complete = false; };
 
-    Saver(const Axis& world, const CheckpointConfig& keep, Disk disk = posix_disk());
+    Saver(const Axis& world, const CheckpointConfig& keep, Votes& votes, Disk disk = posix_disk());
     Saver(const Saver&) = delete;
     ~Saver();
 
     bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
-    void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together, as
-    Progress mine() const;
-    int turn() const { return turns; }                        // how often all have got further together
-    std::optional<Outcome> take(const Progress& sum);         // this: when it is over; once
-    std::optional<Outcome> finish();                          // waits; nothing where none was under way
+    void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
+    std::optional<Outcome> poll();                            // after a step is read; the outcome, once
+    std::optional<Outcome> finish();                          // waits; none where no save is under way
     void prune(const std::string& run_dir) const;             // what is not kept; rank 0, while not busy
     int attempts() const { return attempt; }
 
 private:
     enum class Stage { Idle, Parts, Publishing, Clearing };
+    void enter(Stage next, int code);                         // code: of `running`
+    void set_running(int code);
+    std::optional<Outcome> advance(double done, double failed);     // ranks
     void get_further();                                       // waits until its thread has, or is through
     void start(std::function<std::string()> work);            // on the thread; returns what failed
+    void publish();                                           // rank 0
     std::string first_error() const;                          // over the ranks
 
     const Axis& world;
     CheckpointConfig keep;
+    Votes& votes;
     std::atomic<uint64_t> operations = 0;                     // on the disk, that have ended
     Disk disk;
     Stage stage = Stage::Idle;
+    int64_t asked_at = 0;                                     // votes.sent when the stage began
     SaveJob job;
-    int attempt = 0, turns = 0;
+    int attempt = 0;
     std::thread thread;
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
     std::string error;                                        // of this rank's work; then that of all

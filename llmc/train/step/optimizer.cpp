@@ -57,7 +57,6 @@ void Optimizer::add_to(Arena& arena) {
         most = std::max(most, zero.most_of_shards([&](const Tensor& t) { return counts(t, tp); },
                                                   [](const auto& runs) { return norm_blocks(runs); }));
     arena.add("gradient norm", &sums, most);
-    arena.add("gradient norm", &squares, 1);
     arena.add("gradient norm", &state, 1);
     if (!zero.offload) return;
     size_t chunk = 0;
@@ -79,16 +78,8 @@ void Optimizer::sum_squares(double* out) {
     ops::sum_in_order(out, sums, blocks);
 }
 
-void Optimizer::set_norm(const double* all, const double* loss) {
+void Optimizer::clip(const double* all, const double* loss) {
     ops::gradient_state(state, all, loss, real(cfg.grad_clip));
-}
-
-Optimizer::Result Optimizer::clip_gradients(const double* loss) {
-    sum_squares(squares);
-    set_norm(squares, loss);
-    ops::GradientState result;
-    ops::copy_to_host(&result, state, sizeof result);
-    return {.norm = double(result.norm), .finite = result.finite != 0};
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ struct Optimizer {
     Zero& zero;
     OptimizerConfig cfg;
     uint64_t seed;
-    double* squares;               // of clip_gradients()
     real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
     ops::GradientState* state;
 
@@ -19,17 +18,12 @@ struct Optimizer {
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
 
-    struct Result { double norm; bool finite; };
-
     // The host waits for none of these: all figures are on the device.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
     void sum_squares(double* out);
     // The norm before clipping, the scale, and whether all is finite: in *state, for update(). squares: over
     // all ranks. loss: a multiple of the step's.
-    void set_norm(const double* squares, const double* loss);
-
-    // Both, on one rank; waits for the result.
-    Result clip_gradients(const double* loss);
+    void clip(const double* squares, const double* loss);
 
     // A step that is not finite leaves everything as it is. step: finished before this one. All ranks
     // together.

@@ -16,7 +16,7 @@ void Pipeline::add_to(Arena& arena, Arena& host) {
     const size_t stream = gpt.stream_count(gpt.shape.B * gpt.shape.T);
     arena.add("streams to be sent", &outbox, sends.size() * stream);
     arena.add("tokens", &tokens, places() * ids_of_batch());
-    host.add("tokens and figures on their way", &staging, kStaged * ids_of_batch());
+    host.add("tokens and statistics on their way", &staging, kStaged * ids_of_batch());
 }
 
 // The blocks here in the order in which the actions ask for their weights.

@@ -28,15 +28,13 @@ static Step step_of(const char* name, int sleep_ms, int64_t params, double peak_
     info.params = params, info.peak_tflops = peak_tflops;
     Step s;
     const string screen = printed([&] {
-        RunState state;
-        RunLog log(c);
-        log.start(c, info, "", &state);
+        LoggedRun log(c, info);
         const Clock::time_point before = Clock::now();
         log.begin();
         const Clock::time_point begun = Clock::now();
         std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
         s.at_least_ms = ms_since(begun);
-        log.train({.step = 1, .loss = 5, .norm = 1, .lr = 1e-3, .tokens = 100000, .finite = true});
+        log.train({.step = 1, .loss = 5, .norm = 1, .lr = 1e-3});
         s.at_most_ms = ms_since(before);
     });
     for (const string& row : lines(read_file(c.run.dir + "/metrics.jsonl")))

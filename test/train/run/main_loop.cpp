@@ -3,6 +3,7 @@
 #include "llmc/base/json.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/step_meter.h"
 #include "test/program.h"
 #include "test/tiny.h"
 
@@ -20,7 +21,8 @@ TEST(a_run_is_what_its_parts_make) {
     const std::string precision = kIsFp64 ? "fp64" : kIsBf16 ? "bf16" : "fp32", name = "loop_" + precision;
     test::json changes = test::text_config();
     changes.merge_patch({{"run", {{"precision", precision}}}, {"optimizer", {{"schedule", "linear"}}},
-                         {"sample", {{"every", 4}, {"tokens", 12}}}, {"train", {{"steps", 8}}}});
+                         {"sample", {{"every", 4}, {"tokens", 12}}}, {"train", {{"steps", 8}}},
+                         {"log", {{"peak_tflops", 2.5}}}});
     const std::string path = test::tiny_program_config(name, changes);
     const test::Ran ran = test::train_gpt(path);
     EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
@@ -38,13 +40,17 @@ TEST(a_run_is_what_its_parts_make) {
     Generator generator(cfg, Mesh(), *model.decoder, model.zero, *data.tokenizer);
     for (int64_t step = 0; step < 8; step++) {
         model.pipeline.run(loader);
-        model.tally->take();
+        const StepSums sums = model.statistics->sum_over_ranks();
+        model.optimizer->clip(sums.squares, sums.loss);
         const double lr = learning_rate(cfg.optimizer, 8, step);
         model.optimizer->update(lr, step);
-        const StepFigures f = model.tally->read();
+        model.statistics->start_read();
+        const StepResult f = model.statistics->read();
         const test::json& row = steps.at(size_t(step));
         EXPECT(near(row["loss"], f.loss) && near(row["norm"], f.norm) && near(row["lr"], lr),
                "step %d: loss %.9g, %s", int(step) + 1, f.loss, row.dump().c_str());
+        const double flops = model_flops_per_token(cfg.model, int64_t(model.zero.layout.parameters));
+        EXPECT_NEAR(row["mfu"].get<double>() / row["tokens_per_s"].get<double>() * 2.5e12 / flops, 1, 1e-3);
         if (step % 4 != 3) continue;
         const std::string text = cfg.sample.prompt + *generator.run(cfg.sample.prompt, uint64_t(step) + 1);
         EXPECT(texts.at(size_t(step / 4))["text"] == in_json(text), "step %d: '%s'", int(step) + 1,

@@ -32,9 +32,9 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
 static std::string save(Tiny& t, int64_t step) {
     RunState state;
     state.step = step;
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr);
-    const std::optional<std::string> folder = checkpoint.save(state, true);
-    return folder ? *folder : "";
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
+    checkpoint.save(state, true);
+    return checkpoint.newest;
 }
 
 TEST(saved_weights_come_back_bit_for_bit) {
@@ -50,7 +50,7 @@ TEST(saved_weights_come_back_bit_for_bit) {
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint(b.cfg, b.model.zero, b.model.snapshot, nullptr).load_or_init(std::nullopt);
+    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr).load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
     EXPECT(memcmp(b.model.zero.params, params.data(), params.size() * sizeof(floatX)) == 0, "weights differ");
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
@@ -66,28 +66,53 @@ TEST(weights_without_masters) {
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
     EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
-    Checkpoint(b.cfg, b.model.zero, b.model.snapshot, nullptr).load_weights(path);
+    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr).load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
 
-// A signal that comes while a checkpoint is being written is not forgotten; one that is due is skipped.
+// A signal that comes while a checkpoint is being written is not forgotten; a save that is due is skipped.
 TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.zero, t.model.snapshot, nullptr);
+    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
     EXPECT(c.async(), "saves beside training");
-    EXPECT(!c.wanted(false, 1, false) && c.wanted(false, 5, false) && c.wanted(true, 6, false), "idle");
-    EXPECT(!c.wanted(false, 7, false), "asked for once, saved once");
+    const auto at = [&](int64_t step, bool asked = false, bool ends = false) {
+        RunState state;
+        state.step = step;
+        const std::string said = test::captured(2, [&] { c.save_if_due(state, asked, ends); });
+        return said.empty() ? c.saver.busy() : false;
+    };
+    const auto saved = [&] {
+        while (c.saver.busy()) c.votes.receive(c.votes.send().data()), c.poll();
+        return c.saved;
+    };
+    EXPECT(!at(1) && at(5) && saved() == 5 && at(6, true) && saved() == 6, "step %ld", long(c.saved));
+    EXPECT(!at(7), "asked for once, saved once");
+    EXPECT(at(8, true) && at(9, true) && !at(10), "9 waits, 10 is skipped: busy");
+    EXPECT(saved() == 8 && c.due(11) && at(11) && saved() == 11 && !c.due(12), "9 comes at 11, once");
+    EXPECT(at(13, true), "busy");
+    at(14, true, true);
+    EXPECT(!c.saver.busy() && c.saved == 14 && !c.due(16), "the last one waits for it");
+}
+
+// The votes of a step that was sent before the save began are not about it.
+TEST(votes_of_an_earlier_step_end_no_save) {
+    Config cfg = config_in(fresh_folder());
+    Tiny t(cfg);
+    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
     RunState state;
-    state.step = 8;
+    state.step = 3;
+    const Votes::Words before = {0, 0, 1, 0};
+    c.votes.send();
     c.save(state, false);
-    EXPECT(c.saver.busy() && !c.wanted(true, 9, false) && c.wanted(true, 10, false), "busy");
-    EXPECT(!c.wanted(false, 11, false) && c.wanted(false, 12, true), "the last one waits for it");
-    EXPECT(!c.wanted(true, 13, false), "busy");
-    while (c.saver.busy()) c.take(c.saver.mine());
-    EXPECT(c.wanted(false, 14, false) && !c.wanted(false, 16, false), "then it comes, once");
+    c.votes.receive(before.data());
+    c.poll();
+    while (c.votes.mine[Votes::kDone] == 0) usleep(100);
+    EXPECT(!fs::exists(c.cfg.run.dir + "/step_3"), "published before all ranks have said so");
+    while (c.saver.busy()) c.votes.receive(c.votes.send().data()), c.poll();
+    EXPECT(c.saved == 3, "not saved");
 }
 
 TEST(weights_of_another_shape) {
@@ -98,7 +123,7 @@ TEST(weights_of_another_shape) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        Checkpoint c(b.cfg, b.model.zero, b.model.snapshot, nullptr);
+        Checkpoint c(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr);
         const Fatal e = test::fatal_of([&] { c.load_weights(path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
@@ -107,7 +132,7 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    Checkpoint of_a(a.cfg, a.model.zero, a.model.snapshot, nullptr);
+    Checkpoint of_a(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, nullptr);
     const Fatal e = test::fatal_of([&] { of_a.load_weights(dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }

@@ -45,7 +45,7 @@ static void train(const MeshCase& m, const std::string& dir, const std::string& 
     const Config base = config_on(m, dir);
     const auto body = [&](Config cfg, const Mesh& mesh) {
         Tiny t(cfg, false, mesh);
-        Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr);
+        Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
         std::optional<Origin> origin;
         if (!from.empty()) origin = open_checkpoint(from);
         RunState state = checkpoint.load_or_init(origin);

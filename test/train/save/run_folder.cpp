@@ -105,7 +105,7 @@ TEST(metrics_on_a_full_disk) {
     test::captured(1, [&] {
         RunState state;
         RunLog log(c);
-        log.start(c, {}, "", &state);
+        log.start(c, {}, "", state);
         rlimit before;
         getrlimit(RLIMIT_FSIZE, &before);
         const rlimit little = {std::filesystem::file_size(file) + 70, before.rlim_max};

@@ -43,11 +43,12 @@ static std::string two_checkpoints() {
 struct Rank {
     const Axis& world;
     std::string dir;
+    Votes votes = {};
     Saver saver;
     Share share;
 
     Rank(const Axis& world, const std::string& dir, Disk disk)
-        : world(world), dir(dir), saver(world, two_are_kept(), std::move(disk)) {}
+        : world(world), dir(dir), saver(world, two_are_kept(), votes, std::move(disk)) {}
 
     void begin(int64_t step, bool again = false) {
         if (world.index == 0 && !again) log_row(posix_disk(), dir, step);
@@ -62,9 +63,8 @@ struct Rank {
     }
     // As at the end of each step.
     std::optional<Saver::Outcome> step() {
-        const Saver::Progress p = saver.mine();
-        const auto [done, failed] = sum_over<2>(world, {p.done, p.failed});
-        return saver.take({done, failed});
+        votes.receive(sum_over(world, votes.send()).data());
+        return saver.poll();
     }
     // Steps on until it is over.
     Saver::Outcome outcome() {

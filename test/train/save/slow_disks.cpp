@@ -73,7 +73,8 @@ static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
     state.step = 1;
     job.manifest.state = to_json(state);
     CheckpointConfig keep;
-    Saver saver(mesh.world, keep, disk);
+    Votes votes;
+    Saver saver(mesh.world, keep, votes, disk);
     phase(Phase::Save, 1);
     saver.begin(std::move(job));
     const auto outcome = saver.finish();

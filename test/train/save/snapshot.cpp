@@ -34,6 +34,12 @@ static Disk waiting_disk() {
     return disk;
 }
 
+// A step of a rank that is alone.
+static void step_alone(Checkpoint& checkpoint) {
+    checkpoint.votes.receive(checkpoint.votes.send().data());
+    checkpoint.poll();
+}
+
 static RunState at(int64_t step) {
     RunState state;
     state.step = step;
@@ -55,8 +61,9 @@ TEST(weights_may_move_while_they_are_written) {
     train_steps(t, 2);
     Trace then;
     then.keep_state(t);
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, waiting_disk());
-    EXPECT(checkpoint.async() && !checkpoint.save(at(2), false), "it is not waited for");
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, waiting_disk());
+    checkpoint.save(at(2), false);
+    EXPECT(checkpoint.async() && checkpoint.saver.busy(), "it is not waited for");
     t.use();
     train_steps(t, 3);
     t.shake();
@@ -64,25 +71,28 @@ TEST(weights_may_move_while_they_are_written) {
     now.keep_state(t);
     EXPECT(!(now == then), "nothing has moved");
     go = true;
-    const std::optional<std::string> folder = checkpoint.finish();
-    EXPECT(folder && *folder == t.cfg.run.dir + "/step_2", "'%s'", folder ? folder->c_str() : "");
-    if (folder) EXPECT(state_of(*folder) == then, "it is not of step 2");
+    checkpoint.finish();
+    const std::string& folder = checkpoint.newest;
+    EXPECT(folder == t.cfg.run.dir + "/step_2", "'%s'", folder.c_str());
+    if (!folder.empty()) EXPECT(state_of(folder) == then, "it is not of step 2");
 }
 
 // One that falls due meanwhile is skipped, with a line; the last waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, waiting_disk());
-    const std::string first = test::captured(2, [&] { (void)checkpoint.save(at(1), false); });
-    const std::string second = test::captured(2, [&] { (void)checkpoint.save(at(2), false); });
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, waiting_disk());
+    const std::string first = test::captured(2, [&] { checkpoint.save(at(1), false); });
+    const std::string second = test::captured(2, [&] { checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
            second.c_str());
     std::thread later([] { usleep(50000); go = true; });
-    const std::optional<std::string> last = checkpoint.save(at(3), true);
+    const std::string said = test::captured(1, [&] { checkpoint.save(at(3), true); });
     later.join();
     const std::string& dir = t.cfg.run.dir;
-    EXPECT(last && *last == dir + "/step_3" && fs::exists(dir + "/step_1") && !fs::exists(dir + "/step_2"),
-           "'%s'", last ? last->c_str() : "");
+    const bool kept = fs::exists(dir + "/step_1") && !fs::exists(dir + "/step_2");
+    EXPECT(checkpoint.newest == dir + "/step_3" && kept, "'%s'", checkpoint.newest.c_str());
+    EXPECT(said == "          saved  " + dir + "/step_1\n          saved  " + dir + "/step_3\n", "'%s'",
+           said.c_str());
 }
 
 // The thread that writes beside training gives way to it, no other, and not where training waits.
@@ -95,12 +105,14 @@ TEST(only_the_writer_gives_way) {
         writers = own();
         return below(file, data, bytes);
     };
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, disk);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, disk);
     const int before = own();
-    EXPECT(!checkpoint.save(at(1), false) && checkpoint.finish(), "not saved");
+    checkpoint.save(at(1), false), checkpoint.finish();
+    EXPECT(checkpoint.saved == 1, "not saved");
     EXPECT(writers == std::min(before + 10, 19) && own() == before, "from %d: the writer at %d, this one at "
            "%d", before, writers.load(), own());
-    EXPECT(checkpoint.save(at(2), true) && writers == before, "from %d: %d", before, writers.load());
+    checkpoint.save(at(2), true);
+    EXPECT(checkpoint.saved == 2 && writers == before, "from %d: %d", before, writers.load());
 }
 
 // A failure is a warning in a later step, and training goes on; of the last one it is the run's end.
@@ -109,24 +121,23 @@ TEST(a_failure_is_heard_of_later) {
     Disk disk = waiting_disk();
     bool fails = true;
     disk.sync = [&, below = disk.sync](int file) { return fails ? EIO : below(file); };
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.snapshot, nullptr, disk);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, disk);
     const auto steps = [&] {
-        std::optional<std::string> folder;
-        for (int i = 0; i < 5000 && !folder && checkpoint.saver.busy(); i++, usleep(100))
-            folder = checkpoint.take(checkpoint.saver.mine());
-        return folder;
+        for (int i = 0; i < 5000 && checkpoint.saver.busy(); i++, usleep(100)) step_alone(checkpoint);
+        return checkpoint.newest;
     };
-    EXPECT(!checkpoint.save(at(1), false) && checkpoint.saver.busy(), "it is not waited for");
+    checkpoint.save(at(1), false);
+    EXPECT(checkpoint.saver.busy(), "it is not waited for");
     go = true;
-    const std::string said = test::captured(2, [&] { EXPECT(!steps(), "saved"); });
+    const std::string said = test::captured(2, [&] { EXPECT(steps().empty(), "saved"); });
     EXPECT(said.find("step 1 is not saved") != said.npos && said.find("Training goes on") != said.npos,
            "'%s'", said.c_str());
-    const Fatal end = test::fatal_of([&] { (void)checkpoint.save(at(2), true); });
+    const Fatal end = test::fatal_of([&] { checkpoint.save(at(2), true); });
     EXPECT(end.code == 78 && strstr(end.what(), "run's last"), "code %d, '%s'", end.code, end.what());
     fails = false;
-    EXPECT(!checkpoint.save(at(3), false), "it is not waited for");
-    const std::optional<std::string> folder = steps();
-    EXPECT(folder && *folder == t.cfg.run.dir + "/step_3", "'%s'", folder ? folder->c_str() : "nothing");
+    checkpoint.save(at(3), false);
+    const std::string folder = steps();
+    EXPECT(folder == t.cfg.run.dir + "/step_3", "'%s'", folder.c_str());
 }
 
 }  // namespace PRECISION

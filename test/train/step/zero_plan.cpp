@@ -106,7 +106,7 @@ static void expect_plan(const std::string& where, const Model& model, const Size
     expect("streams to be sent", s.first && s.last ? 0 : n * C * w);
     expect("tokens", (alive + 1) * 2 * T * sizeof(int32_t));
     const size_t ranks = size_t(model.mesh.world.size), figures = 7 * sizeof(double);
-    expect("figures of a step", 2 * b(figures) + (ranks > 1 ? b(ranks * figures) : 0));
+    expect("statistics of a step", 2 * b(figures) + (ranks > 1 ? b(ranks * figures) : 0));
 
     // what every rank of tp has whole: of each block two norms and two biases, and what is neither
     const size_t packed = plan["gradients to sum over tp"] / g;

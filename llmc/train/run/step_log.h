@@ -1,0 +1,38 @@
+// The step log: prints and stores the statistics of each step, counts skipped steps, collects what signals
+// ask for. On a GPU it runs one step behind, so that the host never waits for the device.
+#pragma once
+#include <deque>
+
+#include "llmc/train/run/comm_log.h"
+#include "llmc/train/run/log.h"
+#include "llmc/train/run/model.h"
+#include "llmc/train/run/step_meter.h"
+
+namespace PRECISION {
+
+struct StepLog {
+    const Config& cfg;
+    Model& model;
+    RunLog& log;
+    RunState& state;
+    StepMeter meter;
+
+    StepLog(const Config& cfg, const StartInfo& info, Model& model, RunLog& log, RunState& state);
+
+    // Starts the clock of a step, unless the previous step is still running on the device.
+    void begin();
+    // After the update of a step. step: with this one.
+    void add(int64_t step, double lr);
+    // Waits for all steps but the newest `left`, and logs them. Returns what signals have asked of any rank.
+    // More skipped steps than train.max_skips are fatal(). All ranks together.
+    Signals write(size_t left = 0);
+    // Steps that may be left while the next begins: none where the device is the host.
+    static size_t late() { return ops::reached_by_host() ? 0 : 1; }
+
+private:
+    struct Step { int64_t step; double lr; CommStep moved; };
+    std::deque<Step> steps = {};     // not yet logged
+    CommLog traffic = {};
+};
+
+}  // namespace PRECISION

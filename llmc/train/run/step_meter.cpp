@@ -1,0 +1,35 @@
+#include "llmc/train/run/step_meter.h"
+
+#include <algorithm>
+
+double model_flops_per_token(const ModelConfig& m, int64_t params) {
+    return 6.0 * double(params) + 6.0 * m.layers * m.channels * m.context;
+}
+
+StepMeter::StepMeter(const Config& cfg, double f, double peak, const std::string& bus_id, RunState& s)
+    : steps(cfg.train.steps), batch_tokens(cfg.train.batch_tokens), flops(f), peak_tflops(peak), state(s),
+      energy(bus_id) {}
+
+void StepMeter::begin() {
+    step_begin = Clock::now();
+    if (totals.steps == 0) loop_begin = step_begin;
+    energy.start();
+}
+
+void StepMeter::measure(StepReport& r) {
+    energy.read();
+    const Clock::time_point now = Clock::now();
+    r.tokens = r.step * batch_tokens;
+    r.ms = std::max(std::chrono::duration<double, std::milli>(now - step_begin).count(), 1e-3);
+    r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
+    r.tflops = r.tokens_per_s * 1e-12 * flops;
+    r.mfu = peak_tflops > 0 ? r.tflops / peak_tflops : kUnknown;
+    r.loss_z = state.loss.score(r.loss);
+    r.norm_z = state.norm.score(r.norm);
+    step_begin = now;
+    totals.steps++;
+    totals.ms += r.ms;
+    totals.joules += r.joules;
+    r.seconds_left = std::chrono::duration<double>(now - loop_begin).count() / double(totals.steps) *
+                     double(std::max<int64_t>(0, steps - r.step));
+}

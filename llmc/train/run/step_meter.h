@@ -1,0 +1,54 @@
+// Measures steps: time, rates, energy, and how unusual loss and gradient norm are.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "llmc/base/config/config.h"
+#include "llmc/train/run/energy.h"
+#include "llmc/train/save/run_state.h"
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
+
+// What a step came to. Rates are of all ranks together.
+struct StepReport {
+    int64_t step = 0;               // steps finished, this one included
+    double loss = 0, norm = 0, lr = 0;
+    bool finite = true;             // false: the update left the weights as they were
+    double joules = kUnknown;       // of all devices
+    // StepMeter::measure() fills in the rest
+    int64_t tokens = 0;             // since the start of the run
+    double ms = 0, tokens_per_s = 0, tflops = 0;
+    double mfu = 0;                 // share of the matmul rate; NaN: that is unknown
+    double seconds_left = 0;        // of the run, with evaluations, texts and checkpoints on the way
+    std::optional<double> loss_z = {}, norm_z = {};     // against the last steps (Trailing)
+};
+
+struct StepMeter {
+    // flops: of a token. peak_tflops: matmul rate of all ranks together; 0: unknown. bus_id: of this rank's
+    // device, for NVML; empty: none. `state` keeps the windows of losses and norms.
+    StepMeter(const Config& cfg, double flops, double peak_tflops, const std::string& bus_id,
+              RunState& state);
+
+    void begin();                   // starts the clock
+    void measure(StepReport& r);    // stops it, and starts that of the next step
+    // Drawn by this rank's device within steps since the last call: the gradients of this step and the update
+    // of the step before. NaN: unknown.
+    double joules() { return energy.take(); }
+
+    // Of this start.
+    struct Totals { int64_t steps = 0; double ms = 0, joules = 0; } totals;
+
+private:
+    using Clock = std::chrono::steady_clock;
+    int64_t steps, batch_tokens;    // of the run; of a step
+    double flops, peak_tflops;
+    RunState& state;
+    EnergyMeter energy;
+    Clock::time_point step_begin, loop_begin;
+};
+
+// 6 N + 6 L C T: forward and backward, attention causal
+double model_flops_per_token(const ModelConfig& m, int64_t params);

@@ -1,0 +1,58 @@
+#include "llmc/train/run/step_statistics.h"
+
+namespace PRECISION {
+
+static constexpr int kFirstMark = Pipeline::kStaged;
+static_assert(kFirstMark + StepStatistics::kPlaces <= ops::kMarks);
+
+StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v)
+    : pipeline(p), optimizer(o), world(w), votes(v) {}
+
+void StepStatistics::add_to(Arena& arena, Arena& host) {
+    arena.add("statistics of a step", &mine, kWords);
+    arena.add("statistics of a step", &all, world.staging(size_t(world.size) * kWords));
+    arena.add("statistics of a step", &sums, kWords);
+    host.add("tokens and statistics on their way", &sent_words, kPlaces * kWords);
+    host.add("tokens and statistics on their way", &read_sums, kPlaces * kWords);
+    host.add("tokens and statistics on their way", &read_state, kPlaces);
+}
+
+StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
+    CHECK(votes.sent - votes.read < kPlaces, "step statistics: %d steps have not been read", kPlaces);
+    double* words = sent_words + place_of(votes.sent) * kWords;
+    votes.ask(asked);
+    const Votes::Words now = votes.send();
+    if (!only_walks()) {
+        std::copy(now.begin(), now.end(), words + kVotes);
+        words[kJoules] = joules;
+    }
+    ops::start_copy(mine + kVotes, words + kVotes, (kWords - kVotes) * sizeof *words);
+    pipeline.sum_losses(mine + kLoss);
+    optimizer.sum_squares(mine + kSquares);
+    ops::finish_copies();
+    const double* of_all = world.all_gather(all, mine, size_t(kWords));
+    ops::sum_rows(sums, of_all, world.size, kWords);
+    return {.loss = sums + kLoss, .squares = sums + kSquares};
+}
+
+void StepStatistics::start_read() {
+    const int place = place_of(votes.sent - 1);
+    ops::start_copy(read_sums + place * kWords, sums, kWords * sizeof *sums);
+    ops::start_copy(read_state + place, optimizer.state, sizeof *read_state);
+    ops::mark_copies(kFirstMark + place);
+}
+
+StepResult StepStatistics::read() {
+    CHECK(votes.read < votes.sent, "step statistics: no step to read");
+    const int place = place_of(votes.read);
+    ops::await_copies(kFirstMark + place);
+    const double* sum = read_sums + place * kWords;
+    votes.receive(sum + kVotes);
+    const ops::GradientState& state = read_state[place];
+    return {.loss = sum[kLoss] / pipeline.step_tokens(),
+            .norm = double(state.norm),
+            .finite = state.finite != 0,
+            .joules = sum[kJoules]};
+}
+
+}  // namespace PRECISION

@@ -1,0 +1,58 @@
+// Statistics of a step (loss, gradient norm, energy, votes), summed over all ranks by one small all-gather on
+// the device. The update reads the sums there; the host reads them later, on a GPU while the next step runs.
+//
+//     pipeline.run(loader);
+//     const StepSums sums = statistics.sum_over_ranks(signals, joules);
+//     optimizer.clip(sums.squares, sums.loss);
+//     optimizer.update(lr, step);
+//     statistics.start_read();
+//     statistics.read();               // waits for the oldest of at most kPlaces steps
+#pragma once
+#include "llmc/base/guard/signals.h"
+#include "llmc/comm/votes.h"
+#include "llmc/train/step/optimizer.h"
+#include "llmc/train/step/pipeline.h"
+
+namespace PRECISION {
+
+// Sums over all ranks, on the device.
+struct StepSums {
+    const double* loss;             // of every token
+    const double* squares;          // of all gradients
+};
+
+struct StepResult {
+    double loss, norm;              // mean per token; of all gradients, before clipping
+    bool finite;                    // false: the update left everything as it was
+    double joules;                  // of all devices; NaN where a rank does not know its own
+};
+
+struct StepStatistics {
+    static constexpr int kPlaces = 2;
+
+    StepStatistics(const Pipeline& pipeline, Optimizer& optimizer, const Axis& world, Votes& votes);
+    StepStatistics(const StepStatistics&) = delete;
+    void add_to(Arena& arena, Arena& host);
+
+    // After the backward passes of a step. All ranks together. joules: drawn by this rank's device.
+    StepSums sum_over_ranks(const Signals& asked = {}, double joules = 0);
+    // After the norm is known: the sums start on their way to the host.
+    void start_read();
+    // Of the oldest step on its way; `votes` receive the sums of that step.
+    StepResult read();
+
+private:
+    // What a rank sends: the sum of its losses, of its squared gradients, its votes, its energy.
+    enum { kLoss, kSquares, kVotes, kJoules = kVotes + Votes::kWords, kWords };
+
+    const Pipeline& pipeline;
+    Optimizer& optimizer;
+    const Axis& world;
+    Votes& votes;
+    int place_of(int64_t step) const { return int(step % kPlaces); }
+    double *mine, *all, *sums;          // on the device: (kWords), (ranks, kWords), (kWords)
+    double *sent_words, *read_sums;     // on the host: (kPlaces, kWords)
+    ops::GradientState* read_state;     // (kPlaces)
+};
+
+}  // namespace PRECISION
