@@ -96,10 +96,7 @@ struct Steps {
     double operator()() {
         return seconds([&] {
             model.pipeline.run(*loader);
-            const StepSums sums = model.statistics->sum_over_ranks();
-            model.optimizer->clip(sums.squares, sums.loss);
-            model.optimizer->update(1e-4, step++);
-            model.statistics->start_read();
+            enqueue_update(model, 1e-4, step++);
             (void)model.statistics->read();
         });
     }

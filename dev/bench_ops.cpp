@@ -96,10 +96,7 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
         double end = 0;
         const Walk walk = walk_of(ops::target(), [&] {
             model.pipeline.run(data);
-            const StepSums sums = model.statistics->sum_over_ranks();
-            model.optimizer->clip(sums.squares, sums.loss);
-            model.optimizer->update(1e-4, step + 1);
-            model.statistics->start_read();
+            enqueue_update(model, 1e-4, step + 1);
             model.statistics->read();
             end = seconds_now();
         }, true);

@@ -102,14 +102,6 @@ struct Trace {
     }
 };
 
-// Norm, clip and update of a step, as the main loop enqueues them.
-inline void enqueue_update(Model& model, double lr, int64_t step) {
-    const StepSums sums = model.statistics->sum_over_ranks();
-    model.optimizer->clip(sums.squares, sums.loss);
-    model.optimizer->update(lr, step);
-    model.statistics->start_read();
-}
-
 // One optimizer step, as the main loop makes it.
 inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
     t.model.pipeline.run(data);

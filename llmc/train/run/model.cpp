@@ -58,9 +58,13 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 }
 
 // A few micro-batches have every op of a step: the first and the last differ, and all that are alive at once.
+static int few_micros(const Stage& stage, const Mesh& mesh) {
+    return std::min(stage.shape.micros, 2 * mesh.pp.size);
+}
+
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     : Model(cfg, on, micro_batch, generates, Unplanned()) {
-    const int few = std::min(stage.shape.micros, 2 * mesh.pp.size);
+    const int few = few_micros(stage, mesh);
     step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
     const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
@@ -86,6 +90,13 @@ static void walk_text(Model& model, size_t prompt) {
     }
 }
 
+void enqueue_update(Model& model, double lr, int64_t step) {
+    const StepSums sums = model.statistics->sum_over_ranks();
+    model.optimizer->clip(sums.squares, sums.loss);
+    model.optimizer->update(lr, step);
+    model.statistics->start_read();
+}
+
 Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     Config cfg = whole;
     const int64_t tokens = int64_t(cfg.model.context) * mesh.dp.size * run.micro_batch;
@@ -96,10 +107,7 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {
             model.pipeline.walk();
-            const StepSums sums = model.statistics->sum_over_ranks();
-            model.optimizer->clip(sums.squares, sums.loss);
-            model.optimizer->update(0, 0);
-            model.statistics->start_read();
+            enqueue_update(model, 0, 0);
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
         if (run.generates && run.prompt) walk_text(model, run.prompt);
@@ -107,9 +115,10 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
 }
 
 void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t prompt) {
-    const int few = std::min(model.stage.shape.micros, 2 * model.mesh.pp.size);
+    const int few = few_micros(model.stage, model.mesh);
+    ops::warm_up(model.step);
     ops::warm_up(walk_of_run(cfg, model.mesh, {.micro_batch = model.gpt.shape.B, .micros = few,
-                                               .evaluated = evaluated, .prompt = prompt,
+                                               .trains = false, .evaluated = evaluated, .prompt = prompt,
                                                .generates = model.decoder.has_value()}));
 }
 

@@ -54,6 +54,9 @@ private:
     friend Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);
 };
 
+// Norm, clip and update of a step, as the main loop writes them out: for walks, benchmarks and tests.
+void enqueue_update(Model& model, double lr, int64_t step);
+
 // What is walked of a run: a step of `micros` micro-batches (0: as many as the settings say), an evaluation
 // of `evaluated` rows over all ranks (0: none), and a text that begins with `prompt` ids (0: none).
 struct WalkedRun {
