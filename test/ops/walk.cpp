@@ -1,8 +1,10 @@
 // What is walked is what is then done: the same ops and collectives, in the same order, of the same bytes.
 #include <map>
 
+#include "llmc/base/files.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/generate.h"
+#include "llmc/train/run/step_meter.h"
 #include "test/bytes_tokenizer.h"
 #include "test/lattice_point.h"
 
@@ -49,8 +51,7 @@ static std::map<std::string, uint64_t> sent(const Mesh& mesh) {
 }
 
 // A step of every rank of a mesh of threads, against the walk of that rank of a mesh that is only described.
-static void expect_walked(const Point& p) {
-    Config cfg = p.config();
+static void expect_walked(const std::string& name, Config cfg) {
     cfg.checkpoint.every = 0;
     const int ranks = cfg.parallel.ranks;
     std::vector<std::optional<Walk>> done(static_cast<size_t>(ranks));
@@ -70,12 +71,13 @@ static void expect_walked(const Point& p) {
     });
     set_threads(1);
     for (int r = 0; r < ranks; r++) {
-        const std::string where = strf("%s, rank %d", p.text().c_str(), r);
+        const std::string where = strf("%s, rank %d", name.c_str(), r);
+        const int micro_batch = cfg.train.micro_batch;
         const auto described = described_mesh(cfg.parallel, ranks, r);
-        const Walk walk = walk_of_run(cfg, described->mesh, {.micro_batch = p.micro_batch, .micros = 0});
+        const Walk walk = walk_of_run(cfg, described->mesh, {.micro_batch = micro_batch, .micros = 0});
         expect_same(where, walk, *done[size_t(r)]);
         EXPECT(sent(walk) == moved[size_t(r)], "%s: bytes sent differ", where.c_str());
-        const Model model(cfg, described->mesh, p.micro_batch, false);
+        const Model model(cfg, described->mesh, micro_batch, false);
         EXPECT(model.scratch_bytes == walk.needs().scratch, "%s: %zu bytes of scratch planned, %zu walked",
                where.c_str(), model.scratch_bytes, walk.needs().scratch);
     }
@@ -92,7 +94,47 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 1, .tp = 2, .pp = 2, .recompute = "selective"},
                            Point{.dp = 1, .tp = 1, .pp = 2, .virtual_stages = 2},
                            Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"}})
-        expect_walked(p);
+        expect_walked(p.text(), p.config());
+}
+
+// A preset's settings on a small model: its ratio of layers and heads stays, channels and lengths do not.
+static Config shrunk(const std::string& path) {
+    Config cfg = load_config(path);
+    cfg.model.layers = std::max(4, cfg.model.layers / 12);
+    cfg.model.channels = 4 * cfg.model.heads, cfg.model.context = 16, cfg.model.vocab = 67;
+    cfg.train.steps = 2, cfg.train.batch_tokens = 16 * 8, cfg.train.micro_batch = 1;
+    cfg.run.threads = 1;
+    return cfg;
+}
+
+// Each preset on one mesh in each precision, on all three in all.
+TEST(every_preset_does_what_is_walked) {
+    struct On { int tp, pp, zero; const char* recompute; };
+    const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {2, 1, 3, "block"}};
+    size_t next = kIsFp64 ? 2 : kIsBf16 ? 1 : 0, presets = 0;
+    for (const std::string& name : glob_files("scripts/*.json")) {
+        presets++;
+        Config cfg = shrunk(name);
+        On on = meshes[next++ % std::size(meshes)];
+        if (cfg.model.heads % on.tp) on.tp = 1;                 // the 25 heads of gpt2_1558M
+        cfg.parallel.ranks = 4, cfg.parallel.tp = on.tp, cfg.parallel.pp = on.pp;
+        cfg.parallel.zero = on.zero, cfg.memory.recompute = on.recompute;
+        expect_walked(strf("%s, tp %d, pp %d, ZeRO %d", name.c_str(), on.tp, on.pp, on.zero), cfg);
+    }
+    EXPECT(presets == 13, "%zu presets", presets);
+}
+
+// mfu goes by 6N + 6LCT. A walk counts products and attention alone, with padded vocabularies and the scores
+// that the backward pass computes again.
+TEST(mfu_counts_the_flops_that_are_walked) {
+    for (const char* preset : {"gpt2_124M", "gpt2_1558M", "gpt3_13B"}) {
+        const Config cfg = load_config(strf("scripts/%s.json", preset));
+        const Walk walk = walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 1});
+        int64_t parameters = 0;
+        for (const Tensor& t : whole_tensors(dims_of(cfg, cfg.model.vocab))) parameters += int64_t(t.param.whole());
+        const double formula = cfg.model.context * model_flops_per_token(cfg.model, parameters);
+        EXPECT_NEAR(walk.flops() / formula, 1, 0.03);
+    }
 }
 
 TEST(what_is_walked_is_done_on_one_rank) {
