@@ -131,7 +131,8 @@ TEST(mfu_counts_the_flops_that_are_walked) {
         const Config cfg = load_config(strf("scripts/%s.json", preset));
         const Walk walk = walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 1});
         int64_t parameters = 0;
-        for (const Tensor& t : whole_tensors(dims_of(cfg, cfg.model.vocab))) parameters += int64_t(t.param.whole());
+        for (const Tensor& t : whole_tensors(dims_of(cfg, cfg.model.vocab)))
+            parameters += int64_t(t.param.whole());
         const double formula = cfg.model.context * model_flops_per_token(cfg.model, parameters);
         EXPECT_NEAR(walk.flops() / formula, 1, 0.03);
     }
