@@ -1,45 +1,18 @@
-// The settings are free keys, which an option library would hand back unparsed; what is left are five flags,
-// so both are parsed here.
+// cxxopts reads the flags; the settings are the options that it does not know.
 #include "llmc/base/config/options.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/cxxopts.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/known_names.h"
 
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...] [--plan | --generate=TEXT | --export=TO]\n"
     "       ./train_gpt --help | --version";
-
-// An argument "--name=value" or "--name value"; `next` is moved past what it takes.
-struct Argument {
-    std::string name, value;
-    bool has_value;
-};
-
-static Argument split(const std::vector<std::string>& args, size_t& next) {
-    const std::string text = args[next++].substr(2);
-    const size_t equal = text.find('=');
-    if (equal == std::string::npos) return {text, "", false};
-    return {text.substr(0, equal), text.substr(equal + 1), true};
-}
-
-static void take_value(Argument& a, const std::vector<std::string>& args, size_t& next) {
-    if (a.has_value) return;
-    CHECK_INPUT(next < args.size() && !args[next].starts_with("--"), "--%s needs a value: write --%s=VALUE",
-                a.name.c_str(), a.name.c_str());
-    a.value = args[next++];
-    a.has_value = true;
-}
-
-// Whether the argument is the flag of that name, which takes no value.
-static bool is_flag(const Argument& a, const char* name) {
-    if (a.name != name) return false;
-    CHECK_INPUT(!a.has_value, "--%s takes no value, found --%s=%s", name, name, a.value.c_str());
-    return true;
-}
 
 static void check_export(const std::string& to) {
     CHECK_INPUT(to.starts_with("hf:") || to.starts_with("gguf:") || to.starts_with("llmc:"),
@@ -55,44 +28,75 @@ static void check_flag_name(const std::string& name) {
                     "--%s: there is no such flag. Did you mean --%s?", name.substr(0, 200).c_str(), flag);
 }
 
-// "-b" and the like: llm.c's flags, or a setting with a dash too few.
-static void check_dashes(const std::string& arg) {
-    if (!arg.starts_with("-") || arg.starts_with("--")) return;
-    const std::string name = arg.substr(0, arg.find('='));
-    const KnownName* flag = known_name(name);
-    const KnownName* known = flag ? flag : known_name(name.substr(1));
-    CHECK_INPUT(false, "%s: options start with two dashes.%s\n%s", name.substr(0, 200).c_str(),
-                known ? advice(*known).c_str() : "", kUsage);
+// "-b" and the like: llm.c's flags, or a setting with a dash too few. cxxopts would read them by letters.
+static void check_dashes(std::span<const char* const> args) {
+    bool value = false;                     // of the option before
+    for (const std::string arg : args) {
+        const bool option = arg.starts_with("--");
+        if (arg.starts_with("-") && !option && arg != "-h" && !value) {
+            const std::string name = arg.substr(0, arg.find('='));
+            const KnownName* flag = known_name(name);
+            const KnownName* known = flag ? flag : known_name(name.substr(1));
+            CHECK_INPUT(false, "%s: options start with two dashes.%s\n%s", name.substr(0, 200).c_str(),
+                        known ? advice(*known).c_str() : "", kUsage);
+        }
+        value = option && arg.find('=') == arg.npos;
+    }
+}
+
+static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
+    cxxopts::Options spec("train_gpt");
+    const auto text = [] { return cxxopts::value<std::string>(); };
+    const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
+    spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())
+        ("generate", "", text())("export", "", text());
+    spec.allow_unrecognised_options();
+    try { return spec.parse(argc, argv); } catch (const std::exception& e) {
+        CHECK_INPUT(false, "%s\n%s", e.what(), kUsage);
+    }
+    __builtin_unreachable();
+}
+
+static bool has_flag(const cxxopts::ParseResult& flags, const char* name) {
+    if (!flags.count(name)) return false;
+    const auto& value = flags[name].as<std::string>();
+    CHECK_INPUT(value.empty(), "--%s takes no value, found --%s=%s", name, name, value.c_str());
+    return true;
+}
+
+// A setting "--name=value" or "--name value"; `next` moves past both.
+static std::pair<std::string, std::string> setting_at(const std::vector<std::string>& args, size_t& next) {
+    const std::string text = args[next++].substr(2), name = text.substr(0, text.find('='));
+    check_flag_name(name);
+    check_setting(name);                    // before a value is asked for
+    if (name.size() < text.size()) return {name, text.substr(name.size() + 1)};
+    CHECK_INPUT(next < args.size() && !args[next].starts_with("--"), "--%s needs a value: write --%s=VALUE",
+                name.c_str(), name.c_str());
+    return {name, args[next++]};
 }
 
 Options parse_command_line(int argc, const char* const* argv) {
-    const std::vector<std::string> args(argv + 1, argv + argc);
-    CHECK_INPUT(!args.empty(), "no config given\n%s", kUsage);
+    CHECK_INPUT(argc > 1, "no config given\n%s", kUsage);
+    check_dashes({argv + 1, size_t(argc - 1)});
+    const cxxopts::ParseResult flags = parse_flags(argc, argv);
     Options o;
+    o.help = has_flag(flags, "help");
+    o.version = has_flag(flags, "version");
+    o.plan = has_flag(flags, "plan");
+    if (flags.count("generate")) o.generate = flags["generate"].as<std::string>();
+    if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
+    const std::vector<std::string>& rest = flags.unmatched();
     std::vector<std::pair<std::string, std::string>> settings;
-    for (size_t i = 0; i < args.size();) {
-        if (args[i] == "-h") { o.help = true; i++; continue; }
-        check_dashes(args[i]);
-        if (!args[i].starts_with("--")) {
-            CHECK_INPUT(o.config_path.empty(), "two configs, %s and %s: one is expected. %s",
-                        o.config_path.c_str(), args[i].substr(0, 200).c_str(), o.generate
-                        ? "A text of several words stands in quotes: --generate=\"Once upon a time\""
-                        : "A setting is written --section.key=value");
-            o.config_path = args[i++];
+    for (size_t i = 0; i < rest.size();) {
+        if (rest[i].starts_with("--")) {
+            settings.push_back(setting_at(rest, i));
             continue;
         }
-        Argument a = split(args, i);
-        if (is_flag(a, "help")) o.help = true;
-        else if (is_flag(a, "version")) o.version = true;
-        else if (is_flag(a, "plan")) o.plan = true;
-        else if (a.name == "generate") { take_value(a, args, i); o.generate = a.value; }
-        else if (a.name == "export") { take_value(a, args, i); o.export_to = a.value; }
-        else {
-            check_flag_name(a.name);
-            check_setting(a.name);    // before a value is asked for
-            take_value(a, args, i);
-            settings.emplace_back(a.name, a.value);
-        }
+        CHECK_INPUT(o.config_path.empty(), "two configs, %s and %s: one is expected. %s",
+                    o.config_path.c_str(), rest[i].substr(0, 200).c_str(), o.generate
+                    ? "A text of several words stands in quotes: --generate=\"Once upon a time\""
+                    : "A setting is written --section.key=value");
+        o.config_path = rest[i++];
     }
     if (o.help || o.version) return o;
     CHECK_INPUT(o.plan + o.generate.has_value() + o.export_to.has_value() <= 1,

@@ -3,11 +3,8 @@
 #include <charconv>
 #include <cstring>
 
-#define CXXOPTS_NO_REGEX                    // its own parser: half the time to compile
-#define CXXOPTS_VECTOR_DELIMITER '\0'       // names of files have commas
-#include <cxxopts.hpp>
-
 #include "llmc/base/check.h"
+#include "llmc/base/config/cxxopts.h"
 #include "llmc/io/text/pipeline.h"
 #include "llmc/io/files/shard.h"
 
