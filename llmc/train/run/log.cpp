@@ -14,6 +14,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
+#include "llmc/base/progress.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/run/run_header.h"
