@@ -14,8 +14,8 @@
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90a"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
-# PCH=0        without precompiled headers    PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
-# UNITY=0      each file by itself            CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS: after those of this build
+# UNITY=0      each file by itself            PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
+# CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS           after those of this build
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 #
 # The rest is in dev/make/: unity.mk (files compiled together), cuda.mk (kernels, by nvcc or emulated), tests.mk.
@@ -117,17 +117,8 @@ LINK    = @echo "link  $@" && mkdir -p $(@D) && $(CXX) $(LINK_FLAGS) $(LDFLAGS) 
           -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -o $@ $(LIBRARIES)
 # COMPILE [PRECISION]
 FLAGS   = $(HOST_FLAGS) $(EXTRA) $(OF_TESTS) $(CXXFLAGS)
-COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(PRECOMPILE) $(CCACHE) $(CXX) $(FLAGS) \
-          $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) $(PRECOMPILED) -x c++ -c $< -o $@
-
-# Headers are precompiled where they are first needed, for each set of flags that g++ insists on.
-PCH         ?= $(if $(findstring clang,$(CXX)),0,1)
-PCH_FLAGS    = $(filter-out -D% -I% -W% -M% -fdebug-prefix-map=% --coverage -fprofile-update=%,$(FLAGS))
-PCH_FOLDER   = $(BUILD)/pch/of$(subst $(space),,$(filter-out $(CODE_OF_ALL),$(PCH_FLAGS)))
-# With them GCC 12 warns of std::string itself, as of any header that is not named as the system's.
-PRECOMPILED  = $(if $(filter 0,$(PCH)),,-include $(PCH_FOLDER)/std.h -Wno-stringop-overflow -Wno-array-bounds)
-PRECOMPILE   = $(if $(filter 0,$(PCH)),,dev/precompile.sh $(PCH_FOLDER) $(CXX) $(PCH_FLAGS) &&)
-export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(CXX) $(FLAGS) \
+          $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) -x c++ -c $< -o $@
 
 # compile_rules FOLDER PRECISION: of *.cpp, of *.cu as C++, and of files compiled together
 define compile_rules
@@ -144,7 +135,6 @@ $(call compile_each,$(BUILD))
 $(BUILD)/fp64/%.o: BACKEND := cpu
 $(foreach p,common $(EVERY),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(COLD)))): HOST_FLAGS += $(COLDLY)
 
-$(addprefix $(BUILD)/common/llmc/,base/cpu_guard.o base/version.o): PCH := 0
 # compiled for any x86-64: it has to run in order to say that the rest cannot
 $(BUILD)/common/llmc/base/cpu_guard.o: HOST_FLAGS := $(subst -march=$(CPU_ARCH),,$(HOST_FLAGS))
 $(BUILD)/common/llmc/base/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(CPU_ARCH)"'

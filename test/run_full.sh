@@ -14,7 +14,7 @@
 #   - the fixture of test/test_gpt computed again by PyTorch
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
-#     instrumented. Each file by itself, and without precompiled headers: it includes what it uses
+#     instrumented. Each file by itself: it includes what it uses
 #
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named:
 # test/run_full.sh sanitizers fuzzers
@@ -164,7 +164,7 @@ reference() {
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
-    plain_make SANITIZE=thread DNNL=0 PCH=0 UNITY=0 PRECISIONS=fp64 "${targets[@]}" \
+    plain_make SANITIZE=thread DNNL=0 UNITY=0 PRECISIONS=fp64 "${targets[@]}" \
         >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
     export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"

@@ -43,7 +43,6 @@ endif
 ALL    := sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
 HELD   := $(subst $(space),$(comma)$(space),$(or $(strip $(GPUS)),$(ALL))), PTX of compute_80
 GUARDS := $(BUILD)/common/llmc/ops/cuda/guard.o $(BUILD)/checks/common/llmc/ops/cuda/guard.o
-$(GUARDS): PCH := 0
 $(GUARDS): EXTRA += -DCUDA_ARCHS='"$(HELD)"'
 $(GUARDS): NVCC_CODE += -DCUDA_ARCHS='"$(HELD)"'
 
@@ -83,7 +82,6 @@ OF_ITS_OWN = $(filter-out $(patsubst %,$(BUILD)/common/%.o,llmc/base/version $(N
 $(EMULATED)/train_gpt: $(EMULATED)/common/llmc/main.o
 $(EMULATED)/cuda_kernels: $(EMULATED)/common/dev/cuda_kernels.o
 $(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
-$(EMULATED)/common/llmc/base/version.o: PCH := 0
 $(EMULATED)/common/llmc/base/version.o: $(BUILD)/commit
 $(EMULATED)/common/llmc/base/version.o: EXTRA = $(call of_version,emulated)
 $(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(OF_ITS_OWN) $(EMULATED)/common/llmc/base/version.o \

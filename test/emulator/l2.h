@@ -4,6 +4,7 @@
 // block accesses memory up to its next barrier. As on a GPU, the blocks that run at once share the cache and
 // have the same pace.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 namespace emulator {
