@@ -123,8 +123,8 @@ inline size_t staging_of(const Group& g, size_t bytes) {
 
 // Ranks that are threads with a GPU each: returns when all ranks of this process have come, and no GPU has
 // anything to do. CUDA may wait for the kernels of all GPUs of a process when memory is allocated or freed.
-// So such calls stand between two meetings. Returns at once for other ranks.
-void meet();
+// So such calls stand between two meetings. For other ranks returns false at once.
+bool meet();
 
 // Memory of the device that the transport of this rank is fast with, all zero; null: there is none such.
 void* alloc(size_t bytes);

@@ -17,19 +17,24 @@ void Votes::receive(const double* sums_of_all) {
     read++;
 }
 
-void lead(const Axis& ranks, const std::function<void(const Further&)>& work) {
-    if (ranks.index > 0) {
-        while (any_of(ranks, false)) {}
+void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat&)>& work) {
+    if (comm::meet()) {
+        if (world.index == 0) work(beat);
+        comm::meet();
+        return;
+    }
+    if (world.index > 0) {
+        while (any_of(world, false)) {}
         return;
     }
     double told = seconds_now();
     work([&] {
         beat();
         if (seconds_now() - told < 0.1) return;
-        any_of(ranks, true);
+        any_of(world, true);
         told = seconds_now();
     });
-    any_of(ranks, false);
+    any_of(world, false);
 }
 
 double largest_over(const Axis& ranks, double mine) {

@@ -41,10 +41,11 @@ struct Votes {
     Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
 };
 
-// Rank 0 works, and all others wait for it. They see that it gets further: its calls of further() are a small
-// gather of all ranks, ten times a second at most.
-using Further = std::function<void()>;
-void lead(const Axis& ranks, const std::function<void(const Further& further)>& work);
+// Runs work() on rank 0 while the other ranks wait and see its progress: each call of heartbeat() that comes
+// 0.1 s after the one before is a small gather of all ranks. Ranks that are threads with a GPU each wait in
+// comm::meet() instead, as work() may allocate device memory. All ranks of the job together.
+using Heartbeat = std::function<void()>;
+void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);
 
 // The largest over the ranks.
 double largest_over(const Axis& ranks, double mine);

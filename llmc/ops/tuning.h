@@ -1,5 +1,7 @@
 // decl/tuning.h in the namespace of each backend.
 #pragma once
+#include <functional>
+
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {

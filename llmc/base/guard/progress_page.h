@@ -53,7 +53,7 @@ void join_progress(int rank, int world, int slot = 0);
 
 void be_slow(int ms);
 
-// Something got further.
+// Heartbeat: this rank made progress.
 inline void beat() {
     RankProgress* const p = context.progress;
     if (!p) return;

@@ -37,10 +37,13 @@ void break_apart() {
     nccl_rank.together->changed.notify_all();
 }
 
-void comm::meet() {
+bool comm::meet() {
     Together* const t = nccl_rank.together.get();
-    if (!t) return;
-    if (std::uncaught_exceptions() > 0) return nccl_end(true);          // nobody waits for a rank that fails
+    if (!t) return false;
+    if (std::uncaught_exceptions() > 0) {       // nobody waits for a rank that fails
+        nccl_end(true);
+        return true;
+    }
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     host_waits_for(cuda_device().copies);
     host_waits_for(cuda_device().compute);
@@ -54,6 +57,7 @@ void comm::meet() {
     }
     if (RankProgress* p = context.progress) p->collective = "";
     beat();
+    return true;
 }
 
 #endif

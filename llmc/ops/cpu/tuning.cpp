@@ -5,7 +5,7 @@ namespace PRECISION {
 namespace cpu {
 
 size_t tuning_bytes(const Walk&) { return 0; }
-void tune(const Walk&, void*) {}
+void tune(const Walk&, void*, const std::function<void()>&) {}
 void check_choices(const Walk&, void*) {}
 bool tuned(const Walk&) { return true; }
 std::string choices(const std::string&) { return ""; }

@@ -7,8 +7,8 @@
 size_t tuning_bytes(const Walk& walk);
 
 // Times every candidate of every recorded op, on random data in `memory`, and chooses the
-// fastest. Scratch has been lent; nothing else runs.
-void tune(const Walk& walk, void* memory);
+// fastest. Scratch has been lent; nothing else runs. Calls progress() after each candidate.
+void tune(const Walk& walk, void* memory, const std::function<void()>& progress);
 
 // Runs every choice on random data in `memory` beside the simplest way to compute the same. Ends the program
 // where the results differ by more than rounding.

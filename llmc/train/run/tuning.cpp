@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "llmc/base/files.h"
+#include "llmc/comm/votes.h"
 #include "llmc/ops/tuning.h"
 
 namespace PRECISION {
@@ -42,7 +43,7 @@ static void keep_for_other_runs(const std::string& path, const std::string& text
     std::filesystem::rename(temporary, path, error);
 }
 
-static std::string decide(const Config& cfg, const Walk& step, size_t scratch) {
+static std::string decide(const Config& cfg, const Walk& step, size_t scratch, const Heartbeat& heartbeat) {
     const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
     ops::use_choices(saved);
     if (ops::tuned(step)) return ops::choices();
@@ -50,7 +51,9 @@ static std::string decide(const Config& cfg, const Walk& step, size_t scratch) {
     ops::use_choices(known);
     ops::use_choices(saved);
     if (!ops::tuned(step)) {
-        with_memory(scratch, ops::tuning_bytes(step), [&](void* memory) { ops::tune(step, memory); });
+        with_memory(scratch, ops::tuning_bytes(step), [&](void* memory) {
+            ops::tune(step, memory, heartbeat);
+        });
         if (!others.empty()) keep_for_other_runs(others, ops::choices(known));
     }
     make_directories(cfg.run.dir);
@@ -62,9 +65,9 @@ void choose_kernels(const Config& cfg, const Model& model) {
     if (!model.tuning_bytes) return;
     const Axis& world = model.mesh.world;
     std::string text;
-    comm::meet();                       // no collective may wait while rank 0 takes memory
-    if (model.mesh.rank == 0) text = decide(cfg, model.step, model.scratch_bytes);
-    comm::meet();
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        text = decide(cfg, model.step, model.scratch_bytes, heartbeat);
+    });
     uint64_t length = text.size();
     world.broadcast(&length, 1, 0);
     text.resize(length);

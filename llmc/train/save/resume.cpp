@@ -125,8 +125,8 @@ Origin open_checkpoint(const std::string& folder) {
 
 std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
     std::string found;
-    lead(world, [&](const Further& further) {
-        const Disk disk = noticed(posix_disk(), further);
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        const Disk disk = noticed(posix_disk(), heartbeat);
         std::vector<int64_t> steps = saved_steps(disk, run_dir);
         const bool some = !steps.empty();
         for (; found.empty() && !steps.empty(); steps.pop_back()) {
@@ -179,8 +179,8 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Di
     check_shared(cfg.run.dir, world, file_exists);
     const std::string& how = cfg.checkpoint.resume;
     std::string folder;
-    lead(world, [&](const Further& further) {
-        const Disk seen = noticed(disk, further);
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
+        const Disk seen = noticed(disk, heartbeat);
         remove_leftovers(seen, cfg.run.dir);
         if (how == "never") return;
         folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : named_and_verified(seen, cfg);

@@ -43,13 +43,13 @@ static std::string holder_of(const Fd& file) {
 }
 
 // Returns true when the lock is held. A run that was just killed may need a moment to be gone.
-static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Further& further) {
+static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Heartbeat& heartbeat) {
     const char* const d = run_dir.c_str();
     int error;
     for (int tries = 0; (error = try_lock(file.fd)) == EAGAIN || error == EACCES; tries++) {
         CHECK_INPUT(tries < 200, "run.dir %s is in use by %s. Wait for its end, or name another folder "
                     "(--run.dir=%s_2)", d, holder_of(file).c_str(), d);
-        further();
+        heartbeat();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     if (error)
@@ -85,10 +85,10 @@ bool RunLock::is_current() const {
 }
 
 // A start that fails removes the file. A start that has waited for the removed file opens a new one.
-void RunLock::take(const Further& further) {
+void RunLock::take(const Heartbeat& heartbeat) {
     do {
         open_file();
-        if (!wait_for_lock(file_, dir_, further)) return;
+        if (!wait_for_lock(file_, dir_, heartbeat)) return;
     } while (!is_current());
     const std::string holder = strf("process %d on %s\n", int(getpid()), host_name().c_str());
     CHECK_INPUT(ftruncate(file_.fd, 0) == 0, "%s: cannot be written: %s", lock_in(dir_).c_str(),
@@ -105,7 +105,7 @@ void RunLock::remove_unused() const {
 }
 
 RunLock::RunLock(const std::string& run_dir, const Axis& world) : dir_(run_dir) {
-    lead(world, [&](const Further& further) { take(further); });
+    run_on_rank_0(world, [&](const Heartbeat& heartbeat) { take(heartbeat); });
 }
 
 RunLock::~RunLock() {

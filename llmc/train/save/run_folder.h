@@ -26,7 +26,7 @@ private:
 
     void open_file();
     bool is_current() const;                // the file has its name still
-    void take(const std::function<void()>& further);
+    void take(const std::function<void()>& heartbeat);
     void remove_unused() const;
 };
 

@@ -49,8 +49,10 @@ TEST(one_rank_chooses_for_all) {
     const CudaScratch lent;
     EXPECT(!cuda::tuned(step()) && cuda::tuning_bytes(step()) > 0);
     const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
-    cuda::tune(step(), memory);
-    EXPECT(cuda::tuned(step()));
+    size_t candidates = 0, beats = 0;
+    for (const cuda::Task& task : cuda::tasks_of(step())) candidates += cuda::candidates_of(task).size();
+    cuda::tune(step(), memory, [&] { beats++; });
+    EXPECT(cuda::tuned(step()) && beats == candidates, "%zu heartbeats, %zu candidates", beats, candidates);
     const std::string text = cuda::choices();
     EXPECT(count_of("NVIDIA", text) == 1 && count_of("\n\n", text) == 1, "one section: %s", text.c_str());
     EXPECT(count_of("\n", text) == 2 + 12 + 3 + 3 * kTensorCores, "a line for each task: %s", text.c_str());
@@ -104,7 +106,7 @@ TEST(choices_for_other_devices_are_kept) {
     be_a_gpu();
     const CudaScratch lent;
     const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(step())));
-    cuda::tune(step(), memory);
+    cuda::tune(step(), memory, beat);
     const std::string own = cuda::choices();
     const std::string other = "BF16, cuBLASLt 1, NVIDIA Other\nattention_keys 1 8 8 32 64x64\n\n";
     EXPECT(cuda::choices(own) == own, "a section stands once: %s", cuda::choices(own).c_str());

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/tuning/workload.h"
 
 namespace PRECISION {
@@ -73,7 +72,8 @@ template <class F> static float microseconds(F f, int repeats) {
     return milliseconds * 1000 / float(repeats);
 }
 
-std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats) {
+std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats,
+                                    const std::function<void()>& progress) {
     const auto candidates = candidates_of(task);
     std::vector<Timing> timings;
     if (candidates.empty()) return timings;
@@ -81,14 +81,14 @@ std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats)
     work.fill();
     for (const Candidate& candidate : candidates) {
         timings.push_back({candidate, microseconds([&] { work.run(candidate); }, repeats)});
-        beat();
+        progress();
     }
     return timings;
 }
 
-void tune(const Walk& walk, void* memory) {
+void tune(const Walk& walk, void* memory, const std::function<void()>& progress) {
     for (const Task& task : tasks_of(walk)) {
-        const auto timings = time_candidates(task, memory, kRepeats);
+        const auto timings = time_candidates(task, memory, kRepeats, progress);
         const auto faster = [](const Timing& a, const Timing& b) { return a.microseconds < b.microseconds; };
         const auto best = std::min_element(timings.begin(), timings.end(), faster);
         if (best != timings.end()) choose(task, best->candidate);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/guard/progress_page.h"
 #include "llmc/base/rng.h"
 #include "llmc/ops/cuda/tuning/choices.h"
 #include "llmc/ops/cuda/runtime.h"
@@ -51,7 +52,8 @@ struct Timing {
     Candidate candidate;
     float microseconds;                         // mean of `repeats` runs, after a run to warm up
 };
-std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats);
+std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats,
+                                    const std::function<void()>& progress = beat);
 // What is wrong with a candidate's results; empty: nothing.
 std::string differences(const Task& task, const Candidate& candidate, void* memory);
 size_t workload_bytes(const Task& task);        // of memory for either
