@@ -48,6 +48,18 @@ static __global__ void golden_cp_async(uint4* out, const uint4* in) {
     out[kLanes + lane] = tile[kLanes + lane];
 }
 
+// From 2^-30 to 2^17.
+static __global__ void golden_exp2(float* out) {
+    for (int i = 0; i < 4; i++) {
+        const int at = 4 * int(threadIdx.x) + i;
+        out[at] = ptx::exp2_approx(0.37f * float(at) - 30);
+    }
+}
+
+static __global__ void golden_block(int* out) {
+    out[int(threadIdx.x) + int(blockDim.x) * int(blockIdx.x)] = ptx::block_again();
+}
+
 static __global__ void golden_memory(uint4* out, const uint4* in) {
     const int lane = int(threadIdx.x);
     uint4 hidden = ptx::load16(in + lane);
@@ -151,6 +163,10 @@ std::vector<Golden> ptx_goldens() {
     keep("cp_async16", 8 * kLanes);
     launch(golden_memory, 1, kLanes, 0, {}, out.as<uint4>(), in.as<uint4>());
     keep("load, store", 16 * kLanes);
+    launch(golden_exp2, 1, kLanes, 0, {}, out.as<float>());
+    keep("exp2_approx, relative", 4 * kLanes);
+    launch(golden_block, 3, kLanes, 0, {}, out.as<int>());
+    keep("block_again", 3 * kLanes);
     launch(golden_memory_of_8, 1, kLanes, 0, {}, out.as<uint2>(), in.as<uint2>());
     keep("load8, store8", 4 * kLanes);
     launch(golden_pack, 1, kLanes, 0, {}, out.as<uint32_t>(), floats.as<float>());

@@ -6,7 +6,8 @@
 #include <vector>
 
 struct Golden {
-    std::string name;                   // of the wrapper; "..., rounded": floats whose last bits may differ
+    std::string name;                   // of the wrapper; "..., rounded" and "..., relative": floats
+                                        // whose last bits may differ
     std::vector<uint32_t> words;        // lane by lane
 };
 std::vector<Golden> ptx_goldens();

@@ -3,14 +3,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
-#include "llmc/comm/votes.h"
 #include "test/ranks.h"
 #include "test/test.h"
 
@@ -232,28 +229,6 @@ TEST(a_failing_rank_ends_all) {
         });
         EXPECT(e.code == kExitConfig && strstr(e.what(), "has enough"), "%d: %s", e.code, e.what());
     }
-}
-
-// A rank that waits for rank 0 has a heartbeat, so that its supervisor sees no hang.
-TEST(ranks_that_wait_for_rank_0_have_its_heartbeat) {
-    static RankProgress progress[3];
-    std::vector<uint64_t> seen;
-    int ran = 0;
-    run_threads(config_of(3), [&](Config, const Mesh& mesh) {
-        RankProgress* const before = std::exchange(context.progress, &progress[mesh.rank]);
-        run_on_rank_0(mesh.world, [&](const Heartbeat& heartbeat) {
-            ran++;
-            for (int i = 0; i < 4; i++) {
-                usleep(110000);
-                heartbeat();
-                seen.push_back(std::min(progress[1].beats.load(), progress[2].beats.load()));
-            }
-        });
-        context.progress = before;
-        return 0;
-    });
-    EXPECT(ran == 1 && seen.size() == 4, "%d ranks ran it", ran);
-    EXPECT(seen.back() >= seen.front() + 2, "no progress on ranks that wait");      // a thread may come late
 }
 
 TEST(misuse_is_a_bug) {
