@@ -53,7 +53,7 @@ int train(Config cfg, const Mesh& mesh) {
     phase(Phase::Start, 0);
     RunLog log(cfg);                                                // refuses a run.dir of something else
     const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
-    const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);   // or model.init's
+    const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;

@@ -1,5 +1,6 @@
 // Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of
 // train/run/programs.cpp.
+#include <algorithm>
 #include <cstdio>
 
 #include "llmc/base/check.h"
@@ -18,7 +19,9 @@
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/export_place.h"
+#include "llmc/train/save/formats/formats.h"
 #include "llmc/train/run/programs.h"
+#include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_folder.h"
 #include "llmc/base/guard/signals.h"
@@ -40,9 +43,10 @@ static constexpr Precision precisions[] = {
 
 // auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
 static const Precision& precision_of(Config& cfg, bool goes_on) {
-    const std::string saved = cfg.run.precision == "auto" && goes_on ? saved_precision(cfg) : "";
+    SavedSettings saved = {};
+    if (cfg.run.precision == "auto" && goes_on) saved = saved_settings(cfg);
     const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
-    if (!saved.empty()) cfg.run.precision = saved;
+    if (saved.settings) cfg.run.precision = saved.settings->run.precision;
     if (cfg.run.precision == "auto") cfg.run.precision = fast ? "bf16" : "fp32";
     std::string names = "auto";
     for (const Precision& p : precisions)
@@ -60,8 +64,20 @@ static std::string libraries() {
     return text;
 }
 
+// Settings of the model that this command reads, before any setting is checked. --generate and --export train
+// nothing, so any batch will do.
+static void adopt_model(Options& options) {
+    Config& cfg = options.config;
+    if (options.export_to) check_export_format(*options.export_to);
+    if (!options.export_to && !options.generate) return adopt_open_model(cfg, launcher().rank == 0);
+    const std::string init = cfg.model.init;
+    if (init != "" && init != "random") adopt_whole_model(cfg, model_of(init));
+    const int64_t ranks = std::max({1, cfg.parallel.ranks, launcher().world});
+    cfg.train = {.steps = 0, .batch_tokens = cfg.model.context * ranks, .micro_batch = 1, .max_skips = 0};
+}
+
 static int run(Options& options) {
-    if (options.help) fputs(help_text().c_str(), stdout);
+    if (options.help) fputs(help_text(help_on_formats()).c_str(), stdout);
     else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
     if (options.help || options.version) return kExitDone;
 
@@ -69,9 +85,9 @@ static int run(Options& options) {
     Config& cfg = options.config;
     if (options.export_to) check_export_place(*options.export_to, cfg, options.config_path);
     watch_for_hangs(cfg.run.hang_timeout);
-    // exported weights are the FP32 masters; but llm.c has a version of its own for bf16, where that is named
+    // exported weights are the FP32 masters; but some formats also have bf16, for who names that
     if (const auto& to = options.export_to; to && cfg.run.precision != "fp64" &&
-        !(to->starts_with("llmc:") && cfg.run.precision == "bf16"))
+        !(format_of(*to)->writes_bf16 && cfg.run.precision == "bf16"))
         cfg.run.precision = "fp32";
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) return precision_of(cfg, true).plan(cfg);
@@ -89,7 +105,7 @@ static int run(Options& options) {
 }
 
 static int run(int argc, char** argv) {
-    Options options = parse_command_line(argc, argv);
+    Options options = parse_command_line(argc, argv, adopt_model);
     const bool only_prints = options.help || options.version || options.plan || options.generate;
     if (only_prints) end_with_reader(), show_all_output();
     if (only_prints || options.export_to) signals_as_usual();

@@ -34,7 +34,6 @@ struct Param {
     Init init;
     bool decay;
     int parts;                    // row blocks of a fused matrix, each split and exported by itself
-    const char* interchange;      // Hugging Face's GPT-2 name; matrices are stored transposed there (Conv1D)
 
     // Filled in by place(): row i of a part here is row first_row + i of that part of the whole, if that has
     // as many; likewise columns.
@@ -66,9 +65,9 @@ template <class T> std::vector<Slot<EmbedTensors<T>>> embed_params(const Dims& d
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
     return placed<G>({
-    // slot         name         rows   cols whole  split init      decay  parts interchange
-    { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  1,    "wte.weight"} },
-    { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  1,    "wpe.weight"} },
+    // slot         name         rows   cols whole  split init      decay  parts
+    { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  1} },
+    { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  1} },
     }, d);
 }
 
@@ -78,19 +77,19 @@ template <class T> std::vector<Slot<BlockTensors<T>>> block_params(const Dims& d
     using enum Init;
     const int C = d.C, A = d.A, F = d.F, C3 = 3 * C, C4 = F * d.tp;
     return placed<G>({
-    // slot         name         rows   cols whole  split init      decay  parts interchange
-    { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, 1,    "ln_1.weight"} },
-    { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, 1,    "ln_1.bias"} },
-    { &G::qkvw,     {"qkvw",     3 * A, C,   C3,    Rows, Normal,   true,  3,    "attn.c_attn.weight"} },
-    { &G::qkvb,     {"qkvb",     3 * A, 1,   C3,    Rows, Zeros,    false, 3,    "attn.c_attn.bias"} },
-    { &G::attprojw, {"attprojw", C,     A,   C,     Cols, Residual, true,  1,    "attn.c_proj.weight"} },
-    { &G::attprojb, {"attprojb", C,     1,   C,     None, Zeros,    false, 1,    "attn.c_proj.bias"} },
-    { &G::ln2w,     {"ln2w",     C,     1,   C,     None, Ones,     false, 1,    "ln_2.weight"} },
-    { &G::ln2b,     {"ln2b",     C,     1,   C,     None, Zeros,    false, 1,    "ln_2.bias"} },
-    { &G::fcw,      {"fcw",      F,     C,   C4,    Rows, Normal,   true,  1,    "mlp.c_fc.weight"} },
-    { &G::fcb,      {"fcb",      F,     1,   C4,    Rows, Zeros,    false, 1,    "mlp.c_fc.bias"} },
-    { &G::fcprojw,  {"fcprojw",  C,     F,   C,     Cols, Residual, true,  1,    "mlp.c_proj.weight"} },
-    { &G::fcprojb,  {"fcprojb",  C,     1,   C,     None, Zeros,    false, 1,    "mlp.c_proj.bias"} },
+    // slot         name         rows   cols whole  split init      decay  parts
+    { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, 1} },
+    { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, 1} },
+    { &G::qkvw,     {"qkvw",     3 * A, C,   C3,    Rows, Normal,   true,  3} },
+    { &G::qkvb,     {"qkvb",     3 * A, 1,   C3,    Rows, Zeros,    false, 3} },
+    { &G::attprojw, {"attprojw", C,     A,   C,     Cols, Residual, true,  1} },
+    { &G::attprojb, {"attprojb", C,     1,   C,     None, Zeros,    false, 1} },
+    { &G::ln2w,     {"ln2w",     C,     1,   C,     None, Ones,     false, 1} },
+    { &G::ln2b,     {"ln2b",     C,     1,   C,     None, Zeros,    false, 1} },
+    { &G::fcw,      {"fcw",      F,     C,   C4,    Rows, Normal,   true,  1} },
+    { &G::fcb,      {"fcb",      F,     1,   C4,    Rows, Zeros,    false, 1} },
+    { &G::fcprojw,  {"fcprojw",  C,     F,   C,     Cols, Residual, true,  1} },
+    { &G::fcprojb,  {"fcprojb",  C,     1,   C,     None, Zeros,    false, 1} },
     }, d);
 }
 
@@ -100,7 +99,7 @@ template <class T> std::vector<Slot<FinalTensors<T>>> final_params(const Dims& d
     using enum Init;
     const int C = d.C;
     return placed<G>({
-    { &G::lnfw,     {"lnfw",     C,     1,   C,     None, Ones,     false, 1,    "ln_f.weight"} },
-    { &G::lnfb,     {"lnfb",     C,     1,   C,     None, Zeros,    false, 1,    "ln_f.bias"} },
+    { &G::lnfw,     {"lnfw",     C,     1,   C,     None, Ones,     false, 1} },
+    { &G::lnfb,     {"lnfb",     C,     1,   C,     None, Zeros,    false, 1} },
     }, d);
 }

@@ -200,8 +200,6 @@ TEST(command_line_errors) {
     refuse_args({"--generate"}, {"generate", "argument", "usage"});
     refuse_args({"-x"}, {"-x", "two dashes"});
     refuse_args({"other.json"}, {"config.json", "other.json"});
-    refuse_args({"--export=x"}, {"x", "gguf:FILE"});
-    refuse_args({"--export=hf:"}, {"hf:", "path"});
     const string long_name(100000, 'x');
     refuse_args({"--" + long_name + "=1"}, {"there is no such setting"});
 }

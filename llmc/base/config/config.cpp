@@ -96,6 +96,7 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
         if (is_number) v = number;
     }
     set_field(*f, v, "--" + path + "=", text.size() > 80 ? text.substr(0, 77) + "..." : text);
+    cfg.named.push_back(path);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -168,6 +169,7 @@ Config parse_config(std::string_view text, const std::string& name) {
             const Field* f = find(all, path);
             if (!f) unknown(name + ": " + path, path);
             set_field(*f, v, name + ": " + path + " = ", for_message(v));
+            cfg.named.push_back(path);
         }
     }
     return cfg;

@@ -41,7 +41,8 @@ struct ModelConfig {
         f("channels", channels, "width of the residual stream (C)", range(1, 1 << 20));
         f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
-        f("init", init, "random, or weights to start from: a folder step_N, hf:DIR, llmc:FILE");
+        f("init", init, "random, or weights to start from: a folder step_N, or a "
+          "model of another program (--help lists the formats by --export)");
     }
 };
 
@@ -228,6 +229,7 @@ struct Config {
     SampleConfig sample;
     CheckpointConfig checkpoint;
     LogConfig log;
+    std::vector<std::string> named;         // paths that file or command line set; no setting itself
 
     template <class F> void visit(F&& f) {
         f("about", about, "free text: what this run is for");

@@ -28,12 +28,8 @@ static const char* const kHead =
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
     "                                   run.dir. The model sees end-of-text first, as at the start of a\n"
     "                                   document; other programs often leave it out\n"
-    "  --export=hf:DIR|gguf:FILE|llmc:FILE\n"
-    "                                   write the weights of model.init, or of the newest checkpoint,\n"
-    "                                   for Hugging Face, llama.cpp or llm.c (version 3, or 5 with\n"
-    "                                   run.precision=bf16)\n"
-    "\n"
-    "Settings, with their defaults\n";
+    "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
+    "                                   another program\n";
 
 static const char* const kTail =
     "\n"
@@ -96,10 +92,10 @@ static void append_field(std::string& out, const Field& f) {
     append_wrapped(out, f.meaning + domain(f) + missing(f), kMeaning);
 }
 
-std::string help_text() {
+std::string help_text(const std::string& formats) {
     Config defaults;
     const std::vector<Field> all = fields(defaults);
-    std::string out = kHead;
+    std::string out = kHead + formats + "\nSettings, with their defaults\n";
     for (const Field& f : all)
         if (f.section.empty()) append_field(out, f);
     for (const Section& s : sections()) {

@@ -24,7 +24,7 @@ static constexpr KnownName kNames[] = {
     {"vocab_size n_vocab padded_vocab_size", "model.vocab", nullptr},
     {"init_from from_pretrained pretrained model_name model_name_or_path pretrained_model_name_or_path "
      "load_checkpoint -e", "model.init",
-     "hf:DIR is a folder of Hugging Face's GPT-2, llmc:FILE a model of llm.c"},
+     "FORMAT:PATH is a model of another program: --help lists the formats"},
     {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", nullptr,
      "The feed-forward layer is always 4 x model.channels wide: leave it out"},
     {"n_kv_head n_kv_heads num_key_value_heads num_query_groups", nullptr,

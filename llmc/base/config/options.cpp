@@ -14,12 +14,6 @@ static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...] [--plan | --generate=TEXT | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
-static void check_export(const std::string& to) {
-    CHECK_INPUT(to.starts_with("hf:") || to.starts_with("gguf:") || to.starts_with("llmc:"),
-                "--export=%s: expected hf:DIR, gguf:FILE or llmc:FILE", to.c_str());
-    CHECK_INPUT(to.back() != ':', "--export=%s: a path is missing after the colon", to.c_str());
-}
-
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
@@ -75,7 +69,7 @@ static std::pair<std::string, std::string> setting_at(const std::vector<std::str
     return {name, args[next++]};
 }
 
-Options parse_command_line(int argc, const char* const* argv) {
+Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
     CHECK_INPUT(argc > 1, "no config given\n%s", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
     const cxxopts::ParseResult flags = parse_flags(argc, argv);
@@ -105,7 +99,7 @@ Options parse_command_line(int argc, const char* const* argv) {
                 kUsage);
     o.config = load_config(o.config_path);
     for (const auto& [path, value] : settings) set_value(o.config, path, value);
+    if (complete) complete(o);
     validate(o.config);
-    if (o.export_to) check_export(*o.export_to);
     return o;
 }

@@ -81,7 +81,7 @@ void validate(const Config& cfg) {
     check_batch(c);
     CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
     CHECK_INPUT(c.model.init != "",
-                "model.init is empty: set it to random, a folder step_N, hf:DIR or llmc:FILE");
+                "model.init is empty: set it to random, a folder step_N, or FORMAT:PATH as --help has it");
     const OptimizerConfig& o = c.optimizer;
     CHECK_INPUT(
         o.schedule != "wsd" || o.decay == 0 || o.warmup + o.decay <= c.train.steps || c.train.steps == 0,

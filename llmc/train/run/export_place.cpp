@@ -6,7 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/io/files/manifest.h"
-#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 
 namespace fs = std::filesystem;

@@ -2,5 +2,5 @@
 #pragma once
 #include "llmc/base/config/config.h"
 
-// to: "hf:DIR", "gguf:FILE" or "llmc:FILE", links and ".." followed. New subfolders of run.dir are allowed.
+// to: "FORMAT:PATH", links and ".." followed. New subfolders of run.dir are allowed.
 void check_export_place(const std::string& to, const Config& cfg, const std::string& config_path);

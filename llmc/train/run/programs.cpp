@@ -13,6 +13,7 @@
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 
 namespace PRECISION {
@@ -47,23 +48,18 @@ int plan(Config cfg) {
 }
 
 // The weights that a program works on: model.init where it names some, else the newest checkpoint of run.dir.
-// Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint.
-static std::string weights_of(Config& cfg, const Axis& world, const char* flag) {
+// Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint;
+// unusable: why the model's tokenizer cannot be used, or empty.
+static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable) {
     const bool newest = cfg.model.init == "random";
     const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
     CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir.c_str());
-    std::string tokenizer;
-    if (is_foreign(init)) {
-        const ForeignModel foreign = open_foreign(init);
-        cfg.model = foreign.shape;
-        tokenizer = cfg.data.tokenizer.empty() ? foreign.tokenizer : "";
-    } else {
-        cfg.model = (newest ? open_checkpoint(init) : open_init(init, world)).settings.model;
-        tokenizer = file_exists(init + "/tokenizer.json") ? init + "/tokenizer.json" : "";
-    }
-    if (!tokenizer.empty()) cfg.data.tokenizer = tokenizer;
-    cfg.model.init = init;
+    if (!newest && !is_foreign(init)) (void)open_init(init, world);       // refuses a damaged one
+    const ReadModel model = model_of(init);
+    adopt_whole_model(cfg, model);
+    if (!is_foreign(init) && !model.tokenizer.empty()) cfg.data.tokenizer.clear();
+    *unusable = adopt_tokenizer(cfg, model);
     cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
     return init;
 }
@@ -96,9 +92,10 @@ struct Shown {
 
 // Continues the text.
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
-    const std::string init = weights_of(cfg, mesh.world, "--generate");
-    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s has no tokenizer.json; give "
-                "--data.tokenizer=PATH", init.c_str());
+    std::string unusable;
+    const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s; give --data.tokenizer=PATH",
+                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable.c_str());
     const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
     Model model(cfg, mesh, 1, true);
     model.allocate();
@@ -152,7 +149,9 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
 
 int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
-    const std::string init = weights_of(cfg, mesh.world, "--export");
+    std::string unusable;
+    const std::string init = weights_of(cfg, mesh.world, "--export", &unusable);
+    if (!unusable.empty()) warning("%s; the export has none", unusable.c_str());
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
     Model model(cfg, mesh, 1, true);

@@ -4,7 +4,7 @@
 //
 // Saving runs beside training (saver.h) where checkpoint.async says so, else training waits for it.
 #pragma once
-#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/rank_state.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_state.h"

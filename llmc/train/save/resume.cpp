@@ -11,7 +11,7 @@
 #include "llmc/base/files.h"
 #include "llmc/model/layout.h"
 #include "llmc/base/json.h"
-#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/formats/formats.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/save/settings_diff.h"
@@ -50,12 +50,7 @@ static std::string folder_of(const std::string& run_dir, int64_t step) {
 
 // The value that was meant, for a message; empty: nobody knows.
 static std::string meant_by(const std::string& init) {
-    for (const char* name : {"/model.safetensors", "/pytorch_model.bin"})
-        if (file_exists(init + name)) return "hf:" + init;
-    if (init.ends_with(".safetensors")) return "hf:" + parent_directory(init);
-    if (init.starts_with("gpt2") || init.starts_with("openai-community/"))
-        return "hf:DIR, after hf download openai-community/gpt2 --local-dir DIR";
-    if (init.ends_with(".bin")) return "llmc:" + init;
+    if (const std::string meant = meant_import(init); !meant.empty()) return meant;
     const std::vector<int64_t> steps = saved_steps(posix_disk(), init);
     return steps.empty() ? "" : folder_of(init, steps.back());
 }
@@ -63,22 +58,19 @@ static std::string meant_by(const std::string& init) {
 void check_init(const std::string& init) {
     if (init == "random") return;
     if (is_foreign(init)) return void(open_foreign(init));
-    CHECK_INPUT(!init.starts_with("gguf:"), "model.init = '%s': GGUF is written (--export), but not read in "
-                "this version; hf:DIR and llmc:FILE are", init.c_str());
-    for (const char* suffix : {".pt", ".pth", ".ckpt", ".pkl"})
-        CHECK_INPUT(!init.ends_with(suffix), "model.init = '%s': PyTorch's own files are not read. Save the "
-                    "model by transformers' save_pretrained(DIR), and name hf:DIR", init.c_str());
+    CHECK_INPUT(!format_of(init), "model.init = '%s': the format is written (--export), but not read in "
+                "this version; expected %s", init.c_str(), list_of_imports(", ").c_str());
     const std::string meant = meant_by(init);
     CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
-                "Expected random, hf:DIR, llmc:FILE, or a folder step_N that a run has saved%s%s%s",
-                init.c_str(), kManifest, meant.empty() ? "" : ".\n       Did you mean ", meant.c_str(),
-                meant.empty() ? "" : "?");
+                "Expected random, %s, or a folder step_N that a run has saved%s%s%s",
+                init.c_str(), kManifest, list_of_imports(", ").c_str(),
+                meant.empty() ? "" : ".\n       Did you mean ", meant.c_str(), meant.empty() ? "" : "?");
 }
 
-Origin open_init(const std::string& init, const Axis& world) {
+Origin open_init(const std::string& init, const Axis& world, Check check) {
     check_init(init);
     if (world.index == 0) {
-        const Verified v = verify_checkpoint(posix_disk(), init);
+        const Verified v = verify_checkpoint(posix_disk(), init, check);
         if (!v.manifest)
             fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '%s': the checkpoint is damaged: %s",
                   init.c_str(), v.problem.c_str());
@@ -190,19 +182,19 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Di
     return open_checkpoint(folder);
 }
 
-std::string saved_precision(const Config& cfg) {
+SavedSettings saved_settings(const Config& cfg) {
     const std::string& how = cfg.checkpoint.resume;
     std::vector<std::string> folders;
     if (how == "auto")
         for (const int64_t step : saved_steps(posix_disk(), cfg.run.dir))
             folders.push_back(folder_of(cfg.run.dir, step));
     else if (how != "never") folders.push_back(how);
+    const bool any = !folders.empty();
     for (; !folders.empty(); folders.pop_back()) {
         const Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
-        if (v.manifest)
-            return parse_config(v.manifest->config, folders.back() + "/" + kManifest).run.precision;
+        if (v.manifest) return {any, parse_config(v.manifest->config, folders.back() + "/" + kManifest)};
     }
-    return "";
+    return {any, {}};
 }
 
 static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
@@ -220,7 +212,6 @@ static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
 }
 
 int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints) {
-    if (!origin && is_foreign(cfg.model.init)) fit_to_foreign(cfg, open_foreign(cfg.model.init));
     if (!origin) return 0;
     const Config& saved = origin->settings;
     adopt_init(cfg, *origin, prints);

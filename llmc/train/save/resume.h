@@ -7,6 +7,7 @@
 #include "llmc/comm/axis.h"
 #include "llmc/io/files/disk.h"
 #include "llmc/io/files/manifest.h"
+#include "llmc/train/save/recover.h"
 
 // A checkpoint to go on from, or to take weights from.
 struct Origin {
@@ -24,13 +25,16 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
 // it; rank 0 reads run.dir, which every host has to see.
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk = posix_disk());
 
-// run.precision of what find_origin will find; empty: of none. Only looks; every process for itself.
-std::string saved_precision(const Config& cfg);
+// Settings of the checkpoint that find_origin will find. Only looks; every process for itself.
+struct SavedSettings {
+    bool any;                                       // there are checkpoints
+    std::optional<Config> settings;                 // none: no checkpoint is complete
+};
+SavedSettings saved_settings(const Config& cfg);
 
 // What the settings leave open and the checkpoint has resolved: model.vocab, data.tokenizer (the file, else
 // the copy in the checkpoint). Its train.micro_batch, which has to fit, is returned to fitting_micro_batch().
-// Its model.init goes before another, which has to be a possible one. A new run of an imported model takes
-// these over from that; 0.
+// Its model.init goes before another, which has to be a possible one. Without a checkpoint: no change, 0.
 int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints);
 
 // The settings of a run that goes on, resolved: prints what changed, and refuses what changes the math.
@@ -46,4 +50,4 @@ Origin open_checkpoint(const std::string& folder);
 // Refuses a model.init that names nothing: no such form, folder or file. Weights are not read.
 void check_init(const std::string& init);
 // model.init, where it is a folder: verified by rank 0. All ranks together.
-Origin open_init(const std::string& init, const Axis& world = {});
+Origin open_init(const std::string& init, const Axis& world = {}, Check check = Check::Hashes);

@@ -5,7 +5,7 @@
 #include "test/gguf.h"
 #include "test/tiny.h"
 #include "llmc/io/files/safetensors.h"
-#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/formats/formats.h"
 #include "llmc/train/run/programs.h"
 
 namespace PRECISION {
@@ -34,8 +34,8 @@ static const Exported& exported() {
         };
         const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
                            .tokenizer = nullptr, .bf16 = false};
-        export_hf(own, x.hf);
-        export_gguf(own, x.gguf);
+        export_to(own, "hf:" + x.hf);
+        export_to(own, "gguf:" + x.gguf);
         x.ids = test::random_ids(29, t.d.V, 4);
         const floatX* row = t.model.decoder->forward(t.model.zero, x.ids.data(), int(x.ids.size()), 0);
         for (int i = 0; i < t.d.V; i++) x.logits.push_back(double(row[i]));
@@ -232,7 +232,7 @@ TEST(a_head_that_is_not_the_embedding_is_refused) {
                        .tokenizer = nullptr, .bf16 = kIsBf16};
     const std::string path = test::folder(TEST_PRECISION) + "_head.gguf";
     for (const float value : {0.7f, NAN}) {
-        export_gguf(own, path);
+        export_to(own, "gguf:" + path);
         spoil(path, std::filesystem::file_size(path) - 128, value);
         const Fatal end = test::fatal_of([&] { check_export(cfg, Mesh(), t.model, "gguf:" + path, false); });
         t.use();

@@ -1,6 +1,6 @@
 // Models of other programs: what is exported is read back the same, by this program and by readers written
 // here from the formats' descriptions; what others write in other ways is read as well.
-#include "llmc/train/save/formats/interchange.h"
+#include "llmc/train/save/formats/formats.h"
 
 #include <cstring>
 #include <filesystem>
@@ -267,4 +267,20 @@ TEST(the_mesh_of_the_run_does_not_matter) {
     const Ran ran = train_gpt(trained(), "--export=llmc:" + many +
                               " --parallel.ranks=4 --parallel.tp=2 --parallel.pp=2 --parallel.zero=3");
     EXPECT(ran.code == 0 && text_of(one) == text_of(many), "code %d, '%s'", ran.code, ran.err.c_str());
+}
+
+// --export reads the table of formats, and --help lists it.
+TEST(formats_are_named) {
+    const string help = train_gpt("--help").out;
+    for (const string name : {"hf:DIR", "gguf:FILE", "llmc:FILE"}) {
+        EXPECT(has(help, name), "--help without %s", name.c_str());
+        for (const string bad : {"x", "onnx:x", "hf"}) {
+            const Ran ran = export_to(bad);
+            EXPECT(ran.code == 78 && has(ran.err, "--export=" + bad) && has(ran.err, name), "%s: '%s'",
+                   bad.c_str(), ran.err.c_str());
+        }
+        const string empty = name.substr(0, name.find(':') + 1);
+        const Ran ran = export_to(empty);
+        EXPECT(ran.code == 78 && has(ran.err, "path is missing"), "%s: '%s'", empty.c_str(), ran.err.c_str());
+    }
 }

@@ -5,26 +5,25 @@
 #include "llmc/base/check.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/vocabulary.h"
-#include "llmc/train/save/formats/formats.h"
+#include "llmc/train/save/formats/format.h"
 
 static constexpr const char* kHead = "output.weight";
 
-// The table's name -> llama.cpp's, within a block "blk.N."
-static std::string gguf_name(const Tensor& t) {
-    static constexpr const char* kNames[][2] = {
-        {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
-        {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
-        {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
-        {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
-        {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
-        {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
-        {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
-        {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}};
-    for (const auto& [own, name] : kNames)
-        if (!strcmp(own, t.param.name))
-            return t.layer < 0 ? name : "blk." + std::to_string(t.layer) + "." + name;
-    fatal(kExitInternal, __FILE__, __LINE__, "GGUF has no name for the tensor %s", t.param.name);
-}
+static constexpr TensorName kGgufNames[] = {
+    {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
+    {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
+    {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
+    {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
+    {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
+    {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
+    {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
+    {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}};
+
+static constexpr ShapeKeys kGgufKeys = {.layers = "gpt2.block_count", .heads = "gpt2.attention.head_count",
+                                        .channels = "gpt2.embedding_length",
+                                        .context = "gpt2.context_length", .vocab = "gpt2.vocab_size"};
+
+static std::string gguf_name(const Tensor& t) { return foreign_name(kGgufNames, "blk.", t); }
 
 static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
     if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
@@ -56,17 +55,17 @@ static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokeniz
     pairs.push_back({"tokenizer.ggml.add_bos_token", false});
 }
 
-void export_gguf(const OwnModel& m, const std::string& path) {
+static void write_gguf(const OwnModel& m, const std::string& path) {
     std::vector<GgufPair> pairs = {{"general.architecture", std::string("gpt2")},
                                    {"general.name", std::string("train_gpt")},
                                    {"general.file_type", uint32_t(0)},          // all FP32
-                                   {"gpt2.context_length", uint32_t(m.shape.context)},
-                                   {"gpt2.embedding_length", uint32_t(m.shape.channels)},
+                                   {kGgufKeys.context, uint32_t(m.shape.context)},
+                                   {kGgufKeys.channels, uint32_t(m.shape.channels)},
                                    {"gpt2.feed_forward_length", uint32_t(4 * m.shape.channels)},
-                                   {"gpt2.block_count", uint32_t(m.shape.layers)},
-                                   {"gpt2.attention.head_count", uint32_t(m.shape.heads)},
+                                   {kGgufKeys.layers, uint32_t(m.shape.layers)},
+                                   {kGgufKeys.heads, uint32_t(m.shape.heads)},
                                    {"gpt2.attention.layer_norm_epsilon", 1e-5f},
-                                   {"gpt2.vocab_size", uint32_t(m.shape.vocab)}};
+                                   {kGgufKeys.vocab, uint32_t(m.shape.vocab)}};
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
     for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_in_gguf(t)});
@@ -83,24 +82,14 @@ void export_gguf(const OwnModel& m, const std::string& path) {
     file.close();
 }
 
-ForeignModel open_gguf(const std::string& path) {
+static ForeignModel open_gguf(const std::string& path) {
     auto file = std::make_shared<GgufFile>(path);
-    const ShapeKeys keys = {.layers = "gpt2.block_count", .heads = "gpt2.attention.head_count",
-                            .channels = "gpt2.embedding_length", .context = "gpt2.context_length",
-                            .vocab = "gpt2.vocab_size"};
-    const auto number = [&](const char* key) {
+    ForeignModel m;
+    m.shape = shape_by_keys(kGgufKeys, path, [&](const char* key) {
         const uint32_t n = file->number(key);
         CHECK_INPUT(n <= INT32_MAX, "%s: %s = %u is out of range", path.c_str(), key, n);
         return int(n);
-    };
-    ForeignModel m;
-    m.shape.context = number(keys.context);
-    m.shape.channels = number(keys.channels);
-    m.shape.layers = number(keys.layers);
-    m.shape.heads = number(keys.heads);
-    m.shape.vocab = number(keys.vocab);
-    const std::string wrong = wrong_shape(m.shape, keys);
-    CHECK_INPUT(wrong.empty(), "%s: %s", path.c_str(), wrong.c_str());
+    });
     m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {
         const size_t cols = size_t(t.param.whole_cols);
         file->read(gguf_name(t), shape_in_gguf(t), row * cols, rows * cols, out);
@@ -111,3 +100,11 @@ ForeignModel open_gguf(const std::string& path) {
     };
     return m;
 }
+
+static std::vector<std::string> files_of_gguf(const std::string& path, bool) { return {path}; }
+static std::string meant_as_gguf(const std::string&) { return ""; }
+
+extern const Format kGguf = {.prefix = "gguf", .place = "FILE", .meaning = "llama.cpp",
+                             .imported = false,      // complete only where train_gpt has written the file
+                             .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
+                             .files = files_of_gguf, .meant = meant_as_gguf};

@@ -10,14 +10,18 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/io/text/vocabulary.h"
-#include "llmc/train/save/formats/formats.h"
 
 bool transposed(const Tensor& t) { return t.layer >= 0 && t.param.whole_cols > 1; }
 
-std::string hf_name(const Tensor& t) {
-    const std::string name = t.param.interchange;
-    return t.layer < 0 ? name : "h." + std::to_string(t.layer) + "." + name;
-}
+static constexpr TensorName kHfNames[] = {
+    {"wte", "wte.weight"}, {"wpe", "wpe.weight"}, {"ln1w", "ln_1.weight"}, {"ln1b", "ln_1.bias"},
+    {"qkvw", "attn.c_attn.weight"}, {"qkvb", "attn.c_attn.bias"},
+    {"attprojw", "attn.c_proj.weight"}, {"attprojb", "attn.c_proj.bias"},
+    {"ln2w", "ln_2.weight"}, {"ln2b", "ln_2.bias"}, {"fcw", "mlp.c_fc.weight"}, {"fcb", "mlp.c_fc.bias"},
+    {"fcprojw", "mlp.c_proj.weight"}, {"fcprojb", "mlp.c_proj.bias"},
+    {"lnfw", "ln_f.weight"}, {"lnfb", "ln_f.bias"}};
+
+std::string hf_name(const Tensor& t) { return foreign_name(kHfNames, "h.", t); }
 
 std::vector<int64_t> shape_in_hf(const Tensor& t) {
     if (t.param.whole_cols == 1) return {t.param.whole_rows};
@@ -37,9 +41,10 @@ static std::string config_json(const OwnModel& m) {
     const ModelConfig& s = m.shape;
     const Json eot = m.tokenizer ? Json(m.tokenizer->eot()) : Json();
     return to_text(Json::Members{{"architectures", Json::List{"GPT2LMHeadModel"}}, {"model_type", "gpt2"},
-                                 {"n_layer", s.layers}, {"n_head", s.heads}, {"n_embd", s.channels},
-                                 {"n_positions", s.context}, {"n_ctx", s.context}, {"n_inner", nullptr},
-                                 {"vocab_size", s.vocab}, {"activation_function", "gelu_new"},
+                                 {kHfKeys.layers, s.layers}, {kHfKeys.heads, s.heads},
+                                 {kHfKeys.channels, s.channels},
+                                 {kHfKeys.context, s.context}, {"n_ctx", s.context}, {"n_inner", nullptr},
+                                 {kHfKeys.vocab, s.vocab}, {"activation_function", "gelu_new"},
                                  {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02},
                                  {"scale_attn_weights", true}, {"tie_word_embeddings", true},
                                  {"use_cache", true}, {"attn_pdrop", 0.0}, {"embd_pdrop", 0.0},
@@ -70,23 +75,21 @@ static void remove_file(const std::string& path) {
                 strerror(errno));
 }
 
-std::vector<std::string> files_of_hf(const std::string& dir) {
-    return {dir + "/config.json", dir + "/model.safetensors", dir + "/tokenizer.json", dir + "/vocab.json",
-            dir + "/merges.txt", dir + "/tokenizer_config.json"};
+// config.json first: without that file the folder holds no model.
+static std::vector<std::string> files_of_hf(const std::string& dir, bool tokenizer) {
+    std::vector<std::string> files = {dir + "/config.json", dir + "/model.safetensors"};
+    const char* const more[] = {"/tokenizer.json", "/vocab.json", "/merges.txt", "/tokenizer_config.json"};
+    if (tokenizer)
+        for (const char* name : more) files.push_back(dir + name);
+    return files;
 }
 
-void remove_hf(const std::string& dir, bool tokenizer) {
-    std::vector<std::string> files = files_of_hf(dir);
-    if (!tokenizer) files.resize(2);
-    for (const std::string& file : files) remove_file(file);
-}
-
-void export_hf(const OwnModel& m, const std::string& dir) {
+static void write_hf(const OwnModel& m, const std::string& dir) {
     make_directories(dir);
     remove_file(dir + "/config.json");          // of an earlier export
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
-        infos.push_back({.name = "transformer." + hf_name(t), .dtype = "F32", .shape = shape_in_hf(t)});
+        infos.push_back({.name = kHfPrefix + hf_name(t), .dtype = "F32", .shape = shape_in_hf(t)});
     SafetensorsWriter file(dir + "/model.safetensors", infos, {{"format", "pt"}});
     for (const Tensor& t : m.layout.tensors) {
         std::vector<float> values = m.read(t);
@@ -100,3 +103,17 @@ void export_hf(const OwnModel& m, const std::string& dir) {
     if (m.tokenizer) write_tokenizer(m, dir);
     write_file(dir + "/config.json", config_json(m));
 }
+
+static std::string meant_as_hf(const std::string& path) {
+    for (const char* name : {"/model.safetensors", "/pytorch_model.bin"})
+        if (file_exists(path + name)) return "hf:" + path;
+    if (path.ends_with(".safetensors")) return "hf:" + parent_directory(path);
+    for (const char* suffix : {".pt", ".pth", ".ckpt", ".pkl"})
+        if (path.ends_with(suffix)) return "hf:DIR, after save_pretrained(DIR) of transformers";
+    const bool hub = path.starts_with("gpt2") || path.starts_with("openai-community/");
+    return hub ? "hf:DIR, after hf download openai-community/gpt2 --local-dir DIR" : "";
+}
+
+extern const Format kHf = {.prefix = "hf", .place = "DIR", .meaning = "Hugging Face's GPT-2",
+                           .imported = true, .writes_bf16 = false, .open = open_hf, .write = write_hf,
+                           .files = files_of_hf, .meant = meant_as_hf};

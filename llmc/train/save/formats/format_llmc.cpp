@@ -7,7 +7,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
-#include "llmc/train/save/formats/formats.h"
+#include "llmc/train/save/formats/format.h"
 
 static constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 static constexpr size_t kHeader = 256;
@@ -31,7 +31,7 @@ static void put(NewFile& file, std::span<const float> values, bool bf16) {
     file.write(rounded.data(), rounded.size() * sizeof(bfloat16));
 }
 
-void export_llmc(const OwnModel& m, const std::string& path) {
+static void write_llmc(const OwnModel& m, const std::string& path) {
     std::map<std::string, const Tensor*> tensors;
     for (const Tensor& t : m.layout.tensors) tensors[t.name] = &t;
     NewFile file(path);
@@ -85,7 +85,7 @@ static uint64_t start_of(const Tensor& t, const ModelConfig& shape, size_t eleme
     fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor %s", t.param.name);
 }
 
-ForeignModel open_llmc(const std::string& path) {
+static ForeignModel open_llmc(const std::string& path) {
     auto fd = std::make_shared<Fd>(open_read(path));
     const uint64_t size = size_of_file(fd->fd, path);
     int32_t header[kHeader];
@@ -110,3 +110,13 @@ ForeignModel open_llmc(const std::string& path) {
     };
     return m;
 }
+
+static std::vector<std::string> files_of_llmc(const std::string& path, bool) { return {path}; }
+static std::string meant_as_llmc(const std::string& path) {
+    return path.ends_with(".bin") ? "llmc:" + path : "";
+}
+
+extern const Format kLlmc = {.prefix = "llmc", .place = "FILE",
+                             .meaning = "llm.c, version 3; with run.precision=bf16 version 5",
+                             .imported = true, .writes_bf16 = true, .open = open_llmc, .write = write_llmc,
+                             .files = files_of_llmc, .meant = meant_as_llmc};

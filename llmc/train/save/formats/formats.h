@@ -1,11 +1,24 @@
-// The formats behind interchange.h: format_hf.cpp and import_hf.cpp, format_gguf.cpp, format_llmc.cpp.
+// Models of other programs by name, "hf:DIR" and the like: the table of formats, and what the rest of train/
+// asks of the table.
 #pragma once
-#include "llmc/train/save/formats/interchange.h"
+#include <string>
+#include <vector>
 
-std::vector<std::string> files_of_hf(const std::string& dir);       // config.json, model, tokenizer's
-void remove_hf(const std::string& dir, bool tokenizer);      // what export_hf has written, config.json first
+#include "llmc/train/save/formats/format.h"
 
-ForeignModel open_hf(const std::string& dir);
-ForeignModel open_gguf(const std::string& file);
-ForeignModel open_llmc(const std::string& file);
+const Format* format_of(const std::string& name);               // of "PREFIX:PATH"; null: no format's
+std::string path_of(const std::string& name);                   // behind the colon
+std::string list_of_exports(const char* between);               // "hf:DIR, gguf:FILE, ..."
+std::string list_of_imports(const char* between);               // formats that model.init may name
+std::string help_on_formats();                                  // lines of --help
+std::string meant_import(const std::string& path);              // model.init that was meant; empty: unknown
 
+// Imports. open_foreign: any format that train_gpt writes; is_foreign: model.init names an import.
+bool is_foreign(const std::string& init);
+ForeignModel open_foreign(const std::string& from);
+
+// Exports, to = "PREFIX:PATH".
+void check_export_format(const std::string& to);                // refuses other names
+void export_to(const OwnModel& m, const std::string& to);
+std::vector<std::string> files_of_export(const std::string& to);     // every file that an export may write
+void remove_export(const std::string& to, bool tokenizer);      // tokenizer: the export had one

@@ -12,7 +12,6 @@
 #include "llmc/train/save/formats/format_hf.h"
 
 static constexpr const char* kOwnHead = "lm_head.weight";
-static constexpr const char* kHfPrefix = "transformer.";
 
 // ---------------------------------------------------------------------------------------------------------
 // config.json
@@ -58,12 +57,7 @@ static ModelConfig shape_of_config(const std::string& path) {
                     "%s: no '%s', or not a positive number", path.c_str(), key);
         return int(v.natural());
     };
-    ModelConfig m;
-    m.layers = number("n_layer"), m.heads = number("n_head"), m.channels = number("n_embd");
-    m.context = number("n_positions"), m.vocab = number("vocab_size");
-    const std::string wrong = wrong_shape(m, {.layers = "n_layer", .heads = "n_head", .channels = "n_embd",
-                                              .context = "n_positions", .vocab = "vocab_size"});
-    CHECK_INPUT(wrong.empty(), "%s: %s", path.c_str(), wrong.c_str());
+    const ModelConfig m = shape_by_keys(kHfKeys, path, number);
     check_math(c, path, m.channels);
     return m;
 }

@@ -1,0 +1,100 @@
+#include "llmc/train/save/adopt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "llmc/base/check.h"
+#include "llmc/base/config/fields.h"
+#include "llmc/base/context.h"
+#include "llmc/base/files.h"
+#include "llmc/io/text/tokenizer.h"
+#include "llmc/train/save/formats/formats.h"
+#include "llmc/train/save/resume.h"
+
+ReadModel model_of(const std::string& init) {
+    if (is_foreign(init)) {
+        const ForeignModel m = open_foreign(init);
+        return {init, m.shape, m.tokenizer};
+    }
+    const std::string tokenizer = init + "/tokenizer.json";
+    return {init, open_init(init, {}, Check::Sizes).settings.model, file_exists(tokenizer) ? tokenizer : ""};
+}
+
+// Calls f(own, theirs) for each setting of a model but its weights.
+template <class F> static void each_of_shape(Config& cfg, const ModelConfig& shape, F&& f) {
+    Config other;
+    other.model = shape;
+    const std::vector<Field> own = fields(cfg), theirs = fields(other);
+    for (size_t i = 0; i < own.size(); i++)
+        if (own[i].section == "model" && own[i].key != "init") f(own[i], theirs[i]);
+}
+
+// model.vocab = 0 leaves the vocabulary open.
+static bool is_open(const Config& cfg, const Field& f) {
+    const bool named = std::find(cfg.named.begin(), cfg.named.end(), f.path()) != cfg.named.end();
+    return !named || (f.key == "vocab" && cfg.model.vocab == 0);
+}
+
+static void fill_shape(Config& cfg, const ModelConfig& shape) {
+    each_of_shape(cfg, shape, [&](const Field& own, const Field& theirs) {
+        if (!is_open(cfg, own)) return;
+        std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs.value); }, own.value);
+    });
+}
+
+// The context may be shorter: later positions are left out.
+static void check_shape(Config& cfg, const ReadModel& model) {
+    each_of_shape(cfg, model.shape, [&](const Field& own, const Field& theirs) {
+        const std::string path = own.path(), here = value_json(own.value), there = value_json(theirs.value);
+        if (own.key != "context")
+            CHECK_INPUT(here == there, "%s = %s, but the model of model.init = '%s' has %s; set %s to %s, or "
+                        "leave it out", path.c_str(), here.c_str(), model.from.c_str(), there.c_str(),
+                        path.c_str(), there.c_str());
+    });
+    CHECK_INPUT(cfg.model.context <= model.shape.context,
+                "model.context = %d, but the model of model.init = '%s' knows %d positions; set it to "
+                "at most that", cfg.model.context, model.from.c_str(), model.shape.context);
+}
+
+// Why a file is no tokenizer for a model of vocab ids; empty: it is one.
+static std::string wrong_tokenizer(const std::string& path, int vocab) {
+    const bool before = std::exchange(context.throw_on_fatal, true);
+    std::string why;
+    try {
+        const int ids = int(Tokenizer::load(path).vocab_size());
+        if (ids > vocab) why = strf("%s: %d ids, but the model has %d", path.c_str(), ids, vocab);
+    } catch (const Fatal& e) {
+        why = e.what();
+    }
+    context.throw_on_fatal = before;
+    return why.substr(0, why.find('\n'));
+}
+
+std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
+    if (!cfg.data.tokenizer.empty() || model.tokenizer.empty()) return "";
+    const std::string why = wrong_tokenizer(model.tokenizer, model.shape.vocab);
+    if (!why.empty()) return strf("%s has no tokenizer.json that can be used: %s", model.from.c_str(),
+                                  why.c_str());
+    cfg.data.tokenizer = model.tokenizer;
+    return "";
+}
+
+void adopt_open_model(Config& cfg, bool warns) {
+    const std::string& init = cfg.model.init;
+    if (cfg.run.dir.empty() || init.empty()) return;                // validate() refuses both
+    const SavedSettings saved = saved_settings(cfg);
+    if (saved.settings) fill_shape(cfg, saved.settings->model);
+    if (saved.any || init == "random") return;
+    const ReadModel model = model_of(init);
+    fill_shape(cfg, model.shape);
+    check_shape(cfg, model);
+    if (!is_foreign(init)) return;
+    const std::string unusable = adopt_tokenizer(cfg, model);
+    if (warns && !unusable.empty())
+        warning("%s; the run writes no text, and no bits per byte", unusable.c_str());
+}
+
+void adopt_whole_model(Config& cfg, const ReadModel& model) {
+    cfg.model = model.shape;
+    cfg.model.init = model.from;
+}

@@ -1,0 +1,74 @@
+#include "llmc/train/save/formats/formats.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "llmc/base/check.h"
+
+// The table; each row is in the file of its name.
+extern const Format kHf, kGguf, kLlmc;
+static const Format* const kFormats[] = {&kHf, &kGguf, &kLlmc};
+
+const Format* format_of(const std::string& name) {
+    for (const Format* f : kFormats)
+        if (name.starts_with(std::string(f->prefix) + ":")) return f;
+    return nullptr;
+}
+
+std::string path_of(const std::string& name) { return name.substr(name.find(':') + 1); }
+
+static std::string list_of(bool only_imported, const char* between) {
+    std::string text;
+    for (const Format* f : kFormats)
+        if (f->imported || !only_imported)
+            text += (text.empty() ? "" : between) + std::string(f->prefix) + ":" + f->place;
+    return text;
+}
+
+std::string list_of_exports(const char* between) { return list_of(false, between); }
+std::string list_of_imports(const char* between) { return list_of(true, between); }
+
+std::string help_on_formats() {
+    std::string text;
+    for (const Format* f : kFormats)
+        text += strf("%37s%-10s %s\n", "", (std::string(f->prefix) + ":" + f->place).c_str(), f->meaning);
+    return text;
+}
+
+std::string meant_import(const std::string& path) {
+    for (const Format* f : kFormats)
+        if (const std::string meant = f->meant(path); !meant.empty()) return meant;
+    return "";
+}
+
+bool is_foreign(const std::string& init) {
+    const Format* f = format_of(init);
+    return f && f->imported;
+}
+
+ForeignModel open_foreign(const std::string& from) {
+    const std::string path = path_of(from);
+    CHECK_INPUT(!path.empty(), "model.init = '%s': a path is missing after the colon", from.c_str());
+    ForeignModel m = format_of(from)->open(path);
+    m.from = from;
+    return m;
+}
+
+void check_export_format(const std::string& to) {
+    CHECK_INPUT(format_of(to), "--export=%s: expected %s", to.c_str(), list_of_exports(", ").c_str());
+    CHECK_INPUT(!path_of(to).empty(), "--export=%s: a path is missing after the colon", to.c_str());
+}
+
+void export_to(const OwnModel& m, const std::string& to) { format_of(to)->write(m, path_of(to)); }
+
+std::vector<std::string> files_of_export(const std::string& to) {
+    return format_of(to)->files(path_of(to), true);
+}
+
+void remove_export(const std::string& to, bool tokenizer) {
+    for (const std::string& file : format_of(to)->files(path_of(to), tokenizer))
+        CHECK_INPUT(unlink(file.c_str()) == 0 || errno == ENOENT, "%s: cannot be removed: %s", file.c_str(),
+                    strerror(errno));
+}
