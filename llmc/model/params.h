@@ -1,7 +1,7 @@
 // Every parameter tensor of the model, declared once.
 //
-// Allocation, pointers, initialisation, tensor parallelism, decay, gradient norm, checkpoint and interchange
-// all derive from these rows: a new weight is one row, one struct field and one line of math.
+// Allocation, pointers, initialisation, tensor parallelism, decay, gradient norm, checkpoint, import and
+// export all derive from these rows: a new weight is one row, one struct field and one line of math.
 #pragma once
 #include <algorithm>
 #include <cstddef>
