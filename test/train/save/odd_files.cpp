@@ -117,7 +117,8 @@ TEST(shapes_that_are_none) {
     const string good = text_of(hf + "/config.json");
     for (const auto& [key, was, now] : std::vector<std::tuple<string, int, int>>{
              {"n_head", 2, 3}, {"n_head", 2, 65}, {"n_layer", 2, 3}, {"n_layer", 2, 1 << 24},
-             {"n_embd", 64, 1 << 24}, {"n_positions", 32, (1 << 24) + 1},
+             {"n_embd", 64, 1 << 20}, {"n_embd", 64, 1 << 24}, {"n_positions", 32, 1 << 24},
+             {"n_positions", 32, (1 << 24) + 1},
              {"vocab_size", 512, 1 << 24}, {"vocab_size", 512, 0}}) {
         string text = good;
         const string from = "\"" + key + "\": " + std::to_string(was);
