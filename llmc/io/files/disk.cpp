@@ -13,8 +13,10 @@ namespace fs = std::filesystem;
 
 static int result(int code) { return code == 0 ? 0 : errno; }
 
+// A link is an error, ELOOP: what it leads to belongs to others.
 static int open_to(const std::string& path, int flags, int* file) {
-    *file = open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+    constexpr int kAlways = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    *file = open(path.c_str(), flags | kAlways, 0644);
     return *file < 0 ? errno : 0;
 }
 

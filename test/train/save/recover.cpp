@@ -164,6 +164,16 @@ TEST(setting_aside_passes_links) {
     EXPECT(fs::is_symlink(dir + "/step_5.damaged") && fs::is_symlink(dir + "/step_5.damaged-2"), "links");
 }
 
+// A link that takes the place of checkpoints.jsonl during a run leads nowhere.
+TEST(no_acknowledgement_goes_through_a_link) {
+    const std::string dir = fresh_folder(), other = fresh_folder() + "/other";
+    write_file(other, "mine\n");
+    fs::create_symlink(other, dir + "/checkpoints.jsonl");
+    const std::string error = save(posix_disk(), dir, 3, 1, 1);
+    EXPECT(error.find("checkpoints.jsonl") != error.npos && read_file(other) == "mine\n", "'%s', '%s'",
+           error.c_str(), read_file(other).c_str());
+}
+
 // A file or a link named step_N moves aside when step N is saved.
 TEST(a_stray_costs_no_checkpoint) {
     const std::string dir = fresh_folder();
