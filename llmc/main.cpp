@@ -15,6 +15,7 @@
 #include "llmc/base/version.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/mesh.h"
+#include "llmc/comm/transport/meeting.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/ops/cpu/dnnl.h"
@@ -90,7 +91,12 @@ static int run(Options& options) {
         !(format_of(*to)->writes_bf16 && cfg.run.precision == "bf16"))
         cfg.run.precision = "fp32";
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
-    if (options.plan) return precision_of(cfg, true).plan(cfg);
+    if (options.plan) {
+        check_processes(cfg, "--plan");
+        const int code = precision_of(cfg, true).plan(cfg);
+        leave_processes();
+        return code;
+    }
     const auto body = [&](Config c, const Mesh& mesh) {
         if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
         if (options.generate) return precision_of(c, false).generate(c, mesh, *options.generate);

@@ -106,8 +106,8 @@ TEST(ranks_of_mpirun_with_different_settings) {
     if (run("command -v mpirun").code != 0 || run("./train_gpt --version").out.find("MPI") == string::npos)
         return skip("no mpirun, or built without MPI");
     const string one = "-np 1 ./train_gpt " + tiny_program_config("differs");
-    const string both =
-        "mpirun -q --allow-run-as-root --oversubscribe --bind-to none " + one + " : " + one + " ";
+    const string mpirun = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none ";
+    const string both = mpirun + one + " : " + one + " ";
     for (const string arg :
          {"--model.layers=3", "--train.steps=12", "--parallel.tp=2", "--run.hang_timeout=9"}) {
         const Ran ran = run(both + arg);
@@ -117,6 +117,12 @@ TEST(ranks_of_mpirun_with_different_settings) {
                "%s: exit code %d, '%s'", arg.c_str(), ran.code, ran.err.c_str());
         EXPECT(!there(folder("differs") + "/metrics.jsonl"), "%s: training has begun", arg.c_str());
     }
+    const Ran one_plans = run(both + "--plan");
+    EXPECT(one_plans.code == kExitConfig && one_plans.err.starts_with("error: what to do differs between"),
+           "exit code %d, '%s'", one_plans.code, one_plans.err.c_str());
+    const Ran all_plan = run(mpirun + one + " --plan : " + one + " --plan");
+    EXPECT(all_plan.code == 0 && all_plan.out.find("memory plan") == all_plan.out.rfind("memory plan"),
+           "exit code %d, '%s'", all_plan.code, all_plan.err.c_str());
     const Ran wrong = run(both + "--optimizer.lr=-1");
     EXPECT(wrong.code == kExitConfig && wrong.err.find("optimizer.lr=-1: expected") != string::npos &&
                wrong.err.find("(rank 1, start, step 0)") != string::npos, "exit code %d, '%s'", wrong.code,

@@ -127,6 +127,13 @@ TEST(foreign_and_damaged_files_are_named) {
     refused("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
             {"Git LFS", "git lfs pull"});
     refused("plain text, more of it\n", {"text", "./tokenize encode"});
+    refused("\x93NUMPY" + std::string(3000, '\1'), {"NumPy", "data/README.md"});
+    refused("PAR1" + std::string(3000, '\1'), {"Parquet", ".jsonl"});
+    std::string ids(3000, '\0');
+    for (size_t i = 0; i < ids.size(); i += 2) ids[i] = char(i * 7), ids[i + 1] = char(i % 196);
+    refused(ids, {"without a header", "nanoGPT", "data/README.md"});
+    ids[101] = '\xc5';
+    refused(ids, {"make shards with ./tokenize encode"});
     refused("\x1f\x8b" + std::string(3000, '\1'), {"compressed"});
     refused("", {"20240520", "0 bytes"});
     refused(shard_header(20240520, 1, 0).substr(0, 700), {"700 bytes"});

@@ -21,7 +21,6 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
-#include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/seats.h"
 #include "llmc/comm/transport/threads.h"
 
@@ -261,7 +260,7 @@ static const char* transport_of(const Config& cfg) {
 
 int run_ranks(Config& cfg, const RankBody& body, const std::string& task) {
     context.rank = launcher().rank;
-    if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
+    check_processes(cfg, task);
     const std::string transport = transport_of(cfg);
     check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
     if (transport == "mpi") return run_processes(cfg, body);

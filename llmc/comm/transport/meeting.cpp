@@ -9,6 +9,7 @@
 #include "llmc/base/start_thread.h"
 #include "llmc/base/version.h"
 #include "llmc/comm/axis.h"
+#include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/rendezvous.h"
 
@@ -61,3 +62,9 @@ std::vector<std::string> exchange_texts(const std::string& own) {
     for (size_t r = 0; r < world; r++) texts.emplace_back(all.data() + r * longest, sizes[r]);
     return texts;
 }
+
+void check_processes(const Config& cfg, const std::string& task) {
+    if (meeting() != Meeting::Nowhere) check_same_settings(cfg, task, exchange_texts);
+}
+
+void leave_processes() { if (meeting() == Meeting::Mpi) mpi_end(); }

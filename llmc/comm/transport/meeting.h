@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/config/config.h"
 #include "llmc/comm/transport/mpi.h"
 
 bool has_mpi();
@@ -19,3 +20,8 @@ std::vector<std::string> exchange_texts(const std::string& own);
 
 // Ends in exit code 78 where MPI does not find the processes that the launcher started.
 MpiJob begin_mpi();
+
+// All processes of the job have the same settings and task ("" trains), or the job ends in exit code 78.
+void check_processes(const Config& cfg, const std::string& task);
+// After check_processes(), where no ranks run.
+void leave_processes();

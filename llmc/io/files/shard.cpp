@@ -22,6 +22,13 @@ static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)
 static int32_t low_of(uint64_t v) { return int32_t(uint32_t(v)); }
 static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
 
+// Whether these may be ids of 16 bits: those of GPT-2 end at 50,256. Of random bytes one in 10^59 passes.
+static bool all_ids(std::string_view head) {
+    std::vector<uint16_t> ids(head.size() / 2);
+    memcpy(ids.data(), head.data(), ids.size() * 2);
+    return ids.size() >= 16 && std::all_of(ids.begin(), ids.end(), [](uint16_t id) { return id <= 50256; });
+}
+
 // What a file that is no shard looks like, with what to do.
 static std::string looks_like(std::string_view head) {
     auto starts = [&](std::string_view s) {
@@ -36,9 +43,17 @@ static std::string looks_like(std::string_view head) {
         return "this is an HTML page, likely an error page saved by a download: download the file again";
     if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd"))
         return "this is compressed: unpack it first";
+    if (starts("\x93numpy"))
+        return "this is an array of NumPy: data/README.md has the lines that make shards of it";
+    if (starts("par1"))
+        return "this is a Parquet table: write its column of text as .jsonl and make shards with ./tokenize "
+               "encode (data/README.md)";
     const bool text = std::all_of(head.begin(), head.end(),
                                   [](char c) { return c >= 32 || c == '\n' || c == '\t' || c < 0; });
     if (text && !head.empty()) return "this looks like text: make shards of it with ./tokenize encode";
+    if (all_ids(head))
+        return "this looks like ids of 2 bytes without a header, as nanoGPT writes them: data/README.md has "
+               "the lines that make shards of it";
     return "make shards with ./tokenize encode";
 }
 
