@@ -14,7 +14,7 @@ every rank. README.md has the settings and a tour of the rest.
 #include "llmc/train/run/programs.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/step_log.h"
-#include "llmc/train/run/tuning.h"
+#include "llmc/train/run/kernel_choices.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION {

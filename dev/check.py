@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from check_headers import INCLUDE, Headers
+
 # Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of rooms before
 # it and of floors before it.
 HOUSE = {"base": ["", "config", "guard"], "io": ["files", "text"],
@@ -114,6 +116,7 @@ class Check:
     def __init__(self, root):
         self.root, self.violations, self.notes = root, [], []
         self.types = {}             # (folder, name): where it is defined
+        self.headers = Headers()
 
     def report(self, path, line, rule, what):
         self.violations.append(f"{path}:{line}: {rule}: {what}")
@@ -125,7 +128,7 @@ class Check:
                         "; dev/check.py lists them")
         code = without_comments_and_strings(text).split("\n")
         for i, line in enumerate(lines, 1):
-            included = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            included = INCLUDE.match(line)
             if included:
                 self.include(path, i, (floor, room), included.group(1))
             if floor == "model" and (m := MODEL_WORDS.search(line) or MODEL_NAMES.search(code[i - 1])):
@@ -246,11 +249,14 @@ class Check:
             self.lengths(path, lines)
             if path.endswith(CPP):
                 self.cpp(path, text, lines)
+                self.headers.add(path, lines)
             if path.endswith(".py"):
                 self.python(path)
                 python.append(path)
             if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
                 shell.append(path)
+        for violation in self.headers.violations():
+            self.report(*violation)
         for path in shell:
             self.tool(["bash", "-n"], [path], "shell")
         self.tool(["shellcheck", "-f", "gcc"], shell, "shellcheck")

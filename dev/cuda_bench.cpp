@@ -3,8 +3,9 @@
 //     cuda_bench ceilings | gemm | attention
 //                [--B=16] [--T=1024] [--C=768] [--NH=12] [--size=8192]
 //
-// ceilings: copies, and products of (size, size). gemm, attention: the candidates of tuning (ops/tuning.h)
-// for a GPT of these sizes in BF16. The emulation runs the program too; its times mean nothing.
+// ceilings: copies, and products of (size, size). gemm, attention: the candidates of
+// tuning (ops/backend_tuning.h) for a GPT of these sizes in BF16. The emulation runs the program too; its
+// times mean nothing.
 #define PRECISION bf16
 #include <algorithm>
 #include <chrono>

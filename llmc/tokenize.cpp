@@ -14,8 +14,8 @@
 #include "llmc/base/version.h"
 #include "llmc/io/text/bpe_train.h"
 #include "llmc/io/text/encode_set.h"
-#include "llmc/io/text/encoder.h"
-#include "llmc/io/text/pipeline.h"
+#include "llmc/io/text/text_encoder.h"
+#include "llmc/io/text/ordered_jobs.h"
 #include "llmc/io/files/shard.h"
 #include "llmc/io/text/tokenize_options.h"
 

@@ -85,5 +85,5 @@ $(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
 $(EMULATED)/common/llmc/base/version.o: $(BUILD)/commit
 $(EMULATED)/common/llmc/base/version.o: EXTRA = $(call of_version,emulated)
 $(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(OF_ITS_OWN) $(EMULATED)/common/llmc/base/version.o \
-    $(BUILD)/fp64/llmc/comm/sums.o $(BUILD)/libcuda.a
+    $(BUILD)/fp64/llmc/comm/reductions.o $(BUILD)/libcuda.a
 	$(LINK)

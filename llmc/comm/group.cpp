@@ -9,7 +9,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/comm/sums.h"
+#include "llmc/comm/reductions.h"
 #include "llmc/ops/walk.h"
 
 // Reductions up to this size are gathered whole, and each rank sums all of it.

@@ -8,7 +8,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/rng.h"
-#include "llmc/io/text/encoder.h"
+#include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/pretokenize.h"
 #include "llmc/io/text/unicode.h"
 #include "test/test.h"

@@ -20,7 +20,7 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 #include <cstring>
 #include <deque>
 
-#include "llmc/comm/pieces.h"
+#include "llmc/comm/staging.h"
 
 static constexpr uint64_t kSlots = 8;                   // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below

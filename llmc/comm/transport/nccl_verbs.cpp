@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "llmc/comm/transport/nccl_rank.h"
-#include "llmc/comm/pieces.h"
+#include "llmc/comm/staging.h"
 
 static NcclMember& member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
 

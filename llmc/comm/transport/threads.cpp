@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/comm/sums.h"
+#include "llmc/comm/reductions.h"
 
 static constexpr uint64_t kSlots = 8;           // jobs in flight
 static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds

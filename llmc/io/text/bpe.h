@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/io/text/table.h"
-#include "llmc/io/text/tokenizer.h"
+#include "llmc/io/text/vocabulary.h"
 
 constexpr uint32_t kNoRank = (1 << 24) - 1;
 

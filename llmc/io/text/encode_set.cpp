@@ -7,8 +7,8 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
-#include "llmc/io/text/encoder.h"
-#include "llmc/io/text/pipeline.h"
+#include "llmc/io/text/text_encoder.h"
+#include "llmc/io/text/ordered_jobs.h"
 #include "llmc/io/files/shard.h"
 
 // Removes PREFIX_NNNNNN with an ending, but those just written. The prefix is a name: its [ and * stand for

@@ -6,7 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json_events.h"
-#include "llmc/io/text/block.h"
+#include "llmc/io/text/byte_block.h"
 #include "llmc/io/text/unicode.h"
 
 namespace {

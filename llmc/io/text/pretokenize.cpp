@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "llmc/io/text/block.h"
+#include "llmc/io/text/byte_block.h"
 #include "llmc/io/text/unicode.h"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/cxxopts.h"
-#include "llmc/io/text/pipeline.h"
+#include "llmc/io/text/ordered_jobs.h"
 #include "llmc/io/files/shard.h"
 
 const char* const kTokenizeHelp = R"(Byte-level BPE, with GPT-2's pre-tokenization.

@@ -12,25 +12,9 @@
 #include <vector>
 
 #include "llmc/io/files/shard.h"
-
-struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
+#include "llmc/io/text/vocabulary.h"
 
 struct Bpe;       // tables of the encoder, llmc/io/text/bpe.h
-
-struct Vocabulary {
-    std::vector<char> text;             // bytes of all tokens, by id
-    std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
-    std::vector<uint8_t> added;  // of id i: 1 where no merge yields it (end-of-text, a foreign file's extras)
-    std::vector<Merge> merges;
-    uint32_t byte_id[256] = {};
-    uint32_t eot = 0;
-    bool words_are_tokens = false;      // known that the bytes of each token, as a word, encode to that token
-
-    uint32_t size() const { return uint32_t(added.size()); }
-    std::string_view text_of(uint32_t id) const {
-        return {text.data() + start[id], start[id + 1] - start[id]};
-    }
-};
 
 struct Tokenizer {
     Vocabulary vocabulary;

@@ -1,6 +1,6 @@
 #include "llmc/io/text/unicode.h"
 
-#include "llmc/io/text/block.h"
+#include "llmc/io/text/byte_block.h"
 #include "llmc/io/text/unicode_tables.h"
 
 CharClass class_of(uint32_t code) {

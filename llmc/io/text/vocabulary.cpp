@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
-#include "llmc/io/text/bpe.h"
 #include "llmc/io/text/unicode.h"
 
 const ByteAlphabet& byte_alphabet() {

@@ -1,11 +1,27 @@
-// What the parsers of tokenizer files share.
+// A vocabulary: the bytes of each token and the merges; and what the parsers of tokenizer files share.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/text/tokenizer.h"
+struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
+
+struct Vocabulary {
+    std::vector<char> text;             // bytes of all tokens, by id
+    std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
+    std::vector<uint8_t> added;  // of id i: 1 where no merge yields it (end-of-text, a foreign file's extras)
+    std::vector<Merge> merges;
+    uint32_t byte_id[256] = {};
+    uint32_t eot = 0;
+    bool words_are_tokens = false;      // known that the bytes of each token, as a word, encode to that token
+
+    uint32_t size() const { return uint32_t(added.size()); }
+    std::string_view text_of(uint32_t id) const {
+        return {text.data() + start[id], start[id + 1] - start[id]};
+    }
+};
 
 // GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]; to_byte is its inverse, -1
 // where a code point below 512 stands for none. In the order of code points the bytes are 0x21..0x7e,

@@ -6,7 +6,7 @@
 
 #include "llmc/base/progress.h"
 #include "llmc/io/text/bpe_train.h"
-#include "llmc/io/text/pipeline.h"
+#include "llmc/io/text/ordered_jobs.h"
 #include "llmc/io/text/pretokenize.h"
 
 namespace {

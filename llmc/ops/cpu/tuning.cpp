@@ -1,5 +1,5 @@
 // Every op has one candidate.
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 
 namespace PRECISION {
 namespace cpu {

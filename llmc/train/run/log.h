@@ -8,24 +8,9 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/train/run/comm_log.h"
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/run/run_header.h"
 #include "llmc/train/run/step_meter.h"
 #include "llmc/train/save/run_state.h"
-
-// What is known once everything is built.
-struct StartInfo {
-    std::string device;             // "cpu", with its name
-    std::string precision;          // what run.precision resolved to
-    std::string data;               // "3 shards, 4,123,456 tokens; validation 412,345"
-    int threads = 1, world = 1;
-    int64_t params = 0;             // without padding
-    int vocab = 0;                  // resolved
-    int micro_batch = 0;            // resolved
-    size_t plan_bytes = 0;
-    std::string bus_id;             // of this rank's device, for NVML; empty: it has none
-    double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
-    std::vector<Epochs> epochs;     // of data.train, over all steps
-};
 
 struct RunLog {
     // REQUIRES: run.dir is there, and this start has its lock (RunLock).

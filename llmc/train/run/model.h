@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "llmc/base/machine.h"
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
@@ -27,7 +27,7 @@ struct Model {
     Walk step = Walk(ops::target());       // of a step of a few micro-batches: every op that training has
     std::byte* scratch;                    // of ops
     size_t scratch_bytes;
-    size_t tuning_bytes = 0;               // that train/run/tuning.h takes, before the rest is there
+    size_t tuning_bytes = 0;               // that train/run/kernel_choices.h takes, before the rest is there
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
     size_t library_bytes = 0;              // that libraries take by themselves, while ops run

@@ -1,6 +1,26 @@
 // What a run says of itself on the screen before it begins.
 #pragma once
-#include "llmc/train/run/log.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/base/config/config.h"
+#include "llmc/train/step/dataset.h"
+
+// What is known once everything is built.
+struct StartInfo {
+    std::string device;             // "cpu", with its name
+    std::string precision;          // what run.precision resolved to
+    std::string data;               // "3 shards, 4,123,456 tokens; validation 412,345"
+    int threads = 1, world = 1;
+    int64_t params = 0;             // without padding
+    int vocab = 0;                  // resolved
+    int micro_batch = 0;            // resolved
+    size_t plan_bytes = 0;
+    std::string bus_id;             // of this rank's device, for NVML; empty: it has none
+    double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
+    std::vector<Epochs> epochs;     // of data.train, over all steps
+};
 
 // origin: the checkpoint that the run goes on from; empty: a new run. Warns of text that is repeated often.
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin);

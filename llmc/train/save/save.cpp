@@ -9,7 +9,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
 #include "llmc/io/files/safetensors.h"
-#include "llmc/train/save/recover.h"
+#include "llmc/train/save/verify.h"
 
 bool DiskQueue::advance() {
     if (operations.empty() || !error.empty()) return false;

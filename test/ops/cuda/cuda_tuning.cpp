@@ -1,6 +1,6 @@
 // Tuning for a whole model: every candidate is timed once, one text holds all choices, a comparison precedes
 // the first step.
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 
 #include <set>
 #include <thread>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 
 namespace PRECISION {
 namespace cuda {

@@ -1,6 +1,6 @@
 // Times the candidates of a model's products and attention, and compares the results of chosen candidates
 // with those of the simplest kernels.
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 
 #include <algorithm>
 #include <cmath>

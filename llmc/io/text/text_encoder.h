@@ -15,6 +15,7 @@
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/pretokenize.h"
 #include "llmc/io/text/table.h"
+#include "llmc/io/text/tokenizer.h"
 
 // A vector that does not write zeros first.
 template <class Id> struct IdBuffer {

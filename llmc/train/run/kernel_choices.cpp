@@ -1,4 +1,4 @@
-#include "llmc/train/run/tuning.h"
+#include "llmc/train/run/kernel_choices.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/comm/votes.h"
-#include "llmc/ops/tuning.h"
+#include "llmc/ops/backend_tuning.h"
 
 namespace PRECISION {
 

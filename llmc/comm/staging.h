@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "llmc/comm/group.h"
-#include "llmc/comm/sums.h"
+#include "llmc/comm/reductions.h"
 
 inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
 

@@ -1,4 +1,4 @@
-#include "llmc/io/text/encoder.h"
+#include "llmc/io/text/text_encoder.h"
 
 #include <xxhash.h>
 

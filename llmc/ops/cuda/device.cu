@@ -1,0 +1,31 @@
+// Opens the device of a rank.
+#include "llmc/ops/cuda/guard.h"
+#include "llmc/ops/cuda/runtime.h"
+
+// The one that the thread has chosen.
+static CudaDevice open_device() {
+    CudaDevice device;
+    usable_devices();
+    CUDA_CHECK(cudaGetDevice(&device.index));
+    CUDA_CHECK(cudaSetDevice(device.index));
+    check_kernels_run_on(device.index);
+    int major = 0, minor = 0, limit = 0, l2 = 0;
+    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
+    CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index));
+    CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
+    CUDA_CHECK(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device.index));
+    CUDA_CHECK(cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, device.index));
+    device.arch = 10 * major + minor;
+    device.shared_limit = size_t(limit), device.l2_bytes = size_t(l2);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&device.compute, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaStreamCreateWithFlags(&device.copies, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaEventCreateWithFlags(&device.reached, cudaEventDisableTiming));
+    for (cudaEvent_t& mark : device.marks)          // nobody is in a hurry: the host sleeps
+        CUDA_CHECK(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming | cudaEventBlockingSync));
+    return device;
+}
+
+CudaDevice& cuda_device() {
+    thread_local CudaDevice device = open_device();
+    return device;
+}

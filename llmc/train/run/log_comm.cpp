@@ -1,0 +1,36 @@
+// The log of communication: a row of metrics.jsonl, a line on the screen.
+#include <cmath>
+#include <cstdio>
+
+#include "llmc/base/console.h"
+#include "llmc/base/json.h"
+#include "llmc/train/run/log.h"
+
+void RunLog::comm(int64_t step, const CommStep& moved) {
+    if (!writes_) return;
+    JsonLine line("comm");
+    line.add("step", step);
+    uint64_t bytes = 0;
+    double seconds = 0;
+    const double hidden = hidden_share(moved.device);
+    for (const CommRow& row : moved.rows) bytes += row.bytes, seconds += row.seconds;
+    line.add("bytes", bytes).add("wait_ms", std::round(seconds * 1e6) / 1e3);
+    if (!std::isnan(hidden)) {
+        line.add("device_ms", std::round(moved.device.busy * 1e6) / 1e3);
+        line.add("device_wait_ms", std::round(moved.device.waited * 1e6) / 1e3);
+        line.add("hidden", std::round(hidden * 1e4) / 1e4);
+    }
+    for (const CommRow& row : moved.rows) {
+        line.add(row.name + "_calls", row.calls).add(row.name + "_bytes", row.bytes);
+        line.add(row.name + "_wait_ms", std::round(row.seconds * 1e6) / 1e3);
+    }
+    write(line.str());
+    if (cfg_.log.every == 0 || (step % cfg_.log.every && step != cfg_.train.steps)) return;
+    printf("%15s  %s sent by rank 0, %s waited:", "comm", human_bytes(double(bytes)).c_str(),
+           human_seconds(std::isnan(hidden) ? seconds : moved.device.waited).c_str());
+    for (const CommRow& row : moved.rows)
+        printf(" %s %s", row.name.c_str(), human_bytes(double(row.bytes)).c_str());
+    if (!std::isnan(hidden)) printf("; %.0f%% hidden", 100 * hidden);
+    printf("\n");
+    fflush(stdout);
+}
