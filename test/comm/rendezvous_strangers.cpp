@@ -117,6 +117,19 @@ TEST(rank_0_listens_at_the_address_of_the_job_alone) {
            e.code, e.error.c_str());
 }
 
+// With a secret, where the job's address is another machine's (a gateway), rank 0 listens at all addresses.
+TEST(rank_0_with_a_secret_listens_at_all_addresses) {
+    const uint16_t port = free_port();
+    Result zero;
+    Rendezvous r0 = rendezvous(0, 2, {port}), r1 = rendezvous(1, 2, {port});
+    r0.host = "192.0.2.1", r1.host = "127.0.0.2";
+    r0.secret = r1.secret = "known to ranks";
+    std::thread rank([&] { zero = meet(r0, text_of(0)); });
+    const Result one = meet(r1, text_of(1));
+    rank.join();
+    expect_all({zero, one});
+}
+
 // Rank 0 says so once, and waits on; the other ends at once, or both learn who has none.
 TEST(another_secret_is_refused_with_a_line) {
     const struct { const char *zeros, *ones, *says; } cases[] = {
