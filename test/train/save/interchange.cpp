@@ -214,7 +214,10 @@ TEST(what_does_not_fit_is_said) {
     refused("--model.init=hf:" + hf + " --model.layers=3", {"model.layers = 3", "has 2"});
     refused("--model.init=hf:" + hf + " --model.vocab=509 --model.context=64", {"model.context = 64", "32"});
     refused("--model.init=hf:/nowhere", {"/nowhere", "config.json"});
-    run("truncate -s -4 " + bin);
+    // a field that llm.c leaves 0, as a head of its own would need one
+    run("printf '\\001' | dd of=" + bin + " bs=1 seek=80 conv=notrunc 2>&1");
+    refused("--model.init=llmc:" + bin, {"cut.bin", "field 20 of the header is 1"});
+    run("printf '\\000' | dd of=" + bin + " bs=1 seek=80 conv=notrunc 2>&1; truncate -s -4 " + bin);
     refused("--model.init=llmc:" + bin, {"cut.bin", "expected"});
     run("printf '<!DOCTYPE html>' > " + bin);
     refused("--model.init=llmc:" + bin, {"cut.bin"});
