@@ -44,10 +44,10 @@ static constexpr Precision precisions[] = {
 
 // auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
 static const Precision& precision_of(Config& cfg, bool goes_on) {
-    SavedSettings saved = {};
-    if (cfg.run.precision == "auto" && goes_on) saved = saved_settings(cfg);
+    Foreseen saved = {};
+    if (cfg.run.precision == "auto" && goes_on) saved = foresee_origin(cfg);
     const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
-    if (saved.settings) cfg.run.precision = saved.settings->run.precision;
+    if (saved.origin) cfg.run.precision = saved.origin->settings.run.precision;
     if (cfg.run.precision == "auto") cfg.run.precision = fast ? "bf16" : "fp32";
     std::string names = "auto";
     for (const Precision& p : precisions)

@@ -42,7 +42,7 @@ struct ModelConfig {
         f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
         f("init", init, "random, or weights to start from: a folder step_N, or a "
-          "model of another program (--help lists the formats by --export)");
+          "model of another program (--export has the formats). They set every model.* that is not named");
     }
 };
 

@@ -22,6 +22,7 @@ namespace PRECISION {
 // nothing. Of several processes, one prints.
 int plan(Config cfg) {
     if (launcher().rank > 0) return kExitDone;
+    adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
     std::optional<Tokenizer> tokenizer;
     if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
     cfg.model.vocab = vocab_of(cfg, tokenizer);

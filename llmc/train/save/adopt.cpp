@@ -82,8 +82,10 @@ std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
 void adopt_open_model(Config& cfg, bool warns) {
     const std::string& init = cfg.model.init;
     if (cfg.run.dir.empty() || init.empty()) return;                // validate() refuses both
-    const SavedSettings saved = saved_settings(cfg);
-    if (saved.settings) fill_shape(cfg, saved.settings->model);
+    const Foreseen saved = foresee_origin(cfg);
+    const int vocab = cfg.model.vocab;
+    if (saved.origin) fill_shape(cfg, saved.origin->settings.model);
+    cfg.model.vocab = vocab;            // adopt_open_settings() sets it: all hosts may not see run.dir
     if (saved.any || init == "random") return;
     const ReadModel model = model_of(init);
     fill_shape(cfg, model.shape);

@@ -14,7 +14,8 @@ struct ReadModel {
 ReadModel model_of(const std::string& init);
 
 // For training and --plan, before the settings are checked. Sets every model.* that neither file nor command
-// line names: to the value in the checkpoint that the run goes on from, else in model.init. A named value
+// line names: to the value in the checkpoint that the run goes on from (model.vocab excepted, which
+// adopt_open_settings() sets), else in model.init. A named value
 // that differs from model.init's ends in exit code 78; check_settings() compares with the checkpoint's. The
 // tokenizer of an import becomes data.tokenizer where the settings name none. Where that tokenizer cannot be
 // used and warns is set: one warning.

@@ -182,7 +182,7 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Di
     return open_checkpoint(folder);
 }
 
-SavedSettings saved_settings(const Config& cfg) {
+Foreseen foresee_origin(const Config& cfg) {
     const std::string& how = cfg.checkpoint.resume;
     std::vector<std::string> folders;
     if (how == "auto")
@@ -191,8 +191,10 @@ SavedSettings saved_settings(const Config& cfg) {
     else if (how != "never") folders.push_back(how);
     const bool any = !folders.empty();
     for (; !folders.empty(); folders.pop_back()) {
-        const Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
-        if (v.manifest) return {any, parse_config(v.manifest->config, folders.back() + "/" + kManifest)};
+        Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);
+        if (!v.manifest) continue;
+        Config settings = parse_config(v.manifest->config, folders.back() + "/" + kManifest);
+        return {any, Origin{folders.back(), std::move(*v.manifest), std::move(settings)}};
     }
     return {any, {}};
 }

@@ -25,12 +25,12 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
 // it; rank 0 reads run.dir, which every host has to see.
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk = posix_disk());
 
-// Settings of the checkpoint that find_origin will find. Only looks; every process for itself.
-struct SavedSettings {
+// The checkpoint that find_origin will find. Only looks, reads no hashes; every process for itself.
+struct Foreseen {
     bool any;                                       // there are checkpoints
-    std::optional<Config> settings;                 // none: no checkpoint is complete
+    std::optional<Origin> origin;                   // none: no checkpoint is complete
 };
-SavedSettings saved_settings(const Config& cfg);
+Foreseen foresee_origin(const Config& cfg);
 
 // What the settings leave open and the checkpoint has resolved: model.vocab, data.tokenizer (the file, else
 // the copy in the checkpoint). Its train.micro_batch, which has to fit, is returned to fitting_micro_batch().

@@ -127,6 +127,9 @@ TEST(a_named_key_that_differs_is_an_error) {
 // ---------------------------------------------------------------------------------------------------------
 // going on
 
+// The memory plan that --plan prints.
+static string memory_of(const Ran& plan) { return plan.out.substr(0, plan.out.find("\n{")); }
+
 // The import may be gone, or model.init may name another model: the checkpoint has the shape.
 TEST(a_run_goes_on_with_the_shape_of_its_checkpoint) {
     for (const string& form : models()) {
@@ -136,7 +139,9 @@ TEST(a_run_goes_on_with_the_shape_of_its_checkpoint) {
         ok(train_gpt(bare("goes_on"), args));
         run("rm -r " + copy);
         const Ran plan = ok(train_gpt(bare("goes_on"), "--plan" + args));
-        EXPECT(has(plan.out, "\"channels\": 48"), "%s", plan.out.c_str());
+        EXPECT(has(plan.out, "\"channels\": 48") && has(plan.out, "\"vocab\": 310"), "%s", plan.out.c_str());
+        EXPECT(memory_of(plan) == memory_of(ok(train_gpt(bare("fresh"), "--plan" + from(form)))), "'%s'",
+               plan.out.c_str());
         const Ran on = ok(train_gpt(bare("goes_on"), from(prefix + copy)));
         EXPECT(has(on.out, "is not read") && shape_of("goes_on") == kShape, "'%s'", on.out.c_str());
         ok(train_gpt(bare("straight"), from(form)));
