@@ -14,9 +14,6 @@ struct MeshShape {
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks);
 
-// Ends in exit code 78 where the settings ask for a mesh that `ranks` ranks cannot be.
-void check_mesh(const Config& cfg, int ranks);
-
 // A rank's place on an axis. The members of one communicator, and they alone, have the same colour: the
 // lowest of their ranks.
 struct Place { int index, size, color; };

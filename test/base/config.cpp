@@ -275,10 +275,14 @@ TEST(what_has_to_hold_between_settings) {
     refuse_args({"--model.context=64", "--train.batch_tokens=500"},
                 {"batch_tokens = 500", "context = 64", "448 and 512"});
     refuse_args({"--model.context=64", "--train.batch_tokens=500", "--train.micro_batch=4"},
-                {"500", "4 x 64 = 256", "256 and 512"});
+                {"500", "micro_batch = 4 x model.context = 64, which is 256", "256 and 512"});
     refuse_args({"--train.batch_tokens=500"}, {"500", "1024", "least is 1024"});
     refuse_args({"--optimizer.schedule=wsd", "--optimizer.decay=950"}, {"100 + 950", "train.steps = 1000"});
     refuse_args({"--run.dir="}, {"run.dir is empty"});
+    for (const char* flag : {"--about=a run", "--plan"})
+        refuse_args({flag, "--parallel.schedule=interleaved"},
+                    {"parallel.virtual_stages", "at least 2", "1f1b"});
+    parse("{}", {"--parallel.schedule=interleaved", "--parallel.virtual_stages=2"});
     parse("{}", {"--optimizer.schedule=wsd", "--optimizer.decay=900"});
     parse("{}", {"--train.steps=0"});
 }

@@ -122,7 +122,10 @@ TEST(meshes_that_do_not_fit) {
     c.parallel.schedule = "interleaved";
     EXPECT(error(c).code == 0);
     c.train.batch_tokens = 3 * 64;
-    has(c, {"3 micro-batches", "parallel.pp = 2"});
+    has(c, {"model.context", "parallel.pp = 2", "128 and 256"});
+    EXPECT(!batch_divides(c, 1, 1) && batch_divides(c, 1, 0));
+    c.parallel.virtual_stages = 1;
+    has(c, {"parallel.schedule = interleaved", "parallel.virtual_stages", "at least 2", "1f1b"});
     c = config_of(4);
     c.parallel.zero_group = 3;
     has(c, {"parallel.zero_group = 3", "4 data-parallel ranks"});

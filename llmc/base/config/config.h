@@ -258,6 +258,14 @@ void set_value(Config& cfg, const std::string& path, const std::string& text);
 
 // What a config says that cannot hold together, or asks for what this version does not have. Needs no files.
 void validate(const Config& cfg);
+// Ends in exit code 78 where the settings ask for a mesh that `ranks` ranks cannot be, or for a step that
+// does not divide into micro-batches on such a mesh.
+void check_mesh(const Config& cfg, int ranks);
+
+// Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
+// micro_batch: sequences; 0: not chosen yet, any may do.
+bool batch_divides(const Config& cfg, int dp, int micro_batch);
+void check_batch(const Config& cfg, int dp, int micro_batch);   // exit code 78 with the nearest that divide
 
 // Names of a model's sizes in some file, for messages.
 struct ShapeKeys {

@@ -31,7 +31,7 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
 static int largest_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, double room) {
     const int rows = int(cfg.train.batch_tokens / cfg.model.context) / mesh.dp.size;
     for (int B = rows; B > 0; B--)
-        if (micro_batch_divides(cfg, mesh, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
+        if (batch_divides(cfg, mesh.dp.size, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
             return B;
     return 0;
 }
@@ -44,7 +44,7 @@ int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size
 int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved) {
     const auto plan = [&](const Config& c, int B) { return largest_plan(c, mesh, B, generates); };
     const auto shown = [](size_t bytes) { return human_bytes(double(bytes)); };
-    if (!cfg.train.micro_batch && saved && micro_batch_divides(cfg, mesh, saved) &&
+    if (!cfg.train.micro_batch && saved && batch_divides(cfg, mesh.dp.size, saved) &&
         (available == 0 || plan(cfg, saved) <= available))
         return saved;
     const int B = choose_micro_batch(cfg, mesh, generates, available);

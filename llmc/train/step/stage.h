@@ -18,7 +18,4 @@ struct Stage {
 // Micro-batches of a rank in a step. train.batch_tokens that do not divide end in fatal() with what would.
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch);
 
-// Whether micro_batch divides a step over this mesh.
-bool micro_batch_divides(const Config& cfg, const Mesh& mesh, int micro_batch);
-
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);
