@@ -14,9 +14,9 @@ static Part part_of(const Config& cfg, const Stage& stage) {
     return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
 }
 
-static ZeroOptions zero_options(const Config& cfg) {
-    return {.stage = cfg.parallel.zero, .overlap = cfg.parallel.overlap, .trains = cfg.train.steps > 0,
-            .offload = cfg.memory.offload == "optimizer"};
+static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
+    return {.sharding = sharding_of(cfg.parallel.zero, mesh.shard.size), .overlap = cfg.parallel.overlap,
+            .trains = cfg.train.steps > 0, .offload = cfg.memory.offload == "optimizer"};
 }
 
 // With the scratch of what is timed.
@@ -27,7 +27,7 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
 
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
-      zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg)),
+      zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg, mesh)),
       gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = recompute_of(cfg),
            .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.slots),
       pipeline(cfg, mesh, stage, gpt, zero) {

@@ -46,13 +46,8 @@ Range within(const Layout& layout, const Tensor& t, size_t begin, size_t end) {
     return from < to ? Range{from - at, to - from} : Range{0, 0};
 }
 
-// Where in master, m and v, and where in the weights, the first element of a bucket lies or would lie.
-ptrdiff_t state_base(const Zero& zero, int b) {
-    return ptrdiff_t(zero.state(b)) - ptrdiff_t(zero.owned_start(b));
-}
-ptrdiff_t weights_base(const Zero& zero, int b) {
-    return zero.stage == 3 ? state_base(zero, b) : ptrdiff_t(zero.layout.start(b));
-}
+// Where in its buffer the first element of the bucket lies or would lie.
+ptrdiff_t base_of(const Zero::Extent& e) { return ptrdiff_t(e.at) - ptrdiff_t(e.from); }
 
 bool writes(const Zero& zero, const Tensor& t) {
     if (t.param.split == Split::None && zero.mesh.tp.index > 0) return false;
@@ -76,7 +71,7 @@ RankShare share_to_save(const Zero& zero) {
             const Range range = within(zero.layout, t, own + shard * replica / replicas,
                                        own + shard * (replica + 1) / replicas);
             const ptrdiff_t bucket =
-                array.weights ? weights_base(zero, t.bucket) : state_base(zero, t.bucket);
+                base_of(array.weights ? zero.stored_weights(t.bucket) : zero.stored_state(t.bucket));
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
                 SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
@@ -204,16 +199,17 @@ void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool m
     StateReader in(folder, m);
     for (const Tensor& t : zero.layout.tensors) {
         const int b = t.bucket;
-        const size_t own = zero.owned_start(b);
+        const Zero::Extent weights = zero.stored_weights(b), state = zero.stored_state(b);
         const ptrdiff_t at = ptrdiff_t(t.start - zero.layout.start(b));
-        const Range owned = within(zero.layout, t, own, own + zero.owned(b)), all{0, t.param.count()};
-        const ptrdiff_t weights = weights_base(zero, b) + at, state = state_base(zero, b) + at;
+        const Range owned = within(zero.layout, t, state.from, state.from + state.count),
+                    kept = within(zero.layout, t, weights.from, weights.from + weights.count);
+        const ptrdiff_t state_at = base_of(state) + at;
         const bool bits = !kMasterIsParam && in.find(t, "weights");
-        in.read(t, bits ? "weights" : "master", zero.stage == 3 ? owned : all, zero.params, weights);
-        if (zero.master) in.read(t, "master", owned, zero.master, state);
+        in.read(t, bits ? "weights" : "master", kept, zero.params, base_of(weights) + at);
+        if (zero.master) in.read(t, "master", owned, zero.master, state_at);
         if (!moments) continue;
-        in.read(t, "m", owned, zero.m, state);
-        in.read(t, "v", owned, zero.v, state);
+        in.read(t, "m", owned, zero.m, state_at);
+        in.read(t, "v", owned, zero.v, state_at);
     }
     zero.weights_changed();
 }

@@ -20,16 +20,16 @@ Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
     for (int b = 0; b < zero.layout.count(); b++) {
-        const size_t chunk = zero.offload ? kChunk : zero.owned(b);
-        for (size_t from = 0; from < zero.owned(b); from += chunk)
-            turns.push_back(make_turn(b, from, std::min(chunk, zero.owned(b) - from)));
+        const size_t owned = zero.stored_state(b).count, chunk = zero.offload ? kChunk : owned;
+        for (size_t from = 0; from < owned; from += chunk)
+            turns.push_back(make_turn(b, from, std::min(chunk, owned - from)));
     }
 }
 
 // Of a tensor that is cut over columns one entry is a rectangle, else whatever follows each other.
 Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
     Turn turn{b, from, count, {}};
-    const size_t base = zero.layout.start(b) + zero.owned_start(b) + from;
+    const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
     for (const Tensor& t : zero.layout.tensors) {
         const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
         if (t.bucket != b || first >= end) continue;
@@ -86,7 +86,7 @@ void Optimizer::clip(const double* all, const double* loss) {
 // the update
 
 Optimizer::State Optimizer::state_of(const Turn& t) const {
-    const size_t at = zero.state(t.bucket) + t.from;
+    const size_t at = zero.stored_state(t.bucket).at + t.from;
     return {.master = zero.master ? zero.master + at : nullptr, .m = zero.m + at, .v = zero.v + at};
 }
 

@@ -13,12 +13,12 @@ static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::No
 
 Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
     : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
-      stage(on.shard.size == 1 ? std::min(o.stage, 1) : o.stage), overlap(o.overlap), trains(o.trains),
+      sharding(o.sharding), overlap(o.overlap), trains(o.trains),
       offload(o.offload), blocks(int(part.layers.size())), begun(size_t(layout.count())) {
     size_t at = 0;
     for (int b = 0; b < layout.count(); b++) {
         grads_at.push_back(at);
-        at += is_block(b) ? shard(b) : layout.size(b);
+        at += stages_grads(b) ? shard(b) : layout.size(b);
     }
     grads_at.push_back(at);
     if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
@@ -60,25 +60,25 @@ size_t Zero::packed_count() const {
 }
 
 void Zero::add_weights_to(Arena& arena) {
-    arena.add("weights", &params, stage == 3 ? layout.size() / shards() : layout.size());
-    if (stage < 3) return;
+    arena.add("weights", &params, stored_size(sharding.weights));
+    if (!sharding.weights) return;
     for (Gathered& slot : slots) arena.add("gathered blocks", &slot.memory, layout.size(largest(true)));
     arena.add("gathered ends", &ends, ends_start(layout.count()));
 }
 
 void Zero::add_training_to(Arena& arena, Arena& host) {
-    arena.add("gradients", &grads, grads_start(layout.count()));
+    arena.add("gradients", &grads, grads_at.back());
     for (real*& s : staging)
-        arena.add("gradients of two blocks", &s, stage >= 2 ? layout.size(largest(true)) : 0);
+        arena.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
     arena.add("gradients to sum over tp", &packed, packed_count());
     add_masters_to(arena, host);
     Arena& states = offload ? host : arena;
-    states.add("first moments", &m, state_size());
-    states.add("second moments", &v, state_size());
+    states.add("first moments", &m, stored_size(sharding.state));
+    states.add("second moments", &v, stored_size(sharding.state));
 }
 
 void Zero::add_masters_to(Arena& arena, Arena& host) {
-    if (!kMasterIsParam) (offload ? host : arena).add("master weights", &master, state_size());
+    if (!kMasterIsParam) (offload ? host : arena).add("master weights", &master, stored_size(sharding.state));
 }
 
 // An all-reduce works on equal pieces of as many elements.
@@ -119,17 +119,24 @@ static void take_widened(real* out, const floatX* from, size_t count) {
     std::copy(values.begin(), values.end(), out);
 }
 
+// Calls f(at, skip, n) for what a buffer that stores `e` has of elements first .. first + count of a bucket:
+// n elements from `at` on in the buffer, those after the first `skip`.
+template <class F> static void overlap_of(const Zero::Extent& e, size_t first, size_t count, F&& f) {
+    const size_t from = std::max(first, e.from), to = std::min(first + count, e.from + e.count);
+    if (from < to) f(e.at + (from - e.from), from - first, to - from);
+}
+
 // The weights where they lie here, and the masters.
 void Zero::store(const Tensor& t, size_t first, size_t count, const real* values) {
     const int b = t.bucket;
-    const size_t at = t.start - layout.start(b) + first;        // in the bucket
-    if (stage < 3) put_rounded(params + layout.start(b) + at, values, count);
-    const size_t base = owned_start(b), from = std::max(at, base), to = std::min(at + count, base + owned(b));
-    if (from >= to) return;
-    if (stage == 3) put_rounded(owned_params(b) + (from - base), values + (from - at), to - from);
-    if (master)
-        ops::copy_to_device(master + state(b) + (from - base), values + (from - at),
-                            (to - from) * sizeof(real));
+    const size_t in_bucket = t.start - layout.start(b) + first;
+    overlap_of(stored_weights(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
+        put_rounded(params + at, values + skip, n);
+    });
+    if (!master) return;
+    overlap_of(stored_state(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
+        ops::copy_to_device(master + at, values + skip, n * sizeof(real));
+    });
 }
 
 void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real* in) {
@@ -156,11 +163,12 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
         const Held& h = found->second;
         const int b = h.tensor->bucket;
         const size_t in_bucket = h.tensor->start - layout.start(b), cols = size_t(h.tensor->param.whole_cols);
+        const Extent own = stored_state(b);
         for (const Piece& p : h.given)
             for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
-                const size_t at = in_bucket + local - owned_start(b);
+                const size_t at = in_bucket + local - own.from;
                 real* to = out + (global - first);
-                if (master) ops::copy_to_host(to, master + state(b) + at, n * sizeof(real));
+                if (master) ops::copy_to_host(to, master + own.at + at, n * sizeof(real));
                 else take_widened(to, owned_params(b) + at, n);
             });
     }
@@ -178,10 +186,11 @@ void Zero::init_weights(uint64_t seed) {
         const double std = t.param.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
         const uint64_t stream = stream_of(t.name.c_str());
         const size_t used = t.param.used();
-        const size_t base = layout.start(t.bucket) + own_offset(t.bucket);
+        const Extent here = stored_weights(t.bucket);
+        const size_t base = layout.start(t.bucket) + here.from;
         const auto elsewhere = [&](size_t first, size_t count) {
             const size_t from = t.start + first;
-            return stage == 3 && (from >= base + shard(t.bucket) || from + count <= base);
+            return from >= base + here.count || from + count <= base;
         };
         for (size_t start = 0; start < used; start += at_once) {
             const size_t end = std::min(used, start + at_once);

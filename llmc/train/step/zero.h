@@ -1,10 +1,9 @@
-// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks (ZeRO:
-// Rajbhandari et al. 2019, arXiv 1910.02054).
+// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks.
 //
 // The model asks for weights and says when gradients are done; what that means is decided here and nowhere
-// else.
+// else, by the three words of Sharding:
 //
-//     stage   weights   gradients   masters, moments   done_block(l)
+//     ZeRO    weights   gradients   masters, moments   done_block(l)
 //     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
 //     1       whole     whole       shards             last micro-batch: reduce; update() gathers weights
 //     2       whole     shards      shards             each micro-batch: reduce; update() gathers weights
@@ -15,7 +14,7 @@
 // taken of the same shards. What starts at start(bucket) in a whole buffer starts at start(bucket) / shards
 // in a sharded one. The ends of the model (wte, wpe, final norm) are one buffer each, so staging would save
 // nothing: their gradients are whole at every stage, summed over micro-batches and reduced once a step, by
-// finish(); at stage 3 their weights stay gathered from begin_step() on.
+// finish(); sharded weights of the ends stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
@@ -26,6 +25,7 @@
 #include "llmc/comm/axis.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/step/pieces.h"
+#include "llmc/train/step/sharding.h"
 
 namespace PRECISION {
 
@@ -33,7 +33,7 @@ namespace PRECISION {
 inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 
 struct ZeroOptions {
-    int stage = 0;
+    Sharding sharding = {};
     bool overlap = true;       // collectives run while the model computes; results are the same
     bool trains = true;
     bool offload = false;      // masters and moments in the host's memory
@@ -49,12 +49,12 @@ struct Zero {
     Dims d;
     Layout layout;
     Mesh mesh;
-    int stage;                 // over one shard: at most 1, as there is nothing to cut
+    Sharding sharding;
     bool overlap, trains, offload;
 
-    floatX* params = nullptr;                              // whole, or shards from stage 3 on
-    real* grads = nullptr;                                 // whole, or of blocks shards from stage 2 on
-    real *master = nullptr, *m = nullptr, *v = nullptr;    // whole, or shards from stage 1 on
+    floatX* params = nullptr;                              // whole, or shards: sharding.weights
+    real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads
+    real *master = nullptr, *m = nullptr, *v = nullptr;    // whole, or shards: sharding.state
     std::vector<ZeroEvent>* events = nullptr;
 
     static constexpr int kGathered = 2;                    // most blocks whose weights are gathered at once
@@ -77,20 +77,20 @@ struct Zero {
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(stage == 3 ? gathered(l) : params + start(l), d);
+        return bind_block(sharding.weights ? gathered(l) : params + start(l), d);
     }
 
     EmbedTensors<real> embed_grads() const { return {end_grads(layout.wte), end_grads(layout.wpe)}; }
     real* head_grads() const { return end_grads(layout.wte); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(stage >= 2 ? staged_grads(l) : grads + start(l), d);
+        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), d);
     }
 
     void done_embed() {}
     void done_head() {}
     void done_final() {}
-    void done_block(int l) { if (stage >= 2 || last) reduce(layout.block(l)); }
+    void done_block(int l) { if (sharding.grads || last) reduce(layout.block(l)); }
 
     // ---- steps
 
@@ -101,7 +101,7 @@ struct Zero {
     void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
     void finish();                                             // this rank's shards of gradients are final
 
-    // Stage 3: blocks whose weights are gathered, or on their way.
+    // Where weights are sharded: blocks whose weights are gathered, or on their way.
     int gathered_blocks() const {
         return int(std::count_if(slots, slots + kGathered, [](const Gathered& s) { return s.block >= 0; }));
     }
@@ -110,14 +110,16 @@ struct Zero {
 
     size_t shard(int b) const { return layout.size(b) / shards(); }         // elements
     real* grad_shard(int b) const;
-    // The optimizer's part of a bucket: everything at stage 0, else the shard. state: of master, m, v.
-    size_t owned(int b) const { return stage == 0 ? layout.size(b) : shard(b); }
-    size_t owned_start(int b) const { return stage == 0 ? 0 : own_offset(b); }     // in the bucket
+    // Elements from .. from + count of a bucket, and where the first lies in the flat buffer of its kind.
+    struct Extent { size_t from, count, at; };
+    Extent stored_weights(int b) const { return stored(b, sharding.weights); }
+    Extent stored_state(int b) const { return stored(b, sharding.state); }
+    // Of the elements whose state is here, which are those that this rank updates.
     floatX* owned_params(int b) const {
-        return params + (stage == 3 ? state(b) : layout.start(b) + owned_start(b));
+        const Extent weights = stored_weights(b);
+        return params + weights.at + (stored_state(b).from - weights.from);
     }
-    real* owned_grads(int b) const { return stage == 0 ? grads + layout.start(b) : grad_shard(b); }
-    size_t state(int b) const { return stage == 0 ? layout.start(b) : layout.start(b) / shards(); }
+    real* owned_grads(int b) const { return grad_shard(b) - (own_offset(b) - stored_state(b).from); }
 
     // Around the update of each bucket, in order.
     void before_update(int b);
@@ -160,14 +162,18 @@ private:
     size_t start(int l) const { return layout.start(layout.block(l)); }
     bool is_block(int b) const { return b >= layout.blocks && b < layout.blocks + blocks; }
     int largest(bool of_blocks) const;
-    size_t grads_start(int b) const { return stage >= 2 ? grads_at[size_t(b)] : layout.start(b); }
+    Extent stored(int b, bool sharded) const {
+        if (sharded) return {own_offset(b), shard(b), layout.start(b) / shards()};
+        return {0, layout.size(b), layout.start(b)};
+    }
+    size_t stored_size(bool sharded) const { return sharded ? layout.size() / shards() : layout.size(); }
+    bool stages_grads(int b) const { return sharding.grads && is_block(b); }
     size_t ends_start(int b) const;
     size_t packed_count() const;
-    size_t state_size() const { return stage == 0 ? layout.size() : layout.size() / shards(); }
     floatX* end_weights(int b) const {
-        return b < 0 ? nullptr : stage == 3 ? ends + ends_start(b) : params + layout.start(b);
+        return b < 0 ? nullptr : sharding.weights ? ends + ends_start(b) : params + layout.start(b);
     }
-    real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_start(b); }
+    real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_at[size_t(b)]; }
 
     floatX* gathered(int l);
     void fetch(int l);                     // starts to gather, into the slot that is not in use
@@ -178,25 +184,25 @@ private:
     void finish_gather();
     void finish_reduce();
     void sum_over_tp();
-    void gather_bucket(int b);             // gradients at stage 0, weights at 1 and 2
+    void gather_bucket(int b);             // gradients where all ranks update all, else weights
     void log(ZeroEvent::Kind kind, int b) { if (events) events->push_back({kind, b}); }
     void store(const Tensor& t, size_t first, size_t count, const real* values);   // as stored here
 
     int blocks;
-    std::vector<size_t> grads_at;          // stage 2, 3
+    std::vector<size_t> grads_at;          // start of each bucket in `grads`; one more at the end
     Flight gather, reduction;              // at most one of each; awaited in the order in which they started
     uint64_t started = 0;
     bool last = false;
     int reduced = 0;                       // blocks, for the last time in this step
 
-    Gathered slots[kGathered];             // stage 3
+    Gathered slots[kGathered];             // where weights are sharded
     floatX* ends = nullptr;
     int in_use = 0;
     bool stale = true;                     // gathered weights are older than the shards
     std::vector<int> order;
     size_t position = 0;
 
-    real* staging[2] = {};                 // stage 2, 3: whole gradients of a block
+    real* staging[2] = {};                 // where gradients are sharded: whole gradients of a block
     int filling = 0, filled_block = -1;
     std::vector<bool> begun;               // per bucket: its shard holds gradients of this step
     real* result = nullptr;                // of the reduction in flight

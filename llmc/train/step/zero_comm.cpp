@@ -23,7 +23,7 @@ void Zero::finish_gather() {
 // weights
 
 void Zero::begin_step(std::vector<int> next) {
-    if (stage < 3) return;
+    if (!sharding.weights) return;
     finish_gather();
     order = std::move(next), position = 0;
     if (stale) {
@@ -67,15 +67,15 @@ floatX* Zero::gathered(int l) {
 
 void Zero::clear_grads() {
     CHECK(!reduction.serial, "a reduction is in flight");
-    if (stage < 2) ops::set_zero(grads, layout.size() * sizeof(real));
-    for (int b = 0; stage >= 2 && b < layout.count(); b++)
+    if (!sharding.grads) ops::set_zero(grads, layout.size() * sizeof(real));
+    for (int b = 0; sharding.grads && b < layout.count(); b++)
         if (!is_block(b)) ops::set_zero(end_grads(b), layout.size(b) * sizeof(real));
     std::fill(begun.begin(), begun.end(), false);
     last = false, reduced = 0, filled_block = -1;
 }
 
 real* Zero::grad_shard(int b) const {
-    return grads + grads_start(b) + (stage >= 2 && is_block(b) ? 0 : own_offset(b));
+    return grads + grads_at[size_t(b)] + (stages_grads(b) ? 0 : own_offset(b));
 }
 
 // Where a block's gradients of one micro-batch are put together, beside those that are being reduced.
@@ -88,8 +88,8 @@ real* Zero::staged_grads(int l) {
 // The first micro-batch's reduction ends in the shard; those after it end where they came from and are added.
 void Zero::reduce(int b) {
     finish_reduce();
-    const bool staged = stage >= 2;
-    const real* whole = staged ? staging[filling] : grads + grads_start(b);
+    const bool staged = sharding.grads;
+    const real* whole = staged ? staging[filling] : grads + grads_at[size_t(b)];
     result = staged && begun[size_t(b)] ? staging[filling] + own_offset(b) : grad_shard(b);
     if (staged) filling = 1 - filling, filled_block = -1;
     begun[size_t(b)] = true, completes = last;
@@ -145,22 +145,23 @@ void Zero::sum_over_tp() {
 void Zero::gather_bucket(int b) {
     const size_t at = layout.start(b);
     take_off(gather, ZeroEvent::StartGather, b,
-             stage == 0 ? mesh.shard.start_all_gather(grads + at, grad_shard(b), shard(b))
-                        : mesh.shard.start_all_gather(params + at, owned_params(b), shard(b)));
+             sharding.state ? mesh.shard.start_all_gather(params + at, owned_params(b), shard(b))
+                            : mesh.shard.start_all_gather(grads + at, grad_shard(b), shard(b)));
 }
 
-// Stage 0 updates everything: it needs all gradients, and has the next bucket's on their way.
+// With the whole state a rank updates everything: the update needs all gradients, and has the next bucket's
+// on their way.
 void Zero::before_update(int b) {
     beat();
-    if (stage > 0) return;
+    if (sharding.state) return;
     if (!gather.serial) gather_bucket(b);
     finish_gather();
     if (overlap && b + 1 < layout.count()) gather_bucket(b + 1);
 }
 
-// Stages 1 and 2 bring the new weights to all ranks while the next bucket is updated.
+// A rank that keeps all weights and updates a shard gets the others while the next bucket is updated.
 void Zero::after_update(int b) {
-    if (stage == 0 || stage == 3) return;
+    if (!sharding.state || sharding.weights) return;
     finish_gather();
     gather_bucket(b);
     if (!overlap) finish_gather();
