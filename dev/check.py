@@ -34,6 +34,7 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
 LAUNCH_HELPER = "llmc/ops/cuda/runtime."
+TOUR = "llmc/README.md"
 PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
 SELF = ("dev/check.py", "test/train/run/scripts.cpp")
 
@@ -230,6 +231,15 @@ class Check:
             for line in (done.stdout + done.stderr).splitlines():
                 self.violations.append(re.sub(r"^([^:]+:\d+(?::\d+)?):", rf"\1: {rule}:", line))
 
+    def tour(self, names):
+        """llmc/README.md names every file of llmc/."""
+        page = os.path.join(self.root, TOUR)
+        text = open(page, encoding="utf-8").read() if os.path.isfile(page) else ""
+        for path in names:
+            name = re.escape(os.path.basename(path).split(".")[0])
+            if path.startswith("llmc/") and path.endswith(CPP) and not re.search(rf"\b{name}\b", text):
+                self.report(TOUR, 1, "tour", f"{path} is not named")
+
     def run(self):
         names = [n for n in files_of(self.root) if n.endswith(TEXT)]
         python, shell = [], []
@@ -255,6 +265,7 @@ class Check:
                 python.append(path)
             if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
                 shell.append(path)
+        self.tour(names)
         for violation in self.headers.violations():
             self.report(*violation)
         for path in shell:

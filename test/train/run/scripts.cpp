@@ -127,6 +127,8 @@ static std::vector<Planted> planted() {
         {"llmc/ops/cuda/bare.h", "int a;\n", "llmc/ops/cuda/bare.h:1: names"},
         {"test/a_log.h", "int a;\n", ""},
         {"test/emulator/a_log.h", "int a;\n", "test/emulator/a_log.h:1: names"},
+        {"llmc/README.md", "`a`: not `bare_name`\n",
+         "llmc/README.md:1: tour: llmc/ops/cpu/bare.h is not named"},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
     };
 }
@@ -138,6 +140,7 @@ TEST(check_finds_each_violation) {
     for (const char* backend : {"decl", "cpu", "cuda/attention"})       // one operation, one name
         write(clean + "/llmc/ops/" + backend + "/op.h", "int a;\n");
     write(clean + "/llmc/ops/cpu/op.cpp", "#include \"llmc/ops/cpu/op.h\"\n");
+    write(clean + "/llmc/README.md", "`ok`, `table`, `op`\n");
     write(clean + "/Makefile", "# no -ffast-math\nall:\n\techo\n");
     const auto ok = test::run("PYTHON=" + python() + " dev/check.sh --root " + clean);
     EXPECT(ok.code == 0 && has(ok.out, " 0 violations"), "%s%s", ok.out.c_str(), ok.err.c_str());
