@@ -23,7 +23,7 @@ namespace PRECISION {
 static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
     const Axis& world = model.mesh.world;
     const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
-    return {.device = ops::device_name(), .precision = cfg.run.precision, .data = data.describe(),
+    return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(),
             .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,

@@ -91,8 +91,8 @@ static void show(int64_t steps) {
 int main(int argc, char** argv) {
     Options options = parse_command_line(argc, argv);
     const int64_t steps = options.config.train.steps;
-    if (options.config.run.precision == "auto") options.config.run.precision = "bf16";
-    const bool bf16 = options.config.run.precision == "bf16";
+    if (options.config.run.precision == RunPrecision::Auto) options.config.run.precision = RunPrecision::Bf16;
+    const bool bf16 = options.config.run.precision == RunPrecision::Bf16;
     static ProgressPage page;           // where the trainer says what it is at
     progress_page = &page;
     const int code = run_ranks(options.config, [&](Config cfg, const Mesh& mesh) {

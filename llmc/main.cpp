@@ -45,15 +45,16 @@ static constexpr Precision precisions[] = {
 // auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
 static const Precision& precision_of(Config& cfg, bool goes_on) {
     Foreseen saved = {};
-    if (cfg.run.precision == "auto" && goes_on) saved = foresee_origin(cfg);
+    if (cfg.run.precision == RunPrecision::Auto && goes_on) saved = foresee_origin(cfg);
     const bool fast = std::string_view(built_device) == "cuda" || bf16_is_fast();
     if (saved.origin) cfg.run.precision = saved.origin->settings.run.precision;
-    if (cfg.run.precision == "auto") cfg.run.precision = fast ? "bf16" : "fp32";
+    if (cfg.run.precision == RunPrecision::Auto)
+        cfg.run.precision = fast ? RunPrecision::Bf16 : RunPrecision::Fp32;
     std::string names = "auto";
     for (const Precision& p : precisions)
-        if (names += std::string(", ") + p.name; cfg.run.precision == p.name) return p;
-    CHECK_INPUT(false, "run.precision = '%s': one of %s in a program built for %s", cfg.run.precision.c_str(),
-                names.c_str(), built_device);
+        if (names += std::string(", ") + p.name; cfg.run.precision.text() == p.name) return p;
+    CHECK_INPUT(false, "run.precision = '%s': one of %s in a program built for %s",
+                cfg.run.precision.text().c_str(), names.c_str(), built_device);
     __builtin_unreachable();
 }
 
@@ -87,9 +88,9 @@ static int run(Options& options) {
     if (options.export_to) check_export_place(*options.export_to, cfg, options.config_path);
     watch_for_hangs(cfg.run.hang_timeout);
     // exported weights are the FP32 masters; but some formats also have bf16, for who names that
-    if (const auto& to = options.export_to; to && cfg.run.precision != "fp64" &&
-        !(format_of(*to)->writes_bf16 && cfg.run.precision == "bf16"))
-        cfg.run.precision = "fp32";
+    if (const auto& to = options.export_to; to && cfg.run.precision != RunPrecision::Fp64 &&
+        !(format_of(*to)->writes_bf16 && cfg.run.precision == RunPrecision::Bf16))
+        cfg.run.precision = RunPrecision::Fp32;
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");

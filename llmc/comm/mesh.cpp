@@ -48,7 +48,7 @@ RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
     // gradients are what is reduced over these two
     for (Axis* a : {&mesh.shard, &mesh.replica}) {
         if (!a->group) continue;
-        a->group->native = p.reduce == "native" || (p.reduce == "auto" && over_nccl);
-        a->group->bf16_wire = p.reduce_dtype == "bf16";
+        a->group->native = p.reduce == ReduceOrder::Native || (p.reduce == ReduceOrder::Auto && over_nccl);
+        a->group->bf16_wire = p.reduce_dtype == ReduceDtype::Bf16;
     }
 }

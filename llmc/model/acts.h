@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/config/choice.h"
 #include "llmc/model/dims.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
-
-enum class Recompute { None, Selective, Block };    // Selective: norms and GELU
 
 namespace PRECISION {
 

@@ -83,8 +83,9 @@ static void change(const Field& f) {
         else if constexpr (std::is_same_v<T, double>) *p = *p == 0.7 ? 0.3 : 0.7;
         else if constexpr (std::is_arithmetic_v<T>) *p = f.limits.high <= 3 ? T(f.limits.high) : *p + 3;
         else if constexpr (std::is_same_v<T, string>) {
-            const char* last = f.limits.choices ? strrchr(f.limits.choices, '|') : nullptr;
-            *p = last ? last + 1 : "a \"text\"\n with \xc3\xa9, \\ and \x01";
+            *p = "a \"text\"\n with \xc3\xa9, \\ and \x01";
+        } else if constexpr (std::is_same_v<T, Word>) {
+            EXPECT(p->parse(strrchr(p->words, '|') + 1), "%s", p->words);
         } else if constexpr (std::is_same_v<T, std::vector<Corpus>>) *p = {{"a/*.bin", 0.1}, {"b", 3}};
         else *p = {"optimizer.lr", "train.steps"};
     }, f.value);
@@ -122,6 +123,7 @@ TEST(every_key_is_set_by_the_command_line) {
         change(f);
         string text = value_json(f.value);
         if (auto* s = std::get_if<string*>(&f.value)) text = **s;
+        if (auto* word = std::get_if<Word*>(&f.value)) text = (*word)->text();
         set_value(b, f.path(), text);
     }
     EXPECT(to_json(a) == to_json(b), "%s", to_json(b).c_str());

@@ -8,12 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "llmc/base/config/choice.h"
 #include "llmc/base/config/visit.h"
 
 constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
 
 struct RunConfig {
-    std::string dir = "runs/default", device = "auto", precision = "auto";
+    std::string dir = "runs/default";
+    Choice<RunDevice> device = RunDevice::Auto;
+    Choice<RunPrecision> precision = RunPrecision::Auto;
     int64_t seed = 1;
     int threads = 0;
     double hang_timeout = 0;
@@ -21,9 +24,8 @@ struct RunConfig {
     template <class F> void visit(F&& f) {
         f("dir", dir, "folder that gets config.json, metrics.jsonl and checkpoints");
         f("seed", seed, "of initialisation, order of the data and sampling", at_least(0));
-        f("device", device, "auto: what the program was built for", one_of("auto|cpu|cuda|emulated"));
-        f("precision", precision, "of weights and activations; auto: what the machine is fast at",
-          one_of("auto|bf16|fp32|fp64"));
+        f("device", device, "auto: what the program was built for");
+        f("precision", precision, "of weights and activations; auto: what the machine is fast at");
         f("threads", threads, "CPU threads of a rank; 0: all cores of the machine over its ranks",
           range(0, 4096));
         f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
@@ -86,7 +88,7 @@ struct TrainConfig {
 
 struct OptimizerConfig {
     double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;
-    std::string schedule = "cosine";
+    Choice<LrSchedule> schedule = LrSchedule::Cosine;
     int64_t warmup = 100, decay = 0;
     double final_lr = 0.1;
     bool stochastic_rounding = false;
@@ -98,7 +100,7 @@ struct OptimizerConfig {
         f("eps", eps, "added to the root of AdamW's second moment", range(1e-30, 1));
         f("weight_decay", weight_decay, "decoupled, times the learning rate, on matrices only", range(0, 10));
         f("grad_clip", grad_clip, "largest global norm of the gradient; 0: no clipping", at_least(0));
-        f("schedule", schedule, "of the learning rate after warmup", one_of("cosine|linear|wsd|constant"));
+        f("schedule", schedule, "of the learning rate after warmup");
         f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
         f("final_lr", final_lr, "learning rate of the last step as a fraction of lr", range(0, 1));
         f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of all, or what warmup leaves",
@@ -109,10 +111,12 @@ struct OptimizerConfig {
 
 struct ParallelConfig {
     int tp = 1, pp = 1, cp = 1, zero = 0, zero_group = 0, ranks = 0;
-    std::string transport = "auto", schedule = "1f1b";
+    Choice<TransportKind> transport = TransportKind::Auto;
+    Choice<PipelineSchedule> schedule = PipelineSchedule::OneFOneB;
     int virtual_stages = 1;
     bool overlap = true;
-    std::string reduce = "auto", reduce_dtype = "fp32";
+    Choice<ReduceOrder> reduce = ReduceOrder::Auto;
+    Choice<ReduceDtype> reduce_dtype = ReduceDtype::Fp32;
 
     template <class F> void visit(F&& f) {
         f("tp", tp, "ranks that share each layer's matrices (tensor parallelism)", range(1, 1024));
@@ -123,25 +127,25 @@ struct ParallelConfig {
         f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
           range(0, 1 << 20));
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
-        f("transport", transport, "of messages between ranks", one_of("auto|mpi|nccl|threads"));
-        f("schedule", schedule, "order of micro-batches in the pipeline", one_of("1f1b|interleaved"));
+        f("transport", transport, "of messages between ranks");
+        f("schedule", schedule, "order of micro-batches in the pipeline");
         f("virtual_stages", virtual_stages, "chunks of layers per rank of an interleaved pipeline",
           range(1, 64));
         f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp "
           "always waits");
         f("reduce", reduce, "order of sums over data-parallel ranks: fixed, or the library's own; auto: that "
-          "over NCCL", one_of("auto|ordered|native"));
-        f("reduce_dtype", reduce_dtype, "of gradients on the wire", one_of("fp32|bf16"));
+          "over NCCL");
+        f("reduce_dtype", reduce_dtype, "of gradients on the wire");
     }
 };
 
 struct MemoryConfig {
-    std::string recompute = "none", offload = "none";
+    Choice<Recompute> recompute = Recompute::None;
+    Choice<Offload> offload = Offload::None;
 
     template <class F> void visit(F&& f) {
-        f("recompute", recompute, "in backward; selective: norms and GELU; block: whole blocks",
-          one_of("none|selective|block"));
-        f("offload", offload, "what to keep in the host's memory", one_of("none|optimizer"));
+        f("recompute", recompute, "in backward; selective: norms and GELU; block: whole blocks");
+        f("offload", offload, "what to keep in the host's memory");
     }
 };
 

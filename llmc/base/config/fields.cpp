@@ -11,6 +11,9 @@ template <class F> static void each_section(Config& cfg, F&& f) {
     cfg.visit([&](const char* key, auto& member, const char* meaning) { f(key, member, meaning); });
 }
 
+template <class T> static T* value_of(T& member) { return &member; }
+template <class E> static Word* value_of(Choice<E>& member) { return &member.word; }
+
 std::vector<Field> fields(Config& cfg) {
     std::vector<Field> all;
     each_section(cfg, [&](const char* name, auto& section, const char* meaning) {
@@ -18,7 +21,7 @@ std::vector<Field> fields(Config& cfg) {
             all.push_back({"", name, &section, meaning, {}});
         else
             section.visit([&](const char* key, auto& member, const char* meaning, Limits limits = {}) {
-                all.push_back({name, key, &member, meaning, limits});
+                all.push_back({name, key, value_of(member), meaning, limits});
             });
     });
     return all;
@@ -41,6 +44,7 @@ static std::string json_of(int v) { return std::to_string(v); }
 static std::string json_of(int64_t v) { return std::to_string(v); }
 static std::string json_of(double v) { return json_number(v); }
 static std::string json_of(const std::string& v) { return json_string(v); }
+static std::string json_of(const Word& v) { return json_string(v.text()); }
 static std::string json_of(const Corpus& v) {
     return "{\"path\": " + json_string(v.path) + ", \"weight\": " + json_number(v.weight) + "}";
 }
@@ -60,11 +64,6 @@ static std::string with_commas(const char* choices) {
     std::string text = choices;
     for (size_t i = 0; (i = text.find('|', i)) != std::string::npos;) text.replace(i, 1, ", ");
     return text;
-}
-
-static bool is_choice(const std::string& v, const char* choices) {
-    return v.find('|') == std::string::npos &&
-           ("|" + std::string(choices) + "|").find("|" + v + "|") != std::string::npos;
 }
 
 // 1000000000, where JSON has 1e+09
@@ -90,7 +89,8 @@ std::string expected(const Field& f) {
             return "a glob, or [{\"path\": glob, \"weight\": number above 0}, ...]";
         if constexpr (std::is_same_v<T, std::vector<std::string>>)
             return "a JSON list of texts, such as [\"optimizer.lr\"]";
-        return f.limits.choices ? "one of " + with_commas(f.limits.choices) : "a text";
+        if constexpr (std::is_same_v<T, Word>) return "one of " + with_commas(p->words);
+        return "a text";
     }, f.value);
 }
 
@@ -101,9 +101,7 @@ bool allowed(const Field& f) {
             const double v = double(*p);
             return std::isfinite(v) && v >= f.limits.low && v <= f.limits.high &&
                    !(f.limits.open && v == f.limits.high);
-        } else if constexpr (std::is_same_v<T, std::string>)
-            return !f.limits.choices || is_choice(*p, f.limits.choices);
-        else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
+        } else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return !p->empty() && std::all_of(p->begin(), p->end(), [](const Corpus& c) {
                 return !c.path.empty() && std::isfinite(c.weight) && c.weight > 0; });
         else return true;

@@ -6,7 +6,7 @@
 
 #include "llmc/base/config/config.h"
 
-using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, std::vector<Corpus>*,
+using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, Word*, std::vector<Corpus>*,
                            std::vector<std::string>*>;
 
 struct Field {

@@ -67,7 +67,7 @@ static void append_wrapped(std::string& out, const std::string& text, size_t ind
 // "(0 to 1)", "(auto, cpu, cuda)"; nothing where all values make sense, or the limit is far away
 static std::string domain(const Field& f) {
     const std::string text = expected(f);
-    if (f.limits.choices) return " (" + text.substr(text.find("one of ") + 7) + ")";
+    if (std::holds_alternative<Word*>(f.value)) return " (" + text.substr(text.find("one of ") + 7) + ")";
     return f.limits.high <= 1000 ? " (" + text.substr(text.find(" of ") + 4) + ")" : "";
 }
 

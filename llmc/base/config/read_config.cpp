@@ -23,6 +23,7 @@
 // Each says whether v is of the type, and takes it over if so.
 static bool assign(bool& to, const Json& v) { return v.is_boolean() && (to = v.boolean(), true); }
 static bool assign(std::string& to, const Json& v) { return v.is_string() && (to = v.string(), true); }
+static bool assign(Word& to, const Json& v) { return v.is_string() && to.parse(v.string()); }
 // + 0.0: JSON's -0 is an integer, which has no sign to read back, so a setting has none either
 static bool assign(double& to, const Json& v) { return v.is_number() && (to = v.number() + 0.0, true); }
 
@@ -83,7 +84,8 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     const std::vector<Field> all = fields(cfg);
     const Field* f = find(all, path);
     if (!f) return check_setting(path);
-    const bool is_text = std::holds_alternative<std::string*>(f->value);
+    const bool is_text = std::holds_alternative<std::string*>(f->value) ||
+                         std::holds_alternative<Word*>(f->value);
     const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
     double number;
     const char* end = text.data() + text.size();

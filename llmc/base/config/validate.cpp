@@ -20,20 +20,20 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
 static void check_parallel(Config& c) {
     const ParallelConfig& p = c.parallel;
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
-    CHECK_INPUT(p.schedule == "interleaved" || p.virtual_stages == 1,
+    CHECK_INPUT(p.schedule == PipelineSchedule::Interleaved || p.virtual_stages == 1,
                 "parallel.virtual_stages = %d: only parallel.schedule = interleaved has virtual stages",
                 p.virtual_stages);
-    CHECK_INPUT(p.schedule != "interleaved" || p.virtual_stages > 1,
+    CHECK_INPUT(p.schedule != PipelineSchedule::Interleaved || p.virtual_stages > 1,
                 "parallel.schedule = interleaved with parallel.virtual_stages = 1: each rank of an "
                 "interleaved pipeline has several chunks of layers; set parallel.virtual_stages to at least "
                 "2, or parallel.schedule to 1f1b");
 }
 
 static void check_device(const Config& c) {
-    const char* asked = c.run.device.c_str();
-    CHECK_INPUT(c.run.device == "auto" || c.run.device == built_device,
+    const std::string asked = c.run.device.text();
+    CHECK_INPUT(c.run.device == RunDevice::Auto || asked == built_device,
                 "run.device = %s: this program is built for %s. Set run.device to %s or auto, or build one "
-                "by make DEVICE=%s", asked, built_device, built_device, asked);
+                "by make DEVICE=%s", asked.c_str(), built_device, built_device, asked.c_str());
 }
 
 // The factors that train.batch_tokens is a multiple of. An interleaved pipeline trains on micro-batches in
@@ -120,7 +120,8 @@ void validate(const Config& cfg) {
                 "model.init is empty: set it to random, a folder step_N, or FORMAT:PATH as --help has it");
     const OptimizerConfig& o = c.optimizer;
     CHECK_INPUT(
-        o.schedule != "wsd" || o.decay == 0 || o.warmup + o.decay <= c.train.steps || c.train.steps == 0,
+        o.schedule != LrSchedule::Wsd || o.decay == 0 || o.warmup + o.decay <= c.train.steps ||
+            c.train.steps == 0,
         "optimizer.warmup + optimizer.decay = %lld + %lld is more than train.steps = %lld",
         (long long)o.warmup, (long long)o.decay, (long long)c.train.steps);
 }
@@ -162,7 +163,7 @@ void check_mesh(const Config& c, int ranks) {
     check_axes(c.parallel, c.model, ranks);
     check_batch(c, ranks / (c.parallel.tp * c.parallel.pp), c.train.micro_batch);
     CHECK_INPUT(
-        c.parallel.reduce_dtype == "fp32" || c.run.precision != "fp64",
+        c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,
         "parallel.reduce_dtype = %s: with run.precision = fp64 gradients travel in fp64; leave it at fp32",
-        c.parallel.reduce_dtype.c_str());
+        c.parallel.reduce_dtype.text().c_str());
 }

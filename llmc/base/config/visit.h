@@ -6,10 +6,8 @@ struct Limits {
     double low = -std::numeric_limits<double>::infinity();
     double high = std::numeric_limits<double>::infinity();
     bool open = false;              // high itself is not allowed
-    const char* choices = nullptr;  // of a string: "auto|cpu|cuda"
 };
 
 constexpr Limits range(double low, double high) { return {.low = low, .high = high}; }
 constexpr Limits half_open(double low, double high) { return {.low = low, .high = high, .open = true}; }
 constexpr Limits at_least(double low) { return {.low = low}; }
-constexpr Limits one_of(const char* choices) { return {.choices = choices}; }

@@ -160,7 +160,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
 }
 
 int run_threads(const Config& cfg, const RankBody& body) {
-    return run_threads(cfg, cfg.parallel.transport == "nccl", body);
+    return run_threads(cfg, cfg.parallel.transport == TransportKind::Nccl, body);
 }
 
 static int run_processes(const Config& cfg, const RankBody& body) {
@@ -209,23 +209,28 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     return code;
 }
 
+// Whether ranks on GPUs send by NCCL: where the settings ask for it, or leave the choice and it is there.
+static bool goes_over_nccl(const ParallelConfig& p) {
+    return p.transport == TransportKind::Nccl ||
+           (p.transport == TransportKind::Auto && on_gpus() && has_nccl());
+}
+
 // Of the ranks of one process.
 static const char* transport_of_threads(const ParallelConfig& p) {
-    CHECK_INPUT(
-        p.transport != "mpi" || p.ranks <= 1,
-        "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
-        "mpirun -np %d",
-        p.ranks, p.ranks);
-    CHECK_INPUT(p.transport != "nccl" || has_nccl(),
+    CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
+                "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
+                "mpirun -np %d",
+                p.ranks, p.ranks);
+    CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
                 "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
     if (p.ranks <= 1) return "one";
-    return p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl()) ? "nccl" : "threads";
+    return goes_over_nccl(p) ? "nccl" : "threads";
 }
 
 static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
     CHECK_INPUT(on_gpus(), "%d processes were started; emulated GPUs are threads of one process: start one, "
                 "with --parallel.ranks=%d", processes, processes);
-    CHECK_INPUT(p.transport != "mpi",
+    CHECK_INPUT(p.transport != TransportKind::Mpi,
                 "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
     CHECK_INPUT(has_nccl(),
                 "%d processes were started, and this build has no NCCL (make says why): install it and build "
@@ -239,13 +244,13 @@ static const char* transport_of(const Config& cfg) {
     const int processes = launcher().world;
     if (processes == 1) return transport_of_threads(p);
     CHECK_INPUT(
-        p.transport != "threads",
+        p.transport != TransportKind::Threads,
         "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
         processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
                 "parallel.ranks = %d, but %d processes were started: leave it at 0", p.ranks, processes);
     if (std::string_view(built_device) != "cpu") return transport_of_gpus(p, processes);
-    CHECK_INPUT(p.transport != "nccl",
+    CHECK_INPUT(p.transport != TransportKind::Nccl,
                 "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
     CHECK_INPUT(has_mpi(),
                 "%d processes were started, and this build has no MPI (make says why): start one, with "
@@ -281,8 +286,9 @@ static const Transport& described(const ParallelConfig& p) {
          .native_all_reduce = {}, .needs_staging = true, .on_device = true},
     };
     const bool processes = launcher().world > 1 || p.ranks == 0;
-    if (p.transport == "nccl" || (p.transport == "auto" && on_gpus() && has_nccl())) return kinds[2];
-    const bool mpi = p.transport == "mpi" || (p.transport == "auto" && has_mpi() && processes);
+    if (goes_over_nccl(p)) return kinds[2];
+    const bool mpi = p.transport == TransportKind::Mpi ||
+                     (p.transport == TransportKind::Auto && has_mpi() && processes);
     return kinds[mpi];
 }
 

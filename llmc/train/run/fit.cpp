@@ -57,7 +57,7 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
     CHECK_INPUT(fits == 0, "%s\n       The largest that fits is train.micro_batch = %d, with %s",
                 what.c_str(), fits, shown(plan(cfg, fits)).c_str());
     Config block = cfg;
-    block.memory.recompute = "block";
+    block.memory.recompute = Recompute::Block;
     const size_t least = plan(block, 1);
     CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
                 "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());

@@ -5,18 +5,13 @@
 
 namespace PRECISION {
 
-static Recompute recompute_of(const Config& cfg) {
-    const std::string& r = cfg.memory.recompute;
-    return r == "block" ? Recompute::Block : r == "selective" ? Recompute::Selective : Recompute::None;
-}
-
 static Part part_of(const Config& cfg, const Stage& stage) {
     return make_part(cfg.model.layers, stage.index, stage.shape.stages, stage.shape.chunks);
 }
 
 static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
     return {.sharding = sharding_of(cfg.parallel.zero, mesh.shard.size), .overlap = cfg.parallel.overlap,
-            .trains = cfg.train.steps > 0, .offload = cfg.memory.offload == "optimizer"};
+            .trains = cfg.train.steps > 0, .offload = cfg.memory.offload == Offload::Optimizer};
 }
 
 // With the scratch of what is timed.
@@ -28,7 +23,7 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg, mesh)),
-      gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = recompute_of(cfg),
+      gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
            .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.slots),
       pipeline(cfg, mesh, stage, gpt, zero) {
     zero.add_weights_to(arena);
@@ -172,7 +167,7 @@ std::string plan_text(const Config& cfg, const Model& model) {
                                                      model.mesh.world.group->transport->name);
     return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s%s\n",
                 grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,
-                cfg.memory.recompute.c_str(), where.c_str()) + table(rows, "lr");
+                cfg.memory.recompute.text().c_str(), where.c_str()) + table(rows, "lr");
 }
 
 }  // namespace PRECISION

@@ -18,7 +18,7 @@ static bool changes_math(const Field& f, const Config& saved, const Config& now)
     if (f.section == "model" || f.section == "data" || f.section == "optimizer") return true;
     const std::string path = f.path();
     const bool trains = saved.train.steps > 0 && now.train.steps > 0;
-    if (path == "train.steps") return trains && now.optimizer.schedule != "constant";
+    if (path == "train.steps") return trains && now.optimizer.schedule != LrSchedule::Constant;
     return path == "run.seed" || path == "run.precision" || path == "train.batch_tokens";
 }
 

@@ -19,9 +19,10 @@ inline double learning_rate(const OptimizerConfig& o, int64_t steps, int64_t ste
     const auto progress = [&](int64_t begin) {
         return std::clamp(double(step + 1 - begin) / double(std::max<int64_t>(1, steps - begin)), 0.0, 1.0);
     };
-    if (o.schedule == "linear") return o.lr + (low - o.lr) * progress(o.warmup);
-    if (o.schedule == "cosine") return low + (o.lr - low) * 0.5 * (1 + std::cos(M_PI * progress(o.warmup)));
-    if (o.schedule == "wsd") {
+    if (o.schedule == LrSchedule::Linear) return o.lr + (low - o.lr) * progress(o.warmup);
+    if (o.schedule == LrSchedule::Cosine)
+        return low + (o.lr - low) * 0.5 * (1 + std::cos(M_PI * progress(o.warmup)));
+    if (o.schedule == LrSchedule::Wsd) {
         const int64_t decay = o.decay ? o.decay : std::max<int64_t>(1, steps / 5);
         return o.lr + (low - o.lr) * progress(std::max(o.warmup, steps - decay));
     }

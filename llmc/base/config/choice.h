@@ -1,0 +1,64 @@
+// A setting with few values: an enum in code, its word in JSON, on the command line and in --help.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "llmc/base/check.h"
+
+// The value, for code that walks all settings: the index of a word among "auto|cpu|cuda".
+struct Word {
+    const char* words;
+    uint8_t index = 0;
+
+    // The word of an index; empty beyond the last.
+    static std::string_view at(std::string_view words, int index) {
+        for (; index > 0; index--) {
+            const size_t bar = words.find('|');
+            words = bar == words.npos ? std::string_view() : words.substr(bar + 1);
+        }
+        return words.substr(0, words.find('|'));
+    }
+    std::string text() const { return std::string(at(words, index)); }
+    bool operator==(const Word&) const = default;
+    // False, and unchanged, for an unknown word.
+    bool parse(std::string_view text) {
+        for (int i = 0; !at(words, i).empty(); i++)
+            if (at(words, i) == text) return index = uint8_t(i), true;
+        return false;
+    }
+};
+
+// REQUIRES: words_of(E) lists a word for each value of E, in their order.
+template <class E> struct Choice {
+    Word word;
+
+    Choice(E value) : word{words_of(value), uint8_t(value)} {}
+    template <class Text> requires std::convertible_to<Text, std::string_view>
+    Choice(const Text& text) : Choice(E()) {
+        CHECK(word.parse(text), "'%s': one of %s", std::string(text).c_str(), word.words);
+    }
+    operator E() const { return E(word.index); }
+    std::string text() const { return word.text(); }
+};
+
+enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
+enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
+enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
+enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
+enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
+enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
+enum class ReduceDtype : uint8_t { Fp32, Bf16 };
+enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and GELU
+enum class Offload : uint8_t { None, Optimizer };
+
+constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
+constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
+constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
+constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
+constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }
+constexpr const char* words_of(ReduceOrder) { return "auto|ordered|native"; }
+constexpr const char* words_of(ReduceDtype) { return "fp32|bf16"; }
+constexpr const char* words_of(Recompute) { return "none|selective|block"; }
+constexpr const char* words_of(Offload) { return "none|optimizer"; }

@@ -1,0 +1,36 @@
+// Words of settings, and the enums that code has for them.
+#include <cstring>
+#include <string>
+
+#include "llmc/base/config/choice.h"
+#include "test/test.h"
+
+using std::string;
+
+template <class E> static void expect_words(std::initializer_list<E> values, const string& words) {
+    string text;
+    for (const E value : values) {
+        const Choice<E> choice = value;
+        text += (text.empty() ? "" : "|") + choice.text();
+        EXPECT(Choice<E>(choice.text()) == value, "%s is another value", choice.text().c_str());
+    }
+    EXPECT(text == words && text == words_of(E()), "'%s', expected '%s'", text.c_str(), words.c_str());
+}
+
+TEST(words_are_in_the_order_of_their_values) {
+    using enum RunDevice;
+    expect_words({Auto, Cpu, Cuda, Emulated}, "auto|cpu|cuda|emulated");
+    expect_words({RunPrecision::Auto, RunPrecision::Bf16, RunPrecision::Fp32, RunPrecision::Fp64},
+                 "auto|bf16|fp32|fp64");
+    expect_words({LrSchedule::Cosine, LrSchedule::Linear, LrSchedule::Wsd, LrSchedule::Constant},
+                 "cosine|linear|wsd|constant");
+    expect_words({TransportKind::Auto, TransportKind::Mpi, TransportKind::Nccl, TransportKind::Threads},
+                 "auto|mpi|nccl|threads");
+    expect_words({PipelineSchedule::OneFOneB, PipelineSchedule::Interleaved}, "1f1b|interleaved");
+    expect_words({ReduceOrder::Auto, ReduceOrder::Ordered, ReduceOrder::Native}, "auto|ordered|native");
+    expect_words({ReduceDtype::Fp32, ReduceDtype::Bf16}, "fp32|bf16");
+    expect_words({Recompute::None, Recompute::Selective, Recompute::Block}, "none|selective|block");
+    expect_words({Offload::None, Offload::Optimizer}, "none|optimizer");
+    const Fatal e = test::fatal_of([] { Choice<Recompute> c = "blocks"; (void)c; });
+    EXPECT(strstr(e.what(), "'blocks': one of none|selective|block"), "%s", e.what());
+}
