@@ -121,14 +121,19 @@ void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::stri
     }
 }
 
-void write_all(int fd, const void* data, size_t bytes, const std::string& path) {
+bool try_write_all(int fd, const void* data, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
         const ssize_t n =
             write(fd, static_cast<const char*>(data) + done, std::min<size_t>(bytes - done, 1 << 30));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "%s: cannot be written: %s", path.c_str(), why().c_str());
+        if (n < 0) return false;
         done += size_t(n);
     }
+    return true;
+}
+
+void write_all(int fd, const void* data, size_t bytes, const std::string& path) {
+    CHECK_INPUT(try_write_all(fd, data, bytes), "%s: cannot be written: %s", path.c_str(), why().c_str());
 }
 
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path) {

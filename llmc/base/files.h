@@ -44,6 +44,7 @@ std::string read_file(const std::string& path, uint64_t most = kMostRead);
 size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path);
 // Exactly `bytes` from `offset`, whatever the position of the descriptor: safe from several threads.
 void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path);
+bool try_write_all(int fd, const void* data, size_t bytes);      // false: errno has the reason
 void write_all(int fd, const void* data, size_t bytes, const std::string& path);
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
 

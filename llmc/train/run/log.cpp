@@ -27,23 +27,12 @@ RunLog::RunLog(const Config& cfg) : start_(seconds_now()), writes_(context.rank 
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
 
-static bool write_all(int file, const char* text, size_t size) {
-    while (size > 0) {
-        const ssize_t n = ::write(file, text, size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        text += n;
-        size -= size_t(n);
-    }
-    return true;
-}
-
 // A disk that is full does not end the training. Of a row that it does not hold no part stays, so that those
 // of later, when there is room again, are rows.
 void RunLog::write(const std::string& line) {
     if (file_ < 0) return;
     const off_t end = lseek(file_, 0, SEEK_END);
-    if (write_all(file_, line.data(), line.size())) return;
+    if (try_write_all(file_, line.data(), line.size())) return;
     const int why = errno;
     [[maybe_unused]] const int cut = ftruncate(file_, end);     // a pipe has no end to go back to
     if (failed_) return;
