@@ -190,7 +190,7 @@ TEST(candidates_are_timed) {
             EXPECT(figure.value("right", true), "wrong: %s", figure.dump().c_str());
     }
     EXPECT(test::run(bench + "speed").code == 78);
-    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 7);
+    EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 9);
 }
 
 // On the CPU, with a model that is no larger than it has to be.
