@@ -52,7 +52,13 @@ struct Tiny {
     void set_logit_rows(int n) { model.gpt.logit_rows = std::min(n, model.gpt.logit_rows); }
 
     real* masters() {
-        return model.zero.master ? model.zero.master : reinterpret_cast<real*>(model.zero.params);
+        real* const masters = model.zero.master();
+        return masters ? masters : reinterpret_cast<real*>(model.zero.params);
+    }
+    real* state(const std::string& name) const {
+        for (const StateSlot& slot : model.zero.state)
+            if (slot.name == name) return slot.memory;
+        fatal(kExitInternal, __FILE__, __LINE__, "no slot %s", name.c_str());
     }
     size_t size() const { return model.zero.layout.size(); }
     const Tensor& tensor(const std::string& name) const {
@@ -98,7 +104,7 @@ struct Trace {
         const size_t n = t.size();
         params.assign(t.model.zero.params, t.model.zero.params + n),
             masters.assign(t.masters(), t.masters() + n);
-        m.assign(t.model.zero.m, t.model.zero.m + n), v.assign(t.model.zero.v, t.model.zero.v + n);
+        m.assign(t.state("m"), t.state("m") + n), v.assign(t.state("v"), t.state("v") + n);
     }
 };
 

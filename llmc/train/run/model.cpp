@@ -10,8 +10,9 @@ static Part part_of(const Config& cfg, const Stage& stage) {
 }
 
 static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
-    return {.sharding = sharding_of(cfg.parallel.zero, mesh.shard.size), .overlap = cfg.parallel.overlap,
-            .trains = cfg.train.steps > 0, .offload = cfg.memory.offload == Offload::Optimizer};
+    return {.state = Optimizer::slots(), .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
+            .overlap = cfg.parallel.overlap, .trains = cfg.train.steps > 0,
+            .offload = cfg.memory.offload == Offload::Optimizer};
 }
 
 // With the scratch of what is timed.

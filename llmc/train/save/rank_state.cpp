@@ -28,13 +28,10 @@ template <class T> PartArray array_of(const char* name, T* memory) {
 
 std::vector<PartArray> arrays_of(const Zero& zero) {
     std::vector<PartArray> arrays;
-    if (!kMasterIsParam) arrays.push_back(array_of("weights", zero.params));
-    if (kMasterIsParam) arrays.push_back(array_of("master", zero.params));
-    else arrays.push_back(array_of("master", zero.master));
+    arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", zero.params));
     arrays[0].weights = true;
-    if (!zero.trains) return arrays;        // the moments of step 0 are zero
-    arrays.push_back(array_of("m", zero.m));
-    arrays.push_back(array_of("v", zero.v));
+    for (const StateSlot& slot : zero.state)        // of step 0 all but the masters is zero
+        if (zero.trains || slot.weights) arrays.push_back(array_of(slot.name, slot.memory));
     return arrays;
 }
 
@@ -206,10 +203,8 @@ void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool m
         const ptrdiff_t state_at = base_of(state) + at;
         const bool bits = !kMasterIsParam && in.find(t, "weights");
         in.read(t, bits ? "weights" : "master", kept, zero.params, base_of(weights) + at);
-        if (zero.master) in.read(t, "master", owned, zero.master, state_at);
-        if (!moments) continue;
-        in.read(t, "m", owned, zero.m, state_at);
-        in.read(t, "v", owned, zero.v, state_at);
+        for (const StateSlot& slot : zero.state)
+            if (slot.memory && (slot.weights || moments)) in.read(t, slot.name, owned, slot.memory, state_at);
     }
     zero.weights_changed();
 }

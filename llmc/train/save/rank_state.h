@@ -1,6 +1,6 @@
 // What a checkpoint holds of this rank, and how a rank finds what it needs in one.
 //
-// Each part of the state ("weights" where they are no copy of the masters, "master", "m", "v") is written
+// Each part of the state ("weights" where they are no copy of the masters, and each slot of Zero) is written
 // once over all ranks: a data-parallel rank writes its shard at every ZeRO stage, tensors that tensor
 // parallelism does not cut are its first rank's, the tied embedding is the first pipeline stage's.
 #pragma once

@@ -16,6 +16,14 @@ bool Optimizer::counts(const Tensor& t, int tp) const {
     return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
 }
 
+std::vector<StateSlot> Optimizer::slots() {
+    std::vector<StateSlot> slots;
+    if (!kMasterIsParam) slots.push_back({.name = "master", .planned = "master weights", .weights = true});
+    slots.push_back({.name = "m", .planned = "first moments"});
+    slots.push_back({.name = "v", .planned = "second moments"});
+    return slots;
+}
+
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
@@ -62,9 +70,8 @@ void Optimizer::add_to(Arena& arena) {
     size_t chunk = 0;
     for (const Turn& t : turns) chunk = std::max(chunk, t.count);
     for (State& s : chunks) {
-        if (!kMasterIsParam) arena.add("offloaded state in use", &s.master, chunk);
-        arena.add("offloaded state in use", &s.m, chunk);
-        arena.add("offloaded state in use", &s.v, chunk);
+        s.resize(zero.state.size());
+        for (real*& slot : s) arena.add("offloaded state in use", &slot, chunk);
     }
 }
 
@@ -87,30 +94,30 @@ void Optimizer::clip(const double* all, const double* loss) {
 
 Optimizer::State Optimizer::state_of(const Turn& t) const {
     const size_t at = zero.stored_state(t.bucket).at + t.from;
-    return {.master = zero.master ? zero.master + at : nullptr, .m = zero.m + at, .v = zero.v + at};
+    State state;
+    for (const StateSlot& slot : zero.state) state.push_back(slot.memory + at);
+    return state;
 }
 
 void Optimizer::bring(const Turn& t, const State& to) const {
     const State from = state_of(t);
     const size_t bytes = t.count * sizeof(real);
-    if (from.master) ops::start_copy(to.master, from.master, bytes);
-    ops::start_copy(to.m, from.m, bytes);
-    ops::start_copy(to.v, from.v, bytes);
+    for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
 }
 
 void Optimizer::take_back(const Turn& t, const State& from) const {
     const State to = state_of(t);
     const size_t bytes = t.count * sizeof(real);
-    if (to.master) ops::start_copy(to.master, from.master, bytes);
-    ops::start_copy(to.m, from.m, bytes);
-    ops::start_copy(to.v, from.v, bytes);
+    for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
 }
 
 void Optimizer::update(const Turn& t, const State& s, ops::Adamw adamw) const {
     floatX* param = zero.owned_params(t.bucket) + t.from;
     adamw.param = kMasterIsParam ? nullptr : param;
-    adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.master;
-    adamw.m = s.m, adamw.v = s.v, adamw.grad = zero.owned_grads(t.bucket) + t.from;
+    adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front();
+    adamw.m = s[s.size() - 2];        // in the order of slots()
+    adamw.v = s[s.size() - 1];
+    adamw.grad = zero.owned_grads(t.bucket) + t.from;
     ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
 }
 

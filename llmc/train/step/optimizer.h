@@ -14,6 +14,9 @@ struct Optimizer {
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state that are updated at once
 
+    // What AdamW keeps of each weight.
+    static std::vector<StateSlot> slots();
+
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
@@ -36,7 +39,7 @@ private:
         size_t from, count;                        // of the owned elements
         std::vector<ops::AdamwTensor> tensors;     // inside the chunk
     };
-    struct State { real *master, *m, *v; };
+    using State = std::vector<real*>;              // of each slot of zero.state
 
     bool counts(const Tensor& t, int tp) const;
     Turn make_turn(int bucket, size_t from, size_t count) const;
@@ -47,7 +50,7 @@ private:
 
     std::vector<Zero::Run> counted;
     std::vector<Turn> turns;
-    State chunks[2] = {};                          // offloaded state on the device
+    State chunks[2];                               // offloaded state on the device
 };
 
 }  // namespace PRECISION

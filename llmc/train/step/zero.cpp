@@ -13,8 +13,8 @@ static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::No
 
 Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
     : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
-      sharding(o.sharding), overlap(o.overlap), trains(o.trains),
-      offload(o.offload), blocks(int(part.layers.size())), begun(size_t(layout.count())) {
+      sharding(o.sharding), overlap(o.overlap), trains(o.trains), offload(o.offload), state(o.state),
+      blocks(int(part.layers.size())), begun(size_t(layout.count())) {
     size_t at = 0;
     for (int b = 0; b < layout.count(); b++) {
         grads_at.push_back(at);
@@ -71,14 +71,16 @@ void Zero::add_training_to(Arena& arena, Arena& host) {
     for (real*& s : staging)
         arena.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
     arena.add("gradients to sum over tp", &packed, packed_count());
-    add_masters_to(arena, host);
-    Arena& states = offload ? host : arena;
-    states.add("first moments", &m, stored_size(sharding.state));
-    states.add("second moments", &v, stored_size(sharding.state));
+    for (StateSlot& slot : state) add_slot_to(arena, host, slot);
 }
 
 void Zero::add_masters_to(Arena& arena, Arena& host) {
-    if (!kMasterIsParam) (offload ? host : arena).add("master weights", &master, stored_size(sharding.state));
+    for (StateSlot& slot : state)
+        if (slot.weights) add_slot_to(arena, host, slot);
+}
+
+void Zero::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
+    (offload ? host : arena).add(slot.planned, &slot.memory, stored_size(sharding.state));
 }
 
 // An all-reduce works on equal pieces of as many elements.
@@ -133,9 +135,10 @@ void Zero::store(const Tensor& t, size_t first, size_t count, const real* values
     overlap_of(stored_weights(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
         put_rounded(params + at, values + skip, n);
     });
-    if (!master) return;
+    real* const masters = master();
+    if (!masters) return;
     overlap_of(stored_state(b), in_bucket, count, [&](size_t at, size_t skip, size_t n) {
-        ops::copy_to_device(master + at, values + skip, n * sizeof(real));
+        ops::copy_to_device(masters + at, values + skip, n * sizeof(real));
     });
 }
 
@@ -159,6 +162,7 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
     CHECK(count <= kExport || mesh.world.size == 1, "export of %zu elements at once", count);
     std::fill(out, out + count, real(0));
     const auto found = held.find(t.name);
+    const real* const masters = master();
     if (found != held.end()) {
         const Held& h = found->second;
         const int b = h.tensor->bucket;
@@ -168,7 +172,7 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
             for_each_run(p, cols, first, count, [&](size_t local, size_t global, size_t n) {
                 const size_t at = in_bucket + local - own.from;
                 real* to = out + (global - first);
-                if (master) ops::copy_to_host(to, master + own.at + at, n * sizeof(real));
+                if (masters) ops::copy_to_host(to, masters + own.at + at, n * sizeof(real));
                 else take_widened(to, owned_params(b) + at, n);
             });
     }

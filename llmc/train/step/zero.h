@@ -3,7 +3,7 @@
 // The model asks for weights and says when gradients are done; what that means is decided here and nowhere
 // else, by the three words of Sharding:
 //
-//     ZeRO    weights   gradients   masters, moments   done_block(l)
+//     ZeRO    weights   gradients   state              done_block(l)
 //     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
 //     1       whole     whole       shards             last micro-batch: reduce; update() gathers weights
 //     2       whole     shards      shards             each micro-batch: reduce; update() gathers weights
@@ -32,11 +32,20 @@ namespace PRECISION {
 // Bit-equal to floatX where masters would only be a copy.
 inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 
+// State that an optimizer keeps of each weight, in a flat buffer of its own that is stored as sharding.state
+// says. Whoever plans, offloads, saves or loads state walks the list of slots.
+struct StateSlot {
+    const char *name, *planned;    // in checkpoints, and in the memory plan
+    bool weights = false;          // the weights in full precision: kept by runs without training as well
+    real* memory = nullptr;
+};
+
 struct ZeroOptions {
+    std::vector<StateSlot> state = {};     // Optimizer::slots()
     Sharding sharding = {};
     bool overlap = true;       // collectives run while the model computes; results are the same
     bool trains = true;
-    bool offload = false;      // masters and moments in the host's memory
+    bool offload = false;      // optimizer state in the host's memory
 };
 
 // For tests: what was started and awaited, in order.
@@ -54,7 +63,7 @@ struct Zero {
 
     floatX* params = nullptr;                              // whole, or shards: sharding.weights
     real* grads = nullptr;                                 // whole, or of blocks shards: sharding.grads
-    real *master = nullptr, *m = nullptr, *v = nullptr;    // whole, or shards: sharding.state
+    std::vector<StateSlot> state;                          // whole, or shards: sharding.state
     std::vector<ZeroEvent>* events = nullptr;
 
     static constexpr int kGathered = 2;                    // most blocks whose weights are gathered at once
@@ -65,7 +74,7 @@ struct Zero {
 
     void add_weights_to(Arena& arena);
     void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
-    void add_masters_to(Arena& arena, Arena& host);        // where they are no copy of the weights
+    void add_masters_to(Arena& arena, Arena& host);        // of state what holds weights, and no more
     size_t staging_bytes() const;                          // for reductions over the axes that are used here
     void lend_staging(void* memory, size_t bytes) const;
     size_t tp_staging_bytes() const;                       // and over tp
@@ -141,6 +150,12 @@ struct Zero {
     }
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 
+    // The weights in full precision; null where there is no memory for them, or where params are they.
+    real* master() const {
+        for (const StateSlot& slot : state)
+            if (slot.weights) return slot.memory;
+        return nullptr;
+    }
     void weights_changed() { stale = true; }       // by who writes to params
 
     // ---- weights by coordinates of the whole model: the same calls on every mesh
@@ -166,6 +181,7 @@ private:
         if (sharded) return {own_offset(b), shard(b), layout.start(b) / shards()};
         return {0, layout.size(b), layout.start(b)};
     }
+    void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
     size_t stored_size(bool sharded) const { return sharded ? layout.size() / shards() : layout.size(); }
     bool stages_grads(int b) const { return sharding.grads && is_block(b); }
     size_t ends_start(int b) const;

@@ -56,6 +56,47 @@ TEST(saved_weights_come_back_bit_for_bit) {
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
 }
 
+// Names of an optimizer that is not ours: whatever the list holds is planned, offloaded, saved and loaded.
+TEST(state_is_what_the_list_of_slots_says) {
+    const Config cfg = config_in(fresh_folder());
+    const std::vector<StateSlot> slots = {{.name = "momentum", .planned = "momentum of all"},
+                                          {.name = "row", .planned = "rows"}};
+    struct Own {
+        Zero zero;
+        Arena arena, host;
+        std::byte* snapshot = nullptr;
+        Own(const Config& c, const std::vector<StateSlot>& slots)
+            : zero(dims_of(c, c.model.vocab, Axis()), whole_model(c.model.layers), Mesh(),
+                   {.state = slots, .offload = true}) {
+            zero.add_weights_to(arena), zero.add_training_to(arena, host);
+            arena.allocate(ops::device_allocate, ops::device_free);
+            host.allocate(ops::host_allocate, ops::host_free);
+        }
+    };
+    Own a(cfg, slots), b(cfg, slots);
+    const size_t size = a.zero.layout.size();
+    EXPECT(a.host.plan().size() >= slots.size(), "%zu rows on the host", a.host.plan().size());
+    for (size_t i = 0; i < slots.size(); i++) {
+        const Arena::Row row = a.host.plan()[i];
+        EXPECT(row.name == slots[i].planned && row.bytes == size * sizeof(real), "'%s' of %zu bytes",
+               row.name.c_str(), row.bytes);
+    }
+    a.zero.init_weights(1);
+    for (const Tensor& t : a.zero.layout.tensors)
+        for (size_t i = t.start; i < t.start + t.param.used(); i++)
+            for (size_t s = 0; s < slots.size(); s++) a.zero.state[s].memory[i] = real(i + s * size);
+    Votes votes;
+    Checkpoint checkpoint(cfg, a.zero, votes, a.snapshot, nullptr);
+    RunState state;
+    state.step = 1;
+    checkpoint.save(state, true);
+    const Origin saved = open_checkpoint(checkpoint.newest);
+    load_state(b.zero, saved.folder, saved.manifest, true);
+    for (size_t s = 0; s < slots.size(); s++)
+        EXPECT(memcmp(a.zero.state[s].memory, b.zero.state[s].memory, size * sizeof(real)) == 0, "%s differs",
+               slots[s].name);
+}
+
 // Weights for generation alone: no masters, the same rounding.
 TEST(weights_without_masters) {
     const std::string dir = fresh_folder();
@@ -65,7 +106,7 @@ TEST(weights_without_masters) {
     Config cfg = config_in(dir);
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
-    EXPECT(!b.model.zero.master && !b.model.zero.grads, "there is memory for training");
+    EXPECT(!b.model.zero.master() && !b.model.zero.grads, "there is memory for training");
     Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr).load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");

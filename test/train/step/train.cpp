@@ -258,8 +258,8 @@ TEST(a_step_reaches_every_tensor_and_no_padding) {
     for (size_t i = 0; i < t.size(); i++) {
         if (used[i]) continue;
         padding++;
-        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.model.zero.m[i] == 0 &&
-                   t.model.zero.v[i] == 0 && t.model.zero.params[i] == 0,
+        EXPECT(t.masters()[i] == 0 && t.model.zero.grads[i] == 0 && t.state("m")[i] == 0 &&
+                   t.state("v")[i] == 0 && t.model.zero.params[i] == 0,
                "element %zu of the padding is not zero", i);
     }
     EXPECT(padding >= size_t(128 - 66) * 48, "%zu elements of padding", padding);
