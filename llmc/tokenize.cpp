@@ -167,7 +167,6 @@ int info(const Options& o) {
         if (s.vocab)
             printf("vocabulary %u, tokenizer %016llx", s.vocab, (unsigned long long)s.tokenizer_hash);
         else printf("vocabulary and tokenizer not known");
-        if (s.set) printf(", set %016llx, shard %u of %u", (unsigned long long)s.set, s.number, s.set_shards);
         printf("\n");
         total += s.tokens;
     }

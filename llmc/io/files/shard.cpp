@@ -1,21 +1,16 @@
 #include "llmc/io/files/shard.h"
 
-#include <fcntl.h>
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <set>
 
 #include "llmc/base/check.h"
 
 constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
 enum {
-    kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kSetLow, kSetHigh, kSetShards, kSetNumber,
-    kFields = 256
+    kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256
 };
 
 static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
@@ -86,12 +81,6 @@ static void read_ours(const int32_t* header, ShardInfo& info) {
     info.has_largest = true;
     info.largest = uint32_t(largest);
     info.tokenizer_hash = join(header[kHashLow], header[kHashHigh]);
-    info.set = join(header[kSetLow], header[kSetHigh]);
-    if (!info.set) return;
-    const int32_t shards = header[kSetShards], number = header[kSetNumber];
-    CHECK_INPUT(number >= 0 && number < shards,
-                "%s: the header says shard number %d of %d: the file is damaged", path, number, shards);
-    info.set_shards = uint32_t(shards), info.number = uint32_t(number);
 }
 
 ShardFile open_shard_file(const std::string& path) {
@@ -147,48 +136,35 @@ static std::string shard_path(const std::string& prefix, size_t number) {
     return strf("%s_%06zu.bin", prefix.c_str(), number);
 }
 
-// PREFIX of a shard PREFIX_NNNNNN.bin that says its set and this number; else empty.
-static std::string prefix_of(const ShardInfo& s) {
-    const std::string name = shard_path("", s.number);
-    return s.set && s.path.ends_with(name) ? s.path.substr(0, s.path.size() - name.size()) : "";
-}
+std::string replacement_mark(const std::string& prefix) { return prefix + ".replacing"; }
 
-static void check_pair(bool same_set, const std::string& a, const std::string& b) {
-    CHECK_INPUT(same_set,
-                "%s and %s do not belong together: ./tokenize encode was stopped while it replaced a set, or "
-                "a shard was renamed; encode the text again", a.c_str(), b.c_str());
+// PREFIX of a shard PREFIX_train_NNNNNN.bin or PREFIX_val_NNNNNN.bin; empty for other names.
+static std::string set_of(const std::string& path) {
+    const std::string number = "_000000.bin";
+    if (path.size() < number.size()) return "";
+    std::string end = path.substr(path.size() - number.size());
+    std::replace_if(end.begin(), end.end(), [](char c) { return c >= '0' && c <= '9'; }, '0');
+    const std::string half = path.substr(0, path.size() - number.size());
+    for (const std::string_view name : {"_train", "_val"})
+        if (end == number && half.ends_with(name)) return half.substr(0, half.size() - name.size());
+    return "";
 }
 
 void check_sets(const std::vector<ShardInfo>& shards) {
-    std::map<std::string, const ShardInfo*> known, halves;
-    for (const ShardInfo& s : shards) known[s.path] = &s;
-    std::set<std::pair<std::string, uint64_t>> looked_at;
-    for (const ShardInfo& s : shards) {
-        const std::string prefix = prefix_of(s);
-        if (prefix.empty() || !looked_at.insert({prefix, s.set}).second) continue;
-        for (uint32_t i = 0; i < s.set_shards; i++) {
-            const std::string path = shard_path(prefix, i);
-            const auto at = known.find(path);
-            CHECK_INPUT(at != known.end() || file_exists(path),
-                        "%s: %s is missing, and the set has %u shards: copy it, or encode the text again",
-                        s.path.c_str(), path.c_str(), s.set_shards);
-            const ShardInfo other = at != known.end() ? *at->second : open_shard_file(path).info;
-            check_pair(other.set == s.set && other.number == i, s.path, path);
-        }
-        for (const std::string_view half : {"_train", "_val"}) {
-            if (!prefix.ends_with(half)) continue;
-            const auto [at, fresh] = halves.try_emplace(prefix.substr(0, prefix.size() - half.size()), &s);
-            check_pair(at->second->set == s.set, at->second->path, s.path);
-        }
-    }
+    std::set<std::string> sets;
+    for (const ShardInfo& s : shards)
+        if (const std::string set = set_of(s.path); !set.empty() && sets.insert(set).second)
+            CHECK_INPUT(!file_exists(replacement_mark(set)),
+                        "%s: the shards do not belong together: ./tokenize encode was stopped while it "
+                        "replaced the set (%s is there);\n       encode the text again", s.path.c_str(),
+                        replacement_mark(set).c_str());
 }
 
 ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
     : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
-      id_bytes(vocab <= 65536 ? 2 : 4), hash(XXH3_createState(), XXH3_freeState) {
+      id_bytes(vocab <= 65536 ? 2 : 4) {
     CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens",
           (unsigned long long)shard_tokens);
-    XXH3_64bits_reset(hash.get());
 }
 
 template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
@@ -224,7 +200,6 @@ void ShardWriter::append_bytes(const void* ids, uint64_t count) {
         pending[0].write(header, sizeof header);
     }
     pending[0].write(ids, count * uint64_t(id_bytes));
-    XXH3_64bits_update(hash.get(), ids, count * size_t(id_bytes));
     tokens += count;
     if (tokens == shard_tokens) close_shard();
 }
@@ -246,26 +221,7 @@ void ShardWriter::close_shard() {
 
 void ShardWriter::close() { if (!pending.empty()) close_shard(); }
 
-static uint64_t set_id(std::span<const ShardWriter> halves) {
-    std::vector<uint64_t> parts;
-    for (const ShardWriter& w : halves)
-        parts.insert(parts.end(),
-                     {w.vocab, w.tokenizer_hash, w.shard_tokens, w.total, XXH3_64bits_digest(w.hash.get())});
-    return std::max<uint64_t>(1, XXH3_64bits(parts.data(), parts.size() * sizeof parts[0]));
-}
-
-static void write_set(const std::string& path, uint64_t set, size_t shards, size_t number) {
-    const int32_t fields[] = {low_of(set), high_of(set), int32_t(shards), int32_t(number)};
-    const Fd f(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), strerror(errno));
-    pwrite_all(f.fd, fields, sizeof fields, kSetLow * sizeof fields[0], path);
-}
-
 void publish(std::span<const ShardWriter> halves) {
-    const uint64_t set = set_id(halves);
-    for (const ShardWriter& w : halves)
-        for (size_t i = 0; i < w.paths.size(); i++)
-            write_set(w.paths[i] + kUnfinished, set, w.paths.size(), i);
     for (const ShardWriter& w : halves)
         for (const std::string& path : w.paths)
             CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0,

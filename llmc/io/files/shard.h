@@ -8,15 +8,11 @@
 //         [3] vocabulary size, end-of-text included; 0: not known, and then neither are the next
 //         [4] largest id in the shard
 //         [5] [6] tokenizer hash, low and high half
-//         [7] [8] set id, low and high half: a hash of all tokens that one encode wrote, for training and for
-//                 validation; 0: not known
-//         [9] [10] shards of the set, of training or of validation, and the number of this one, from 0
 //     ids, little endian
 //
 // A set is one stream: its shards joined in the order of their names. A document starts with end-of-text.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +31,6 @@ struct ShardInfo {
     uint32_t largest = 0;           // where has_largest
     bool has_largest = false;
     uint64_t tokenizer_hash = 0;    // 0: not known
-    uint64_t set = 0;               // set id; 0: not known
-    uint32_t set_shards = 0, number = 0;
 };
 
 struct ShardFile {
@@ -53,15 +47,15 @@ void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t
 // Largest id among all tokens; reads the whole file.
 uint32_t scan_largest(const ShardFile& shard);
 
-// Refuses a mixture of two sets, left by an ./tokenize encode that was stopped while it replaced one set by
-// the other. A shard needs all shards of its set beside it; PREFIX_train_* and PREFIX_val_* need the same set
-// id. Shards without a set id, and renamed ones, stand for themselves.
+// A file that is there while ./tokenize encode replaces the shards of PREFIX, training and validation: from
+// before the first rename until the last shard of the earlier set is gone.
+std::string replacement_mark(const std::string& prefix);
+
+// Refuses shards of a set whose replacement was interrupted: they may be of two sets.
 void check_sets(const std::vector<ShardInfo>& shards);
 
 // A shard's name until its set is complete: no glob of *.bin takes it.
 inline constexpr const char* kUnfinished = ".new";
-
-struct XXH3_state_s;            // xxHash's
 
 // Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
 // set stays whole where something fails on the way.
@@ -75,7 +69,6 @@ struct ShardWriter {
     uint64_t tokens = 0;            // in the open shard
     uint64_t total = 0;             // in all of them
     uint32_t largest = 0;           // in the open shard
-    std::shared_ptr<XXH3_state_s> hash;     // of all tokens
 
     ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
     void append(std::span<const uint16_t> ids);     // where id_bytes is 2
@@ -87,6 +80,5 @@ struct ShardWriter {
     void close_shard();
 };
 
-// Gives all shards of a set, of training and of validation, their set id and their names. The writers are
-// closed. The set id is a hash of the content, so that equal sets have equal bytes.
+// Renames all shards of a set, of training and of validation. REQUIRES: the writers are closed.
 void publish(std::span<const ShardWriter> halves);

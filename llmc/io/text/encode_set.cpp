@@ -69,11 +69,14 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     CHECK_INPUT(reader.documents > 0, "the input has no document; what %s_*.bin there are stay",
                 options.prefix.c_str());
     for (ShardWriter& s : sets) s.close();
+    const std::string mark = replacement_mark(options.prefix);
+    write_file(mark, "");
     publish(sets);
     for (ShardWriter& s : sets) {
         result.removed += remove_others(s.prefix, ".bin", s.paths);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }
+    unlink(mark.c_str());
     result.documents = reader.documents;
     result.train_tokens = sets[0].total, result.val_tokens = sets[1].total;
     return result;
