@@ -15,6 +15,7 @@ static void change(int64_t* v) { ++*v; }
 static void change(int* v) { ++*v; }
 static void change(double* v) { *v += 0.25; }
 static void change(bool* v) { *v = !*v; }
+static void change(Word* v) { v->index = v->index ? 0 : 1; }
 static void change(string* v) { *v += "x"; }
 static void change(std::vector<Corpus>* v) { v->push_back({"more.bin"}); }
 static void change(std::vector<string>* v) { v->push_back("more"); }

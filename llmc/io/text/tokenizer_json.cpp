@@ -4,6 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json_value.h"
+#include "llmc/io/files/shard.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/vocabulary.h"
 
