@@ -19,8 +19,8 @@ struct JsonEvents {
     virtual bool end_object() = 0;
     virtual bool start_list() = 0;
     virtual bool end_list() = 0;
-    // Ends the reading. byte: the place, counted from 1. range: a number exceeds a double's range. why: a
-    // line.
+    // The end of the reading by an error. byte: the place, counted from 1. range: a number exceeds a double's
+    // range. why: a line.
     virtual void broken(size_t byte, bool range, const std::string& why) = 0;
 };
 

@@ -13,8 +13,8 @@ struct Options {
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
 };
 
-// Prints nothing. Missing arguments and errors end in fatal() with exit code 78. complete() sets the values
-// left open by file and command line; validate() follows.
+// Prints nothing but errors: missing arguments and mistakes end in fatal() with exit code 78. complete() sets
+// the values left open by file and command line; validate() follows.
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&) = nullptr);
 
 // Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export.

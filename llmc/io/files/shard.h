@@ -5,15 +5,15 @@
 //         [1] version   1                      7
 //         [2] number of tokens
 //         ours, where llm.c leaves zeros and reads nothing:
-//         [3] vocabulary size, end-of-text included; 0: not known, and then neither are the next
+//         [3] vocabulary size, end-of-text included; 0: not known, like the next fields
 //         [4] largest id in the shard
 //         [5] [6] tokenizer hash, low and high half
-//         [7] [8] set id, low and high half: a hash of all tokens that one encode wrote, for training and for
+//         [7] [8] set id, low and high half: a hash of every token of an encode, for training and for
 //                 validation; 0: not known
-//         [9] [10] shards of the set, of training or of validation, and the number of this one, from 0
+//         [9] [10] shards of the set, of training or of validation, and the number of this shard, from 0
 //     ids, little endian
 //
-// A set is one stream: its shards joined in the order of their names. A document starts with end-of-text.
+// A set is a stream: its shards joined in the order of their names. A document starts with end-of-text.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -44,49 +44,49 @@ struct ShardFile {
     ShardInfo info;
 };
 
-// Opens and validates header and size; any other file is an error that says what it looks like.
+// Opens and validates header and size; the error for any other file names the likely kind of file.
 ShardFile open_shard_file(const std::string& path);
 
 // Tokens [first, first + count) into out. Reads by position: safe from several threads.
 void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out);
 
-// Largest id among all tokens; reads the whole file.
+// Largest id of the shard; reads the whole file.
 uint32_t scan_largest(const ShardFile& shard);
 
-// Refuses a mixture of two sets, left by an ./tokenize encode that was stopped while it replaced one set by
-// the other. A shard needs all shards of its set beside it; PREFIX_train_* and PREFIX_val_* need the same set
-// id. Shards without a set id, and renamed ones, stand for themselves.
+// Refuses a mixture of two sets, left by an ./tokenize encode stopped while it replaced a set. A shard needs
+// every shard of its set beside it; PREFIX_train_* and PREFIX_val_* need the same set id. Shards without a
+// set id, and renamed shards, are not checked.
 void check_sets(const std::vector<ShardInfo>& shards);
 
-// A shard's name until its set is complete: no glob of *.bin takes it.
+// Suffix of a shard until its set is complete: excluded from globs of *.bin.
 inline constexpr const char* kUnfinished = ".new";
 
 struct XXH3_state_s;            // xxHash's
 
-// Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
-// set stays whole where something fails on the way.
+// Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames the files. An
+// earlier set stays whole after a failure on the way.
 struct ShardWriter {
     std::string prefix;
     uint32_t vocab;
     uint64_t tokenizer_hash, shard_tokens;
     int id_bytes;
-    std::vector<NewFile> pending;   // the open shard, or none
-    std::vector<std::string> paths; // of all shards, the open one included
+    std::vector<NewFile> pending;   // the open shard; empty: no shard is open
+    std::vector<std::string> paths; // of every shard, the open shard included
     uint64_t tokens = 0;            // in the open shard
-    uint64_t total = 0;             // in all of them
+    uint64_t total = 0;             // in every shard
     uint32_t largest = 0;           // in the open shard
-    std::shared_ptr<XXH3_state_s> hash;     // of all tokens
+    std::shared_ptr<XXH3_state_s> hash;     // of every token
 
     ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
     void append(std::span<const uint16_t> ids);     // where id_bytes is 2
-    void append(std::span<const uint32_t> ids);     // where it is 4
-    void close();                                   // the last shard; all are complete, and unfinished yet
+    void append(std::span<const uint32_t> ids);     // where id_bytes is 4
+    void close();                                   // the last shard; publish() renames the shards
 
    private:
     void append_bytes(const void* ids, uint64_t count);
     void close_shard();
 };
 
-// Gives all shards of a set, of training and of validation, their set id and their names. The writers are
-// closed. The set id is a hash of the content, so that equal sets have equal bytes.
+// Gives the shards of a set, of training and of validation, their set id and their names. REQUIRES: the
+// writers are closed. The set id is a hash of the content: equal sets have equal bytes.
 void publish(std::span<const ShardWriter> halves);
