@@ -1,4 +1,4 @@
-// Errors. Every failed check ends in fatal(), which prints what, where and what to do, and ends the job.
+// Errors. Every failed check calls fatal(): prints the failure, the place and the remedy, then ends the job.
 #pragma once
 #include <cstdarg>
 #include <stdexcept>
@@ -12,10 +12,10 @@ enum Exit : int {
     kExitHang = 76,
     kExitNotFinite = 77,
     kExitConfig = 78,         // configuration or input
-    kExitCheckpoint = 79,     // no checkpoint that verifies
+    kExitCheckpoint = 79,     // no checkpoint passes verification
 };
 
-// What fatal() throws instead of exiting where Context::throw_on_fatal is set (tests, fuzzers).
+// Thrown by fatal() instead of exiting if Context::throw_on_fatal is set (tests, fuzzers).
 struct Fatal : std::runtime_error {
     int code;
     Fatal(int code, const std::string& message) : std::runtime_error(message), code(code) {}
@@ -28,16 +28,16 @@ std::string vstrf(const char* fmt, va_list args);
 [[noreturn, gnu::format(printf, 4, 5)]]
 void fatal(int code, const char* file, int line, const char* fmt, ...);
 
-// One line "warning: ..." on stderr. The formatter of both escapes and shortens what comes from outside.
+// Prints "warning: ..." as a line on stderr. fatal() and warning() escape and shorten text from outside.
 [[gnu::format(printf, 1, 2)]] void warning(const char* fmt, ...);
 
-// From here on `new` that finds no memory prints the message and ends the process, exit code 78.
+// Makes a failed `new` print the message and end the process with exit code 78.
 void end_without_memory(const char* message);
 
 // An invariant of the program. Always compiled in.
 #define CHECK(cond, ...) \
     do { if (!(cond)) [[unlikely]] fatal(kExitInternal, __FILE__, __LINE__, __VA_ARGS__); } while (0)
 
-// Something that the user gave: configuration, data, files. Says what, where, expected, found, what to do.
+// Checks user input: configuration, data, files. The message has place, expected and found value, and remedy.
 #define CHECK_INPUT(cond, ...) \
     do { if (!(cond)) [[unlikely]] fatal(kExitConfig, __FILE__, __LINE__, __VA_ARGS__); } while (0)

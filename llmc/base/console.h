@@ -10,7 +10,7 @@ std::string human_seconds(double seconds);      // 340 ms, 3.4 s, 2 min 05 s, 3 
 std::string grouped(int64_t n);                 // 124,439,808
 std::string counted(int64_t n, const char* one);    // 1 shard, 1,024 shards
 
-// Rows of cells, columns aligned: all to the right but those named in `left` ('l' per left column, else 'r').
+// Rows of cells in aligned columns. alignment: a letter per column, 'l' aligns left, else 'r'.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& alignment);
 
 // A line of a run's log on stdout, "          saved  runs/a/step_5": the label ends where the column of steps

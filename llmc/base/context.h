@@ -1,4 +1,4 @@
-// The one mutable global of the project: what this rank is.
+// The only mutable global of the project: identity and resources of this rank.
 //
 // A rank is a process or a thread. Read the context before a parallel region, never inside: OpenMP's workers
 // have thread-locals of their own.
@@ -12,15 +12,15 @@ struct Walk;
 
 struct Context {
     int rank = 0;
-    int memory_ranks = 1;           // ranks of this process that have one memory, the host's or a GPU's
+    int memory_ranks = 1;           // ranks of this process that share a memory, the host's or a GPU's
     int host_ranks = 1;             // ranks of this machine
-    int threads = 1;                // of this rank; every `omp parallel` says num_threads(context.threads)
-    std::byte* scratch = nullptr;   // what ops may use between entry and return
+    int threads = 1;                // of this rank; every `omp parallel` has num_threads(context.threads)
+    std::byte* scratch = nullptr;   // temporary memory of an op, from entry to return
     size_t scratch_bytes = 0;
-    RankProgress* progress = nullptr;   // what the supervisor sees of it; null: nobody looks
-    const std::function<void()>* undo = nullptr;    // fatal() calls it: removes what a start has made
-    Walk* walk = nullptr;               // where ops are recorded (ops/walk.h); null: they only run
-    const Target* target = nullptr;     // device that is planned for; null: the one of this build
+    RankProgress* progress = nullptr;   // heartbeat for the supervisor; null: unsupervised
+    const std::function<void()>* undo = nullptr;    // called by fatal(): cleans up a failed start
+    Walk* walk = nullptr;               // recorder of ops (ops/walk.h); null: ops run unrecorded
+    const Target* target = nullptr;     // planned device; null: the device of this build
     bool throw_on_fatal = false;    // tests and fuzzers: fatal() throws Fatal
 };
 

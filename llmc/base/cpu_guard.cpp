@@ -1,5 +1,5 @@
-// Compiled for any x86-64 (see the Makefile), and with nothing from the standard library but plain C: a
-// template of C++ could be the copy that another file compiled with wider instructions.
+// Compiled for any x86-64 (see the Makefile). Uses only plain C of the standard library: the linker may merge
+// a C++ template with another file's copy, compiled with wider instructions.
 #include "llmc/base/cpu_guard.h"
 
 #include <cpuid.h>
@@ -77,7 +77,7 @@ static void say(const char* text) {
     (void)ignored;
 }
 
-// 101: before the constructors of all other files
+// 101: before the constructors of every other file
 __attribute__((constructor(101))) static void guard() {
     char lacking[512];
     if (!lacks(built_for.features, cpu_has, lacking, sizeof lacking)) return;

@@ -1,11 +1,12 @@
-// Says so, before main, when this CPU lacks instructions that the program was compiled to.
+// Ends the program with a message, before main, when this CPU lacks instructions of the build.
 #pragma once
 
 struct BuiltFor { const char *arch, *features; };    // -march; the compiler's names, apart by spaces
 extern const BuiltFor built_for;
 
-// Writes those of `features` that has(name) denies to `lacking` (room bytes, apart by spaces); false: none.
+// Writes the `features` denied by has(name) to `lacking` (room bytes, separated by spaces). False: no feature
+// is denied.
 bool lacks(const char* features, bool (*has)(const char* name), char* lacking, unsigned long room);
 
-// Whether this CPU and its system have a feature; true for one that is not in the table.
+// Whether this CPU and its system have a feature; true for a feature missing from the table.
 bool cpu_has(const char* name);

@@ -1,7 +1,7 @@
 // Number formats, and the namespace per precision.
 //
-// Numeric files are compiled once per precision with -DPRECISION=fp32, bf16 or fp64 and put everything they
-// define into `namespace PRECISION { ... }`. There
+// Numeric files are compiled once per precision with -DPRECISION=fp32, bf16 or fp64. Each definition is
+// in `namespace PRECISION { ... }`. There
 //
 //     floatX   is the type of weights and activations,
 //     real     is the type of master weights, moments, gradients, losses and statistics.
@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// nvcc compiles these for the device too, where rounding is one instruction.
+// nvcc compiles the conversions for the device too, where rounding is a single instruction.
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #define HOST_DEVICE __host__ __device__

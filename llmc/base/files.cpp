@@ -52,7 +52,7 @@ void await_input(int fd, const std::string& path) {
     pollfd input{.fd = fd, .events = POLLIN, .revents = 0};
     for (int limit = kSilent;;) {
         const int ready = poll(&input, 1, limit);
-        if (ready > 0 || (ready < 0 && errno != EINTR)) return;     // reading tells what is wrong
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return;     // read() reports the error
         if (ready < 0) continue;
         fprintf(stderr, "note: waiting for input from %s, a pipe or a device\n", path.c_str());
         limit = -1;
@@ -149,7 +149,7 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
 void open_standard_streams() {
     for (int fd : {0, 1, 2}) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
-        const int opened = open("/dev/null", O_RDWR);       // the lowest number that is free
+        const int opened = open("/dev/null", O_RDWR);       // the lowest free number
         CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: %s", why().c_str());
     }
 }
@@ -239,7 +239,7 @@ int make_folders(const std::string& path, const FolderCall& make, const FolderCa
     return error ? error : sync(parent);
 }
 
-// Where a file system or its permissions do not allow it, there is nothing to be done.
+// Returns 0 if permissions or the file system do not allow a sync of folders.
 static int sync_directory(const std::string& path) {
     const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd && fsync(fd.fd) != 0 && errno != EINVAL && errno != EROFS) return errno;

@@ -1,4 +1,4 @@
-// Files: a descriptor that closes itself, whole reads and writes, replacement by rename, globs.
+// Files: an owning descriptor, whole reads and writes, replacement by rename, globs.
 //
 // Every failure ends in CHECK_INPUT with the path and the system's reason.
 #pragma once
@@ -23,7 +23,8 @@ struct Fd {
 };
 
 Fd open_read(const std::string& path);      // a regular file; a pipe or a device is an error
-// Opens a file, a pipe or a device to be read once from front to end. Returns when it has input or has ended.
+// Opens a file, a pipe or a device for a single pass from front to end. Returns at the first input or at the
+// end.
 Fd open_stream(const std::string& path);
 // Returns when a read does not have to wait. After 3 seconds of waiting, a line on stderr names the path.
 void await_input(int fd, const std::string& path);
@@ -32,9 +33,9 @@ bool is_regular_file(int fd);
 bool is_regular_file(const std::string& path);      // opens nothing: a pipe is opened once
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
-inline constexpr uint64_t kMostRead = 1 << 28;  // bytes of a text that is read whole
+inline constexpr uint64_t kMostRead = 1 << 28;  // largest text read whole, in bytes
 
-// Equal for two paths to the same file or folder; 0, 0 where there is none.
+// Equal for two paths to the same file or folder; 0, 0 for a path to nothing.
 using FileId = std::pair<uint64_t, uint64_t>;
 FileId file_id(const std::string& path);
 
@@ -42,22 +43,22 @@ std::string read_file(const std::string& path, uint64_t most = kMostRead);
 
 // Up to `bytes`, fewer only at the end of the file.
 size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path);
-// Exactly `bytes` from `offset`, whatever the position of the descriptor: safe from several threads.
+// Exactly `bytes` from `offset`, without moving the descriptor's position: safe from several threads.
 void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path);
 bool try_write_all(int fd, const void* data, size_t bytes);      // false: errno has the reason
 void write_all(int fd, const void* data, size_t bytes, const std::string& path);
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path);
 
-// Opens /dev/null for each of stdin, stdout and stderr that is closed. A file opened later would get the
-// descriptor, and screen text with it. First in main().
+// Opens /dev/null for each closed descriptor among stdin, stdout and stderr: otherwise a file opened later
+// gets the descriptor, and screen text with it. First in main().
 void open_standard_streams();
 
-// Prints what stdout still holds. Where it has not taken all (a full disk), that is an error: exit code 78.
+// Flushes stdout. Incomplete output (a full disk) is an error: exit code 78.
 void finish_stdout();
 
-// A file that appears under its name only when it is complete. Until then it has no name, so that nothing of
-// it stays, however the process ends; or, where the file system has no such files, a temporary one in the
-// same directory, removed if commit() is never called.
+// A file that appears under its name only when complete. Until then the file has no name, so any end of the
+// process removes the file. File systems without unnamed files get a temporary name in the same directory,
+// removed unless commit() is called.
 struct NewFile {
     std::string path, temporary;
     Fd fd;
@@ -67,30 +68,29 @@ struct NewFile {
     NewFile(NewFile&&) = default;
     ~NewFile();
     void write(const void* data, size_t bytes) { write_all(fd.fd, data, bytes, path); }
-    void commit(bool sync = true);  // sync, close, rename; without sync a crash of the machine may lose it
+    void commit(bool sync = true);  // sync, close, rename; unsynced: a machine's crash may lose the file
 };
 void write_file(const std::string& path, std::string_view content);     // by NewFile
 
-// Puts a copy in the place of a link, symbolic or hard: whoever writes to the path changes no other file.
+// Replaces a link, symbolic or hard, by a copy: later writes to the path change no other file.
 void own_file(const std::string& path);
 
-// What many files get, in memory once.
+// Text shared by many files, in memory once.
 using SharedText = std::shared_ptr<const std::string>;
 inline SharedText shared_text(std::string text) {
     return std::make_shared<const std::string>(std::move(text));
 }
 
-// An unlinked file in the directory, for what does not fit in memory.
+// An unlinked file in the directory, for data larger than memory.
 Fd temporary_file(const std::string& directory);
 
-// The files that the pattern names, sorted by name. A pattern without wildcards is a name; nothing found:
-// empty.
+// Files that match the pattern, sorted by name; empty: no match. A pattern without wildcards is a name.
 std::vector<std::string> glob_files(const std::string& pattern);
 
 std::string parent_directory(const std::string& path);     // "." where the path has none
-void make_directories(const std::string& path);            // and its parents; on the medium then
+void make_directories(const std::string& path);            // and its parents, synced
 
-// The same over any file system, whose calls return 0 or an errno value; so does this. sync: the entries of a
-// folder, to the medium.
+// The same over any file system; make and sync return 0 or an errno value, and so does make_folders. sync:
+// writes the entries of a folder to the medium.
 using FolderCall = std::function<int(const std::string&)>;
 int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync);

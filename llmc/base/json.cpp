@@ -11,7 +11,7 @@ std::string json_number(double v) {
     return {text, std::to_chars(text, text + sizeof text, v).ptr};
 }
 
-// Length of the UTF-8 sequence at s, 0 where it is invalid (Unicode 16.0, table 3-7).
+// Length of the UTF-8 sequence at s, 0 if invalid (Unicode 16.0, table 3-7).
 static size_t sequence(std::string_view s) {
     const auto byte = [&](size_t i) { return i < s.size() ? uint8_t(s[i]) : uint8_t(0); };
     const auto within = [&](size_t i, int low, int high) { return byte(i) >= low && byte(i) <= high; };
@@ -90,7 +90,7 @@ static std::string escaped(std::string_view s) {
 
 static bool continues(char c) { return (uint8_t(c) >> 6) == 2; }        // a sequence: 10xxxxxx
 
-// The beginning says what and where, the end what is expected.
+// A message begins with the place and the error, and ends with the expectation.
 std::string for_terminal(std::string_view s) {
     const std::string text = escaped(s);
     if (text.size() <= kMessageBytes) return text;

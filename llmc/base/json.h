@@ -7,15 +7,16 @@
 std::string json_number(double v);              // null where v is not finite
 std::string json_string(std::string_view s);    // quoted; invalid UTF-8 becomes U+FFFD
 
-// The text as valid UTF-8 without control characters but newline and tab; what is left out becomes U+FFFD.
+// The text as valid UTF-8 without control characters but newline and tab; other bytes become U+FFFD.
 std::string printable(std::string_view s);
 
-// A message as a terminal may get it: control characters but newline and tab, and invalid UTF-8, as \x1b or
-// \u009b. Of a text beyond kMessageBytes the middle is left out, newlines beyond kMessageLines become \n.
+// A message, safe for a terminal: control characters but newline and tab, and invalid UTF-8, become escapes
+// such as \x1b or \u009b. A text beyond kMessageBytes loses its middle; newlines beyond kMessageLines become
+// \n.
 inline constexpr size_t kMessageBytes = 2000, kMessageLines = 6;
 std::string for_terminal(std::string_view s);
 
-// Bytes of s up to a character that is cut off at its end.
+// Bytes of s without an incomplete character at the end.
 size_t whole_characters(std::string_view s);
 
 // One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str()

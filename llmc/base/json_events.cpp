@@ -21,7 +21,7 @@ static std::string reason(const std::string& what) {
 
 namespace {
 
-// The library's names for what happens.
+// The library's names of the events.
 struct Forward {
     JsonEvents& to;
 
@@ -47,7 +47,7 @@ struct Forward {
 }  // namespace
 
 bool read_json(std::string_view text, JsonEvents& events) {
-    if (const size_t nul = text.find('\0'); nul != text.npos) {       // the parser takes it for the end
+    if (const size_t nul = text.find('\0'); nul != text.npos) {       // the parser would end here
         events.broken(nul + 1, false, "a byte of 0");
         return false;
     }

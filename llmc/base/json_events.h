@@ -1,5 +1,5 @@
-// Reads JSON text as events, in the order of the text, without building a value. The file behind it is the
-// only one that compiles nlohmann's parser, which takes seconds.
+// Reads JSON text as events, in the order of the text, without building a value. Only json_events.cpp
+// compiles nlohmann's parser, which takes seconds.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@ struct JsonEvents {
     virtual ~JsonEvents() = default;
     virtual bool null() = 0;
     virtual bool boolean(bool) = 0;
-    virtual bool negative(int64_t) = 0;         // an integer below 0, and -0, which is 0
+    virtual bool negative(int64_t) = 0;         // an integer below 0; -0 reads as 0
     virtual bool natural(uint64_t) = 0;         // an integer of 0 and above
     virtual bool real(double) = 0;              // with a point or an exponent, or beyond 64 bits
     virtual bool string(std::string&) = 0;
@@ -19,9 +19,10 @@ struct JsonEvents {
     virtual bool end_object() = 0;
     virtual bool start_list() = 0;
     virtual bool end_list() = 0;
-    // Reading ends here, at a place counted from 1. range: a number is beyond a double's. why: one line.
+    // The end of the reading by an error. byte: the place, counted from 1. range: a number exceeds a double's
+    // range. why: a line.
     virtual void broken(size_t byte, bool range, const std::string& why) = 0;
 };
 
-// Whether all of the text was read: false after broken(), and after an event that returned false.
+// Whether the text was read to its end: false after broken(), and after an event returned false.
 bool read_json(std::string_view text, JsonEvents& events);

@@ -83,7 +83,7 @@ bool operator==(const Json& a, const Json& b) {
 
 namespace {
 
-// Open objects and lists are those from the root to the one that gets the next value.
+// The open objects and lists lead from the root to the parent of the next value.
 struct Builder final : JsonEvents {
     Json root;
     std::vector<Json*> open;
@@ -130,7 +130,7 @@ struct Builder final : JsonEvents {
     }
 };
 
-// With a point, so that it is read as a number of the same type.
+// With a point, so that reading yields a number of the same type.
 std::string text_of(double v) {
     std::string text = json_number(v);
     if (std::isfinite(v) && text.find_first_of(".e") == text.npos) text += ".0";

@@ -13,12 +13,12 @@ struct Json {
     using List = std::vector<Json>;
     using Members = std::vector<std::pair<std::string, Json>>;      // of an object, in the order of the text
 
-    // int64_t: integers below 0; uint64_t: all others; double: with a point or an exponent
+    // int64_t: integers below 0; uint64_t: other integers; double: with a point or an exponent
     std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, List, Members> value;
 
     Json();
     Json(std::nullptr_t);
-    template <std::same_as<bool> T> Json(T v) : value(v) {}     // no pointer is one
+    template <std::same_as<bool> T> Json(T v) : value(v) {}     // excludes pointers
     Json(int v) : Json(int64_t(v)) {}
     Json(int64_t v);
     Json(uint32_t v) : Json(uint64_t(v)) {}
@@ -29,7 +29,7 @@ struct Json {
     Json(std::string v);
     Json(List v);
     Json(Members v);
-    // Here, as those of the variant take long to compile.
+    // Defined in the .cpp: the variant's take long to compile.
     Json(const Json&);
     Json(Json&&) noexcept;
     Json& operator=(const Json&);
@@ -59,10 +59,10 @@ struct Json {
     const Json& get(std::string_view key) const;            // null in its place
 };
 
-// Numbers are equal by value, whatever they are written as.
+// Numbers are equal by value, in any notation.
 bool operator==(const Json& a, const Json& b);
 
-// What is wrong with a text, or with what it says.
+// An error in a text, or in its content.
 struct JsonError : std::runtime_error {
     enum Kind { Syntax, Range, Deep, Twice, Type } kind;
     std::string why;        // what(), without the place
@@ -71,12 +71,12 @@ struct JsonError : std::runtime_error {
     JsonError(Kind kind, const std::string& why, size_t byte = 0);
 };
 
-// Throws JsonError. Values are at most `deepest` levels deep, as what works on them calls itself for those
-// within; a key that stands twice in an object is refused, as one of the two would be hidden.
+// Throws JsonError. Values nest at most `deepest` levels, as functions on values are recursive. A duplicate
+// key in an object is refused: otherwise a value would be hidden.
 Json parse_json(std::string_view text, int deepest = 32);
 
-// On one line, or with members and elements on lines of their own, `indent` spaces deeper for each level.
+// On a single line; or, with indent >= 0, members and elements on separate lines, `indent` spaces per level.
 std::string to_text(const Json& v, int indent = -1);
 
-// What a message quotes of it: one line of about 80 bytes, valid UTF-8 where it is cut.
+// Quote of a value for a message: a line of about 80 bytes, cut between UTF-8 characters.
 std::string for_message(const Json& v);

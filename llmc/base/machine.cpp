@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string_view>
 
-// What stands behind "key:" in a file of such lines.
+// The text after "key:" in a file of such lines.
 static std::string entry(const char* file, std::string_view key) {
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
@@ -37,7 +37,7 @@ void allow_many_files() {
 }
 
 size_t peak_resident_bytes() { return kilobytes("/proc/self/status", "VmHWM"); }
-// By itself malloc keeps blocks of a size that was freed before, and reserves 64 MB of addresses for each
+// Without this, malloc keeps freed blocks of sizes seen before, and reserves 64 MB of addresses for each
 // thread.
 void return_freed_blocks() {
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
@@ -50,7 +50,7 @@ bool reset_peak_resident() {
     return bool(out << "5" << std::flush);
 }
 
-// The one number in a file; `none` where there is no such file, or it says "max".
+// The number in a file; `none` if the file is missing or contains "max".
 static size_t number_in(const std::string& file, size_t none) {
     std::ifstream in(file);
     size_t n;
@@ -69,7 +69,7 @@ static bool in_list(const std::string& list, const char* word) {        // "rw,m
     return ("," + list + ",").find("," + std::string(word) + ",") != std::string::npos;
 }
 
-// Where the groups of memory are mounted, and which group is seen there: a container's own, or "/".
+// Mount point of the memory groups, and the group visible there: a container's own, or "/".
 struct GroupMount { std::string root, point; };
 
 // proc_pid_mountinfo(5): "36 35 98:0 ROOT POINT options - FILE_SYSTEM source super_options"
@@ -95,7 +95,8 @@ static size_t entry_of_statistics(const std::string& file, std::string_view key)
     return 0;
 }
 
-// The least room of a group and those above it. Cached files that nobody uses leave when memory is needed.
+// The least room of a group and its ancestors. Unused cached files count as room: the kernel drops them on
+// demand.
 static size_t room_in(const GroupVersion& v, const std::string& path, const std::string& host) {
     const std::optional<GroupMount> mount = mount_of(v, host);
     if (!mount) return SIZE_MAX;

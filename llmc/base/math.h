@@ -1,6 +1,6 @@
 // exp, tanh and GELU without a branch or a call: GCC vectorizes them inside `#pragma omp simd` loops.
 //
-// float: vexp and vtanh are within 2 ulp of the true value for every float (test/base/math.cpp tries all),
+// float: vexp and vtanh are within 2 ulp of the true value for every float (test/base/math.cpp tests each),
 // with the limits of exp and tanh at infinity, subnormal results, and NaN for NaN. double: libm.
 //
 //     gelu(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u))       u = sqrt(2/pi) (x + 0.044715 x^3)
@@ -11,7 +11,7 @@
 
 namespace simd {
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split so that n * ln2_high is exact.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is split to make n * ln2_high exact.
 // REQUIRES: |x| < 128, or NaN
 struct ExpParts {
     float p;                                  // exp(r)
@@ -30,10 +30,10 @@ struct ExpParts {
     return {(p * (r * r) + r) + 1.f, std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift)};
 }
 
-// The two factors of 2^n are normal numbers even where the result is subnormal or infinite: it is rounded
+// Both factors of 2^n are normal numbers even if the result is subnormal or infinite: the result is rounded
 // once.
 [[gnu::always_inline]] inline float vexp(float x) {
-    x = x > 89.f ? 89.f : x;                  // written so that NaN passes
+    x = x > 89.f ? 89.f : x;                  // NaN passes
     x = x < -104.f ? -104.f : x;
     const auto [p, n] = exp_parts(x);
     const int32_t half = n >> 1;
@@ -42,7 +42,7 @@ struct ExpParts {
     return p * a * b;
 }
 
-// exp(x) for x <= 0, and 0 where that is near the subnormal numbers, which are slow. A third cheaper.
+// exp(x) for x <= 0; 0 near the subnormal numbers, which are slow. A third cheaper.
 [[gnu::always_inline]] inline float vexp_negative(float x) {
     const float tiny = -87.f;
     const auto [p, n] = exp_parts(x < tiny ? tiny : x);

@@ -1,15 +1,15 @@
 // Progress of long work, on stderr.
 //
-// Where stdout and stderr are both a terminal: one line that is redrawn in place, with share, rate and time
-// left. Elsewhere: a plain line each half minute at most, so that a log of short work has none. Calls are
-// cheap: they draw four times a second at most.
+// If stdout and stderr are both a terminal: a line redrawn in place, with share, rate and time left.
+// Elsewhere: a plain line each half minute at most; short work logs no line. Calls are cheap: at most four
+// redraws a second.
 #pragma once
 #include <cstdint>
 #include <string>
 
 struct Progress {
     std::string what;        // "encode"
-    const char* unit;        // what is counted: "B" is printed as MB
+    const char* unit;        // unit of the count: "B" is printed as MB
     uint64_t total;          // 0: not known
     double started, drawn;
     bool terminal, shown = false;
@@ -21,7 +21,7 @@ struct Progress {
     void done();             // removes the line from a terminal
 };
 
-// Whether what goes to descriptor 1 or 2 ends on a terminal: as it was when note_terminals() was called.
+// Whether output of descriptor 1 or 2 ends on a terminal, as found by note_terminals().
 bool on_terminal(int descriptor);
 void note_terminals();
 

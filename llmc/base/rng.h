@@ -1,5 +1,5 @@
-// Counter-based random numbers: the value at (seed, stream, index) is a pure function, so what is drawn does
-// not depend on ranks, threads or order.
+// Counter-based random numbers: the value at (seed, stream, index) is a pure function. Draws do not depend on
+// ranks, threads or order.
 //
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3").
 #pragma once
@@ -29,7 +29,7 @@ inline double uniform(uint64_t key, uint64_t stream, uint64_t index) {
     return double((uint64_t(p.x[0]) << 32 | p.x[1]) >> 11) * 0x1p-53;
 }
 
-// Standard normal by Box-Muller: one draw per index.
+// Standard normal by Box-Muller: a single draw per index.
 inline double normal(uint64_t key, uint64_t stream, uint64_t index) {
     const Philox p = philox(key, stream, index);
     const double u = (double((uint64_t(p.x[0]) << 32 | p.x[1]) >> 11) + 0.5) * 0x1p-53;
@@ -37,7 +37,7 @@ inline double normal(uint64_t key, uint64_t stream, uint64_t index) {
     return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 
-// A stream id from a name (FNV-1a), for draws that belong to a named tensor or purpose.
+// A stream id from a name (FNV-1a), for draws of a named tensor or purpose.
 constexpr uint64_t stream_of(const char* name) {
     uint64_t h = 0xcbf29ce484222325;
     for (; *name; name++) h = (h ^ uint8_t(*name)) * 0x100000001b3;

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) and the keyed hash made of it, HMAC (RFC 2104).
+// SHA-256 (FIPS 180-4) and its keyed hash, HMAC (RFC 2104).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,5 +9,5 @@ using Sha256 = std::array<uint8_t, 32>;
 Sha256 sha256(std::string_view data);
 Sha256 hmac_sha256(std::string_view key, std::string_view data);
 
-// Takes the same time wherever they differ.
+// Takes the same time for every difference.
 bool same_hash(const Sha256& a, const Sha256& b);

@@ -1,8 +1,8 @@
-// Vectors of the machine's width, loads and stores that convert from and to bfloat16, and sums in
-// a fixed order.
+// Vectors of the machine's width, loads and stores with conversion from and to bfloat16, and sums in a fixed
+// order.
 //
-// A sum over a row is taken in lanes: element i goes to lane i % (4 W), and the lanes are added up as a tree.
-// So it depends on the row alone, never on addresses, threads, or how the compiler unrolls.
+// A sum over a row is taken in lanes: element i goes to lane i % (4 W), and a tree adds the lanes. The sum
+// depends on the row alone, never on addresses, threads, or the compiler's unrolling.
 #pragma once
 #include <immintrin.h>
 
@@ -61,7 +61,7 @@ typedef uint16_t Halves [[gnu::vector_size(kVectorBytes / 2)]];
     memcpy(p, &h, sizeof h);
 }
 
-// The first n < W elements; the lanes behind them are 0, and are not stored.
+// The first n < W elements; the remaining lanes are 0, and are not stored.
 template <class T> [[gnu::noinline]] auto load_part(const T* p, int n) {
     T part[kVectorBytes / sizeof(float)] = {};
     memcpy(part, p, size_t(n) * sizeof(T));

@@ -20,7 +20,7 @@ std::string no_thread(const std::string& why) {
            "the container";
 }
 
-// A thread that was joined counts for a moment longer.
+// A joined thread counts for a moment longer.
 static void wait_until_gone(pid_t thread) {
     const std::string task = "/proc/self/task/" + std::to_string(thread);
     for (int tries = 0; tries < 1000 && access(task.c_str(), F_OK) == 0; tries++) usleep(1000);

@@ -1,15 +1,16 @@
-// Threads that cannot always be made: `ulimit -u`, `ulimit -v` and the pids limit of a container bound them.
+// Threads within limits: `ulimit -u`, `ulimit -v` and the pids limit of a container.
 #pragma once
 #include <functional>
 #include <string>
 #include <thread>
 
-// Runs f on a thread, which `thread` becomes. Returns why not where none can be made, else an empty text.
+// Runs f on a new thread, stored in `thread`. Returns an empty text, or the reason why the thread cannot be
+// made.
 std::string start_thread(std::thread& thread, std::function<void()> f);
 
-// How many of `wanted` threads this process can have at once, the calling one included; at least 1. OpenMP
-// ends the program where it cannot make a thread, so teams are bounded beforehand.
+// Number of threads, up to `wanted`, that this process can have at once, the calling thread included; at
+// least 1. OpenMP ends the program if a thread cannot be made, so teams are bounded beforehand.
 int possible_threads(int wanted);
 
-// What a message says of it; why: of start_thread().
+// Text of a message about a missing thread; why: from start_thread().
 std::string no_thread(const std::string& why = "Resource temporarily unavailable");

@@ -1,7 +1,7 @@
-// Every setting of a run: its default, its meaning and what it may be.
+// Every setting of a run: default, meaning and limits.
 //
-// A section is a struct with one visit(f). That list serves JSON, the command line, --help, the echo of the
-// resolved config and checkpoints: a new setting is one member and one line of visit.
+// A section is a struct; its visit(f) lists the settings. JSON, the command line, --help, the echo of the
+// resolved config and checkpoints use the list: a new setting is a member and a line of visit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -48,7 +48,7 @@ struct ModelConfig {
     }
 };
 
-// One source of tokens: a glob of shards, and its share of the tokens relative to the others'.
+// A source of tokens: a glob of shards, and a share of the tokens relative to the other corpora.
 struct Corpus {
     std::string path;
     double weight = 1;
@@ -233,7 +233,7 @@ struct Config {
     SampleConfig sample;
     CheckpointConfig checkpoint;
     LogConfig log;
-    std::vector<std::string> named;         // paths that file or command line set; no setting itself
+    std::vector<std::string> named;         // paths set by file or command line; not a setting
 
     template <class F> void visit(F&& f) {
         f("about", about, "free text: what this run is for");
@@ -257,27 +257,27 @@ Config parse_config(std::string_view json, const std::string& name);
 Config load_config(const std::string& path);
 
 // Sets one value from text, as `--train.steps=10` does with ("train.steps", "10").
-void check_setting(const std::string& path);    // that there is one of this name
+void check_setting(const std::string& path);    // fatal() if no setting has the name
 void set_value(Config& cfg, const std::string& path, const std::string& text);
 
-// What a config says that cannot hold together, or asks for what this version does not have. Needs no files.
+// Refuses settings that contradict each other, and features missing from this version. Reads no files.
 void validate(const Config& cfg);
-// Ends in exit code 78 where the settings ask for a mesh that `ranks` ranks cannot be, or for a step that
-// does not divide into micro-batches on such a mesh.
+// Exit code 78 if `ranks` ranks cannot form the mesh, or if a step does not divide into micro-batches on the
+// mesh.
 void check_mesh(const Config& cfg, int ranks);
 
 // Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
 // micro_batch: sequences; 0: not chosen yet, any may do.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
-void check_batch(const Config& cfg, int dp, int micro_batch);   // exit code 78 with the nearest that divide
+void check_batch(const Config& cfg, int dp, int micro_batch);   // exit code 78; names the nearest multiples
 
 // Names of a model's sizes in some file, for messages.
 struct ShapeKeys {
     const char *layers = "model.layers", *heads = "model.heads", *channels = "model.channels",
                *context = "model.context", *vocab = "model.vocab";
 };
-// Why no model has this shape, by the limits of the settings; empty: one may. vocab is resolved.
+// Why the limits of the settings exclude the shape; empty: the shape is valid. REQUIRES: vocab is resolved.
 std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
 
-// All values as JSON, in the order of visit.
+// Every value as JSON, in the order of visit.
 std::string to_json(const Config& cfg);

@@ -125,7 +125,7 @@ int edit_distance(const std::string& a, const std::string& b) {
     return d[n][m];
 }
 
-// A right key in a wrong section, or in none, counts as one mistake.
+// A right key in a wrong section, or without a section, counts as a single mistake.
 static int mistakes(const std::string& path, const Field& f) {
     const size_t dot = path.rfind('.');
     const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
@@ -134,7 +134,7 @@ static int mistakes(const std::string& path, const Field& f) {
 }
 
 std::string nearest(const std::string& unknown) {
-    const std::string path = unknown.substr(0, 64);    // the cost is quadratic, and no key is that long
+    const std::string path = unknown.substr(0, 64);    // quadratic cost; every key is shorter
     Config defaults;
     std::string names;
     int best = 1 << 30;

@@ -1,4 +1,4 @@
-// A config as a flat list of its settings: what JSON, command line, help and echo walk.
+// A config as a flat list of settings, for JSON, command line, help and echo.
 #pragma once
 #include <string>
 #include <variant>
@@ -23,14 +23,13 @@ struct Section { std::string name; const char* meaning; };
 std::vector<Field> fields(Config& cfg);
 std::vector<Section> sections();
 
-std::string value_json(const Value& v);             // as it stands in JSON
+std::string value_json(const Value& v);             // as JSON text
 std::string expected(const Field& f);               // "an integer of 1 to 4096", "one of auto, cpu, cuda"
 bool allowed(const Field& f);                       // the value is finite and within its limits
 
-// Insertions, deletions, replacements and swaps of neighbours that lead from a to b.
+// Fewest insertions, deletions, replacements and swaps of neighbours that turn a into b.
 int edit_distance(const std::string& a, const std::string& b);
 
-// The known paths nearest to one that is unknown, "optimizer.lr" or "eval.every, log.every"; empty: none is
-// near.
+// The known paths nearest to an unknown path: "optimizer.lr" or "eval.every, log.every"; empty: no near path.
 std::string nearest(const std::string& path);
 std::string nearest_section(const std::string& name);

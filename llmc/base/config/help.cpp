@@ -47,7 +47,7 @@ static const char* const kTail =
     "  78  config or input is wrong: the message says what and where\n"
     "  79  no checkpoint that verifies\n";
 
-// Appends text at column `indent`, broken at spaces so that no line is wider than kWidth.
+// Appends text at column `indent`, broken at spaces into lines of at most kWidth columns.
 static void append_wrapped(std::string& out, const std::string& text, size_t indent) {
     size_t column = indent;
     for (size_t i = 0; i < text.size();) {
@@ -64,14 +64,14 @@ static void append_wrapped(std::string& out, const std::string& text, size_t ind
     out += "\n";
 }
 
-// "(0 to 1)", "(auto, cpu, cuda)"; nothing where all values make sense, or the limit is far away
+// "(0 to 1)", "(auto, cpu, cuda)"; empty if every value makes sense, or if the limit is far away
 static std::string domain(const Field& f) {
     const std::string text = expected(f);
     if (std::holds_alternative<Word*>(f.value)) return " (" + text.substr(text.find("one of ") + 7) + ")";
     return f.limits.high <= 1000 ? " (" + text.substr(text.find(" of ") + 4) + ")" : "";
 }
 
-// What base/config/validate.cpp refuses: all values but the default, or one of several.
+// Names the values refused by base/config/validate.cpp: every value but the default, or a single choice.
 static std::string missing(const Field& f) {
     if (f.path() == "parallel.cp") return " (not in this version)";
     return f.path() == "run.device" ? std::string(" (of this program: ") + built_device + ")" : "";

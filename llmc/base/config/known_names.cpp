@@ -128,7 +128,7 @@ static constexpr KnownName kNames[] = {
 
 std::span<const KnownName> known_names() { return kNames; }
 
-// Lower case, without hyphens, underscores and spaces; but a flag of one dash keeps its dash.
+// Lower case, without hyphens, underscores and spaces; a flag with a single dash keeps the dash.
 static std::string joined(const std::string& name) {
     const bool flag = name.size() > 1 && name[0] == '-' && name[1] != '-';
     std::string text = flag ? "-" : "";

@@ -1,18 +1,18 @@
-// Settings by the names that nanoGPT, llm.c, Hugging Face, Megatron and PyTorch give them.
+// Names of the settings in nanoGPT, llm.c, Hugging Face, Megatron and PyTorch.
 #pragma once
 #include <span>
 #include <string>
 
-// The meant key, or a sentence that says what to do instead; with both, the sentence is about the key.
+// The meant key, or a sentence on the alternative; with both, the sentence is about the key.
 struct KnownName {
     const char* names;          // separated by spaces; "wandb*" is a prefix, "-b" a flag of llm.c
     const char* key;            // null: this program has no such setting
-    const char* note;           // null: the key says it all
+    const char* note;           // null: the key needs no note
 };
 std::span<const KnownName> known_names();
 
-// The row of a name or of a path's last part, whatever its case, hyphens and underscores; null: none.
+// The row of a name, or of the last part of a path; ignores case, hyphens and underscores. null: no row.
 const KnownName* known_name(const std::string& path);
 
-// What a message appends: " Did you mean optimizer.lr?", the note on a line of its own, or both.
+// Text appended to a message: " Did you mean optimizer.lr?", the note on a separate line, or both.
 std::string advice(const KnownName& known);

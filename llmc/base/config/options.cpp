@@ -1,4 +1,4 @@
-// cxxopts reads the flags; the settings are the options that it does not know.
+// cxxopts reads the flags. Options unknown to cxxopts are settings.
 #include "llmc/base/config/options.h"
 
 #include <span>
@@ -22,7 +22,7 @@ static void check_flag_name(const std::string& name) {
                     "--%s: there is no such flag. Did you mean --%s?", name.substr(0, 200).c_str(), flag);
 }
 
-// "-b" and the like: llm.c's flags, or a setting with a dash too few. cxxopts would read them by letters.
+// Refuses "-b" and the like: flags of llm.c, or settings with a dash too few. cxxopts would read each letter.
 static void check_dashes(std::span<const char* const> args) {
     bool value = false;                     // of the option before
     for (const std::string arg : args) {

@@ -7,15 +7,15 @@
 
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
-    std::string config_path;    // empty: none was given
+    std::string config_path;    // empty: no config file
     bool help = false, version = false, plan = false;
     std::optional<std::string> generate;      // --generate=TEXT
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
 };
 
-// Without arguments, and on anything wrong: fatal() with exit code 78. Prints nothing else. complete() sets
-// what file and command line leave open; validate() follows.
+// Prints nothing but errors: missing arguments and mistakes end in fatal() with exit code 78. complete() sets
+// the values left open by file and command line; validate() follows.
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&) = nullptr);
 
-// What --help prints: usage, every key with default and meaning, exit codes. formats: lines on --export.
+// Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export.
 std::string help_text(const std::string& formats = "");

@@ -1,4 +1,4 @@
-// Reading and checking configs: JSON, then the command line's values, then what has to hold between them.
+// Reading and checking configs: JSON, then the command line's values, then the rules between settings.
 #include "llmc/base/config/config.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 // ---------------------------------------------------------------------------------------------------------
 // one value
 
-// Each says whether v is of the type, and takes it over if so.
+// Each overload returns whether v has the type, and if so stores the value.
 static bool assign(bool& to, const Json& v) { return v.is_boolean() && (to = v.boolean(), true); }
 static bool assign(std::string& to, const Json& v) { return v.is_string() && (to = v.string(), true); }
 static bool assign(Word& to, const Json& v) { return v.is_string() && to.parse(v.string()); }
-// + 0.0: JSON's -0 is an integer, which has no sign to read back, so a setting has none either
+// + 0.0: removes the sign of -0, as JSON's -0 is an integer and reads back without a sign
 static bool assign(double& to, const Json& v) { return v.is_number() && (to = v.number() + 0.0, true); }
 
 // 1e6 is an integer too
@@ -104,7 +104,7 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 // ---------------------------------------------------------------------------------------------------------
 // a file
 
-// What other languages allow and JSON does not, at the place where it went wrong; empty: nothing of the kind.
+// Names syntax that other languages allow and JSON refuses, at the place of the error; empty: not recognized.
 static std::string not_json(std::string_view text, size_t at) {
     const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
     if (first != text.npos && text[first] != '{')
@@ -192,7 +192,7 @@ Config load_config(const std::string& path) {
 std::string to_json(const Config& cfg) {
     Config copy = cfg;
     const std::vector<Field> all = fields(copy);
-    std::string text = "{", open;    // the section that is open
+    std::string text = "{", open;    // the open section
     for (const Field& f : all) {
         if (f.section != open)
             text += (open.empty() ? ",\n  " : "\n  },\n  ") + json_string(f.section) + ": {";

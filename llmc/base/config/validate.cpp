@@ -1,4 +1,4 @@
-// What has to hold between settings, and which values ask for parts that this version does not have.
+// Rules between settings, and values that ask for parts missing from this version.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/version.h"
 
-// path = value: what is missing; what to do
+// Message: path = value: the missing part; the alternative
 static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
     if (!asked) return;
     std::string value;
@@ -36,8 +36,7 @@ static void check_device(const Config& c) {
                 "by make DEVICE=%s", asked.c_str(), built_device, built_device, asked.c_str());
 }
 
-// The factors that train.batch_tokens is a multiple of. An interleaved pipeline trains on micro-batches in
-// groups of parallel.pp.
+// Factors of train.batch_tokens. An interleaved pipeline trains on micro-batches in groups of parallel.pp.
 namespace {
 struct BatchUnit {
     long long dp, rows, T, group;
@@ -81,7 +80,7 @@ static int nearest_divisor(int n, int d) {
     }
 }
 
-// REQUIRES: heads above 0. Empty: they divide.
+// Empty: the sizes divide. REQUIRES: heads above 0.
 static std::string wrong_heads(const ModelConfig& m, const ShapeKeys& keys) {
     if (m.channels % m.heads == 0) return "";
     return strf("%s = %d does not divide %s = %d: each head has channels / heads of them; the nearest that "

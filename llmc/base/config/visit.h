@@ -1,4 +1,4 @@
-// What a visit(f) may say of a setting beside its key, its value and its meaning.
+// Optional properties of a setting in visit(f), beside key, value and meaning.
 #pragma once
 #include <limits>
 

@@ -1,18 +1,18 @@
-// Which rank of a process hangs, judged by the page that the ranks write and the time that passes.
+// Finds the hung rank of a process from the progress page and the time.
 //
-// A rank hangs when it makes no progress for a time (hang_limit). One that waits in a collective is a victim:
-// it is blamed when all ranks of the process have waited so long, and kCourtesy seconds more, in which the
-// supervisor of the culprit speaks. Processes do not see each other, so a single collective that takes longer
-// than the two together counts as a hang, even while the rank that it waits for gets further.
+// A rank hangs when its progress stops for hang_limit seconds. A rank that waits in a collective is a victim.
+// A victim is blamed when every rank of the process has waited for the limit, and kCourtesy seconds more:
+// time for the culprit's supervisor to speak. Processes do not see each other. So a single collective longer
+// than limit + courtesy counts as a hang, even if the awaited rank makes progress.
 #pragma once
 #include <vector>
 
 #include "llmc/base/guard/progress_page.h"
 
-inline constexpr double kCourtesy = 2;      // seconds that a victim leaves to the culprit
+inline constexpr double kCourtesy = 2;      // seconds by which a victim waits longer than the culprit
 
 // Seconds without progress that count as a hang. asked: run.hang_timeout; 0: five times the slowest step so
-// far, at least a minute. What is done at the start (measuring, first touch of memory) has a minute anyway.
+// far, at least a minute. Work at the start (measuring, first touch of memory) has at least a minute.
 double hang_limit(double asked, double slowest_step, bool starting);
 
 struct HangWatch {

@@ -14,7 +14,8 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/guard/progress_page.h"
 
-// The name of a socket without a file: the kernel gives it to one process, and frees it when that one ends.
+// Name of a socket without a file: the kernel gives the name to a single process, and frees it with the
+// process.
 struct AbstractName {
     sockaddr_un address = {};
     socklen_t length;
@@ -30,7 +31,7 @@ struct AbstractName {
 
 static int stream_socket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// Anyone on the host may take a name. The kernel tells the user of a socket that listens.
+// Any user on the host may bind the name. The kernel reports the user of a listening socket.
 static bool held_by_this_user(const AbstractName& name) {
     for (int tries = 0; tries < 20; tries++) {
         const Fd peer(stream_socket());
@@ -65,7 +66,7 @@ void ends_on_purpose() {
     if (progress_page) progress_page->expected = true;
 }
 
-// Which of several ranks of a process it was.
+// Notes the rank whose thread crashed.
 static void on_crash(int signal) {
     if (context.progress && progress_page)
         progress_page->dying = int(context.progress - progress_page->slots) + 1;

@@ -1,14 +1,15 @@
-// How a rank ends: who of a job says why, and what its supervisor gets to know (base/guard/supervisor.h).
+// How a rank ends: which rank of a job prints the reason, and notes for its supervisor
+// (base/guard/supervisor.h).
 #pragma once
 
-// The code is what the program means to end with. Safe in a signal handler.
+// Marks the coming exit code as intended. Safe in a signal handler.
 void ends_on_purpose();
 
-// Whether nobody of this job has spoken about its end; afterwards somebody has. Across processes this holds
-// on one host, while the speaker lives. Where another user holds the job's name, every rank speaks.
+// Returns true to a single rank of the job, which prints the error line. Across processes: on one host, while
+// the speaker lives. If another user holds the job's name, every rank gets true.
 bool first_to_speak();
-// For who exits after speaking: long enough for others to notice.
+// Waits after the error line, long enough for other processes to notice.
 void hold_the_floor();
 
-// Signals that end the process at once leave a note of the rank whose thread raised them.
+// Signals that end the process at once leave a note of the rank whose thread raised the signal.
 void note_crashes();

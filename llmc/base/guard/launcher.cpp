@@ -31,7 +31,7 @@ static Launcher find_launcher() {
         l.rank = atoi(getenv(k.rank)), l.world = atoi(getenv(k.world)), l.owns_us = k.owns;
         if (l.world < 1 || l.rank < 0 || l.rank >= l.world) continue;
         l.speaks_mpi = !strcmp(k.rank, "OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMIX_RANK");
-        if (l.world > 1)        // Hydra names no job, but all ranks of a host have one parent
+        if (l.world > 1)        // Hydra names no job, but the ranks of a host share a parent
             l.job = k.first ? text_of(k.first) + "." + text_of(k.second) : std::to_string(getppid());
         return l;
     }

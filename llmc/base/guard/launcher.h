@@ -4,9 +4,9 @@
 
 struct Launcher {
     int rank = 0, world = 1;        // of processes
-    bool owns_us = false;           // mpirun or srun: ends all ranks when one fails, and passes signals on
+    bool owns_us = false;           // mpirun or srun: a failed rank ends the job, signals reach each rank
     bool speaks_mpi = false;        // mpirun, or srun with PMI or PMIx: MPI finds its ranks
-    std::string job;                // the same for all ranks of a job, and for no others; "": one rank
+    std::string job;                // unique to the job, the same on each of its ranks; "": a single rank
 };
 
 const Launcher& launcher();

@@ -26,7 +26,7 @@ void join_progress(int rank, int world, int slot) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// faults that tests ask for
+// faults for tests
 
 struct Fault {
     std::string phase, action;

@@ -18,7 +18,7 @@ static constexpr int kPipeBytes = 1 << 20;
 static constexpr double kStuck = 1;         // seconds
 
 // ---------------------------------------------------------------------------------------------------------
-// one pipe
+// a pipe
 
 int ScreenStream::waiting_bytes() const {
     int bytes = 0;
@@ -110,7 +110,7 @@ void Screen::open() {
         if (same && pipe_of[0] >= 0) pipe_of[1] = 0;
         else if (pipe2(pipes[i].ends, O_CLOEXEC) == 0) {
             pipe_of[i] = i;
-            fcntl(pipes[i].ends[1], F_SETPIPE_SZ, kPipeBytes);      // where the system allows it
+            fcntl(pipes[i].ends[1], F_SETPIPE_SZ, kPipeBytes);      // if the system allows
         }
     }
 }

@@ -1,12 +1,12 @@
-// What the program prints, passed on to the screen by its supervisor: a reader that stalls (a pager, ^S, a
-// slow terminal) must not stop training.
+// Passes the program's output on to the screen: a stalled reader (a pager, ^S, a slow terminal) must not stop
+// training.
 //
-// The program writes to a pipe of 1 MiB in place of stdout or stderr, where that is a terminal, a pipe or a
-// socket; files are written directly. A thread of the supervisor copies the pipe to the screen. Where the
-// screen takes nothing for a second and the pipe is half full, the oldest lines are dropped, and a line on
-// the screen says how many. stdout and stderr that are the same file share a pipe, which keeps their order.
+// The program writes to a pipe of 1 MiB in place of stdout or stderr, if the stream is a terminal, a pipe or
+// a socket; files are written directly. A thread of the supervisor copies the pipe to the screen. When the
+// screen accepts nothing for a second and the pipe is half full, the oldest lines are dropped. A line on the
+// screen has the number of dropped lines. stdout and stderr to the same file share a pipe, to keep the order.
 //
-// --plan, --generate and other programs whose work is their output drop nothing: they wait.
+// --plan, --generate and other programs whose work is their output drop nothing: the program waits.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -16,12 +16,12 @@
 struct ScreenStream {
     ScreenStream(int from, int to) : from(from), to(to) {}
 
-    // Copies what is there, once. False: the pipe's writers are gone, or the screen is.
+    // Copies the pipe's content, once. False: the pipe's writers are gone, or the screen is.
     bool copy();
-    // Where the screen is stuck: drops whole lines until the pipe holds at most `limit` bytes.
+    // If the screen is stuck: drops whole lines until the pipe holds at most `limit` bytes.
     void drop(int limit);
-    bool stuck() const;                     // in one write for more than a second
-    bool idle() const;                      // all that was printed is on the screen, or the screen is gone
+    bool stuck() const;                     // in a single write for more than a second
+    bool idle() const;                      // output is complete on the screen, or the screen is gone
 
     int from, to;                           // the pipe's end; the screen
 
@@ -29,27 +29,27 @@ private:
     bool show(const char* text, size_t size);
     int waiting_bytes() const;              // in the pipe
 
-    mutable std::mutex reading;             // of the pipe, and of:
-    std::string rest;                       // begins the next line that is shown
-    uint64_t dropped = 0;                   // lines since one was shown
+    mutable std::mutex reading;             // guards reads of the pipe, and:
+    std::string rest;                       // beginning of the next shown line
+    uint64_t dropped = 0;                   // lines since the last shown line
     bool at_line_start = true;              // of the screen
     std::atomic<bool> busy = false, gone = false;
     std::atomic<double> writing_since = 0;  // 0: no write is under way
 };
 
 struct Screen {
-    // Before the fork: makes the pipes. Streams that it cannot make one for stay as they are.
+    // Before the fork: makes the pipes. A stream whose pipe cannot be made keeps its target.
     void open();
-    // In the program: its stdout and stderr are the pipes from here on.
+    // In the program: connects stdout and stderr to the pipes.
     void enter();
-    // In the supervisor: the threads begin. Where none can be made, look() copies.
+    // In the supervisor: starts the threads. If the system has no thread left, look() copies.
     void start();
-    // At each tick. drops: what the program prints may be dropped.
+    // At each tick. drops: output may be dropped.
     void look(bool drops);
     bool stuck() const;                     // either stream
-    // Waits until what was printed is on the screen, at most so many seconds. False: it is not.
+    // Waits until the output is on the screen, at most `seconds`. False: output is missing.
     bool settle(double seconds) const;
-    bool settle_errors(double seconds) const;       // what was printed to descriptor 2
+    bool settle_errors(double seconds) const;       // output of descriptor 2
 
 private:
     struct Pipe { int ends[2] = {-1, -1}; ScreenStream* stream = nullptr; bool copied_here = false; };

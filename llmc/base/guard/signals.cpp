@@ -18,7 +18,7 @@ enum class Program { Starting, Tool, Training };
 static std::atomic<Program> program = Program::Starting;
 static std::atomic<bool> save_asked = false, asked_to_stop = false, polled = false;
 
-// timeout(1) signals the process and then its group: two signals that are one request.
+// timeout(1) signals the process and then its group: two signals, a single request.
 static constexpr double kOneRequest = 0.5;      // seconds
 
 static sigset_t set_of(std::initializer_list<int> signals) {
@@ -33,7 +33,7 @@ static void act_by_default(int signal) {
     const sigset_t one = set_of({signal});
     pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
     raise(signal);
-    pthread_sigmask(SIG_BLOCK, &one, nullptr);      // it was ignored
+    pthread_sigmask(SIG_BLOCK, &one, nullptr);      // the signal was ignored
 }
 
 [[noreturn]] static void end_now() {

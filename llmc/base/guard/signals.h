@@ -4,11 +4,11 @@
 //     SIGUSR2            save and exit 75
 //     SIGTERM, SIGINT    save and exit 75; once more: exit 75 at once, without saving
 //
-// Before training there is nothing to save: SIGTERM and SIGINT exit 75 at once, SIGUSR1 and SIGUSR2 are kept
-// for the first step. --plan, --generate and --export die of all four signals, as other tools do.
+// Before training: SIGTERM and SIGINT exit 75 at once without saving, SIGUSR1 and SIGUSR2 are kept
+// for the first step. --plan, --generate and --export die of each of the four signals, as other tools do.
 //
-// What would otherwise end the run, a reader of stdout that is gone (SIGPIPE) or a limit on the size of files
-// (SIGXFSZ), is left to whoever writes.
+// A closed reader of stdout (SIGPIPE) and a limit on the size of files (SIGXFSZ) do not end the run: the
+// write fails, and the writer handles the error.
 #pragma once
 
 struct Signals {
@@ -20,15 +20,15 @@ struct Signals {
 // mask and pending signals survive exec.
 void hold_signals();
 
-// A thread of its own waits for signals. Called before any other thread begins: all leave signals to it.
-// A handler would run on the stack of whatever it interrupts, and kernels of oneDNN use the stack pointer for
-// other things (2.6, its AVX2 gemm): the frame of a signal would fall into the heap.
+// Starts a thread that waits for signals. Call before other threads begin: each leaves signals to this
+// thread. A handler would run on the stack of the interrupted code. There, kernels of oneDNN use the stack
+// pointer for other things (2.6, its AVX2 gemm): a signal frame would land in the heap.
 void receive_signals();
 
-// For programs whose work is their output: they are done where nobody reads it any more.
+// For programs whose work is their output: the program ends when its reader is gone.
 void end_with_reader();
 
-void signals_as_usual();        // from here on each does what it does by default
-void catch_signals();           // from here on the training loop answers
-Signals take_signals();         // what was asked since the last call; `stop` stays
+void signals_as_usual();        // restores the default action of each signal
+void catch_signals();           // from here on, the training loop answers
+Signals take_signals();         // requests since the last call; `stop` stays
 bool stop_asked();              // for long work that can end early

@@ -23,7 +23,7 @@
 #include "llmc/base/guard/screen.h"
 
 static constexpr double kTick = 0.1;            // seconds between two looks at the page
-static constexpr double kSettle = 5;            // seconds that the screen has at the end
+static constexpr double kSettle = 5;            // seconds granted to the screen at the end
 
 // ---------------------------------------------------------------------------------------------------------
 // the child's side
@@ -49,8 +49,8 @@ struct Supervisor {
     pid_t child, parent;        // parent: the launcher
     sigset_t watched;
     bool received[NSIG] = {};
-    int stopped_by = 0;         // signal that the child is stopped by
-    // of 10 to 20 s ago and of the last 10 s: others' runs are killed, too, on a machine
+    int stopped_by = 0;         // signal that stopped the child
+    // counts 10 to 20 s ago and in the last 10 s: a machine also kills other users' runs
     const char* vmstat;
     long oom_before = out_of_memory_kills(vmstat), oom_recent = oom_before;
     double oom_age = 0;
@@ -73,7 +73,7 @@ private:
     int busy_slot() const;
 };
 
-// Ends the child, and the rank's part of the job with it.
+// Ends the child, and with the child the rank's part of the job.
 int Supervisor::end_quietly() const {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
@@ -106,20 +106,20 @@ static std::string doing(Phase p, long long step) {
     return "";
 }
 
-// A rank that does not wait for the others, or else the first.
+// A rank that does not wait for the others; else the first rank.
 int Supervisor::busy_slot() const {
     for (int i = 0; i < page->used; i++)
         if (page->slots[i].joined && !page->slots[i].collective.text[0]) return i;
     return 0;
 }
 
-// What was printed is on the screen, or its reader has had the time. A program whose work is its output waits
-// for its reader.
+// Waits until the output is on the screen, at most kSettle. A program whose work is its output waits for its
+// reader.
 void Supervisor::settle_screen() const {
     while (!screen.settle(kSettle) && page->all_is_shown) {}
 }
 
-// slot < 0: all ranks of the process. One write, so that lines of several processes do not mix.
+// slot < 0: every rank of the process. A single write, so that lines of several processes do not mix.
 int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
     const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
     const int last = page->slots[std::max<int>(page->used, 1) - 1].joined - 1;
@@ -136,7 +136,7 @@ int Supervisor::obituary(int slot, const std::string& what, const std::string& c
     return code;
 }
 
-// A code that nobody meant. MPI ends a rank whose peer is gone in this way.
+// An exit without ends_on_purpose(). MPI ends a rank whose peer is gone in this way.
 int Supervisor::exited(int code) {
     const bool known = code == kExitDone || (code >= kExitRestart && code <= kExitCheckpoint);
     if (page->expected || (!running() && (known || page->world == 1))) return code;
@@ -166,7 +166,7 @@ static void die_of(int signal) {
 int Supervisor::died(int status) {
     if (WIFEXITED(status)) return exited(WEXITSTATUS(status));
     const int signal = WTERMSIG(status);
-    sigset_t pending;       // one from the terminal that reached the child first
+    sigset_t pending;       // a terminal's signal that reached the child first
     sigpending(&pending);
     if (received[signal] || sigismember(&pending, signal)) {
         screen.settle(kSettle);
@@ -228,7 +228,7 @@ int Supervisor::run() {
             else return died(status);
         }
         if (launched() && getppid() != parent) return end_quietly();
-        // a supervisor that was stopped itself, or got no core, has seen nothing
+        // time in which the supervisor was stopped, or got no core, does not count
         const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
         before = now;
         look(seen);
@@ -260,7 +260,7 @@ void supervise(const char* vmstat) {
     screen.open();
     const pid_t self = getpid(), launcher = getppid(), child = fork();
     if (child == 0) return become_child(self, page, screen, before);
-    if (child < 0) {            // no room for a process: train without one that watches
+    if (child < 0) {            // no room for a process: train unsupervised
         sigprocmask(SIG_SETMASK, &before, nullptr);
         return;
     }

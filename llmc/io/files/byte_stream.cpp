@@ -11,7 +11,7 @@ struct Unpacker {
     z_stream gzip = {};
     ZSTD_DStream* zstd = nullptr;       // null: gzip
     std::vector<char> packed = std::vector<char>(1 << 17);
-    size_t begin = 0, end = 0;          // of what is not unpacked yet
+    size_t begin = 0, end = 0;          // of the packed bytes left
     bool inside = false;                // of a gzip member or a zstd frame
     bool after = false;                 // a gzip member: zeros may follow, as tapes had them
 };
@@ -35,7 +35,7 @@ ByteStream::ByteStream(const std::string& path) : path(path), unpacker(nullptr, 
 
 ByteStream::~ByteStream() = default;
 
-// One step of unpacking: at least one byte in or out.
+// A step of unpacking: at least a byte in or out.
 static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& path) {
     if (u.zstd) {
         ZSTD_inBuffer in = {u.packed.data() + u.begin, u.end - u.begin, 0};
@@ -72,7 +72,7 @@ size_t ByteStream::read(char* out, size_t bytes) {
     Unpacker& u = *unpacker;
     size_t done = 0;
     while (done < bytes) {
-        // What is unpacked already comes first: zstd may hold some with all of its input taken.
+        // Unpacked bytes first: zstd may hold some after the end of its input.
         if (u.begin < u.end || u.inside) {
             const size_t before = u.begin, n = unpack(u, out + done, bytes - done, path);
             done += n;

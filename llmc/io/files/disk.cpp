@@ -13,15 +13,15 @@ namespace fs = std::filesystem;
 
 static int result(int code) { return code == 0 ? 0 : errno; }
 
-// A link is an error, ELOOP: what it leads to belongs to others.
+// A link is an error, ELOOP: the link's target belongs to others.
 static int open_to(const std::string& path, int flags, int* file) {
     constexpr int kAlways = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     *file = open(path.c_str(), flags | kAlways, 0644);
     return *file < 0 ? errno : 0;
 }
 
-// Starts no wait, and so takes no error away from the sync that follows. A file system that knows no such
-// thing does all of it in sync.
+// Does not wait, and so takes no error away from the sync that follows. A file system without this call
+// leaves the writing to sync.
 static int start_writeback(int file) {
     const int error = result(sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE));
     return error == ENOSYS || error == EINVAL || error == ESPIPE ? 0 : error;
@@ -135,7 +135,7 @@ int read_whole(const Disk& disk, const std::string& path, std::string* content, 
 
 static bool is_full(int error) { return error == ENOTEMPTY || error == EEXIST; }
 
-// Removes a name in the folder. Folders two levels down that are full move up one level, under a number.
+// Removes a name in the folder. Full folders two levels down move up a level, under a number.
 static int remove_level(const Disk& disk, const std::string& folder, const std::string& name, int* moved) {
     const std::string path = folder + "/" + name;
     int error = disk.remove(path);
@@ -152,8 +152,8 @@ static int remove_level(const Disk& disk, const std::string& folder, const std::
     return error ? error : disk.remove(path);
 }
 
-// Only a path that `remove` finds full is opened as a folder, so links are never followed. Folders move up
-// before they are emptied: no depth makes a path too long.
+// Opens a path as a folder only after `remove` reports a full folder, so links are never followed. Folders
+// move up before they are emptied: no depth makes a path too long.
 int remove_tree(const Disk& disk, const std::string& path) {
     int error = disk.remove(path), moved = 0;
     while (is_full(error)) {

@@ -1,5 +1,5 @@
-// What checkpoints ask of a file system, as a table of functions, so that tests can put one under them that
-// fails at a given operation, and one in memory that knows what a power cut would lose.
+// The file system of checkpoints, as a table of functions. Tests replace the table: by a disk that fails at a
+// given operation, or by a disk in memory that knows the losses of a power cut.
 //
 // Functions return 0 or an errno value. Nothing here retries: after a failed sync the pages may be gone, so
 // the file is written anew (https://wiki.postgresql.org/wiki/Fsync_Errors).
@@ -17,9 +17,9 @@
 struct Disk {
     using Path = const std::string&;
 
-    std::function<int(Path)> make_folder;                              // EEXIST: it is there
-    std::function<int(Path, int* file)> create;                        // a new file; EEXIST: it is there
-    std::function<int(Path, int* file)> append;                        // at its end; made where missing
+    std::function<int(Path)> make_folder;                              // EEXIST: the path exists
+    std::function<int(Path, int* file)> create;                        // a new file; EEXIST: the path exists
+    std::function<int(Path, int* file)> append;                        // at the end; creates a missing file
     std::function<ssize_t(int file, const void*, size_t)> write;       // bytes taken, perhaps fewer; -errno
     std::function<int(int file)> start_sync;                           // without waiting; promises nothing
     std::function<int(int file)> sync;                                 // to the medium
@@ -38,7 +38,8 @@ struct Disk {
 Disk posix_disk();
 Disk noticed(const Disk& disk, const std::function<void()>& done);      // done() after each operation
 
-// Over any disk. The whole of it, however it is cut up; 0 or errno. EFBIG: more than `most` bytes, unread.
+// Over any disk. Write or read a whole file, in as many calls as needed; 0 or errno. EFBIG: more than `most`
+// bytes, unread.
 int write_whole(const Disk& disk, int file, const void* data, size_t bytes);
 int read_whole(const Disk& disk, const std::string& path, std::string* content, uint64_t most = kMostRead);
 const char* reason_of(int error);      // strerror, but of ESPIPE: "it is a pipe or a device"

@@ -30,11 +30,11 @@ struct GgufWriter {
     uint64_t written = 0, left;
 
     GgufWriter(const std::string& path, const std::vector<GgufPair>& pairs, std::vector<GgufTensor> tensors);
-    void write(const float* data, size_t count);     // one whole tensor
+    void write(const float* data, size_t count);     // a whole tensor
     void close();
 };
 
-// Reads what the writer writes: FP32 tensors, and the types of GgufValue. Anything else ends in CHECK_INPUT.
+// Reads the writer's files: FP32 tensors, and the types of GgufValue. Other files end in CHECK_INPUT.
 struct GgufFile {
     std::string path;
     Fd fd;
@@ -44,7 +44,7 @@ struct GgufFile {
 
     explicit GgufFile(const std::string& path);
     uint32_t number(const std::string& key) const;
-    // `count` elements from the first on of a tensor that has this shape.
+    // `count` elements, from element `first` on, of a tensor of this shape.
     void read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first, size_t count,
               float* out) const;
 };

@@ -99,11 +99,11 @@ std::string to_json(const PartNote& note) {
 
 namespace {
 
-// Each throws std::runtime_error, of which JsonError is one, with what is wrong.
+// Each function throws std::runtime_error, or its subclass JsonError, with the error.
 
-constexpr int kDeepest = 16;        // no manifest is
+constexpr int kDeepest = 16;        // beyond every manifest
 
-// At most 2^50, so that sums of two do not overflow.
+// At most 2^50: sums of two sizes do not overflow.
 int64_t size_of(const Json& v) {
     if (!v.is_natural() || v.natural() > uint64_t(1) << 50)
         throw std::runtime_error("a size that is no whole number, or out of range");
@@ -153,13 +153,13 @@ SavedPiece piece_of(const Json& v) {
     return p;
 }
 
-// Whether two of the pieces of a tensor have an element in common. From the first row to the last, with the
-// columns of those that reach the row: n log n.
+// Whether two pieces of a tensor overlap. Sweeps from the first row to the last, with the columns of the
+// pieces that reach the row: n log n.
 bool any_overlap(std::vector<const SavedPiece*> pieces) {
     const auto by_row = [](const SavedPiece* a, const SavedPiece* b) { return a->start[0] < b->start[0]; };
     std::sort(pieces.begin(), pieces.end(), by_row);
-    std::map<int64_t, int64_t> there;          // columns: the first, and one behind the last
-    std::multimap<int64_t, int64_t> ending;    // one behind the last row; first column
+    std::map<int64_t, int64_t> there;          // columns: the first, and the end (last + 1)
+    std::multimap<int64_t, int64_t> ending;    // end of the rows (last + 1); first column
     for (const SavedPiece* p : pieces) {
         for (; !ending.empty() && ending.begin()->first <= p->start[0]; ending.erase(ending.begin()))
             there.erase(ending.begin()->second);

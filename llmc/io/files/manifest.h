@@ -1,8 +1,8 @@
-// manifest.json of a checkpoint: what was saved, where each piece of each tensor lies, and hashes of it all.
+// manifest.json of a checkpoint: the saved state, the place of each piece of each tensor, and hashes.
 //
-// A tensor has up to four parts: "weights" (where they are no copy of the masters), "master", "m", "v". Each
-// part is cut into rectangles in the coordinates of the whole tensor, without padding rows, so that any mesh
-// finds what it needs in what any other has written.
+// A tensor has up to four parts: "weights" (unless a copy of the masters), "master", "m", "v". Each part is
+// cut into rectangles in the coordinates of the whole tensor, without padding rows: any mesh can read the
+// checkpoint of any other mesh.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,32 +34,32 @@ struct Manifest {
     int version = 1;
     std::string run;                            // id of the run
     int64_t step = 0;
-    std::string config, mesh, state;            // JSON: resolved settings; ranks it came from; what else a
-                                                // run goes on with (loader, statistics)
-    std::vector<SavedFile> files;               // all in the folder but the manifest
+    std::string config, mesh, state;            // JSON: resolved settings; the ranks that saved; other
+                                                // state of the run (loader, statistics)
+    std::vector<SavedFile> files;               // files of the folder, without the manifest
     std::vector<SavedPiece> pieces;
 };
 
-// The text closes with its own hash, so that a flipped bit anywhere in it is seen.
+// The text ends with its own hash, which reveals a flipped bit anywhere in the text.
 std::string to_json(const Manifest& m);
 std::string with_hash(const std::string& open_text);    // closes a text that ends in "," after a value
 
-// What is wrong goes into *error: not JSON, a bad hash, a piece outside of its tensor or its file, a tensor
-// that its pieces do not cover exactly. Never fatal(), and takes no memory beyond a few times the text.
+// *error gets the error: not JSON, a bad hash, a piece outside of its tensor or its file, a tensor not
+// covered exactly by its pieces. Never fatal(); memory is bounded by a few times the text.
 std::optional<Manifest> parse_manifest(std::string_view text, std::string* error);
 
-// What one writing rank hands to the one that writes the manifest.
+// Passed from each writing rank to the writer of the manifest.
 struct PartNote { SavedFile file; std::vector<SavedPiece> pieces; };
 std::string to_json(const PartNote& note);
 std::optional<PartNote> parse_note(std::string_view text);
 
-// Hashes of data that comes in pieces of any size.
+// Hashes of data, added in pieces of any size.
 struct ChunkHasher {
     ChunkHasher();
     ChunkHasher(const ChunkHasher&) = delete;
     ~ChunkHasher();
     void add(const void* data, size_t bytes);
-    std::vector<uint64_t> finish();             // one of an empty chunk for no data at all
+    std::vector<uint64_t> finish();             // without data: the hash of an empty chunk
 private:
     void* state;
     uint64_t in_chunk = 0;

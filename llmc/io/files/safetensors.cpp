@@ -12,7 +12,7 @@
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
 using ull = unsigned long long;
-static constexpr uint64_t kMaxHeader = 100'000'000;    // as the reference implementation has it
+static constexpr uint64_t kMaxHeader = 100'000'000;    // as in the reference implementation
 
 size_t safetensors_dtype_bytes(std::string_view dtype) {
     static constexpr struct { std::string_view name; size_t bytes; } kTypes[] = {
@@ -36,7 +36,7 @@ static std::string text_of(const std::vector<int64_t>& shape) {
     return text + "]";
 }
 
-// What a file says, for a message.
+// Text of a file, for a message.
 static std::string shown(std::string_view name) { return json_string(name.substr(0, 80)); }
 static std::string shown(const std::vector<int64_t>& shape) {
     return shape.size() <= 8 ? text_of(shape) : strf("of %zu dimensions", shape.size());
@@ -103,8 +103,8 @@ void SafetensorsWriter::close() {
 
 namespace {
 
-// Takes the header as the parser reads it, and stops it at the first thing that the format does not have.
-// Nothing nests deeper than {"name": {"key": [ numbers ]}}.
+// Receives the header's events from the parser, and stops at the first violation of the format. Nothing nests
+// deeper than {"name": {"key": [ numbers ]}}.
 struct HeaderReader final : JsonEvents {
     std::vector<TensorInfo> tensors;
     SafetensorsMetadata metadata;
@@ -208,7 +208,8 @@ struct HeaderReader final : JsonEvents {
 
 }  // namespace
 
-// Every tensor has the bytes of its shape, and together they are the data: no gap, no overlap, no rest.
+// Every tensor has the bytes of its shape, and together the tensors are the data: no gap, no overlap, no
+// rest.
 static void check_offsets(const std::string& path, std::vector<TensorInfo>& tensors, uint64_t data_bytes) {
     std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
         return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
@@ -232,7 +233,7 @@ static void check_offsets(const std::string& path, std::vector<TensorInfo>& tens
                 path.c_str(), ull(at), ull(data_bytes));
 }
 
-// The header's text; its size is known to be in the file before memory is taken for it.
+// The header's text. The header's size is checked against the file before memory is allocated.
 static std::string read_header(const std::string& path, int fd, uint64_t size) {
     const char* file = path.c_str();
     CHECK_INPUT(size >= 8, "%s: not a safetensors file: it has %llu bytes, less than 8", file, ull(size));

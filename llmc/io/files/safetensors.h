@@ -3,9 +3,9 @@
 //     u64      bytes of the header, little endian
 //     header   {"__metadata__": {"key": "value"},
 //               "wte": {"dtype": "F32", "shape": [V, C], "data_offsets": [begin, end]}, ...}
-//     data     the tensors, row-major, little endian, one after the other without gaps
+//     data     the tensors, row-major, little endian, in a row without gaps
 //
-// The writer pads the header with spaces so that data starts at a multiple of 8.
+// The writer pads the header with spaces: data starts at a multiple of 8.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,7 +28,7 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 // Bytes of an element; 0: no such dtype.
 size_t safetensors_dtype_bytes(std::string_view dtype);
 
-// What a file starts with, the length of the header included; fills in begin and end of the tensors.
+// The beginning of a file, the length of the header included; fills in begin and end of the tensors.
 std::string safetensors_head(std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata = {});
 
 // Streams a file: the header first, then the data of the tensors in their order, in pieces of any size.
@@ -43,8 +43,8 @@ struct SafetensorsWriter {
     void close();
 };
 
-// An open file whose header has been verified: names unique, dtypes known, shapes and offsets consistent, the
-// data covered exactly. Anything else ends in CHECK_INPUT, before memory is taken for what is not there.
+// An open file with a verified header: names unique, dtypes known, shapes and offsets consistent, the data
+// covered exactly. Errors end in CHECK_INPUT, before memory is allocated for missing data.
 struct SafetensorsFile {
     std::string path;
     Fd fd;

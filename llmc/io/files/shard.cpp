@@ -17,14 +17,14 @@ static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)
 static int32_t low_of(uint64_t v) { return int32_t(uint32_t(v)); }
 static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
 
-// Whether these may be ids of 16 bits: those of GPT-2 end at 50,256. Of random bytes one in 10^59 passes.
+// Whether the head may be ids of 16 bits: GPT-2's end at 50,256. Random bytes pass with a chance of 10^-59.
 static bool all_ids(std::string_view head) {
     std::vector<uint16_t> ids(head.size() / 2);
     memcpy(ids.data(), head.data(), ids.size() * 2);
     return ids.size() >= 16 && std::all_of(ids.begin(), ids.end(), [](uint16_t id) { return id <= 50256; });
 }
 
-// What a file that is no shard looks like, with what to do.
+// Kind of a file that is no shard, with the remedy.
 static std::string looks_like(std::string_view head) {
     auto starts = [&](std::string_view s) {
         return head.size() >= s.size() && std::equal(s.begin(), s.end(), head.begin(), [](char a, char b) {
@@ -111,7 +111,7 @@ void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t
     CHECK(first <= s.tokens && count <= s.tokens - first, "%s: tokens %llu + %llu of %llu", s.path.c_str(),
           (unsigned long long)first, (unsigned long long)count, (unsigned long long)s.tokens);
     const uint64_t offset = kShardHeaderBytes + first * uint64_t(s.id_bytes);
-    // u16 ids are read into the upper half of out and widened from its front, which never overtakes them.
+    // u16 ids are read into the upper half of out and widened from its front, which never overtakes the rest.
     char* raw = reinterpret_cast<char*>(out) + (s.id_bytes == 2 ? count * 2 : 0);
     pread_all(shard.fd.fd, raw, count * uint64_t(s.id_bytes), offset, s.path);
     for (uint64_t i = 0; s.id_bytes == 2 && i < count; i++) {

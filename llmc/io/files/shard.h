@@ -5,12 +5,12 @@
 //         [1] version   1                      7
 //         [2] number of tokens
 //         ours, where llm.c leaves zeros and reads nothing:
-//         [3] vocabulary size, end-of-text included; 0: not known, and then neither are the next
+//         [3] vocabulary size, end-of-text included; 0: not known, like the next fields
 //         [4] largest id in the shard
 //         [5] [6] tokenizer hash, low and high half
 //     ids, little endian
 //
-// A set is one stream: its shards joined in the order of their names. A document starts with end-of-text.
+// A set is a stream: its shards joined in the order of their names. A document starts with end-of-text.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -38,13 +38,13 @@ struct ShardFile {
     ShardInfo info;
 };
 
-// Opens and validates header and size; any other file is an error that says what it looks like.
+// Opens and validates header and size; the error for any other file names the likely kind of file.
 ShardFile open_shard_file(const std::string& path);
 
 // Tokens [first, first + count) into out. Reads by position: safe from several threads.
 void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out);
 
-// Largest id among all tokens; reads the whole file.
+// Largest id of the shard; reads the whole file.
 uint32_t scan_largest(const ShardFile& shard);
 
 // A file that is there while ./tokenize encode replaces the shards of PREFIX, training and validation: from
@@ -54,7 +54,7 @@ std::string replacement_mark(const std::string& prefix);
 // Refuses shards of a set whose replacement was interrupted: they may be of two sets.
 void check_sets(const std::vector<ShardInfo>& shards);
 
-// A shard's name until its set is complete: no glob of *.bin takes it.
+// Suffix of a shard until its set is complete: excluded from globs of *.bin.
 inline constexpr const char* kUnfinished = ".new";
 
 // Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
@@ -64,16 +64,16 @@ struct ShardWriter {
     uint32_t vocab;
     uint64_t tokenizer_hash, shard_tokens;
     int id_bytes;
-    std::vector<NewFile> pending;   // the open shard, or none
-    std::vector<std::string> paths; // of all shards, the open one included
+    std::vector<NewFile> pending;   // the open shard; empty: no shard is open
+    std::vector<std::string> paths; // of every shard, the open shard included
     uint64_t tokens = 0;            // in the open shard
-    uint64_t total = 0;             // in all of them
+    uint64_t total = 0;             // in every shard
     uint32_t largest = 0;           // in the open shard
 
     ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
     void append(std::span<const uint16_t> ids);     // where id_bytes is 2
-    void append(std::span<const uint32_t> ids);     // where it is 4
-    void close();                                   // the last shard; all are complete, and unfinished yet
+    void append(std::span<const uint32_t> ids);     // where id_bytes is 4
+    void close();                                   // the last shard; publish() renames the shards
 
    private:
     void append_bytes(const void* ids, uint64_t count);

@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 
-constexpr size_t kSlack = 4096;       // slots after the last one, so that probing never wraps
+constexpr size_t kSlack = 4096;       // extra slots at the end: probing never wraps
 
 Bpe::Bpe(const Vocabulary& v, size_t merges)
     : byte_rank(65536, kNoRank), byte_of(v.size(), -1), ends(v.size()) {
@@ -41,9 +41,10 @@ bool Bpe::add(Merge m) {
     return true;
 }
 
-// In place, for words of a few dozen bytes. Part i stays where its first byte is; bits of `parts` say which
-// are left. keys[i] is the rank of part i with the next one above the place i, so that the smallest key is
-// the merge to make; its search over a fixed number of places takes a few vector instructions.
+// In place, for words of a few dozen bytes. Part i keeps the place of its first byte; bits of `parts` mark
+// the remaining parts. keys[i] has the rank of part i and the next part in its high bits, and the place i
+// below. So the smallest key is the next merge; the search over a fixed number of places takes a few vector
+// instructions.
 template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* out) {
     constexpr uint32_t kNone = kNoRank << 6;
     const size_t n = word.size();
@@ -77,11 +78,10 @@ template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view 
 
 namespace {
 
-// Keys with the place of the smallest one, the first of equals: a tree whose nodes have 16 keys, a cache
-// line.
+// Finds the first place of the smallest key. A tree with nodes of 16 keys, a cache line.
 struct SmallestKey {
     static constexpr size_t kNode = 16;
-    std::vector<uint32_t> keys;         // the leaves, then the smallest of each of their nodes, and so on
+    std::vector<uint32_t> keys;         // the leaves, then the smallest key of each node, up to the root
     std::vector<size_t> level;          // where each level begins
 
     explicit SmallestKey(size_t n) {
@@ -121,9 +121,9 @@ struct SmallestKey {
 // is.
 static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
-    SmallestKey ranks(n);               // of part i with the next one
+    SmallestKey ranks(n);               // rank of part i with the next part
     std::vector<uint64_t> parts((n + 63) / 64, ~uint64_t(0));
-    const auto next_part = [&](size_t i) {          // n: there is none
+    const auto next_part = [&](size_t i) {          // n: no next part
         size_t block = ++i / 64;
         if (block == parts.size()) return n;
         uint64_t bits = parts[block] & (~uint64_t(0) << i % 64);
@@ -157,7 +157,7 @@ static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) 
     return count;
 }
 
-// Of one to three bytes: most characters of most scripts, on their own.
+// A word of one to three bytes: most characters of most scripts.
 static size_t encode_character(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
     const auto byte = [&](size_t i) { return uint8_t(word[i]); };

@@ -1,5 +1,5 @@
-// Byte-pair encoding of one pre-token: of all adjacent pairs that a merge joins, the one of the lowest rank
-// is joined, the leftmost first among equals, until none is left.
+// Byte-pair encoding of a pre-token: joins the adjacent pair with the lowest rank, the leftmost among equals,
+// until no merge applies.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 
 constexpr uint32_t kNoRank = (1 << 24) - 1;
 
-// Pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot. Most pairs do not merge: a filter of one
-// bit a hash, 64 kB that stay in the cache, spares nine tenths of them the table.
+// Maps pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot. Most pairs do not merge: a filter of
+// a bit per hash, 64 kB in the cache, spares nine tenths of the pairs a look at the table.
 struct Bpe {
     Table<uint64_t> slots;                  // left, right, rank + 1; 0: empty
     int shift;
@@ -20,14 +20,14 @@ struct Bpe {
     uint64_t filter[8192] = {};
     std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
     uint32_t byte_id[256];
-    std::vector<uint32_t> byte_rank;  // of two bytes: rank of their ids, kNoRank where they do not merge
-    std::vector<int16_t> byte_of;           // of an id: its byte, -1 where it is no single one
+    std::vector<uint32_t> byte_rank;  // of two bytes: rank of their ids, kNoRank: no merge
+    std::vector<int16_t> byte_of;           // of an id: its byte, -1: several bytes
     struct Ends { uint8_t first, last; };
     std::vector<Ends> ends;                 // of an id: its bytes at both ends
-    uint64_t joined[1024] = {};             // bit first << 8 | second: some merge joins two such bytes
+    uint64_t joined[1024] = {};             // bit first << 8 | second: some merge joins the two bytes
 
-    Bpe(const Vocabulary& v, size_t merges);        // without merges yet, with room for so many
-    bool add(Merge m);                      // at the next rank; false where the pair is there already
+    Bpe(const Vocabulary& v, size_t merges);        // no merges yet, but room for `merges`
+    bool add(Merge m);                      // at the next rank; false: duplicate pair
 
     bool joins(uint8_t a, uint8_t b) const { return joined[a << 2 | b >> 6] >> (b & 63) & 1; }
     static uint64_t hash_of(uint64_t key) { return key * 0x9e3779b97f4a7c15; }
@@ -41,9 +41,9 @@ struct Bpe {
     }
 };
 
-// The end of a part: two bytes that no merge joins are of two parts, each encoded on its own. In scripts
-// without spaces a part is often a character.
+// End of the part at `begin`. Two bytes that no merge joins belong to different parts, which are encoded
+// separately. In scripts without spaces a part is often a character.
 size_t part_end(const Bpe& bpe, std::string_view word, size_t begin);
 
-// Writes the ids of the pre-token, at most one a byte; returns how many.
+// Writes the ids of the pre-token, at most an id per byte; returns their number.
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);

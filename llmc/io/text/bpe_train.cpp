@@ -1,10 +1,9 @@
-// The counting of Hugging Face's trainer, which decides ties and rare cases:
+// Counts like Hugging Face's trainer, as the counts decide ties and rare cases:
 //
-//   - a pair's count is changed by each merge next to it and never set to zero when it is merged itself;
-//   - the queue's entry of a pair has the words in which it *appeared since the merge before*, and only
-//     these are changed when it is taken. A pair can come again (where a merge yields a token that was
-//     there), with an entry of its own;
-//   - an entry whose count is not the pair's count any more goes back with the new one.
+// - Each merge changes the counts of adjacent pairs. The merged pair's own count is never set to zero.
+// - A queue entry of a pair lists the words where the pair *appeared in the last merge*; taking the entry
+//   changes only these words. A pair can reappear (if a merge yields an existing token), as a new entry.
+// - An entry with an outdated count goes back into the queue with the new count.
 #include "llmc/io/text/bpe_train.h"
 
 #include <algorithm>
@@ -55,9 +54,9 @@ struct PairCounts {
 struct Entry {
     int64_t count;
     uint64_t pair;
-    size_t words;       // index of the list of words where it appeared
+    size_t words;       // index of the list of words where the pair appeared
 
-    bool operator<(const Entry& o) const {      // the queue gives the largest
+    bool operator<(const Entry& o) const {      // the queue returns the largest
         return count != o.count ? count < o.count : pair != o.pair ? pair > o.pair : words > o.words;
     }
 };
@@ -67,7 +66,7 @@ struct Trainer {
     std::unordered_map<std::string, uint32_t> id_of;
     std::vector<Merge> merges;
 
-    std::vector<uint32_t> symbols;                      // of all words; a word shrinks in place
+    std::vector<uint32_t> symbols;                      // of every word; a word shrinks in place
     std::vector<uint64_t> begin;                        // of word w: symbols[begin[w]], length[w] of them
     std::vector<uint32_t> length;
     std::vector<int64_t> times;
@@ -120,7 +119,7 @@ void Trainer::count_pairs() {
     for (const auto& [pair, list] : list_of) queue.push({counts[pair], pair, list});
 }
 
-// Word by word, so that a word that is in a list already is its last.
+// Words come in order, so a word already in a list is the list's last.
 void Trainer::appears(uint64_t pair, uint32_t fresh, uint32_t word) {
     const uint32_t left = uint32_t(pair >> 32), right = uint32_t(pair);
     size_t& list = left == fresh ? as_left[right] : as_right[left];
@@ -172,7 +171,7 @@ void Trainer::merge(uint64_t pair, const std::vector<uint32_t>& words) {
     appeared.clear();
 }
 
-// Of a pair that was merged twice the later merge stays, as in Hugging Face's table of merges.
+// Of a pair merged twice, keeps the later merge, as in Hugging Face's table of merges.
 std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
     std::unordered_map<uint64_t, size_t> last;
     for (size_t i = 0; i < merges.size(); i++) last[pair_of(merges[i].left, merges[i].right)] = i;

@@ -1,11 +1,10 @@
 // Training of a byte-level BPE: from the 256 bytes, the most frequent pair of neighbours becomes a token,
 // again and again (Sennrich, Haddow, Birch 2016), within pre-tokens.
 //
-// Merges are those of Hugging Face's BpeTrainer (min_frequency 0, the byte-level initial alphabet): of
-// equally frequent pairs the one of the smaller ids goes first; bytes have their ids in the order of GPT-2's
-// characters; a pair whose text is a token already becomes that token. Its counting is followed to the
-// letter, see the .cpp. A pair whose text is longer than kMaxTokenBytes stays two tokens, as with Hugging
-// Face's max_token_length.
+// Merges equal Hugging Face's BpeTrainer (min_frequency 0, the byte-level initial alphabet). Among equally
+// frequent pairs, the smaller ids win. Bytes have their ids in the order of GPT-2's characters. A pair with
+// the text of a token becomes the existing token. The counting follows Hugging Face's exactly, see the .cpp.
+// A pair longer than kMaxTokenBytes stays two tokens, as with Hugging Face's max_token_length.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,14 +15,15 @@
 
 constexpr size_t kMaxTokenBytes = 65535;
 
-// Pre-tokens with how often they occur.
+// Pre-tokens with their counts.
 struct WordCounts {
-    std::string text;                   // of all words, one after the other
+    std::string text;                   // of every word, without separators
     std::vector<uint32_t> length;
     std::vector<uint64_t> count;
 };
 
 WordCounts count_words(DocumentReader& reader, int threads);
 
-// `vocab` counts end-of-text, which gets the last id; fewer where the text has no more pairs.
+// Trains a vocabulary of `vocab` ids, fewer if the text runs out of pairs. End-of-text is counted, as the
+// last id.
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab);

@@ -20,8 +20,8 @@ void Chunk::append(std::string_view bytes) {
 
 static uint64_t target_of(uint64_t size, double fraction) { return size - uint64_t(double(size) * fraction); }
 
-// Of the line starts at or before the target and after it, the nearer one; neither at the ends of the
-// document.
+// Returns the line start nearer to the target, of the last at or before the target and the first after.
+// Excludes the ends of the document.
 static uint64_t nearer(uint64_t before, uint64_t after, uint64_t target, uint64_t size) {
     const bool left = before > 0 && before < size, right = after > 0 && after < size;
     if (left && (!right || target - before <= after - target)) return before;
@@ -79,7 +79,7 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
             if (path == "-") { known = false; continue; }
             const bool file = is_regular_file(path);
             known = known && file;
-            if (file) total_bytes += size_of_file(open_read(path).fd, path);    // or it cannot be read
+            if (file) total_bytes += size_of_file(open_read(path).fd, path);    // or the file is unreadable
         }
         files.insert(files.end(), found.begin(), found.end());
     }
@@ -127,7 +127,7 @@ void DocumentReader::close_stream() {
     stream.reset();
 }
 
-// Replaces the stream by a temporary file of what it holds.
+// Replaces the stream by a temporary file of the stream's content.
 void DocumentReader::spool() {
     auto copy = std::make_unique<ByteStream>("-");
     copy->path = stream->path;
@@ -147,14 +147,14 @@ void DocumentReader::spool() {
     stream = std::move(copy);
 }
 
-// One piece of a text document.
+// Adds a piece of a text document.
 void DocumentReader::add_text(Chunk& chunk) {
     const size_t begin = chunk.size;
     chunk.append(rest);
     text_left -= rest.size();
     rest.clear();
     bool end = false;
-    size_t cut = 0, seen = 1;           // no cut before it: a text of one word is looked at once
+    size_t cut = 0, seen = 1;           // no cut before it: each byte is searched once
     while (!end && cut == 0) {
         const size_t want = size_t(std::min<uint64_t>(text_left, chunk_bytes));
         char* place = chunk.grow(want);
@@ -166,7 +166,7 @@ void DocumentReader::add_text(Chunk& chunk) {
         if (!end) cut = safe_cut(chunk.text.data() + begin, size, seen);
         CHECK_INPUT(end || cut || size <= max_word, "%s: a word of more than %s: expected text",
                     stream->path.c_str(), human_bytes(double(max_word)).c_str());
-        seen = std::max<size_t>(size, 5) - 4;       // characters that were cut off are looked at again
+        seen = std::max<size_t>(size, 5) - 4;       // cut-off characters are searched again
     }
     if (!end) {
         rest.assign(chunk.text.data() + begin + cut, chunk.size - begin - cut);
@@ -183,7 +183,7 @@ void DocumentReader::add_text(Chunk& chunk) {
 std::string_view DocumentReader::next_line(bool& last) {
     last = false;
     for (size_t looked_at = line_begin;;) {
-        // (memchr takes no null pointer, which `lines` has before the first read)
+        // (memchr takes no null pointer; `lines` is null before the first read)
         const void* newline =
             line_end > looked_at ? memchr(lines.data() + looked_at, '\n', line_end - looked_at) : nullptr;
         const size_t begin = line_begin, left = line_end - begin;

@@ -1,18 +1,18 @@
-// Documents: what ./tokenize reads, as a stream of chunks in bounded memory.
+// Documents: the input of ./tokenize, as a stream of chunks in bounded memory.
 //
 //     .txt              one document
-//     .jsonl            one a line, its "text"
-//     .gz, .zst         either of them, packed
+//     .jsonl            a document per line, its "text"
+//     .gz, .zst         .txt or .jsonl, packed
 //     -                 standard input, one document
-//     a*b?.txt          all files of that name, sorted
+//     a*b?.txt          every matching file, sorted
 //     any other suffix  as .txt, where the caller asks for it
 //
 // A chunk ends where its text can be cut without changing an id (safe_cut), or at the end of a document;
-// short documents share one. A chunk is a quarter of a megabyte, more only for a longer word, or a longer
+// short documents share a chunk. A chunk is a quarter of a megabyte, more only for a longer word, or a longer
 // line of a .jsonl. Beyond 256 MB either is an error.
 //
-// With a validation fraction F, each document is cut in two at the line start that is nearest to byte (1 - F)
-// D of its D, and the parts go to two sets. A document of one line goes to training whole. Where D is not
+// With a validation fraction F, each document is cut in two at the line start nearest to byte (1 - F)
+// D of its D, and the parts go to two sets. A single-line document goes to training whole. If D is not
 // known before the end (packed, or a pipe), the text goes through a temporary file first.
 #pragma once
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Chunk {
     std::vector<Piece> pieces;
 
     size_t bytes() const { return size; }
-    char* grow(size_t bytes);   // room for so many more; returns the place
+    char* grow(size_t bytes);   // adds room for `bytes`; returns the place
     void append(std::string_view bytes);
 };
 
@@ -47,19 +47,19 @@ struct DocumentReader {
     double validation = 0;          // F
     std::string spool_directory;    // for temporary files
     size_t chunk_bytes = 1 << 18, max_word = kMaxWord;
-    uint64_t total_bytes = 0;       // of all files; 0: not known
+    uint64_t total_bytes = 0;       // of every file; 0: not known
     uint64_t documents = 0;         // begun so far
     std::function<void()> waiting;  // called now and then while a text goes through a temporary file
 
-    // Globs are resolved, and names and types checked, here. as_text: every file is one document.
+    // Resolves globs, and checks names and types. as_text: every file is a document.
     DocumentReader(const std::vector<std::string>& inputs, double validation, std::string spool_directory,
                    bool as_text = false);
-    // One document: all bytes of one file, unpacked, of any name and kind; `input` may be a glob that names
-    // no other file.
+    // A single document: the bytes of a file, unpacked, of any name and kind. `input` may be a glob that
+    // matches a single file.
     static DocumentReader whole_file(const std::string& input);
 
     bool next(Chunk& chunk);        // false at the end of the last file
-    // Bytes of total_bytes that were read; a text that is spooled counts half in each of its two passes.
+    // Bytes read of total_bytes; a text through a temporary file counts half in each of its two passes.
     uint64_t position() const;
 
    private:
@@ -69,13 +69,13 @@ struct DocumentReader {
     uint64_t done_bytes = 0;                    // of files before
     std::unique_ptr<ByteStream> stream;
     bool spooling = false;
-    uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream that is a temporary file
+    uint64_t packed_bytes = 0, spooled_bytes = 0;   // of a stream from a temporary file
     bool json_lines = false;
-    std::string rest;                           // of a text: read, and not yet in a chunk
+    std::string rest;                           // of a text: bytes read, but not yet in a chunk
     std::vector<char> lines;                    // of a .jsonl file: [line_begin, line_end) as well
     size_t line_begin = 0, line_end = 0;
     uint64_t line = 0;                          // of a .jsonl file
-    bool at_start = true;                       // of a document's part: the next piece starts it
+    bool at_start = true;                       // the next piece starts a part of a document
     bool in_validation = false;
     uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
 
@@ -84,10 +84,10 @@ struct DocumentReader {
     void spool();
     void add_text(Chunk& chunk);
     void add_lines(Chunk& chunk);
-    // The next line of a .jsonl without its newline; after the last newline what is left.
+    // The next line of a .jsonl without its newline; after the last newline, the remaining bytes.
     std::string_view next_line(bool& last);
 };
 
-// Where to cut a document of `text` for the fraction F; its size where there is no such place.
+// Place to cut a document of `text` for the fraction F; the text's size if there is no valid place.
 size_t validation_cut(std::string_view text, double fraction);
 uint64_t validation_cut(int fd, uint64_t size, double fraction, const std::string& path);

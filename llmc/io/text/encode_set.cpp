@@ -11,8 +11,8 @@
 #include "llmc/io/text/ordered_jobs.h"
 #include "llmc/io/files/shard.h"
 
-// Removes PREFIX_NNNNNN with an ending, but those just written. The prefix is a name: its [ and * stand for
-// themselves.
+// Removes PREFIX_NNNNNN with an ending, except `written`. The prefix is a plain name: [ and * are no
+// wildcards.
 static uint64_t remove_others(const std::string& prefix, const std::string& ending,
                               const std::vector<std::string>& written) {
     std::string pattern;

@@ -1,4 +1,4 @@
-// Documents to token shards, on all cores.
+// Encodes documents to token shards, on every core.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,5 +17,5 @@ struct EncodeResult {
     std::vector<std::string> shards;
 };
 
-// Replaces the sets of that prefix: shards of an earlier, longer set are removed.
+// Replaces the sets of the prefix: removes the shards of an earlier, longer set.
 EncodeResult encode_set(const Tokenizer& tokenizer, DocumentReader& reader, const EncodeOptions& options);

@@ -20,15 +20,15 @@ constexpr auto kDigits = [] {
     for (int i = 0; i < 22; i++) value[uint8_t("0123456789abcdefABCDEF"[i])] = int8_t(i < 16 ? i : i - 6);
     return value;
 }();
-// The byte that a character means behind a backslash, 0: none.
+// The byte of a character behind a backslash, 0: no escape.
 constexpr auto kEscapes = [] {
     std::array<char, 256> byte = {};
     for (int i = 0; i < 8; i++) byte[uint8_t("\"\\/bfnrt"[i])] = "\"\\/\b\f\n\r\t"[i];
     return byte;
 }();
 
-// Reads a row of valid UTF-8 once and checks all of it. `out` gets the strings, one behind the other,
-// decoded; they take fewer bytes than in the row. Each function moves p behind what it reads, or returns
+// Reads a row of valid UTF-8 once and checks the whole row. `out` gets the strings, decoded, without
+// separators; decoded strings are shorter than in the row. Each function moves p behind its input, or returns
 // false.
 struct Scanner {
     static constexpr int kDeepest = 64;
@@ -63,13 +63,13 @@ struct Scanner {
         out += encode_utf8(code, out);
         return true;
     }
-    // Behind its quote. Blocks are copied as they are up to what ends the string or begins an escape.
+    // Starts behind the quote. Copies blocks unchanged up to the string's end or an escape.
     bool string() {
         for (;;) {
             const Block c(p);
             c.store(out);
             const uint64_t special = c.among(0, ' ') | c.is('"') | c.is('\\');
-            const int plain = std::countr_zero(special);        // 64: none
+            const int plain = std::countr_zero(special);        // 64: no special byte
             p += plain, out += plain;
             if (p >= end) return false;
             if (special == 0) continue;
@@ -89,7 +89,7 @@ struct Scanner {
         is('-');
         if (!is('0') && run() == 0) return false;
         if (is('.') && run() == 0) return false;
-        const bool finite = p - first < 200;        // and so are 99 places more
+        const bool finite = p - first < 200;        // also with 99 more places
         if (!is('e') && !is('E')) return finite;
         if (!is('+')) is('-');
         const auto places = run();

@@ -1,7 +1,7 @@
-// Jobs in order over several threads, in bounded memory: the calling thread fills jobs and takes results,
-// both in order; workers do what is between, in any order. One thread: the calling one does everything. Jobs
-// of more than a megabyte on average wait for each other; a very large one is alone. Where the system has
-// fewer threads, those do the work.
+// Jobs in order over several threads, in bounded memory. The calling thread fills jobs and takes results,
+// both in order; workers process the jobs in any order. With a single thread, the caller does everything.
+// Jobs of more than a megabyte on average wait for each other; a very large job runs alone. If the system has
+// fewer threads, the available threads do the work.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -22,7 +22,7 @@ void run_in_this_thread(Fill&& fill, Work&& work, Take&& take) {
 struct PipelineThreads {
     std::function<void()> close;
     std::vector<std::thread> threads;
-    // Makes threads that run worker(0) to worker(wanted - 1), or as many as the system has; a warning tells.
+    // Makes threads that run worker(0) to worker(wanted - 1), or as many as the system has, with a warning.
     void start(int wanted, const std::function<void(int)>& worker);
     ~PipelineThreads();
 };
@@ -60,7 +60,7 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
     workers.start(threads, worker);
     if (workers.threads.empty()) return run_in_this_thread<Job>(fill, work, take);
 
-    // Takes the oldest job that has not been taken, when it is done.
+    // Takes the oldest job not yet taken, as soon as the job is done.
     const auto take_one = [&] {
         Entry& e = ring[first % ring.size()];
         std::unique_lock lock(mutex);
@@ -85,5 +85,5 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
     while (first < end) take_one();
 }
 
-// Cores that this process may use.
+// Cores usable by this process.
 int available_threads();

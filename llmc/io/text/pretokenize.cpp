@@ -18,21 +18,21 @@ Masks classify(const uint8_t* s) {
 }
 
 bool space_at(const uint8_t* s, size_t n) {
-    if (n == 0) return true;        // what ends the text gives nothing back
+    if (n == 0) return true;        // spaces at the end of the text give nothing back
     if (s[0] < 0x80) return s[0] == ' ' || uint8_t(s[0] - '\t') < 5;
     return class_of(decode_utf8(s, n)) == kSpace;
 }
 
-// What one block of 64 leaves to the next.
+// State passed from a block of 64 to the next.
 struct Carry {
     uint64_t letter = 0, number = 0, other = 0, space = 0, blank = 0;     // of the last character: bit 0
-    uint64_t tail = 0;                  // bytes of a character that began in the block before
+    uint64_t tail = 0;                  // bytes of a character begun in the block before
     CharClass tail_class = kOther;
     uint64_t set = 0, clear = 0;        // starts, by a contraction
 };
 
-// Characters beyond ASCII: their class, for all their bytes; `inner` gets all of them but the first ones,
-// `last_space` the spaces after which there is another character.
+// Characters beyond ASCII: their class, for each of their bytes. `inner` gets every byte but the first of a
+// character, `last_space` the spaces with another character behind.
 void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64_t& last_space,
                    Carry& carry) {
     uint64_t by_class[4] = {};
@@ -57,7 +57,7 @@ void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64
     m.space |= by_class[kSpace];
 }
 
-// s points at the apostrophe, with n bytes left: letters of the contraction, 0 where there is none.
+// s points at the apostrophe, with n bytes left. Letters of the contraction, 0: no contraction.
 int contraction(const uint8_t* s, size_t n) {
     if (n >= 2 && (s[1] == 's' || s[1] == 'd' || s[1] == 'm' || s[1] == 't')) return 1;
     if (n >= 3 && ((s[1] == 'l' && s[2] == 'l') || ((s[1] == 'v' || s[1] == 'r') && s[2] == 'e'))) return 2;
@@ -76,13 +76,13 @@ uint64_t contract(const uint8_t* s, size_t n, uint64_t starts, uint64_t quotes, 
     return starts;
 }
 
-// The starts among the 64 bytes at s, of which n are left in the text.
+// The starts among the 64 bytes at s; the text has n bytes left.
 inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
     Masks m = classify(s);
     const uint64_t valid = n >= 64 ? ~uint64_t(0) : (uint64_t(1) << n) - 1;
     uint64_t inner = 0, last = 0;
     m.high &= valid;
-    m.letter &= valid, m.number &= valid, m.space |= ~valid;    // the end is no character that is not a space
+    m.letter &= valid, m.number &= valid, m.space |= ~valid;    // the end counts as space
     const uint64_t ascii_space = m.space;
     if (m.high | carry.tail) [[unlikely]] classify_high(s, n, m, inner, last, carry);
 
@@ -112,7 +112,7 @@ void mark_starts(const char* text, size_t n, uint64_t* starts) {
     for (size_t i = 0; i < n; i += 64) *starts++ = block_starts(s + i, n - i, carry);
 }
 
-// Whether a space character can end at s[n - 1]; ASCII, or the last bytes of one of the ten beyond.
+// Whether a space character can end at s[n - 1]: an ASCII space, or the last bytes of one of the ten others.
 static bool may_end_space(const uint8_t* s, size_t n) {
     const uint8_t c = s[n - 1];
     if (c < 0x80) return c == ' ' || uint8_t(c - '\t') < 5;

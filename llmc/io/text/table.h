@@ -1,5 +1,5 @@
-// A table of plain slots that starts as zeros, in large pages where the system gives them: hash tables of
-// megabytes are read at random, and small pages would cost a TLB miss each time.
+// A table of plain slots, initially zero, in large pages if the system has any. Hash tables of megabytes are
+// read at random; small pages would cost a TLB miss per read.
 #pragma once
 #include <sys/mman.h>
 
@@ -36,6 +36,6 @@ template <class T> struct Table {
    private:
     static constexpr size_t kLargePage = 2 << 20;
     void* base = nullptr;
-    // Whole large pages, and one more for the alignment.
+    // Whole large pages, and a page more for the alignment.
     size_t bytes() const { return (size * sizeof(T) / kLargePage + 2) * kLargePage; }
 };

@@ -9,14 +9,14 @@
 #include "llmc/base/check.h"
 
 constexpr size_t kBatch = 128;              // words
-constexpr size_t kMaxKey = 15;              // bytes of a word that is its own key
+constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes
 constexpr int kFirstSlots = 19, kMostSlots = 20;    // log2: 16 or 32 MB
-constexpr size_t kProbeSlack = 4096;        // slots after the last one, so that probing never wraps
-constexpr size_t kLargeText = 16 << 20;     // bytes; memory for larger ones is given back
+constexpr size_t kProbeSlack = 4096;        // extra slots at the end: probing never wraps
+constexpr size_t kLargeText = 16 << 20;     // bytes; memory of larger texts is given back
 constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
 
-// Key of a word of n bytes, n <= 15. n = 16 stands for all that are longer: a slot that says so is always
-// there.
+// Key of a word of n bytes, n <= 15. n = 16: every longer word; the shared slot of longer words is always in
+// the table.
 struct KeyMasks { uint64_t low[17], high[17]; };
 
 static constexpr KeyMasks kMasks = [] {
@@ -38,7 +38,7 @@ template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
     const uint32_t vocab = tokenizer.vocab_size();
     CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "%u ids", vocab);
     long_slots = Table<LongSlot>(kLongSlots);
-    long_text.reserve(kLongBytes + kLongWord);      // growth would copy; pages come as they are written
+    long_text.reserve(kLongBytes + kLongWord);      // growth would copy; unwritten pages cost nothing
     long_ids.reserve(kLongBytes / 4);
     reset(kFirstSlots);
 }
@@ -93,7 +93,7 @@ template <class Id> void Encoder<Id>::insert(const Slot& s) {
 template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids) {
     CHECK(n < 0xffffffff, "a text of %zu bytes at once", n);
     if (n == 0) return;
-    ids.reserve(ids.count + n + kInline + 1);       // a byte has one id at most; copies write a few more
+    ids.reserve(ids.count + n + kInline + 1);       // at most an id per byte; copies write a few more
     Id* out = ids.data.get() + ids.count;
     starts.resize((n + 63) / 64);
     mark_starts(text, n, starts.data());
@@ -151,7 +151,7 @@ Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words
     return out;
 }
 
-// A word of at most 15 bytes that is not in the cache.
+// A word of at most 15 bytes, missing from the cache.
 template <class Id> Id* Encoder<Id>::encode_new(const char* word, size_t n, Slot s, Id* out) {
     uint32_t ids[kMaxKey];
     const size_t count = bpe_encode(*tokenizer.bpe, {word, n}, ids);
@@ -179,7 +179,7 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
     return out + count;
 }
 
-// Memory for one part at a time, and for as long as it is needed.
+// Holds memory for a single part, and only while needed.
 template <class Id> Id* Encoder<Id>::encode_parts(std::string_view word, Id* out) {
     std::vector<uint32_t> ids;
     for (size_t begin = 0, end; begin < word.size(); begin = end) {

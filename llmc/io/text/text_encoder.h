@@ -1,10 +1,10 @@
 // The fast encoder: text to ids, with a cache of pre-tokens.
 //
 // A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length
-// on top. A slot holds the key and the ids, 32 bytes, so that a hit reads half a cache line and writes its
-// ids with one copy. Words are taken 128 at a time: first keys, hashes and prefetches, then the lookups, so
-// that no lookup waits for memory. Longer words, and those of more ids than fit, go through a second table. A
-// cache that is full is emptied, which bounds its memory.
+// on top. A slot holds the key and the ids, 32 bytes: a hit reads half a cache line and writes its ids with a
+// single copy. Words come in batches of 128: first keys, hashes and prefetches, then the lookups, so no
+// lookup waits for memory. Longer words, and words with more ids than fit, go through a second table. A full
+// cache is emptied, which bounds its memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,14 +17,14 @@
 #include "llmc/io/text/table.h"
 #include "llmc/io/text/tokenizer.h"
 
-// A vector that does not write zeros first.
+// A vector without initial zeros.
 template <class Id> struct IdBuffer {
     std::unique_ptr<Id[]> data;
     size_t count = 0, capacity = 0;
 
     void reserve(size_t n) {
         if (n <= capacity) return;
-        n += std::min<size_t>(n / 2, 1 << 20);      // what is large is asked for once
+        n += std::min<size_t>(n / 2, 1 << 20);      // a large buffer is allocated once
         auto bigger = std::make_unique_for_overwrite<Id[]>(n);
         std::copy(data.get(), data.get() + count, bigger.get());
         data = std::move(bigger), capacity = n;
@@ -36,7 +36,7 @@ template <class Id>
 struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, or uint32_t
     explicit Encoder(const Tokenizer& tokenizer);
 
-    // Appends the ids of a text of which kTextPadding more bytes are readable.
+    // Appends the ids of a text. REQUIRES: kTextPadding more bytes are readable.
     void encode(const char* text, size_t n, IdBuffer<Id>& ids);
 
    private:
@@ -49,7 +49,7 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     Table<LongSlot> long_slots;
     size_t used = 0, long_used = 0;
     int shift;
-    std::string long_text;                  // the words of long_slots, one after the other
+    std::string long_text;                  // the words of long_slots, without separators
     std::vector<uint32_t> long_ids;         // and their ids
     std::vector<uint64_t> starts;
     std::vector<uint32_t> scratch;

@@ -31,7 +31,7 @@ T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and enc
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
 
-// All of `text` as a number; `expected` says which ones there are.
+// The whole `text` as a number; `expected` describes the valid numbers.
 template <class T>
 static T number_of(const char* name, const std::string& text, const char* expected) {
     T number = {};

@@ -10,7 +10,7 @@ struct TokenizeOptions {
     double val = 0;
     uint64_t shard_tokens = 0;
     int threads = 0;
-    bool as_text = false;           // whatever the suffixes of the inputs are
+    bool as_text = false;           // for any suffix of the inputs
     std::vector<std::string> inputs = {};
 };
 

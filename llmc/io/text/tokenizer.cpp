@@ -7,7 +7,7 @@
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/pretokenize.h"
 
-// Over what decides ids and bytes, and nothing of the file it came from.
+// Hash of everything that decides ids and bytes, independent of the file's format.
 static uint64_t hash_of(const Vocabulary& v) {
     XXH3_state_t* state = XXH3_createState();
     XXH3_64bits_reset(state);

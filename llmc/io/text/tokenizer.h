@@ -1,7 +1,7 @@
-// A byte-level BPE with GPT-2's pre-tokenization: the vocabulary, and what needs nothing but it.
+// A byte-level BPE with GPT-2's pre-tokenization: the vocabulary and its operations.
 //
-// Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes; the 256 single
-// bytes are all there, so any bytes can be encoded, and decoding gives them back exactly. The text
+// Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes. Each of the 256
+// single bytes has an id: any bytes can be encoded, and decoding restores the bytes exactly. The text
 // "<|endoftext|>" inside an input is ordinary text: encode() never yields eot().
 #pragma once
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Tokenizer {
 
     explicit Tokenizer(Vocabulary v);
 
-    // tokenizer.json, a folder with one or with vocab.bpe and encoder.json (merges.txt and vocab.json at
-    // Hugging Face), or a .tiktoken file. What is wrong with a file ends in CHECK_INPUT.
+    // tokenizer.json, a folder with tokenizer.json or with vocab.bpe and encoder.json (merges.txt and
+    // vocab.json at Hugging Face), or a .tiktoken file. An invalid file ends in CHECK_INPUT.
     static Tokenizer load(const std::string& path);
     void save(const std::string& path) const;        // as Hugging Face's tokenizer.json
 
@@ -38,7 +38,7 @@ struct Tokenizer {
     std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty
 };
 
-// The parsers behind load(), one per kind of file; `name` is for messages.
+// The parsers behind load(), a parser per kind of file; `name` is for messages.
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name);
 Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name);
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,

@@ -22,7 +22,7 @@ Json parse(std::string_view content, const char* name) {
 struct Names {
     const char* file;
     TokenList tokens;
-    std::unordered_map<std::string, uint32_t> id;       // by the bytes of what is not added
+    std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
 
     explicit Names(const std::string& name) : file(name.c_str()) {}
@@ -90,7 +90,7 @@ struct Names {
     }
 };
 
-// What would change ids and is not done here has to be off.
+// Refuses features that would change ids and are not supported here.
 void check_model(const Json& model, const char* name) {
     const Json* type = model.find("type");
     CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),

@@ -1,10 +1,10 @@
-// .tiktoken: a line a token, its bytes in base64 and its rank.
+// .tiktoken: a line per token, its bytes in base64 and its rank.
 //
 // The file has no merges. tiktoken joins the adjacent pair whose bytes together have the lowest rank,
-// whatever the pair. Only one pair ever yields a token: joins within the token's bytes depend on nothing
-// outside them as long as no join crosses their ends, so in any text the pair that is joined last is the one
-// that stands there when the token's bytes are encoded alone. Encoding each token with the merges before it
-// finds that pair; a token that does not come down to two parts could not have been trained, and is refused.
+// whatever the pair. Yet a single pair yields each token: joins within the token's bytes depend on nothing
+// outside the token, as long as no join crosses the token's ends. So the last join in any text is the last
+// join of the token's bytes alone. Encoding each token with the earlier merges finds the pair. A token that
+// does not reduce to two parts could not have been trained, and is refused.
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -20,7 +20,7 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-// Appends the bytes; false where it is not base64.
+// Appends the bytes; false: not base64.
 static bool decode_base64(std::string_view code, std::vector<char>& bytes) {
     static const auto values = [] {
         std::array<int8_t, 256> v;
@@ -42,7 +42,7 @@ static bool decode_base64(std::string_view code, std::vector<char>& bytes) {
     return true;
 }
 
-// Tokens by rank, laid out as the vocabulary wants them.
+// Reads the tokens by rank, in the vocabulary's layout.
 static void parse_lines(std::string_view content, const char* name, Vocabulary& v) {
     v.text.reserve(content.size() / 2);
     v.start.push_back(0);

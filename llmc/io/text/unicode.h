@@ -12,11 +12,11 @@ struct Char {
     uint32_t bytes;
 };
 
-// The character at text, of which n >= 1 bytes are there. Overlong forms, surrogates and what is cut off are
-// invalid, one byte at a time.
+// The character at text, which has n >= 1 bytes. Overlong forms, surrogates and cut-off characters are
+// invalid, a byte at a time.
 Char decode_utf8(const uint8_t* text, size_t n);
 
-// Whether the text is UTF-8, of which kBlock more bytes are readable.
+// Whether the text is UTF-8. REQUIRES: kBlock more bytes are readable.
 bool is_utf8(const char* text, size_t n);
 
 CharClass class_of(uint32_t code);                  // an invalid byte is kOther, as U+FFFD is

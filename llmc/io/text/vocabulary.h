@@ -1,4 +1,4 @@
-// A vocabulary: the bytes of each token and the merges; and what the parsers of tokenizer files share.
+// A vocabulary: the bytes of each token and the merges; and shared parts of the parsers of tokenizer files.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,13 +9,13 @@
 struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
 
 struct Vocabulary {
-    std::vector<char> text;             // bytes of all tokens, by id
+    std::vector<char> text;             // bytes of every token, by id
     std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
-    std::vector<uint8_t> added;  // of id i: 1 where no merge yields it (end-of-text, a foreign file's extras)
+    std::vector<uint8_t> added;  // of id i: 1: no merge yields i (end-of-text, a foreign file's extras)
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};
     uint32_t eot = 0;
-    bool words_are_tokens = false;      // known that the bytes of each token, as a word, encode to that token
+    bool words_are_tokens = false;      // known: the bytes of each token, as a word, encode to the token
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const {
@@ -23,9 +23,9 @@ struct Vocabulary {
     }
 };
 
-// GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]; to_byte is its inverse, -1
-// where a code point below 512 stands for none. In the order of code points the bytes are 0x21..0x7e,
-// 0xa1..0xac, 0xae..0xff as themselves, then the others from U+0100 on.
+// GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]. to_byte is the inverse, -1
+// for other code points below 512. In the order of code points the bytes are 0x21..0x7e, 0xa1..0xac,
+// 0xae..0xff as themselves, then the other bytes from U+0100 on.
 struct ByteAlphabet {
     std::array<uint16_t, 256> of_byte;
     std::array<int16_t, 512> to_byte;
@@ -33,18 +33,17 @@ struct ByteAlphabet {
 };
 const ByteAlphabet& byte_alphabet();
 
-// The bytes that such characters stand for; false where one stands for none.
+// The bytes of such characters; false: a character has no byte.
 bool bytes_of_characters(std::string_view characters, std::string& bytes);
 std::string characters_of_bytes(std::string_view bytes);
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-// What a file says, by id; `added` ids are no result of merges and their text is taken as it is.
+// Tokens of a file, by id; `added` ids are no result of merges and their text is used unchanged.
 struct TokenList {
     std::vector<std::string> text;
     std::vector<uint8_t> added;
 };
 
-// Checks that single bytes are all there and no text is there twice, and lays out the vocabulary without
-// merges.
+// Checks for every single byte and for duplicate texts, and lays out the vocabulary without merges.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);

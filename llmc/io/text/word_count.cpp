@@ -11,7 +11,7 @@
 
 namespace {
 
-// Words to counts: open addressing, texts in one string.
+// Words to counts: open addressing, texts in a shared string.
 struct Counter {
     struct Slot { uint64_t hash = 0, text = 0, count = 0; uint32_t length = 0; };      // count 0: empty
     std::vector<Slot> slots = std::vector<Slot>(1 << 16);
