@@ -53,7 +53,7 @@ static Fatal fatal_of_run(const string& train, const string& val) {
     return test::fatal_of([&] { open_run_data(cfg); });
 }
 
-// The steps of encode where a set of that name is there: the mark, renames, removal of the rest of the earlier
+// The steps of encode where a set of that name exists: the mark, renames, removal of the rest of the earlier
 // set, removal of the mark.
 struct Replacement {
     string folder, mark = replacement_mark(folder + "/s");
