@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/io/files/shard.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/vocabulary.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
+#include "llmc/io/files/shard.h"
 #include "llmc/io/text/unicode.h"
 
 const ByteAlphabet& byte_alphabet() {
