@@ -26,11 +26,11 @@ struct ActRow {
     real* BlockActs::* s;
     size_t count;
     Recompute shared_from;
-    bool always_own;            // kept per block at every level: what recomputation starts from
+    bool always_own;            // kept per block at every level: the start of recomputation
 };
 
-// Whether the stream after attention is kept at every level: cut over tp it is small, and recomputation would
-// need a scatter to get there.
+// Whether the stream after attention is kept at every level: cut over tp the stream is small, and
+// recomputation would need a scatter.
 inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
@@ -39,7 +39,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     return {
     // name        slot                      count       shared from
-    { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the stream that comes in
+    { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
     { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
     { "ln1_mean",  nullptr,  &A::ln1_mean,    n,         Block,      false },
     { "ln1_rstd",  nullptr,  &A::ln1_rstd,    n,         Block,      false },
@@ -55,12 +55,12 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     };
 }
 
-// Asks the arena for the activations of all blocks and micro-batches that are alive at once, one entry of
-// `acts` each; `acts` has to stay where it is until allocate().
+// Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of
+// `acts` each. REQUIRES: `acts` does not move until allocate().
 void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
                     Recompute level);
 
-// After allocate(): buffers that they share.
+// After allocate(): points shared entries at one buffer.
 void share_block_acts(std::vector<BlockActs>& acts, const Dims& d, Recompute level);
 
 }  // namespace PRECISION

@@ -3,12 +3,12 @@
 //     x1 = x  + Wattproj attention(Wqkv layernorm(x))
 //     x2 = x1 + Wfcproj gelu(Wfc layernorm(x1))
 //
-// The add that ends a block is left to the LayerNorm that comes next (of the following block, or the final
-// one), which then reads and writes the stream once: a block takes and returns a `Stream`.
+// The next LayerNorm (of the following block, or the final norm) does the add that ends a block, and so reads
+// and writes the stream once: a block takes and returns a `Stream`.
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
-// two gathers more in backward, of what was not kept whole: by recomputation, where there is one.
+// two gathers more in backward, of inputs that were not kept whole; recomputation, if any, does these two.
 #pragma once
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"
@@ -18,7 +18,7 @@ namespace PRECISION {
 using BlockWeights = BlockTensors<floatX>;
 using BlockGrads = BlockTensors<real>;
 
-// The residual stream: x + (r + bias), not yet added where r is there.
+// The residual stream: x + (r + bias); with r, the sum is still to be computed.
 struct Stream {
     const floatX* x;                  // (n, C)
     const floatX* r = nullptr;        // (n, C)
@@ -31,8 +31,8 @@ struct Span {
     int B, T, t0 = 0;
 };
 
-// A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks' may have
-// fewer, or none; what lies in rows beyond is sent and summed as it is, and never used.
+// A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks may have
+// fewer tokens, or none; collectives send and sum the rows beyond, and no op reads them.
 struct Slice {
     int n, mine;
     Slice(const Axis& tp, int N)
@@ -42,9 +42,9 @@ struct Slice {
 // Buffers that are dead between two lines of a block.
 struct BlockScratch {
     floatX *h, *h2;   // (n tp, C)   gathered inputs; without h2 both in h
-    floatX* r;        // (n tp, C)   what a matmul adds to the stream
+    floatX* r;        // (n tp, C)   a matmul's addend to the stream
     floatX* slice;    // (n, C)      r or dh after the scatter
-    floatX* bias;     // (C)         what is still to be added to the stream
+    floatX* bias;     // (C)         still to be added to the stream
     floatX* dh;       // (n tp, C)   gradients, from here on
     floatX* dqkv;     // (N, 3A)
     floatX* datty;    // (N, A)
@@ -60,16 +60,16 @@ struct Block {
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
-    // Brings back what forward left in shared buffers.
+    // Recomputes the contents of shared buffers.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
-    // dx (n, C) comes as the gradient of x2 and leaves as that of x.
+    // dx (n, C): on entry the gradient of x2, on return the gradient of x.
     void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
                   const BlockScratch& s, Span span) const;
 
 private:
-    // Forward without its last matmul: everything that backward reads. again: from a.x, and from a.x1 where
-    // it was kept.
+    // Forward without its last matmul: every input of backward. again: recomputation, from a.x, and from a.x1
+    // if kept.
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;

@@ -1,7 +1,7 @@
 // Generation: one sequence, a few tokens at a time, with a cache of its keys and values.
 //
-// The cache of a block holds packed rows (q, k, v) as training has them, so that the same block forward
-// serves both: a call writes its rows at t0 and attends to all rows before.
+// The cache of a block holds packed rows (q, k, v) like training, so that the same block forward serves both:
+// a call writes its rows at t0 and attends to the rows before.
 #pragma once
 #include "llmc/model/gpt.h"
 
@@ -28,18 +28,19 @@ struct Decoder {
     Decoder(const Decoder&) = delete;
     void add_to(Arena& arena);
 
-    // As Gpt's: where the stream of `count` tokens comes in before a chunk that does not embed, and where it
-    // is after one that does not end; stream_count() elements.
+    // As in Gpt: the incoming stream of `count` tokens before a chunk that does not embed, and the outgoing
+    // stream after a chunk that does not end; stream_count() elements.
     floatX* input() { return acts[0].x; }
     floatX* output() { return sent; }
     size_t stream_count(int count) const { return size_t(Slice(tp, count).n) * size_t(d.C); }
 
-    // One chunk for `count` <= rows tokens at positions t0, t0 + 1, ...; the cache holds the positions before
-    // t0. Of the chunk that ends: the logits (V) after the last token, on every rank of tp; else null.
+    // Runs one chunk for `count` <= rows tokens at positions t0, t0 + 1, ...; the cache holds the positions
+    // before t0. Returns the logits (V) after the last token for the chunk that ends, on every rank of tp;
+    // else null.
     template <class W>
     const floatX* forward(W& weights, const int32_t* ids, int count, int t0, int chunk = 0);
 
-    // The logits that forward() returned, brought to the host.
+    // Copies the logits that forward() returned to the host.
     std::vector<floatX> on_host(const floatX* logits) const;
 };
 

@@ -1,14 +1,14 @@
-// The legend of every shape comment. What tensor parallelism cuts has the size of this rank's part.
+// The legend of every shape comment. Dimensions that tensor parallelism cuts have this rank's size.
 //
 //     L   blocks                         B   sequences of a micro-batch
-//     C   channels                       T   tokens of a sequence; maxT: positions that the model knows
+//     C   channels                       T   tokens of a sequence; maxT: positions of the model
 //     NH  heads here                     N   tokens of a micro-batch, B T
 //     D   channels of a head             n   tokens of a rank's slice, N / tp rounded up
-//     A   channels of the heads here     V   vocabulary;  Vp: rows of it here, a multiple of 128;
-//     F   width of the feed-forward here     v0: the first of them
+//     A   channels of the heads here     V   vocabulary;  Vp: rows here, a multiple of 128;
+//     F   width of the feed-forward here     v0: the first row here
 //
 // On one rank A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past the
-// vocabulary, or nothing else.
+// vocabulary, even only such rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>

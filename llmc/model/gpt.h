@@ -1,15 +1,15 @@
 // A rank's part of the model: embedding, blocks, final norm, tied head; forward above backward. The part is a
 // few chunks of blocks; a call runs one chunk of one micro-batch, whose activations lie in one of its slots.
 //
-// Weights and gradients come from the provider of train/, which knows how they are spread over ranks:
+// Weights and gradients come from a provider in train/, which knows the placement over ranks:
 //
-//     embed(), block(l), final(), head()              weights; a block's until the next is asked for
+//     embed(), block(l), final(), head()              weights; a block's, valid until the next block(l)
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
-//     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are there
+//     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
 //
 // so that no floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
-// The head is wte again: embed() is asked for only where a chunk embeds, final() and head() where one ends.
-// Where both are, the gradient of wte is complete at done_embed().
+// The head is wte again. Chunks that embed call embed(), chunks that end call final() and head(). On a rank
+// with both, the gradient of wte is complete at done_embed().
 #pragma once
 #include <algorithm>
 
@@ -34,7 +34,7 @@ struct GptShape {
     bool apart = true;    // see Gpt::kApart
 };
 
-// What the end of a chunk that ends keeps for backward.
+// Activations of the final norm and the head, kept for backward.
 struct HeadActs {
     floatX* xf;           // (n, C)       the residual stream after the last block
     floatX* lnf;          // (n, C)
@@ -62,9 +62,9 @@ struct Gpt {
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
 
-    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each in the
-    // order of its tokens and adds them at its end, so that the sum is bit for bit the same however the batch
-    // is cut into micro-batches. Only where one rank embeds and ends, and shape.apart says so.
+    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each part in
+    // the order of its tokens and adds the two at the end of the step: the bits do not depend on the cut of
+    // the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
     Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& slots);
@@ -73,23 +73,23 @@ struct Gpt {
 
     void add_to(Arena& arena);      // asks for memory
     void ready();                   // after Arena::allocate()
-    size_t reduction_bytes() const; // of the largest reduction over tp: what tp's staging is lent for
+    size_t reduction_bytes() const; // of the largest reduction over tp, for tp's staging
 
-    void begin_step();              // of several calls of backward(); without the two, each call is complete
+    void begin_step();              // before several calls of backward(); a call outside stands alone
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
     // Rows of the stream, and of its gradient, that a micro-batch of N tokens sends to another stage: (n, C).
     size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
-    // Where the stream has to be before forward() of a chunk that does not embed.
+    // Place of the incoming stream before forward() of a chunk that does not embed.
     floatX* input(int chunk, int slot) { return of(part.chunks[size_t(chunk)].begin, slot).x; }
-    // What forward() of a chunk that does not end leaves to be sent.
+    // The stream to send after forward() of a chunk that does not end.
     floatX* output() { return sent; }
-    // Where the gradient has to be before backward() of a chunk that does not end; backward() of one that
-    // does not embed leaves it there to be sent.
+    // Place of the incoming gradient before backward() of a chunk that does not end, and of the gradient to
+    // send after backward() of a chunk that does not embed.
     floatX* gradient() { return dx; }
 
-    // A chunk, keeping what backward needs.
+    // Runs a chunk and keeps the inputs of backward().
     template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int slot = 0);
 
     // Adds the losses of the micro-batch that forward() of the chunk that ends has seen.

@@ -1,8 +1,8 @@
 // Which blocks a rank holds, and where every tensor lies in its flat buffers of parameters, gradients, master
 // weights and moments.
 //
-// A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A bucket is what is gathered,
-// reduced and sharded at once; its size is a multiple of 64 times the number of shards. Tensors start at
+// A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A collective gathers or reduces
+// one bucket; its size is a multiple of 64 times the number of shards. Tensors start at
 // multiples of 64 elements; the gaps are zero and stay zero.
 #pragma once
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 #include "llmc/model/params.h"
 
-// Consecutive blocks, begin to end - 1 of those here, that run at once. The chunk that embeds turns tokens
-// into the stream, the one that ends turns the stream into a loss.
+// Consecutive blocks, begin to end - 1 of the blocks here, that run at once. The chunk that embeds turns
+// tokens into the stream; the chunk that ends turns the stream into a loss.
 struct Chunk {
     int begin, end;
     bool embeds, ends;
 };
 
-// What a rank holds of the model.
+// A rank's part of the model.
 struct Part {
     std::vector<int> layers;        // number in the whole model of each block here
     std::vector<Chunk> chunks;
@@ -55,16 +55,15 @@ struct Layout {
 
 inline constexpr size_t kTensorAlign = 64;
 
-// shards: what every bucket has to be divided by
+// shards: the divisor of every bucket's size
 Layout make_layout(const Dims& d, const Part& part, size_t shards = 1);
 
-// All tensors of the whole model in the order in which they are counted and saved, wherever they lie; `start`
-// and `bucket` mean nothing.
+// The tensors of the whole model, in the order of counting and saving; `start` and `bucket` are undefined.
 std::vector<Tensor> whole_tensors(const Dims& d);
 
-// Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor, of
-// elements first .. first + count of t as stored: `n` elements from `local` on (in the tensor), which are
-// those from `global` on in the whole one. Padding is left out.
+// Calls f(local, global, n) for each run of elements of t that is contiguous here and in the whole tensor,
+// within elements first .. first + count of t as stored: `n` elements, from `local` on in the tensor here,
+// from `global` on in the whole tensor. Padding is left out.
 template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
     const Param& p = t.param;
     const bool rows_join = p.cols == p.whole_cols;

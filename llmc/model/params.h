@@ -1,7 +1,7 @@
 // Every parameter tensor of the model, declared once.
 //
 // Allocation, pointers, initialisation, tensor parallelism, decay, gradient norm, checkpoint, import and
-// export all derive from these rows: a new weight is one row, one struct field and one line of math.
+// export derive from these rows: a new weight is a row, a struct field and a line of math.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@
 // features (or vocabulary rows); Cols: input features.
 enum class Split { None, Rows, Cols };
 
-// Normal: std 0.02. Residual: 0.02 / sqrt(2L), for what writes into the residual stream (GPT-2).
+// Normal: std 0.02. Residual: 0.02 / sqrt(2L), for matrices that write into the residual stream (GPT-2).
 enum class Init { Ones, Zeros, Normal, Residual };
 
 template <class T> struct EmbedTensors { T *wte, *wpe; };
@@ -25,7 +25,7 @@ template <class T> struct BlockTensors {
 };
 template <class T> struct FinalTensors { T *lnfw, *lnfb; };
 
-// What a row says, without its slot.
+// A row without its slot.
 struct Param {
     const char* name;             // llm.c's
     int rows, cols;               // as stored here; a vector is (rows, 1)
@@ -35,8 +35,8 @@ struct Param {
     bool decay;
     int parts;                    // row blocks of a fused matrix, each split and exported by itself
 
-    // Filled in by place(): row i of a part here is row first_row + i of that part of the whole, if that has
-    // as many; likewise columns.
+    // Filled in by place(): row i of a part here is row first_row + i of the whole part, unless the whole
+    // part is shorter; likewise columns.
     int whole_cols = 0, first_row = 0, first_col = 0;
 
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
