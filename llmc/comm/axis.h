@@ -54,7 +54,7 @@ struct Axis {
     }
     void wait(Pending& pending) const { comm::wait(pending); }
 
-    // Where to put what will be scattered into dst: dst itself on one rank, else the buffer.
+    // Place for the input of a scatter into dst: dst itself on one rank, else the buffer.
     template <class T> T* whole(T* dst, T* buffer) const { return size == 1 ? dst : buffer; }
     // Elements of a buffer that only collectives fill.
     size_t staging(size_t count) const { return size == 1 ? 0 : count; }
@@ -69,15 +69,15 @@ struct Axis {
     }
 };
 
-// Where a rank is on an axis that carries no messages of its own.
+// Place of a rank on an axis without messages of its own.
 struct Position { int index = 0, size = 1; };
 
 // rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.
 struct Mesh {
     Position dp;            // which samples; gradients are summed over shard and replica
     Axis pp, cp, tp;
-    Axis shard, replica;    // dp x cp = replica x shard, over both of which gradients are summed: what ZeRO
-                            // shards lies on consecutive ranks of dp x cp
+    Axis shard, replica;    // dp x cp = replica x shard; gradients are summed over both. The shards of ZeRO
+                            // lie on consecutive ranks of dp x cp
     Axis tied;              // first and last stage of a pipeline: both hold the token embedding
     Axis world;             // all ranks
     int rank = 0;

@@ -1,7 +1,7 @@
-// One communicator: the ranks of an axis, or all, and how they talk.
+// A communicator: the ranks of an axis, or all ranks, and their transport.
 //
-// Every rank has a Group object of its own for each axis that it is on. The transport behind it (threads of
-// one process, MPI, NCCL) is a table of functions. Callers use comm/axis.h.
+// Every rank has a Group object of its own for each of its axes. The transport (threads of one process, MPI,
+// NCCL) is a table of functions. Callers use comm/axis.h.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -34,31 +34,31 @@ enum Verb { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kSend, kRecv, kB
 inline constexpr const char* verb_names[kVerbs] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
                                                    "send",       "recv",           "barrier"};
 
-// What went through a verb since the start: bytes are those that this rank sent.
+// Traffic of a verb since the start; bytes: sent by this rank.
 struct Moved {
     uint64_t calls = 0, bytes = 0;
-    double seconds = 0;                 // that the caller waited
+    double seconds = 0;                 // of waiting, by the caller
 };
 
-// Of collectives between memory of devices that have ended: seconds that they took there, and for how long
-// the ops on the device waited for them. What they did not wait for was hidden beside computing.
+// Collectives between memory of devices: seconds on the device, and seconds that ops on the device waited.
+// The difference was hidden beside computing.
 struct DeviceTimes {
     double busy = 0, waited = 0;
 };
 
 struct Group;
 
-// A verb that was started and not yet awaited. Empty: done.
+// A started verb that the caller still has to await. Empty: done.
 struct Pending {
     Group* group = nullptr;
     uint64_t ticket = 0;
     Verb verb = kVerbs;
 };
 
-// Sends of a rank to one peer that may be on their way at once.
+// Sends in flight from a rank to one peer, at most.
 inline constexpr uint64_t kSends = 2;
 
-// What is the same for every transport: a collective over pieces. Piece k of `total` elements is
+// A collective over pieces, the same for every transport. Piece k of `total` elements is
 // [k * piece, (k + 1) * piece), cut at the end of the data.
 struct Job {
     enum Kind : uint8_t { Gather, Reduce, Broadcast } kind;
@@ -69,7 +69,7 @@ struct Job {
     int root = 0;
 };
 
-// Jobs that are started are finished by all members in the same order; a few may be in flight.
+// All members finish started jobs in the same order; a few jobs may be in flight.
 struct Transport {
     const char* name;
     uint64_t (*start)(Group&, const Job&);          // returns a ticket
@@ -77,10 +77,10 @@ struct Transport {
     uint64_t (*start_send)(Group&, const void* data, size_t bytes, int peer);       // returns a ticket
     void (*finish_send)(Group&, uint64_t ticket);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
-    bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: it has none
+    bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: unavailable
     bool needs_staging;                             // reductions receive the pieces of others, then sum
     bool on_device = false;                         // memory of the device is at home, in order with the ops
-    void (*look_at_times)(Group&) = nullptr;        // adds to Group::device what has ended; never waits
+    void (*look_at_times)(Group&) = nullptr;        // adds ended collectives to Group::device; never waits
 };
 
 struct Group {
@@ -89,7 +89,7 @@ struct Group {
     const Transport* transport = nullptr;
     std::shared_ptr<void> state;        // the transport's
 
-    bool native = false;                // the library's own order of sums, where it has one
+    bool native = false;                // the library's own order of sums, if any
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
     size_t message = size_t(1) << 30;   // bytes at once, where counts are of 31 bits; tests have less
@@ -103,7 +103,7 @@ struct Group {
     DeviceTimes device;
 };
 
-// The verbs of comm/axis.h without types: they count, publish what they wait for, and call the transport.
+// The verbs of comm/axis.h without types: count, publish the wait for the supervisor, call the transport.
 namespace comm {
 Pending start_all_gather(Group&, void* dst, const void* src, size_t count, Wire);
 Pending start_reduce_scatter(Group&, void* dst, const void* src, size_t count, Wire);
@@ -121,14 +121,14 @@ inline size_t staging_of(const Group& g, size_t bytes) {
     return g.transport->needs_staging && !in_place ? bytes : 0;
 }
 
-// Ranks that are threads with a GPU each: returns when all ranks of this process have come, and no GPU has
-// anything to do. CUDA may wait for the kernels of all GPUs of a process when memory is allocated or freed.
-// So such calls stand between two meetings. For other ranks returns false at once.
+// A barrier of ranks that are threads with a GPU each: returns true when all ranks of this process have
+// called and every GPU is idle. CUDA may wait for the kernels of all GPUs of a process when memory is
+// allocated or freed, so such calls stand between two meetings. For other ranks returns false at once.
 bool meet();
 
-// Memory of the device that the transport of this rank is fast with, all zero; null: there is none such.
+// Zeroed device memory for fast transfers by this rank's transport; null: the transport has none.
 void* alloc(size_t bytes);
-bool release(void* p);              // false: not from alloc()
+bool release(void* p);              // false: p is not from alloc()
 
 // For transports. Elements of piece k, and the sum of pieces in their order; rounded: FP32 goes through bf16.
 inline size_t elements(const Job& j, int k) {

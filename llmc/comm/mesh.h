@@ -9,13 +9,13 @@
 
 struct MeshShape {
     int dp = 1, pp = 1, cp = 1, tp = 1;
-    int shard = 1;                      // ranks of dp x cp that hold one copy of what ZeRO shards
+    int shard = 1;                      // ranks of dp x cp per copy of the sharded state
 };
 
 MeshShape mesh_shape(const ParallelConfig& p, int ranks);
 
-// A rank's place on an axis. The members of one communicator, and they alone, have the same colour: the
-// lowest of their ranks.
+// A rank's place on an axis. The members of a communicator share a colour, the lowest of their ranks; members
+// of other communicators have other colours.
 struct Place { int index, size, color; };
 
 inline constexpr int kAxes = 7;
@@ -26,7 +26,7 @@ Position data_parallel_of(const MeshShape& s, int rank);
 
 struct Together;        // ranks of this process that have a GPU each: nccl.h
 
-// A rank's mesh and what is behind it; groups of one rank stay without a transport.
+// A rank's mesh with its communicators; groups of one rank have no transport.
 struct RankMesh {
     Mesh mesh;
     std::array<Place, kAxes> places;

@@ -1,13 +1,13 @@
-// Copies between ranks that are threads of one process, done on return, of memory of the host or the device.
-// settle() returns when what this rank's ops and copies do to memory is done, if it is the device's.
+// Copies between ranks that are threads of one process, complete on return, in host or device memory.
+// settle() returns when this rank's ops and copies on device memory are complete.
 namespace fp32 {
 void copy_between(void* out, const void* in, size_t bytes);
 void settle(const void* memory);
 bool is_on_device(const void* memory);
 }  // namespace fp32
 
-// Sums of pieces over ranks, for each type on the wire: ops of the precision whose floatX it is. Those on the
-// device run in order with the others.
+// Sums of pieces over ranks, for each type on the wire, by the ops of that precision. On a device the sums
+// run in order with other ops.
 #pragma once
 #include <cstddef>
 
@@ -17,7 +17,7 @@ namespace fp32 { void sum_of_pieces(float* out, const float* const* pieces, int 
 namespace fp64 { void sum_of_pieces(double* out, const double* const* pieces, int parts, size_t count); }
 namespace bf16 {
 void sum_of_pieces(bfloat16* out, const bfloat16* const* pieces, int parts, size_t count);
-// FP32 values that are rounded to bf16 before they are added, here or by who sent them
+// FP32 values, rounded to bf16 before the addition, here or by the sender
 void sum_rounded_pieces(float* out, const float* const* pieces, int parts, size_t count);
 void sum_widened_pieces(float* out, const bfloat16* const* pieces, int parts, size_t count);
 void round_for_wire(bfloat16* out, const float* in, size_t count);

@@ -1,4 +1,4 @@
-// What transports share whose ranks send each other pieces, and sum what they received in the order of the
+// Common code of transports whose ranks send pieces to each other and sum received pieces in the order of the
 // ranks.
 #pragma once
 #include <algorithm>
@@ -14,12 +14,12 @@ inline std::byte* piece_of(const void* data, const Job& j, int k, size_t unit) {
            std::min(j.total, size_t(k) * j.piece) * unit;
 }
 
-// Staging: the pieces of the others for this rank; where rounded ones are sent, those are before them.
+// Staging: pieces for this rank from the other ranks, behind the rounded pieces to send, if any.
 inline std::byte* received(Group& g, const Job& j) {
     return g.staging + (rounds(g, j) ? size_t(g.size) * j.piece * sizeof(bfloat16) : 0);
 }
 
-// *j.dst = the sum of this rank's own piece and those in staging. `pieces` has g.size places.
+// *j.dst = the sum of this rank's own piece and the pieces in staging. `pieces` has g.size places.
 inline void sum_received(Group& g, const Job& j, std::vector<const void*>& pieces) {
     const bool rounded = rounds(g, j);
     const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);

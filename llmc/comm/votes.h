@@ -1,4 +1,4 @@
-// What all ranks decide together.
+// Decisions of all ranks together.
 //
 // Each rank contributes a few numbers and receives their sums, added in the order of the ranks: the same bits
 // everywhere, so that all ranks decide alike.
@@ -50,5 +50,5 @@ void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& 
 // The largest over the ranks.
 double largest_over(const Axis& ranks, double mine);
 
-// A signal may have reached one rank only.
+// The signals of any rank: a signal may have reached one rank only.
 Signals agree(const Axis& ranks, const Signals& mine);

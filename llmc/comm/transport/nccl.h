@@ -8,17 +8,18 @@
 
 std::string nccl_library();                 // "NCCL 2.28.9"; empty: this build has none
 std::vector<std::string> gpu_addresses();   // on the bus, of the GPUs that this process sees
-int fewest_processors();                    // of one of these GPUs
+int fewest_processors();                    // of the smallest of these GPUs
 
-// Ranks that are threads, for comm::meet(): made before they run. A rank that fails breaks it for all.
+// Ranks that are threads, for comm::meet(): created before the ranks run. A failing rank breaks the barrier
+// for all ranks.
 std::shared_ptr<Together> ranks_together(int ranks);
 
-// What makes a job's ranks find each other: made by one of them, brought to all.
+// The id by which NCCL connects the ranks of a job: one rank makes the id, all ranks receive a copy.
 struct NcclId { char bytes[128]; };
 NcclId new_nccl_id();
 
-// All ranks together: this thread becomes one of them, on one of the GPUs that it sees, and joins the groups
-// of its mesh.
+// All ranks together: this thread becomes a rank on one of its visible GPUs, and joins the groups of its
+// mesh.
 void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks);
-// failed: whoever waits for this rank ends in exit code 75.
+// failed: ranks that wait for this rank end in exit code 75.
 void nccl_end(bool failed);

@@ -1,4 +1,4 @@
-// What the two files of the transport over NCCL share.
+// Shared by the files of the transport over NCCL.
 #pragma once
 #include <nccl.h>
 
@@ -9,7 +9,7 @@
 #include "llmc/ops/cuda/waiting.h"
 
 inline constexpr uint64_t kSlots = 8;                   // jobs in flight
-inline constexpr size_t kBounce = 1 << 20;              // bytes; what the host gives goes through it
+inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory
 
 // Of a collective on the device: on its stream, and where the ops come to need it.
 struct NcclTimes { cudaEvent_t began, ended, needed; };
@@ -30,8 +30,8 @@ struct NcclLine {
     bool registers = false;             // memory from comm::alloc()
 };
 
-// Messages from one rank of a pipeline to one beside it. Each way is a line of its own: a message that waits
-// for its receiver holds up no other.
+// Messages from a rank of a pipeline to a neighbour. Each direction has a line of its own, so that a message
+// that waits for its receiver delays no other message.
 struct NcclWay {
     int from, to;
     NcclLine line;
@@ -54,7 +54,7 @@ struct Registered {
 
 struct Together;                        // nccl.cpp
 
-// What this thread has of the job.
+// This thread's part of the job.
 struct NcclRank {
     std::vector<NcclMember*> members;
     std::vector<NcclLine> lines;        // of all members and their ways; none: not begun
@@ -63,7 +63,7 @@ struct NcclRank {
     std::shared_ptr<Together> together;
 };
 extern thread_local NcclRank nccl_rank;
-void break_apart();                     // whoever waits in comm::meet() ends, as another rank has failed
+void break_apart();                     // ranks in comm::meet() end, as another rank has failed
 extern const Transport nccl_transport;
 
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);

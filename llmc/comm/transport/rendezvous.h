@@ -1,8 +1,8 @@
-// Processes that know little more of each other than a host's name exchange a few bytes, over TCP through
-// rank 0: what a library without a launcher of its own needs before its first message.
+// Processes that know the host of rank 0 exchange a few bytes through rank 0 over TCP, before a library such
+// as NCCL can connect them.
 //
-// Rank 0 listens at the addresses of its own host's name only. Each side shows the other that it knows the
-// job's secret without sending it: by HMACs of random numbers that both have drawn. Nothing is encrypted.
+// Rank 0 listens at the addresses of its host's name only. Each side proves its knowledge of the job's secret
+// by an HMAC over random numbers of both sides, without sending the secret. Nothing is encrypted.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,9 +11,9 @@
 struct Rendezvous {
     int rank = 0, world = 1;
     std::string host;                   // of rank 0
-    std::vector<uint16_t> ports;        // rank 0 listens at the first that is free; others try all
+    std::vector<uint16_t> ports;        // rank 0 listens at the first free port; other ranks try all
     std::string job;                    // ranks of other jobs are turned away
-    std::string secret;                 // so are all who do not know it; empty: none is needed
+    std::string secret;                 // callers without the secret are turned away; empty: no secret
     double timeout = 120;               // seconds
     double patience = 5;                // seconds for an answer, before the next port is tried
 };
@@ -26,6 +26,6 @@ Rendezvous rendezvous_of_environment();
 // "gpu[003-006,9],login1" -> "gpu003"
 std::string first_host(const std::string& slurm_nodes);
 
-// The texts of all ranks, in their order. Ends in exit code 75, with the ranks that are missing, where they
-// do not come in time; in 78 where this rank's secret is not rank 0's.
+// Returns the texts of all ranks, in their order. Exit code 75, with the missing ranks, if ranks do not
+// arrive in time; 78 if this rank's secret differs from rank 0's.
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own);

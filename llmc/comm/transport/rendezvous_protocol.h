@@ -1,13 +1,13 @@
-// What the ranks that meet over TCP say to each other. Numbers are little-endian, as the machines are.
+// Messages between ranks that meet over TCP. Numbers are little-endian, like the machines.
 //
 //     rank r                                  rank 0
 //     Hello, with a random number      ->
-//                                      <-     Answer, with another, and a proof that it knows the secret
+//                                      <-     Answer, with another, and a proof of the secret
 //     Shown, with a proof; its text    ->
 //                                      <-     kMagic: taken
 //                                      <-     all texts, each behind its length, and a proof
 //
-// A proof is an HMAC by the secret over who says it, both random numbers, the rank and the text.
+// A proof is an HMAC by the secret over the speaker, both random numbers, the rank and the text.
 #pragma once
 #include <sys/random.h>
 
@@ -51,7 +51,7 @@ inline Nonce new_nonce() {
     return nonce;
 }
 
-// says: "rank 0", "rank" or "all"; nobody can send back what it was sent.
+// says: the speaker, "rank 0", "rank" or "all", so that a proof cannot be sent back.
 inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, const Nonce& answer,
                        const std::string& text = "") {
     std::string data = std::string(says) + '\n';

@@ -6,13 +6,13 @@
 
 #include "llmc/base/config/config.h"
 
-// What a rank tells all others of where it is; bytes that are sent as they are.
+// Location of a rank, exchanged between ranks as raw bytes.
 struct Seat {
     static constexpr int kMostGpus = 16;
     char host[64];
     cpu_set_t cores;
-    int gpus;                       // that the rank sees; 0: they are none of its business
-    int processors;                 // of the smallest of them
+    int gpus;                       // visible to the rank; 0 in a CPU run
+    int processors;                 // of the smallest visible GPU
     char address[kMostGpus][16];    // of each, on the bus
 };
 Seat own_seat(bool with_gpus);
@@ -21,9 +21,9 @@ int ranks_of_host(const std::vector<Seat>& seats, const Seat& own);
 // The cores that the ranks of this host have, divided by these ranks.
 int threads_of_rank(const std::vector<Seat>& seats, const Seat& own);
 
-// The rank's number on its host is its GPU's, among those that it sees; 0 where it sees but one.
+// The rank's number on its host is the number of its GPU among the visible GPUs; 0 if only one is visible.
 int device_of(const std::vector<Seat>& seats, int rank);
-// Ends in exit code 78 where a rank has no GPU, or not one of its own.
+// Exit code 78 if a rank has no GPU of its own.
 void check_devices(const std::vector<Seat>& seats);
 
 // rank -> host -> device -> coordinates

@@ -26,7 +26,7 @@ struct Socket {
         const double left = until - seconds_now();
         return left > 0 && poll(&p, 1, int(left * 1000) + 1) > 0;
     }
-    // Bytes that move at once; 0: none can now. -1: the other end has closed, or an error.
+    // Bytes that moved at once; 0: the call would block. -1: the other end has closed, or an error.
     ssize_t send_some(const void* data, size_t n) const {
         const ssize_t k = send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         return k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
@@ -55,8 +55,8 @@ struct Socket {
     }
 };
 
-// Listens at the first port that is free, at the addresses of `host` that are this machine's and no others. A
-// loopback address counts only where `host` says so itself. host empty: all addresses.
+// Listens at the first free port, at the addresses of `host` that belong to this machine. A loopback address
+// counts only if `host` names a loopback address. host empty: all addresses.
 struct Doors {
     std::vector<Socket> doors;      // empty: not listening
     bool local = false;             // an address of this machine was found

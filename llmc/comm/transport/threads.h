@@ -1,4 +1,4 @@
-// Ranks as threads of one process: messages are pointers, which the others read.
+// Ranks as threads of one process: a message is a pointer that the receiver reads.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,8 @@
 
 struct ThreadTeam;
 
-// What the ranks of one job share. A rank that fails breaks it, and all who wait, or will, end by Fatal.
+// Shared by the ranks of a job. A failing rank breaks the object: every rank that waits, now or later, ends
+// by Fatal.
 struct ThreadWorld {
     ThreadWorld();
     ~ThreadWorld();
