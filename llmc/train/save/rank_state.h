@@ -1,4 +1,4 @@
-// What a checkpoint holds of this rank, and how a rank finds what it needs in one.
+// This rank's part of a checkpoint, and how a rank finds its part in the checkpoint of any mesh.
 //
 // Each part of the state ("weights" where they are no copy of the masters, and each slot of Zero) is written
 // once over all ranks: a data-parallel rank writes its shard at every ZeRO stage, tensors that tensor
@@ -12,7 +12,7 @@
 
 namespace PRECISION {
 
-// The random weights that a run would begin with, as step_0: train.steps=0 trains nothing else.
+// Whether the run only saves the random initial weights, as step_0 (train.steps=0).
 inline bool saves_initial(const Config& cfg) {
     return cfg.train.steps == 0 && cfg.checkpoint.every > 0 && cfg.model.init == "random";
 }
@@ -23,13 +23,13 @@ struct RankShare {
     std::vector<size_t> start;           // of each, in the array of its part
     uint64_t bytes = 0;
 
-    // Where the pieces lie; after the arena's allocation.
+    // The memory of the pieces; after the arena's allocation.
     std::vector<std::span<const std::byte>> data(const Zero& zero) const;
 };
 RankShare share_to_save(const Zero& zero);
 
-// Reads this rank's part of a checkpoint of any mesh. moments: the optimizer's as well. A tensor that is
-// missing or of another shape ends in CHECK_INPUT; of wpe, more positions than needed may be there.
+// Reads this rank's part of a checkpoint of any mesh. moments: also the optimizer's. A missing tensor or
+// another shape ends in CHECK_INPUT; wpe may have more positions than needed.
 void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool moments);
 
 }  // namespace PRECISION

@@ -1,4 +1,4 @@
-// What a run goes on from: the newest checkpoint that verifies.
+// Recovery: finds the newest checkpoint that passes verification.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,22 +9,23 @@
 #include "llmc/train/save/verify.h"
 
 struct Recovery {
-    std::optional<Manifest> manifest;       // none: there is nothing to go on from
+    std::optional<Manifest> manifest;       // none: no checkpoint to resume from
     std::string folder;
-    std::vector<std::string> damaged;       // a line each: what was set aside, and why
-    bool hopeless = false;                  // there were checkpoints, now or before, and none verifies
+    std::vector<std::string> damaged;       // a line for each checkpoint that was set aside, with the reason
+    bool hopeless = false;                  // checkpoints exist or existed, but none passes verification
 };
 
-// Removes what interrupted saves and starts have left.
-inline constexpr const char* kSharedProbe = "shared.tmp-";      // of starts that look whether it is shared
+// Removes leftovers of interrupted saves and starts.
+inline constexpr const char* kSharedProbe = "shared.tmp-";      // of the check that run.dir is shared
 void remove_leftovers(const Disk& disk, const std::string& run_dir);
 
-// Does that, sets damaged checkpoints aside (step_N.damaged) and acknowledges the one found where that is
-// missing. It may be interrupted anywhere, and run again. What cannot be read is not touched: CHECK_INPUT.
+// Removes leftovers, sets damaged checkpoints aside (step_N.damaged), and adds a missing acknowledgement of
+// the checkpoint found. May be interrupted anywhere, and run again. An unreadable file is not touched:
+// CHECK_INPUT.
 Recovery recover(const Disk& disk, const std::string& run_dir);
 
-// Whether metrics.jsonl has the row with which a finished run ends.
+// Whether metrics.jsonl has the last row of a finished run.
 bool has_done_row(const Disk& disk, const std::string& path);
-// Cuts metrics.jsonl back: rows of steps after this one go, and a last line that is not whole. Rows are in
-// the order of their steps, but for single rows with a wrong step, which decide nothing. step -1: all goes.
+// Removes rows of later steps from metrics.jsonl, and an incomplete last line. Rows are in the order of their
+// steps; single rows with a wrong step do not count. step -1: removes every row.
 void cut_metrics(const Disk& disk, const std::string& path, int64_t step);

@@ -1,4 +1,4 @@
-// Whether a run starts anew or goes on, and from what.
+// Whether a run starts anew or resumes, and from which checkpoint.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,45 +9,46 @@
 #include "llmc/io/files/manifest.h"
 #include "llmc/train/save/recover.h"
 
-// A checkpoint to go on from, or to take weights from.
+// A checkpoint to resume from, or to take weights from.
 struct Origin {
     std::string folder;
     Manifest manifest;
     Config settings;                                // of the run that saved it, resolved
 };
 
-// A file that rank 0 makes in run.dir has to be there for all. sees: whether a file is there.
+// Checks that all ranks see a file that rank 0 creates in run.dir. sees: whether a file exists.
 void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(const std::string&));
 
-// checkpoint.resume: the newest checkpoint of run.dir that verifies, the folder that it names, or none.
-// Damaged ones are named and set aside; exit code 79 where there were checkpoints and none is left. A folder
-// that is named may have no later ones in run.dir, among which the new ones would be lost. All ranks call
-// it; rank 0 reads run.dir, which every host has to see.
+// By checkpoint.resume: the newest checkpoint of run.dir that passes verification, a named folder, or none.
+// Damaged checkpoints are printed and set aside; exit code 79 if checkpoints existed and none is left. A
+// named folder must be the last in run.dir, as later folders would be mixed with new ones. All ranks
+// together; rank 0 reads run.dir, and every host has to see run.dir.
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk = posix_disk());
 
-// The checkpoint that find_origin will find. Only looks, reads no hashes; every process for itself.
+// The checkpoint that find_origin will find, without reading hashes or changing files; every process for
+// itself.
 struct Foreseen {
-    bool any;                                       // there are checkpoints
-    std::optional<Origin> origin;                   // none: no checkpoint is complete
+    bool any;                                       // checkpoints exist
+    std::optional<Origin> origin;                   // none: every checkpoint is incomplete
 };
 Foreseen foresee_origin(const Config& cfg);
 
-// What the settings leave open and the checkpoint has resolved: model.vocab, data.tokenizer (the file, else
-// the copy in the checkpoint). Its train.micro_batch, which has to fit, is returned to fitting_micro_batch().
-// Its model.init goes before another, which has to be a possible one. Without a checkpoint: no change, 0.
+// Settings on auto take the checkpoint's value: model.vocab, data.tokenizer (the file, else the copy in the
+// checkpoint). Returns the checkpoint's train.micro_batch for fitting_micro_batch(). The checkpoint's
+// model.init replaces another, which still has to be valid. Without a checkpoint: no change, 0.
 int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints);
 
-// The settings of a run that goes on, resolved: prints what changed, and refuses what changes the math.
+// The settings of a resumed run: prints changes, and refuses changes of the math.
 void check_settings(const Config& cfg, const Origin& origin, bool prints);
 
-// The newest checkpoint of a run that verifies, for reading only; empty: there are none. Damaged ones are
-// passed over with a warning; where no other is left, exit code 79. All ranks of `world` together: rank 0
-// reads.
+// The newest checkpoint of a run that passes verification, for reading only; empty: no checkpoint. Damaged
+// checkpoints are skipped with a warning; exit code 79 if no other is left. All ranks of `world` together:
+// rank 0 reads.
 std::string newest_checkpoint(const std::string& run_dir, const Axis& world = {});
 
-// A folder step_N. Every file has to be there in full; hashes are not read.
+// Opens a folder step_N. REQUIRES: every file is complete; hashes are not read.
 Origin open_checkpoint(const std::string& folder);
-// Refuses a model.init that names nothing: no such form, folder or file. Weights are not read.
+// Refuses a model.init of unknown form, or without folder or file. Weights are not read.
 void check_init(const std::string& init);
-// model.init, where it is a folder: verified by rank 0. All ranks together.
+// A model.init that is a folder; rank 0 verifies. All ranks together.
 Origin open_init(const std::string& init, const Axis& world = {}, Check check = Check::Hashes);

@@ -1,4 +1,4 @@
-// The folder of a run: who may write there, and what has to be there before anything is written.
+// The folder of a run: its lock, and checks before the first write.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,10 +8,10 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 
-// The lock of run.dir, taken by rank 0 before any rank reads or writes there; makes the folder. A start
-// beside another run waits two seconds; then an error names the other's process and host, which the file
-// holds. The system frees the lock when the process ends, also by SIGKILL. The file stays, unless the start
-// fails before its first row: then the file goes, and the folders that this start has made.
+// The lock of run.dir: rank 0 creates the folder and takes the lock before any rank reads or writes there. A
+// start beside another run waits two seconds, then ends with the other's process and host, read from the
+// file. The system frees the lock when the process ends, also by SIGKILL. The file stays. A start that fails
+// before its first row removes the file and the folders that it created.
 inline constexpr const char* kLockFile = "train_gpt.lock";
 struct RunLock {
     explicit RunLock(const std::string& run_dir, const Axis& world = {});     // all ranks together
@@ -30,7 +30,7 @@ private:
     void remove_unused() const;
 };
 
-// run.dir may hold a run to go on with, or one that was stopped before its first checkpoint and starts anew;
-// not a finished one that left no checkpoint, not others' files, and with checkpoint.resume=never no run at
-// all. Leaves nothing behind.
+// Refuses a run.dir with a finished run without checkpoints, with files of others, or, with
+// checkpoint.resume=never, with any run. Accepts a run to resume, or a run that stopped before its first
+// checkpoint and starts anew. Creates no file.
 void check_run_dir(const Config& cfg);

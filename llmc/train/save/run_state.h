@@ -1,4 +1,4 @@
-// What a run goes on with beside its tensors; it stands in the manifest of each checkpoint.
+// State of a run beside its tensors, stored in the manifest of each checkpoint.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@ struct Trailing {
     std::vector<double> values;     // a ring once it is full
     size_t next = 0;
 
-    // Of v against the window, which then takes v in; none until the window is full.
+    // The z-score of v against the window, which then includes v; none until the window is full.
     std::optional<double> score(double v);
 };
 
@@ -24,9 +24,9 @@ struct Validation {
 struct RunState {
     int64_t step = 0;               // optimizer steps done
     int64_t sample = 0;             // rows of data.train drawn: the loader's position
-    int64_t seed = 0;               // of all random numbers, which are Philox's (base/rng.h)
-    int64_t skipped = 0;            // of them, not finite
-    bool evaluated = false, sampled = false;        // what was due before the checkpoint of this step
+    int64_t seed = 0;               // of all random numbers (Philox, base/rng.h)
+    int64_t skipped = 0;            // steps that were not finite
+    bool evaluated = false, sampled = false;        // evaluation and text that were due at this step are done
     Trailing loss, norm;
     std::optional<Validation> first, last;          // validations so far
 
@@ -35,5 +35,5 @@ struct RunState {
 };
 
 std::string to_json(const RunState& s);
-// What is missing, of the wrong type or negative throws std::runtime_error.
+// Throws std::runtime_error if a value is missing, negative, or of the wrong type.
 RunState run_state_of(const std::string& json);

@@ -1,5 +1,4 @@
-// Checkpoints beside training: a snapshot into memory that was planned, then a thread that works off the
-// queue of save.h while the run goes on.
+// Checkpoints beside training: a snapshot into planned memory, then a thread that runs the queue of save.h.
 //
 // Ranks agree through the votes of each step: the thread sets this rank's words, poll() reads the sums. A
 // save ends when every rank has written its part and rank 0 has published the folder. Where a rank fails, all
@@ -16,11 +15,11 @@ struct SaveJob {
     SavePlace place;
     std::vector<SavedPiece> pieces;                           // of this rank
     std::vector<std::span<const std::byte>> data;
-    uint64_t total_bytes;                                     // of all ranks, for which there has to be room
+    uint64_t total_bytes;                                     // of all ranks; the disk needs room for them
     Manifest manifest;                                        // all but files and pieces
     std::vector<ExtraFile> extras;
     FileId folder = {};                                       // of run_dir at the start; 0, 0: not looked at
-    bool beside_training = false;                             // and gives way to it
+    bool beside_training = false;                             // at low priority
 };
 
 struct Saver {
@@ -35,8 +34,8 @@ struct Saver {
     bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
     std::optional<Outcome> poll();                            // after a step is read; the outcome, once
-    std::optional<Outcome> finish();                          // waits; none where no save is under way
-    void prune(const std::string& run_dir) const;             // what is not kept; rank 0, while not busy
+    std::optional<Outcome> finish();                          // waits; none without a save
+    void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, while not busy
     int attempts() const { return attempt; }
 
 private:
@@ -44,8 +43,8 @@ private:
     void enter(Stage next, int code);                         // code: of `running`
     void set_running(int code);
     std::optional<Outcome> advance(double done, double failed);     // ranks
-    void get_further();                                       // waits until its thread has, or is through
-    void start(std::function<std::string()> work);            // on the thread; returns what failed
+    void get_further();                                       // waits for progress of the thread, or its end
+    void start(std::function<std::string()> work);            // on the thread; work returns an error or ""
     void publish();                                           // rank 0
     std::string first_error() const;                          // over the ranks
 
@@ -60,5 +59,5 @@ private:
     int attempt = 0;
     std::thread thread;
     std::atomic<int> running = 0;                             // 1: yes, 0: done, -1: failed
-    std::string error;                                        // of this rank's work; then that of all
+    std::string error;                                        // of this rank's work; then of all ranks
 };

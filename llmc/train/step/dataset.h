@@ -1,8 +1,8 @@
-// Which tokens a sample is made of: a pure function of (seed, sample index).
+// The tokens of a sample: a pure function of (seed, sample index).
 //
-// A set is one stream of tokens, its shards joined in the order of their names. With context T, row i is
-// tokens [iT, iT + T]: T inputs and T targets. World size, micro-batch and accumulation decide who computes a
-// sample, never which it is.
+// A set is a stream of tokens, its shards joined in the order of their names. With context T, row i is
+// tokens [iT, iT + T]: T inputs and T targets. World size, micro-batch and accumulation decide which rank
+// computes a sample, never its tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 #include "llmc/base/config/config.h"
 #include "llmc/io/files/shard.h"
 
-// One corpus: shards behind a glob.
+// A corpus: the shards of a glob.
 struct TokenStream {
     std::string glob;
     std::vector<ShardFile> shards;
@@ -19,8 +19,8 @@ struct TokenStream {
     uint64_t rows = 0;
 
     uint64_t tokens() const { return first.back(); }
-    // Token i of the stream and the count - 1 after it; an id of `vocab` or more ends in fatal() that names
-    // the shard.
+    // Tokens i .. i + count - 1 of the stream; an id of `vocab` or more ends in fatal() with the shard's
+    // name.
     void read(uint64_t i, size_t count, int vocab, int32_t* out) const;
 };
 
@@ -40,36 +40,36 @@ struct Dataset {
     size_t shards() const;
 };
 
-// Opens and validates: there are files, whole, with a row or more in each corpus.
+// Opens and validates: the files exist, whole, with at least a row in each corpus.
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle);
 
-// How often `samples` samples go through each corpus: 1 is every row once.
+// Passes of `samples` samples through each corpus: 1 is every row once.
 struct Epochs { std::string glob; double count; };
 std::vector<Epochs> epochs_of(const Dataset& set, double samples);
 
-// Whose ids a run's are; hash 0: not known.
+// The tokenizer of a run's ids; hash 0: not known.
 struct KnownTokenizer {
     uint64_t hash = 0;
     std::string said_by;       // a setting, or the path of a shard
 };
-// That of the first shard that names one.
+// From the first shard that names a tokenizer.
 KnownTokenizer tokenizer_of(const Dataset& set);
 
-// Every id has to be below vocab, and no shard made by another tokenizer. Shards that do not say their
-// largest id are read through as far as `budget` bytes go, and what is left of them is returned; the rest is
-// checked row by row as it is loaded.
+// Checks that every id is below vocab, and that no shard comes from another tokenizer. Shards without a
+// largest id in their header are read through, up to `budget` bytes; returns the remaining budget. Later rows
+// are checked when loaded.
 inline constexpr uint64_t kScanBytes = 1'000'000'000;
 uint64_t validate_ids(Dataset& set, int vocab, const KnownTokenizer& tokenizer = {},
                       uint64_t budget = kScanBytes);
 
-// The vocabulary that the shards name, 0 where none does.
+// The vocabulary in the shards' headers; 0: no shard has it.
 int vocab_of(const Dataset& set);
 
 // A permutation of [0, n) as a function: a Feistel network on the next power of four, walked until inside.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream);
 
-// Which stream sample i comes from and how many samples of that stream came before: shares hold at every i to
-// within half a sample with two streams, and two samples with any number.
+// The stream of sample i, and the number of earlier samples of that stream: at every i the shares are exact
+// to half a sample with two streams, and to two samples with any number of streams.
 struct Pick { size_t stream; uint64_t index; };
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights);

@@ -1,7 +1,7 @@
 // Micro-batches in the order of their samples, read ahead by a thread.
 //
-// A step's samples are dealt to the data-parallel ranks a micro-batch at a time: every mesh trains on the
-// same samples in the same steps. The state is one integer: the index of the next sample.
+// Data-parallel ranks receive a step's samples in turn, a micro-batch at a time: every mesh trains on the
+// same samples in the same steps. The state is an integer: the index of the next sample.
 #pragma once
 #include <condition_variable>
 #include <exception>
@@ -10,21 +10,21 @@
 
 #include "llmc/train/step/dataset.h"
 
-// Rows of tokens as the model reads them: inputs (B, T) and targets (B, T).
+// Rows of tokens for the model: inputs (B, T) and targets (B, T).
 struct TokenBatch {
     std::vector<int32_t> tokens, targets;
     int B = 0;
 };
 
 struct Loader {
-    // Samples from `first` on, `micro_batch` at a time: those of rank `rank` of `ranks`.
+    // Samples of rank `rank` of `ranks`, from sample `first` on, `micro_batch` at a time.
     Loader(const Dataset& set, int micro_batch, uint64_t first, int rank = 0, int ranks = 1);
     ~Loader();
     Loader(const Loader&) = delete;
 
     // The next micro-batch; valid until the next call.
     const TokenBatch& next();
-    // Samples that all ranks have been handed when each is where this one is, counted from sample 0.
+    // Samples that all ranks together have received at this point, from sample 0 on.
     uint64_t position() const { return taken; }
 
 private:
@@ -36,7 +36,7 @@ private:
     uint64_t taken, loaded;
     TokenBatch current, ahead;
     bool full = false, stop = false;
-    std::exception_ptr error;       // what the reading thread met; thrown on by next()
+    std::exception_ptr error;       // of the reading thread; next() rethrows
     std::mutex mutex;
     std::condition_variable changed;
     std::thread thread;

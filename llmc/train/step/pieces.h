@@ -1,8 +1,8 @@
-// Which part of a whole tensor a run of elements here is, in coordinates of the whole model: what any mesh
-// can write and any other can read.
+// The place of a run of local elements in the whole tensor: coordinates that are the same on every mesh.
 //
-// A rank holds a tensor's rows or columns (tp), and of those a flat range (ZeRO). A flat range of a matrix is
-// at most three rectangles: the end of a row, whole rows, the start of a row; of a fused matrix, per part.
+// A rank holds a tensor's rows or columns (tp), and within these a flat range (ZeRO). A flat range of a
+// matrix is at most three rectangles: the end of a row, whole rows, the start of a row; of a fused matrix,
+// per part.
 #pragma once
 #include <vector>
 
@@ -10,11 +10,11 @@
 
 struct Piece {
     size_t row, col, rows, cols;    // of the whole tensor, without padding
-    size_t at;                      // its first element in the tensor as stored here; the others follow it
+    size_t at;                      // first element in the tensor as stored here; the rest follows
     size_t count() const { return rows * cols; }
 };
 
-// Of elements first .. first + count of a tensor as stored. Padding is left out.
+// The pieces of elements first .. first + count of a tensor as stored, without padding.
 std::vector<Piece> pieces_of(const Tensor& t, size_t first, size_t count);
 
 // Calls f(local, global, n) for each run of elements of a piece that is contiguous here and in the whole

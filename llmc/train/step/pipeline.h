@@ -22,11 +22,10 @@ struct Pipeline {
     Pipeline(const Pipeline&) = delete;
     void add_to(Arena& arena, Arena& host);
 
-    // The forwards and backwards of a step. The gradients of its mean loss per token are left with zero,
-    // summed and spread as its stage says.
+    // Runs the forwards and backwards of a step. `zero` then holds the gradients of the mean loss per token,
+    // summed and placed by its Sharding.
     void run(Loader& data) { run(&data); }
-    // What a rank that walks does in a step, and in the first and the last round of an evaluation of so many
-    // rows, which differ.
+    // For ranks that walk: a step; the first and the last round of an evaluation of `rows` rows.
     void walk() { run(nullptr); }
     void walk_evaluation(uint64_t rows);
     // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
@@ -66,7 +65,7 @@ private:
     void run(Loader* data);
     void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
-    double summed_loss() const;                  // since gpt.clear_loss(), where this rank counts it
+    double summed_loss() const;                  // since gpt.clear_loss(), on ranks that count the loss
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
     size_t stream_of(const Action& a) { return gpt.stream_count(batch(a.micro).B * gpt.shape.T); }
 

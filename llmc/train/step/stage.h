@@ -1,4 +1,4 @@
-// This rank's stage of the pipeline: what it does in a step, and how much it holds meanwhile.
+// This rank's pipeline stage: its actions in a step, and its live micro-batches.
 #pragma once
 #include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
@@ -7,7 +7,7 @@
 struct Stage {
     PipelineShape shape;            // micros: of a step
     int index = 0;
-    std::vector<Action> actions;    // of a step; empty where there is none to train
+    std::vector<Action> actions;    // of a step; empty without training
     std::vector<int> slots;         // of each chunk: micro-batches alive at once
 
     std::vector<Action> forwards(int micros) const {
@@ -15,7 +15,7 @@ struct Stage {
     }
 };
 
-// Micro-batches of a rank in a step. train.batch_tokens that do not divide end in fatal() with what would.
+// Micro-batches of a rank in a step. fatal() if train.batch_tokens does not divide, with values that do.
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch);
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch);

@@ -1,7 +1,7 @@
-// Weights, gradients and optimizer state in flat buffers, and how they are spread over the ranks.
+// Weights, gradients and optimizer state in flat buffers, and their placement over the ranks.
 //
-// The model asks for weights and says when gradients are done; what that means is decided here and nowhere
-// else, by the three words of Sharding:
+// The model asks for weights and reports complete gradients; the three words of Sharding decide here, and
+// only here, what each call does:
 //
 //     ZeRO    weights   gradients   state              done_block(l)
 //     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
