@@ -19,7 +19,7 @@ every rank. README.md has the settings and a tour of the rest.
 
 namespace PRECISION {
 
-// What the ranks have in all, or the fullest of them: asked of all together.
+// Figures of the header: sums over the ranks, or the fullest rank's. All ranks together.
 static StartInfo start_info(const Config& cfg, const Model& model, const RunData& data) {
     const Axis& world = model.mesh.world;
     const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
@@ -32,7 +32,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
             .epochs = epochs_of(data.train, samples)};
 }
 
-// What comes between two steps: validation and a text. Nothing is logged where a signal cut it short.
+// Between two steps: validation and a text. A signal may interrupt either; then no line is logged.
 static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
     const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
@@ -51,21 +51,21 @@ static void sample(const Config& cfg, Generator& generator, RunLog& log, RunStat
 int train(Config cfg, const Mesh& mesh) {
     catch_signals();
     phase(Phase::Start, 0);
-    RunLog log(cfg);                                                // refuses a run.dir of something else
-    const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to go on from
+    RunLog log(cfg);                                                // refuses a foreign run.dir
+    const std::optional<Origin> origin = find_origin(cfg, mesh.world);      // a checkpoint to resume from
     const int saved_batch = adopt_open_settings(cfg, origin, mesh.rank == 0);
     const RunData data = open_run_data(cfg, mesh.world);            // tokenizer and tokens, validated
     const bool samples = cfg.sample.every > 0 && data.tokenizer;
     cfg.model.vocab = data.vocab;
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, mesh.rank == 0);
-    Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet there
+    Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
     Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
                   samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
     choose_kernels(cfg, model);
-    const PeakMemory memory(mesh.world);                            // counts from here
+    const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
     phase(Phase::Load, 0);
     RunState state = checkpoint.load_or_init(origin);

@@ -1,5 +1,5 @@
-// Reads the command line, picks the precision, and goes to the program: train() in train_gpt.cu, or one of
-// train/run/programs.cpp.
+// Reads the command line, picks the precision, and calls the program: train() in train_gpt.cu, or a function
+// of train/run/programs.cpp.
 #include <algorithm>
 #include <cstdio>
 
@@ -42,7 +42,7 @@ static constexpr Precision precisions[] = {
 #endif
 };
 
-// auto: the checkpoint's, where one is gone on with, else what the machine is fast at.
+// auto: the precision of the checkpoint to resume, else the machine's fast precision.
 static const Precision& precision_of(Config& cfg, bool goes_on) {
     Foreseen saved = {};
     if (cfg.run.precision == RunPrecision::Auto && goes_on) saved = foresee_origin(cfg);
@@ -58,7 +58,7 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     __builtin_unreachable();
 }
 
-// "oneDNN 2.6.3, Open MPI 4.1.4"; what the build has
+// "oneDNN 2.6.3, Open MPI 4.1.4": libraries of the build
 static std::string libraries() {
     std::string text = matmul_library();
     for (const std::string& library : {mpi_library(), nccl_library()})
@@ -66,8 +66,8 @@ static std::string libraries() {
     return text;
 }
 
-// Settings of the model that this command reads, before any setting is checked. --generate and --export train
-// nothing, so any batch will do.
+// Takes over settings of the model that this command reads, before any check. --generate and --export do not
+// train, so any batch is valid.
 static void adopt_model(Options& options) {
     Config& cfg = options.config;
     if (options.export_to) check_export_format(*options.export_to);
@@ -87,7 +87,7 @@ static int run(Options& options) {
     Config& cfg = options.config;
     if (options.export_to) check_export_place(*options.export_to, cfg, options.config_path);
     watch_for_hangs(cfg.run.hang_timeout);
-    // exported weights are the FP32 masters; but some formats also have bf16, for who names that
+    // exports write the FP32 masters; some formats also write bf16, if run.precision names bf16
     if (const auto& to = options.export_to; to && cfg.run.precision != RunPrecision::Fp64 &&
         !(format_of(*to)->writes_bf16 && cfg.run.precision == RunPrecision::Bf16))
         cfg.run.precision = RunPrecision::Fp32;
@@ -117,7 +117,7 @@ static int run(int argc, char** argv) {
     if (only_prints) end_with_reader(), show_all_output();
     if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);
-    if (only_prints) finish_stdout();       // a training run goes on without its screen
+    if (only_prints) finish_stdout();       // a training run continues without a screen
     return code;
 }
 

@@ -1,4 +1,4 @@
-// What went between ranks since the last look: bytes that this rank sent, and how long it waited.
+// Traffic between ranks since the last call: bytes that this rank sent, and its waiting time.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,18 +12,18 @@ struct CommRow {
 };
 
 struct CommStep {
-    std::vector<CommRow> rows;          // verbs that were called, of each axis that has more than one rank
-    DeviceTimes device;                 // of all axes; zero where the host moves what ranks send
+    std::vector<CommRow> rows;          // called verbs of each axis with more than one rank
+    DeviceTimes device;                 // of all axes; zero if messages move through the host
 };
 
 struct CommLog {
     Moved before[kAxes][kVerbs] = {};
     DeviceTimes device_before = {};
 
-    // Since the last call, the first of which switches the device's times on. They lag behind, as the device
-    // does; messages between stages are not among them: what these wait for is the pipeline.
+    // Traffic since the last call; the first call starts the device's timers. The device's times lag behind,
+    // and leave out messages between stages, whose waits belong to the pipeline.
     CommStep take(const Mesh& mesh);
 };
 
-// Of the time that collectives took on the device, the share that no op waited for; NaN where they took none.
+// The share of the collectives' time on the device that no op waited for; NaN without collectives.
 double hidden_share(const DeviceTimes& device);

@@ -1,22 +1,22 @@
-// Energy that a GPU draws, as NVML counts it: the driver's library, loaded where it is there.
+// Energy of a GPU, as counted by NVML, the driver's library, which is loaded if present.
 #pragma once
 #include <chrono>
 #include <memory>
 #include <string>
 
-// Of one device, for the rank that is the first of its process to ask for it: others that share the device
-// get zeros, so that a sum over ranks is that of the devices. Processes that share one each count all of it.
+// Counts one device for the first rank of a process on the device; other ranks of the process read zeros, so
+// that a sum over ranks is the sum over devices. Processes that share a device each count all of its energy.
 struct EnergyMeter {
     EnergyMeter();
-    // bus_id: "0000:17:00.0", or empty for what NVML does not know.
+    // bus_id: "0000:17:00.0"; empty: a device unknown to NVML.
     explicit EnergyMeter(const std::string& bus_id, const char* library = "libnvidia-ml.so.1");
     ~EnergyMeter();
     EnergyMeter(EnergyMeter&&) noexcept;
     EnergyMeter& operator=(EnergyMeter&&) noexcept;
 
-    void start();           // counts from here: what was drawn since the last reading does not
-    void read();            // what was drawn since does
-    double take();          // reads; joules that were counted since the last call; NaN: nobody knows
+    void start();           // counts from here on; energy since the last reading is dropped
+    void read();            // adds the energy since the last reading
+    double take();          // reads; joules counted since the last call; NaN: unknown
 
 private:
     struct Nvml;

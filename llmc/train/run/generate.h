@@ -1,4 +1,4 @@
-// Text from the model, with the cache of model/decoder.h. All ranks take part, and all get the text.
+// Text from the model, with the cache of model/decoder.h. All ranks together; every rank receives the text.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace PRECISION {
 
-// What a text begins with: end-of-text, and the prompt.
+// The first ids of a text: end-of-text, then the prompt.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
 
 struct Generator {
@@ -29,8 +29,8 @@ struct Generator {
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 
     // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the
-    // document. `stream` keys the random numbers. emit sees the text as it comes. Past the model's context
-    // the window moves on by half. Nothing where a signal to any rank cut it short.
+    // document. `stream` keys the random numbers. emit receives the text piece by piece. Past the model's
+    // context the window moves by half. None if a signal to any rank interrupted the text.
     std::optional<std::string> run(std::string_view prompt, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 

@@ -1,14 +1,14 @@
-// Which way ops go, found out before the first step.
+// Chooses a kernel for each op before the first step.
 #pragma once
 #include "llmc/train/run/model.h"
 
 namespace PRECISION {
 
-// Rank 0 reads run.dir/kernels.txt; else what earlier runs of this user have chosen on such a GPU, in
-// ~/.cache/train_gpt/kernels.txt (or below XDG_CACHE_HOME); else it times the ways that there are
-// (ops/backend_tuning.h), and writes both. All ranks then do as it does, and try it. The file stays with the
-// run: one that is gone on with ends in the same bits. Takes Model::tuning_bytes for a while: to be called
-// before the model is allocated.
+// Rank 0 reads run.dir/kernels.txt, else the choices of this user's earlier runs on such a GPU in
+// ~/.cache/train_gpt/kernels.txt (or below XDG_CACHE_HOME). With neither file, rank 0 times the candidates
+// (ops/backend_tuning.h) and writes both files. All ranks then use the same choices, and check their results.
+// The file stays with the run, so that a resumed run ends in the same bits. Uses Model::tuning_bytes of
+// memory for a while. REQUIRES: the model is not yet allocated.
 void choose_kernels(const Config& cfg, const Model& model);
 
 }  // namespace PRECISION

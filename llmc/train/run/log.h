@@ -13,8 +13,8 @@
 #include "llmc/train/save/run_state.h"
 
 struct RunLog {
-    // REQUIRES: run.dir is there, and this start has its lock (RunLock).
-    // Refuses a run.dir that holds a run where it is not to go on; writes no row yet.
+    // REQUIRES: run.dir exists, and this start has its lock (RunLock).
+    // Refuses a run.dir with a run that this start does not resume; writes no row yet.
     explicit RunLog(const Config& cfg);
     ~RunLog();
     RunLog(const RunLog&) = delete;
@@ -24,7 +24,7 @@ struct RunLog {
     // empty for a new run. metrics.jsonl keeps its rows up to the step of `state`.
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, const RunState& state);
     void train(const StepReport& r);
-    void comm(int64_t step, const CommStep& moved);      // what the step sent, of this rank
+    void comm(int64_t step, const CommStep& moved);      // traffic of this rank in the step
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest
@@ -35,8 +35,8 @@ private:
     StartInfo info_;
     double start_;                          // on the clock of seconds_now()
     int file_ = -1;                         // metrics.jsonl; a row is one write
-    bool writes_ = false;                   // rank 0 does
-    bool failed_ = false;                   // a row could not be written, and that has been said
+    bool writes_ = false;                   // on rank 0
+    bool failed_ = false;                   // a row could not be written, and a warning is printed
     bool header_due_ = true, mfu_noted_ = false;
 
     void write(const std::string& line);

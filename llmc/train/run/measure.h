@@ -1,4 +1,4 @@
-// What this machine can do, and what this process takes.
+// The machine's matmul rate, and this process's peak memory.
 #pragma once
 #include <algorithm>
 
@@ -10,29 +10,29 @@
 
 namespace PRECISION {
 
-// Memory beyond what was held at construction: the part that the plan accounts for. Ranks of one process that
-// have one memory share what is taken evenly; all ranks construct it together.
+// Memory beyond the amount at construction: the part that the plan accounts for. Ranks of a process with one
+// memory share the amount evenly. All ranks construct the object together.
 struct PeakMemory {
     size_t baseline;
     explicit PeakMemory(const Axis& ranks = {}) {
-        ranks.barrier();        // what was needed before is given back everywhere
+        ranks.barrier();        // every rank has freed its earlier memory
         reset_peak_resident();
         baseline = ops::device_in_use();
-        ranks.barrier();        // and nobody goes on yet
+        ranks.barrier();        // and no rank allocates yet
     }
-    // Of a GPU what is in use now: tensors stay until the end.
+    // On a GPU the memory in use now: tensors stay until the end.
     size_t peak() const {
         const size_t most = ops::reached_by_host() ? peak_resident_bytes() : ops::device_in_use();
         return (most - std::min(most, baseline)) / size_t(context.memory_ranks);
     }
 };
 
-// Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Takes memory and
-// gives it back.
+// Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Allocates and frees
+// memory.
 double matmul_tflops();
 
-// The matmul rate that mfu is a share of, summed over the ranks: log.peak_tflops for each rank where that is
-// set. Else a CPU's is measured, a GPU's is what its maker states. 0: one of them is unknown.
+// The matmul rate behind mfu, summed over the ranks: log.peak_tflops for each rank if set; else measured on a
+// CPU, the maker's figure of a GPU. 0: unknown for a rank.
 double peak_tflops(const Axis& ranks, const LogConfig& log);
 
 }  // namespace PRECISION

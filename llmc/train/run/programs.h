@@ -1,7 +1,6 @@
-// What ./train_gpt does, in each precision: train() is in train_gpt.cu, the others in programs.cpp.
+// The programs of ./train_gpt in each precision: train() is in train_gpt.cu, the others in programs.cpp.
 //
-// check_export: reads back what export_model has written and computes with it. What does not give the same
-// logits is removed, and that is the end.
+// check_export: reads an export back and computes logits. An export with other logits is removed: fatal().
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// What a run reads: its tokenizer and its sets of tokens, opened, validated, and agreed on one vocabulary.
+// The input of a run: tokenizer and sets of tokens, opened and validated, with one vocabulary.
 #pragma once
 #include <optional>
 
@@ -9,16 +9,16 @@
 
 struct RunData {
     std::optional<Tokenizer> tokenizer;
-    Dataset train, val;                  // without streams where the config asks for none
+    Dataset train, val;                  // without streams if the config names no set
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
-    SharedText tokenizer_json;           // for checkpoints; making it takes memory, so it is made once
+    SharedText tokenizer_json;           // for checkpoints; built once, as building takes memory
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 
     std::string describe() const;        // for people
 };
 
-// Rank 0 of `ranks` first: what is wrong with the data, one says.
+// Rank 0 of `ranks` first, so that one rank reports errors of the data.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 
-// model.vocab as far as it is known without shards: the config's, or the tokenizer's; 0: not known.
+// model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer);

@@ -1,4 +1,4 @@
-// What a run says of itself on the screen before it begins.
+// The header of a run on the screen.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 #include "llmc/base/config/config.h"
 #include "llmc/train/step/dataset.h"
 
-// What is known once everything is built.
+// Facts for the header, known once the model is planned.
 struct StartInfo {
     std::string device;             // "cpu", with its name
     std::string precision;          // what run.precision resolved to
@@ -17,12 +17,12 @@ struct StartInfo {
     int vocab = 0;                  // resolved
     int micro_batch = 0;            // resolved
     size_t plan_bytes = 0;
-    std::string bus_id;             // of this rank's device, for NVML; empty: it has none
+    std::string bus_id;             // of this rank's device, for NVML; empty: no GPU
     double peak_tflops = 0;         // matmul rate of all ranks together; 0: unknown
     std::vector<Epochs> epochs;     // of data.train, over all steps
 };
 
-// origin: the checkpoint that the run goes on from; empty: a new run. Warns of text that is repeated often.
+// origin: the checkpoint that the run resumes; empty: a new run. Warns of text that is repeated often.
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin);
 
 std::string shown_rate(double tflops);          // 0.412, 989

@@ -35,7 +35,7 @@ struct Saver {
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
     std::optional<Outcome> poll();                            // after a step is read; the outcome, once
     std::optional<Outcome> finish();                          // waits; none without a save
-    void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, while not busy
+    void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, if idle
     int attempts() const { return attempt; }
 
 private:

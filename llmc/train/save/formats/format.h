@@ -1,5 +1,5 @@
-// What a format of another program's models has to provide: one Format, defined in the format's own file with
-// its names of tensors and config keys. formats.cpp has the table of all formats.
+// A format of another program's models: one Format, defined in the format's own file with its names of
+// tensors and config keys. formats.cpp has the table of all formats.
 //
 // In memory every tensor is FP32, in the rows and columns of the table of parameters, without padding rows.
 // An export reads a whole tensor at a time, an import a few rows.

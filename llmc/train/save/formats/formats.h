@@ -1,5 +1,4 @@
-// Models of other programs by name, "hf:DIR" and the like: the table of formats, and what the rest of train/
-// asks of the table.
+// Models of other programs by name, such as "hf:DIR": the table of formats, and its interface to train/.
 #pragma once
 #include <string>
 #include <vector>
