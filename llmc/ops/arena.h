@@ -1,8 +1,7 @@
-// One allocation for everything, planned before it is made.
+// A single allocation, planned in advance.
 //
-// Whoever needs memory names it: arena.add("activations", &acts.x, count). allocate() then makes one
-// allocation and fills in all pointers. What is printed as the plan is the same list, so it is what gets
-// allocated, byte for byte.
+// Users add named entries: arena.add("activations", &acts.x, count). allocate() then makes one allocation and
+// fills in all pointers. The printed plan is the same list, byte for byte.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -12,7 +11,7 @@
 #include "llmc/base/check.h"
 
 struct Arena {
-    struct Row { std::string name; size_t bytes; };     // of the plan: what was added under this name, summed
+    struct Row { std::string name; size_t bytes; };     // of the plan: entries of this name, summed
     struct Piece { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
 
     // Memory for `count` elements; *pointer is set by allocate(). Pieces are aligned to 64 bytes.
@@ -27,11 +26,11 @@ struct Arena {
     using Allocate = void* (*)(size_t);
     using Free = void (*)(void*, size_t);
     void allocate(Allocate allocate, Free free);        // memory is zero; call once
-    // For a walk: all pointers are set to addresses that no memory has; a read or a write ends in SIGSEGV.
+    // For a walk: sets all pointers to unmapped addresses; a read or a write ends in SIGSEGV.
     void describe();
 
-    // For tests of memory errors: so many bytes behind each piece that belong to nobody. red_zone_made is
-    // told of them, and of what rounding leaves.
+    // For tests of memory errors: unused bytes behind each entry. red_zone_made receives these bytes, and the
+    // bytes left by rounding.
     static inline size_t red_zone = 0;
     static inline void (*red_zone_made)(void* p, size_t bytes) = nullptr;
 

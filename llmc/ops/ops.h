@@ -1,4 +1,4 @@
-// Every operation, in the namespace of each backend; `ops::` is the one that this binary's model runs on.
+// Every operation, in the namespace of each backend; `ops::` is the backend of this binary's model.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,12 +1,12 @@
-// The walk: what a step would do, written down instead of done.
+// The walk: records the ops and collectives of a step instead of running them.
 //
 // Every op and every collective begins with
 //
 //     if (walked(cost_of_the_op, its sizes ...)) return;
 //
-// A rank that computes pays for one test of a pointer. A rank that walks records the cost and returns. So the
-// real step of any rank of any mesh runs on any machine, without touching a tensor. The record plans scratch,
-// warms libraries up, says what to tune, and counts FLOPs and bytes.
+// A rank that computes pays for a test of a pointer. A rank that walks records the cost and returns. So the
+// real step of any rank of any mesh runs on any machine, without touching a tensor. The record serves the
+// plan of scratch, the warm-up of libraries, tuning, and counts of FLOPs and bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 #include "llmc/base/context.h"
 
-// The device that a cost is meant for. Nothing of it has to be here.
+// The device of a cost, present or described.
 struct Target {
     enum Backend : uint8_t { Cpu, Cuda } backend;
     int threads;                    // of a rank; Cpu
@@ -25,7 +25,7 @@ struct Target {
 
 enum class Kind : uint8_t { Memory, Product, Attention, Copy, Wait, Collective };
 
-// Bytes that an op needs besides its arguments: of context.scratch, and what libraries take by themselves.
+// Bytes of an op besides its arguments: of context.scratch, and allocated by libraries.
 struct Needs {
     size_t scratch = 0, library = 0;
     bool operator==(const Needs&) const = default;
@@ -36,7 +36,7 @@ struct Cost {
     Kind kind = Kind::Memory;
     // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset.
     int dims[6] = {};
-    double flops = 0;               // of products and attention; what lies above the diagonal is not counted
+    double flops = 0;               // of products and attention, without pairs above the diagonal
     uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
                                     // that the rank sends are `read`, bytes of its result are `written`
     Needs needs = {};
@@ -51,15 +51,15 @@ struct Walk {
 
     Target target;
     bool computes = false;          // ops are recorded, and run
-    size_t scratch_used = 0;        // of a rank that computes on a GPU: the most that an op took
+    size_t scratch_used = 0;        // of a rank that computes on a GPU: the largest of an op
     std::vector<double> begun;      // of each entry of a rank that computes, on the host's clock in seconds
-    int block = -1, micro = -1;     // of what is recorded next
+    int block = -1, micro = -1;     // of the next entries
     std::vector<Cost> costs;        // distinct
     std::vector<Entry> entries;
 
     explicit Walk(const Target& target) : target(target) {}
     void record(const Cost& cost);
-    Needs needs() const;            // the most that one op needs
+    Needs needs() const;            // the largest of an op
     double flops() const;           // of all entries
     const Cost& of(const Entry& e) const { return costs[size_t(e.cost)]; }
 
@@ -67,7 +67,7 @@ private:
     std::unordered_multimap<uint64_t, int32_t> known;   // hash of a cost -> its place
 };
 
-// Whether the op's work is done, as the rank only walks.
+// Whether the op returns at once, as the rank only walks.
 template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
     Walk* walk = context.walk;
     if (!walk) return false;
@@ -75,7 +75,7 @@ template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
     return !walk->computes;
 }
 
-// Whether ops only record: who reads or writes tensors on the host has to ask.
+// Whether ops only record: code that reads or writes tensors on the host has to ask.
 inline bool only_walks() { return context.walk && !context.walk->computes; }
 
 // Records what f() does. Without memory: no tensor is touched.
@@ -89,7 +89,7 @@ template <class F> Walk walk_of(const Target& target, F&& f, bool computes = fal
     return walk;
 }
 
-// Until the end of the scope nothing is recorded: for ops that call others, and for the sums of collectives.
+// Records nothing until the end of the scope: for ops inside ops, and for the sums of collectives.
 struct Unrecorded {
     Walk* const walk = std::exchange(context.walk, nullptr);
     ~Unrecorded() { context.walk = walk; }
@@ -97,7 +97,7 @@ struct Unrecorded {
     Unrecorded(const Unrecorded&) = delete;
 };
 
-// The block or micro-batch of what is recorded until the end of the scope.
+// Sets the block or micro-batch of entries until the end of the scope.
 struct Walking {
     Walk* walk = context.walk;
     int before;

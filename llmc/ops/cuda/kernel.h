@@ -1,4 +1,4 @@
-// What every kernel file includes: shared memory, 16-byte packs, reductions, launch().
+// Included by every kernel file: shared memory, 16-byte packs, reductions, launch().
 //
 // The same sources are compiled by nvcc and, with -DCUDA_EMU, by g++ against test/emulator. So: kernels start
 // only by launch(), shared memory is declared only by DYN_SHARED and SMEM, PTX is only in ptx.h, and device

@@ -1,5 +1,5 @@
-// What host code needs of the CUDA runtime: checked calls, this rank's device and stream, and the one way to
-// launch a kernel.
+// The CUDA runtime for host code: checked calls, this rank's device and stream, and launch(), the only launch
+// of kernels.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// What ops use between entry and return: pieces of context.scratch, which the caller of the op has lent.
+// Scratch of ops between entry and return: pieces of context.scratch, lent by the caller of the op.
 #pragma once
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"

@@ -6,12 +6,12 @@
 //     master -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * master)
 //     param   = master, rounded to nearest, or stochastically: up with the probability of the part cut off
 
-// What a step knows of its gradients. It lives where the gradients live; the update reads it there, so that
-// no step waits for the host.
+// Norm and clipping of a step's gradients, in the memory of the gradients: the update reads the state there,
+// so that no step waits for the host.
 struct GradientState {
     real norm;       // L2 norm over all parameters, before clipping
-    real scale;      // what the update multiplies gradients by: min(1, clip / norm); 1 where clip is 0
-    int32_t finite;  // 0: loss or norm is NaN or infinite; the update leaves everything as it is
+    real scale;      // factor of the gradients: min(1, clip / norm); 1 if clip is 0
+    int32_t finite;  // 0: loss or norm is NaN or infinite; the update changes nothing
 };
 
 // sums[i] = the sum of squares of block i of grad, of kNormBlock elements (the last may be shorter)
@@ -38,7 +38,7 @@ struct AdamwTensor {
 };
 
 struct Adamw {
-    floatX* param;            // out, rounded from master; null where param is master itself (floatX == real)
+    floatX* param;            // out, rounded from master; null if param is master itself (floatX == real)
     real *master, *m, *v;
     const real* grad;
     const GradientState* state;

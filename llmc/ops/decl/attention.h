@@ -4,8 +4,8 @@
 //     s[t, u] = q[t] . k[u] / sqrt(D)          for positions u <= t
 //     out[t]  = sum_u exp(s[t, u] - lse[t]) v[u],    lse[t] = log sum_u exp(s[t, u])
 //
-// Rows of q, k and v are read in place from wherever they lie: a packed (N, 3C) matrix, a cache of past keys.
-// The position of query row t is q_offset + t, that of key row u is k_offset + u.
+// Rows of q, k and v are read in place: a packed (N, 3C) matrix, a cache of past keys. Query row t has
+// position q_offset + t, key row u has position k_offset + u.
 
 struct AttentionDims {
     int B, Tq, Tk;                   // sequences; rows of queries, of keys in each: b's start at b Tq, b Tk
@@ -27,7 +27,7 @@ inline double attention_pairs(const AttentionDims& d) {
     }
     return pairs * d.B * d.NH;
 }
-// Two products of D terms for each pair; backward five, as the scores are computed again.
+// Two products of D terms for each pair; backward five, with the scores computed again.
 inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
     return {.name = name, .kind = Kind::Attention,
             .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.q_offset - d.k_offset},

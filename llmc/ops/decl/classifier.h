@@ -8,16 +8,16 @@
 // A vocabulary may be cut into `parts` of Vp columns each, of which `logits` has the one that starts at v0.
 // With one part, classifier_forward() and classifier_forward_backward() do everything. With more they write
 // the statistics of their part alone: of each row its maximum (on a GPU times log2(e)), its sum of
-// exp(logit - maximum), and the target's logit if it lies here. classifier_merge() and
-// classifier_merge_backward() take the statistics of all parts and do the rest; with one part they do
-// nothing. All parts come to the same losses.
+// exp(logit - maximum), and the target's logit if in this part. classifier_merge() and
+// classifier_merge_backward() read the statistics of all parts and complete losses and gradients; with one
+// part both return at once. Every part computes the same losses.
 
 struct Classifier {
     real* losses;               // (N)       out
     floatX* logits;             // (N, Vp)   in, and out where there is a dloss
     real* stats;                // (N, 3)    out; parts > 1
     const int32_t* targets;     // (N)       of the whole vocabulary
-    int N, V, Vp;               // V: columns here that are in use, which may be none
+    int N, V, Vp;               // V: used columns here, 0 or more
     int v0, parts;
 };
 

@@ -9,7 +9,7 @@ struct Layernorm {
     real*         mean;    // (N)     out, kept for backward
     real*         rstd;    // (N)     out, kept for backward
     const floatX* x;       // (N, C)
-    const floatX* r;       // (N, C)  what the last matmul adds; null: x1 is not written, y is the norm of x
+    const floatX* r;       // (N, C)  output of the last matmul; null: x1 is not written, y is the norm of x
     const floatX* bias;    // (C)     of that matmul, added after tensor parallelism's sum; null with r
     const floatX* w;       // (C)     gain
     const floatX* b;       // (C)     shift

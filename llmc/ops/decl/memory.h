@@ -1,45 +1,44 @@
-// memory -- where tensors live, what ops need besides them, and the few plain vector operations.
+// memory -- memory of tensors, scratch of ops, copies, and a few plain vector operations.
 
-void* device_allocate(size_t bytes);      // whole pages, touched; fatal() with the size when there are none
+void* device_allocate(size_t bytes);      // whole pages, touched; fatal() with the size on failure
 void device_free(void* p, size_t bytes);
 size_t device_available();                // bytes that can still be allocated; 0: unknown
-size_t device_in_use();                   // bytes: of the host's memory by this process, of a GPU's by all
+size_t device_in_use();                   // bytes: of the host by this process, of a GPU by all processes
 std::string device_name();
-std::string device_bus_id();              // "0000:17:00.0"; empty: it is no PCI device
-double device_tflops();                   // of products in this precision, as its maker states it; 0: unknown
+std::string device_bus_id();              // "0000:17:00.0"; empty: no PCI device
+double device_tflops();                   // of products in this precision, by the maker's figure; 0: unknown
 bool reached_by_host();                   // whether the device's memory is the host's
 bool on_device(const void* p);            // whether only ops and copies may touch it
-void synchronize();                       // returns when all that this rank's ops and copies do is done
+void synchronize();                       // returns when this rank's ops and copies are complete
 
-// What ops may use between entry and return: as much as walk.needs().scratch says of the ops that will run.
+// Scratch of ops between entry and return: walk.needs().scratch bytes of the ops that will run.
 void lend_scratch(void* memory, size_t bytes);
 
-// Builds what libraries build on first use (threads, compiled code) for the recorded ops, so that a step
-// builds nothing.
+// Lets libraries build threads and code for the recorded ops now, so that a step builds nothing.
 void warm_up(const Walk& walk);
 
-// Opens this rank's device and the libraries that take memory there by themselves, rather than on first use.
+// Opens this rank's device and the libraries that allocate memory there, before their first use.
 void open_device();
 
-// Memory of the host that the device copies fast from and to.
+// Host memory for fast copies by the device.
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
-// Copies between any two memories. They start when the ops that were called before are done, run beside ops
-// that are called after, one after the other; those that are called after finish_copies() see them done, and
-// what was copied to the host is there when it returns.
+// Copies between any two memories, one after the other. A copy starts when earlier ops are complete, and runs
+// beside later ops. Ops after finish_copies() see the copies complete, and data for the host has arrived when
+// finish_copies() returns.
 void start_copy(void* out, const void* in, size_t bytes);
 void finish_copies();
 
-// For a host that need not wait at once: mark_copies() takes what was started since out of what
-// finish_copies() waits for on the host, await_copies() waits for all up to the mark, if it was ever set.
+// For a host that does not wait at once: finish_copies() no longer waits on the host for copies before
+// mark_copies(); await_copies() waits for the copies before the mark, if the mark was ever set.
 inline constexpr int kMarks = 8;
 void mark_copies(int mark);
 void await_copies(int mark);
 
 void set_zero(void* p, size_t bytes);
-// Between the host and what was allocated, by device_allocate() or host_allocate(), in order with the ops.
-// `from` may be changed as soon as copy_to_device returns, and `to` is there when copy_to_host does.
+// Copies between the host and memory of device_allocate() or host_allocate(), in order with the ops. `from`
+// may change as soon as copy_to_device() returns, and `to` is complete when copy_to_host() returns.
 void copy_to_device(void* to, const void* from, size_t bytes);
 void copy_to_host(void* to, const void* from, size_t bytes);
 void copy_on_device(void* to, const void* from, size_t bytes);
@@ -70,10 +69,10 @@ inline Cost vector_cost(const Target&, const char* name, size_t read, size_t wri
     return {.name = name, .read = read, .written = written};
 }
 
-// What costs are meant for: the device that is described, or the one of this backend.
+// The device of a cost: the described device, or this backend's.
 inline Target target() {
     if (context.target) return *context.target;
     return {.backend = reached_by_host() ? Target::Cpu : Target::Cuda, .threads = context.threads};
 }
-// What the ops that f() calls need there; nothing runs.
+// The needs of the ops that f() calls there; no op runs.
 template <class F> Needs needs_of(F&& f) { return walk_of(target(), f).needs(); }

@@ -1,6 +1,6 @@
-// needs -- what ops need besides their arguments, on either backend, by their sizes.
+// needs -- memory of ops besides their arguments, on either backend, by their sizes.
 //
-// On CPUs oneDNN tells for each product, which is built by that question; on GPUs the sizes alone decide.
+// On CPUs oneDNN builds each product to answer; on GPUs the sizes alone decide.
 namespace needs {
 Needs product_forward(const Target& t, int N, int C, int OC, bool bias);
 Needs product_gelu_forward(const Target& t, int N, int C, int OC, bool bias);

@@ -3,15 +3,15 @@
 // A choice decides the order of sums, and so the last bits. Choices are text: one rank makes them, a file
 // keeps them, every rank reads the same file. A text has a section per kind of device and library version.
 
-// Device memory for tune() and check_choices(); 0: there is nothing to choose, or no clock to choose by.
+// Device memory for tune() and check_choices(); 0: no candidates, or no clock.
 size_t tuning_bytes(const Walk& walk);
 
 // Times every candidate of every recorded op, on random data in `memory`, and chooses the
 // fastest. Scratch has been lent; nothing else runs. Calls progress() after each candidate.
 void tune(const Walk& walk, void* memory, const std::function<void()>& progress);
 
-// Runs every choice on random data in `memory` beside the simplest way to compute the same. Ends the program
-// where the results differ by more than rounding.
+// Runs every choice on random data in `memory` beside the simplest kernels. fatal() if results differ by more
+// than rounding.
 void check_choices(const Walk& walk, void* memory);
 
 bool tuned(const Walk& walk);                      // every recorded op has a choice
