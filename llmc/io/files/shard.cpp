@@ -19,9 +19,10 @@ static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
 
 // Whether the head may be ids of 16 bits: GPT-2's end at 50,256. Random bytes pass with a chance of 10^-59.
 static bool all_ids(std::string_view head) {
+    if (head.size() < 32) return false;
     std::vector<uint16_t> ids(head.size() / 2);
     memcpy(ids.data(), head.data(), ids.size() * 2);
-    return ids.size() >= 16 && std::all_of(ids.begin(), ids.end(), [](uint16_t id) { return id <= 50256; });
+    return std::all_of(ids.begin(), ids.end(), [](uint16_t id) { return id <= 50256; });
 }
 
 // Kind of a file that is no shard, with the remedy.
