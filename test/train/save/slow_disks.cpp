@@ -6,6 +6,7 @@
 #include <future>
 
 #include "llmc/comm/transport/launch.h"
+#include "llmc/comm/transport/mpi.h"
 #include "llmc/model/layout.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_state.h"
@@ -132,14 +133,14 @@ static std::vector<Ended> run_jobs(const std::vector<Slow>& jobs, const string& 
 static std::vector<Slow> jobs_here() {
     std::vector<Slow> jobs = {{Kind::Process, 1, "save", 0}, {Kind::Process, 1, "load", 0},
                               {Kind::Threads, 2, "save", 1}};
-    if (mpirun_is_there()) {
+    if (mpirun_is_there() && !mpi_library().empty()) {
         jobs.push_back({Kind::Mpirun, 2, "save", 1});
         jobs.push_back({Kind::Mpirun, 2, "load", 0});
     }
     if (!getenv("TEST_FULL")) return jobs;
     jobs.push_back({Kind::Threads, 3, "load", 0});
     jobs.push_back({Kind::Threads, 3, "save", 0});
-    if (mpirun_is_there()) jobs.push_back({Kind::Mpirun, 3, "save", 0});
+    if (mpirun_is_there() && !mpi_library().empty()) jobs.push_back({Kind::Mpirun, 3, "save", 0});
     return jobs;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "llmc/comm/transport/launch.h"
+#include "llmc/comm/transport/mpi.h"
 #include "test/lattice_point.h"
 
 namespace PRECISION {
@@ -192,6 +193,7 @@ static const bool was_program = [] {
 TEST_IF(kIsFp64, meshes_by_mpirun) {
     if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
     if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
+    if (mpi_library().empty()) return test::skip("this build has no MPI");
     const Outcome one_rank = run({1, 1, 1});
     const char* const levels[] = {"none", "selective", "block"};
     char self[4096];
