@@ -72,7 +72,7 @@ static int describe(const std::string& folder) {
     struct Entry { std::string dtype, shape; int pieces = 0; };
     std::map<std::pair<std::string, std::string>, Entry> tensors;
     for (const SavedPiece& p : m.pieces) {
-        Entry& e = tensors[{p.tensor, p.part}];
+        Entry& e = tensors[{p.tensor, p.array}];
         e = {p.dtype, shape_text(p.shape), e.pieces + 1};
     }
     Rows rows = {{"tensor", "part", "type", "shape", "pieces"}};
@@ -115,7 +115,7 @@ static std::vector<double> values_of(const std::string& folder,
 using Tensors = std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>>;
 static Tensors tensors_of(const Manifest& m) {
     Tensors t;
-    for (const SavedPiece& p : m.pieces) t[{p.tensor, p.part}].push_back(&p);
+    for (const SavedPiece& p : m.pieces) t[{p.tensor, p.array}].push_back(&p);
     return t;
 }
 

@@ -13,7 +13,7 @@
 #include <map>
 #include <vector>
 
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"

@@ -7,7 +7,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/openmp.h"
 #include "llmc/base/config/options.h"

@@ -143,7 +143,8 @@ int ids(const Options& o) {
     Output out;
     for (Chunk chunk; reader.next(chunk);) {
         ids.count = 0;
-        for (const Piece& p : chunk.pieces) encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
+        for (const DocumentSpan& p : chunk.spans)
+            encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
         for (size_t i = 0; i < ids.count; i++) {
             char digits[16];
             out.add({digits, size_t(snprintf(digits, sizeof digits, "%u\n", ids.data[i]))});

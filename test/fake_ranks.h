@@ -17,7 +17,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/supervisor.h"

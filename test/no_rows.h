@@ -58,7 +58,7 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
     copy_on_device(w, w, 0);
     set_zero(w, 0);
     sum_in_order(total, sums, 0);
-    sum_pieces(w, pieces, 2, 0);
+    sum_terms(w, pieces, 2, 0);
     sum_rounded(sums, real_pieces, 2, 0);
     sum_widened(sums, pieces, 2, 0);
     sum_of_squares(sums, sums, 0);

@@ -83,8 +83,9 @@ struct Walk {
     }
     std::string receive(int s, const Action& a, Message& m) {
         const int part = part_of(p, a.peer, m.action), entered = part_of(p, s, a);
-        const bool gradient = m.action.way == Action::Gradient;
-        if (a.way != m.action.way || a.micro != m.action.micro || entered != part + (gradient ? -1 : 1))
+        const bool gradient = m.action.payload == Action::Gradient;
+        if (a.payload != m.action.payload || a.micro != m.action.micro ||
+            entered != part + (gradient ? -1 : 1))
             return "crossed messages: " + text(a.peer, m.action) + "; " + text(s, a);
         if (!held.count({a.peer, part * 2 + gradient, a.micro}))
             return "sent before it is made: " + text(a.peer, m.action);
@@ -128,5 +129,5 @@ inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B, in
     return Walk{.p = p, .lists = lists, .F = F, .B = B, .slots = slots}.run();
 }
 inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
-    return walk(p, lists, F, B, send_slots(p));
+    return walk(p, lists, F, B, send_buffers(p));
 }

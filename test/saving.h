@@ -23,7 +23,7 @@ inline Share share_of(int rank, int ranks, int64_t step) {
     Share s;
     const int begin = kRows * rank / ranks, end = kRows * (rank + 1) / ranks;
     for (const char* part : {"master", "m"}) {
-        s.pieces.push_back({.tensor = "w", .part = part, .dtype = "F32", .shape = {kRows, kCols},
+        s.pieces.push_back({.tensor = "w", .array = part, .dtype = "F32", .shape = {kRows, kCols},
                             .start = {begin, 0}, .extent = {end - begin, kCols}, .file = "", .at = 0});
         for (int r = begin; r < end; r++)
             for (int c = 0; c < kCols; c++) s.data.push_back(value_of(step, r, c));
@@ -72,7 +72,7 @@ inline std::string save(const Disk& disk, const std::string& dir, int64_t step, 
     for (int r = 0; r < ranks; r++) {
         writers.push_back(r);
         const auto data = std::as_bytes(std::span(shares[size_t(r)].data));
-        parts.push_back(save_part(disk, place, r, shares[size_t(r)].pieces,
+        parts.push_back(save_share(disk, place, r, shares[size_t(r)].pieces,
                                   {data.first(data.size() / 2), data.last(data.size() / 2)}, 100));
         if (mutant.unsynced_parts) drop(parts.back(), "cannot sync");
     }

@@ -11,14 +11,14 @@ struct Axis {
     int index = 0, size = 1;
     Group* group = nullptr;             // null: one rank
 
-    // dst: `size` pieces of `count` elements, in the order of the ranks. In place: src = dst + index * count.
+    // dst: `size` slices of `count` elements, in the order of the ranks. In place: src = dst + index * count.
     template <class T> const T* all_gather(T* dst, const T* src, size_t count) const {
         if (size == 1) return src;
         Pending p = start_all_gather(dst, src, count);
         wait(p);
         return dst;
     }
-    // dst: this rank's piece of `count` elements of the sum over ranks. In place: dst = src + index * count.
+    // dst: this rank's slice of `count` elements of the sum over ranks. In place: dst = src + index * count.
     template <class T> const T* reduce_scatter(T* dst, const T* src, size_t count) const {
         if (size == 1) return src;
         Pending p = start_reduce_scatter(dst, src, count);
@@ -59,7 +59,7 @@ struct Axis {
     // Elements of a buffer that only collectives fill.
     size_t staging(size_t count) const { return size == 1 ? 0 : count; }
 
-    // Bytes that a reduction of `bytes`, all pieces together, needs besides its arguments. Who plans memory
+    // Bytes that a reduction of `bytes`, all slices together, needs besides its arguments. Who plans memory
     // lends them once; axes that do not reduce at the same time may share them.
     size_t reduce_staging(size_t bytes) const {
         return size > 1 ? comm::staging_of(*group, bytes) : 0;

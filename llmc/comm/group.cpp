@@ -100,23 +100,23 @@ static void small_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const Call call(g, kAllReduce);
     g.small.resize(size_t(g.size + 1) * bytes);
     run(g, {Job::Gather, t, g.small.data(), data, count, count * size_t(g.size)});
-    std::vector<const void*> pieces(size_t(g.size));
-    for (int k = 0; k < g.size; k++) pieces[size_t(k)] = g.small.data() + size_t(k) * bytes;
+    std::vector<const void*> slices(size_t(g.size));
+    for (int k = 0; k < g.size; k++) slices[size_t(k)] = g.small.data() + size_t(k) * bytes;
     std::byte* total = g.small.data() + size_t(g.size) * bytes;
-    comm::sum(total, pieces.data(), g.size, count, t, wire_size(g, t) != size_of(t));
+    comm::sum(total, slices.data(), g.size, count, t, wire_size(g, t) != size_of(t));
     fp32::copy_between(data, total, bytes);
 }
 
-// Each rank sums a piece in place, and sends it to all others.
+// Each rank sums a slice in place, and sends it to all others.
 static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
-    const size_t piece = (count + size_t(g.size) - 1) / size_t(g.size);
-    const uint64_t sent = uint64_t(g.size - 1) * piece * (wire_size(g, t) + size_of(t));
+    const size_t slice = (count + size_t(g.size) - 1) / size_t(g.size);
+    const uint64_t sent = uint64_t(g.size - 1) * slice * (wire_size(g, t) + size_of(t));
     if (counted_call(g, kAllReduce, sent, count * size_of(t))) return;
     const Call call(g, kAllReduce);
-    std::byte* own = static_cast<std::byte*>(data) + std::min(count, size_t(g.index) * piece) * size_of(t);
-    check_reduction(g, piece * size_t(g.size) * size_of(t));
-    run(g, {Job::Reduce, t, own, data, piece, count});
-    run(g, {Job::Gather, t, data, own, piece, count});
+    std::byte* own = static_cast<std::byte*>(data) + std::min(count, size_t(g.index) * slice) * size_of(t);
+    check_reduction(g, slice * size_t(g.size) * size_of(t));
+    run(g, {Job::Reduce, t, own, data, slice, count});
+    run(g, {Job::Gather, t, data, own, slice, count});
 }
 
 // By the library, in an order of its own. false: it has no such sum.
@@ -136,9 +136,10 @@ static void device_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const bool native = g.native || t == Wire::I32 || t == Wire::I64;
     if (native && native_all_reduce(g, data, count, t)) return;
     if (only_walks() || fp32::is_on_device(data)) return large_all_reduce(g, data, count, t);
-    const size_t part = kSmall / size_of(t);
-    for (size_t at = 0; at < count; at += part)
-        small_all_reduce(g, static_cast<std::byte*>(data) + at * size_of(t), std::min(part, count - at), t);
+    const size_t at_once = kSmall / size_of(t);
+    for (size_t at = 0; at < count; at += at_once)
+        small_all_reduce(g, static_cast<std::byte*>(data) + at * size_of(t), std::min(at_once, count - at),
+                         t);
 }
 
 void comm::all_reduce(Group& g, void* data, size_t count, Wire t) {
@@ -153,7 +154,7 @@ void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
     const uint64_t bytes = count * size_of(t);
     if (counted_call(g, kBroadcast, g.index == root ? uint64_t(g.size - 1) * bytes : 0, bytes)) return;
     Call call(g, kBroadcast);
-    run(g, {.kind = Job::Broadcast, .type = t, .dst = data, .src = data, .piece = count, .total = count,
+    run(g, {.kind = Job::Broadcast, .type = t, .dst = data, .src = data, .slice = count, .total = count,
             .root = root});
 }
 
@@ -171,7 +172,7 @@ void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
     g.transport->recv(g, data, count * size_of(t), peer);
 }
 
-// Whoever has all pieces knows that all ranks came.
+// A rank that has received all slices knows that all ranks came.
 void comm::barrier(Group& g) {
     if (counted_call(g, kBarrier, 0, 0)) return;
     Call call(g, kBarrier);
@@ -185,29 +186,29 @@ void comm::lend_staging(Group& g, void* memory, size_t bytes) {
     g.staging_bytes = bytes;
 }
 
-template <class T> static void sum_integers(void* dst, const void* const* pieces, int parts, size_t count) {
+template <class T> static void sum_integers(void* dst, const void* const* terms, int number, size_t count) {
     for (size_t i = 0; i < count; i++) {
         T s = 0;
-        for (int k = 0; k < parts; k++) s = T(s + static_cast<const T*>(pieces[k])[i]);
+        for (int k = 0; k < number; k++) s = T(s + static_cast<const T*>(terms[k])[i]);
         static_cast<T*>(dst)[i] = s;
     }
 }
 
-void comm::sum(void* dst, const void* const* pieces, int parts, size_t count, Wire t, bool rounded) {
-    const auto floats = reinterpret_cast<const float* const*>(pieces);
+void comm::sum(void* dst, const void* const* terms, int number, size_t count, Wire t, bool rounded) {
+    const auto floats = reinterpret_cast<const float* const*>(terms);
     float* out = static_cast<float*>(dst);
     switch (t) {
     case Wire::F32:
-        return rounded ? bf16::sum_rounded_pieces(out, floats, parts, count)
-                       : fp32::sum_of_pieces(out, floats, parts, count);
+        return rounded ? bf16::sum_rounded_terms(out, floats, number, count)
+                       : fp32::sum_of_terms(out, floats, number, count);
     case Wire::F64:
-        return fp64::sum_of_pieces(static_cast<double*>(dst), reinterpret_cast<const double* const*>(pieces),
-                                   parts, count);
+        return fp64::sum_of_terms(static_cast<double*>(dst), reinterpret_cast<const double* const*>(terms),
+                                   number, count);
     case Wire::BF16:
-        return bf16::sum_of_pieces(static_cast<bfloat16*>(dst),
-                                   reinterpret_cast<const bfloat16* const*>(pieces), parts, count);
-    case Wire::I32: return sum_integers<uint32_t>(dst, pieces, parts, count);
-    case Wire::I64: return sum_integers<uint64_t>(dst, pieces, parts, count);
+        return bf16::sum_of_terms(static_cast<bfloat16*>(dst),
+                                   reinterpret_cast<const bfloat16* const*>(terms), number, count);
+    case Wire::I32: return sum_integers<uint32_t>(dst, terms, number, count);
+    case Wire::I64: return sum_integers<uint64_t>(dst, terms, number, count);
     case Wire::Byte: break;
     }
     CHECK(false, "bytes have no sum");

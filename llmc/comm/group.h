@@ -58,14 +58,14 @@ struct Pending {
 // Sends in flight from a rank to one peer, at most.
 inline constexpr uint64_t kSends = 2;
 
-// A collective over pieces, the same for every transport. Piece k of `total` elements is
-// [k * piece, (k + 1) * piece), cut at the end of the data.
+// A collective over slices, the same for every transport. Piece k of `total` elements is
+// [k * slice, (k + 1) * slice), cut at the end of the data.
 struct Job {
     enum Kind : uint8_t { Gather, Reduce, Broadcast } kind;
     Wire type;
-    void* dst;              // Gather: all pieces; Reduce: this rank's piece; Broadcast: all
-    const void* src;        // Gather: this rank's piece; Reduce: all pieces
-    size_t piece, total;
+    void* dst;              // Gather: all slices; Reduce: this rank's slice; Broadcast: all
+    const void* src;        // Gather: this rank's slice; Reduce: all slices
+    size_t slice, total;
     int root = 0;
 };
 
@@ -78,7 +78,7 @@ struct Transport {
     void (*finish_send)(Group&, uint64_t ticket);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
     bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: unavailable
-    bool needs_staging;                             // reductions receive the pieces of others, then sum
+    bool needs_staging;                             // reductions receive the slices of others, then sum
     bool on_device = false;                         // memory of the device is at home, in order with the ops
     void (*look_at_times)(Group&) = nullptr;        // adds ended collectives to Group::device; never waits
 };
@@ -115,7 +115,7 @@ void recv(Group&, void* data, size_t count, Wire, int peer);
 void barrier(Group&);
 void lend_staging(Group&, void* memory, size_t bytes);
 
-// Bytes of staging for a reduction of `bytes`, all pieces together.
+// Bytes of staging for a reduction of `bytes`, all slices together.
 inline size_t staging_of(const Group& g, size_t bytes) {
     const bool in_place = g.transport->on_device && g.native && !g.bf16_wire;      // as NCCL does
     return g.transport->needs_staging && !in_place ? bytes : 0;
@@ -130,10 +130,10 @@ bool meet();
 void* alloc(size_t bytes);
 bool release(void* p);              // false: p is not from alloc()
 
-// For transports. Elements of piece k, and the sum of pieces in their order; rounded: FP32 goes through bf16.
+// For transports. Elements of slice k, and the sum of slices in their order; rounded: FP32 goes through bf16.
 inline size_t elements(const Job& j, int k) {
-    const size_t begin = std::min(j.total, size_t(k) * j.piece);
-    return std::min(j.piece, j.total - begin);
+    const size_t begin = std::min(j.total, size_t(k) * j.slice);
+    return std::min(j.slice, j.total - begin);
 }
-void sum(void* dst, const void* const* pieces, int parts, size_t count, Wire, bool rounded);
+void sum(void* dst, const void* const* terms, int number, size_t count, Wire, bool rounded);
 }  // namespace comm

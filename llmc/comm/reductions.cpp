@@ -5,19 +5,19 @@
 namespace PRECISION {
 
 // Where all are on the device its ops add them up, else the CPU's: the bits are the same.
-void sum_of_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
-    if (!ops::on_device(out)) return cpu::sum_pieces(out, pieces, parts, count);
-    ops::sum_pieces(out, pieces, parts, count);
+void sum_of_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
+    if (!ops::on_device(out)) return cpu::sum_terms(out, terms, number, count);
+    ops::sum_terms(out, terms, number, count);
 }
 
-void sum_rounded_pieces(real* out, const real* const* pieces, int parts, size_t count) {
-    if (!ops::on_device(out)) return cpu::sum_rounded(out, pieces, parts, count);
-    ops::sum_rounded(out, pieces, parts, count);
+void sum_rounded_terms(real* out, const real* const* terms, int number, size_t count) {
+    if (!ops::on_device(out)) return cpu::sum_rounded(out, terms, number, count);
+    ops::sum_rounded(out, terms, number, count);
 }
 
-void sum_widened_pieces(real* out, const floatX* const* pieces, int parts, size_t count) {
-    if (!ops::on_device(out)) return cpu::sum_widened(out, pieces, parts, count);
-    ops::sum_widened(out, pieces, parts, count);
+void sum_widened_terms(real* out, const floatX* const* terms, int number, size_t count) {
+    if (!ops::on_device(out)) return cpu::sum_widened(out, terms, number, count);
+    ops::sum_widened(out, terms, number, count);
 }
 
 void round_for_wire(floatX* out, const real* in, size_t count) {

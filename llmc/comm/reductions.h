@@ -6,19 +6,19 @@ void settle(const void* memory);
 bool is_on_device(const void* memory);
 }  // namespace fp32
 
-// Sums of pieces over ranks, for each type on the wire, by the ops of that precision. On a device the sums
+// Sums of terms over ranks, for each type on the wire, by the ops of that precision. On a device the sums
 // run in order with other ops.
 #pragma once
 #include <cstddef>
 
 #include "llmc/base/dtype.h"
 
-namespace fp32 { void sum_of_pieces(float* out, const float* const* pieces, int parts, size_t count); }
-namespace fp64 { void sum_of_pieces(double* out, const double* const* pieces, int parts, size_t count); }
+namespace fp32 { void sum_of_terms(float* out, const float* const* terms, int number, size_t count); }
+namespace fp64 { void sum_of_terms(double* out, const double* const* terms, int number, size_t count); }
 namespace bf16 {
-void sum_of_pieces(bfloat16* out, const bfloat16* const* pieces, int parts, size_t count);
+void sum_of_terms(bfloat16* out, const bfloat16* const* terms, int number, size_t count);
 // FP32 values, rounded to bf16 before the addition, here or by the sender
-void sum_rounded_pieces(float* out, const float* const* pieces, int parts, size_t count);
-void sum_widened_pieces(float* out, const bfloat16* const* pieces, int parts, size_t count);
+void sum_rounded_terms(float* out, const float* const* terms, int number, size_t count);
+void sum_widened_terms(float* out, const bfloat16* const* terms, int number, size_t count);
 void round_for_wire(bfloat16* out, const float* in, size_t count);
 }  // namespace bf16

@@ -1,4 +1,4 @@
-// Common code of transports whose ranks send pieces to each other and sum received pieces in the order of the
+// Common code of transports whose ranks send slices to each other and sum received slices in the order of the
 // ranks.
 #pragma once
 #include <algorithm>
@@ -9,24 +9,24 @@
 
 inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
 
-inline std::byte* piece_of(const void* data, const Job& j, int k, size_t unit) {
+inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
     return const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
-           std::min(j.total, size_t(k) * j.piece) * unit;
+           std::min(j.total, size_t(k) * j.slice) * unit;
 }
 
-// Staging: pieces for this rank from the other ranks, behind the rounded pieces to send, if any.
+// Staging: slices for this rank from the other ranks, behind the rounded slices to send, if any.
 inline std::byte* received(Group& g, const Job& j) {
-    return g.staging + (rounds(g, j) ? size_t(g.size) * j.piece * sizeof(bfloat16) : 0);
+    return g.staging + (rounds(g, j) ? size_t(g.size) * j.slice * sizeof(bfloat16) : 0);
 }
 
-// *j.dst = the sum of this rank's own piece and the pieces in staging. `pieces` has g.size places.
-inline void sum_received(Group& g, const Job& j, std::vector<const void*>& pieces) {
+// *j.dst = the sum of this rank's own slice and the slices in staging. `slices` has g.size places.
+inline void sum_received(Group& g, const Job& j, std::vector<const void*>& slices) {
     const bool rounded = rounds(g, j);
     const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);
-    for (int k = 0; k < g.size; k++) pieces[size_t(k)] = received(g, j) + size_t(k) * j.piece * unit;
-    pieces[size_t(g.index)] = piece_of(rounded ? g.staging : j.src, j, g.index, unit);
+    for (int k = 0; k < g.size; k++) slices[size_t(k)] = received(g, j) + size_t(k) * j.slice * unit;
+    slices[size_t(g.index)] = slice_of(rounded ? g.staging : j.src, j, g.index, unit);
     if (rounded)
-        bf16::sum_widened_pieces(static_cast<float*>(j.dst),
-                                 reinterpret_cast<const bfloat16* const*>(pieces.data()), g.size, own);
-    else comm::sum(j.dst, pieces.data(), g.size, own, j.type, false);
+        bf16::sum_widened_terms(static_cast<float*>(j.dst),
+                                 reinterpret_cast<const bfloat16* const*>(slices.data()), g.size, own);
+    else comm::sum(j.dst, slices.data(), g.size, own, j.type, false);
 }

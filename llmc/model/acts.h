@@ -38,7 +38,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     return {
-    // name        slot                      count       shared from
+    // name        member                    count       shared from
     { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
     { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
     { "ln1_mean",  nullptr,  &A::ln1_mean,    n,         Block,      false },

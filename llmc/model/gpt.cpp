@@ -2,32 +2,32 @@
 
 namespace PRECISION {
 
-Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& slots)
-    : shape(s), d(s.d), tp(axis), part(p), slots(slots), block{d, tp, s.level},
+Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
+    : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), block{d, tp, s.level},
       logit_rows(std::min(ops::logit_rows(), s.B * s.T)) {
-    CHECK(slots.size() == p.chunks.size(), "%zu numbers of slots for %zu chunks", slots.size(),
+    CHECK(buffers.size() == p.chunks.size(), "%zu numbers of buffers for %zu chunks", buffers.size(),
           p.chunks.size());
     size_t count = 0;
-    for (size_t c = 0; c < slots.size(); c++)
-        count += size_t(slots[c] * (p.chunks[c].end - p.chunks[c].begin));
+    for (size_t c = 0; c < buffers.size(); c++)
+        count += size_t(buffers[c] * (p.chunks[c].end - p.chunks[c].begin));
     acts.resize(count);
-    if (p.last) head.resize(size_t(slots.back()));
+    if (p.last) head.resize(size_t(buffers.back()));
 }
 
 size_t Gpt::reduction_bytes() const {
     return stream_count(shape.B * shape.T) * size_t(tp.size) * sizeof(floatX);
 }
 
-BlockActs& Gpt::of(int l, int slot) {
+BlockActs& Gpt::of(int l, int buffer) {
     size_t first = 0;
     for (size_t c = 0;; c++) {
         const Chunk& chunk = part.chunks[c];
         const size_t blocks = size_t(chunk.end - chunk.begin);
         if (l < chunk.end) {
-            CHECK(slot >= 0 && slot < slots[c], "slot %d of %d", slot, slots[c]);
-            return acts[first + size_t(slot) * blocks + size_t(l - chunk.begin)];
+            CHECK(buffer >= 0 && buffer < buffers[c], "buffer %d of %d", buffer, buffers[c]);
+            return acts[first + size_t(buffer) * blocks + size_t(l - chunk.begin)];
         }
-        first += size_t(slots[c]) * blocks;
+        first += size_t(buffers[c]) * blocks;
     }
 }
 

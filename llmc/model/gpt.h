@@ -1,5 +1,6 @@
 // A rank's part of the model: embedding, blocks, final norm, tied head; forward above backward. The part is a
-// few chunks of blocks; a call runs one chunk of one micro-batch, whose activations lie in one of its slots.
+// few chunks of blocks; a call runs one chunk of one micro-batch, with the activations in one of the chunk's
+// buffers.
 //
 // Weights and gradients come from a provider in train/, which knows the placement over ranks:
 //
@@ -46,12 +47,12 @@ struct Gpt {
     Dims d;
     Axis tp;
     Part part;
-    std::vector<int> slots;               // of each chunk: micro-batches alive at once
+    std::vector<int> buffers;               // of each chunk: micro-batches alive at once
     Block block;
     int logit_rows;                       // rows of logits in memory at once
 
-    std::vector<BlockActs> acts;          // of the first chunk's first slot, its second, ..., the next's
-    std::vector<HeadActs> head;           // per slot
+    std::vector<BlockActs> acts;          // of the first chunk's first buffer, its second, ..., the next's
+    std::vector<HeadActs> head;           // per buffer
     BlockScratch scratch;
     floatX* sent;         // (n, C)       the residual stream after a chunk that does not end
     floatX* logits;       // (logit_rows, Vp)
@@ -67,7 +68,7 @@ struct Gpt {
     // the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
-    Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& slots);
+    Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& buffers);
     Gpt(const GptShape& shape, const Axis& tp) : Gpt(shape, tp, whole_model(shape.d.L), {1}) {}
     Gpt(const Gpt&) = delete;
 
@@ -82,7 +83,7 @@ struct Gpt {
     // Rows of the stream, and of its gradient, that a micro-batch of N tokens sends to another stage: (n, C).
     size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
     // Place of the incoming stream before forward() of a chunk that does not embed.
-    floatX* input(int chunk, int slot) { return of(part.chunks[size_t(chunk)].begin, slot).x; }
+    floatX* input(int chunk, int buffer) { return of(part.chunks[size_t(chunk)].begin, buffer).x; }
     // The stream to send after forward() of a chunk that does not end.
     floatX* output() { return sent; }
     // Place of the incoming gradient before backward() of a chunk that does not end, and of the gradient to
@@ -90,23 +91,23 @@ struct Gpt {
     floatX* gradient() { return dx; }
 
     // Runs a chunk and keeps the inputs of backward().
-    template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int slot = 0);
+    template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int buffer = 0);
 
     // Adds the losses of the micro-batch that forward() of the chunk that ends has seen.
-    template <class W> void head_loss(W& weights, const Batch& b, int slot = 0);
+    template <class W> void head_loss(W& weights, const Batch& b, int buffer = 0);
 
     // The gradients of all parameters of a chunk, each token's loss weighted by dloss. Of the chunk that ends
     // also the losses, as head_loss().
-    template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int slot = 0);
+    template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int buffer = 0);
 
 private:
-    BlockActs& of(int l, int slot);       // activations of a block
+    BlockActs& of(int l, int buffer);       // activations of a block
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
     template <class W> void embed(W& weights, const Batch& b, floatX* x);
-    template <class W> void final_norm(W& weights, const Batch& b, Stream stream, int slot);
-    template <class W> void head_backward(W& weights, const Batch& b, real dloss, int slot);
+    template <class W> void final_norm(W& weights, const Batch& b, Stream stream, int buffer);
+    template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
@@ -118,33 +119,33 @@ template <class W> void Gpt::embed(W& weights, const Batch& b, floatX* x) {
     tp.reduce_scatter(x, whole, stream_count(b.B * b.T));
 }
 
-template <class W> void Gpt::final_norm(W& weights, const Batch& b, Stream stream, int slot) {
-    const HeadActs& a = head[size_t(slot)];
+template <class W> void Gpt::final_norm(W& weights, const Batch& b, Stream stream, int buffer) {
+    const HeadActs& a = head[size_t(buffer)];
     const auto w = weights.final();
     ops::layernorm_forward({.x1 = a.xf, .y = a.lnf, .mean = a.mean, .rstd = a.rstd,
                             .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
                            Slice(tp, b.B * b.T).mine, d.C);
 }
 
-template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int slot) {
+template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
     const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
-    Stream stream{.x = input(c, slot)};
-    if (chunk.embeds) embed(weights, b, input(c, slot));
+    Stream stream{.x = input(c, buffer)};
+    if (chunk.embeds) embed(weights, b, input(c, buffer));
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        stream = block.forward(weights.block(l), of(l, slot), stream, scratch, span);
+        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch, span);
     }
 
-    if (chunk.ends) final_norm(weights, b, stream, slot);
+    if (chunk.ends) final_norm(weights, b, stream, buffer);
     else ops::add_residual(sent, stream.x, stream.r, stream.bias, Slice(tp, b.B * b.T).mine, d.C);
 }
 
-template <class W> void Gpt::head_loss(W& weights, const Batch& b, int slot) {
+template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
     const int N = b.B * b.T;
     const floatX* wte = weights.head();
-    const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
+    const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
@@ -157,11 +158,11 @@ template <class W> void Gpt::head_loss(W& weights, const Batch& b, int slot) {
 }
 
 // The logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
-template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int slot) {
+template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int buffer) {
     const int N = b.B * b.T, C = d.C;
     const floatX* wte = weights.head();
     real* dwte = weights.head_grads();
-    const floatX* h = tp.all_gather(scratch.h, head[size_t(slot)].lnf, stream_count(N));
+    const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
@@ -177,13 +178,13 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
     finish_losses(N);
 }
 
-template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int slot) {
+template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {
     const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
     const size_t nC = stream_count(b.B * b.T);
     if (chunk.ends) {
-        const HeadActs& a = head[size_t(slot)];
-        head_backward(weights, b, dloss, slot);
+        const HeadActs& a = head[size_t(buffer)];
+        head_backward(weights, b, dloss, buffer);
         ops::set_zero(dx, nC * sizeof(floatX));
         const auto grads = weights.final_grads();
         ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
@@ -194,8 +195,8 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         const BlockWeights w = weights.block(l);
-        block.recompute(w, of(l, slot), scratch, span);
-        block.backward(w, weights.block_grads(l), of(l, slot), dx, scratch, span);
+        block.recompute(w, of(l, buffer), scratch, span);
+        block.backward(w, weights.block_grads(l), of(l, buffer), dx, scratch, span);
         weights.done_block(l);
     }
 

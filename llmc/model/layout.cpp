@@ -18,7 +18,7 @@ Part make_part(int L, int stage, int stages, int virtual_stages) {
 }
 
 template <class G>
-static void append(std::vector<Tensor>& tensors, const std::vector<Slot<G>>& table, int layer,
+static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>& table, int layer,
                    uint64_t& global) {
     for (const auto& row : table) {
         const Param& p = row.param;

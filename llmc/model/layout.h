@@ -67,33 +67,34 @@ std::vector<Tensor> whole_tensors(const Dims& d);
 template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
     const Param& p = t.param;
     const bool rows_join = p.cols == p.whole_cols;
-    const size_t cols = size_t(p.cols), part_rows = size_t(p.rows / p.parts),
-                 whole_part_rows = size_t(p.whole_rows / p.parts);
+    const size_t cols = size_t(p.cols), fused_rows = size_t(p.rows / p.fused),
+                 whole_fused_rows = size_t(p.whole_rows / p.fused);
     for (size_t at = first, end = first + count, n; at < end; at += n) {
-        const size_t row = at / cols, part = row / part_rows, in_part = size_t(p.first_row) + row % part_rows;
-        const size_t here = rows_join ? (part + 1) * part_rows * cols : (row + 1) * cols;
+        const size_t row = at / cols, matrix = row / fused_rows,
+                     in_matrix = size_t(p.first_row) + row % fused_rows;
+        const size_t here = rows_join ? (matrix + 1) * fused_rows * cols : (row + 1) * cols;
         n = std::min(end, here) - at;
-        if (in_part >= whole_part_rows) continue;
-        const size_t there = rows_join ? (whole_part_rows - in_part) * cols - at % cols : n;
-        f(at, (part * whole_part_rows + in_part) * size_t(p.whole_cols) + size_t(p.first_col) + at % cols,
-          std::min(n, there));
+        if (in_matrix >= whole_fused_rows) continue;
+        const size_t there = rows_join ? (whole_fused_rows - in_matrix) * cols - at % cols : n;
+        const size_t global_row = matrix * whole_fused_rows + in_matrix;
+        f(at, global_row * size_t(p.whole_cols) + size_t(p.first_col) + at % cols, std::min(n, there));
     }
 }
 
-// Points every slot of a group at its tensor; `memory` is the first element of the group's bucket.
-template <class G, class T> void point_slots(G& group, T* memory, const std::vector<Slot<G>>& table) {
+// Points each member of a group at its tensor; `memory` is the first element of the group's bucket.
+template <class G, class T> void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table) {
     for (const auto& row : table) {
-        group.*(row.slot) = memory;
+        group.*(row.member) = memory;
         memory += (row.param.count() + kTensorAlign - 1) / kTensorAlign * kTensorAlign;
     }
 }
 template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d) {
     BlockTensors<T> g;
-    point_slots(g, bucket, block_params<T>(d));
+    bind_tensors(g, bucket, block_params<T>(d));
     return g;
 }
 template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d) {
     FinalTensors<T> g;
-    point_slots(g, bucket, final_params<T>(d));
+    bind_tensors(g, bucket, final_params<T>(d));
     return g;
 }

@@ -25,7 +25,7 @@ template <class T> struct BlockTensors {
 };
 template <class T> struct FinalTensors { T *lnfw, *lnfb; };
 
-// A row without its slot.
+// A row of the tables below: a tensor without its place in memory.
 struct Param {
     const char* name;             // llm.c's
     int rows, cols;               // as stored here; a vector is (rows, 1)
@@ -33,51 +33,51 @@ struct Param {
     Split split;
     Init init;
     bool decay;
-    int parts;                    // row blocks of a fused matrix, each split and exported by itself
+    int fused;                    // matrices fused by rows (q, k, v: 3), each split and exported by itself
 
-    // Filled in by place(): row i of a part here is row first_row + i of the whole part, unless the whole
-    // part is shorter; likewise columns.
+    // Filled in by place(): row i of a fused matrix here is row first_row + i of the whole matrix, unless
+    // the whole matrix is shorter; likewise columns.
     int whole_cols = 0, first_row = 0, first_col = 0;
 
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
     size_t whole() const { return size_t(whole_rows) * whole_cols; }        // counted, saved, exported
-    int used_rows() const { return std::clamp(whole_rows - parts * first_row, 0, rows); }
+    int used_rows() const { return std::clamp(whole_rows - fused * first_row, 0, rows); }
     size_t used() const { return size_t(used_rows()) * cols; }              // stored, without padding rows
 };
 
 inline void place(Param& p, const Dims& d) {
     p.whole_cols = p.split == Split::Cols ? p.cols * d.tp : p.cols;
-    p.first_row = p.split == Split::Rows ? p.rows / p.parts * d.tp_index : 0;
+    p.first_row = p.split == Split::Rows ? p.rows / p.fused * d.tp_index : 0;
     p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
 }
 
-template <class Group> struct Slot;
-template <template <class> class G, class T> struct Slot<G<T>> { T* G<T>::* slot; Param param; };
+template <class Group> struct ParamRow;
+template <template <class> class G, class T> struct ParamRow<G<T>> { T* G<T>::* member; Param param; };
 
-template <class G> std::vector<Slot<G>> placed(std::vector<Slot<G>> table, const Dims& d) {
-    for (Slot<G>& row : table) place(row.param, d);
+template <class G> std::vector<ParamRow<G>> placed(std::vector<ParamRow<G>> table, const Dims& d) {
+    for (ParamRow<G>& row : table) place(row.param, d);
     return table;
 }
 
-template <class T> std::vector<Slot<EmbedTensors<T>>> embed_params(const Dims& d) {
+template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dims& d) {
     using G = EmbedTensors<T>;
     using enum Split;
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
     return placed<G>({
-    // slot         name         rows   cols whole  split init      decay  parts
+    // member       name         rows   cols whole  split init      decay  fused
     { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  1} },
     { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  1} },
     }, d);
 }
 
-template <class T> std::vector<Slot<BlockTensors<T>>> block_params(const Dims& d) {
+template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dims& d) {
     using G = BlockTensors<T>;
     using enum Split;
     using enum Init;
     const int C = d.C, A = d.A, F = d.F, C3 = 3 * C, C4 = F * d.tp;
     return placed<G>({
-    // slot         name         rows   cols whole  split init      decay  parts
+    // member       name         rows   cols whole  split init      decay  fused
     { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, 1} },
     { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, 1} },
     { &G::qkvw,     {"qkvw",     3 * A, C,   C3,    Rows, Normal,   true,  3} },
@@ -93,7 +93,7 @@ template <class T> std::vector<Slot<BlockTensors<T>>> block_params(const Dims& d
     }, d);
 }
 
-template <class T> std::vector<Slot<FinalTensors<T>>> final_params(const Dims& d) {
+template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dims& d) {
     using G = FinalTensors<T>;
     using enum Split;
     using enum Init;

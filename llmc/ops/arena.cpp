@@ -8,7 +8,7 @@ static constexpr size_t kAlign = 64, kPage = 4096;
 void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) {
     CHECK(!memory, "arena: '%s' is added after the allocation", name.c_str());
     const size_t aligned = (bytes + red_zone + kAlign - 1) / kAlign * kAlign;
-    pieces.push_back({name, used, bytes, std::move(place)});
+    regions.push_back({name, used, bytes, std::move(place)});
     used += aligned;
     total = (used + kPage - 1) / kPage * kPage;
     auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
@@ -25,7 +25,7 @@ std::vector<Arena::Row> Arena::plan() const {
 // In the hole between the two halves of x86-64's addresses.
 void Arena::describe() {
     static constexpr uintptr_t kNowhere = uintptr_t(1) << 60;
-    for (const Piece& p : pieces) p.place(reinterpret_cast<std::byte*>(kNowhere + p.offset));
+    for (const Region& p : regions) p.place(reinterpret_cast<std::byte*>(kNowhere + p.offset));
 }
 
 void Arena::allocate(Allocate allocate, Free free) {
@@ -33,10 +33,10 @@ void Arena::allocate(Allocate allocate, Free free) {
     memory = allocate(total);
     release = free;
     std::byte* start = static_cast<std::byte*>(memory);
-    for (const Piece& p : pieces) p.place(start + p.offset);
-    for (size_t i = 0; red_zone && i < pieces.size(); i++) {
-        const size_t end = pieces[i].offset + pieces[i].bytes;
-        red_zone_made(start + end, (i + 1 < pieces.size() ? pieces[i + 1].offset : total) - end);
+    for (const Region& p : regions) p.place(start + p.offset);
+    for (size_t i = 0; red_zone && i < regions.size(); i++) {
+        const size_t end = regions[i].offset + regions[i].bytes;
+        red_zone_made(start + end, (i + 1 < regions.size() ? regions[i + 1].offset : total) - end);
     }
 }
 

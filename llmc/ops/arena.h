@@ -12,9 +12,9 @@
 
 struct Arena {
     struct Row { std::string name; size_t bytes; };     // of the plan: entries of this name, summed
-    struct Piece { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
+    struct Region { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
 
-    // Memory for `count` elements; *pointer is set by allocate(). Pieces are aligned to 64 bytes.
+    // Memory for `count` elements; *pointer is set by allocate(). Regions are aligned to 64 bytes.
     template <class T> void add(const std::string& name, T** pointer, size_t count) {
         reserve(name, count * sizeof(T), [pointer](std::byte* p) { *pointer = reinterpret_cast<T*>(p); });
     }
@@ -39,7 +39,7 @@ struct Arena {
     ~Arena();
 
 private:
-    std::vector<Piece> pieces;
+    std::vector<Region> regions;
     std::vector<Row> rows;
     size_t used = 0, total = 0;
     void* memory = nullptr;

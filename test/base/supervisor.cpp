@@ -1,4 +1,4 @@
-// Deaths and hangs: every way to end in every phase, on ranks that are processes of mpirun, threads, or one.
+// Deaths and hangs: every kind of death in every phase; ranks are processes of mpirun, threads, or one rank.
 #include "llmc/base/machine.h"
 #include "test/fake_ranks.h"
 
@@ -28,8 +28,8 @@ static void check_death(const Job& job, int victim, const string& what, const st
            e.left.empty() ? 0 : e.left[0]);
 }
 
-struct Way { const char *action, *what; };
-static constexpr Way kWays[] = {{"kill", "was killed by signal 9"}, {"throw", "was killed by signal 6"},
+struct Death { const char *action, *what; };
+static constexpr Death kDeaths[] = {{"kill", "was killed by signal 9"}, {"throw", "was killed by signal 6"},
                                 {"segv", "was killed by signal 11"}, {"exit", "ended with exit code 3"}};
 
 struct Where { const char *phase, *words; int step; };
@@ -41,17 +41,17 @@ static constexpr Where kPhases[] = {
 static int64_t steps_of(const Where& where) { return where.phase == string("end") ? where.step : 1000000; }
 
 // AddressSanitizer reports segmentation faults itself, and exits.
-static bool skips(const Way& way) { return kAddressSanitizer && way.action == string("segv"); }
+static bool skips(const Death& death) { return kAddressSanitizer && death.action == string("segv"); }
 
 // SIGKILL and exit() end all threads of a process: nobody can say whose fault it was.
-static void check_way(Kind kind, int ranks, const Way& way, const Where& where) {
-    if (skips(way)) return;
-    const string action = way.action;
+static void check_death(Kind kind, int ranks, const Death& death, const Where& where) {
+    if (skips(death)) return;
+    const string action = death.action;
     const bool whole = kind == Kind::Threads && (action == "kill" || action == "exit");
     const int rank = ranks - 1;
-    const string fault = strf("%s:%d:%s:%d", where.phase, where.step, way.action, rank);
+    const string fault = strf("%s:%d:%s:%d", where.phase, where.step, death.action, rank);
     const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .steps = steps_of(where)};
-    check_death(job, whole ? -1 : rank, way.what, where.words, kExitRestart, 3);
+    check_death(job, whole ? -1 : rank, death.what, where.words, kExitRestart, 3);
 }
 
 static void check_stop(Kind kind, int ranks, const Where& where) {
@@ -62,19 +62,19 @@ static void check_stop(Kind kind, int ranks, const Where& where) {
 }
 
 TEST(one_rank_dies) {
-    for (const Way& way : kWays) check_way(Kind::Process, 1, way, kPhases[2]);
+    for (const Death& death : kDeaths) check_death(Kind::Process, 1, death, kPhases[2]);
     check_stop(Kind::Process, 1, kPhases[3]);
 }
 
 TEST(a_thread_dies) {
-    for (const Way& way : kWays) check_way(Kind::Threads, 4, way, kPhases[4]);
+    for (const Death& death : kDeaths) check_death(Kind::Threads, 4, death, kPhases[4]);
     check_stop(Kind::Threads, 2, kPhases[2]);
 }
 
 TEST(a_process_of_mpirun_dies) {
     if (!mpirun_is_there()) return skip("no mpirun");
-    check_way(Kind::Mpirun, 4, kWays[0], kPhases[2]);
-    check_way(Kind::Mpirun, 2, kWays[3], kPhases[5]);
+    check_death(Kind::Mpirun, 4, kDeaths[0], kPhases[2]);
+    check_death(Kind::Mpirun, 2, kDeaths[3], kPhases[5]);
     check_stop(Kind::Mpirun, 4, kPhases[2]);
     check_stop(Kind::Mpirun, 2, kPhases[6]);
 }
@@ -140,7 +140,7 @@ TEST(every_death_in_every_phase) {
         for (int ranks : {2, 4})
             for (const Where& where : kPhases) {
                 if (kind == Kind::Mpirun && !mpirun_is_there()) continue;
-                for (const Way& way : kWays) check_way(kind, ranks, way, where);
+                for (const Death& death : kDeaths) check_death(kind, ranks, death, where);
                 check_stop(kind, ranks, where);
             }
 }

@@ -85,7 +85,7 @@ TEST(blocks_of_nccl_fit_at_once) {
                                   MeshShape{8, 1, 1, 8, 8}, MeshShape{2, 4, 2, 8, 4}}) {
             const NcclBlocks b = nccl_blocks(s, processors);
             const int sizes[kAxes] = {s.pp, s.cp, s.tp, s.shard, s.dp * s.cp / s.shard, s.pp, 2};
-            int all = s.pp == 1 ? 0 : s.pp == 2 ? 2 * b.of_way : 4 * b.of_way, count = s.pp == 1 ? 0 : 4;
+            int all = s.pp == 1 ? 0 : s.pp == 2 ? 2 * b.of_route : 4 * b.of_route, count = s.pp == 1 ? 0 : 4;
             for (int i = 0; i < kAxes; i++) {
                 EXPECT(b.of_axis[i] >= 1 && b.of_axis[i] <= 32, "%d of %s", b.of_axis[i], axis_names[i]);
                 if (sizes[i] > 1) all += b.of_axis[i], count++;

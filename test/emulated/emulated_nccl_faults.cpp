@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "llmc/comm/transport/launch.h"
-#include "llmc/comm/transport/seats.h"
+#include "llmc/comm/transport/placement.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
 
@@ -56,19 +56,19 @@ TEST(ranks_need_a_gpu_each) {
     EXPECT(more.code == kExitConfig && strstr(more.what(), "3 ranks are more than the 2 GPUs"), "%s",
            more.what());
     settings.devices = 16;
-    std::vector<Seat> seats(2, own_seat(true));
-    const auto refused = [&] { return test::fatal_of([&] { check_devices(seats); }); };
-    EXPECT(refused().code == 0 && device_of(seats, 1) == 1);
-    seats[0].gpus = seats[1].gpus = 1;
+    std::vector<Placement> placements(2, own_placement(true));
+    const auto refused = [&] { return test::fatal_of([&] { check_devices(placements); }); };
+    EXPECT(refused().code == 0 && device_of(placements, 1) == 1);
+    placements[0].gpus = placements[1].gpus = 1;
     const Fatal same = refused();
     EXPECT(same.code == kExitConfig && strstr(same.what(), "ranks 0 and 1 are both on the GPU ffff:01:00.0"),
            "%s", same.what());
-    strcpy(seats[1].address[0], "0000:99:00.0");            // as Slurm shows each task a GPU of its own
-    EXPECT(refused().code == 0 && device_of(seats, 1) == 0);
-    strcpy(seats[1].host, "elsewhere");
-    strcpy(seats[1].address[0], seats[0].address[0]);
+    strcpy(placements[1].address[0], "0000:99:00.0");            // as Slurm shows each task a GPU of its own
+    EXPECT(refused().code == 0 && device_of(placements, 1) == 0);
+    strcpy(placements[1].host, "elsewhere");
+    strcpy(placements[1].address[0], placements[0].address[0]);
     EXPECT(refused().code == 0);
-    seats[1].gpus = 0;
+    placements[1].gpus = 0;
     EXPECT(strstr(refused().what(), "rank 1 finds no GPU on elsewhere"));
 }
 

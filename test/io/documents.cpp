@@ -42,7 +42,7 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
     for (Chunk chunk; reader.next(chunk);) {
         EXPECT(chunk.text.size() >= chunk.size + kTextPadding, "padding of %zu",
                chunk.text.size() - chunk.size);
-        for (const Piece& p : chunk.pieces) {
+        for (const DocumentSpan& p : chunk.spans) {
             if (p.starts_document && !p.validation) all.emplace_back();
             if (p.validation) all.back().has_val = true;
             (p.validation ? all.back().val : all.back().train)

@@ -56,7 +56,7 @@ TEST(pieces_tile_a_tensor_or_are_refused) {
             int height = 1 + int(rng() % uint32_t(rows - r)), width = 1 + int(rng() % uint32_t(cols - c));
             if (rng() % 3)
                 for (int i = c; i < c + width; i++) if (count[r][i]) width = i - c;
-            m.pieces.push_back({.tensor = "w", .part = "m", .dtype = "F32", .shape = {rows, cols},
+            m.pieces.push_back({.tensor = "w", .array = "m", .dtype = "F32", .shape = {rows, cols},
                                 .start = {r, c}, .extent = {height, width}, .file = "a", .at = at});
             at += m.pieces.back().bytes();
             for (int i = r; i < r + height; i++) for (int j = c; j < c + width; j++) count[i][j]++;

@@ -59,14 +59,14 @@ static Expectations expectations() {
 }
 
 // A tensor's line: of the element, and of the part, whose error is the largest relative to its tolerance.
-struct Verdict {
+struct Comparison {
     std::string name;
     double error = 0, tolerance = 1, rms = 0, rms_tolerance = 1;
     const char* problem = nullptr;
 };
 
-static Verdict verdict(const std::string& name, const Numbers& actual, const Expected& e) {
-    Verdict v = {.name = name};
+static Comparison compare(const std::string& name, const Numbers& actual, const Expected& e) {
+    Comparison v = {.name = name};
     if (actual.size() != e.values.size()) return v.problem = "another size", v;
     const size_t n = e.values.size() / e.element.size();
     for (size_t part = 0; part < e.element.size(); part++) {
@@ -86,11 +86,11 @@ static Verdict verdict(const std::string& name, const Numbers& actual, const Exp
 }
 
 // Every tensor of either side.
-static std::vector<Verdict> compare(const Expectations& expected, const Values& actual) {
-    std::vector<Verdict> all;
+static std::vector<Comparison> compare(const Expectations& expected, const Values& actual) {
+    std::vector<Comparison> all;
     for (const auto& [name, e] : expected) {
         const auto it = actual.find(name);
-        all.push_back(verdict(name, it == actual.end() ? Numbers() : it->second, e));
+        all.push_back(compare(name, it == actual.end() ? Numbers() : it->second, e));
         if (it == actual.end()) all.back().problem = "not in ours";
     }
     for (const auto& [name, values] : actual)
@@ -99,15 +99,15 @@ static std::vector<Verdict> compare(const Expectations& expected, const Values& 
 }
 
 TEST(ten_steps_equal_pytorch) {
-    const auto verdicts = compare(expectations(), ours());
+    const auto comparisons = compare(expectations(), ours());
     printf("%-24s largest error  tolerance     rms error  tolerance\n", TEST_PRECISION);
-    for (const Verdict& v : verdicts) {
+    for (const Comparison& v : comparisons) {
         const char *name = v.name.c_str(), *problem = v.problem ? v.problem : "ok";
         printf("    %-20s %13.3g %10.3g %13.3g %10.3g  %s\n", name, v.error, v.tolerance, v.rms,
                v.rms_tolerance, problem);
         EXPECT(!v.problem, "%s: %s", name, problem);
     }
-    EXPECT(verdicts.size() == 3 + 2 * size_t(2 + 2 * 12 + 2), "%zu tensors compared", verdicts.size());
+    EXPECT(comparisons.size() == 3 + 2 * size_t(2 + 2 * 12 + 2), "%zu tensors compared", comparisons.size());
 }
 
 TEST(a_perturbed_element_fails) {
@@ -118,7 +118,7 @@ TEST(a_perturbed_element_fails) {
             const double before = changed[i], step = 2.5 * e.element_at(i);
             for (const double change : {step, -step, double(NAN)}) {
                 changed[i] = before + change;
-                EXPECT(verdict(name, changed, e).problem, "%s[%zu] passes", name.c_str(), i);
+                EXPECT(compare(name, changed, e).problem, "%s[%zu] passes", name.c_str(), i);
             }
             changed[i] = before;
         }
@@ -132,7 +132,7 @@ TEST(a_missing_or_foreign_tensor_fails) {
         Values changed = ours();
         change(changed);
         std::vector<std::string> failed;
-        for (const Verdict& v : compare(expected, changed)) if (v.problem) failed.push_back(v.name);
+        for (const Comparison& v : compare(expected, changed)) if (v.problem) failed.push_back(v.name);
         return failed == std::vector{name};
     };
     for (const char* name : {"logits", "loss", "grad.wte", "grad.h.1.fcprojb", "final.h.0.qkvw"}) {

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "llmc/base/check.h"
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/json.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "llmc/base/check.h"
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/start_thread.h"
 

@@ -15,7 +15,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/hangs.h"
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/progress.h"

@@ -21,19 +21,19 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
-#include "llmc/comm/transport/seats.h"
+#include "llmc/comm/transport/placement.h"
 #include "llmc/comm/transport/threads.h"
 
 int planned_ranks(const ParallelConfig& p) { return std::max(p.ranks, 1); }
 
 bool is_described(const Mesh& mesh) { return mesh.world.size > 1 && !mesh.world.group->transport->start; }
 
-static std::vector<Seat> seats_over(const Mesh& mesh) {
-    const Seat own = own_seat(false);
-    std::vector<Seat> seats(size_t(mesh.world.size), own);
-    mesh.world.all_gather(reinterpret_cast<std::byte*>(seats.data()),
+static Placements placements_over(const Mesh& mesh) {
+    const Placement own = own_placement(false);
+    Placements placements(size_t(mesh.world.size), own);
+    mesh.world.all_gather(reinterpret_cast<std::byte*>(placements.data()),
                           reinterpret_cast<const std::byte*>(&own), sizeof own);
-    return seats;
+    return placements;
 }
 
 // Makes the team of OpenMP's threads of a rank, and returns its size. libgomp ends the program where a thread
@@ -56,26 +56,26 @@ static int make_team(int wanted) {
 }
 
 // One rank, from the moment that its mesh stands.
-static int run_rank(Config cfg, const Mesh& mesh, const std::vector<Seat>& seats, const RankBody& body) {
+static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, const RankBody& body) {
     context.rank = mesh.rank;
-    if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, seats);
-    const Seat& own = seats[size_t(mesh.rank)];
-    context.host_ranks = own.gpus ? 1 : ranks_of_host(seats, own);      // a GPU's memory is its rank's
-    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(seats, own);
+    if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, placements);
+    const Placement& own = placements[size_t(mesh.rank)];
+    context.host_ranks = own.gpus ? 1 : ranks_of_host(placements, own);      // a GPU's memory is its rank's
+    if (!cfg.run.threads) cfg.run.threads = threads_of_rank(placements, own);
     context.threads = cfg.run.threads = make_team(cfg.run.threads);
     omp_set_num_threads(context.threads);
     return body(cfg, mesh);
 }
 
-// Over NCCL, from the moment that all know all seats.
-static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const std::vector<Seat>& seats, const NcclId& id,
+// Over NCCL, from the moment that all know all placements.
+static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& placements, const NcclId& id,
                         const RankBody& body) {
     context.rank = ranks.mesh.rank;
-    int processors = seats[0].processors;
-    for (const Seat& s : seats) processors = std::min(processors, s.processors);
-    nccl_begin(id, ranks, device_of(seats, ranks.mesh.rank),
-               nccl_blocks(mesh_shape(cfg.parallel, int(seats.size())), processors));
-    const int code = run_rank(cfg, ranks.mesh, seats, body);
+    int processors = placements[0].processors;
+    for (const Placement& s : placements) processors = std::min(processors, s.processors);
+    nccl_begin(id, ranks, device_of(placements, ranks.mesh.rank),
+               nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
+    const int code = run_rank(cfg, ranks.mesh, placements, body);
     comm::meet();                       // all have freed their memory
     ranks.mesh.world.barrier();
     comm::meet();
@@ -124,8 +124,8 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
     const auto meshes = thread_meshes(cfg, ranks, over_nccl, world);
     const auto together = over_nccl ? ranks_together(ranks) : nullptr;
     for (const auto& m : meshes) m->together = together;
-    const std::vector<Seat> seats(size_t(ranks), own_seat(over_nccl));
-    if (over_nccl) check_devices(seats);
+    const Placements placements(size_t(ranks), own_placement(over_nccl));
+    if (over_nccl) check_devices(placements);
     const NcclId id = over_nccl ? new_nccl_id() : NcclId{};
     const bool catches = context.throw_on_fatal;
     std::vector<int> codes(size_t(ranks), 0);
@@ -133,8 +133,8 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
     std::mutex failing;
     const auto run = [&](int r) {
         RankMesh& m = *meshes[size_t(r)];
-        return over_nccl ? run_gpu_rank(cfg, m, seats, id, body)
-                         : run_rank(cfg, m.mesh, seats_over(m.mesh), body);
+        return over_nccl ? run_gpu_rank(cfg, m, placements, id, body)
+                         : run_rank(cfg, m.mesh, placements_over(m.mesh), body);
     };
     const auto rank = [&](int r) {
         context.throw_on_fatal = catches;
@@ -169,15 +169,15 @@ static int run_processes(const Config& cfg, const RankBody& body) {
     for (int axis = 0; axis < kAxes; axis++)
         join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
     join_progress(job.rank, job.size);
-    const int code = run_rank(cfg, ranks.mesh, seats_over(ranks.mesh), body);
+    const int code = run_rank(cfg, ranks.mesh, placements_over(ranks.mesh), body);
     ranks.mesh.world.barrier();
     wait_for_the_end();
     mpi_end();
     return code;
 }
 
-// What each rank brings before there is NCCL: its seat, and rank 0 the id.
-struct Greeting { Seat seat; NcclId id; };
+// What each rank brings before there is NCCL: its placement, and rank 0 the id.
+struct Greeting { Placement placement; NcclId id; };
 
 static std::vector<Greeting> greet(const Greeting& own) {
     const int world = launcher().world;
@@ -196,14 +196,14 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     const bool by_mpi = meeting() == Meeting::Mpi;
     join_progress(rank, world);
     Greeting own = {};
-    own.seat = own_seat(true);
-    if (rank == 0 && own.seat.gpus) own.id = new_nccl_id();
-    std::vector<Seat> seats;
+    own.placement = own_placement(true);
+    if (rank == 0 && own.placement.gpus) own.id = new_nccl_id();
+    Placements placements;
     const std::vector<Greeting> all = greet(own);
-    for (const Greeting& g : all) seats.push_back(g.seat);
-    check_devices(seats);
+    for (const Greeting& g : all) placements.push_back(g.placement);
+    check_devices(placements);
     RankMesh ranks(cfg.parallel, world, rank, true);
-    const int code = run_gpu_rank(cfg, ranks, seats, all[0].id, body);
+    const int code = run_gpu_rank(cfg, ranks, placements, all[0].id, body);
     wait_for_the_end();
     if (by_mpi) mpi_end();
     return code;
@@ -272,7 +272,7 @@ int run_ranks(Config& cfg, const RankBody& body, const std::string& task) {
     if (launcher().world > 1) return run_gpus(cfg, body);
     if (transport != "one") return run_threads(cfg, transport == "nccl", body);
     join_progress(0, 1);
-    return run_rank(cfg, Mesh(), {own_seat(false)}, body);
+    return run_rank(cfg, Mesh(), {own_placement(false)}, body);
 }
 
 // What a plan needs to know of a transport: nothing can be sent.

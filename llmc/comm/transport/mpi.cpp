@@ -1,4 +1,4 @@
-// Pieces go straight from each rank to each other: as many bytes as around a ring, and sums in the order of
+// Slices go straight from each rank to each other: as many bytes as around a ring, and sums in the order of
 // the ranks. Counts beyond 31 bits travel as several messages.
 #include "llmc/comm/transport/mpi.h"
 
@@ -40,7 +40,7 @@ struct MpiMember {
     Flight flights[kSlots];
     std::deque<std::vector<MPI_Request>> sends;         // on their way
     uint64_t sent = 0;                                  // so far
-    std::vector<const void*> pieces;
+    std::vector<const void*> slices;
 };
 
 static MpiMember& member(Group& g) { return *static_cast<MpiMember*>(g.state.get()); }
@@ -103,10 +103,10 @@ static MPI_Datatype mpi_type(Wire t) {
 static void start_gather(Group& g, Flight& f, int tag) {
     const Job& j = f.job;
     const size_t unit = size_of(j.type), own = comm::elements(j, g.index) * unit;
-    void* here = piece_of(j.dst, j, g.index, unit);
+    void* here = slice_of(j.dst, j, g.index, unit);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
-        irecv(g, f.requests, piece_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag);
+        irecv(g, f.requests, slice_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag);
     }
     for (int i = 1; i < g.size; i++)
         isend(g, f.requests, j.src, own, (g.index + i) % g.size, tag);
@@ -115,10 +115,10 @@ static void start_gather(Group& g, Flight& f, int tag) {
 
 static void start_reduce(Group& g, Flight& f, int tag) {
     const Job& j = f.job;
-    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.piece < g.message &&
-        j.total == j.piece * size_t(g.size)) {
+    if (g.native && !rounds(g, j) && mpi_type(j.type) != MPI_DATATYPE_NULL && j.slice < g.message &&
+        j.total == j.slice * size_t(g.size)) {
         f.native = true;
-        MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.piece), mpi_type(j.type), MPI_SUM,
+        MPI_CHECK(MPI_Ireduce_scatter_block(j.src, g.staging, int(j.slice), mpi_type(j.type), MPI_SUM,
                                             member(g).comm, &f.requests.emplace_back()));
         return;
     }
@@ -130,17 +130,17 @@ static void start_reduce(Group& g, Flight& f, int tag) {
                              j.total);
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + g.size - i) % g.size;
-        irecv(g, f.requests, received(g, j) + size_t(k) * j.piece * unit, own, k, tag);
+        irecv(g, f.requests, received(g, j) + size_t(k) * j.slice * unit, own, k, tag);
     }
     for (int i = 1; i < g.size; i++) {
         const int k = (g.index + i) % g.size;
-        isend(g, f.requests, piece_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag);
+        isend(g, f.requests, slice_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag);
     }
 }
 
 static void finish_reduce(Group& g, const Flight& f) {
     const Job& j = f.job;
-    if (!f.native) return sum_received(g, j, member(g).pieces);
+    if (!f.native) return sum_received(g, j, member(g).slices);
     const size_t own = comm::elements(j, g.index);
     if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
 }
@@ -216,7 +216,7 @@ void join_mpi(Group& g, int color, int index) {
     MPI_CHECK(MPI_Comm_split(MPI_COMM_WORLD, color, index, &m->comm));
     MPI_CHECK(MPI_Comm_rank(m->comm, &g.index));
     MPI_CHECK(MPI_Comm_size(m->comm, &g.size));
-    m->pieces.resize(size_t(g.size));
+    m->slices.resize(size_t(g.size));
     g.transport = &mpi;
     g.state = std::move(m);             // MPI_Finalize frees the communicators
 }

@@ -105,7 +105,7 @@ void nccl_end(bool failed) {
     while_host_waits = nullptr;
     for (NcclMember* m : nccl_rank.members) {
         for (const NcclFlight& f : m->flights) CUDA_CHECK(cudaEventDestroy(f.done));
-        for (const NcclWay& w : m->ways)
+        for (const NcclRoute& w : m->routes)
             for (cudaEvent_t sent : w.sent) CUDA_CHECK(cudaEventDestroy(sent));
         m->spare.insert(m->spare.end(), m->times.begin(), m->times.end());
         for (const NcclTimes& t : m->spare)
@@ -205,8 +205,8 @@ static ncclComm_t split(ncclComm_t from, bool within, int color, int index, nccl
     return comm;
 }
 
-// Both ways between neighbours; in a ring the last and the first are some.
-static void make_ways(NcclMember& m, const Group& g, bool ring, int blocks) {
+// Both routes between neighbours; in a ring the last and the first are some.
+static void make_routes(NcclMember& m, const Group& g, bool ring, int blocks) {
     const int size = g.size, index = g.index;
     for (int low = 0; low < (ring && size > 2 ? size : size - 1); low++)
         for (const bool up : {true, false}) {
@@ -216,19 +216,19 @@ static void make_ways(NcclMember& m, const Group& g, bool ring, int blocks) {
             const ncclComm_t comm = split(m.comm, within, 0, index, config);
             if (!within) continue;
             const NcclLine line = line_of(comm, true);
-            NcclWay& w = m.ways.emplace_back(NcclWay{up ? low : high, up ? high : low, line, {}, 0});
+            NcclRoute& w = m.routes.emplace_back(NcclRoute{up ? low : high, up ? high : low, line, {}, 0});
             for (cudaEvent_t& e : w.sent) CUDA_CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
         }
 }
 
-static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_way) {
+static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_route) {
     auto m = std::make_shared<NcclMember>();
     static_cast<NcclLine&>(*m) = line_of(comm, has_the_same_tensors(g));
     for (NcclFlight& f : m->flights) CUDA_CHECK(cudaEventCreateWithFlags(&f.done, cudaEventDisableTiming));
     NCCL_CHECK(m->comm, ncclCommCount(m->comm, &g.size));
     NCCL_CHECK(m->comm, ncclCommUserRank(m->comm, &g.index));
-    m->pieces.resize(size_t(g.size));
-    if (std::string_view(g.name) == "pp") make_ways(*m, g, ring, blocks_of_way);
+    m->slices.resize(size_t(g.size));
+    if (std::string_view(g.name) == "pp") make_routes(*m, g, ring, blocks_of_route);
     nccl_rank.members.push_back(m.get());
     g.transport = &nccl_transport;
     g.state = std::move(m);
@@ -253,7 +253,7 @@ void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks&
                                                        at.index, &config));
             comm = world;
         } else comm = split(world, g.size > 1, at.color, at.index, config);
-        if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_way);
+        if (g.size > 1) become_member(g, comm, ranks.ring, blocks.of_route);
     }
     while_host_waits = look_for_errors;
 }

@@ -6,17 +6,17 @@ static constexpr int kMost = 32;            // more than any collective gains fr
 
 NcclBlocks nccl_blocks(const MeshShape& s, int processors) {
     const bool stages = s.pp > 1;
-    const int ways = !stages ? 0 : s.pp == 2 ? 2 : 4;       // to and from each neighbour
+    const int routes = !stages ? 0 : s.pp == 2 ? 2 : 4;       // to and from each neighbour
     // what is waited for most: tensor parallelism, then the shards of a block
     const struct { bool used; int weight; } axes[kAxes] = {
         {stages, 1}, {s.cp > 1, 4}, {s.tp > 1, 8}, {s.shard > 1, 8}, {s.dp * s.cp / s.shard > 1, 4},
         {stages, 2}, {true, 1}};
-    static constexpr int kWay = 2;
-    int all = ways * kWay;
+    static constexpr int kRoute = 2;
+    int all = routes * kRoute;
     for (const auto& axis : axes) all += axis.used ? axis.weight : 0;
-    const auto part = [&](int weight) { return std::clamp(processors / 2 * weight / all, 1, kMost); };
+    const auto share = [&](int weight) { return std::clamp(processors / 2 * weight / all, 1, kMost); };
     NcclBlocks blocks;
-    for (int i = 0; i < kAxes; i++) blocks.of_axis[i] = part(axes[i].weight);
-    blocks.of_way = part(kWay);
+    for (int i = 0; i < kAxes; i++) blocks.of_axis[i] = share(axes[i].weight);
+    blocks.of_route = share(kRoute);
     return blocks;
 }

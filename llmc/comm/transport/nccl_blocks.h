@@ -9,7 +9,7 @@
 
 struct NcclBlocks {
     int of_axis[kAxes];     // as axis_names; at least 1
-    int of_way;             // messages from a stage of a pipeline to a neighbour
+    int of_route;             // messages from a stage of a pipeline to a neighbour
 };
 
 // Equal on all ranks: for the rank with the most communicators, on the smallest GPU.

@@ -16,7 +16,7 @@ struct NcclTimes { cudaEvent_t began, ended, needed; };
 
 struct NcclFlight {
     Job job;
-    bool open = false, on_host = false, sums = false;   // sums: the pieces of others are in staging
+    bool open = false, on_host = false, sums = false;   // sums: the slices of others are in staging
     bool timed = false;
     NcclTimes times;
     cudaEvent_t done = nullptr;
@@ -32,7 +32,7 @@ struct NcclLine {
 
 // Messages from a rank of a pipeline to a neighbour. Each direction has a line of its own, so that a message
 // that waits for its receiver delays no other message.
-struct NcclWay {
+struct NcclRoute {
     int from, to;
     NcclLine line;
     cudaEvent_t sent[kSends] = {};
@@ -42,8 +42,8 @@ struct NcclWay {
 struct NcclMember : NcclLine {
     uint64_t next = 0;                  // ticket
     NcclFlight flights[kSlots];
-    std::vector<const void*> pieces;
-    std::vector<NcclWay> ways;          // that this rank is at an end of
+    std::vector<const void*> slices;
+    std::vector<NcclRoute> routes;          // that this rank is at an end of
     std::vector<NcclTimes> times, spare;        // not yet looked at, the oldest first; to be used again
 };
 
@@ -57,7 +57,7 @@ struct Together;                        // nccl.cpp
 // This thread's part of the job.
 struct NcclRank {
     std::vector<NcclMember*> members;
-    std::vector<NcclLine> lines;        // of all members and their ways; none: not begun
+    std::vector<NcclLine> lines;        // of all members and their routes; none: not begun
     std::vector<Registered> memory;
     std::byte* bounce = nullptr;
     std::shared_ptr<Together> together;

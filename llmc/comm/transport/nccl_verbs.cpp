@@ -1,8 +1,8 @@
 // Every axis has a communicator and a stream of its own. A collective waits for the ops that were called
 // before it, and those that are called after it was awaited wait for it, all on the device: the host waits
-// only where the memory is its own. Such memory goes through a buffer of the device, a part at a time.
+// only where the memory is its own. Such memory goes through a buffer of the device, a share at a time.
 //
-// Sums in the order of the ranks: each piece goes to its rank, which adds them up in FP32 on the compute
+// Sums in the order of the ranks: each slice goes to its rank, which adds them up in FP32 on the compute
 // stream. As many bytes as around a ring.
 #ifdef HAVE_NCCL
 #include <algorithm>
@@ -88,15 +88,15 @@ static void copy_now(NcclMember& m, void* to, const void* from, size_t bytes) {
 
 static void gather_on_host(Group& g, const Job& j) {
     NcclMember& m = member(g);
-    const size_t unit = size_of(j.type), piece = j.piece * unit, ranks = size_t(g.size);
-    const size_t part = kBounce / (ranks + 1);
-    std::byte* const own = nccl_rank.bounce + ranks * part;
-    const auto bytes_at = [&](int k, size_t at) {           // of piece k, whose end may be cut off
+    const size_t unit = size_of(j.type), slice = j.slice * unit, ranks = size_t(g.size);
+    const size_t share = kBounce / (ranks + 1);
+    std::byte* const own = nccl_rank.bounce + ranks * share;
+    const auto bytes_at = [&](int k, size_t at) {           // of slice k, whose end may be cut off
         const size_t bytes = comm::elements(j, k) * unit;
-        return std::min(part, bytes - std::min(bytes, at));
+        return std::min(share, bytes - std::min(bytes, at));
     };
-    for (size_t at = 0; at < piece; at += part) {
-        const size_t n = std::min(part, piece - at);
+    for (size_t at = 0; at < slice; at += share) {
+        const size_t n = std::min(share, slice - at);
         if (const size_t bytes = bytes_at(g.index, at))
             CUDA_CHECK(cudaMemcpyAsync(own, static_cast<const std::byte*>(j.src) + at, bytes,
                                        cudaMemcpyDefault, m.stream));
@@ -104,7 +104,7 @@ static void gather_on_host(Group& g, const Job& j) {
         host_waits_for(m.stream);
         for (int k = 0; k < g.size; k++)
             if (const size_t bytes = bytes_at(k, at))
-                copy_now(m, piece_of(j.dst, j, k, unit) + at, nccl_rank.bounce + size_t(k) * n, bytes);
+                copy_now(m, slice_of(j.dst, j, k, unit) + at, nccl_rank.bounce + size_t(k) * n, bytes);
     }
 }
 
@@ -128,11 +128,11 @@ static void broadcast_on_host(Group& g, const Job& j) {
 static void start_gather(Group& g, const Job& j) {
     NcclMember& m = member(g);
     const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
-    if (j.total == j.piece * size_t(g.size)) {
-        NCCL_CHECK(m.comm, ncclAllGather(j.src, j.dst, j.piece, nccl_type(j.type), m.comm, m.stream));
+    if (j.total == j.slice * size_t(g.size)) {
+        NCCL_CHECK(m.comm, ncclAllGather(j.src, j.dst, j.slice, nccl_type(j.type), m.comm, m.stream));
         return;
     }
-    void* const to = piece_of(j.dst, j, g.index, unit);
+    void* const to = slice_of(j.dst, j, g.index, unit);
     if (to != j.src && own > 0)
         CUDA_CHECK(cudaMemcpyAsync(to, j.src, own * unit, cudaMemcpyDefault, m.stream));
     NCCL_CHECK(m.comm, ncclGroupStart());
@@ -141,7 +141,7 @@ static void start_gather(Group& g, const Job& j) {
         if (k == g.index) continue;
         if (own) NCCL_CHECK(m.comm, ncclSend(j.src, own, nccl_type(j.type), k, m.comm, m.stream));
         if (count)
-            NCCL_CHECK(m.comm, ncclRecv(piece_of(j.dst, j, k, unit), count, nccl_type(j.type), k, m.comm,
+            NCCL_CHECK(m.comm, ncclRecv(slice_of(j.dst, j, k, unit), count, nccl_type(j.type), k, m.comm,
                                         m.stream));
     }
     NCCL_CHECK(m.comm, ncclGroupEnd());
@@ -151,14 +151,14 @@ static void start_reduce(Group& g, NcclFlight& f) {
     const Job& j = f.job;
     NcclMember& m = member(g);
     const bool rounded = rounds(g, j);
-    f.sums = !any_order_is_exact(j.type) && (!g.native || rounded || j.total != j.piece * size_t(g.size));
+    f.sums = !any_order_is_exact(j.type) && (!g.native || rounded || j.total != j.slice * size_t(g.size));
     if (rounded)
         bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
                              j.total);
     after_compute(m);
     if (f.timed) f.times = began(m);
     if (!f.sums) {
-        NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.piece, nccl_type(j.type), ncclSum, m.comm,
+        NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.slice, nccl_type(j.type), ncclSum, m.comm,
                                              m.stream));
         return;
     }
@@ -170,10 +170,10 @@ static void start_reduce(Group& g, NcclFlight& f) {
         const size_t count = comm::elements(j, k);
         if (k == g.index) continue;
         if (count)
-            NCCL_CHECK(m.comm, ncclSend(piece_of(src, j, k, unit), count, nccl_type(type), k, m.comm,
+            NCCL_CHECK(m.comm, ncclSend(slice_of(src, j, k, unit), count, nccl_type(type), k, m.comm,
                                         m.stream));
         if (own)
-            NCCL_CHECK(m.comm, ncclRecv(received(g, j) + size_t(k) * j.piece * unit, own, nccl_type(type), k,
+            NCCL_CHECK(m.comm, ncclRecv(received(g, j) + size_t(k) * j.slice * unit, own, nccl_type(type), k,
                                         m.comm, m.stream));
     }
     NCCL_CHECK(m.comm, ncclGroupEnd());
@@ -213,21 +213,21 @@ static void finish(Group& g, uint64_t ticket) {
     if (f.on_host) return;
     if (f.timed) needed(member(g), f.times);
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, f.done, 0));
-    if (f.sums) sum_received(g, f.job, member(g).pieces);
+    if (f.sums) sum_received(g, f.job, member(g).slices);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // messages
 
-static NcclWay& way(Group& g, int from, int to) {
-    for (NcclWay& w : member(g).ways)
+static NcclRoute& route(Group& g, int from, int to) {
+    for (NcclRoute& w : member(g).routes)
         if (w.from == from && w.to == to) return w;
     fatal(kExitInternal, __FILE__, __LINE__, "%s has no way from rank %d to rank %d", g.name, from, to);
 }
 
 // The ticket tells message and peer.
 static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
-    NcclWay& w = way(g, g.index, peer);
+    NcclRoute& w = route(g, g.index, peer);
     CHECK(bytes == 0 || on_device(data), "a message over %s from memory of the host", g.name);
     after_compute(w.line);
     const int to = w.to > w.from ? 1 : 0;
@@ -238,13 +238,13 @@ static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
 }
 
 static void finish_send(Group& g, uint64_t ticket) {
-    const NcclWay& w = way(g, g.index, int(ticket % uint64_t(g.size)));
+    const NcclRoute& w = route(g, g.index, int(ticket % uint64_t(g.size)));
     const cudaEvent_t sent = w.sent[ticket / uint64_t(g.size) % kSends];
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, sent, 0));
 }
 
 static void recv(Group& g, void* data, size_t bytes, int peer) {
-    const NcclLine& l = way(g, peer, g.index).line;
+    const NcclLine& l = route(g, peer, g.index).line;
     if (bytes == 0) return;
     CHECK(on_device(data), "a message over %s to memory of the host", g.name);
     after_compute(l);
@@ -270,12 +270,12 @@ static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     }
     for (size_t at = 0; at < count; at += most) {
         const size_t n = std::min(most, count - at);
-        std::byte* const part = static_cast<std::byte*>(data) + at * unit;
-        copy_now(m, nccl_rank.bounce, part, n * unit);
+        std::byte* const share = static_cast<std::byte*>(data) + at * unit;
+        copy_now(m, nccl_rank.bounce, share, n * unit);
         NCCL_CHECK(m.comm, ncclAllReduce(nccl_rank.bounce, nccl_rank.bounce, n, nccl_type(t), ncclSum, m.comm,
                                          m.stream));
         host_waits_for(m.stream);
-        copy_now(m, part, nccl_rank.bounce, n * unit);
+        copy_now(m, share, nccl_rank.bounce, n * unit);
     }
     return true;
 }

@@ -1,6 +1,6 @@
-// A job has a slot, where each member posts its pointer. To finish is to wait for the pointers, to read what
-// they point to, and to wait until all have read: then the buffers are the caller's again.
-// Counters only rise, so a slot is used again without being cleared.
+// Each job has a mailbox, where every member posts its pointer. Finishing a job waits for all pointers, reads
+// the memory behind them, and waits until all members have read: then the buffers are the caller's again.
+// Counters only rise, so mailboxes are reused without clearing.
 #include "llmc/comm/transport/threads.h"
 
 #include <immintrin.h>
@@ -14,7 +14,7 @@
 #include "llmc/base/check.h"
 #include "llmc/comm/reductions.h"
 
-static constexpr uint64_t kSlots = 8;           // jobs in flight
+static constexpr uint64_t kMailboxes = 8;           // jobs in flight
 static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
 
 struct Channel {                                // from one member to another
@@ -22,7 +22,7 @@ struct Channel {                                // from one member to another
     std::atomic<uint64_t> sent{0}, taken{0};
 };
 
-struct Slot {
+struct Mailbox {
     std::vector<const void*> posted_src;
     std::atomic<uint64_t> posted{0}, read{0};
 };
@@ -32,11 +32,11 @@ struct ThreadTeam {
     std::atomic<bool>& broken;
     std::mutex mutex;
     std::condition_variable changed;
-    Slot slots[kSlots];
+    Mailbox mailboxes[kMailboxes];
     std::vector<Channel> channels;              // [from * size + to]
 
     ThreadTeam(int n, std::atomic<bool>& b) : size(n), broken(b), channels(size_t(n) * size_t(n)) {
-        for (Slot& s : slots) s.posted_src.resize(size_t(n));
+        for (Mailbox& s : mailboxes) s.posted_src.resize(size_t(n));
     }
     // Nobody waits for less than the next multiple of `all`.
     void raise(std::atomic<uint64_t>& counter, int all) {
@@ -84,60 +84,60 @@ ThreadTeam* ThreadWorld::make_team(int size) {
 struct Member {
     ThreadTeam* team;
     uint64_t next = 0;                          // ticket
-    Job jobs[kSlots];
-    bool open[kSlots] = {};
-    std::vector<const void*> pieces;
+    Job jobs[kMailboxes];
+    bool open[kMailboxes] = {};
+    std::vector<const void*> slices;
 };
 
 static Member& member(Group& g) { return *static_cast<Member*>(g.state.get()); }
 
 static uint64_t start(Group& g, const Job& job) {
     Member& m = member(g);
-    const uint64_t ticket = m.next++, slot = ticket % kSlots;
-    CHECK(!m.open[slot], "more than %d collectives over %s are in flight", int(kSlots), g.name);
-    m.jobs[slot] = job;
-    m.open[slot] = true;
+    const uint64_t ticket = m.next++, mailbox = ticket % kMailboxes;
+    CHECK(!m.open[mailbox], "more than %d collectives over %s are in flight", int(kMailboxes), g.name);
+    m.jobs[mailbox] = job;
+    m.open[mailbox] = true;
     fp32::settle(job.src);
-    m.team->slots[slot].posted_src[size_t(g.index)] = job.src;
-    m.team->raise(m.team->slots[slot].posted, g.size);
+    m.team->mailboxes[mailbox].posted_src[size_t(g.index)] = job.src;
+    m.team->raise(m.team->mailboxes[mailbox].posted, g.size);
     return ticket;
 }
 
-static void gather(const Group& g, const Job& job, const Slot& slot) {
+static void gather(const Group& g, const Job& job, const Mailbox& mailbox) {
     const size_t unit = size_of(job.type);
     for (int i = 0; i < g.size; i++) {
         const int k = (g.index + i) % g.size;   // not all from the same one
-        std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.piece * unit;
-        const void* from = slot.posted_src[size_t(k)];
+        std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.slice * unit;
+        const void* from = mailbox.posted_src[size_t(k)];
         const size_t bytes = comm::elements(job, k) * unit;
         if (to != from && bytes) fp32::copy_between(to, from, bytes);
     }
 }
 
-// Others read the pieces that are theirs: this rank's piece may be overwritten.
-static void reduce(Group& g, const Job& job, const Slot& slot) {
-    const size_t first = std::min(job.total, size_t(g.index) * job.piece) * size_of(job.type);
-    auto& pieces = member(g).pieces;
+// Others read the slices that are theirs: this rank's slice may be overwritten.
+static void reduce(Group& g, const Job& job, const Mailbox& mailbox) {
+    const size_t first = std::min(job.total, size_t(g.index) * job.slice) * size_of(job.type);
+    auto& slices = member(g).slices;
     for (int k = 0; k < g.size; k++)
-        pieces[size_t(k)] = static_cast<const std::byte*>(slot.posted_src[size_t(k)]) + first;
-    comm::sum(job.dst, pieces.data(), g.size, comm::elements(job, g.index), job.type,
+        slices[size_t(k)] = static_cast<const std::byte*>(mailbox.posted_src[size_t(k)]) + first;
+    comm::sum(job.dst, slices.data(), g.size, comm::elements(job, g.index), job.type,
               g.bf16_wire && job.type == Wire::F32);
     fp32::settle(job.dst);
 }
 
 static void finish(Group& g, uint64_t ticket) {
     Member& m = member(g);
-    Slot& slot = m.team->slots[ticket % kSlots];
-    const Job& job = m.jobs[ticket % kSlots];
-    const uint64_t all = (ticket / kSlots + 1) * uint64_t(g.size);
-    m.team->await(slot.posted, all);
-    if (job.kind == Job::Gather) gather(g, job, slot);
-    else if (job.kind == Job::Reduce) reduce(g, job, slot);
-    else if (job.dst != slot.posted_src[size_t(job.root)])
-        fp32::copy_between(job.dst, slot.posted_src[size_t(job.root)], job.total * size_of(job.type));
-    m.team->raise(slot.read, g.size);
-    m.team->await(slot.read, all);
-    m.open[ticket % kSlots] = false;
+    Mailbox& mailbox = m.team->mailboxes[ticket % kMailboxes];
+    const Job& job = m.jobs[ticket % kMailboxes];
+    const uint64_t all = (ticket / kMailboxes + 1) * uint64_t(g.size);
+    m.team->await(mailbox.posted, all);
+    if (job.kind == Job::Gather) gather(g, job, mailbox);
+    else if (job.kind == Job::Reduce) reduce(g, job, mailbox);
+    else if (job.dst != mailbox.posted_src[size_t(job.root)])
+        fp32::copy_between(job.dst, mailbox.posted_src[size_t(job.root)], job.total * size_of(job.type));
+    m.team->raise(mailbox.read, g.size);
+    m.team->await(mailbox.read, all);
+    m.open[ticket % kMailboxes] = false;
 }
 
 static Channel& channel(Group& g, int from, int to) {
@@ -182,6 +182,6 @@ void join_team(Group& g, ThreadTeam* team, int index) {
     g.transport = &threads;
     auto m = std::make_shared<Member>();
     m->team = team;
-    m->pieces.resize(size_t(team->size));
+    m->slices.resize(size_t(team->size));
     g.state = std::move(m);
 }

@@ -64,7 +64,7 @@ static std::string json_of(const SavedFile& f) {
 }
 
 static std::string json_of(const SavedPiece& p) {
-    return "{\"tensor\":" + json_string(p.tensor) + ",\"part\":" + json_string(p.part) + ",\"dtype\":" +
+    return "{\"tensor\":" + json_string(p.tensor) + ",\"part\":" + json_string(p.array) + ",\"dtype\":" +
            json_string(p.dtype) + ",\"shape\":" + json_of(p.shape) + ",\"start\":" + json_of(p.start) +
            ",\"extent\":" + json_of(p.extent) + ",\"file\":" + json_string(p.file) + ",\"at\":" +
            std::to_string(p.at) + "}";
@@ -90,7 +90,7 @@ std::string to_json(const Manifest& m) {
     return with_hash(text);
 }
 
-std::string to_json(const PartNote& note) {
+std::string to_json(const ShareNote& note) {
     return "{\"file\":" + json_of(note.file) + ",\n\"tensors\":" + lines_of(note.pieces) + "}\n";
 }
 
@@ -136,7 +136,7 @@ SavedFile file_of(const Json& v) {
 }
 
 SavedPiece piece_of(const Json& v) {
-    SavedPiece p{.tensor = v.at("tensor").string(), .part = v.at("part").string(),
+    SavedPiece p{.tensor = v.at("tensor").string(), .array = v.at("part").string(),
                  .dtype = v.at("dtype").string(), .shape = list_of(v.at("shape")),
                  .start = list_of(v.at("start")), .extent = list_of(v.at("extent")),
                  .file = v.at("file").string(), .at = uint64_t(size_of(v.at("at")))};
@@ -197,10 +197,10 @@ void check_places(const Manifest& m) {
     }
 }
 
-// The pieces of each part of each tensor tile it.
+// The pieces of each array of each tensor tile it.
 void check_pieces(const Manifest& m) {
     std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> parts;
-    for (const SavedPiece& p : m.pieces) parts[{p.tensor, p.part}].push_back(&p);
+    for (const SavedPiece& p : m.pieces) parts[{p.tensor, p.array}].push_back(&p);
     for (const auto& [name, pieces] : parts) {
         const SavedPiece& first = *pieces[0];
         uint64_t whole = 1, covered = 0;
@@ -242,10 +242,10 @@ std::optional<Manifest> parse_manifest(std::string_view text, std::string* error
     }
 }
 
-std::optional<PartNote> parse_note(std::string_view text) {
+std::optional<ShareNote> parse_note(std::string_view text) {
     try {
         const Json v = parse_json(text, kDeepest);
-        PartNote note{.file = file_of(v.at("file")), .pieces = {}};
+        ShareNote note{.file = file_of(v.at("file")), .pieces = {}};
         for (const Json& p : v.at("tensors").list()) note.pieces.push_back(piece_of(p));
         return note;
     } catch (const std::exception&) {

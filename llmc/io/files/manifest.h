@@ -1,6 +1,6 @@
 // manifest.json of a checkpoint: the saved state, the place of each piece of each tensor, and hashes.
 //
-// A tensor has up to four parts: "weights" (unless a copy of the masters), "master", "m", "v". Each part is
+// A tensor has up to four arrays: "weights" (unless a copy of the masters), "master", "m", "v". Each array is
 // cut into rectangles in the coordinates of the whole tensor, without padding rows: any mesh can read the
 // checkpoint of any other mesh.
 #pragma once
@@ -14,7 +14,7 @@ inline constexpr const char* kManifest = "manifest.json";
 inline constexpr uint64_t kHashChunk = 1 << 20;     // bytes of a file behind each hash
 
 struct SavedPiece {
-    std::string tensor, part, dtype;            // "h.3.qkvw", "master", "F32"
+    std::string tensor, array, dtype;            // "h.3.qkvw", "master", "F32"
     std::vector<int64_t> shape;                 // of the whole tensor
     std::vector<int64_t> start, extent;         // of the piece, a number per dimension
     std::string file;
@@ -49,9 +49,9 @@ std::string with_hash(const std::string& open_text);    // closes a text that en
 std::optional<Manifest> parse_manifest(std::string_view text, std::string* error);
 
 // Passed from each writing rank to the writer of the manifest.
-struct PartNote { SavedFile file; std::vector<SavedPiece> pieces; };
-std::string to_json(const PartNote& note);
-std::optional<PartNote> parse_note(std::string_view text);
+struct ShareNote { SavedFile file; std::vector<SavedPiece> pieces; };
+std::string to_json(const ShareNote& note);
+std::optional<ShareNote> parse_note(std::string_view text);
 
 // Hashes of data, added in pieces of any size.
 struct ChunkHasher {

@@ -147,7 +147,7 @@ void DocumentReader::spool() {
     stream = std::move(copy);
 }
 
-// Adds a piece of a text document.
+// Adds a span of a text document.
 void DocumentReader::add_text(Chunk& chunk) {
     const size_t begin = chunk.size;
     chunk.append(rest);
@@ -173,7 +173,7 @@ void DocumentReader::add_text(Chunk& chunk) {
         text_left += rest.size();
         chunk.size = begin + cut;
     }
-    if (chunk.size > begin || at_start) chunk.pieces.push_back({begin, chunk.size, at_start, in_validation});
+    if (chunk.size > begin || at_start) chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
     at_start = false;
     if (!end) return;
     if (text_left == 0) at_start = in_validation = true, text_left = ~uint64_t(0);
@@ -219,8 +219,8 @@ void DocumentReader::add_lines(Chunk& chunk) {
             char* text = chunk.grow(row.size());
             const size_t begin = chunk.size, size = parse_json_line(row, stream->path, line, text);
             const size_t cut = validation_cut({text, size}, validation);
-            chunk.pieces.push_back({begin, begin + cut, true, false});
-            if (cut < size) chunk.pieces.push_back({begin + cut, begin + size, true, true});
+            chunk.spans.push_back({begin, begin + cut, true, false});
+            if (cut < size) chunk.spans.push_back({begin + cut, begin + size, true, true});
             chunk.size += size;
             documents++;
         }
@@ -230,9 +230,9 @@ void DocumentReader::add_lines(Chunk& chunk) {
 
 bool DocumentReader::next(Chunk& chunk) {
     chunk.size = 0;
-    chunk.pieces.clear();
+    chunk.spans.clear();
     while (chunk.size < chunk_bytes && (stream || open_next())) {
         json_lines ? add_lines(chunk) : add_text(chunk);
     }
-    return !chunk.pieces.empty();
+    return !chunk.spans.empty();
 }

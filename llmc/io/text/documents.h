@@ -26,16 +26,16 @@
 
 constexpr size_t kMaxWord = 256'000'000;        // bytes, of a line of a .jsonl as well
 
-struct Piece {
+struct DocumentSpan {
     size_t begin, end;          // in the chunk's text
-    bool starts_document;       // the first piece of a document (or of its validation part)
+    bool starts_document;       // the first span of a document (or of its validation part)
     bool validation;
 };
 
 struct Chunk {
     std::vector<char> text;     // kTextPadding bytes more than `size`
     size_t size = 0;
-    std::vector<Piece> pieces;
+    std::vector<DocumentSpan> spans;
 
     size_t bytes() const { return size; }
     char* grow(size_t bytes);   // adds room for `bytes`; returns the place
@@ -75,7 +75,7 @@ struct DocumentReader {
     std::vector<char> lines;                    // of a .jsonl file: [line_begin, line_end) as well
     size_t line_begin = 0, line_end = 0;
     uint64_t line = 0;                          // of a .jsonl file
-    bool at_start = true;                       // the next piece starts a part of a document
+    bool at_start = true;                       // the next span starts a part of a document
     bool in_validation = false;
     uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
 

@@ -52,14 +52,14 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
         [&](int thread, Job& job) {
             auto& encoder = encoders[size_t(thread)];
             if (!encoder) encoder = std::make_unique<Encoder<Id>>(tokenizer);
-            for (const Piece& p : job.chunk.pieces) {
+            for (const DocumentSpan& p : job.chunk.spans) {
                 IdBuffer<Id>& ids = job.ids[p.validation];
                 if (p.starts_document) ids.push(Id(tokenizer.eot()));
                 encoder->encode(job.chunk.text.data() + p.begin, p.end - p.begin, ids);
             }
         },
         [&](Job& job) {
-            for (const Piece& p : job.chunk.pieces) result.bytes += p.end - p.begin;
+            for (const DocumentSpan& p : job.chunk.spans) result.bytes += p.end - p.begin;
             for (int s = 0; s < 2; s++) {
                 sets[s].append(std::span<const Id>(job.ids[s].data.get(), job.ids[s].count));
                 job.ids[s].count = 0;

@@ -73,7 +73,7 @@ WordCounts count_words(DocumentReader& reader, int threads) {
         },
         [&](int thread, Chunk& chunk) {
             Counter& counter = counters[size_t(thread)];
-            for (const Piece& p : chunk.pieces)
+            for (const DocumentSpan& p : chunk.spans)
                 counter.add_text(chunk.text.data() + p.begin, p.end - p.begin);
             if (chunk.size > kJobBytes) counter.starts = {};
         },

@@ -29,7 +29,7 @@ void gradient_state(GradientState* state, const double* squares, const double* l
     state->finite = std::isfinite(norm) && std::isfinite(*loss);
 }
 
-static constexpr size_t kPiece = 1 << 14;      // elements of one piece of a thread's work
+static constexpr size_t kGrain = 1 << 14;      // elements of one piece of a thread's work
 static constexpr size_t kDraw = 1024;          // random words drawn at once
 
 // What is the same for all elements of a run.
@@ -107,11 +107,11 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     for (size_t t = 0; t < count; t++) {
         const AdamwTensor& run = tensors[t];
         const Coefficients c = coefficients(a, run.decay);
-        const int64_t pieces = int64_t((run.count + kPiece - 1) / kPiece);
+        const int64_t pieces = int64_t((run.count + kGrain - 1) / kGrain);
         #pragma omp for schedule(static) nowait
         for (int64_t p = 0; p < pieces; p++) {
-            const size_t from = size_t(p) * kPiece, at = run.start + from,
-                         n = std::min(kPiece, run.count - from);
+            const size_t from = size_t(p) * kGrain, at = run.start + from,
+                         n = std::min(kGrain, run.count - from);
             update(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
             if (a.param) round_piece(a, run, from, n);
         }

@@ -90,14 +90,14 @@ static void stream_zero(std::byte* p, size_t bytes) {
 
 void set_zero(void* p, size_t bytes) {
     if (walked(vector_cost, "set_zero", 0, bytes)) return;
-    const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
+    const int64_t pages = int64_t((bytes + kHugePage - 1) / kHugePage);
     const bool stream = bytes >= 16 * kHugePage && reinterpret_cast<uintptr_t>(p) % 16 == 0;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int64_t i = 0; i < pieces; i++) {
-        std::byte* piece = static_cast<std::byte*>(p) + i * kHugePage;
+    for (int64_t i = 0; i < pages; i++) {
+        std::byte* page = static_cast<std::byte*>(p) + i * kHugePage;
         const size_t size = std::min(kHugePage, bytes - i * kHugePage);
-        if (stream) stream_zero(piece, size);
-        else memset(piece, 0, size);
+        if (stream) stream_zero(page, size);
+        else memset(page, 0, size);
     }
 }
 
@@ -106,9 +106,9 @@ void host_free(void* p, size_t bytes) { device_free(p, bytes); }
 
 void start_copy(void* out, const void* in, size_t bytes) {
     if (walked(copy_cost, "start_copy", bytes)) return;
-    const int64_t pieces = int64_t((bytes + kHugePage - 1) / kHugePage);
-    #pragma omp parallel for schedule(static) num_threads(context.threads) if (pieces > 1)
-    for (int64_t i = 0; i < pieces; i++)
+    const int64_t pages = int64_t((bytes + kHugePage - 1) / kHugePage);
+    #pragma omp parallel for schedule(static) num_threads(context.threads) if (pages > 1)
+    for (int64_t i = 0; i < pages; i++)
         memcpy(static_cast<std::byte*>(out) + i * kHugePage,
                static_cast<const std::byte*>(in) + i * kHugePage,
                std::min(kHugePage, bytes - size_t(i) * kHugePage));
@@ -148,33 +148,33 @@ void copy(floatX* out, const floatX* in, size_t count) {
     memcpy(out, in, count * sizeof(floatX));
 }
 
-// Pieces of the vectors that stay in the first-level cache while they are summed.
+// Runs of kRun elements: partial sums stay in the first-level cache.
 template <class Out, class In, class Load>
-static void sum_of(Out* out, const In* const* pieces, int parts, size_t count, Load load) {
+static void sum_of(Out* out, const In* const* terms, int number, size_t count, Load load) {
     static constexpr size_t kRun = 1024;
     #pragma omp parallel for schedule(static) num_threads(context.threads) if (count > 8 * kRun)
     for (size_t first = 0; first < count; first += kRun) {
         real sums[kRun];
         const size_t n = std::min(kRun, count - first);
-        for (size_t i = 0; i < n; i++) sums[i] = load(pieces[0][first + i]);
-        for (int k = 1; k < parts; k++) {
-            const In* piece = pieces[k] + first;
-            for (size_t i = 0; i < n; i++) sums[i] += load(piece[i]);
+        for (size_t i = 0; i < n; i++) sums[i] = load(terms[0][first + i]);
+        for (int k = 1; k < number; k++) {
+            const In* term = terms[k] + first;
+            for (size_t i = 0; i < n; i++) sums[i] += load(term[i]);
         }
         for (size_t i = 0; i < n; i++) out[first + i] = Out(sums[i]);
     }
 }
 
-void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
-    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
+void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
+    sum_of(out, terms, number, count, [](floatX x) { return real(x); });
 }
 
-void sum_rounded(real* out, const real* const* pieces, int parts, size_t count) {
-    sum_of(out, pieces, parts, count, [](real x) { return real(floatX(x)); });
+void sum_rounded(real* out, const real* const* terms, int number, size_t count) {
+    sum_of(out, terms, number, count, [](real x) { return real(floatX(x)); });
 }
 
-void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count) {
-    sum_of(out, pieces, parts, count, [](floatX x) { return real(x); });
+void sum_widened(real* out, const floatX* const* terms, int number, size_t count) {
+    sum_of(out, terms, number, count, [](floatX x) { return real(x); });
 }
 
 void sum_in_order(double* total, const real* values, size_t count) {

@@ -66,7 +66,7 @@ void gradient_state(GradientState* state, const double* squares, const double* l
 // the update
 
 static constexpr int kUpdateThreads = 256, kUpdatePacks = 4;
-static constexpr int kPiece = kUpdateThreads * kUpdatePacks * Four::size;       // elements of a block
+static constexpr int kBlockElements = kUpdateThreads * kUpdatePacks * Four::size;       // elements of a block
 
 // A run of elements, in packs of the flat buffers; the first and the last pack may stick out.
 struct Run {
@@ -176,9 +176,9 @@ __global__ void __launch_bounds__(kUpdateThreads)
     }
     const Run& run = runs.run[low];
     const float scale = a.state->scale;
-    size_t at = run.start / Four::size * Four::size + size_t(blockIdx.x - run.first_block) * kPiece +
+    size_t at = run.start / Four::size * Four::size + size_t(blockIdx.x - run.first_block) * kBlockElements +
                 threadIdx.x * Four::size;
-    const size_t beyond = at + kPiece, end = beyond < run.end ? beyond : run.end;
+    const size_t beyond = at + kBlockElements, end = beyond < run.end ? beyond : run.end;
     #pragma unroll 1
     for (; at < end; at += kUpdateThreads * Four::size) {
         bool whole = at >= run.start && at + Four::size <= run.end;
@@ -215,7 +215,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
             if (t.count == 0) continue;
             runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
                                       t.stride, t.decay, blocks};
-            blocks += uint32_t(div_up(t.start % Four::size + t.count, kPiece));
+            blocks += uint32_t(div_up(t.start % Four::size + t.count, kBlockElements));
             elements += double(t.count);
         }
         launch(update_kernel(a), dim3(blocks), dim3(kUpdateThreads), 0, {.bytes = each * elements}, a,

@@ -29,10 +29,10 @@ void round_to(floatX* out, const real* in, size_t count) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// sums of pieces, in their order
+// sums of terms, in their order
 
-static constexpr int kMostPieces = 128;
-template <class In> struct Pieces { const In* piece[kMostPieces]; };
+static constexpr int kMostTerms = 128;
+template <class In> struct Terms { const In* term[kMostTerms]; };
 
 // The elements of a thread: 16 bytes of the wider type.
 template <class Out, class In> constexpr int group_of() {
@@ -40,16 +40,16 @@ template <class Out, class In> constexpr int group_of() {
 }
 
 // Values as they are, or each rounded to As before it is added. aligned: packs can be loaded from all.
-// FLOOR bytes = (parts sizeof(In) + sizeof(Out)) count
+// FLOOR bytes = (number sizeof(In) + sizeof(Out)) count
 template <class Out, class In, class As>
 __global__ void __launch_bounds__(kElementwiseThreads)
-sum_pieces_kernel(Out* out, const __grid_constant__ Pieces<In> from, int parts, size_t count, bool aligned) {
+sum_terms_kernel(Out* out, const __grid_constant__ Terms<In> from, int number, size_t count, bool aligned) {
     constexpr int size = group_of<Out, In>();
     const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * size;
     if (aligned && i + size <= count) {
         float sum[size] = {};
-        for (int p = 0; p < parts; p++) {
-            const auto v = PackOf<In, size>::load_streaming(from.piece[p] + i);
+        for (int p = 0; p < number; p++) {
+            const auto v = PackOf<In, size>::load_streaming(from.term[p] + i);
             #pragma unroll
             for (int k = 0; k < size; k++) sum[k] = p == 0 ? float(As(v[k])) : sum[k] + float(As(v[k]));
         }
@@ -60,33 +60,33 @@ sum_pieces_kernel(Out* out, const __grid_constant__ Pieces<In> from, int parts, 
         return;
     }
     for (size_t k = i; k < count && k < i + size; k++) {
-        float sum = float(As(load_streaming(from.piece[0] + k)));
-        for (int p = 1; p < parts; p++) sum += float(As(load_streaming(from.piece[p] + k)));
+        float sum = float(As(load_streaming(from.term[0] + k)));
+        for (int p = 1; p < number; p++) sum += float(As(load_streaming(from.term[p] + k)));
         store_streaming(out + k, Out(sum));
     }
 }
 
 template <class As, class Out, class In>
-static void sum_of(Out* out, const In* const* pieces, int parts, size_t count) {
-    CHECK(parts >= 1 && parts <= kMostPieces, "sum of %d pieces, at most %d", parts, kMostPieces);
-    Pieces<In> from = {};
+static void sum_of(Out* out, const In* const* terms, int number, size_t count) {
+    CHECK(number >= 1 && number <= kMostTerms, "sum of %d terms, at most %d", number, kMostTerms);
+    Terms<In> from = {};
     uintptr_t bits = uintptr_t(out);
-    for (int p = 0; p < parts; p++) from.piece[p] = pieces[p], bits |= uintptr_t(pieces[p]);
+    for (int p = 0; p < number; p++) from.term[p] = terms[p], bits |= uintptr_t(terms[p]);
     const size_t groups = div_up(count, group_of<Out, In>());
-    launch(sum_pieces_kernel<Out, In, As>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
+    launch(sum_terms_kernel<Out, In, As>, dim3(unsigned(div_up(groups, kElementwiseThreads))),
            dim3(kElementwiseThreads), 0,
-           {.bytes = (double(parts) * sizeof(In) + sizeof(Out)) * double(count)}, out, from, parts, count,
+           {.bytes = (double(number) * sizeof(In) + sizeof(Out)) * double(count)}, out, from, number, count,
            bits % 16 == 0);
 }
 
-void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count) {
-    sum_of<float>(out, pieces, parts, count);
+void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
+    sum_of<float>(out, terms, number, count);
 }
-void sum_rounded(real* out, const real* const* pieces, int parts, size_t count) {
-    sum_of<floatX>(out, pieces, parts, count);
+void sum_rounded(real* out, const real* const* terms, int number, size_t count) {
+    sum_of<floatX>(out, terms, number, count);
 }
-void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count) {
-    sum_of<float>(out, pieces, parts, count);
+void sum_widened(real* out, const floatX* const* terms, int number, size_t count) {
+    sum_of<float>(out, terms, number, count);
 }
 void accumulate(real* sum, const real* values, size_t count) {
     if (walked(vector_cost, "accumulate", 2 * count * sizeof(real), count * sizeof(real))) return;

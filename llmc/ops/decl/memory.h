@@ -48,12 +48,12 @@ void copy(floatX* out, const floatX* in, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
 void sum_rows(double* out, const double* in, int rows, int cols);     // in: (rows, cols), in their order
 
-// out = the sum of `parts` pieces of `count` elements, in their order, rounded once. out may be one of them.
-void sum_pieces(floatX* out, const floatX* const* pieces, int parts, size_t count);
+// out = the sum of `number` terms of `count` elements, in their order, rounded once. out may be one of them.
+void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count);
 // The same of real values, each rounded to floatX before it is added.
-void sum_rounded(real* out, const real* const* pieces, int parts, size_t count);
+void sum_rounded(real* out, const real* const* terms, int number, size_t count);
 // The same of rounded values.
-void sum_widened(real* out, const floatX* const* pieces, int parts, size_t count);
+void sum_widened(real* out, const floatX* const* terms, int number, size_t count);
 
 // ---- costs
 

@@ -25,7 +25,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg, mesh)),
       gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
-           .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.slots),
+           .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.buffers),
       pipeline(cfg, mesh, stage, gpt, zero) {
     zero.add_weights_to(arena);
     if (cfg.train.steps > 0) {

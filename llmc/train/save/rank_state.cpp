@@ -15,19 +15,19 @@ namespace PRECISION {
 
 namespace {
 
-struct PartArray {
+struct StateArray {
     const char *name, *dtype;
     size_t element;
     std::byte* memory;
     bool weights = false;      // lies as the weights do, not as the optimizer's state
 };
 
-template <class T> PartArray array_of(const char* name, T* memory) {
+template <class T> StateArray array_of(const char* name, T* memory) {
     return {name, name_of(dtype_of<T>), sizeof(T), reinterpret_cast<std::byte*>(memory)};
 }
 
-std::vector<PartArray> arrays_of(const Zero& zero) {
-    std::vector<PartArray> arrays;
+std::vector<StateArray> arrays_of(const Zero& zero) {
+    std::vector<StateArray> arrays;
     arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", zero.params));
     arrays[0].weights = true;
     for (const StateSlot& slot : zero.state)        // of step 0 all but the masters is zero
@@ -61,7 +61,7 @@ std::vector<int64_t> saved_shape(const Param& p) {
 RankShare share_to_save(const Zero& zero) {
     RankShare share;
     const size_t replicas = size_t(zero.mesh.replica.size), replica = size_t(zero.mesh.replica.index);
-    for (const PartArray& array : arrays_of(zero))
+    for (const StateArray& array : arrays_of(zero))
         for (const Tensor& t : zero.layout.tensors) {
             if (!writes(zero, t)) continue;
             const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
@@ -70,7 +70,7 @@ RankShare share_to_save(const Zero& zero) {
             const ptrdiff_t bucket =
                 base_of(array.weights ? zero.stored_weights(t.bucket) : zero.stored_state(t.bucket));
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
-                SavedPiece s{.tensor = t.name, .part = array.name, .dtype = array.dtype,
+                SavedPiece s{.tensor = t.name, .array = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
                              .extent = {int64_t(p.rows)}, .file = {}};
                 if (t.param.whole_cols > 1)
@@ -85,11 +85,11 @@ RankShare share_to_save(const Zero& zero) {
 }
 
 std::vector<std::span<const std::byte>> RankShare::data(const Zero& zero) const {
-    std::map<std::string, PartArray> arrays;
-    for (const PartArray& a : arrays_of(zero)) arrays.emplace(a.name, a);
+    std::map<std::string, StateArray> arrays;
+    for (const StateArray& a : arrays_of(zero)) arrays.emplace(a.name, a);
     std::vector<std::span<const std::byte>> spans;
     for (size_t i = 0; i < pieces.size(); i++) {
-        const PartArray& a = arrays.at(pieces[i].part);
+        const StateArray& a = arrays.at(pieces[i].array);
         spans.emplace_back(a.memory + start[i] * a.element, size_t(pieces[i].bytes()));
     }
     return spans;
@@ -107,16 +107,16 @@ struct StateReader {
     std::vector<std::byte> buffer;
 
     StateReader(const std::string& folder, const Manifest& m) : folder(folder) {
-        for (const SavedPiece& p : m.pieces) index[{p.tensor, p.part}].push_back(&p);
+        for (const SavedPiece& p : m.pieces) index[{p.tensor, p.array}].push_back(&p);
     }
 
-    const std::vector<const SavedPiece*>* find(const Tensor& t, const char* part) const {
-        const auto found = index.find({t.name, part});
+    const std::vector<const SavedPiece*>* find(const Tensor& t, const char* array_name) const {
+        const auto found = index.find({t.name, array_name});
         return found == index.end() ? nullptr : &found->second;
     }
-    const std::vector<const SavedPiece*>& require(const Tensor& t, const char* part) const {
-        const auto* pieces = find(t, part);
-        CHECK_INPUT(pieces, "%s: there is no %s of '%s': it is of another model", folder.c_str(), part,
+    const std::vector<const SavedPiece*>& require(const Tensor& t, const char* array_name) const {
+        const auto* pieces = find(t, array_name);
+        CHECK_INPUT(pieces, "%s: there is no %s of '%s': it is of another model", folder.c_str(), array_name,
                     t.name.c_str());
         std::vector<int64_t> shape = saved_shape(t.param), saved = (*pieces)[0]->shape;
         if (t.name == "wpe" && saved.size() == 2 && saved[0] > shape[0]) saved[0] = shape[0];
@@ -137,8 +137,8 @@ struct StateReader {
     }
 
     // A rectangle of a tensor from all that overlap it.
-    template <class T> void read(const Tensor& t, const char* part, const Piece& to, T* out) {
-        for (const SavedPiece* p : require(t, part)) {
+    template <class T> void read(const Tensor& t, const char* array_name, const Piece& to, T* out) {
+        for (const SavedPiece* p : require(t, array_name)) {
             const size_t row = size_t(p->start[0]), rows_there = size_t(p->extent[0]);
             const size_t col = p->start.size() > 1 ? size_t(p->start[1]) : 0;
             const size_t cols = p->extent.size() > 1 ? size_t(p->extent[1]) : 1;
@@ -174,7 +174,8 @@ struct StateReader {
 
     // Elements of a tensor as stored here, whose first lies or would lie at array[start], which may be on the
     // device: a few rows at a time.
-    template <class T> void read(const Tensor& t, const char* part, Range range, T* array, ptrdiff_t start) {
+    template <class T>
+    void read(const Tensor& t, const char* array_name, Range range, T* array, ptrdiff_t start) {
         std::vector<T> values;
         for (const Piece& p : pieces_of(t, range.first, range.count)) {
             const size_t rows = std::max<size_t>(1, (1 << 20) / p.cols);
@@ -182,7 +183,7 @@ struct StateReader {
                 const Piece some{.row = p.row + r, .col = p.col, .rows = std::min(rows, p.rows - r),
                                  .cols = p.cols, .at = p.at + r * p.cols};
                 values.resize(some.count());
-                read(t, part, some, values.data());
+                read(t, array_name, some, values.data());
                 ops::copy_to_device(array + (start + ptrdiff_t(some.at)), values.data(),
                                     some.count() * sizeof(T));
             }

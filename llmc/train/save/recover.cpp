@@ -89,7 +89,7 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
         const auto n = step_name(name);
         return n && n->rest.starts_with(kDamaged);
     };
-    r.hopeless = !r.damaged.empty() || !lines.empty() ||
+    r.all_damaged = !r.damaged.empty() || !lines.empty() ||
                  std::any_of(names.begin(), names.end(), was_set_aside);
     return r;
 }

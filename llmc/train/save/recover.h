@@ -12,7 +12,7 @@ struct Recovery {
     std::optional<Manifest> manifest;       // none: no checkpoint to resume from
     std::string folder;
     std::vector<std::string> damaged;       // a line for each checkpoint that was set aside, with the reason
-    bool hopeless = false;                  // checkpoints exist or existed, but none passes verification
+    bool all_damaged = false;                  // checkpoints exist or existed, but none passes verification
 };
 
 // Removes leftovers of interrupted saves and starts.

@@ -139,7 +139,7 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
 static std::string newest_verified(const Disk& disk, const std::string& run_dir) {
     const Recovery r = recover(disk, run_dir);
     for (const std::string& line : r.damaged) warning("damaged checkpoint: %s", line.c_str());
-    if (r.hopeless)
+    if (r.all_damaged)
         fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
               "verifies. Nothing is overwritten.\n       Bring one back (step_N of a backup), go on "
               "from another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",

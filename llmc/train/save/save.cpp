@@ -67,7 +67,7 @@ static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
 static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& file) {
     std::vector<TensorInfo> infos;
     for (SavedPiece& p : pieces) {
-        std::string name = p.part + "." + p.tensor;
+        std::string name = p.array + "." + p.tensor;
         for (size_t i = 0; i < p.start.size() && p.extent != p.shape; i++)
             name += (i ? "," : "@") + std::to_string(p.start[i]);
         infos.push_back({.name = name, .dtype = p.dtype, .shape = p.extent});
@@ -80,12 +80,12 @@ static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& f
     return head;
 }
 
-DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
+DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
                     const std::vector<std::span<const std::byte>>& data, size_t write_bytes) {
     struct State {
         std::string head;
         ChunkHasher hasher;
-        PartNote note;
+        ShareNote note;
     };
     auto s = std::make_shared<State>();
     auto f = std::make_shared<OpenFile>(disk);
@@ -131,7 +131,7 @@ DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vec
 static int read_note(const Disk& disk, const std::string& path, Manifest& m) {
     std::string text;
     if (const int error = read_whole(disk, path, &text)) return error;
-    std::optional<PartNote> note = parse_note(text);
+    std::optional<ShareNote> note = parse_note(text);
     if (!note) return EIO;
     m.files.push_back(std::move(note->file));
     m.pieces.insert(m.pieces.end(), note->pieces.begin(), note->pieces.end());

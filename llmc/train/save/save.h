@@ -44,7 +44,7 @@ struct SavePlace {
 
 // A rank's share. data: of each piece, unchanged until the queue is empty. The call fills in the pieces' file
 // and place. write_bytes: of one write, at most.
-DiskQueue save_part(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
+DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
                     const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 1 << 20);
 
 // For rank 0, when the parts of all `writers` are on the medium. manifest: without files and pieces.

@@ -77,7 +77,7 @@ void Saver::begin(SaveJob j) {
         error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
     if (any_of(world, !error.empty())) return set_running(-1);
     start([this] {
-        DiskQueue q = save_part(disk, job.place, world.index, job.pieces, job.data);
+        DiskQueue q = save_share(disk, job.place, world.index, job.pieces, job.data);
         q.run();
         return q.error;
     });

@@ -15,7 +15,7 @@ static std::string tensors_in(const Manifest& m, const std::string& file, uint64
     int count = 0;
     for (const SavedPiece& p : m.pieces) {
         if (p.file != file || p.at >= end || p.at + p.bytes() <= begin) continue;
-        if (count++ < 3) names += (names.empty() ? "" : ", ") + p.part + " of " + p.tensor;
+        if (count++ < 3) names += (names.empty() ? "" : ", ") + p.array + " of " + p.tensor;
     }
     if (count == 0) return "its header";
     return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");

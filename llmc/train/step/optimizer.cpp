@@ -30,13 +30,13 @@ Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed
     for (int b = 0; b < zero.layout.count(); b++) {
         const size_t owned = zero.stored_state(b).count, chunk = zero.offload ? kChunk : owned;
         for (size_t from = 0; from < owned; from += chunk)
-            turns.push_back(make_turn(b, from, std::min(chunk, owned - from)));
+            slices.push_back(make_slice(b, from, std::min(chunk, owned - from)));
     }
 }
 
 // Of a tensor that is cut over columns one entry is a rectangle, else whatever follows each other.
-Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
-    Turn turn{b, from, count, {}};
+Optimizer::Slice Optimizer::make_slice(int b, size_t from, size_t count) const {
+    Slice slice{b, from, count, {}};
     const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
     for (const Tensor& t : zero.layout.tensors) {
         const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
@@ -45,18 +45,18 @@ Optimizer::Turn Optimizer::make_turn(int b, size_t from, size_t count) const {
         const size_t cols = size_t(t.param.whole_cols);
         if (t.param.cols == t.param.whole_cols)
             for_each_run(t, first - t.start, end - first, [&](size_t local, size_t global, size_t n) {
-                turn.tensors.push_back({.start = t.start + local - base,
+                slice.tensors.push_back({.start = t.start + local - base,
                                         .count = n,
                                         .global = t.global + global,
                                         .decay = decay});
             });
         else
             for (const Piece& p : pieces_of(t, first - t.start, end - first))
-                turn.tensors.push_back({.start = t.start + p.at - base, .count = p.count(),
+                slice.tensors.push_back({.start = t.start + p.at - base, .count = p.count(),
                                         .global = t.global + p.row * cols + p.col, .decay = decay,
                                         .cols = p.cols, .stride = cols});
     }
-    return turn;
+    return slice;
 }
 
 void Optimizer::add_to(Arena& arena) {
@@ -68,7 +68,7 @@ void Optimizer::add_to(Arena& arena) {
     arena.add("gradient norm", &state, 1);
     if (!zero.offload) return;
     size_t chunk = 0;
-    for (const Turn& t : turns) chunk = std::max(chunk, t.count);
+    for (const Slice& t : slices) chunk = std::max(chunk, t.count);
     for (State& s : chunks) {
         s.resize(zero.state.size());
         for (real*& slot : s) arena.add("offloaded state in use", &slot, chunk);
@@ -92,26 +92,26 @@ void Optimizer::clip(const double* all, const double* loss) {
 // ---------------------------------------------------------------------------------------------------------
 // the update
 
-Optimizer::State Optimizer::state_of(const Turn& t) const {
+Optimizer::State Optimizer::state_of(const Slice& t) const {
     const size_t at = zero.stored_state(t.bucket).at + t.from;
     State state;
     for (const StateSlot& slot : zero.state) state.push_back(slot.memory + at);
     return state;
 }
 
-void Optimizer::bring(const Turn& t, const State& to) const {
+void Optimizer::load(const Slice& t, const State& to) const {
     const State from = state_of(t);
     const size_t bytes = t.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
 }
 
-void Optimizer::take_back(const Turn& t, const State& from) const {
+void Optimizer::store(const Slice& t, const State& from) const {
     const State to = state_of(t);
     const size_t bytes = t.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
 }
 
-void Optimizer::update(const Turn& t, const State& s, ops::Adamw adamw) const {
+void Optimizer::update(const Slice& t, const State& s, ops::Adamw adamw) const {
     floatX* param = zero.owned_params(t.bucket) + t.from;
     adamw.param = kMasterIsParam ? nullptr : param;
     adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front();
@@ -128,20 +128,20 @@ void Optimizer::update(double lr, int64_t step) {
                            .state = state, .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
                            .seed = seed};
-    const size_t count = turns.size();
-    if (zero.offload && count) bring(turns[0], chunks[0]);
+    const size_t count = slices.size();
+    if (zero.offload && count) load(slices[0], chunks[0]);
     for (size_t i = 0; i < count; i++) {
-        const Turn& t = turns[i];
+        const Slice& t = slices[i];
         if (t.from == 0) zero.before_update(t.bucket);
         if (zero.offload) {
             ops::finish_copies();
-            if (i > 0) take_back(turns[i - 1], chunks[(i - 1) % 2]);
-            if (i + 1 < count) bring(turns[i + 1], chunks[(i + 1) % 2]);
+            if (i > 0) store(slices[i - 1], chunks[(i - 1) % 2]);
+            if (i + 1 < count) load(slices[i + 1], chunks[(i + 1) % 2]);
             update(t, chunks[i % 2], adamw);
         } else update(t, state_of(t), adamw);
-        if (i + 1 == count || turns[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
+        if (i + 1 == count || slices[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
     }
-    if (zero.offload && count) take_back(turns[count - 1], chunks[(count - 1) % 2]);
+    if (zero.offload && count) store(slices[count - 1], chunks[(count - 1) % 2]);
     ops::finish_copies();
     zero.end_update();
 }

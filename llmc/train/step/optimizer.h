@@ -34,7 +34,7 @@ struct Optimizer {
 
 private:
     // Part of a bucket that is updated at once: all that this rank owns of it, or a chunk of that.
-    struct Turn {
+    struct Slice {
         int bucket;
         size_t from, count;                        // of the owned elements
         std::vector<ops::AdamwTensor> tensors;     // inside the chunk
@@ -42,14 +42,14 @@ private:
     using State = std::vector<real*>;              // of each slot of zero.state
 
     bool counts(const Tensor& t, int tp) const;
-    Turn make_turn(int bucket, size_t from, size_t count) const;
-    State state_of(const Turn& t) const;
-    void bring(const Turn& t, const State& to) const;          // offloaded state, to the device
-    void take_back(const Turn& t, const State& from) const;
-    void update(const Turn& t, const State& s, ops::Adamw adamw) const;
+    Slice make_slice(int bucket, size_t from, size_t count) const;
+    State state_of(const Slice& t) const;
+    void load(const Slice& t, const State& to) const;          // offloaded state, to the device
+    void store(const Slice& t, const State& from) const;
+    void update(const Slice& t, const State& s, ops::Adamw adamw) const;
 
     std::vector<Zero::Run> counted;
-    std::vector<Turn> turns;
+    std::vector<Slice> slices;
     State chunks[2];                               // offloaded state on the device
 };
 

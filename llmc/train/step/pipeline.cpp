@@ -10,7 +10,7 @@ namespace PRECISION {
 
 Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zero& z)
     : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context),
-      sends(size_t(send_slots(s.shape))) {}
+      sends(size_t(send_buffers(s.shape))) {}
 
 void Pipeline::add_to(Arena& arena, Arena& host) {
     const size_t stream = gpt.stream_count(gpt.shape.B * gpt.shape.T);
@@ -33,13 +33,13 @@ std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const
 // Inputs and targets of a micro-batch, on their way to a place on the device. Ops that are called after
 // finish_copies() see them. The host waits where it is kStaged micro-batches ahead of the device.
 void Pipeline::bring(const TokenBatch& b, size_t place) {
-    const int slot = int(brought++ % kStaged);
-    ops::await_copies(slot);
-    int32_t* from = staging + size_t(slot) * ids_of_batch();
+    const int buffer = int(brought++ % kStaged);
+    ops::await_copies(buffer);
+    int32_t* from = staging + size_t(buffer) * ids_of_batch();
     if (!only_walks())
         std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
     ops::start_copy(tokens + place * ids_of_batch(), from, 2 * ids_of(b) * sizeof *tokens);
-    ops::mark_copies(slot);
+    ops::mark_copies(buffer);
 }
 
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
@@ -70,11 +70,11 @@ double Pipeline::summed_loss() const {
 
 // From a copy, so that the next work may start.
 void Pipeline::send(const Action& a) {
-    const size_t slot = sent++ % sends.size(), count = stream_of(a);
-    floatX* copy = outbox + slot * gpt.stream_count(gpt.shape.B * gpt.shape.T);
-    mesh.pp.wait(sends[slot]);
-    ops::copy(copy, a.way == Action::Gradient ? gpt.gradient() : gpt.output(), count);
-    sends[slot] = mesh.pp.start_send(copy, count, a.peer);
+    const size_t buffer = sent++ % sends.size(), count = stream_of(a);
+    floatX* copy = outbox + buffer * gpt.stream_count(gpt.shape.B * gpt.shape.T);
+    mesh.pp.wait(sends[buffer]);
+    ops::copy(copy, a.payload == Action::Gradient ? gpt.gradient() : gpt.output(), count);
+    sends[buffer] = mesh.pp.start_send(copy, count, a.peer);
 }
 
 // Oldest first.
@@ -83,7 +83,7 @@ void Pipeline::finish_sends() {
 }
 
 void Pipeline::receive(const Action& a) {
-    floatX* stream = a.way == Action::Gradient ? gpt.gradient() : gpt.input(a.chunk, slot(a));
+    floatX* stream = a.payload == Action::Gradient ? gpt.gradient() : gpt.input(a.chunk, buffer(a));
     mesh.pp.recv(stream, stream_of(a), a.peer);
 }
 
@@ -114,10 +114,10 @@ void Pipeline::run(Loader* data) {
         // the first chunk here meets a micro-batch first and leaves it last
         if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
         switch (a.kind) {
-            case Action::Forward: gpt.forward(zero, of(a.micro), a.chunk, slot(a)); break;
+            case Action::Forward: gpt.forward(zero, of(a.micro), a.chunk, buffer(a)); break;
             case Action::Backward:
                 zero.begin_backward(a.micro == stage.shape.micros - 1);
-                gpt.backward(zero, of(a.micro), real(1 / step_tokens()), a.chunk, slot(a));
+                gpt.backward(zero, of(a.micro), real(1 / step_tokens()), a.chunk, buffer(a));
                 break;
             case Action::Send: send(a); break;
             case Action::Recv: receive(a); break;
@@ -149,9 +149,9 @@ void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows
     zero.begin_step(block_order(actions));
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
-            gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, slot(a));
+            gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a));
             if (gpt.part.chunks[size_t(a.chunk)].ends && row_of(a.micro) < rows)
-                gpt.head_loss(zero, brought_now(batch(a.micro)), slot(a));
+                gpt.head_loss(zero, brought_now(batch(a.micro)), buffer(a));
             break;
         case Action::Send: send(a); break;
         case Action::Recv: receive(a); break;

@@ -54,9 +54,9 @@ private:
     size_t sent = 0;                             // so far
 
     TokenBatch& batch(int micro) { return batches[size_t(micro) % batches.size()]; }
-    int slot(const Action& a) const { return a.micro % stage.slots[size_t(a.chunk)]; }
+    int buffer(const Action& a) const { return a.micro % stage.buffers[size_t(a.chunk)]; }
     size_t place(int micro) const { return size_t(micro) % places(); }
-    size_t places() const { return size_t(stage.slots[0]) + 1; }      // that are alive, and the next
+    size_t places() const { return size_t(stage.buffers[0]) + 1; }      // that are alive, and the next
     size_t ids_of_batch() const { return 2 * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;

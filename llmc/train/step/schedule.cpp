@@ -24,11 +24,11 @@ void add_work(std::vector<Action>& list, const PipelineShape& p, int stage, cons
     const bool down = work.kind == Action::Backward;
     const int part = work.chunk * p.stages + stage, last = p.stages * p.chunks - 1;
     const int from = down ? part + 1 : part - 1, to = down ? part - 1 : part + 1;
-    const auto way = down ? Action::Gradient : Action::Activation;
+    const auto payload = down ? Action::Gradient : Action::Activation;
     const auto elsewhere = [&](int other) { return p.stages > 1 && other >= 0 && other <= last; };
-    if (elsewhere(from)) list.push_back({Action::Recv, work.chunk, work.micro, way, from % p.stages});
+    if (elsewhere(from)) list.push_back({Action::Recv, work.chunk, work.micro, payload, from % p.stages});
     list.push_back(work);
-    if (elsewhere(to)) list.push_back({Action::Send, work.chunk, work.micro, way, to % p.stages});
+    if (elsewhere(to)) list.push_back({Action::Send, work.chunk, work.micro, payload, to % p.stages});
 }
 
 // `ahead` forwards, then one forward and one backward in turn, then the backwards that are left.

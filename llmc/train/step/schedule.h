@@ -7,7 +7,7 @@
 //     interleaved   Narayanan et al. 2021, arXiv 2104.04473; several chunks, which divide the bubble
 //
 // A stage receives the input of a forward or backward just before it, and sends the output just after. A send
-// runs beside the following work, from one of send_slots() buffers, and ends when its receiver arrives; a
+// runs beside the following work, from one of send_buffers() buffers, and ends when its receiver arrives; a
 // stage waits only when all its buffers are in flight. Blocking sends would deadlock 1f1b at two stages, and
 // make interleaved stages wait for each other wherever B > F.
 #pragma once
@@ -16,7 +16,7 @@
 struct Action {
     enum Kind { Forward, Backward, Send, Recv } kind;
     int chunk, micro;            // of this stage: the chunk that computes, sends or receives
-    enum Way { Activation, Gradient } way = Activation;    // of a message: to the next part or the last
+    enum Payload { Activation, Gradient } payload = Activation;     // of a message, to the next or last chunk
     int peer = -1;               // of a message: the other stage
     bool operator==(const Action&) const = default;
 };
@@ -36,7 +36,7 @@ std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);
 std::vector<Action> forward_schedule(const PipelineShape& shape, int stage);
 
 // Sends of a stage in flight: with fewer buffers, a list may wait for ever.
-inline int send_slots(const PipelineShape& p) { return p.stages == 1 ? 0 : p.chunks == 1 ? 1 : 2; }
+inline int send_buffers(const PipelineShape& p) { return p.stages == 1 ? 0 : p.chunks == 1 ? 1 : 2; }
 
 // Most live micro-batches of a chunk: from arrival or first work to last work. Live micro-batches are
 // consecutive: micro % live_micros() tells them apart.

@@ -11,8 +11,8 @@ Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch) {
     const bool trains = cfg.train.steps > 0;
     Stage s{.shape = {.stages = mesh.pp.size, .chunks = mesh.pp.size > 1 ? cfg.parallel.virtual_stages : 1,
                       .micros = trains ? micros_of(cfg, mesh, micro_batch) : 0},
-            .index = mesh.pp.index, .actions = {}, .slots = {}};
+            .index = mesh.pp.index, .actions = {}, .buffers = {}};
     if (trains) s.actions = pipeline_schedule(s.shape, s.index);
-    for (int c = 0; c < s.shape.chunks; c++) s.slots.push_back(std::max(1, live_micros(s.actions, c)));
+    for (int c = 0; c < s.shape.chunks; c++) s.buffers.push_back(std::max(1, live_micros(s.actions, c)));
     return s;
 }

@@ -8,7 +8,7 @@ struct Stage {
     PipelineShape shape;            // micros: of a step
     int index = 0;
     std::vector<Action> actions;    // of a step; empty without training
-    std::vector<int> slots;         // of each chunk: micro-batches alive at once
+    std::vector<int> buffers;         // of each chunk: micro-batches alive at once
 
     std::vector<Action> forwards(int micros) const {
         return forward_schedule({shape.stages, shape.chunks, micros}, index);

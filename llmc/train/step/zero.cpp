@@ -62,7 +62,7 @@ size_t Zero::packed_count() const {
 void Zero::add_weights_to(Arena& arena) {
     arena.add("weights", &params, stored_size(sharding.weights));
     if (!sharding.weights) return;
-    for (Gathered& slot : slots) arena.add("gathered blocks", &slot.memory, layout.size(largest(true)));
+    for (Gathered& g : gather_buffers) arena.add("gathered blocks", &g.memory, layout.size(largest(true)));
     arena.add("gathered ends", &ends, ends_start(layout.count()));
 }
 
@@ -107,10 +107,10 @@ void Zero::lend_staging(void* memory, size_t bytes) const {
 }
 
 static void put_rounded(floatX* to, const real* values, size_t count) {
-    static constexpr size_t kPiece = 8192;
-    floatX rounded[kPiece];
-    for (size_t at = 0; at < count; at += kPiece) {
-        const size_t n = std::min(kPiece, count - at);
+    static constexpr size_t kGrain = 8192;
+    floatX rounded[kGrain];
+    for (size_t at = 0; at < count; at += kGrain) {
+        const size_t n = std::min(kGrain, count - at);
         for (size_t i = 0; i < n; i++) rounded[i] = floatX(values[at + i]);
         ops::copy_to_device(to + at, rounded, n * sizeof(floatX));
     }
@@ -180,8 +180,8 @@ void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out)
 }
 
 void Zero::init_weights(uint64_t seed) {
-    static constexpr size_t kPiece = 2048;                    // elements of one thread at a time
-    const size_t at_once = 8 * size_t(context.threads) * kPiece;
+    static constexpr size_t kGrain = 2048;                    // elements of one thread at a time
+    const size_t at_once = 8 * size_t(context.threads) * kGrain;
     std::vector<real> values(at_once);
     stale = true;
     for (const Tensor& t : layout.tensors) {
@@ -199,8 +199,8 @@ void Zero::init_weights(uint64_t seed) {
         for (size_t start = 0; start < used; start += at_once) {
             const size_t end = std::min(used, start + at_once);
             #pragma omp parallel for num_threads(context.threads)
-            for (size_t first = start; first < end; first += kPiece)
-                for_each_run(t, first, std::min(kPiece, end - first),
+            for (size_t first = start; first < end; first += kGrain)
+                for_each_run(t, first, std::min(kGrain, end - first),
                              [&](size_t local, size_t global, size_t n) {
                     real* out = values.data() + (local - start);
                     if (elsewhere(local, n)) return;

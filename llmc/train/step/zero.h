@@ -112,7 +112,8 @@ struct Zero {
 
     // Where weights are sharded: blocks whose weights are gathered, or on their way.
     int gathered_blocks() const {
-        return int(std::count_if(slots, slots + kGathered, [](const Gathered& s) { return s.block >= 0; }));
+        return int(std::count_if(gather_buffers, gather_buffers + kGathered,
+                                 [](const Gathered& g) { return g.block >= 0; }));
     }
 
     // ---- what the optimizer works on
@@ -192,8 +193,10 @@ private:
     real* end_grads(int b) const { return b < 0 ? nullptr : grads + grads_at[size_t(b)]; }
 
     floatX* gathered(int l);
-    void fetch(int l);                     // starts to gather, into the slot that is not in use
-    int slot_of(int l) const { return slots[0].block == l ? 0 : slots[1].block == l ? 1 : -1; }
+    void fetch(int l);                     // starts to gather, into the buffer that is not in use
+    int gathered_index(int l) const {
+        return gather_buffers[0].block == l ? 0 : gather_buffers[1].block == l ? 1 : -1;
+    }
     real* staged_grads(int l);
     void reduce(int b);
     void take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending);
@@ -211,7 +214,7 @@ private:
     bool last = false;
     int reduced = 0;                       // blocks, for the last time in this step
 
-    Gathered slots[kGathered];             // where weights are sharded
+    Gathered gather_buffers[kGathered];             // where weights are sharded
     floatX* ends = nullptr;
     int in_use = 0;
     bool stale = true;                     // gathered weights are older than the shards

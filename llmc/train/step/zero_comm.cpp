@@ -27,39 +27,39 @@ void Zero::begin_step(std::vector<int> next) {
     finish_gather();
     order = std::move(next), position = 0;
     if (stale) {
-        for (Gathered& slot : slots) slot.block = -1;
+        for (Gathered& g : gather_buffers) g.block = -1;
         for (int b = 0; b < layout.count(); b++)
             if (!is_block(b)) mesh.shard.all_gather(end_weights(b), owned_params(b), shard(b));
         stale = false;
     }
-    if (overlap && !order.empty() && slot_of(order[0]) < 0) fetch(order[0]);
+    if (overlap && !order.empty() && gathered_index(order[0]) < 0) fetch(order[0]);
 }
 
 void Zero::fetch(int l) {
     finish_gather();
-    Gathered& slot = slots[1 - in_use];
-    slot.block = l;
+    Gathered& next = gather_buffers[1 - in_use];
+    next.block = l;
     CHECK(gathered_blocks() <= kGathered, "%d blocks are gathered", gathered_blocks());
     const int b = layout.block(l);
     take_off(gather, ZeroEvent::StartGather, b,
-             mesh.shard.start_all_gather(slot.memory, owned_params(b), shard(b)));
+             mesh.shard.start_all_gather(next.memory, owned_params(b), shard(b)));
 }
 
-// The weights stay until the next block is asked for: the other slot is that of the block after.
+// The weights stay until the next block is asked for: the other buffer belongs to the next block.
 floatX* Zero::gathered(int l) {
     CHECK(!stale, "weights are asked for before begin_step()");
-    if (slot_of(l) < 0) fetch(l);
+    if (gathered_index(l) < 0) fetch(l);
     if (gather.bucket == layout.block(l)) finish_gather();
-    in_use = slot_of(l);
+    in_use = gathered_index(l);
     if (!order.empty()) {
         if (position == order.size()) position = 0;
         CHECK(order[position] == l, "block %d is asked for, block %d was announced", l, order[position]);
         position++;
         size_t next = position;
         while (next < order.size() && order[next] == l) next++;
-        if (overlap && next < order.size() && slot_of(order[next]) < 0) fetch(order[next]);
+        if (overlap && next < order.size() && gathered_index(order[next]) < 0) fetch(order[next]);
     }
-    return slots[in_use].memory;
+    return gather_buffers[in_use].memory;
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ static void check_sums(Sum sum, Want want) {
 }
 
 TEST(sums_of_pieces_are_the_cpus) {
-    check_sums<floatX, floatX>(cuda::sum_pieces, cpu::sum_pieces);
+    check_sums<floatX, floatX>(cuda::sum_terms, cpu::sum_terms);
     check_sums<real, real>(cuda::sum_rounded, cpu::sum_rounded);
     check_sums<real, floatX>(cuda::sum_widened, cpu::sum_widened);
     for (const size_t count : kCounts) {
@@ -291,7 +291,7 @@ TEST(moves_no_more_than_its_floor) {
         cuda::gelu_forward(a, b, count), cuda::gelu_backward(a, a, b, count);
         const floatX* const three[] = {a, b, a};
         const real* const two[] = {in, in};
-        cuda::sum_pieces(a, three, 3, count), cuda::sum_rounded(in, two, 2, count);
+        cuda::sum_terms(a, three, 3, count), cuda::sum_rounded(in, two, 2, count);
         cuda::sum_widened(in, three, 3, count), cuda::accumulate(in, in, count);
         column_sums({300, 768});
     });

@@ -231,7 +231,7 @@ static std::vector<std::string> tensors_at(const Manifest& m, const std::string&
     std::vector<std::string> names;
     for (const SavedPiece& p : m.pieces)
         if (p.file == file && p.at < end && p.at + p.bytes() > begin)
-            names.push_back(p.part + " of " + p.tensor);
+            names.push_back(p.array + " of " + p.tensor);
     return names;
 }
 
@@ -272,10 +272,10 @@ TEST(no_other_tensor_is_named) {
     const auto data = std::as_bytes(std::span(values));
     std::vector<SavedPiece> pieces;
     for (const char* tensor : {"a", "b"})
-        pieces.push_back({.tensor = tensor, .part = "m", .dtype = "F32", .shape = {400000}, .start = {0},
+        pieces.push_back({.tensor = tensor, .array = "m", .dtype = "F32", .shape = {400000}, .start = {0},
                           .extent = {400000}, .file = "", .at = 0});
     const SavePlace place{.run_dir = "/vol", .step = 1, .attempt = 1};
-    save_part(k.disk, place, 0, pieces, {data.first(data.size() / 2), data.last(data.size() / 2)}).run();
+    save_share(k.disk, place, 0, pieces, {data.first(data.size() / 2), data.last(data.size() / 2)}).run();
     save_publish(k.disk, place, head_of(1), {0}, {}).run();
     std::string& content = k.medium.tree["/vol/step_1/rank_00000.safetensors"].file->content;
     for (const bool second : {false, true}) {
@@ -288,13 +288,13 @@ TEST(no_other_tensor_is_named) {
     }
 }
 
-TEST(none_left_is_hopeless) {
+TEST(none_left_is_all_damaged) {
     Kept k;
-    EXPECT(!recover(k.medium.disk(), kRun).hopeless, "no folder: a new run");
+    EXPECT(!recover(k.medium.disk(), kRun).all_damaged, "no folder: a new run");
     two_checkpoints(k);
     for (const char* step : {"step_1", "step_2"})
         k.medium.tree[in_run(step) + "/manifest.json"].file->content[3] ^= 8;
     const Recovery r = recover(k.disk, kRun);
-    EXPECT(!r.manifest && r.hopeless && r.damaged.size() == 2, "%zu set aside", r.damaged.size());
-    EXPECT(recover(k.disk, kRun).hopeless, "and the next time as well");
+    EXPECT(!r.manifest && r.all_damaged && r.damaged.size() == 2, "%zu set aside", r.damaged.size());
+    EXPECT(recover(k.disk, kRun).all_damaged, "and the next time as well");
 }

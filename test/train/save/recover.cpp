@@ -91,8 +91,8 @@ TEST(checkpoints_set_aside_are_remembered) {
     const std::string dir = fresh_folder();
     fs::create_directories(dir + "/step_5");
     for (int start = 0; start < 3; start++)
-        EXPECT(recover(posix_disk(), dir).hopeless, "start %d would begin anew", start);
-    EXPECT(!recover(posix_disk(), dir + "/none").hopeless, "a folder that is not there");
+        EXPECT(recover(posix_disk(), dir).all_damaged, "start %d would begin anew", start);
+    EXPECT(!recover(posix_disk(), dir + "/none").all_damaged, "a folder that is not there");
 }
 
 TEST(leftovers_of_saves_and_starts_go) {
@@ -115,7 +115,7 @@ TEST(names_that_look_like_leftovers_stay) {
     remove_leftovers(posix_disk(), dir);
     EXPECT(names_of(dir) == names, "%zu names are left", names_of(dir).size());
     for (const char* name : {"step_x.damaged", "step_007.damaged"}) fs::create_directories(dir + "/" + name);
-    EXPECT(!recover(posix_disk(), dir).hopeless, "no run has set these aside");
+    EXPECT(!recover(posix_disk(), dir).all_damaged, "no run has set these aside");
 }
 
 // Links at every level: what they point to stays.
@@ -160,7 +160,8 @@ TEST(setting_aside_passes_links) {
     fs::create_directories(dir + "/step_5");
     fs::create_symlink("nowhere", dir + "/step_5.damaged");
     fs::create_symlink("step_5.damaged-2", dir + "/step_5.damaged-2");
-    EXPECT(recover(posix_disk(), dir).hopeless && fs::is_directory(dir + "/step_5.damaged-3"), "set aside");
+    EXPECT(recover(posix_disk(), dir).all_damaged && fs::is_directory(dir + "/step_5.damaged-3"),
+           "set aside");
     EXPECT(fs::is_symlink(dir + "/step_5.damaged") && fs::is_symlink(dir + "/step_5.damaged-2"), "links");
 }
 
@@ -179,7 +180,7 @@ TEST(a_stray_costs_no_checkpoint) {
     const std::string dir = fresh_folder();
     write_file(dir + "/step_3", "mine");
     fs::create_symlink("step_4", dir + "/step_4");
-    EXPECT(!recover(posix_disk(), dir).hopeless && names_of(dir).size() == 2, "a start leaves them");
+    EXPECT(!recover(posix_disk(), dir).all_damaged && names_of(dir).size() == 2, "a start leaves them");
     for (const int64_t step : {3, 4}) EXPECT(save(posix_disk(), dir, step, 1, 1) == "", "step %ld", step);
     EXPECT(recover(posix_disk(), dir).manifest->step == 4, "the last step");
     EXPECT(read_file(dir + "/step_3.damaged") == "mine" && fs::is_symlink(dir + "/step_4.damaged"), "strays");

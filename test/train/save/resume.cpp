@@ -95,7 +95,7 @@ static std::map<std::string, std::string> tensors_of(const std::string& folder) 
         const size_t cols = p.shape.size() > 1 ? size_t(p.shape[1]) : 1, element = p.bytes() / p.elements();
         const size_t width = p.extent.size() > 1 ? size_t(p.extent[1]) : 1;
         const size_t col = p.start.size() > 1 ? size_t(p.start[1]) : 0;
-        std::string& whole = tensors[p.part + " " + p.tensor];
+        std::string& whole = tensors[p.array + " " + p.tensor];
         whole.resize(size_t(p.shape[0]) * cols * element);
         for (size_t r = 0; r < size_t(p.extent[0]); r++)
             whole.replace(((size_t(p.start[0]) + r) * cols + col) * element, width * element,

@@ -50,7 +50,7 @@ static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
     SaveJob job{.place = {.run_dir = dir, .step = 1, .attempt = 0}, .pieces = {}, .data = {},
                 .total_bytes = 0, .manifest = {}, .extras = {}};
     const auto add = [&](const Tensor& t, int64_t first, int64_t rows) {
-        SavedPiece p{.tensor = t.name, .part = "master", .dtype = "F32", .shape = {t.param.whole_rows},
+        SavedPiece p{.tensor = t.name, .array = "master", .dtype = "F32", .shape = {t.param.whole_rows},
                      .start = {first}, .extent = {rows}, .file = "", .at = 0};
         if (t.param.whole_cols > 1) {
             p.shape.push_back(t.param.whole_cols);
@@ -177,11 +177,11 @@ TEST(no_single_sync_takes_a_large_file) {
     void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(memory != MAP_FAILED, "no addresses");
     const Disk disk = posix_disk();
-    const SavedPiece piece{.tensor = "w", .part = "m", .dtype = "F32", .shape = {int64_t(kBytes / 4)},
+    const SavedPiece piece{.tensor = "w", .array = "m", .dtype = "F32", .shape = {int64_t(kBytes / 4)},
                            .start = {0}, .extent = {int64_t(kBytes / 4)}, .file = "", .at = 0};
     const SavePlace place{.run_dir = "/nowhere", .step = 1, .attempt = 1};
     const auto bytes = std::span(static_cast<const std::byte*>(memory), kBytes);
-    const DiskQueue q = save_part(disk, place, 0, {piece}, {bytes}, 8 << 20);
+    const DiskQueue q = save_share(disk, place, 0, {piece}, {bytes}, 8 << 20);
     int unsynced = 0, most = 0;
     for (const auto& o : q.operations) {
         unsynced = o.what.starts_with("cannot sync") ? 0 : unsynced + o.what.starts_with("cannot write");

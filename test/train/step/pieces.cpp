@@ -24,7 +24,7 @@ TEST(shards_cover_every_tensor_once) {
                     for (size_t s = 0; s < shards; s++) {
                         const size_t from = size * s / shards, to = size * (s + 1) / shards;
                         const auto pieces = pieces_of(t, from, to - from);
-                        EXPECT(pieces.size() <= size_t(3 * t.param.parts), "%s: %zu pieces", t.name.c_str(),
+                        EXPECT(pieces.size() <= size_t(3 * t.param.fused), "%s: %zu pieces", t.name.c_str(),
                                pieces.size());
                         size_t at = from;
                         for (const Piece& p : pieces) {

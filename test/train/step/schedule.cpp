@@ -32,7 +32,7 @@ static std::string overwritten(const PipelineShape& p, const vector<Action>& lis
     const int last = p.stages * p.chunks - 1;
     for (const Action& a : list) {
         const auto same = [&](const Action* b) { return b && b->chunk == a.chunk && b->micro == a.micro; };
-        const bool down = a.way == Action::Gradient;
+        const bool down = a.payload == Action::Gradient;
         if (a.kind == Action::Forward) {
             if (output) return "output before it is sent";
             if (p.stages > 1 && part_of(p, s, a) != last) output = &a;
@@ -86,7 +86,7 @@ TEST(one_f_one_b_never_deadlocks_and_keeps_few_micro_batches) {
 static int live_at_once(const vector<Action>& list, int stage) {
     int live = 0, most = 0;
     for (const Action& a : list) {
-        const bool enters = a.kind == Action::Recv && a.way == Action::Activation;
+        const bool enters = a.kind == Action::Recv && a.payload == Action::Activation;
         if (enters || (a.kind == Action::Forward && a.chunk == 0 && stage == 0))
             most = std::max(most, ++live);
         if (a.kind == Action::Backward) live--;

@@ -1,4 +1,4 @@
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,5 +1,5 @@
 // One process of a job says why the job ends, whatever other users do.
-#include "llmc/base/guard/last_words.h"
+#include "llmc/base/guard/obituary.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

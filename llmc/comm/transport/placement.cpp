@@ -1,4 +1,4 @@
-#include "llmc/comm/transport/seats.h"
+#include "llmc/comm/transport/placement.h"
 
 #include <unistd.h>
 
@@ -12,76 +12,77 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/nccl.h"
 
-Seat own_seat(bool with_gpus) {
-    Seat s = {};
+Placement own_placement(bool with_gpus) {
+    Placement s = {};
     gethostname(s.host, sizeof s.host - 1);
     sched_getaffinity(0, sizeof s.cores, &s.cores);
     for (const std::string& address : with_gpus ? gpu_addresses() : std::vector<std::string>())
-        if (s.gpus < Seat::kMostGpus)
+        if (s.gpus < Placement::kMostGpus)
             snprintf(s.address[s.gpus++], sizeof s.address[0], "%s", address.c_str());
     if (s.gpus) s.processors = fewest_processors();
     return s;
 }
 
-static bool same_host(const Seat& a, const Seat& b) { return strcmp(a.host, b.host) == 0; }
+static bool same_host(const Placement& a, const Placement& b) { return strcmp(a.host, b.host) == 0; }
 
-int ranks_of_host(const std::vector<Seat>& seats, const Seat& own) {
-    return int(std::count_if(seats.begin(), seats.end(), [&](const Seat& s) { return same_host(s, own); }));
+int ranks_of_host(const Placements& placements, const Placement& own) {
+    return int(std::count_if(placements.begin(), placements.end(),
+                             [&](const Placement& s) { return same_host(s, own); }));
 }
 
-int threads_of_rank(const std::vector<Seat>& seats, const Seat& own) {
+int threads_of_rank(const Placements& placements, const Placement& own) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    for (const Seat& s : seats)
+    for (const Placement& s : placements)
         if (same_host(s, own)) CPU_OR(&cores, &cores, &s.cores);
-    return std::max(1, std::min(CPU_COUNT(&own.cores), CPU_COUNT(&cores) / ranks_of_host(seats, own)));
+    return std::max(1, std::min(CPU_COUNT(&own.cores), CPU_COUNT(&cores) / ranks_of_host(placements, own)));
 }
 
-static int number_on_host(const std::vector<Seat>& seats, int rank) {
+static int number_on_host(const Placements& placements, int rank) {
     int number = 0;
-    for (int r = 0; r < rank; r++) number += same_host(seats[size_t(r)], seats[size_t(rank)]);
+    for (int r = 0; r < rank; r++) number += same_host(placements[size_t(r)], placements[size_t(rank)]);
     return number;
 }
 
-int device_of(const std::vector<Seat>& seats, int rank) {
-    return seats[size_t(rank)].gpus == 1 ? 0 : number_on_host(seats, rank);
+int device_of(const Placements& placements, int rank) {
+    return placements[size_t(rank)].gpus == 1 ? 0 : number_on_host(placements, rank);
 }
 
-void check_devices(const std::vector<Seat>& seats) {
-    const int ranks = int(seats.size());
+void check_devices(const Placements& placements) {
+    const int ranks = int(placements.size());
     for (int r = 0; r < ranks; r++) {
-        const Seat& s = seats[size_t(r)];
+        const Placement& s = placements[size_t(r)];
         CHECK_INPUT(s.gpus > 0,
                     "rank %d finds no GPU on %s: look at nvidia-smi there and at CUDA_VISIBLE_DEVICES, or "
                     "build with DEVICE=cpu", r, s.host);
-        CHECK_INPUT(device_of(seats, r) < s.gpus,
+        CHECK_INPUT(device_of(placements, r) < s.gpus,
                     "%d ranks are more than the %d GPUs of %s: start at most %d there (parallel.ranks, "
                     "mpirun -np, --ntasks-per-node), or more machines",
-                    ranks_of_host(seats, s), s.gpus, s.host, s.gpus);
+                    ranks_of_host(placements, s), s.gpus, s.host, s.gpus);
     }
     for (int r = 0; r < ranks; r++)
         for (int other = 0; other < r; other++) {
-            const Seat &a = seats[size_t(other)], &b = seats[size_t(r)];
-            const char* address = b.address[device_of(seats, r)];
-            CHECK_INPUT(!same_host(a, b) || strcmp(a.address[device_of(seats, other)], address) != 0,
+            const Placement &a = placements[size_t(other)], &b = placements[size_t(r)];
+            const char* address = b.address[device_of(placements, r)];
+            CHECK_INPUT(!same_host(a, b) || strcmp(a.address[device_of(placements, other)], address) != 0,
                         "ranks %d and %d are both on the GPU %s of %s: each rank needs one of its own. Start "
                         "fewer there, or let each see another (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)",
                         other, r, address, b.host);
         }
 }
 
-void print_table(const Config& cfg, const std::vector<Seat>& seats) {
-    const int ranks = int(seats.size()), threads = cfg.run.threads;
+void print_table(const Config& cfg, const Placements& placements) {
+    const int ranks = int(placements.size()), threads = cfg.run.threads;
     const MeshShape shape = mesh_shape(cfg.parallel, ranks);
     size_t width = 4;
-    for (const Seat& s : seats) width = std::max(width, strlen(s.host));
+    for (const Placement& s : placements) width = std::max(width, strlen(s.host));
     printf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
     printf("%5s  %-*s  %-14s  %4s %4s %4s\n", "rank", int(width), "host", "device", "dp", "pp", "tp");
     for (int r = 0; r < ranks; r++) {
-        const Seat& s = seats[size_t(r)];
+        const Placement& s = placements[size_t(r)];
         const auto at = places_of(shape, r);
-        const int own = threads ? threads : threads_of_rank(seats, s);
-        const std::string gpu = s.gpus ? strf(" %d", device_of(seats, r)) : "";
+        const int own = threads ? threads : threads_of_rank(placements, s);
+        const std::string gpu = s.gpus ? strf(" %d", device_of(placements, r)) : "";
         printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
                strf("%s%s, %s", built_device, gpu.c_str(), counted(own, "thread").c_str()).c_str(),
                data_parallel_of(shape, r).index, at[0].index, at[2].index);

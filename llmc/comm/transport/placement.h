@@ -7,7 +7,7 @@
 #include "llmc/base/config/config.h"
 
 // Location of a rank, exchanged between ranks as raw bytes.
-struct Seat {
+struct Placement {
     static constexpr int kMostGpus = 16;
     char host[64];
     cpu_set_t cores;
@@ -15,16 +15,17 @@ struct Seat {
     int processors;                 // of the smallest visible GPU
     char address[kMostGpus][16];    // of each, on the bus
 };
-Seat own_seat(bool with_gpus);
+using Placements = std::vector<Placement>;       // by rank
+Placement own_placement(bool with_gpus);
 
-int ranks_of_host(const std::vector<Seat>& seats, const Seat& own);
+int ranks_of_host(const Placements& placements, const Placement& own);
 // The cores that the ranks of this host have, divided by these ranks.
-int threads_of_rank(const std::vector<Seat>& seats, const Seat& own);
+int threads_of_rank(const Placements& placements, const Placement& own);
 
 // The rank's number on its host is the number of its GPU among the visible GPUs; 0 if only one is visible.
-int device_of(const std::vector<Seat>& seats, int rank);
+int device_of(const Placements& placements, int rank);
 // Exit code 78 if a rank has no GPU of its own.
-void check_devices(const std::vector<Seat>& seats);
+void check_devices(const Placements& placements);
 
 // rank -> host -> device -> coordinates
-void print_table(const Config& cfg, const std::vector<Seat>& seats);
+void print_table(const Config& cfg, const Placements& placements);
