@@ -33,12 +33,12 @@ struct Whole {
     floatX* at(int bucket) { return params.data() + layout.start(bucket); }
     real* grad(int bucket) { return grads.data() + layout.start(bucket); }
     EmbedTensors<floatX> embed() { return {at(layout.wte), at(layout.wpe)}; }
-    BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), d); }
-    FinalTensors<floatX> final() { return bind_final(at(layout.final), d); }
+    BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), d, layout); }
+    FinalTensors<floatX> final() { return bind_final(at(layout.final), d, layout); }
     const floatX* head() { return at(layout.wte); }
     EmbedTensors<real> embed_grads() { return {grad(layout.wte), grad(layout.wpe)}; }
-    BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), d); }
-    FinalTensors<real> final_grads() { return bind_final(grad(layout.final), d); }
+    BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), d, layout); }
+    FinalTensors<real> final_grads() { return bind_final(grad(layout.final), d, layout); }
     real* head_grads() { return grad(layout.wte); }
     void done_embed() {}
     void done_block(int) {}

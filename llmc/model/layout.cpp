@@ -1,5 +1,7 @@
 #include "llmc/model/layout.h"
 
+#include <span>
+
 #include "llmc/base/check.h"
 
 Part make_part(int L, int stage, int stages, int virtual_stages) {
@@ -23,7 +25,7 @@ static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>&
     for (const auto& row : table) {
         const Param& p = row.param;
         tensors.push_back({.name = layer < 0 ? p.name : strf("h.%d.%s", layer, p.name), .param = p,
-                           .layer = layer, .bucket = -1, .start = 0, .global = global});
+                           .layer = layer, .bucket = -1, .start = 0, .owner = -1, .global = global});
         global += p.whole();
     }
 }
@@ -37,29 +39,77 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
     return tensors;
 }
 
-Layout make_layout(const Dims& d, const Part& part, size_t shards) {
+static size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTensorAlign * kTensorAlign; }
+
+// Puts each tensor of `whole`, largest first, into the first shard of `shard` elements that has room for it
+// behind the `flat` elements at the bucket's start. False: some tensor has no room.
+static bool fit(const std::vector<Tensor*>& whole, size_t flat, size_t shard, size_t shards) {
+    std::vector<size_t> free(shards);
+    for (size_t k = 0; k < shards; k++) free[k] = std::max(flat, shard * k);
+    for (Tensor* t : whole) {
+        const size_t count = aligned(t->param.count());
+        size_t k = 0;
+        while (k < shards && free[k] + count > shard * (k + 1)) k++;
+        if (k == shards) return false;
+        t->start = free[k], t->owner = int(k);
+        free[k] += count;
+    }
+    return true;
+}
+
+// Sets start, from the bucket's first element on, and owner. Returns the elements of a shard: for whole
+// tensors the least for which first-fit-decreasing finds room, by bisection (MULTIFIT: Coffman, Garey,
+// Johnson 1978).
+static size_t pack(std::span<Tensor> tensors, size_t shards, const std::vector<std::string>& owned_whole) {
+    std::vector<Tensor*> whole;
+    size_t flat = 0, wholes = 0;
+    for (Tensor& t : tensors) {
+        const size_t count = aligned(t.param.count());
+        const auto named = std::find(owned_whole.begin(), owned_whole.end(), t.param.name);
+        if (named != owned_whole.end()) whole.push_back(&t), wholes += count;
+        else t.start = flat, flat += count;
+    }
+    std::stable_sort(whole.begin(), whole.end(),
+                     [](const Tensor* a, const Tensor* b) { return a->param.count() > b->param.count(); });
+    const auto shard_of = [&](size_t count) { return aligned((count + shards - 1) / shards); };
+    size_t low = shard_of(flat + wholes), high = shard_of(flat) + wholes;       // high: all in the last shard
+    while (low < high) {
+        const size_t middle = low + (high - low) / kTensorAlign / 2 * kTensorAlign;
+        if (fit(whole, flat, middle, shards)) high = middle;
+        else low = middle + kTensorAlign;
+    }
+    CHECK(fit(whole, flat, high, shards), "no room in %zu shards of %zu elements", shards, high);
+    return high;
+}
+
+Layout make_layout(const Dims& d, const Part& part, size_t shards,
+                   const std::vector<std::string>& owned_whole) {
     Layout layout;
-    const size_t multiple = kTensorAlign * shards;
     const std::vector<Tensor> all = whole_tensors(d);
     const size_t block = block_params<float>(d).size(), finals = final_params<float>(d).size();
     size_t at = 0;
-    const auto bucket = [&](size_t first, size_t count) {       // of consecutive tensors
-        layout.buckets.push_back(at);
-        for (size_t i = first; i < first + count; i++) {
-            layout.tensors.push_back(all[i]);
-            layout.tensors.back().bucket = int(layout.buckets.size()) - 1;
-            layout.tensors.back().start = at;
-            at += (all[i].param.count() + kTensorAlign - 1) / kTensorAlign * kTensorAlign;
+    // Of consecutive tensors. starts: of each in the bucket.
+    const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
+        std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
+        const size_t shard = pack(tensors, shards, owned_whole);
+        if (starts) starts->clear();
+        for (Tensor& t : tensors) {
+            if (starts) starts->push_back(t.start);
+            t.bucket = int(layout.buckets.size()), t.start += at;
         }
-        at = (at + multiple - 1) / multiple * multiple;
+        std::sort(tensors.begin(), tensors.end(),
+                  [](const Tensor& a, const Tensor& b) { return a.start < b.start; });
+        layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
+        layout.buckets.push_back(at);
+        at += shard * shards;
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();
     if (part.first || part.last) layout.wte = bucket(0, 1);
     if (part.first) layout.wpe = bucket(1, 1);
     layout.blocks = int(layout.buckets.size());
-    for (const int l : part.layers) bucket(2 + size_t(l) * block, block);
-    if (part.last) layout.final = bucket(all.size() - finals, finals);
+    for (const int l : part.layers) bucket(2 + size_t(l) * block, block, &layout.block_at);
+    if (part.last) layout.final = bucket(all.size() - finals, finals, &layout.final_at);
     layout.buckets.push_back(at);
     return layout;
 }

@@ -4,6 +4,9 @@
 // A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A collective gathers or reduces
 // one bucket; its size is a multiple of 64 times the number of shards. Tensors start at
 // multiples of 64 elements; the gaps are zero and stay zero.
+//
+// Most tensors follow each other and are cut wherever a shard ends. A tensor that is owned whole lies inside
+// one shard, for optimizers that need a matrix on one rank; such tensors come last in their bucket.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -36,12 +39,15 @@ struct Tensor {
     int layer;             // in the whole model; -1 outside blocks
     int bucket;
     size_t start;          // in the flat buffers
+    int owner;             // the shard that holds the whole tensor; -1: cut over the shards
     uint64_t global;       // index of the whole tensor's first element in the whole model: the key of its
                            // random numbers
 };
 
 struct Layout {
-    std::vector<Tensor> tensors;
+    std::vector<Tensor> tensors;    // by start
+    std::vector<size_t> block_at, final_at;     // start in its bucket of each row of block_params() and
+                                                // final_params()
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     size_t parameters = 0;          // of the whole model, without padding of any kind
     int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets, -1 where not here; the first block's
@@ -55,8 +61,9 @@ struct Layout {
 
 inline constexpr size_t kTensorAlign = 64;
 
-// shards: the divisor of every bucket's size
-Layout make_layout(const Dims& d, const Part& part, size_t shards = 1);
+// shards: the divisor of every bucket's size. owned_whole: names of params.h ("qkvw").
+Layout make_layout(const Dims& d, const Part& part, size_t shards = 1,
+                   const std::vector<std::string>& owned_whole = {});
 
 // The tensors of the whole model, in the order of counting and saving; `start` and `bucket` are undefined.
 std::vector<Tensor> whole_tensors(const Dims& d);
@@ -81,20 +88,19 @@ template <class F> void for_each_run(const Tensor& t, size_t first, size_t count
     }
 }
 
-// Points each member of a group at its tensor; `memory` is the first element of the group's bucket.
-template <class G, class T> void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table) {
-    for (const auto& row : table) {
-        group.*(row.member) = memory;
-        memory += (row.param.count() + kTensorAlign - 1) / kTensorAlign * kTensorAlign;
-    }
+// Points each member of a group at its tensor. memory: the first element of the group's bucket; at: the start
+// of each row in the bucket.
+template <class G, class T>
+void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table, const std::vector<size_t>& at) {
+    for (size_t i = 0; i < table.size(); i++) group.*(table[i].member) = memory + at[i];
 }
-template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d) {
+template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d, const Layout& layout) {
     BlockTensors<T> g;
-    bind_tensors(g, bucket, block_params<T>(d));
+    bind_tensors(g, bucket, block_params<T>(d), layout.block_at);
     return g;
 }
-template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d) {
+template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d, const Layout& layout) {
     FinalTensors<T> g;
-    bind_tensors(g, bucket, final_params<T>(d));
+    bind_tensors(g, bucket, final_params<T>(d), layout.final_at);
     return g;
 }

@@ -1,4 +1,5 @@
 // The tables on any mesh: every element of the whole model is somewhere, and in its place.
+#include <cstring>
 #include <map>
 
 #include "llmc/model/layout.h"
@@ -84,6 +85,40 @@ TEST(runs_by_hand) {
     check("wte", 45 * 24, 72, "");
 }
 
+// Tensors that are owned whole lie inside one shard, apart from every other tensor. Shards are at most one
+// such tensor larger than an even cut.
+TEST(whole_tensors_cross_no_border) {
+    const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw", "lnfw"};
+    for (const size_t shards : {1, 2, 3, 7, 16}) {
+        const Layout layout = make_layout(dims(2, 1), whole_model(5), shards, names),
+                     flat = make_layout(dims(2, 1), whole_model(5), shards);
+        size_t end = 0, wholes = 0, largest = 0;
+        for (const Tensor& t : layout.tensors) {
+            EXPECT(t.start >= end && t.start / 64 * 64 == t.start, "%s begins at %zu, %zu are taken",
+                   t.name.c_str(), t.start, end);
+            end = t.start + t.param.count();
+            const size_t begin = layout.start(t.bucket), shard = layout.size(t.bucket) / shards;
+            EXPECT(layout.size(t.bucket) == shard * shards && end <= begin + layout.size(t.bucket));
+            if (t.owner < 0) continue;
+            wholes++, largest = std::max(largest, t.param.count() + 63);
+            const size_t border = begin + shard * size_t(t.owner);
+            EXPECT(t.start >= border && end <= border + shard, "%s crosses the border of shard %d of %zu",
+                   t.name.c_str(), t.owner, shards);
+        }
+        EXPECT(wholes == 4 * 5 + 1, "%zu whole tensors", wholes);
+        for (int b = 0; b < layout.count(); b++)
+            EXPECT(layout.size(b) <= flat.size(b) + shards * largest, "bucket %d: %zu elements, %zu flat", b,
+                   layout.size(b), flat.size(b));
+        std::vector<float> memory(layout.size(layout.block(0)));
+        const BlockTensors<float> g = bind_block(memory.data(), dims(2, 1), layout);
+        for (const auto& row : block_params<float>(dims(2, 1)))
+            for (const Tensor& t : layout.tensors)
+                if (t.layer == 3 && !strcmp(t.param.name, row.param.name))
+                    EXPECT(size_t(g.*(row.member) - memory.data()) == t.start - layout.start(t.bucket), "%s",
+                           t.name.c_str());
+    }
+}
+
 TEST(buckets_divide_by_the_shards) {
     for (const size_t shards : {1, 2, 3, 7})
         for (const int stage : {0, 1, 2}) {
@@ -102,7 +137,7 @@ TEST(buckets_divide_by_the_shards) {
                        "%s at %zu", t.name.c_str(), t.start);
             }
             std::vector<float> memory(layout.size(layout.block(0)));
-            const BlockTensors<float> g = bind_block(memory.data(), dims(2, 0));
+            const BlockTensors<float> g = bind_block(memory.data(), dims(2, 0), layout);
             for (const Tensor& t : layout.tensors)
                 if (t.layer >= 0 && t.param.name == std::string("fcprojb"))
                     EXPECT(part.layers[size_t(t.bucket - layout.block(0))] == t.layer &&

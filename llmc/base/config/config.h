@@ -92,6 +92,8 @@ struct OptimizerConfig {
     int64_t warmup = 100, decay = 0;
     double final_lr = 0.1;
     bool stochastic_rounding = false;
+    // No setting: tensors (names of model/params.h) that the optimizer needs whole on one rank.
+    std::vector<std::string> owned_whole = {};
 
     template <class F> void visit(F&& f) {
         f("lr", lr, "peak learning rate", range(0, 10));

@@ -11,7 +11,8 @@ static Part part_of(const Config& cfg, const Stage& stage) {
 
 static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
     return {.state = Optimizer::slots(), .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
-            .overlap = cfg.parallel.overlap, .trains = cfg.train.steps > 0,
+            .owned_whole = cfg.optimizer.owned_whole, .overlap = cfg.parallel.overlap,
+            .trains = cfg.train.steps > 0,
             .offload = cfg.memory.offload == Offload::Optimizer};
 }
 

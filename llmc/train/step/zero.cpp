@@ -12,7 +12,7 @@ namespace PRECISION {
 static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
 
 Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
-    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size))), mesh(on),
+    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.owned_whole)), mesh(on),
       sharding(o.sharding), overlap(o.overlap), trains(o.trains), offload(o.offload), state(o.state),
       blocks(int(part.layers.size())), begun(size_t(layout.count())) {
     size_t at = 0;

@@ -43,6 +43,7 @@ struct StateSlot {
 struct ZeroOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()
     Sharding sharding = {};
+    std::vector<std::string> owned_whole = {};     // names of params.h; see layout.h
     bool overlap = true;       // collectives run while the model computes; results are the same
     bool trains = true;
     bool offload = false;      // optimizer state in the host's memory
@@ -83,17 +84,17 @@ struct Zero {
 
     EmbedTensors<floatX> embed() const { return {end_weights(layout.wte), end_weights(layout.wpe)}; }
     const floatX* head() const { return end_weights(layout.wte); }
-    FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d); }
+    FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d, layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(sharding.weights ? gathered(l) : params + start(l), d);
+        return bind_block(sharding.weights ? gathered(l) : params + start(l), d, layout);
     }
 
     EmbedTensors<real> embed_grads() const { return {end_grads(layout.wte), end_grads(layout.wpe)}; }
     real* head_grads() const { return end_grads(layout.wte); }
-    FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d); }
+    FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), d);
+        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), d, layout);
     }
 
     void done_embed() {}

@@ -14,8 +14,10 @@ namespace PRECISION {
 
 struct MeshCase {
     int ranks, tp = 1, pp = 1, zero = 0, group = 0;
+    bool whole = false;         // each matrix of a block inside one shard
     std::string text() const {
-        return strf("%d ranks, tp %d, pp %d, zero %d, group %d", ranks, tp, pp, zero, group);
+        return strf("%d ranks, tp %d, pp %d, zero %d, group %d%s", ranks, tp, pp, zero, group,
+                    whole ? ", whole matrices" : "");
     }
 };
 
@@ -28,6 +30,7 @@ static Config config_on(const MeshCase& m, const std::string& dir) {
     cfg.run.threads = 1, cfg.run.dir = dir;
     cfg.parallel.ranks = m.ranks, cfg.parallel.tp = m.tp, cfg.parallel.pp = m.pp, cfg.parallel.zero = m.zero;
     cfg.parallel.zero_group = m.group;
+    if (m.whole) cfg.optimizer.owned_whole = {"qkvw", "attprojw", "fcw", "fcprojw"};
     return cfg;
 }
 
@@ -72,7 +75,8 @@ static std::map<std::string, std::string> parts_of(const std::string& folder) {
 }
 
 TEST(going_on_at_every_step_is_bitwise) {
-    for (const MeshCase& m : {MeshCase{1}, MeshCase{2, 1, 1, 1}, MeshCase{4, 2, 1, 2}}) {
+    for (const MeshCase& m : {MeshCase{1}, MeshCase{2, 1, 1, 1}, MeshCase{4, 2, 1, 2},
+                              MeshCase{3, 1, 1, 2, 0, true}}) {
         const std::string straight = fresh("straight");
         train(m, straight, "", 20, [](int64_t) { return true; });
         const auto expected = parts_of(straight + "/step_20");
@@ -107,7 +111,8 @@ static std::map<std::string, std::string> tensors_of(const std::string& folder) 
 TEST(every_mesh_reads_what_every_other_wrote) {
     const MeshCase meshes[] = {{1},          {2, 1, 1, 0}, {2, 1, 1, 3},    {3, 1, 1, 1}, {3, 1, 1, 2},
                                {2, 2},       {4, 4},       {2, 1, 2},       {4, 1, 4},    {4, 2, 1, 1},
-                               {4, 1, 2, 3}, {4, 1, 1, 2, 2}};
+                               {4, 1, 2, 3}, {4, 1, 1, 2, 2}, {3, 1, 1, 1, 0, true},
+                               {4, 2, 1, 3, 0, true}, {4, 1, 2, 2, 0, true}};
     std::vector<std::string> from;
     for (const MeshCase& m : meshes) {
         from.push_back(fresh("from" + std::to_string(from.size())));
