@@ -5,25 +5,18 @@
 #include <cmath>
 #include <cstdio>
 
+#include "llmc/base/utf8.h"
+
 std::string json_number(double v) {
     if (!std::isfinite(v)) return "null";
     char text[32];
     return {text, std::to_chars(text, text + sizeof text, v).ptr};
 }
 
-// Length of the UTF-8 sequence at s, 0 if invalid (Unicode 16.0, table 3-7).
-static size_t sequence(std::string_view s) {
-    const auto byte = [&](size_t i) { return i < s.size() ? uint8_t(s[i]) : uint8_t(0); };
-    const auto within = [&](size_t i, int low, int high) { return byte(i) >= low && byte(i) <= high; };
-    const auto tail = [&](size_t i) { return within(i, 0x80, 0xBF); };
-    const uint8_t b = byte(0);
-    if (b < 0x80) return 1;
-    if (b >= 0xC2 && b <= 0xDF) return tail(1) ? 2 : 0;
-    if (b >= 0xE0 && b <= 0xEF)
-        return within(1, b == 0xE0 ? 0xA0 : 0x80, b == 0xED ? 0x9F : 0xBF) && tail(2) ? 3 : 0;
-    if (b >= 0xF0 && b <= 0xF4)
-        return within(1, b == 0xF0 ? 0x90 : 0x80, b == 0xF4 ? 0x8F : 0xBF) && tail(2) && tail(3) ? 4 : 0;
-    return 0;
+// Length of the character at s, 0 if invalid. REQUIRES: s is not empty.
+static size_t valid_bytes(std::string_view s) {
+    const Char c = decode_utf8(reinterpret_cast<const uint8_t*>(s.data()), s.size());
+    return c.code == kInvalid ? 0 : c.bytes;
 }
 
 static const char* escape(char c) {
@@ -37,7 +30,7 @@ static const char* escape(char c) {
     }
 }
 
-// U+0000 to U+001F, U+007F to U+009F; n: length of the sequence at s
+// U+0000 to U+001F, U+007F to U+009F; n: length of the character at s
 static bool is_control(std::string_view s, size_t n) {
     const uint8_t b = uint8_t(s[0]);
     return n == 1 ? b < 0x20 || b == 0x7F : n == 2 && b == 0xC2 && uint8_t(s[1]) < 0xA0;
@@ -52,7 +45,7 @@ static std::string code_of(const char* prefix, int digits, unsigned value) {
 std::string json_string(std::string_view s) {
     std::string text = "\"";
     while (!s.empty()) {
-        const size_t n = sequence(s);
+        const size_t n = valid_bytes(s);
         if (const char* e = escape(s[0])) text += e;
         else if (n == 0) text += "\uFFFD";
         else if (is_control(s, n)) text += code_of("u", 4, uint8_t(s[n - 1]));
@@ -65,7 +58,7 @@ std::string json_string(std::string_view s) {
 std::string printable(std::string_view s) {
     std::string text;
     while (!s.empty()) {
-        const size_t n = sequence(s);
+        const size_t n = valid_bytes(s);
         const bool control = is_control(s, n) && s[0] != '\n' && s[0] != '\t';
         if (n == 0 || control) text += "\uFFFD";
         else text += s.substr(0, n);
@@ -77,7 +70,7 @@ std::string printable(std::string_view s) {
 static std::string escaped(std::string_view s) {
     std::string text;
     for (size_t lines = 0; !s.empty();) {
-        const size_t n = sequence(s);
+        const size_t n = valid_bytes(s);
         const bool newline = s[0] == '\n';
         if (newline && ++lines > kMessageLines) text += "\\n";
         else if (n == 0) text += code_of("x", 2, uint8_t(s[0]));
@@ -88,15 +81,14 @@ static std::string escaped(std::string_view s) {
     return text;
 }
 
-static bool continues(char c) { return (uint8_t(c) >> 6) == 2; }        // a sequence: 10xxxxxx
 
 // A message begins with the place and the error, and ends with the expectation.
 std::string for_terminal(std::string_view s) {
     const std::string text = escaped(s);
     if (text.size() <= kMessageBytes) return text;
     size_t head = kMessageBytes / 3, tail = text.size() - head;
-    while (continues(text[head])) head--;
-    while (continues(text[tail])) tail++;
+    while (continues(uint8_t(text[head]))) head--;
+    while (continues(uint8_t(text[tail]))) tail++;
     return text.substr(0, head) + " ... (" + std::to_string(tail - head) + " bytes more) ... " +
            text.substr(tail);
 }

@@ -54,11 +54,8 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     BlockActs& a = acts[0];
     if (chunk.embeds) {
         ops::copy_to_device(tokens, ids, size_t(count) * sizeof *ids);
-        const auto w = weights.embed();
-        floatX* x = tp.whole(a.x, scratch.h);
-        ops::encoder_forward(x, w.wte, w.wpe, {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count,
-                                               .T = count, .C = d.C, .t0 = t0});
-        tp.reduce_scatter(a.x, x, stream_count(count));
+        embed(weights, tp, a.x, scratch.h, {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count, .T = count,
+                                            .C = d.C, .t0 = t0});
     }
     Stream stream{.x = a.x};
     for (int l = chunk.begin; l < chunk.end; l++) {
@@ -71,10 +68,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
         ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
         return nullptr;
     }
-    const auto w = weights.final();
-    ops::layernorm_forward({.x1 = head.xf, .y = head.lnf, .mean = head.mean, .rstd = head.rstd,
-                            .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
-                           mine, d.C);
+    final_norm(weights, head, stream, mine, d.C);
     const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(count));
     ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, weights.head(), nullptr, 1, d.C, d.Vp);
     return tp.all_gather(all_logits, own_logits, size_t(d.Vp));

@@ -105,41 +105,41 @@ private:
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
-    template <class W> void embed(W& weights, const Batch& b, floatX* x);
-    template <class W> void final_norm(W& weights, const Batch& b, Stream stream, int buffer);
     template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
 
-template <class W> void Gpt::embed(W& weights, const Batch& b, floatX* x) {
+// The ends of the model in forward, for training and generation. embed: x (n, C) = this rank's rows of the
+// embedded tokens; scratch: (N, C) where tp cuts the stream.
+template <class W> void embed(W& weights, const Axis& tp, floatX* x, floatX* scratch, const ops::Encoder& e) {
     const auto w = weights.embed();
-    floatX* whole = tp.whole(x, scratch.h);
-    ops::encoder_forward(whole, w.wte, w.wpe, encoder(b));
-    tp.reduce_scatter(x, whole, stream_count(b.B * b.T));
+    floatX* whole = tp.whole(x, scratch);
+    ops::encoder_forward(whole, w.wte, w.wpe, e);
+    tp.reduce_scatter(x, whole, size_t(Slice(tp, e.N).n) * size_t(e.C));
 }
-
-template <class W> void Gpt::final_norm(W& weights, const Batch& b, Stream stream, int buffer) {
-    const HeadActs& a = head[size_t(buffer)];
+// lnf (rows, C) = LayerNorm(stream); rows: this rank's.
+template <class W> void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, int C) {
     const auto w = weights.final();
     ops::layernorm_forward({.x1 = a.xf, .y = a.lnf, .mean = a.mean, .rstd = a.rstd,
                             .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
-                           Slice(tp, b.B * b.T).mine, d.C);
+                           rows, C);
 }
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
     const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
     Stream stream{.x = input(c, buffer)};
-    if (chunk.embeds) embed(weights, b, input(c, buffer));
+    if (chunk.embeds) embed(weights, tp, input(c, buffer), scratch.h, encoder(b));
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         stream = block.forward(weights.block(l), of(l, buffer), stream, scratch, span);
     }
 
-    if (chunk.ends) final_norm(weights, b, stream, buffer);
-    else ops::add_residual(sent, stream.x, stream.r, stream.bias, Slice(tp, b.B * b.T).mine, d.C);
+    const int mine = Slice(tp, b.B * b.T).mine;
+    if (chunk.ends) final_norm(weights, head[size_t(buffer)], stream, mine, d.C);
+    else ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
 }
 
 template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
