@@ -68,7 +68,7 @@ ifdef SANITIZE
 HOST_FLAGS += -fsanitize=$(SANITIZE) $(CHEAPER) -fno-omit-frame-pointer -g1 $(QUICKLY)
 endif
 LINK_FLAGS := -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
-LIBRARIES   = -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(CUDA_LIBS) $(MPI_LIBS) -lpthread -ldl $(LDLIBS)
+LIBRARIES   = -lfmt -lz -lzstd -lxxhash $(if $(HAVE_DNNL),-ldnnl) $(CUDA_LIBS) $(MPI_LIBS) -lpthread -ldl $(LDLIBS)
 
 # What the machine has. Quickstart installs what is missing.
 ifneq ($(filter-out quickstart check clean,$(or $(MAKECMDGOALS),all)),)

@@ -50,9 +50,9 @@ double plain_write(const std::string& path, const std::byte* data, size_t bytes)
         const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
         for (size_t at = 0, n; at < bytes; at += n) {
             n = std::min<size_t>(8 << 20, bytes - at);
-            CHECK_INPUT(write(file, data + at, n) == ssize_t(n), "cannot write %s", path.c_str());
+            CHECK_INPUT(write(file, data + at, n) == ssize_t(n), "cannot write {}", path);
         }
-        CHECK_INPUT(fsync(file) == 0 && close(file) == 0, "cannot sync %s", path.c_str());
+        CHECK_INPUT(fsync(file) == 0 && close(file) == 0, "cannot sync {}", path);
     });
 }
 
@@ -61,7 +61,7 @@ void drop_cache(const std::string& folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         const int file = open(entry.path().c_str(), O_RDONLY);
         CHECK_INPUT(file >= 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0 && close(file) == 0,
-                    "cannot drop %s from the cache", entry.path().c_str());
+                    "cannot drop {} from the cache", entry.path().string());
     }
 }
 
@@ -250,7 +250,7 @@ namespace fp32 { void bench_checkpoint(const std::string& dir, FILE* json); }
     context.threads = cores();
     omp_set_num_threads(context.threads);
     FILE* json = to.empty() ? nullptr : fopen(to.c_str(), "w");
-    CHECK_INPUT(to.empty() || json, "%s cannot be written", to.c_str());
+    CHECK_INPUT(to.empty() || json, "{} cannot be written", to);
     fp32::bench_checkpoint(dir, json);
     if (json) fclose(json);
 }

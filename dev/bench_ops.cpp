@@ -48,11 +48,11 @@ constexpr int kSteps = 5;
 // A shard of random ids, gone at the end.
 struct RandomTokens {
     std::string path =
-        strf("%s/bench_ops_%d.bin", std::filesystem::temp_directory_path().c_str(), int(getpid()));
+        fmt::format("{}/bench_ops_{}.bin", std::filesystem::temp_directory_path().string(), int(getpid()));
     Dataset set;
     RandomTokens(const Config& cfg, size_t count) {
         FILE* f = fopen(path.c_str(), "wb");
-        CHECK_INPUT(f, "%s cannot be written", path.c_str());
+        CHECK_INPUT(f, "{} cannot be written", path);
         std::vector<uint16_t> ids(512 + count);
         const int32_t header[3] = {20240520, 1, int32_t(count)};
         memcpy(ids.data(), header, sizeof header);
@@ -60,7 +60,7 @@ struct RandomTokens {
         for (size_t i = 512; i < ids.size(); i++)
             ids[i] = uint16_t(((h = h * 1664525 + 1013904223) >> 8) % uint32_t(cfg.model.vocab));
         const bool whole = fwrite(ids.data(), sizeof ids[0], ids.size(), f) == ids.size();
-        CHECK_INPUT(fclose(f) == 0 && whole, "%s cannot be written", path.c_str());
+        CHECK_INPUT(fclose(f) == 0 && whole, "{} cannot be written", path);
         set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
         validate_ids(set, cfg.model.vocab);
     }
@@ -78,7 +78,7 @@ struct Row {
 // Names of products say their layer's shape, as (rows, columns) times terms.
 std::string name_of(const Cost& c) {
     if (c.kind != Kind::Product) return c.name;
-    return strf("%s (%d, %d) x %d", c.name, c.dims[0], c.dims[1], c.dims[2]);
+    return fmt::format("{} ({}, {}) x {}", c.name, c.dims[0], c.dims[1], c.dims[2]);
 }
 
 // Steps of the trainer, each op timed from its start to that of the next.
@@ -128,9 +128,10 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
         const double work = r.cost.flops ? r.cost.flops : double(r.cost.read);
         if (seconds < 2e-4 * step) continue;
         const double share = work / seconds / (r.cost.flops ? peaks.matmul : peaks.copy);
-        cells.push_back({r.name, strf("%.3g", r.calls), strf("%.2f", seconds * 1e3),
-                         strf("%.1f%%", 100 * seconds / step), strf("%.1f", work / seconds / 1e9),
-                         r.cost.flops ? "GFLOP/s" : "GB/s", strf("%.2f", share)});
+        cells.push_back({r.name, fmt::format("{:.3g}", r.calls), fmt::format("{:.2f}", seconds * 1e3),
+                         fmt::format("{:.1f}%", 100 * seconds / step),
+                         fmt::format("{:.1f}", work / seconds / 1e9),
+                         r.cost.flops ? "GFLOP/s" : "GB/s", fmt::format("{:.2f}", share)});
         if (!json) continue;
         JsonLine line("op");
         line.add("precision", kName).add("T", o.T).add("name", r.name).add("calls", r.calls);
@@ -202,7 +203,7 @@ void run(const Options& o, FILE* json) {
     context.threads = o.threads ? o.threads : cores();
     omp_set_num_threads(context.threads);
     FILE* json = o.json.empty() ? nullptr : fopen(o.json.c_str(), "w");
-    CHECK_INPUT(o.json.empty() || json, "%s cannot be written", o.json.c_str());
+    CHECK_INPUT(o.json.empty() || json, "{} cannot be written", o.json);
     for (const std::string& name : o.precisions)
         for (const Bench& b : benches)
             if (name == b.precision) o.rates ? b.rates(o) : b.run(o, json);

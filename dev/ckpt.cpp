@@ -27,7 +27,7 @@ static uint64_t bytes_of(const Manifest& m) {
 
 static Manifest manifest_of(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
-    CHECK_INPUT(v.manifest, "%s/%s", folder.c_str(), v.problem.c_str());
+    CHECK_INPUT(v.manifest, "{}/{}", folder, v.problem);
     return std::move(*v.manifest);
 }
 
@@ -140,7 +140,7 @@ static int diff(const std::string& a, const std::string& b) {
         }
         if (differ == 0) { equal++; continue; }
         rows.push_back({name.first, name.second, std::to_string(differ), std::to_string(x.size()),
-                        strf("%.3g", largest), std::to_string(at)});
+                        fmt::format("{:.3g}", largest), std::to_string(at)});
     }
     for (const auto& [name, pieces] : tb)
         if (!ta.count(name)) rows.push_back({name.first, name.second, "only in the second", "", "", ""});

@@ -152,5 +152,5 @@ int main(int argc, char** argv) {
     printf("%s\n", device_name().c_str());
     if (what == "ceilings") ceilings(o);
     else if (what == "gemm" || what == "attention") time_tasks(o, what == "attention");
-    else CHECK_INPUT(false, "cuda_bench '%s': ceilings, gemm or attention", what.c_str());
+    else CHECK_INPUT(false, "cuda_bench '{}': ceilings, gemm or attention", what);
 }

@@ -39,9 +39,9 @@ template <class F> static std::string measured(F f, const Sizes&) {
     cuda::synchronize();
     emulator::settings.count = false;
     const emulator::KernelCount c = emulator::counts().begin()->second;
-    std::string row = strf("%.2f | %.2f | ", double(c.bytes) / c.floor_bytes,
-                           32. * double(c.sectors) / c.floor_bytes);
-    row += c.shared_ideal ? strf("%.2f", double(c.shared_waves) / double(c.shared_ideal)) : "-";
+    std::string row = fmt::format("{:.2f} | {:.2f} | ", double(c.bytes) / c.floor_bytes,
+                                  32. * double(c.sectors) / c.floor_bytes);
+    row += c.shared_ideal ? fmt::format("{:.2f}", double(c.shared_waves) / double(c.shared_ideal)) : "-";
     return row + (c.mma_flops ? " | all" : " | -");
 }
 #else
@@ -60,7 +60,8 @@ template <class F> static std::string measured(F f, const Sizes& s) {
         if (i > 0) best = std::min(best, seconds);
     }
     const double N = s.N, C = s.C, OC = s.OC, bytes = OC ? 2 * (N * C + OC * C + N * OC) : 4 * N * C;
-    return strf("%.1f | %.0f | %.2f", 1e6 * best, 1e-9 * bytes / best, 2e-12 * N * C * OC / best);
+    return fmt::format("{:.1f} | {:.0f} | {:.2f}", 1e6 * best, 1e-9 * bytes / best,
+                       2e-12 * N * C * OC / best);
 }
 #endif
 
@@ -147,14 +148,14 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
         const std::string a = argv[i], key = a.substr(0, a.find('='));
         const int value = key.size() < a.size() ? atoi(a.c_str() + key.size() + 1) : 0;
-        CHECK_INPUT(value > 0 && (key == "--N" || key == "--C" || key == "--OC"), "cuda_graded '%s': "
-                    "--N=, --C= or --OC= and a number", a.c_str());
+        CHECK_INPUT(value > 0 && (key == "--N" || key == "--C" || key == "--OC"), "cuda_graded '{}': "
+                    "--N=, --C= or --OC= and a number", a);
         if (key == "--N") l.N = m.N = value;
         if (key == "--C") l.C = m.C = value;
         if (key == "--OC") m.OC = value;
     }
     CHECK_INPUT(l.C % 256 == 0 && m.C % 32 == 0 && m.N % 128 == 0 && m.OC % 128 == 0,
-                "N = %d, C = %d, OC = %d: N and OC are multiples of 128, C of 256", m.N, l.C, m.OC);
+                "N = {}, C = {}, OC = {}: N and OC are multiples of 128, C of 256", m.N, l.C, m.OC);
     context.threads = 2;
     printf("%s\n", cuda::device_name().c_str());
     const bool right = layernorms(l) & matmuls(m);

@@ -82,7 +82,7 @@ static void show(int64_t steps) {
                "\"floor_GFLOP\": %.3f, \"GBps\": %.1f, \"TFLOPs\": %.2f, \"times_floor\": %s}\n",
                name_of(key.first).c_str(), s.calls, s.us, s.us / all, s.bytes / 1e6, s.flops / 1e9,
                s.bytes / s.us / 1e3, s.flops / s.us / 1e6,
-               least > 0 ? strf("%.2f", s.us / least).c_str() : "null");
+               least > 0 ? fmt::format("{:.2f}", s.us / least).c_str() : "null");
     }
     const double each = double(std::max<int64_t>(1, steps));
     printf("= {\"kernels_us_per_step\": %.1f, \"gaps_us_per_step\": %.1f}\n", all / each, gaps / each);

@@ -53,8 +53,8 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     std::string names = "auto";
     for (const Precision& p : precisions)
         if (names += std::string(", ") + p.name; cfg.run.precision.text() == p.name) return p;
-    CHECK_INPUT(false, "run.precision = '%s': one of %s in a program built for %s",
-                cfg.run.precision.text().c_str(), names.c_str(), built_device);
+    CHECK_INPUT(false, "run.precision = '{}': one of {} in a program built for {}",
+                cfg.run.precision.text(), names, built_device);
     __builtin_unreachable();
 }
 

@@ -24,7 +24,7 @@ namespace {
 using Options = TokenizeOptions;
 
 void require(bool given, const char* command, const char* what) {
-    CHECK_INPUT(given, "./tokenize %s needs %s; ./tokenize --help shows how", command, what);
+    CHECK_INPUT(given, "./tokenize {} needs {}; ./tokenize --help shows how", command, what);
 }
 
 Tokenizer tokenizer_of(const Options& o) {
@@ -36,8 +36,8 @@ int train(const Options& o) {
     require(o.vocab, "train", "--vocab=N");
     require(!o.out.empty(), "train", "--out=tokenizer.json");
     CHECK_INPUT(o.vocab >= 257 && o.vocab <= kMaxVocabulary,
-                "--vocab=%u, expected 257 (256 bytes and end-of-text) to %u", o.vocab, kMaxVocabulary);
-    CHECK_INPUT(o.out.ends_with(".json"), "--out=%s, expected a name that ends in .json", o.out.c_str());
+                "--vocab={}, expected 257 (256 bytes and end-of-text) to {}", o.vocab, kMaxVocabulary);
+    CHECK_INPUT(o.out.ends_with(".json"), "--out={}, expected a name that ends in .json", o.out);
     make_directories(parent_directory(o.out));
     { NewFile writable(o.out); }        // found out before the work, not after it
     const double start = seconds_now();
@@ -87,7 +87,7 @@ std::vector<std::string> shards_of(const Options& o) {
     std::vector<std::string> all;
     for (const std::string& pattern : o.inputs) {
         const auto paths = glob_files(pattern);
-        CHECK_INPUT(!paths.empty(), "%s: no such file, and no file of such a name", pattern.c_str());
+        CHECK_INPUT(!paths.empty(), "{}: no such file, and no file of such a name", pattern);
         all.insert(all.end(), paths.begin(), paths.end());
     }
     return all;
@@ -112,17 +112,17 @@ int decode(const Options& o) {
         const ShardFile shard = open_shard_file(path);
         const ShardInfo& s = shard.info;
         CHECK_INPUT(!s.tokenizer_hash || s.tokenizer_hash == tokenizer.hash(),
-                    "%s: made with another tokenizer: hash %016llx, %s has %016llx", path.c_str(),
-                    (unsigned long long)s.tokenizer_hash, o.tokenizer.c_str(),
-                    (unsigned long long)tokenizer.hash());
+                    "{}: made with another tokenizer: hash {:016x}, {} has {:016x}", path,
+                    s.tokenizer_hash, o.tokenizer,
+                    tokenizer.hash());
         for (uint64_t at = 0; at < s.tokens; at += ids.size()) {
             const uint64_t n = std::min<uint64_t>(ids.size(), s.tokens - at);
             read_tokens(shard, at, n, ids.data());
             for (uint64_t i = 0; i < n; i++) {
                 const uint32_t id = uint32_t(ids[i]);
                 CHECK_INPUT(id < tokenizer.vocab_size(),
-                            "%s: token %llu is %u, outside the vocabulary of %u", path.c_str(),
-                            (unsigned long long)(at + i), id, tokenizer.vocab_size());
+                            "{}: token {} is {}, outside the vocabulary of {}", path,
+                            (at + i), id, tokenizer.vocab_size());
                 const bool eot = id == tokenizer.eot();
                 if (!eot || !first)
                     out.add(eot ? std::string_view("<|endoftext|>") : tokenizer.bytes_of(id));
@@ -136,7 +136,7 @@ int decode(const Options& o) {
 
 int ids(const Options& o) {
     const Tokenizer tokenizer = tokenizer_of(o);
-    CHECK_INPUT(o.inputs.size() <= 1, "./tokenize ids takes one input, found %zu", o.inputs.size());
+    CHECK_INPUT(o.inputs.size() <= 1, "./tokenize ids takes one input, found {}", o.inputs.size());
     DocumentReader reader = DocumentReader::whole_file(o.inputs.empty() ? "-" : o.inputs[0]);
     Encoder<uint32_t> encoder(tokenizer);
     IdBuffer<uint32_t> ids;
@@ -203,8 +203,8 @@ int run(int argc, char** argv) {
     for (const Command& c : commands)
         if (command == c.name)
             return c.run(parse_tokenize_options(c.name, c.options, argc - 1, argv + 1));
-    CHECK_INPUT(false, "%s%s%s: expected train, encode, decode, ids or info; ./tokenize --help shows each",
-                command.empty() ? "no command" : "unknown command \"", command.c_str(),
+    CHECK_INPUT(false, "{}{}{}: expected train, encode, decode, ids or info; ./tokenize --help shows each",
+                command.empty() ? "no command" : "unknown command \"", command,
                 command.empty() ? "" : "\"");
     return kExitConfig;
 }

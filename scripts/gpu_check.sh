@@ -187,7 +187,7 @@ pack() {
     tar -C build/gpu_check_bin -cf - . | xz -T1 --lzma2=preset=3,dict=512MiB >"$to/packed/bin.tar.xz" ||
         exit 1
     commit >"$to/packed/commit"
-    for file in nlohmann cxxopts.hpp zlib.h zconf.h zstd.h zstd_errors.h xxhash.h; do
+    for file in nlohmann cxxopts.hpp fmt zlib.h zconf.h zstd.h zstd_errors.h xxhash.h; do
         for folder in /usr/include "/usr/include/$(uname -m)-linux-gnu"; do
             if [ -e "$folder/$file" ]; then cp -rL "$folder/$file" "$to/packed/include/"; fi
         done
@@ -195,6 +195,10 @@ pack() {
     for file in z zstd xxhash; do
         cp -L "$(${CXX:-g++} -print-file-name=lib$file.a)" "$to/packed/lib/" || exit 1
     done
+    # Debian has no libfmt.a: the shared library, under the name that programs ask for, and under the linker's
+    local fmt
+    fmt=$(${CXX:-g++} -print-file-name=libfmt.so)
+    cp -L "$fmt" "$to/packed/lib/" && cp -L "$fmt" "$to/packed/lib/$(basename "$(readlink "$fmt")")" || exit 1
     local mb
     mb=$(du -sm "$to" | cut -f 1)
     echo "$to: $mb MB. Copy it to the machine with the GPU, and there: scripts/gpu_check.sh --run"
@@ -218,6 +222,7 @@ run() {
         "$([ "$quick" = 1 ] && echo true || echo false)")
     write_results || exit 1
     export BIN QUICK=$quick WORK=$work
+    if [ -d packed/lib ]; then export LD_LIBRARY_PATH=$PWD/packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
     if [ -z "${BIN:-}" ]; then          # whoever gives binaries has built them
         BIN=$PWD/packed/bin
         if [ ! -d "$BIN" ] && [ -e "$BIN.tar.xz" ]; then

@@ -38,7 +38,7 @@ struct Shared {                     // of all ranks, in a file
 
 inline Shared* shared_of(const string& path) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT, 0666);
-    CHECK(fd >= 0 && ftruncate(fd, sizeof(Shared)) == 0, "cannot make %s", path.c_str());
+    CHECK(fd >= 0 && ftruncate(fd, sizeof(Shared)) == 0, "cannot make {}", path);
     return static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
 }
 
@@ -125,7 +125,7 @@ inline std::vector<int> processes_of(const string& dir) {
         const int pid = atoi(e->d_name);
         if (pid <= 0 || pid == getpid()) continue;
         std::stringstream text;
-        text << std::ifstream(strf("/proc/%d/environ", pid), std::ios::binary).rdbuf();
+        text << std::ifstream(fmt::format("/proc/{}/environ", pid), std::ios::binary).rdbuf();
         const string environment = text.str();
         for (size_t at = 0; at < environment.size(); at += strlen(environment.c_str() + at) + 1)
             if (environment.c_str() + at == "FAKE_DIR=" + dir) { found.push_back(pid); break; }
@@ -158,11 +158,12 @@ inline Ended run_job(const Job& job) {
     const string dir = folder("job" + std::to_string(count++));
     make_directories(dir);
     const int threads = job.kind == Kind::Threads ? job.ranks : 0;
-    string command = strf("dir=%s; export FAKE_DIR=$dir FAKE_TIMEOUT=%g FAKE_STEPS=%lld FAKE_THREADS=%d "
-                          "FAULT=%s %s\n", dir.c_str(), job.timeout, static_cast<long long>(job.steps),
-                          threads, job.fault.c_str(), job.more.c_str());
+    string command = fmt::format("dir={}; export FAKE_DIR=$dir FAKE_TIMEOUT={:g} FAKE_STEPS={} "
+                                 "FAKE_THREADS={} FAULT={} {}\n", dir, job.timeout, job.steps,
+                                 threads, job.fault, job.more);
     if (job.kind == Kind::Mpirun)
-        command += strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", job.ranks);
+        command += fmt::format("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np {} ",
+                               job.ranks);
     command += program_name() + " & pid=$!\n" + job.meanwhile + "\nwait $pid\n";
     Ended e{.ran = run(command), .after = 0, .left = {}};
     // a child whose supervisor mpirun killed dies a moment after it

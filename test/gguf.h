@@ -46,7 +46,7 @@ struct GgufCursor {
         if (type == 6) return std::to_string(get<float>());
         if (type == 7) return std::to_string(get<uint8_t>());
         if (type == 8) return text();
-        CHECK(type == 9, "a value of type %u", type);
+        CHECK(type == 9, "a value of type {}", type);
         const auto element = get<uint32_t>();
         const auto n = get<uint64_t>();
         for (uint64_t i = 0; i < n; i++) (void)value(element);
@@ -56,7 +56,7 @@ struct GgufCursor {
 
 inline Gguf read_gguf(const std::string& path) {
     const std::string bytes = text_of(path);
-    CHECK(bytes.substr(0, 4) == "GGUF", "%s: no magic", path.c_str());
+    CHECK(bytes.substr(0, 4) == "GGUF", "{}: no magic", path);
     GgufCursor in{bytes, 4};
     Gguf g;
     g.version = in.get<uint32_t>();
@@ -76,7 +76,7 @@ inline Gguf read_gguf(const std::string& path) {
     for (auto& [name, t] : g.tensors) {
         size_t count = 1;
         for (uint64_t n : t.shape) count *= n;
-        CHECK(t.type == 0 && data + t.offset + count * 4 <= bytes.size(), "%s: outside", name.c_str());
+        CHECK(t.type == 0 && data + t.offset + count * 4 <= bytes.size(), "{}: outside", name);
         t.values.resize(count);
         memcpy(t.values.data(), bytes.data() + data + t.offset, count * 4);
     }

@@ -40,13 +40,15 @@ struct Point {
         return p;
     }
     std::string words() const {
-        return strf("%d %d %d %d %s %d %d %d %d", dp, tp, pp, zero, recompute, virtual_stages, micro_batch,
-                    zero_group, native);
+        return fmt::format("{} {} {} {} {} {} {} {} {}", dp, tp, pp, zero, recompute, virtual_stages,
+                           micro_batch,
+                           zero_group, native);
     }
     std::string text() const {
-        return strf("dp %d tp %d pp %d zero %d recompute %s, %d virtual stages, micro-batch %d, group %d%s",
-                    dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
-                    native ? ", native" : bf16_wire ? ", bf16 on the wire" : "");
+        return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
+                           "group {}{}",
+                           dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
+                           native ? ", native" : bf16_wire ? ", bf16 on the wire" : "");
     }
     Config config() const {
         Config cfg = lattice_config();

@@ -41,8 +41,9 @@ struct Walk {
         return at[size_t(s)] < lists[size_t(s)].size() ? &lists[size_t(s)][at[size_t(s)]] : nullptr;
     }
     std::string text(int s, const Action& a) const {
-        return strf("stage %d: %s of chunk %d, micro-batch %d, peer %d", s, kKinds[a.kind], a.chunk, a.micro,
-                    a.peer);
+        return fmt::format("stage {}: {} of chunk {}, micro-batch {}, peer {}", s, kKinds[a.kind], a.chunk,
+                           a.micro,
+                           a.peer);
     }
     // A work needs what came before it, in this stage or by message; once.
     std::string work(int s, const Action& a) {

@@ -86,7 +86,7 @@ inline std::vector<json> rows_of(const std::string& run, const std::string& even
     std::ifstream in(folder(run) + "/metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
         const json row = json::parse(line, nullptr, false);
-        CHECK(row.is_object(), "metrics.jsonl has the line '%s'", line.c_str());
+        CHECK(row.is_object(), "metrics.jsonl has the line '{}'", line);
         if (event.empty() || row["event"] == event) rows.push_back(row);
     }
     return rows;

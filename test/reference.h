@@ -23,7 +23,7 @@ struct Reference {
     int integer(const char* key) const { return int(number(key)); }
     template <class T> std::vector<T> tensor(const std::string& name) const {
         const TensorInfo* t = file.find(name);
-        CHECK(t && t->bytes() % sizeof(T) == 0, "%s: no tensor %s", file.path.c_str(), name.c_str());
+        CHECK(t && t->bytes() % sizeof(T) == 0, "{}: no tensor {}", file.path, name);
         std::vector<T> values(t->bytes() / sizeof(T));
         file.read(*t, values.data());
         return values;
@@ -96,7 +96,7 @@ struct Ours {
 
     Numbers logits() const {
         Numbers all;
-        CHECK(model.gpt.logit_rows >= B * T, "logits of %d rows, expected %d", model.gpt.logit_rows, B * T);
+        CHECK(model.gpt.logit_rows >= B * T, "logits of {} rows, expected {}", model.gpt.logit_rows, B * T);
         for (int n = 0; n < B * T; n++) {
             const floatX* row = model.gpt.logits + size_t(n) * size_t(d.Vp);
             for (int v = 0; v < d.V; v++) all.push_back(double(row[v]));

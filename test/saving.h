@@ -150,13 +150,13 @@ inline std::string wrong_with(const Disk& disk, const std::string& dir, const st
         for (size_t i = 0; i < values.size(); i++) {
             const float expected = value_of(m.step, int(p.start[0]) + int(i) / kCols, int(i) % kCols);
             if (values[i] != expected)
-                return strf("corrupt: %g where %g was saved", double(values[i]), double(expected));
+                return fmt::format("corrupt: {:g} where {:g} was saved", double(values[i]), double(expected));
         }
     }
     std::string rows, expected;
     (void)read_whole(disk, dir + "/metrics.jsonl", &rows);
     for (int64_t step = 1; step <= m.step; step++) expected += row_of(step);
-    return rows.starts_with(expected) ? "" : strf("lost: rows before step %ld", m.step);
+    return rows.starts_with(expected) ? "" : fmt::format("lost: rows before step {}", m.step);
 }
 
 // A recovery that looks at no hash.
@@ -179,11 +179,11 @@ inline std::string verdict(const Disk& disk, const std::string& dir, int64_t ack
     try {
         r = check == Check::Hashes ? recover(disk, dir) : trusting_recovery(disk, dir);
     } catch (const Fatal& e) {
-        return strf("recovery fails: %s", e.what());
+        return fmt::format("recovery fails: {}", e.what());
     }
     if (!r.damaged.empty() && !damage) return "corrupt: " + r.damaged[0];
     const int64_t step = r.manifest ? r.manifest->step : 0;
-    if (step < acknowledged) return strf("lost: step %ld of the acknowledged %ld", step, acknowledged);
+    if (step < acknowledged) return fmt::format("lost: step {} of the acknowledged {}", step, acknowledged);
     std::vector<std::string> names;
     disk.list(dir, &names);
     for (const std::string& name : names) {

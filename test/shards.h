@@ -31,7 +31,7 @@ inline void write_header(FILE* f, uint64_t tokens, const ShardHeader& h) {
 inline std::string write_shard(const std::string& path, const std::vector<int32_t>& ids,
                                const ShardHeader& h = {}) {
     FILE* f = fopen(path.c_str(), "wb");
-    CHECK(f, "cannot write %s", path.c_str());
+    CHECK(f, "cannot write {}", path);
     write_header(f, ids.size(), h);
     for (const int32_t id : ids) fwrite(&id, 1, size_t(h.id_bytes), f);     // little endian
     fclose(f);

@@ -58,13 +58,13 @@ struct Tiny {
     real* state(const std::string& name) const {
         for (const StateSlot& slot : model.zero.state)
             if (slot.name == name) return slot.memory;
-        fatal(kExitInternal, __FILE__, __LINE__, "no slot %s", name.c_str());
+        fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
     size_t size() const { return model.zero.layout.size(); }
     const Tensor& tensor(const std::string& name) const {
         for (const Tensor& t : model.zero.layout.tensors)
             if (t.name == name) return t;
-        fatal(kExitInternal, __FILE__, __LINE__, "no tensor %s", name.c_str());
+        fatal(kExitInternal, __FILE__, __LINE__, "no tensor {}", name);
     }
 
     // A tensor of the whole model. All ranks together.

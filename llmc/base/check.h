@@ -1,6 +1,10 @@
 // Errors. Every failed check calls fatal(): prints the failure, the place and the remedy, then ends the job.
 #pragma once
-#include <cstdarg>
+#ifdef __CUDACC__
+#define FMT_CONSTEVAL       // nvcc cannot evaluate fmt's check of formats; g++ does, in the emulation
+#endif
+#include <fmt/core.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -21,15 +25,19 @@ struct Fatal : std::runtime_error {
     Fatal(int code, const std::string& message) : std::runtime_error(message), code(code) {}
 };
 
-// printf into a string
-[[gnu::format(printf, 1, 2)]] std::string strf(const char* fmt, ...);
-std::string vstrf(const char* fmt, va_list args);
+// Messages are formats of libfmt. fatal() and warning() escape and shorten text from outside.
+[[noreturn]] void fatal_message(int code, const char* file, int line, const std::string& message);
+template <class... A>
+[[noreturn]] void fatal(int code, const char* file, int line, fmt::format_string<A...> format,
+                        const A&... args) {
+    fatal_message(code, file, line, fmt::vformat(format, fmt::make_format_args(args...)));
+}
 
-[[noreturn, gnu::format(printf, 4, 5)]]
-void fatal(int code, const char* file, int line, const char* fmt, ...);
-
-// Prints "warning: ..." as a line on stderr. fatal() and warning() escape and shorten text from outside.
-[[gnu::format(printf, 1, 2)]] void warning(const char* fmt, ...);
+// Prints "warning: ..." as a line on stderr.
+void warning_message(const std::string& message);
+template <class... A> void warning(fmt::format_string<A...> format, const A&... args) {
+    warning_message(fmt::vformat(format, fmt::make_format_args(args...)));
+}
 
 // Makes a failed `new` print the message and end the process with exit code 78.
 void end_without_memory(const char* message);

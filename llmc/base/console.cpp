@@ -12,7 +12,7 @@ static std::string scaled(double v, const char* const* prefixes, int count) {
     while (k + 1 < count && std::abs(v) >= 999.5) v /= 1000, k++;
     const bool whole = k == 0 && v == std::floor(v);
     const int digits = whole || std::abs(v) >= 99.95 ? 0 : std::abs(v) >= 9.995 ? 1 : 2;
-    return strf("%.*f%s", digits, v, prefixes[k]);
+    return fmt::format("{:.{}f}{}", v, digits, prefixes[k]);
 }
 
 std::string human_bytes(double bytes) {
@@ -27,12 +27,12 @@ std::string human_count(double count) {
 
 std::string human_seconds(double s) {
     if (!std::isfinite(s) || s < 0) return "n/a";
-    if (s < 0.9995) return strf("%.0f ms", s * 1e3);
-    if (s < 59.95) return strf("%.1f s", s);
+    if (s < 0.9995) return fmt::format("{:.0f} ms", s * 1e3);
+    if (s < 59.95) return fmt::format("{:.1f} s", s);
     const auto whole = int64_t(std::min(s, 1e15) + 0.5);
-    if (whole < 3600) return strf("%d min %02d s", int(whole / 60), int(whole % 60));
-    if (whole < 86400) return strf("%d h %02d min", int(whole / 3600), int(whole / 60 % 60));
-    return strf("%lld d %02d h", (long long)(whole / 86400), int(whole / 3600 % 24));
+    if (whole < 3600) return fmt::format("{} min {:02} s", int(whole / 60), int(whole % 60));
+    if (whole < 86400) return fmt::format("{} h {:02} min", int(whole / 3600), int(whole / 60 % 60));
+    return fmt::format("{} d {:02} h", whole / 86400, int(whole / 3600 % 24));
 }
 
 std::string grouped(int64_t n) {

@@ -26,17 +26,17 @@ Fd::~Fd() { if (fd >= 0) close(fd); }
 // Does not wait for a pipe's writer; later reads do.
 static Fd open_at_once(const std::string& path) {
     Fd f(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    CHECK_INPUT(f, "%s: cannot be opened: %s", path.c_str(), why().c_str());
-    CHECK_INPUT(!is_directory(path), "%s: is a directory, expected a file", path.c_str());
+    CHECK_INPUT(f, "{}: cannot be opened: {}", path, why());
+    CHECK_INPUT(!is_directory(path), "{}: is a directory, expected a file", path);
     const int flags = fcntl(f.fd, F_GETFL);
-    CHECK_INPUT(flags >= 0 && fcntl(f.fd, F_SETFL, flags & ~O_NONBLOCK) == 0, "%s: cannot be opened: %s",
-                path.c_str(), why().c_str());
+    CHECK_INPUT(flags >= 0 && fcntl(f.fd, F_SETFL, flags & ~O_NONBLOCK) == 0, "{}: cannot be opened: {}",
+                path, why());
     return f;
 }
 
 Fd open_read(const std::string& path) {
     Fd f = open_at_once(path);
-    CHECK_INPUT(is_regular_file(f.fd), "%s: is a pipe or a device, expected a file", path.c_str());
+    CHECK_INPUT(is_regular_file(f.fd), "{}: is a pipe or a device, expected a file", path);
     return f;
 }
 
@@ -61,7 +61,7 @@ void await_input(int fd, const std::string& path) {
 
 uint64_t size_of_file(int fd, const std::string& path) {
     struct stat s;
-    CHECK_INPUT(fstat(fd, &s) == 0, "%s: %s", path.c_str(), why().c_str());
+    CHECK_INPUT(fstat(fd, &s) == 0, "{}: {}", path, why());
     return uint64_t(s.st_size);
 }
 
@@ -92,7 +92,7 @@ size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
     while (done < bytes) {
         const ssize_t n = read(fd, static_cast<char*>(out) + done, std::min<size_t>(bytes - done, 1 << 30));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "%s: cannot be read: %s", path.c_str(), why().c_str());
+        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, why());
         if (n == 0) break;
         done += size_t(n);
     }
@@ -102,8 +102,8 @@ size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
 std::string read_file(const std::string& path, uint64_t most) {
     const Fd f = open_read(path);
     const uint64_t size = size_of_file(f.fd, path);
-    CHECK_INPUT(size <= most, "%s: %llu bytes, expected at most %llu: is it another file?", path.c_str(),
-                (unsigned long long)size, (unsigned long long)most);
+    CHECK_INPUT(size <= most, "{}: {} bytes, expected at most {}: is it another file?", path,
+                size, most);
     std::string text(size, '\0');
     text.resize(read_up_to(f.fd, text.data(), text.size(), path));
     return text;
@@ -114,9 +114,9 @@ void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::stri
         const size_t part = std::min<size_t>(bytes - done, 1 << 30);
         const ssize_t n = pread(fd, static_cast<char*>(out) + done, part, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "%s: cannot be read: %s", path.c_str(), why().c_str());
-        CHECK_INPUT(n > 0, "%s: ends at byte %llu, expected %llu bytes more; was it cut while in use?",
-                    path.c_str(), (unsigned long long)(offset + done), (unsigned long long)(bytes - done));
+        CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, why());
+        CHECK_INPUT(n > 0, "{}: ends at byte {}, expected {} bytes more; was it cut while in use?",
+                    path, offset + done, bytes - done);
         done += size_t(n);
     }
 }
@@ -133,7 +133,7 @@ bool try_write_all(int fd, const void* data, size_t bytes) {
 }
 
 void write_all(int fd, const void* data, size_t bytes, const std::string& path) {
-    CHECK_INPUT(try_write_all(fd, data, bytes), "%s: cannot be written: %s", path.c_str(), why().c_str());
+    CHECK_INPUT(try_write_all(fd, data, bytes), "{}: cannot be written: {}", path, why());
 }
 
 void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const std::string& path) {
@@ -141,7 +141,7 @@ void pwrite_all(int fd, const void* data, size_t bytes, uint64_t offset, const s
         const ssize_t n =
             pwrite(fd, static_cast<const char*>(data) + done, bytes - done, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        CHECK_INPUT(n >= 0, "%s: cannot be written: %s", path.c_str(), why().c_str());
+        CHECK_INPUT(n >= 0, "{}: cannot be written: {}", path, why());
         done += size_t(n);
     }
 }
@@ -150,45 +150,45 @@ void open_standard_streams() {
     for (int fd : {0, 1, 2}) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
         const int opened = open("/dev/null", O_RDWR);       // the lowest free number
-        CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: %s", why().c_str());
+        CHECK_INPUT(opened == fd, "/dev/null: cannot be opened: {}", why());
     }
 }
 
 void finish_stdout() {
     errno = 0;
     const bool whole = fflush(stdout) == 0 && !ferror(stdout);
-    CHECK_INPUT(whole, "stdout: cannot be written%s", errno ? (": " + why()).c_str() : "; is its disk full?");
+    CHECK_INPUT(whole, "stdout: cannot be written{}", errno ? (": " + why()).c_str() : "; is its disk full?");
 }
 
-static std::string link_of(int fd) { return strf("/proc/self/fd/%d", fd); }
+static std::string link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
 NewFile::NewFile(const std::string& path, bool may_be_nameless)
-    : path(path), temporary(strf("%s.%d.tmp", path.c_str(), getpid())) {
+    : path(path), temporary(fmt::format("{}.{}.tmp", path, getpid())) {
     const std::string folder = parent_directory(path);
     CHECK_INPUT(is_regular_file(path) || !file_exists(path),
-                "%s: is a device, a pipe or a folder; expected the name of a file, new or to be replaced",
-                path.c_str());
+                "{}: is a device, a pipe or a folder; expected the name of a file, new or to be replaced",
+                path);
     if (may_be_nameless) fd = Fd(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
     if (fd && file_exists(link_of(fd.fd))) return;
     unlink(temporary.c_str());
     fd = Fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    CHECK_INPUT(fd, "%s: no file can be created in the folder %s: %s", path.c_str(), folder.c_str(),
-                why().c_str());
+    CHECK_INPUT(fd, "{}: no file can be created in the folder {}: {}", path, folder,
+                why());
     named = true;
 }
 
 NewFile::~NewFile() { if (fd && named) unlink(temporary.c_str()); }
 
 void NewFile::commit(bool sync) {
-    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "%s: cannot be synced: %s", path.c_str(),
-                why().c_str());
+    CHECK_INPUT(!sync || fsync(fd.fd) == 0 || errno == EINVAL, "{}: cannot be synced: {}", path,
+                why());
     if (!named) {       // open(2), O_TMPFILE; linkat replaces no file, rename does
         unlink(temporary.c_str());
         named = linkat(AT_FDCWD, link_of(fd.fd).c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) == 0;
-        CHECK_INPUT(named, "%s: cannot be created: %s", temporary.c_str(), why().c_str());
+        CHECK_INPUT(named, "{}: cannot be created: {}", temporary, why());
     }
     const bool renamed = rename(temporary.c_str(), path.c_str()) == 0;
-    CHECK_INPUT(renamed, "%s: cannot be renamed to %s: %s", temporary.c_str(), path.c_str(), why().c_str());
+    CHECK_INPUT(renamed, "{}: cannot be renamed to {}: {}", temporary, path, why());
     fd = Fd();
 }
 
@@ -208,7 +208,7 @@ void own_file(const std::string& path) {
 Fd temporary_file(const std::string& directory) {
     std::string name = directory + "/.spool_XXXXXX";
     Fd f(mkostemp(name.data(), O_CLOEXEC));
-    CHECK_INPUT(f, "%s: no temporary file can be created there: %s", directory.c_str(), why().c_str());
+    CHECK_INPUT(f, "{}: no temporary file can be created there: {}", directory, why());
     unlink(name.c_str());
     return f;
 }
@@ -250,6 +250,6 @@ void make_directories(const std::string& path) {
     if (path.empty() || is_directory(path)) return;
     const auto make = [](const std::string& p) { return mkdir(p.c_str(), 0777) == 0 ? 0 : errno; };
     const int error = make_folders(path, make, sync_directory);
-    CHECK_INPUT(error == 0 || (error == EEXIST && is_directory(path)), "%s: cannot be created: %s",
-                path.c_str(), strerror(error));
+    CHECK_INPUT(error == 0 || (error == EEXIST && is_directory(path)), "{}: cannot be created: {}",
+                path, strerror(error));
 }

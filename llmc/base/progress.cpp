@@ -31,7 +31,7 @@ Progress::Progress(std::string what, const char* unit, uint64_t total)
       terminal(on_terminal(1) && on_terminal(2)) {}
 
 static std::string quantity(double x, const char* unit) {
-    return strcmp(unit, "B") == 0 ? strf("%.1f MB", x / 1e6) : strf("%.0f %s", x, unit);
+    return strcmp(unit, "B") == 0 ? fmt::format("{:.1f} MB", x / 1e6) : fmt::format("{:.0f} {}", x, unit);
 }
 
 void Progress::update(uint64_t count) {
@@ -43,11 +43,12 @@ void Progress::update(uint64_t count) {
     if (total) {
         const double share = std::min(1.0, double(count) / double(total));
         const int filled = int(share * 24);
-        if (terminal) line += strf("[%-24s] ", std::string(filled, '#').c_str());
-        line += strf("%3.0f%%  ", share * 100);
+        if (terminal) line += fmt::format("[{:<24}] ", std::string(filled, '#'));
+        line += fmt::format("{:3.0f}%  ", share * 100);
     }
     line += quantity(double(count), unit) + "  " + quantity(rate, unit) + "/s";
-    if (total && rate > 0) line += strf("  %.0f s left", double(total - std::min(count, total)) / rate);
+    if (total && rate > 0) line += fmt::format("  {:.0f} s left",
+                                               double(total - std::min(count, total)) / rate);
     if (terminal) fprintf(stderr, "\r%s\x1b[K", line.c_str());
     else fprintf(stderr, "%s\n", line.c_str());
     fflush(stderr);

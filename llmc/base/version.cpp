@@ -17,9 +17,9 @@ const char* const commit = COMMIT;
 const char* const built_device = DEVICE;
 
 std::string build_text(const char* program, const std::string& rows) {
-    std::string text = strf("%s, commit %s\n", program, commit) + rows;
-    text += strf("compiler    %s\n", "g++ " __VERSION__);
-    text += strf("built for   %s:", built_for.arch);
+    std::string text = fmt::format("{}, commit {}\n", program, commit) + rows;
+    text += fmt::format("compiler    {}\n", "g++ " __VERSION__);
+    text += fmt::format("built for   {}:", built_for.arch);
     size_t column = text.size() - text.rfind('\n');
     std::stringstream features(built_for.features);
     for (std::string name; features >> name; column += name.size() + 1) {
@@ -32,6 +32,6 @@ std::string build_text(const char* program, const std::string& rows) {
 std::string version_text(const std::string& libraries) {
     const char* named = libraries.empty() ? "none for matmul" : libraries.c_str();
     const bool cpu = std::string(built_device) == "cpu";
-    return build_text("train_gpt", strf("backends    %s\nprecisions  fp32, bf16%s\nlibraries   %s\n",
-                                        built_device, cpu ? ", fp64" : "", named));
+    return build_text("train_gpt", fmt::format("backends    {}\nprecisions  fp32, bf16{}\nlibraries   {}\n",
+                                               built_device, cpu ? ", fp64" : "", named));
 }

@@ -54,14 +54,14 @@ static size_t wire_size(const Group& g, Wire t) {
 }
 
 static void check_reduction(const Group& g, size_t bytes) {
-    CHECK(g.reductions_in_flight == 0, "two reductions over %s are in flight", g.name);
+    CHECK(g.reductions_in_flight == 0, "two reductions over {} are in flight", g.name);
     const size_t needed = comm::staging_of(g, bytes);
-    CHECK(needed <= g.staging_bytes, "a reduction over %s needs %zu bytes of staging, %zu were lent", g.name,
+    CHECK(needed <= g.staging_bytes, "a reduction over {} needs {} bytes of staging, {} were lent", g.name,
           needed, g.staging_bytes);
 }
 
 static void check_peer(const Group& g, int peer) {
-    CHECK(peer >= 0 && peer < g.size, "rank %d of %s, which has %d", peer, g.name, g.size);
+    CHECK(peer >= 0 && peer < g.size, "rank {} of {}, which has {}", peer, g.name, g.size);
 }
 
 static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->start(g, job)); }

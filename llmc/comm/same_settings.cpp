@@ -10,7 +10,7 @@
 #include "llmc/base/json.h"
 
 static std::string hash_of(const std::string& text) {
-    return strf("%016llx", (unsigned long long)XXH3_64bits(text.data(), text.size()));
+    return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 // A line "key=value". The hash stands for what is left out of a long value.
@@ -34,10 +34,10 @@ static std::string lines_of(const Config& cfg, const std::string& task) {
     while (std::getline(lines_a, x) && std::getline(lines_b, y) && x == y) {}
     const size_t equal = std::min(x.find('='), x.size());
     CHECK_INPUT(x.substr(0, equal) == y.substr(0, equal),
-                "ranks %d and %d run programs of different versions", rank_a, rank_b);
-    fatal(kExitConfig, __FILE__, __LINE__, "%s differs between ranks: %s on rank %d, %s on rank %d. Start "
-          "all ranks with the same settings", x.substr(0, equal).c_str(), x.substr(equal + 1).c_str(), rank_a,
-          y.substr(equal + 1).c_str(), rank_b);
+                "ranks {} and {} run programs of different versions", rank_a, rank_b);
+    fatal(kExitConfig, __FILE__, __LINE__, "{} differs between ranks: {} on rank {}, {} on rank {}. Start "
+          "all ranks with the same settings", x.substr(0, equal), x.substr(equal + 1), rank_a,
+          y.substr(equal + 1), rank_b);
 }
 
 // All texts travel only where some differ: they are thousands of bytes of each rank, to each.

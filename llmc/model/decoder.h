@@ -47,7 +47,7 @@ struct Decoder {
 template <class W>
 const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0, int c) {
     CHECK(count <= rows && t0 + count <= d.maxT,
-          "decoder: %d tokens at position %d of %d", count, t0, d.maxT);
+          "decoder: {} tokens at position {} of {}", count, t0, d.maxT);
     const Span span{.B = 1, .T = count, .t0 = t0};
     const Chunk chunk = part.chunks[size_t(c)];
     const int mine = Slice(tp, count).mine;

@@ -5,7 +5,7 @@ namespace PRECISION {
 Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
     : shape(s), d(s.d), tp(axis), part(p), buffers(buffers), block{d, tp, s.level},
       logit_rows(std::min(ops::logit_rows(), s.B * s.T)) {
-    CHECK(buffers.size() == p.chunks.size(), "%zu numbers of buffers for %zu chunks", buffers.size(),
+    CHECK(buffers.size() == p.chunks.size(), "{} numbers of buffers for {} chunks", buffers.size(),
           p.chunks.size());
     size_t count = 0;
     for (size_t c = 0; c < buffers.size(); c++)
@@ -24,7 +24,7 @@ BlockActs& Gpt::of(int l, int buffer) {
         const Chunk& chunk = part.chunks[c];
         const size_t blocks = size_t(chunk.end - chunk.begin);
         if (l < chunk.end) {
-            CHECK(buffer >= 0 && buffer < buffers[c], "buffer %d of %d", buffer, buffers[c]);
+            CHECK(buffer >= 0 && buffer < buffers[c], "buffer {} of {}", buffer, buffers[c]);
             return acts[first + size_t(buffer) * blocks + size_t(l - chunk.begin)];
         }
         first += size_t(buffers[c]) * blocks;

@@ -6,7 +6,7 @@
 
 Part make_part(int L, int stage, int stages, int virtual_stages) {
     const int all = stages * virtual_stages;
-    CHECK(all <= L, "%d stages of %d chunks for %d blocks", stages, virtual_stages, L);
+    CHECK(all <= L, "{} stages of {} chunks for {} blocks", stages, virtual_stages, L);
     Part part{.layers = {}, .chunks = {}, .first = stage == 0, .last = stage == stages - 1};
     for (int c = 0; c < virtual_stages; c++) {
         const int number = c * stages + stage;
@@ -24,7 +24,7 @@ static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>&
                    uint64_t& global) {
     for (const auto& row : table) {
         const Param& p = row.param;
-        tensors.push_back({.name = layer < 0 ? p.name : strf("h.%d.%s", layer, p.name), .param = p,
+        tensors.push_back({.name = layer < 0 ? p.name : fmt::format("h.{}.{}", layer, p.name), .param = p,
                            .layer = layer, .bucket = -1, .start = 0, .owner = -1, .global = global});
         global += p.whole();
     }
@@ -78,7 +78,7 @@ static size_t pack(std::span<Tensor> tensors, size_t shards, const std::vector<s
         if (fit(whole, flat, middle, shards)) high = middle;
         else low = middle + kTensorAlign;
     }
-    CHECK(fit(whole, flat, high, shards), "no room in %zu shards of %zu elements", shards, high);
+    CHECK(fit(whole, flat, high, shards), "no room in {} shards of {} elements", shards, high);
     return high;
 }
 

@@ -6,7 +6,7 @@
 static constexpr size_t kAlign = 64, kPage = 4096;
 
 void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) {
-    CHECK(!memory, "arena: '%s' is added after the allocation", name.c_str());
+    CHECK(!memory, "arena: '{}' is added after the allocation", name);
     const size_t aligned = (bytes + red_zone + kAlign - 1) / kAlign * kAlign;
     regions.push_back({name, used, bytes, std::move(place)});
     used += aligned;

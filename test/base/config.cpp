@@ -48,7 +48,7 @@ TEST(defaults_hold) {
     EXPECT(o.config.model.channels == 768 && !o.plan && !o.generate, "channels %d", o.config.model.channels);
     for (const char* section : {"run", "model", "data", "train", "optimizer", "parallel", "memory", "eval",
                                 "sample", "checkpoint", "log"})
-        parse(strf("{\"%s\": {}}", section), {});
+        parse(fmt::format("{{\"{}\": {{}}}}", section), {});
 }
 
 // INTERFACE.md's table: every key is there, and no other.

@@ -79,7 +79,7 @@ TEST(machine_tells) {
 
 // A machine in a folder: 64 GB available, and files of control groups.
 struct Host {
-    string folder = test::temporary_directory() + strf("/host%d", count++);
+    string folder = test::temporary_directory() + fmt::format("/host{}", count++);
     inline static int count = 0;
 
     Host& with(const string& path, const string& text) {
@@ -96,12 +96,12 @@ struct Host {
         const string dir = "/sys/fs/cgroup/memory" + path + "/memory.";
         return with(dir + "limit_in_bytes", std::to_string(limit))
             .with(dir + "usage_in_bytes", std::to_string(used))
-            .with(dir + "stat", strf("cache 1\ninactive_file 2\ntotal_inactive_file %zu", cache));
+            .with(dir + "stat", fmt::format("cache 1\ninactive_file 2\ntotal_inactive_file {}", cache));
     }
     Host& group2(const string& path, const string& limit, size_t used, size_t cache = 0) {
         const string dir = "/sys/fs/cgroup" + path + "/memory.";
         return with(dir + "max", limit).with(dir + "current", std::to_string(used))
-            .with(dir + "stat", strf("anon 1\ninactive_file %zu", cache));
+            .with(dir + "stat", fmt::format("anon 1\ninactive_file {}", cache));
     }
     void leaves(size_t want, const char* what) const {
         const size_t found = available_memory_bytes(folder);
@@ -143,18 +143,19 @@ TEST(a_program_for_another_cpu_says_so) {
     if (!lacking) return test::skip("this CPU has everything");
     if (test::run("command -v g++").code) return test::skip("no g++ here");
     const string program = test::temporary_directory() + "/other_cpu";
-    for (const string& built : {string("SSE4_2"), strf("SSE4_2 %s", lacking)}) {
-        const test::Ran made = test::run(strf(
-            "echo 'int puts(const char*); int main() { return puts(\"main\") < 0; }' >%s.c && g++ -I. "
-            "-DCPU_FEATURES='\"%s\"' -DCPU_ARCH='\"another\"' -x c %s.c -x c++ llmc/base/cpu_guard.cpp -o %s",
-            program.c_str(), built.c_str(), program.c_str(), program.c_str()));
+    for (const string& built : {string("SSE4_2"), fmt::format("SSE4_2 {}", lacking)}) {
+        const test::Ran made = test::run(fmt::format(
+            "echo 'int puts(const char*); int main() {{ return puts(\"main\") < 0; }}' >{}.c && g++ -I. "
+            "-DCPU_FEATURES='\"{}\"' -DCPU_ARCH='\"another\"' -x c {}.c -x c++ llmc/base/cpu_guard.cpp -o {}",
+            program, built, program, program));
         EXPECT(made.code == 0, "%s", made.err.c_str());
         const test::Ran ran = test::run(program);
         if (built == "SSE4_2") {
             EXPECT(ran.code == 0 && ran.out == "main\n", "code %d, '%s'", ran.code, ran.err.c_str());
             continue;
         }
-        const string words = strf("built for another CPU (ARCH=another): this one lacks %s\n", lacking);
+        const string words = fmt::format("built for another CPU (ARCH=another): this one lacks {}\n",
+                                         lacking);
         EXPECT(ran.code == 78 && ran.out.empty() && ran.err.find(words) != string::npos &&
                ran.err.find("make ARCH=") != string::npos, "code %d, '%s' '%s'", ran.code, ran.out.c_str(),
                ran.err.c_str());

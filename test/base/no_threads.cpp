@@ -57,7 +57,7 @@ static bool can_refuse() {
 }
 
 static bool saved(const string& name, int step) {
-    return there(folder(name) + strf("/step_%d/manifest.json", step));
+    return there(folder(name) + fmt::format("/step_{}/manifest.json", step));
 }
 
 static const json kSaving = {{"checkpoint", {{"every", 2}, {"keep_last", 9}}}};
@@ -146,10 +146,12 @@ TEST(every_number_of_threads) {
     for (const int ranks : {1, 2}) {
         int done = 0;
         for (const int n : ranks == 1 ? std::vector{1, 2, 3, 4, 5, 6} : std::vector{2, 4, 5, 6, 8}) {
-            const string name = strf("limit%d_%d", n, ranks), config = tiny_program_config(name, kSaving);
-            const Ran ran = run(user + strf("bash -c 'ulimit -u %d; exec ", n) + program + " " + config +
-                                strf(" --run.threads=2 --parallel.ranks=%d'", ranks));
-            done += refused_or_done(strf("%d threads, %d ranks", n, ranks), name, ran);
+            const string name = fmt::format("limit{}_{}", n, ranks),
+            config = tiny_program_config(name, kSaving);
+            const Ran ran = run(user + fmt::format("bash -c 'ulimit -u {}; exec ",
+                                                   n) + program + " " + config +
+                                fmt::format(" --run.threads=2 --parallel.ranks={}'", ranks));
+            done += refused_or_done(fmt::format("{} threads, {} ranks", n, ranks), name, ran);
         }
         EXPECT(done > 0, "%d ranks: no run is done", ranks);
     }
@@ -160,11 +162,11 @@ TEST(every_size_of_the_address_space) {
     if (kAddressSanitizer || kThreadSanitizer) return skip("a sanitizer takes address space of its own");
     int done = 0, refused = 0;
     for (int mb = 40; mb <= 640; mb = mb * 3 / 2) {
-        const string name = strf("space%d", mb);
-        const Ran ran = run(strf("ulimit -v %d; ./train_gpt ", mb * 1024) +
+        const string name = fmt::format("space{}", mb);
+        const Ran ran = run(fmt::format("ulimit -v {}; ./train_gpt ", mb * 1024) +
                             tiny_program_config(name, kSaving) + " --run.threads=2");
         if (ran.code == 127 || (ran.code == 1 && ran.err.empty())) continue;        // the loader
-        const bool ends = refused_or_done(strf("%d MB", mb), name, ran);
+        const bool ends = refused_or_done(fmt::format("{} MB", mb), name, ran);
         ends ? done++ : refused++;
     }
     EXPECT(done > 0 && refused > 0, "%d done, %d refused", done, refused);

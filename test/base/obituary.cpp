@@ -71,7 +71,7 @@ static bool squat(const string& name, int type) {
 }
 
 TEST(one_process_of_a_job_speaks) {
-    const string job = strf("job%d", getpid());
+    const string job = fmt::format("job{}", getpid());
     for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
         setenv(name, strcmp(name, "MASTER_ADDR") ? "2" : job.c_str(), 1);
     setenv("RANK", "0", 1);

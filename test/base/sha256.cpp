@@ -7,7 +7,7 @@
 
 static std::string hex(const Sha256& hash) {
     std::string text;
-    for (const uint8_t byte : hash) text += strf("%02x", byte);
+    for (const uint8_t byte : hash) text += fmt::format("{:02x}", byte);
     return text;
 }
 

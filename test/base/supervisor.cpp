@@ -14,11 +14,11 @@ static void check_death(const Job& job, int victim, const string& what, const st
                         double seconds) {
     const Ended e = run_job(job);
     static constexpr const char* kKinds[] = {"process", "mpirun", "threads"};
-    const string name = strf("%s of %d ranks (%s)", job.fault.c_str(), job.ranks, kKinds[int(job.kind)]);
+    const string name = fmt::format("{} of {} ranks ({})", job.fault, job.ranks, kKinds[int(job.kind)]);
     EXPECT(e.ran.code == code, "%s: exit code %d, expected %d; '%s'", name.c_str(), e.ran.code, code,
            e.ran.err.c_str());
-    const string rank = begin_of(job.ranks == 1 ? "rank 0" : victim < 0 ? strf("rank 0 to %d of %d",
-        job.ranks - 1, job.ranks) : strf("rank %d of %d", victim, job.ranks));
+    const string rank = begin_of(job.ranks == 1 ? "rank 0" : victim < 0 ? fmt::format("rank 0 to {} of {}",
+        job.ranks - 1, job.ranks) : fmt::format("rank {} of {}", victim, job.ranks));
     EXPECT(lines_of(e.ran.err, rank, what) == 1 && lines_of(e.ran.err, rank, where) == 1,
            "%s: no '%s' and '%s' in '%s'", name.c_str(), what.c_str(), where.c_str(), e.ran.err.c_str());
     EXPECT(lines_of(e.ran.err, "rank", "step") == 1, "%s: more than one line in '%s'", name.c_str(),
@@ -49,14 +49,14 @@ static void check_death(Kind kind, int ranks, const Death& death, const Where& w
     const string action = death.action;
     const bool whole = kind == Kind::Threads && (action == "kill" || action == "exit");
     const int rank = ranks - 1;
-    const string fault = strf("%s:%d:%s:%d", where.phase, where.step, death.action, rank);
+    const string fault = fmt::format("{}:{}:{}:{}", where.phase, where.step, death.action, rank);
     const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .steps = steps_of(where)};
     check_death(job, whole ? -1 : rank, death.what, where.words, kExitRestart, 3);
 }
 
 static void check_stop(Kind kind, int ranks, const Where& where) {
     const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // all threads stop, and the first is named
-    const string fault = strf("%s:%d:stop:%d", where.phase, where.step, rank);
+    const string fault = fmt::format("{}:{}:stop:{}", where.phase, where.step, rank);
     const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .timeout = 2, .steps = steps_of(where)};
     check_death(job, rank, "stopped by signal 19", where.words, kExitHang, 2 + 3);
 }
@@ -121,9 +121,9 @@ TEST(success_in_the_middle_is_a_death) {
 // A kill by another, while the kernel's counter of out-of-memory kills stands still, or goes up.
 TEST(the_likely_cause_of_a_kill) {
     for (const bool out_of_memory : {false, true}) {
-        const string vmstat = folder(strf("vmstat%d", out_of_memory));
+        const string vmstat = folder(fmt::format("vmstat{}", int(out_of_memory)));
         std::ofstream(vmstat) << "pgfault 12\noom_kill 7\nswap_ra 5\n";
-        const string count = strf("sed -i s/7/%d/ %s\n", 7 + out_of_memory, vmstat.c_str());
+        const string count = fmt::format("sed -i s/7/{}/ {}\n", 7 + out_of_memory, vmstat);
         const Ended e = run_job({.more = "FAKE_VMSTAT=" + vmstat,
                                  .meanwhile = kWhenRunning + count + "kill -9 $(cat $dir/pid.0)"});
         const char* const cause = out_of_memory ? "; likely by the kernel's out-of-memory killer"

@@ -222,7 +222,7 @@ TEST(a_failing_rank_ends_all) {
         const Fatal e = test::fatal_of([&] {
             run_threads(config_of(3), [&](Config, const Mesh& mesh) {
                 mesh.shard.barrier();
-                CHECK_INPUT(mesh.rank != failing, "rank %d has enough", failing);
+                CHECK_INPUT(mesh.rank != failing, "rank {} has enough", failing);
                 for (;;) mesh.shard.barrier();
                 return 0;
             });
@@ -289,9 +289,9 @@ TEST(verbs_by_mpi) {
     EXPECT(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     for (const int ranks : {2, 5}) {
         const test::Ran r =
-            test::run(strf("timeout 300 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
-                           "-np %d %s processes",
-                           ranks, self));
+            test::run(fmt::format("timeout 300 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
+                                  "-np {} {} processes",
+                                  ranks, self));
         EXPECT(r.code == 0, "%d ranks: exit %d: %s %s", ranks, r.code, r.out.c_str(), r.err.c_str());
         size_t passed = 0;
         for (size_t at = 0; (at = r.out.find("1 passed, 0 failed", at)) != std::string::npos; at++) passed++;

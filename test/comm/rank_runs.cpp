@@ -18,8 +18,9 @@ static bool no_mpi() {
 }
 
 static Ran on_ranks(int ranks, bool mpi, const string& config, const string& args) {
-    const string start = strf("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np %d ", ranks);
-    const string threads = strf(" --parallel.ranks=%d --parallel.transport=threads", ranks);
+    const string start = fmt::format("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np {} ",
+                                     ranks);
+    const string threads = fmt::format(" --parallel.ranks={} --parallel.transport=threads", ranks);
     return run((mpi ? start : "") + "./train_gpt " + config + " " + args + (mpi ? "" : threads));
 }
 
@@ -80,7 +81,7 @@ static void expect_same_run(const string& name, const string& reference) {
 // The table of the start: a line for each rank, in order, with its host, its threads and its coordinates.
 static void expect_table(const string& out, int ranks, int tp, int pp) {
     const int dp = ranks / tp / pp;
-    const string title = strf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, dp, pp, tp);
+    const string title = fmt::format("{} ranks: dp {} x pp {} x tp {}, tp innermost\n", ranks, dp, pp, tp);
     const size_t at = out.find(title);
     EXPECT(at != string::npos, "no '%s' in '%s'", title.c_str(), out.c_str());
     std::istringstream lines(out.substr(std::min(out.size(), at + title.size())));
@@ -89,8 +90,8 @@ static void expect_table(const string& out, int ranks, int tp, int pp) {
     EXPECT(words_of(line) == "rank host device dp pp tp", "columns '%s'", line.c_str());
     for (int r = 0; r < ranks; r++) {
         std::getline(lines, line);
-        const string want = strf("%d %s cpu, 1 thread %d %d %d", r, host_name().c_str(), r / tp / pp,
-                                 r / tp % pp, r % tp);
+        const string want = fmt::format("{} {} cpu, 1 thread {} {} {}", r, host_name(), r / tp / pp,
+                                        r / tp % pp, r % tp);
         EXPECT(words_of(line) == want, "'%s', expected '%s'", line.c_str(), want.c_str());
     }
 }
@@ -151,7 +152,7 @@ TEST(checkpoints_do_not_know_the_mesh) {
     for (const char* mesh : meshes) {
         for (const char* init : {"", " --model.init="}) {
             const string from = *init ? init + folder("still") + "/step_1 --run.seed=99" : "";
-            const string name = strf("still %s%zu", mesh + 11, from.size());
+            const string name = fmt::format("still {}{}", mesh + 11, from.size());
             const Ran ran = on_ranks(8, false, config_of("mesh"),
                                      mesh + still + from + " '--run.dir=" + folder(name) + "'");
             EXPECT(ran.code == 0, "%s: code %d, '%s'", mesh, ran.code, ran.err.c_str());

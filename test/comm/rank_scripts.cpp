@@ -17,7 +17,7 @@ TEST(one_machine_and_a_list_of_them) {
     if (no_mpi()) return skip("no mpirun, or built without MPI");
     int count = 0;
     for (const char* start : {"scripts/run_node.sh -n 2", "scripts/run_nodes.sh -H localhost -n 3"}) {
-        const string name = strf("run%d", count++), config = tiny_program_config(name);
+        const string name = fmt::format("run{}", count++), config = tiny_program_config(name);
         const Ran ran = run(string(start) + " " + config + " --train.batch_tokens=768 --train.steps=2");
         const auto rows = rows_of(name, "start");
         EXPECT(ran.code == 0 && steps_of(name, "train").size() == 2, "%s: code %d, '%s'", start, ran.code,
@@ -132,7 +132,7 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
     int count = 0;
     for (const string form : {"CONFIG --data.tokenizer=/none/tokenizer.json", "CONFIG --run.dir=DIR",
                                "CONFIG --run.dir DIR", "CONFIG --data.tokenizer /none/tokenizer.json"}) {
-        const string dir = folder(strf("form%d", count++)), command = dir + "/trainer";
+        const string dir = folder(fmt::format("form{}", count++)), command = dir + "/trainer";
         const bool of_config = !has(form, "run.dir");
         std::filesystem::create_directories(dir);
         // relative to the folder of the scripts, not to that of the caller
@@ -174,7 +174,7 @@ TEST(a_run_that_is_told_to_stop_saves) {
     int count = 0;
     for (const auto& [start, signal] : {std::pair{"scripts/run_node.sh -n 2", "TERM"},
                                         std::pair{"scripts/run_nodes.sh -H localhost -n 2", "INT"}}) {
-        const string name = strf("stopped%d", count++), metrics = folder(name) + "/metrics.jsonl";
+        const string name = fmt::format("stopped{}", count++), metrics = folder(name) + "/metrics.jsonl";
         const string config = tiny_program_config(name, {{"train", {{"steps", 1000000}}}});
         const Ran ran = run(string("env --default-signal=INT ") + start + " " + config + " & pid=$!\n"
                             "i=0; until grep -q '\"train\"' " + metrics + " 2>/dev/null || [ $i -ge 750 ]; "

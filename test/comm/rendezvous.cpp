@@ -62,7 +62,7 @@ static std::string found_with(const std::vector<std::pair<const char*, const cha
         const Fatal e = test::fatal_of([&] { r = rendezvous_of_environment(); });
         if (e.code) text = e.what();
         else {
-            text = strf("%d of %d, %s: %s", r.rank, r.world, r.job.c_str(), r.host.c_str());
+            text = fmt::format("{} of {}, {}: {}", r.rank, r.world, r.job, r.host);
             for (const uint16_t port : r.ports) text += " " + std::to_string(port);
             if (!r.secret.empty()) text += ", secret " + r.secret;
         }

@@ -88,7 +88,7 @@ TEST(settings_are_compared_over_tcp) {
             ranks.emplace_back([&, r] {
                 const Rendezvous at = {.rank = r, .world = 2, .host = "localhost",
                                        .ports = {port, uint16_t(port + 1), uint16_t(port + 2)},
-                                       .job = strf("settings %d", getpid()), .secret = "",
+                                       .job = fmt::format("settings {}", getpid()), .secret = "",
                                        .timeout = 60};
                 ends[r] = fatal_of([&] {
                     check_same_settings(r == 1 && !same ? other : cfg, "",

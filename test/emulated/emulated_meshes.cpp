@@ -56,10 +56,11 @@ static std::vector<Mesh> meshes() {
 }
 
 static void expect_same(const Mesh& m, int zero, const char* transport, const Outcome& one) {
-    const string set = strf("--parallel.ranks=%d --parallel.tp=%d --parallel.pp=%d --parallel.zero=%d "
-                            "--parallel.virtual_stages=%d --parallel.schedule=%s --parallel.transport=%s",
-                            m.dp * m.tp * m.pp, m.tp, m.pp, zero, m.virtual_stages,
-                            m.virtual_stages > 1 ? "interleaved" : "1f1b", transport);
+    const string set = fmt::format("--parallel.ranks={} --parallel.tp={} --parallel.pp={} --parallel.zero={} "
+                                   "--parallel.virtual_stages={} --parallel.schedule={} "
+                                   "--parallel.transport={}",
+                                   m.dp * m.tp * m.pp, m.tp, m.pp, zero, m.virtual_stages,
+                                   m.virtual_stages > 1 ? "interleaved" : "1f1b", transport);
     const Ran ran = trained("mesh", set);
     EXPECT(ran.code == 0, "%s: exit code %d, '%s'", set.c_str(), ran.code, ran.err.c_str());
     expect_all_used(set);

@@ -24,7 +24,7 @@ TEST(a_failing_rank_ends_all) {
             try {
                 Device<float> x(100);
                 mesh.shard.barrier();
-                CHECK_INPUT(mesh.rank != failing, "rank %d has enough", failing);
+                CHECK_INPUT(mesh.rank != failing, "rank {} has enough", failing);
                 for (;;) {
                     mesh.shard.broadcast(x.p, 100, 0);
                     mesh.shard.barrier();

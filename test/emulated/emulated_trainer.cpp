@@ -241,7 +241,8 @@ TEST(a_run_logs_joules) {
             EXPECT_NEAR(double(row["joules_per_token"]) * tokens, joules, 1e-6 * joules);
             sum += joules;
         }
-        for (const string& words : {string("J/token"), strf("energy  %.4g kJ of the GPU", 1e-3 * sum),
+        for (const string& words : {string("J/token"),
+                                    fmt::format("energy  {:.4g} kJ of the GPU", 1e-3 * sum),
                                    string(" J a token")})
             EXPECT(ran.out.find(words) != string::npos, "no '%s' in %s", words.c_str(), ran.out.c_str());
     }

@@ -35,7 +35,7 @@ TEST(planted_bugs_are_found_with_their_place) {
         EXPECT(text.find("in void planted::") != std::string::npos, "%s: no kernel in: %s", bug.name,
                text.c_str());
         if (!bug.line) continue;
-        const std::string place = strf("test/emulator/planted.cu:%d", bug.line);
+        const std::string place = fmt::format("test/emulator/planted.cu:{}", bug.line);
         EXPECT(text.find("at " + place) != std::string::npos, "%s: report should name %s, is: %s", bug.name,
                place.c_str(), text.c_str());
         EXPECT(text.find(", block (") != std::string::npos && text.find(") thread (") != std::string::npos,

@@ -24,7 +24,7 @@ static Tables tables_of_cute() {
     const std::string include = folder + "/cutlass_library/source/include";
     const char* python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
     if (!fs::exists(include))
-        test::run(strf("timeout 60 %s dev/pypi.py '%s' nvidia-cutlass==4.2.0.0", python, folder.c_str()));
+        test::run(fmt::format("timeout 60 {} dev/pypi.py '{}' nvidia-cutlass==4.2.0.0", python, folder));
     if (!fs::exists(include)) {
         test::skip("nvidia-cutlass cannot be downloaded");
         return {};
@@ -35,9 +35,9 @@ static Tables tables_of_cute() {
         return {};
     }
     const std::string program = folder + "/layouts";
-    const auto ran = test::run(strf("g++ -std=c++17 -O0 -w test/emulator/cute/layouts.cpp -I'%s' "
-                                    "-I'%s/include' -I'%s/include/cccl' -o '%s' && '%s'",
-                                    include.c_str(), home, home, program.c_str(), program.c_str()));
+    const auto ran = test::run(fmt::format("g++ -std=c++17 -O0 -w test/emulator/cute/layouts.cpp -I'{}' "
+                                           "-I'{}/include' -I'{}/include/cccl' -o '{}' && '{}'",
+                                           include, home, home, program, program));
     EXPECT(ran.code == 0, "%s", ran.err.substr(0, 1000).c_str());
     Tables tables;
     std::istringstream lines(ran.out);

@@ -21,7 +21,7 @@ static std::string text_of(const std::string& path) {
 
 static std::string hex(const std::vector<uint32_t>& words) {
     std::string text;
-    for (const uint32_t w : words) text += strf("%s%08x", text.empty() ? "" : " ", w);
+    for (const uint32_t w : words) text += fmt::format("{}{:08x}", text.empty() ? "" : " ", w);
     return text;
 }
 static std::vector<uint32_t> words_of(const std::string& text) {
@@ -41,13 +41,13 @@ static bool alike(const std::string& name, float gpu, float here) {
 // What differs, or nothing.
 static std::string difference(const std::string& name, const std::vector<uint32_t>& gpu,
                               const std::vector<uint32_t>& here) {
-    if (gpu.size() != here.size()) return strf("%zu words, not %zu", here.size(), gpu.size());
+    if (gpu.size() != here.size()) return fmt::format("{} words, not {}", here.size(), gpu.size());
     for (size_t i = 0; i < gpu.size(); i++) {
         const bool floats = name.ends_with(", rounded") || name.ends_with(", relative");
         const bool same = floats ? alike(name, std::bit_cast<float>(gpu[i]), std::bit_cast<float>(here[i]))
                                  : gpu[i] == here[i];
         if (!same)
-            return strf("word %zu is %08x, not %08x", i, here[i], gpu[i]);
+            return fmt::format("word {} is {:08x}, not {:08x}", i, here[i], gpu[i]);
     }
     return "";
 }

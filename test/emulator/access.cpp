@@ -43,17 +43,17 @@ static bool in_order(const Access& before, const Access& now, bool shared) {
 
 static std::string thread_name(const Access& a) {
     const Block& b = machine->block;
-    if (a.run != b.run) return strf("a thread of another block (number %u in it)", a.thread);
+    if (a.run != b.run) return fmt::format("a thread of another block (number {} in it)", a.thread);
     const uint3& i = b.threads[a.thread].index;
-    return strf("thread (%u,%u,%u)", i.x, i.y, i.z);
+    return fmt::format("thread ({},{},{})", i.x, i.y, i.z);
 }
 
 [[noreturn]] static void race(const Thread* thread, const char* memory, const Access& before,
                               bool before_writes, const Access& now, bool writes) {
     fail_at(thread, site_of(now),
-            strf("race on %s memory: %s what %s has %s at %s, with no barrier between", memory,
-                 writes ? "writes" : "reads", thread_name(before).c_str(),
-                 before_writes ? "written" : "read", place_of(site_of(before)).c_str()));
+            fmt::format("race on {} memory: {} what {} has {} at {}, with no barrier between", memory,
+                        writes ? "writes" : "reads", thread_name(before),
+                        before_writes ? "written" : "read", place_of(site_of(before))));
 }
 
 // What is neither shared nor device memory: stacks are the thread's registers, and the emulation's own.
@@ -72,22 +72,24 @@ static void check_other(const Thread* thread, const void* p, bool writes, Site s
                     within(m.block.threads.data(), m.block.threads.size() * sizeof(Thread))))
         return;
     if (is_pinned(p)) return;
-    fail_at(thread, site, strf("%s %p, which is no device memory", writes ? "writes to" : "reads from", p));
+    fail_at(thread, site,
+            fmt::format("{} {}, which is no device memory", writes ? "writes to" : "reads from", p));
 }
 
 static void check_state(const Thread* thread, Space& s, size_t granule, bool shared, Kind kind, Site site) {
     const State state = s.states[granule];
     const char* verb = kind == Kind::Read ? "reads" : "writes";
     if (state == State::Outside)
-        fail_at(thread, site, strf("out of bounds: %s %s memory outside of any %s", verb,
-                                   shared ? "shared" : "global", shared ? "object" : "tensor"));
+        fail_at(thread, site, fmt::format("out of bounds: {} {} memory outside of any {}", verb,
+                                          shared ? "shared" : "global", shared ? "object" : "tensor"));
     if (state == State::Unwritten && kind != Kind::Write)
         fail_at(thread, site, "reads shared memory that nobody has written");
     if (state == State::Pending)
         fail_at(thread, site,
-                strf("%s shared memory before the wait for an asynchronous copy to it, which %s issued at %s",
-                     verb, thread_name(s.cells[granule].write).c_str(),
-                     place_of(site_of(s.cells[granule].write)).c_str()));
+                fmt::format("{} shared memory before the wait for an asynchronous copy to it, which {} "
+                            "issued at {}",
+                            verb, thread_name(s.cells[granule].write),
+                            place_of(site_of(s.cells[granule].write))));
 }
 
 static void check_race(const Thread* thread, Cell& c, const Access& now, bool shared, bool writes) {

@@ -51,14 +51,16 @@ std::vector<std::string> off_floor(const KernelCount& c) {
     constexpr double few = 16 * 32;
     std::vector<std::string> off;
     if (!(bytes <= most && (!checks_compiled_in || c.at_most || bytes >= c.floor_bytes)))
-        off.push_back(strf("%.0f bytes where %.0f are the floor", bytes, c.floor_bytes));
+        off.push_back(fmt::format("{:.0f} bytes where {:.0f} are the floor", bytes, c.floor_bytes));
     if (!(c.scattered || sectors <= most + few))
-        off.push_back(strf("sectors of %.0f bytes in all where %.0f are the floor", sectors, c.floor_bytes));
+        off.push_back(fmt::format("sectors of {:.0f} bytes in all where {:.0f} are the floor", sectors,
+                                  c.floor_bytes));
     if (double(c.mma_flops) != c.floor_flops)
-        off.push_back(strf("%.0f flops where %.0f are the floor", double(c.mma_flops), c.floor_flops));
+        off.push_back(fmt::format("{:.0f} flops where {:.0f} are the floor", double(c.mma_flops),
+                                  c.floor_flops));
     if (!(double(c.shared_waves) <= 1.4 * double(c.shared_ideal)))
-        off.push_back(strf("%zu passes of shared memory where %zu are ideal", size_t(c.shared_waves),
-                           size_t(c.shared_ideal)));
+        off.push_back(fmt::format("{} passes of shared memory where {} are ideal", size_t(c.shared_waves),
+                                  size_t(c.shared_ideal)));
     return off;
 }
 

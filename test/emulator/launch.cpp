@@ -31,7 +31,7 @@ size_t shared_limit_of(int arch) {
         case 86: case 89: case 120: return 99 << 10;
         case 90: case 100: case 103: return 227 << 10;
     }
-    fatal(kExitConfig, __FILE__, __LINE__, "EMU_ARCH=%d: known are 75, 80, 86, 89, 90, 100, 103, 120", arch);
+    fatal(kExitConfig, __FILE__, __LINE__, "EMU_ARCH={}: known are 75, 80, 86, 89, 90, 100, 103, 120", arch);
 }
 
 static Settings from_environment() {
@@ -42,14 +42,14 @@ static Settings from_environment() {
     };
     const auto choose = [&](const char* name, const char* off, const char* on, bool otherwise) {
         const std::string v = variable(name);
-        CHECK_INPUT(v.empty() || v == off || v == on, "%s=%s: known are %s and %s", name, v.c_str(), off, on);
+        CHECK_INPUT(v.empty() || v == off || v == on, "{}={}: known are {} and {}", name, v, off, on);
         return v.empty() ? otherwise : v == on;
     };
     const std::string order = variable("EMU_ORDER");
     if (order == "reverse") s.order = Order::Reverse;
     else if (order.starts_with("random")) s.order = Order::Random;
-    else CHECK_INPUT(order.empty() || order == "forward", "EMU_ORDER=%s: forward, reverse or random[:seed]",
-                     order.c_str());
+    else CHECK_INPUT(order.empty() || order == "forward", "EMU_ORDER={}: forward, reverse or random[:seed]",
+                     order);
     if (order.starts_with("random:")) s.seed = strtoull(order.c_str() + 7, nullptr, 10);
     s.late_copies = choose("EMU_ASYNC", "issue", "wait", true);
     s.lazy_streams = choose("EMU_STREAMS", "eager", "lazy", false);
@@ -104,25 +104,28 @@ static std::string refused(const Launch& l, size_t* allowed) {
     const uint64_t threads = uint64_t(l.block.x) * l.block.y * l.block.z;
     const int bound = 32 * bound_in_warps(l.kernel);
     if (threads == 0 || threads > 1024 || l.block.z > 64)
-        return strf("block of (%u,%u,%u) threads: from 1 to 1024", l.block.x, l.block.y, l.block.z);
+        return fmt::format("block of ({},{},{}) threads: from 1 to 1024", l.block.x, l.block.y, l.block.z);
     if (int64_t(threads) > bound)
-        return strf("%d threads, over the kernel's launch bounds of %d", int(threads), bound);
+        return fmt::format("{} threads, over the kernel's launch bounds of {}", int(threads), bound);
     if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.x > 0x7fffffff || l.grid.y > 65535 || l.grid.z > 65535)
-        return strf("grid of (%u,%u,%u) blocks: from 1 to (2147483647,65535,65535)", l.grid.x, l.grid.y,
-                    l.grid.z);
+        return fmt::format("grid of ({},{},{}) blocks: from 1 to (2147483647,65535,65535)", l.grid.x,
+                           l.grid.y,
+                           l.grid.z);
     const std::lock_guard lock(guard);
     const size_t limit = shared_limit_of(settings.arch);
     if (l.shared_bytes > limit)
-        return strf("%zu bytes of dynamic shared memory, over the %zu of sm_%d", l.shared_bytes, limit,
-                    settings.arch);
+        return fmt::format("{} bytes of dynamic shared memory, over the {} of sm_{}", l.shared_bytes, limit,
+                           settings.arch);
     const auto opted = opted_in.find(l.kernel);
     *allowed = opted == opted_in.end() ? 0 : opted->second;
     if (!*allowed && l.shared_bytes > kWithoutOptIn)
-        return strf("%zu bytes of dynamic shared memory without opt-in: over %zu need cudaFuncSetAttribute",
-                    l.shared_bytes, kWithoutOptIn);
+        return fmt::format("{} bytes of dynamic shared memory without opt-in: over {} need "
+                           "cudaFuncSetAttribute",
+                           l.shared_bytes, kWithoutOptIn);
     if (*allowed && l.shared_bytes > *allowed)
-        return strf("%zu bytes of dynamic shared memory: cudaFuncSetAttribute allowed %zu", l.shared_bytes,
-                    *allowed);
+        return fmt::format("{} bytes of dynamic shared memory: cudaFuncSetAttribute allowed {}",
+                           l.shared_bytes,
+                           *allowed);
     Ran& r = ran[l.kernel];
     r = {std::max(r.threads, threads), std::min(r.least_shared, l.shared_bytes),
          std::max(r.most_shared, l.shared_bytes)};
@@ -222,7 +225,7 @@ bool run(const Launch& l) {
     Machine& m = this_machine();
     m.report = refused(l, &m.block.opted_in);
     if (!m.report.empty()) {
-        m.report += strf("\n    in %s", kernel_name(l.kernel).c_str());
+        m.report += fmt::format("\n    in {}", kernel_name(l.kernel));
         return false;
     }
     if (!m.shared_memory) m.shared_memory = shared_space();

@@ -30,7 +30,7 @@ static size_t end_of_used = 0;
 static void* reserve(size_t bytes) {
     constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    CHECK(p != MAP_FAILED, "the emulation cannot reserve %zu bytes of addresses", bytes);
+    CHECK(p != MAP_FAILED, "the emulation cannot reserve {} bytes of addresses", bytes);
     return p;
 }
 
@@ -148,13 +148,13 @@ void check_red_zones(const void* kernel) {
         for (size_t i = 0; i < bytes; i++) {
             if (start[i] == std::byte(0xff)) continue;
             const auto next = allocations.upper_bound(start + i);
-            std::string text = strf("out of bounds: written %zu bytes into a red zone", i);
+            std::string text = fmt::format("out of bounds: written {} bytes into a red zone", i);
             if (next != allocations.begin()) {
                 const auto& [p, before] = *std::prev(next);
                 if (p + before.bytes <= start + i)
-                    text += strf(" behind an allocation of %zu bytes", before.bytes);
+                    text += fmt::format(" behind an allocation of {} bytes", before.bytes);
             }
-            machine->report = strf("%s\n    in %s", text.c_str(), kernel_name(kernel).c_str());
+            machine->report = fmt::format("{}\n    in {}", text, kernel_name(kernel));
             memset(start, 0xff, bytes);
             return;
         }

@@ -125,8 +125,8 @@ ncclResult_t enqueue(std::shared_ptr<Group> g) {
 }
 
 static std::string described(const Meeting& m) {
-    return strf("%s of %zu elements of type %d, root %d", call_names[int(m.call)], m.count, int(m.type),
-                m.root);
+    return fmt::format("{} of {} elements of type {}, root {}", call_names[int(m.call)], m.count, int(m.type),
+                       m.root);
 }
 
 std::string waits_elsewhere() {
@@ -134,8 +134,8 @@ std::string waits_elsewhere() {
     for (const auto& m : incomplete)
         for (const std::thread::id thread : m->threads)
             if (thread != std::this_thread::get_id())
-                return strf("while another thread's %s waits for ranks: CUDA may wait for its kernel, and "
-                            "the ranks for CUDA", described(*m).c_str());
+                return fmt::format("while another thread's {} waits for ranks: CUDA may wait for its "
+                                   "kernel, and the ranks for CUDA", described(*m));
     return "";
 }
 
@@ -158,8 +158,8 @@ static std::string misplaced(const Meeting& m) {
         if (fit(m, at)) continue;
         std::string where;
         for (const Meeting::Part& p : m.parts) where += (where.empty() ? "" : ", ") + std::to_string(p.*at);
-        return strf("%s: what is %s lies at different offsets of the ranks' registered memory: %s",
-                    call_names[int(m.call)], what, where.c_str());
+        return fmt::format("{}: what is {} lies at different offsets of the ranks' registered memory: {}",
+                           call_names[int(m.call)], what, where);
     }
     return "";
 }
@@ -176,8 +176,8 @@ std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeti
     }
     if (m->call != wanted.call || m->count != wanted.count || m->type != wanted.type ||
         m->root != wanted.root)
-        break_up(c, ncclInvalidUsage, strf("rank %d calls %s, another rank %s", comm.rank,
-                                           described(wanted).c_str(), described(*m).c_str()));
+        break_up(c, ncclInvalidUsage, fmt::format("rank {} calls {}, another rank {}", comm.rank,
+                                                  described(wanted), described(*m)));
     const std::shared_ptr<Meeting> held = m;
     held->parts[size_t(place)] = part;
     held->threads.push_back(std::this_thread::get_id());

@@ -38,8 +38,8 @@ static ncclResult_t call(Communicator* comm, cudaStream_t stream, const Meeting&
     if (unit == 0) return refuse(ncclInvalidArgument, "no such type");
     if ((from && sent && !is_device_memory(from, sent * unit)) ||
         (to && received && !is_device_memory(to, received * unit)))
-        return refuse(ncclInvalidArgument, strf("%s: not memory of the device, or over its end",
-                                                call_names[int(wanted.call)]));
+        return refuse(ncclInvalidArgument, fmt::format("{}: not memory of the device, or over its end",
+                                                       call_names[int(wanted.call)]));
     const auto meeting = enter(*comm, at.from, at.to, wanted, at.part,
                                {static_cast<const std::byte*>(from), static_cast<std::byte*>(to),
                                 sent ? registered_at(*comm, from, sent * unit) : -1,
@@ -55,7 +55,8 @@ static ncclResult_t collective(Communicator* comm, cudaStream_t stream, Call kin
                                ncclDataType_t type, int root, const void* from, size_t sent, void* to,
                                size_t received) {
     const int n = comm->clique->size;
-    if (root < 0 || root >= n) return refuse(ncclInvalidArgument, strf("root %d of %d ranks", root, n));
+    if (root < 0 || root >= n) return refuse(ncclInvalidArgument,
+                                             fmt::format("root {} of {} ranks", root, n));
     const Meeting wanted{kind, count, type, root, n, {}, {}, 0, 0, false};
     return call(comm, stream, wanted, {-1, -1, comm->rank}, from, sent, to, received);
 }
@@ -145,9 +146,11 @@ static ncclResult_t fit_beside_others() {
     for (const Communicator* c : alive)
         if (c->device == current_device()) blocks += c->blocks, count++;
     if (count == 1 || blocks <= std::max(count, settings.processors)) return ncclSuccess;
-    return refuse(ncclInvalidUsage, strf("%d communicators may have %d blocks at once on device %d, which "
-                                         "has %d processors: set maxCTAs", count, blocks, current_device(),
-                                         settings.processors));
+    return refuse(ncclInvalidUsage,
+                  fmt::format("{} communicators may have {} blocks at once on device {}, which "
+                                                "has {} processors: set maxCTAs", count, blocks,
+                                                current_device(),
+                                                settings.processors));
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -165,24 +168,26 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
                                     ncclConfig_t* config) {
     if (!sound(config)) return refuse(ncclInvalidArgument, "a configuration that NCCL does not take");
     if (ranks < 1 || rank < 0 || rank >= ranks)
-        return refuse(ncclInvalidArgument, strf("rank %d of %d", rank, ranks));
+        return refuse(ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
     std::unique_lock lock(guard_of_ranks);
     const std::string name(id.internal, sizeof id.internal);
     std::shared_ptr<Clique>& world = worlds[name];
     if (!world) world = make_clique(ranks);
     const std::shared_ptr<Clique> c = world;
     if (c->size != ranks || c->devices[size_t(rank)] >= 0)
-        return refuse(ncclInvalidUsage, strf("rank %d of %d: not the number of ranks, or there twice", rank,
-                                             ranks));
+        return refuse(ncclInvalidUsage,
+                      fmt::format("rank {} of {}: not the number of ranks, or there twice", rank,
+                                                    ranks));
     for (int other = 0; other < ranks; other++)
         if (c->devices[size_t(other)] == current_device())
-            break_up(*c, ncclInvalidUsage, strf("duplicate GPU detected: ranks %d and %d are both on device "
-                                                "%d", other, rank, current_device()));
+            break_up(*c, ncclInvalidUsage,
+                     fmt::format("duplicate GPU detected: ranks {} and {} are both on device "
+                                                       "{}", other, rank, current_device()));
     c->devices[size_t(rank)] = current_device();
     c->present++;
     came.notify_all();
     if (!came.wait_for(lock, std::chrono::seconds(120), [&] { return c->present == ranks; }))
-        return refuse(ncclSystemError, strf("%d of %d ranks came", c->present, ranks));
+        return refuse(ncclSystemError, fmt::format("{} of {} ranks came", c->present, ranks));
     worlds.erase(name);
     if (c->error != ncclSuccess) return refuse(c->error, c->why);
     *comm = new_communicator(c, rank, config, nullptr);
@@ -208,8 +213,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
         size += other == color;
         rank += other == color && std::pair(place, r) < std::pair(key, comm->rank);
         if (other == color && blocks != blocks_of(config, comm->blocks))
-            return refuse(ncclInvalidUsage, strf("ranks %d and %d split with maxCTAs %d and %d", r,
-                                                 comm->rank, blocks, blocks_of(config, comm->blocks)));
+            return refuse(ncclInvalidUsage, fmt::format("ranks {} and {} split with maxCTAs {} and {}", r,
+                                                        comm->rank, blocks, blocks_of(config, comm->blocks)));
     }
     std::shared_ptr<Clique>& made = c.parts[{int(number), color}];
     if (!made) made = make_clique(size);
@@ -239,7 +244,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     {
         const std::lock_guard lock(guard_of_ranks);
-        break_up(*comm->clique, ncclRemoteError, strf("rank %d has left", comm->rank));
+        break_up(*comm->clique, ncclRemoteError, fmt::format("rank {} has left", comm->rank));
         came.notify_all();
         remove(comm);
     }

@@ -45,8 +45,8 @@ static uintptr_t in_file(Site site) {
 // The innermost line that is not the emulation's, then the lines it was inlined into.
 std::string place_of(Site site) {
     if (!site) return "?";
-    const std::string text = output_of(strf("addr2line -i -e '%s' 0x%zx 2>/dev/null", executable().c_str(),
-                                            in_file(site) - 1));
+    const std::string text = output_of(fmt::format("addr2line -i -e '{}' 0x{:x} 2>/dev/null", executable(),
+                                                   in_file(site) - 1));
     std::string places;
     for (size_t at = 0; at < text.size(); ) {
         const size_t end = std::min(text.find('\n', at), text.size());
@@ -59,7 +59,7 @@ std::string place_of(Site site) {
         if (line.starts_with("./")) line.erase(0, 2);
         places += (places.empty() ? "" : ", from ") + line;
     }
-    return places.empty() ? strf("address 0x%zx", in_file(site)) : places;
+    return places.empty() ? fmt::format("address 0x{:x}", in_file(site)) : places;
 }
 
 // Functions by where they begin in the file. Never destroyed: needed until the very end.
@@ -68,7 +68,7 @@ static const std::map<uintptr_t, std::string>& functions() {
     static auto& names = *new std::map<uintptr_t, std::string>;
     const std::lock_guard lock(guard);
     if (names.empty()) {
-        const std::string text = output_of(strf("nm --defined-only '%s' 2>/dev/null", executable().c_str()));
+        const std::string text = output_of(fmt::format("nm --defined-only '{}' 2>/dev/null", executable()));
         for (size_t at = 0; at < text.size(); ) {
             const size_t end = std::min(text.find('\n', at), text.size());
             unsigned long address;
@@ -84,7 +84,7 @@ static const std::map<uintptr_t, std::string>& functions() {
 
 std::string kernel_name(const void* address) {
     const auto after = functions().upper_bound(in_file(address));
-    if (after == functions().begin()) return strf("code at 0x%zx", in_file(address));
+    if (after == functions().begin()) return fmt::format("code at 0x{:x}", in_file(address));
     const std::string& mangled = std::prev(after)->second;
     int status = 0;
     char* demangled = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
@@ -95,14 +95,14 @@ std::string kernel_name(const void* address) {
 
 const std::string& report() { return this_machine().report; }
 
-static std::string triple(const uint3& i) { return strf("(%u,%u,%u)", i.x, i.y, i.z); }
+static std::string triple(const uint3& i) { return fmt::format("({},{},{})", i.x, i.y, i.z); }
 
 void fail_at(const Thread* thread, Site site, const std::string& text) {
     Machine& m = *machine;
     Thread* const running = std::exchange(current, nullptr);       // what follows is not the kernel's
-    m.report = strf("%s\n    in %s\n    at %s, block %s thread %s", text.c_str(),
-                    kernel_name(m.launch->kernel).c_str(), place_of(site).c_str(),
-                    triple(thread->block->index).c_str(), triple(thread->index).c_str());
+    m.report = fmt::format("{}\n    in {}\n    at {}, block {} thread {}", text,
+                           kernel_name(m.launch->kernel), place_of(site),
+                           triple(thread->block->index), triple(thread->index));
     current = running;
     leave_launch();
 }

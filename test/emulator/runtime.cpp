@@ -68,7 +68,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
     *p = {};
-    const std::string name = settings.name.empty() ? strf("emulated sm_%d", settings.arch) : settings.name;
+    const std::string name = settings.name.empty() ? fmt::format("emulated sm_{}",
+                                                                 settings.arch) : settings.name;
     snprintf(p->name, sizeof p->name, "%s", name.c_str());
     p->totalGlobalMem = device_space().bytes;
     p->sharedMemPerBlock = 48 << 10;

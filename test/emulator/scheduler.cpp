@@ -158,12 +158,12 @@ static std::string where(const Thread& t);
     const Thread* first = nullptr;
     for (const Thread& t : b.threads)
         if (!t.done && (!first || std::string_view(t.waits_in) != "__syncthreads")) first = &t;
-    std::string text = strf("deadlock: waits in %s", first->waits_in);
+    std::string text = fmt::format("deadlock: waits in {}", first->waits_in);
     for (const Rendezvous& r : b.warps[first->number / 32].open) {
         if (!r.arrived) continue;
         uint32_t missing = r.mask;
         for (int i = 0; i < r.arrived; i++) missing &= ~(1u << r.thread[i]->number % 32);
-        text += strf(" with mask %08x: lanes %08x are missing", r.mask, missing);
+        text += fmt::format(" with mask {:08x}: lanes {:08x} are missing", r.mask, missing);
     }
     for (size_t i = 0; i < b.threads.size(); ) {
         size_t end = i + 1;
@@ -172,14 +172,15 @@ static std::string where(const Thread& t);
             return u.done == t.done && (t.done || (u.site == t.site && u.number / 32 == t.number / 32));
         };
         while (end < b.threads.size() && same(b.threads[end])) end++;
-        text += strf("\n    threads %zu to %zu %s", i, end - 1, t.done ? "have ended" : where(t).c_str());
+        text += fmt::format("\n    threads {} to {} {}", i, end - 1,
+                            t.done ? "have ended" : where(t).c_str());
         i = end;
     }
     fail_at(first, first->site, text);
 }
 
 static std::string where(const Thread& t) {
-    return strf("wait in %s at %s", t.waits_in, place_of(t.site).c_str());
+    return fmt::format("wait in {} at {}", t.waits_in, place_of(t.site));
 }
 
 void suspend() {

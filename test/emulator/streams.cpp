@@ -155,7 +155,7 @@ cudaError_t advance_blocking() {
 cudaError_t beside_collectives(const char* call) {
     const std::string why = waits_elsewhere();
     if (why.empty()) return cudaSuccess;
-    launch_report = strf("%s %s", call, why.c_str());
+    launch_report = fmt::format("{} {}", call, why);
     return result(cudaErrorLaunchFailure);
 }
 

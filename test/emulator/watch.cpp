@@ -32,10 +32,11 @@ static void too_long(int, siginfo_t*, void*) {
             site = frames[i];
             break;
         }
-    const std::string last = t->site ? strf("; the thread's last meeting was %s at %s", t->waits_in,
-                                            place_of(t->site).c_str()) : "";
-    fail_at(t, site, strf("endless loop? The launch has run for %.3g s of CPU time%s", settings.timeout,
-                          last.c_str()));
+    const std::string last = t->site ? fmt::format("; the thread's last meeting was {} at {}", t->waits_in,
+                                                   place_of(t->site)) : "";
+    fail_at(t, site,
+            fmt::format("endless loop? The launch has run for {:.3g} s of CPU time{}", settings.timeout,
+                                 last));
 }
 
 static timer_t make_timer() {

@@ -105,7 +105,8 @@ TEST(malformed_headers_are_named) {
     const std::string data = "12345678";
     const std::string good = "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}";
     const auto tensor = [](const char* dtype, const char* shape, const char* offsets) {
-        return strf("{\"a\":{\"dtype\":%s,\"shape\":%s,\"data_offsets\":%s}}", dtype, shape, offsets);
+        return fmt::format("{{\"a\":{{\"dtype\":{},\"shape\":{},\"data_offsets\":{}}}}}", dtype, shape,
+                           offsets);
     };
     EXPECT(error_of(file_of("{" + good + "}", data)).code == 0);
     const struct { std::string header, message; } cases[] = {

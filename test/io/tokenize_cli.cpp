@@ -232,7 +232,7 @@ TEST(shards_of_large_vocabularies_and_of_others) {
     const auto back = test::run("./tokenize decode" + t + shard);
     EXPECT(back.code == 0 && back.out == read_file(kData + "hard.txt"), "%s", back.err.c_str());
     const uint64_t number = Tokenizer::load(path_of("many.tiktoken")).hash();
-    const std::string hash = strf("%016llx", (unsigned long long)number);
+    const std::string hash = fmt::format("{:016x}", number);
     const auto info = test::run("./tokenize info " + shard);
     for (const char* part : {"magic 20240801, version 7", "tokens of 4 bytes", "largest id 65792",
                              "vocabulary 65793", hash.c_str()})

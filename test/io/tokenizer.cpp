@@ -256,8 +256,8 @@ TEST(a_full_cache_starts_again) {
     for (uint64_t round = 0; round < 10; round++) {
         text.clear();
         for (uint64_t i = 0; i < 100000; i++)
-            text += strf(" %c%llu", char('a' + draw(round, i, 26)),
-                         (unsigned long long)(round * 100000 + i) * 7919);
+            text += fmt::format(" {:c}{}", char('a' + draw(round, i, 26)),
+                                (round * 100000 + i) * 7919);
         EXPECT(t.decode(fast_encode(encoder, text)) == text, "round %llu", (unsigned long long)round);
     }
     const std::string_view part = std::string_view(text).substr(0, 5000);

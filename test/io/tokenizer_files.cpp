@@ -105,7 +105,7 @@ TEST(malformed_ranks_are_refused) {
     const auto bad = [&](const char* what, const std::string& from, const std::string& to,
                          const std::vector<std::string>& words) {
         std::string file = good;
-        CHECK(file.find(from) != file.npos, "%s is not in the file", from.c_str());
+        CHECK(file.find(from) != file.npos, "{} is not in the file", from);
         file.replace(file.find(from), from.size(), to);
         refused(what, [&] { vocabulary_of_tiktoken(file, "bad.tiktoken"); }, words);
     };

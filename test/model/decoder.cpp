@@ -19,7 +19,7 @@ static Config config_of(int context, int vocab = 66) {
 static std::vector<double> uncached(Tiny& t, const std::vector<int32_t>& ids) {
     Gpt& gpt = t.model.gpt;
     const int T = int(ids.size());
-    CHECK(T <= gpt.logit_rows, "%d rows of logits in a chunk of %d", T, gpt.logit_rows);
+    CHECK(T <= gpt.logit_rows, "{} rows of logits in a chunk of {}", T, gpt.logit_rows);
     gpt.forward(t.model.zero, {.tokens = ids.data(), .targets = nullptr, .B = 1, .T = T});
     ops::matmul_forward(gpt.logits, gpt.head[0].lnf, t.model.zero.embed().wte, nullptr, T, t.d.C, t.d.Vp);
     std::vector<double> logits;

@@ -72,7 +72,7 @@ TEST(runs_by_hand) {
         for (const Tensor& t : layout.tensors)
             if (t.name == name)
                 for_each_run(t, first, count, [&](size_t local, size_t global, size_t n) {
-                    text += strf("%zu=%zu+%zu ", local, global, n);
+                    text += fmt::format("{}={}+{} ", local, global, n);
                 });
         EXPECT(text == expected, "%s: %s", name, text.c_str());
     };

@@ -16,7 +16,7 @@ static double losses_and_gradients(Rank& r) {
 }
 
 static void expect_equal_to_one_rank(const Sizes& s, int tp, Recompute level) {
-    const std::string what = strf("tp %d, C %d, V %d, %d x %d tokens", tp, s.C, s.V, s.B, s.T);
+    const std::string what = fmt::format("tp {}, C {}, V {}, {} x {} tokens", tp, s.C, s.V, s.B, s.T);
     Global want(s), got(s);
     Sizes at_once = s;
     at_once.logit_rows = 1 << 20;
@@ -171,7 +171,7 @@ TEST(chunks_in_any_split_are_the_whole_model) {
         for (const auto& [stages, virtual_stages] : {std::pair{2, 1}, {2, 2}, {5, 1}, {3, 1}}) {
             Global got(s);
             EXPECT(carried(s, stages, virtual_stages, level, got) == *one.gpt.loss, "the loss differs");
-            const std::string what = strf("%d stages of %d", stages, virtual_stages);
+            const std::string what = fmt::format("{} stages of {}", stages, virtual_stages);
             expect_gradients(s, got, want, what.c_str());
             const size_t wte = size_t(s.V * s.C);
             EXPECT(std::equal(got.sum.begin() + ptrdiff_t(wte), got.sum.end(),

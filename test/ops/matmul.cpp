@@ -42,7 +42,7 @@ struct Expected {
         sums.push_back(sum), absolute.push_back(of_absolute + 1e-30);
     }
     template <class T> void compare_with(const std::vector<T>& got) const {
-        const std::string shape = strf("%s of N=%d C=%d OC=%d", what, s.N, s.C, s.OC);
+        const std::string shape = fmt::format("{} of N={} C={} OC={}", what, s.N, s.C, s.OC);
         expect_close(__FILE__, __LINE__, shape.c_str(), got, sums, absolute);
     }
 };

@@ -13,11 +13,12 @@ namespace PRECISION {
 static std::string text_of(const Walk& w, const Walk::Entry& e) {
     const Cost& c = w.of(e);
     std::string dims;
-    for (const int d : c.dims) dims += strf(" %d", d);
-    return strf("%s%s%s, block %d, micro-batch %d, dims%s, %g FLOPs, %llu bytes read, %llu written, %zu of "
-                "scratch, peer %d", c.axis ? c.axis : "", c.axis ? "." : "", c.name, e.block, e.micro,
-                dims.c_str(), c.flops, (unsigned long long)c.read, (unsigned long long)c.written,
-                c.needs.scratch, c.peer);
+    for (const int d : c.dims) dims += fmt::format(" {}", d);
+    return fmt::format("{}{}{}, block {}, micro-batch {}, dims{}, {:g} FLOPs, {} bytes read, {} written, {} "
+                       "of "
+                       "scratch, peer {}", c.axis ? c.axis : "", c.axis ? "." : "", c.name, e.block, e.micro,
+                       dims, c.flops, c.read, c.written,
+                       c.needs.scratch, c.peer);
 }
 
 static void expect_same(const std::string& where, const Walk& walked, const Walk& done) {
@@ -71,7 +72,7 @@ static void expect_walked(const std::string& name, Config cfg) {
     });
     set_threads(1);
     for (int r = 0; r < ranks; r++) {
-        const std::string where = strf("%s, rank %d", name.c_str(), r);
+        const std::string where = fmt::format("{}, rank {}", name, r);
         const int micro_batch = cfg.train.micro_batch;
         const auto described = described_mesh(cfg.parallel, ranks, r);
         const Walk walk = walk_of_run(cfg, described->mesh, {.micro_batch = micro_batch, .micros = 0});
@@ -119,7 +120,7 @@ TEST(every_preset_does_what_is_walked) {
         if (cfg.model.heads % on.tp) on.tp = 1;                 // the 25 heads of gpt2_1558M
         cfg.parallel.ranks = 4, cfg.parallel.tp = on.tp, cfg.parallel.pp = on.pp;
         cfg.parallel.zero = on.zero, cfg.memory.recompute = on.recompute;
-        expect_walked(strf("%s, tp %d, pp %d, ZeRO %d", name.c_str(), on.tp, on.pp, on.zero), cfg);
+        expect_walked(fmt::format("{}, tp {}, pp {}, ZeRO {}", name, on.tp, on.pp, on.zero), cfg);
     }
     EXPECT(presets == 13, "%zu presets", presets);
 }
@@ -128,7 +129,7 @@ TEST(every_preset_does_what_is_walked) {
 // that the backward pass computes again.
 TEST(mfu_counts_the_flops_that_are_walked) {
     for (const char* preset : {"gpt2_124M", "gpt2_1558M", "gpt3_13B"}) {
-        const Config cfg = load_config(strf("scripts/%s.json", preset));
+        const Config cfg = load_config(fmt::format("scripts/{}.json", preset));
         const Walk walk = walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 1});
         int64_t parameters = 0;
         for (const Tensor& t : whole_tensors(dims_of(cfg, cfg.model.vocab)))
@@ -149,7 +150,7 @@ TEST(what_is_walked_is_done_on_one_rank) {
                 t.model.pipeline.run(data);
                 enqueue_update(t.model, 1e-3, 0);
             }, true);
-            const std::string where = strf("recompute %s, offload %s", recompute, offload);
+            const std::string where = fmt::format("recompute {}, offload {}", recompute, offload);
             expect_same(where, walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 0}), done);
         }
 }

@@ -37,7 +37,7 @@ template <class E> struct Choice {
     Choice(E value) : word{words_of(value), uint8_t(value)} {}
     template <class Text> requires std::convertible_to<Text, std::string_view>
     Choice(const Text& text) : Choice(E()) {
-        CHECK(word.parse(text), "'%s': one of %s", std::string(text).c_str(), word.words);
+        CHECK(word.parse(text), "'{}': one of {}", std::string(text), word.words);
     }
     operator E() const { return E(word.index); }
     std::string text() const { return word.text(); }

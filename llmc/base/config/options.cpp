@@ -19,7 +19,7 @@ static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
     for (const char* flag : {"help", "version", "plan", "generate", "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
-                    "--%s: there is no such flag. Did you mean --%s?", name.substr(0, 200).c_str(), flag);
+                    "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
 
 // Refuses "-b" and the like: flags of llm.c, or settings with a dash too few. cxxopts would read each letter.
@@ -31,7 +31,7 @@ static void check_dashes(std::span<const char* const> args) {
             const std::string name = arg.substr(0, arg.find('='));
             const KnownName* flag = known_name(name);
             const KnownName* known = flag ? flag : known_name(name.substr(1));
-            CHECK_INPUT(false, "%s: options start with two dashes.%s\n%s", name.substr(0, 200).c_str(),
+            CHECK_INPUT(false, "{}: options start with two dashes.{}\n{}", name.substr(0, 200),
                         known ? advice(*known).c_str() : "", kUsage);
         }
         value = option && arg.find('=') == arg.npos;
@@ -46,7 +46,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
         ("generate", "", text())("export", "", text());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
-        CHECK_INPUT(false, "%s\n%s", e.what(), kUsage);
+        CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
     }
     __builtin_unreachable();
 }
@@ -54,7 +54,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
 static bool has_flag(const cxxopts::ParseResult& flags, const char* name) {
     if (!flags.count(name)) return false;
     const auto& value = flags[name].as<std::string>();
-    CHECK_INPUT(value.empty(), "--%s takes no value, found --%s=%s", name, name, value.c_str());
+    CHECK_INPUT(value.empty(), "--{} takes no value, found --{}={}", name, name, value);
     return true;
 }
 
@@ -64,13 +64,13 @@ static std::pair<std::string, std::string> setting_at(const std::vector<std::str
     check_flag_name(name);
     check_setting(name);                    // before a value is asked for
     if (name.size() < text.size()) return {name, text.substr(name.size() + 1)};
-    CHECK_INPUT(next < args.size() && !args[next].starts_with("--"), "--%s needs a value: write --%s=VALUE",
-                name.c_str(), name.c_str());
+    CHECK_INPUT(next < args.size() && !args[next].starts_with("--"), "--{} needs a value: write --{}=VALUE",
+                name, name);
     return {name, args[next++]};
 }
 
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
-    CHECK_INPUT(argc > 1, "no config given\n%s", kUsage);
+    CHECK_INPUT(argc > 1, "no config given\n{}", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
     const cxxopts::ParseResult flags = parse_flags(argc, argv);
     Options o;
@@ -86,8 +86,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
             settings.push_back(setting_at(rest, i));
             continue;
         }
-        CHECK_INPUT(o.config_path.empty(), "two configs, %s and %s: one is expected. %s",
-                    o.config_path.c_str(), rest[i].substr(0, 200).c_str(), o.generate
+        CHECK_INPUT(o.config_path.empty(), "two configs, {} and {}: one is expected. {}",
+                    o.config_path, rest[i].substr(0, 200), o.generate
                     ? "A text of several words stands in quotes: --generate=\"Once upon a time\""
                     : "A setting is written --section.key=value");
         o.config_path = rest[i++];
@@ -95,7 +95,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (o.help || o.version) return o;
     CHECK_INPUT(o.plan + o.generate.has_value() + o.export_to.has_value() <= 1,
                 "expected one of --plan, --generate and --export at a time");
-    CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {} takes all defaults)\n%s",
+    CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
                 kUsage);
     o.config = load_config(o.config_path);
     for (const auto& [path, value] : settings) set_value(o.config, path, value);

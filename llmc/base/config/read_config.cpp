@@ -56,8 +56,8 @@ template <class T> static bool assign(std::vector<T>& to, const Json& v) {
 // `where` starts the message: "config.json: train.steps = " or "--train.steps="
 static void set_field(const Field& f, const Json& v, const std::string& where, const std::string& shown) {
     const bool typed = std::visit([&](auto* p) { return assign(*p, v); }, f.value);
-    CHECK_INPUT(typed && allowed(f), "%s%s: expected %s\n       %s: %s", where.c_str(), shown.c_str(),
-                expected(f).c_str(), f.path().c_str(), f.meaning);
+    CHECK_INPUT(typed && allowed(f), "{}{}: expected {}\n       {}: {}", where, shown,
+                expected(f), f.path(), f.meaning);
 }
 
 static const Field* find(const std::vector<Field>& all, const std::string& path) {
@@ -70,9 +70,9 @@ static const Field* find(const std::vector<Field>& all, const std::string& path)
     const KnownName* known = known_name(path);
     const std::string near = section ? nearest_section(path) : nearest(path);
     const std::string what = known ? advice(*known) : near.empty() ? "" : " Did you mean " + near + "?";
-    fatal(kExitConfig, __FILE__, __LINE__, "%s: there is no such %s.%s\n"
-          "       ./train_gpt --help lists them all.", where.c_str(), section ? "section" : "setting",
-          what.c_str());
+    fatal(kExitConfig, __FILE__, __LINE__, "{}: there is no such {}.{}\n"
+          "       ./train_gpt --help lists them all.", where, section ? "section" : "setting",
+          what);
 }
 
 void check_setting(const std::string& path) {
@@ -133,9 +133,9 @@ static std::string not_json(std::string_view text, size_t at) {
         if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
     const std::string hint = not_json(text, at);
     fatal(kExitConfig, __FILE__, __LINE__,
-          "%s, line %zu, column %zu: this is not JSON: %s\n       %s\n       %*s%s%s", name.c_str(), line,
-          at - begin + 1, why.c_str(), shown.c_str(), int(at - crop) + 1, "^",
-          hint.empty() ? "" : "\n       ", hint.c_str());
+          "{}, line {}, column {}: this is not JSON: {}\n       {}\n       {:>{}}{}{}", name, line,
+          at - begin + 1, why, shown, "^", int(at - crop) + 1,
+          hint.empty() ? "" : "\n       ", hint);
 }
 
 static constexpr int kDeepest = 8;      // no config is
@@ -145,7 +145,7 @@ static Json parse_json(std::string_view text, const std::string& name) {
         return parse_json(text, kDeepest);
     } catch (const JsonError& e) {
         if (e.byte) broken(text, name, e.byte, e.why);
-        fatal(kExitConfig, __FILE__, __LINE__, "%s: %s", name.c_str(), e.what());
+        fatal(kExitConfig, __FILE__, __LINE__, "{}: {}", name, e.what());
     }
 }
 
@@ -155,8 +155,8 @@ Config parse_config(std::string_view text, const std::string& name) {
     std::set<std::string> names;
     for (const Section& s : sections()) names.insert(s.name);
     const Json root = parse_json(text, name);
-    CHECK_INPUT(root.is_object(), "%s: expected an object of sections, {\"model\": {...}, ...}, found %s",
-                name.c_str(), for_message(root).c_str());
+    CHECK_INPUT(root.is_object(), "{}: expected an object of sections, {{\"model\": {{...}}, ...}}, found {}",
+                name, for_message(root));
     for (const auto& [section, values] : root.members()) {
         const std::string at = name + ": " + section.substr(0, 200);
         if (const Field* f = find(all, section)) {
@@ -164,8 +164,8 @@ Config parse_config(std::string_view text, const std::string& name) {
             continue;
         }
         if (!names.contains(section)) unknown(at, section, values.is_object());
-        CHECK_INPUT(values.is_object(), "%s = %s: expected an object, {\"key\": value, ...}", at.c_str(),
-                    for_message(values).c_str());
+        CHECK_INPUT(values.is_object(), "{} = {}: expected an object, {{\"key\": value, ...}}", at,
+                    for_message(values));
         for (const auto& [key, v] : values.members()) {
             const std::string path = section + "." + key.substr(0, 200);
             const Field* f = find(all, path);
@@ -183,8 +183,8 @@ Config load_config(const std::string& path) {
     const Fd file = open_stream(path);
     std::string text(kLargest, '\0');
     text.resize(read_up_to(file.fd, text.data(), text.size(), path));
-    CHECK_INPUT(!text.empty(), "the config %s is empty; {} takes all defaults", path.c_str());
-    CHECK_INPUT(text.size() < kLargest, "%s has more than %zu bytes: this is no config", path.c_str(),
+    CHECK_INPUT(!text.empty(), "the config {} is empty; {{}} takes all defaults", path);
+    CHECK_INPUT(text.size() < kLargest, "{} has more than {} bytes: this is no config", path,
                 kLargest);
     return parse_config(text, path);
 }

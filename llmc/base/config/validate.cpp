@@ -13,15 +13,15 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
     std::string value;
     for (const Field& f : fields(cfg))
         if (f.path() == path) value = value_json(f.value);
-    fatal(kExitConfig, __FILE__, __LINE__, "%s = %s: %s not in this version yet; set it to %s", path,
-          value.c_str(), what, instead);
+    fatal(kExitConfig, __FILE__, __LINE__, "{} = {}: {} not in this version yet; set it to {}", path,
+          value, what, instead);
 }
 
 static void check_parallel(Config& c) {
     const ParallelConfig& p = c.parallel;
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
     CHECK_INPUT(p.schedule == PipelineSchedule::Interleaved || p.virtual_stages == 1,
-                "parallel.virtual_stages = %d: only parallel.schedule = interleaved has virtual stages",
+                "parallel.virtual_stages = {}: only parallel.schedule = interleaved has virtual stages",
                 p.virtual_stages);
     CHECK_INPUT(p.schedule != PipelineSchedule::Interleaved || p.virtual_stages > 1,
                 "parallel.schedule = interleaved with parallel.virtual_stages = 1: each rank of an "
@@ -32,8 +32,8 @@ static void check_parallel(Config& c) {
 static void check_device(const Config& c) {
     const std::string asked = c.run.device.text();
     CHECK_INPUT(c.run.device == RunDevice::Auto || asked == built_device,
-                "run.device = %s: this program is built for %s. Set run.device to %s or auto, or build one "
-                "by make DEVICE=%s", asked.c_str(), built_device, built_device, asked.c_str());
+                "run.device = {}: this program is built for {}. Set run.device to {} or auto, or build one "
+                "by make DEVICE={}", asked, built_device, built_device, asked);
 }
 
 // Factors of train.batch_tokens. An interleaved pipeline trains on micro-batches in groups of parallel.pp.
@@ -58,15 +58,16 @@ bool batch_divides(const Config& cfg, int dp, int micro_batch) {
 static void check_batch(long long batch, const BatchUnit& u) {
     const long long unit = u.tokens(), below = batch / unit * unit;
     if (below == batch) return;
-    std::string of = strf("model.context = %lld", u.T);
-    if (u.rows > 1) of = strf("train.micro_batch = %lld x ", u.rows) + of;
-    if (u.dp > 1) of = strf("%lld data-parallel ranks x ", u.dp) + of;
-    if (u.group > 1) of += strf(" x parallel.pp = %lld of an interleaved schedule", u.group);
-    if (unit > u.T) of += strf(", which is %lld", unit);
-    const std::string fix = below == 0 ? strf("the least is %lld (it counts tokens, not sequences)", unit) :
-        strf("the nearest are %lld and %lld", below, below + unit);
-    fatal(kExitConfig, __FILE__, __LINE__, "train.batch_tokens = %lld is no multiple of %s: %s", batch,
-          of.c_str(), fix.c_str());
+    std::string of = fmt::format("model.context = {}", u.T);
+    if (u.rows > 1) of = fmt::format("train.micro_batch = {} x ", u.rows) + of;
+    if (u.dp > 1) of = fmt::format("{} data-parallel ranks x ", u.dp) + of;
+    if (u.group > 1) of += fmt::format(" x parallel.pp = {} of an interleaved schedule", u.group);
+    if (unit > u.T) of += fmt::format(", which is {}", unit);
+    const std::string fix = below == 0 ? fmt::format("the least is {} (it counts tokens, not sequences)",
+                                                     unit) :
+        fmt::format("the nearest are {} and {}", below, below + unit);
+    fatal(kExitConfig, __FILE__, __LINE__, "train.batch_tokens = {} is no multiple of {}: {}", batch,
+          of, fix);
 }
 
 void check_batch(const Config& cfg, int dp, int micro_batch) {
@@ -83,9 +84,9 @@ static int nearest_divisor(int n, int d) {
 // Empty: the sizes divide. REQUIRES: heads above 0.
 static std::string wrong_heads(const ModelConfig& m, const ShapeKeys& keys) {
     if (m.channels % m.heads == 0) return "";
-    return strf("%s = %d does not divide %s = %d: each head has channels / heads of them; the nearest that "
-                "divides is %d", keys.heads, m.heads, keys.channels, m.channels,
-                nearest_divisor(m.channels, m.heads));
+    return fmt::format("{} = {} does not divide {} = {}: each head has channels / heads of them; the "
+                       "nearest that divides is {}", keys.heads, m.heads, keys.channels, m.channels,
+                       nearest_divisor(m.channels, m.heads));
 }
 
 std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
@@ -97,20 +98,21 @@ std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
     for (const Field& f : fields(c))
         for (const auto& [path, key] : names)
             if (f.path() == path && !allowed(f))
-                return strf("%s = %s: expected %s", key, value_json(f.value).c_str(), expected(f).c_str());
-    if (shape.vocab < 1) return strf("%s = %d: expected an integer of at least 1", keys.vocab, shape.vocab);
+                return fmt::format("{} = {}: expected {}", key, value_json(f.value), expected(f));
+    if (shape.vocab < 1) return fmt::format("{} = {}: expected an integer of at least 1", keys.vocab,
+                                            shape.vocab);
     return wrong_heads(shape, keys);
 }
 
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
-        CHECK_INPUT(allowed(f), "%s = %s: expected %s", f.path().c_str(), value_json(f.value).c_str(),
-                    expected(f).c_str());
+        CHECK_INPUT(allowed(f), "{} = {}: expected {}", f.path(), value_json(f.value),
+                    expected(f));
     check_device(c);
     check_parallel(c);
     const std::string wrong = wrong_heads(c.model, {});
-    CHECK_INPUT(wrong.empty(), "%s", wrong.c_str());
+    CHECK_INPUT(wrong.empty(), "{}", wrong);
     BatchUnit unit = batch_unit(c, 1, c.train.micro_batch);
     unit.group = 1;         // --export needs no mesh: check_mesh() has the ranks
     check_batch(c.train.batch_tokens, unit);
@@ -121,8 +123,8 @@ void validate(const Config& cfg) {
     CHECK_INPUT(
         o.schedule != LrSchedule::Wsd || o.decay == 0 || o.warmup + o.decay <= c.train.steps ||
             c.train.steps == 0,
-        "optimizer.warmup + optimizer.decay = %lld + %lld is more than train.steps = %lld",
-        (long long)o.warmup, (long long)o.decay, (long long)c.train.steps);
+        "optimizer.warmup + optimizer.decay = {} + {} is more than train.steps = {}",
+        o.warmup, o.decay, c.train.steps);
 }
 
 static int largest_divisor(int n, int most) {
@@ -134,25 +136,25 @@ static int largest_divisor(int n, int most) {
 static void check_axes(const ParallelConfig& p, const ModelConfig& m, int ranks) {
     const int unit = p.tp * p.pp;
     CHECK_INPUT(ranks % unit == 0,
-                "parallel.tp x parallel.pp = %d x %d = %d does not divide the %s of this job: start a "
-                "multiple of %d ranks, or make parallel.tp or parallel.pp smaller",
-                p.tp, p.pp, unit, counted(ranks, "rank").c_str(), unit);
+                "parallel.tp x parallel.pp = {} x {} = {} does not divide the {} of this job: start a "
+                "multiple of {} ranks, or make parallel.tp or parallel.pp smaller",
+                p.tp, p.pp, unit, counted(ranks, "rank"), unit);
     CHECK_INPUT(
         m.heads % p.tp == 0,
-        "parallel.tp = %d does not divide model.heads = %d: each rank computes whole heads; the largest "
-        "that does is %d",
+        "parallel.tp = {} does not divide model.heads = {}: each rank computes whole heads; the largest "
+        "that does is {}",
         p.tp, m.heads, largest_divisor(m.heads, p.tp));
     const int stages = p.pp * p.virtual_stages;
     CHECK_INPUT(
         m.layers >= stages,
-        "parallel.pp x parallel.virtual_stages = %d x %d = %d stages are more than model.layers = %d: "
+        "parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than model.layers = {}: "
         "each needs a layer",
         p.pp, p.virtual_stages, stages, m.layers);
     const int dp = ranks / unit;
     CHECK_INPUT(
         p.zero_group == 0 || dp % p.zero_group == 0,
-        "parallel.zero_group = %d does not divide the %d data-parallel ranks (%d ranks over tp x pp = %d); "
-        "the largest that does is %d",
+        "parallel.zero_group = {} does not divide the {} data-parallel ranks ({} ranks over tp x pp = {}); "
+        "the largest that does is {}",
         p.zero_group, dp, ranks, unit, largest_divisor(dp, p.zero_group));
 }
 
@@ -163,6 +165,6 @@ void check_mesh(const Config& c, int ranks) {
     check_batch(c, ranks / (c.parallel.tp * c.parallel.pp), c.train.micro_batch);
     CHECK_INPUT(
         c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,
-        "parallel.reduce_dtype = %s: with run.precision = fp64 gradients travel in fp64; leave it at fp32",
-        c.parallel.reduce_dtype.text().c_str());
+        "parallel.reduce_dtype = {}: with run.precision = fp64 gradients travel in fp64; leave it at fp32",
+        c.parallel.reduce_dtype.text());
 }

@@ -13,23 +13,20 @@
 // "rank 2", and among several ranks "rank 2, train, step 17"
 static std::string whereabouts() {
     const RankProgress* p = context.progress;
-    if (!p || progress_page->world == 1) return strf("rank %d", context.rank);
-    return strf("rank %d, %s, step %lld", context.rank, name_of(p->phase), static_cast<long long>(p->step));
+    if (!p || progress_page->world == 1) return fmt::format("rank {}", context.rank);
+    return fmt::format("rank {}, {}, step {}", context.rank, name_of(p->phase), p->step);
 }
 
 // Behind an error: the rank and the line of the source. Users mend their input by the message alone, and need
 // the rank only where there are several.
 static std::string origin_of(int code, const char* file, int line) {
-    if (code != kExitConfig) return strf("\n       (%s, %s:%d)", whereabouts().c_str(), file, line);
+    if (code != kExitConfig) return fmt::format("\n       ({}, {}:{})", whereabouts(), file, line);
     const bool several = progress_page && progress_page->world > 1;
-    return several ? strf("\n       (%s)", whereabouts().c_str()) : "";
+    return several ? fmt::format("\n       ({})", whereabouts()) : "";
 }
 
-void fatal(int code, const char* file, int line, const char* fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    const std::string text = for_terminal(vstrf(fmt, args));
-    va_end(args);
+void fatal_message(int code, const char* file, int line, const std::string& message) {
+    const std::string text = for_terminal(message);
     if (context.throw_on_fatal) throw Fatal(code, text);
     if (first_to_speak()) {
         fflush(stdout);

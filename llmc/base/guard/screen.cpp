@@ -60,8 +60,8 @@ bool ScreenStream::copy() {
         const bool has = waiting_bytes() > 0 || there.revents & POLLHUP;
         const ssize_t n = has ? read(from, bytes, sizeof bytes) : -1;
         if (dropped > 0) {
-            text = strf("%s(%llu lines are not shown: nobody read them. The files in run.dir have "
-                        "everything)\n", at_line_start ? "" : "\n", static_cast<unsigned long long>(dropped));
+            text = fmt::format("{}({} lines are not shown: nobody read them. The files in run.dir have "
+                               "everything)\n", at_line_start ? "" : "\n", dropped);
             text += rest;
             dropped = 0, rest.clear();
         }

@@ -90,18 +90,18 @@ bool Supervisor::running() const {
 
 static std::string named(int signal) {
     const char* name = sigabbrev_np(signal);
-    return strf("signal %d (SIG%s)", signal, name ? name : "?");
+    return fmt::format("signal {} (SIG{})", signal, name ? name : "?");
 }
 
 static std::string doing(Phase p, long long step) {
     switch (p) {
-        case Phase::Start: return strf("starting (step %lld)", step);
-        case Phase::Load: return strf("loading (step %lld)", step);
-        case Phase::Train: return strf("training step %lld", step);
-        case Phase::Evaluate: return strf("evaluating at step %lld", step);
-        case Phase::Sample: return strf("sampling at step %lld", step);
-        case Phase::Save: return strf("saving at step %lld", step);
-        case Phase::End: return strf("ending after step %lld", step);
+        case Phase::Start: return fmt::format("starting (step {})", step);
+        case Phase::Load: return fmt::format("loading (step {})", step);
+        case Phase::Train: return fmt::format("training step {}", step);
+        case Phase::Evaluate: return fmt::format("evaluating at step {}", step);
+        case Phase::Sample: return fmt::format("sampling at step {}", step);
+        case Phase::Save: return fmt::format("saving at step {}", step);
+        case Phase::End: return fmt::format("ending after step {}", step);
     }
     return "";
 }
@@ -123,13 +123,13 @@ void Supervisor::settle_screen() const {
 int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
     const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
     const int last = page->slots[std::max<int>(page->used, 1) - 1].joined - 1;
-    std::string who = slot < 0 ? strf("rank 0 to %d", last) : strf("rank %d", r.joined - 1);
-    if (page->world > 1) who += strf(" of %d", int(page->world));
+    std::string who = slot < 0 ? fmt::format("rank 0 to {}", last) : fmt::format("rank {}", r.joined - 1);
+    if (page->world > 1) who += fmt::format(" of {}", int(page->world));
     std::string in = r.collective.text;
     if (!in.empty()) in = ", in " + in;
     const std::string line =
-        strf("error: %s on %s (process %d) %s while %s%s%s\n", who.c_str(), host_name().c_str(), int(child),
-             what.c_str(), doing(r.phase, r.step).c_str(), in.c_str(), cause.c_str());
+        fmt::format("error: {} on {} (process {}) {} while {}{}{}\n", who, host_name(), int(child),
+                    what, doing(r.phase, r.step), in, cause);
     const bool readable = screen.settle_errors(kSettle);
     if (first_to_speak() && readable) (void)!write(2, line.data(), line.size());
     if (launched()) hold_the_floor();
@@ -147,7 +147,7 @@ int Supervisor::exited(int code) {
         for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&end, s);
         if (sigtimedwait(&end, nullptr, &courtesy) > 0) return kExitRestart;
     }
-    return obituary(page->used > 1 ? -1 : 0, strf("ended with exit code %d", code), "",
+    return obituary(page->used > 1 ? -1 : 0, fmt::format("ended with exit code {}", code), "",
                     known && code ? code : int(kExitRestart));
 }
 
@@ -203,7 +203,7 @@ int Supervisor::hangs(int slot) const {
     const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
                                        : waits(slot) ? ", waiting for its peers" : "";
     const double silent = watch.slots[size_t(slot)].silent;
-    const int code = obituary(slot, strf("hangs: no progress for %.1f s%s", silent, why.c_str()),
+    const int code = obituary(slot, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
                               "; it is ended", kExitHang);
     end_quietly();
     return code;

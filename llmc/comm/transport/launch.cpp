@@ -46,8 +46,8 @@ static int make_team(int wanted) {
     const int possible = wanted > 1 ? possible_threads(wanted + kBeside) : wanted + kBeside;
     const int threads = std::max(1, possible - kBeside);
     if (threads < wanted && !said.exchange(true))
-        warning("%s instead of run.threads = %d: %s", counted(threads, "thread").c_str(), wanted,
-                no_thread().c_str());
+        warning("{} instead of run.threads = {}: {}", counted(threads, "thread"), wanted,
+                no_thread());
     int made = 0;
     #pragma omp parallel num_threads(threads)
     #pragma omp atomic
@@ -114,8 +114,8 @@ static void start_ranks(int n, const std::function<void(int)>& rank) {
         why = start_thread(threads[size_t(made)], [&rank, begin, made] { if (begin.get()) rank(made); });
     all_made.set_value(why.empty());
     for (std::thread& t : threads) if (t.joinable()) t.join();
-    CHECK_INPUT(why.empty(), "parallel.ranks = %d: there are threads for %d; %s", n, made,
-                no_thread(why).c_str());
+    CHECK_INPUT(why.empty(), "parallel.ranks = {}: there are threads for {}; {}", n, made,
+                no_thread(why));
 }
 
 static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) {
@@ -185,7 +185,7 @@ static std::vector<Greeting> greet(const Greeting& own) {
     const std::string text(reinterpret_cast<const char*>(&own), sizeof own);
     const std::vector<std::string> texts = exchange_texts(text);
     for (int r = 0; r < world; r++) {
-        CHECK_INPUT(texts[size_t(r)].size() == sizeof own, "rank %d is of another build", r);
+        CHECK_INPUT(texts[size_t(r)].size() == sizeof own, "rank {} is of another build", r);
         memcpy(&all[size_t(r)], texts[size_t(r)].data(), sizeof own);
     }
     return all;
@@ -218,8 +218,8 @@ static bool goes_over_nccl(const ParallelConfig& p) {
 // Of the ranks of one process.
 static const char* transport_of_threads(const ParallelConfig& p) {
     CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
-                "parallel.transport = mpi with parallel.ranks = %d: this is one process; start the ranks by "
-                "mpirun -np %d",
+                "parallel.transport = mpi with parallel.ranks = {}: this is one process; start the ranks by "
+                "mpirun -np {}",
                 p.ranks, p.ranks);
     CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
                 "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
@@ -228,12 +228,12 @@ static const char* transport_of_threads(const ParallelConfig& p) {
 }
 
 static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
-    CHECK_INPUT(on_gpus(), "%d processes were started; emulated GPUs are threads of one process: start one, "
-                "with --parallel.ranks=%d", processes, processes);
+    CHECK_INPUT(on_gpus(), "{} processes were started; emulated GPUs are threads of one process: start one, "
+                "with --parallel.ranks={}", processes, processes);
     CHECK_INPUT(p.transport != TransportKind::Mpi,
                 "parallel.transport = mpi: between GPUs messages go over NCCL; leave it at auto");
     CHECK_INPUT(has_nccl(),
-                "%d processes were started, and this build has no NCCL (make says why): install it and build "
+                "{} processes were started, and this build has no NCCL (make says why): install it and build "
                 "again", processes);
     return "nccl";
 }
@@ -245,20 +245,20 @@ static const char* transport_of(const Config& cfg) {
     if (processes == 1) return transport_of_threads(p);
     CHECK_INPUT(
         p.transport != TransportKind::Threads,
-        "parallel.transport = threads: %d processes were started; start one, with --parallel.ranks=%d",
+        "parallel.transport = threads: {} processes were started; start one, with --parallel.ranks={}",
         processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
-                "parallel.ranks = %d, but %d processes were started: leave it at 0", p.ranks, processes);
+                "parallel.ranks = {}, but {} processes were started: leave it at 0", p.ranks, processes);
     if (std::string_view(built_device) != "cpu") return transport_of_gpus(p, processes);
     CHECK_INPUT(p.transport != TransportKind::Nccl,
                 "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
     CHECK_INPUT(has_mpi(),
-                "%d processes were started, and this build has no MPI (make says why): start one, with "
-                "--parallel.ranks=%d",
+                "{} processes were started, and this build has no MPI (make says why): start one, with "
+                "--parallel.ranks={}",
                 processes, processes);
     CHECK_INPUT(launcher().owns_us,
-                "RANK and WORLD_SIZE = %d are set, as torchrun does: on CPUs start the ranks by "
-                "mpirun -np %d, or one process with --parallel.ranks=%d",
+                "RANK and WORLD_SIZE = {} are set, as torchrun does: on CPUs start the ranks by "
+                "mpirun -np {}, or one process with --parallel.ranks={}",
                 processes, processes, processes);
     return "mpi";
 }

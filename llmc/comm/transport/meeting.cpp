@@ -33,14 +33,14 @@ MpiJob begin_mpi() {
     static std::once_flag looked;
     std::call_once(looked, [] {
         CHECK_INPUT(possible_threads(1 + kHelpers) == 1 + kHelpers,
-                    "MPI needs %d threads beside each rank: %s", kHelpers, no_thread().c_str());
+                    "MPI needs {} threads beside each rank: {}", kHelpers, no_thread());
     });
     const MpiJob job = mpi_begin();
     CHECK_INPUT(
         job.size == launcher().world,
-        "%d processes were started, but MPI finds %d: its launcher does not speak to this MPI (%s). Start "
+        "{} processes were started, but MPI finds {}: its launcher does not speak to this MPI ({}). Start "
         "them by mpirun, or by srun --mpi=pmix",
-        launcher().world, job.size, mpi_library().c_str());
+        launcher().world, job.size, mpi_library());
     return job;
 }
 

@@ -26,7 +26,7 @@ static constexpr uint64_t kSlots = 8;                   // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
 
 #define MPI_CHECK(call) \
-    do { const int e_ = (call); CHECK(e_ == MPI_SUCCESS, "%s: MPI error %d", #call, e_); } while (0)
+    do { const int e_ = (call); CHECK(e_ == MPI_SUCCESS, "{}: MPI error {}", #call, e_); } while (0)
 
 struct Flight {
     Job job;
@@ -46,7 +46,7 @@ struct MpiMember {
 static MpiMember& member(Group& g) { return *static_cast<MpiMember*>(g.state.get()); }
 
 std::string mpi_library() {
-    return strf("Open MPI %d.%d.%d", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+    return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
 }
 
 MpiJob mpi_begin() {
@@ -157,7 +157,7 @@ static uint64_t start(Group& g, const Job& job) {
     MpiMember& m = member(g);
     const uint64_t ticket = m.next++;
     Flight& f = m.flights[ticket % kSlots];
-    CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
+    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
     f.job = job;
     f.open = true;
     f.native = false;
@@ -184,8 +184,8 @@ static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
 
 static void finish_send(Group& g, uint64_t ticket) {
     MpiMember& m = member(g);
-    CHECK(ticket + m.sends.size() == m.sent, "send %llu over %s is awaited out of turn",
-          (unsigned long long)ticket, g.name);
+    CHECK(ticket + m.sends.size() == m.sent, "send {} over {} is awaited out of turn",
+          ticket, g.name);
     await(m.sends.front());
     m.sends.pop_front();
 }

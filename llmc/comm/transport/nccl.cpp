@@ -35,7 +35,7 @@ thread_local NcclRank nccl_rank;
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line) {
     if (result == ncclSuccess) [[likely]] return;
     const char* last = ncclGetLastError(comm);
-    fatal(result == ncclRemoteError ? kExitRestart : kExitInternal, file, line, "%s: %s. %s", what,
+    fatal(result == ncclRemoteError ? kExitRestart : kExitInternal, file, line, "{}: {}. {}", what,
           ncclGetErrorString(result), last ? last : "");
 }
 
@@ -47,7 +47,7 @@ static void look_for_errors() {
         if (result == ncclSuccess || result == ncclInProgress) continue;
         const char* last = ncclGetLastError(l.comm);
         const bool lost = result == ncclRemoteError || result == ncclSystemError;
-        fatal(lost ? kExitRestart : kExitInternal, __FILE__, __LINE__, "NCCL: %s%s. %s",
+        fatal(lost ? kExitRestart : kExitInternal, __FILE__, __LINE__, "NCCL: {}{}. {}",
               lost ? "another rank has failed, or the network: " : "", ncclGetErrorString(result),
               last ? last : "");
     }
@@ -57,7 +57,7 @@ static void look_for_errors() {
 // the job
 
 std::string nccl_library() {
-    return strf("NCCL %d.%d.%d", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+    return fmt::format("NCCL {}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
 }
 
 std::vector<std::string> gpu_addresses() {
@@ -237,7 +237,7 @@ static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_ro
 // The communicator of all ranks comes first; the other axes are parts of it.
 void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks) {
     CUDA_CHECK(cudaSetDevice(device));
-    CHECK(cuda_device().index == device, "rank %d uses GPU %d already", ranks.mesh.rank,
+    CHECK(cuda_device().index == device, "rank {} uses GPU {} already", ranks.mesh.rank,
           cuda_device().index);
     nccl_rank = {};
     nccl_rank.together = ranks.together;

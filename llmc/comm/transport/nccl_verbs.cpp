@@ -183,13 +183,13 @@ static uint64_t start(Group& g, const Job& job) {
     NcclMember& m = member(g);
     const uint64_t ticket = m.next++;
     NcclFlight& f = m.flights[ticket % kSlots];
-    CHECK(!f.open, "more than %d collectives over %s are in flight", int(kSlots), g.name);
+    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
     f.job = job;
     f.open = true;
     f.sums = f.timed = false;
     f.on_host = job.total == 0 || !on_device(job.dst) || !on_device(job.src);
     if (job.total == 0) return ticket;
-    CHECK(!f.on_host || job.kind != Job::Reduce, "a reduction over %s of memory of the host", g.name);
+    CHECK(!f.on_host || job.kind != Job::Reduce, "a reduction over {} of memory of the host", g.name);
     f.timed = g.timed && !f.on_host;
     if (job.kind == Job::Reduce) {
         start_reduce(g, f);
@@ -222,13 +222,13 @@ static void finish(Group& g, uint64_t ticket) {
 static NcclRoute& route(Group& g, int from, int to) {
     for (NcclRoute& w : member(g).routes)
         if (w.from == from && w.to == to) return w;
-    fatal(kExitInternal, __FILE__, __LINE__, "%s has no way from rank %d to rank %d", g.name, from, to);
+    fatal(kExitInternal, __FILE__, __LINE__, "{} has no way from rank {} to rank {}", g.name, from, to);
 }
 
 // The ticket tells message and peer.
 static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
     NcclRoute& w = route(g, g.index, peer);
-    CHECK(bytes == 0 || on_device(data), "a message over %s from memory of the host", g.name);
+    CHECK(bytes == 0 || on_device(data), "a message over {} from memory of the host", g.name);
     after_compute(w.line);
     const int to = w.to > w.from ? 1 : 0;
     if (bytes)
@@ -246,7 +246,7 @@ static void finish_send(Group& g, uint64_t ticket) {
 static void recv(Group& g, void* data, size_t bytes, int peer) {
     const NcclLine& l = route(g, peer, g.index).line;
     if (bytes == 0) return;
-    CHECK(on_device(data), "a message over %s to memory of the host", g.name);
+    CHECK(on_device(data), "a message over {} to memory of the host", g.name);
     after_compute(l);
     const int from = peer > g.index ? 1 : 0;
     NCCL_CHECK(l.comm, ncclRecv(data, bytes, ncclInt8, from, l.comm, l.stream));

@@ -53,10 +53,10 @@ void check_devices(const Placements& placements) {
     for (int r = 0; r < ranks; r++) {
         const Placement& s = placements[size_t(r)];
         CHECK_INPUT(s.gpus > 0,
-                    "rank %d finds no GPU on %s: look at nvidia-smi there and at CUDA_VISIBLE_DEVICES, or "
+                    "rank {} finds no GPU on {}: look at nvidia-smi there and at CUDA_VISIBLE_DEVICES, or "
                     "build with DEVICE=cpu", r, s.host);
         CHECK_INPUT(device_of(placements, r) < s.gpus,
-                    "%d ranks are more than the %d GPUs of %s: start at most %d there (parallel.ranks, "
+                    "{} ranks are more than the {} GPUs of {}: start at most {} there (parallel.ranks, "
                     "mpirun -np, --ntasks-per-node), or more machines",
                     ranks_of_host(placements, s), s.gpus, s.host, s.gpus);
     }
@@ -65,7 +65,7 @@ void check_devices(const Placements& placements) {
             const Placement &a = placements[size_t(other)], &b = placements[size_t(r)];
             const char* address = b.address[device_of(placements, r)];
             CHECK_INPUT(!same_host(a, b) || strcmp(a.address[device_of(placements, other)], address) != 0,
-                        "ranks %d and %d are both on the GPU %s of %s: each rank needs one of its own. Start "
+                        "ranks {} and {} are both on the GPU {} of {}: each rank needs one of its own. Start "
                         "fewer there, or let each see another (CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)",
                         other, r, address, b.host);
         }
@@ -82,9 +82,9 @@ void print_table(const Config& cfg, const Placements& placements) {
         const Placement& s = placements[size_t(r)];
         const auto at = places_of(shape, r);
         const int own = threads ? threads : threads_of_rank(placements, s);
-        const std::string gpu = s.gpus ? strf(" %d", device_of(placements, r)) : "";
+        const std::string gpu = s.gpus ? fmt::format(" {}", device_of(placements, r)) : "";
         printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
-               strf("%s%s, %s", built_device, gpu.c_str(), counted(own, "thread").c_str()).c_str(),
+               fmt::format("{}{}, {}", built_device, gpu, counted(own, "thread")).c_str(),
                data_parallel_of(shape, r).index, at[0].index, at[2].index);
     }
     fflush(stdout);

@@ -38,7 +38,7 @@ static std::vector<std::string> texts_from(const Rendezvous& r, const Socket& s,
     Sha256 proof;
     came = came && s.recv_all(proof.data(), proof.size(), until);
     if (!came || !same_hash(proof, proof_of(r, "all", hello, nonce, joined(texts))))
-        fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than %g s",
+        fatal(kExitRestart, __FILE__, __LINE__, "rank 0 left, or waited for others for more than {:g} s",
               r.timeout);
     return texts;
 }
@@ -58,20 +58,20 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
         }
         // rank 0 may yet come, to another port
         CHECK_INPUT(!other_secret || seconds_now() < begin + r.patience,
-                    "rank 0 of this job, at %s, %s: start all ranks with the same TRAIN_GPT_SECRET, or all "
-                    "without", r.host.c_str(),
+                    "rank 0 of this job, at {}, {}: start all ranks with the same TRAIN_GPT_SECRET, or all "
+                    "without", r.host,
                     !has_secret        ? "has no TRAIN_GPT_SECRET, and this rank has one"
                     : r.secret.empty() ? "has a TRAIN_GPT_SECRET, and this rank has none"
                                        : "has another TRAIN_GPT_SECRET than this rank");
         usleep(50000);
     }
-    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at %s, ports %s, within %g s",
-          r.host.c_str(), ports_of(r).c_str(), r.timeout);
+    fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at {}, ports {}, within {:g} s",
+          r.host, ports_of(r), r.timeout);
 }
 
 std::vector<std::string> exchange(const Rendezvous& r, const std::string& own) {
-    CHECK(own.size() <= kLongest, "a text of %zu bytes, %u at most", own.size(), kLongest);
-    CHECK(r.rank >= 0 && r.rank < r.world, "rank %d of %d", r.rank, r.world);
+    CHECK(own.size() <= kLongest, "a text of {} bytes, {} at most", own.size(), kLongest);
+    CHECK(r.rank >= 0 && r.rank < r.world, "rank {} of {}", r.rank, r.world);
     if (r.world == 1) return {own};
     return r.rank == 0 ? serve(r, own) : ask(r, own);
 }

@@ -40,7 +40,7 @@ Rendezvous rendezvous_of_environment() {
     }
     if (all_on_this_host(r.world)) r.host = "127.0.0.1";
     CHECK_INPUT(r.world == 1 || !r.host.empty(),
-                "%d processes were started, and nothing says where rank 0 is: set "
+                "{} processes were started, and nothing says where rank 0 is: set "
                 "MASTER_ADDR to its host",
                 r.world);
     // torchrun's agent listens at MASTER_PORT itself

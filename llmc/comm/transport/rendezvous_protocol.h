@@ -46,7 +46,7 @@ static_assert(sizeof(Hello) == 48 && sizeof(Answer) == 72 && sizeof(Shown) == 36
 
 inline Nonce new_nonce() {
     Nonce nonce;
-    CHECK(getrandom(nonce.data(), nonce.size(), 0) == ssize_t(nonce.size()), "getrandom: %s",
+    CHECK(getrandom(nonce.data(), nonce.size(), 0) == ssize_t(nonce.size()), "getrandom: {}",
           strerror(errno));
     return nonce;
 }

@@ -144,13 +144,13 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
     const double until = seconds_now() + r.timeout;
     Doors found = listen_at(r.host, r.ports);
     CHECK_INPUT(found.local || !r.secret.empty(),
-                "rank 0 is to listen at %s, which is no address of this machine that others can reach: set "
+                "rank 0 is to listen at {}, which is no address of this machine that others can reach: set "
                 "MASTER_ADDR to one, or one TRAIN_GPT_SECRET for all ranks: then rank 0 listens at all",
-                r.host.c_str());
+                r.host);
     if (!found.local) found = listen_at("", r.ports);
     CHECK_INPUT(!found.doors.empty(),
-                "rank 0 cannot listen at any of the ports %s of %s: set MASTER_PORT to one that is free",
-                ports_of(r).c_str(), r.host.c_str());
+                "rank 0 cannot listen at any of the ports {} of {}: set MASTER_PORT to one that is free",
+                ports_of(r), r.host);
     Server s = {r, std::move(found.doors), {}, std::vector<Caller>(size_t(r.world)),
                 std::vector<std::string>(size_t(r.world))};
     s.texts[0] = own;
@@ -164,10 +164,10 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
         }
         std::erase_if(s.callers, [](const Caller& c) { return !c.here; });
         if (now < until) continue;
-        const std::string turned_away = s.refused ? strf("; %d calls were turned away that did not know its "
-                                                         "TRAIN_GPT_SECRET", s.refused) : "";
-        fatal(kExitRestart, __FILE__, __LINE__, "of %d ranks these did not come within %g s: %s%s", r.world,
-              r.timeout, s.missing().c_str(), turned_away.c_str());
+        const std::string turned_away = s.refused ? fmt::format("; {} calls were turned away that did not "
+                                                                "know its TRAIN_GPT_SECRET", s.refused) : "";
+        fatal(kExitRestart, __FILE__, __LINE__, "of {} ranks these did not come within {:g} s: {}{}", r.world,
+              r.timeout, s.missing(), turned_away);
     }
     const std::string all = joined(s.texts);
     for (int i = 1; i < r.world; i++) {
@@ -175,7 +175,7 @@ std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
         const Sha256 proof = proof_of(r, "all", peer.hello, peer.nonce, all);
         if (!peer.socket.send_all(all.data(), all.size(), until) ||
             !peer.socket.send_all(proof.data(), proof.size(), until))
-            fatal(kExitRestart, __FILE__, __LINE__, "rank %d left while the ranks met", i);
+            fatal(kExitRestart, __FILE__, __LINE__, "rank {} left while the ranks met", i);
     }
     return s.texts;
 }

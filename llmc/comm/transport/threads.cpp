@@ -94,7 +94,7 @@ static Member& member(Group& g) { return *static_cast<Member*>(g.state.get()); }
 static uint64_t start(Group& g, const Job& job) {
     Member& m = member(g);
     const uint64_t ticket = m.next++, mailbox = ticket % kMailboxes;
-    CHECK(!m.open[mailbox], "more than %d collectives over %s are in flight", int(kMailboxes), g.name);
+    CHECK(!m.open[mailbox], "more than {} collectives over {} are in flight", int(kMailboxes), g.name);
     m.jobs[mailbox] = job;
     m.open[mailbox] = true;
     fp32::settle(job.src);
@@ -148,7 +148,7 @@ static Channel& channel(Group& g, int from, int to) {
 static uint64_t start_send(Group& g, const void* data, size_t bytes, int peer) {
     Channel& c = channel(g, g.index, peer);
     const uint64_t number = c.sent.load(std::memory_order_relaxed);
-    CHECK(number - c.taken.load(std::memory_order_acquire) < kSends, "more than %d sends to rank %d of %s",
+    CHECK(number - c.taken.load(std::memory_order_acquire) < kSends, "more than {} sends to rank {} of {}",
           int(kSends), peer, g.name);
     fp32::settle(data);
     c.messages[number % kSends] = {data, bytes};
@@ -166,7 +166,7 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     const uint64_t number = c.taken.load(std::memory_order_relaxed);
     member(g).team->await(c.sent, number + 1);
     const auto& m = c.messages[number % kSends];
-    CHECK(m.bytes == bytes, "rank %d of %s sent %zu bytes, %zu are expected", peer, g.name, m.bytes, bytes);
+    CHECK(m.bytes == bytes, "rank {} of {} sent {} bytes, {} are expected", peer, g.name, m.bytes, bytes);
     if (bytes) fp32::copy_between(data, m.data, bytes);
     member(g).team->raise(c.taken, 1);
 }

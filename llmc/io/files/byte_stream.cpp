@@ -41,7 +41,7 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
         ZSTD_inBuffer in = {u.packed.data() + u.begin, u.end - u.begin, 0};
         ZSTD_outBuffer to = {out, bytes, 0};
         const size_t hint = ZSTD_decompressStream(u.zstd, &to, &in);
-        CHECK_INPUT(!ZSTD_isError(hint), "%s: damaged: %s", path.c_str(), ZSTD_getErrorName(hint));
+        CHECK_INPUT(!ZSTD_isError(hint), "{}: damaged: {}", path, ZSTD_getErrorName(hint));
         u.begin += in.pos;
         u.inside = hint != 0;
         return to.pos;
@@ -55,7 +55,7 @@ static size_t unpack(Unpacker& u, char* out, size_t bytes, const std::string& pa
     u.gzip.next_out = reinterpret_cast<Bytef*>(out);
     u.gzip.avail_out = room;
     const int rc = inflate(&u.gzip, Z_NO_FLUSH);
-    CHECK_INPUT(rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR, "%s: damaged: %s", path.c_str(),
+    CHECK_INPUT(rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR, "{}: damaged: {}", path,
                 u.gzip.msg ? u.gzip.msg : "not gzip");
     u.begin = u.end - u.gzip.avail_in;
     u.inside = rc != Z_STREAM_END;
@@ -82,8 +82,8 @@ size_t ByteStream::read(char* out, size_t bytes) {
         u.end = read_up_to(fd, u.packed.data(), u.packed.size(), path);
         consumed += u.end;
         if (u.end == 0) {
-            CHECK_INPUT(consumed > 0, "%s: is empty, where a packed file has a header", path.c_str());
-            CHECK_INPUT(!u.inside, "%s: truncated: it ends inside a compressed part", path.c_str());
+            CHECK_INPUT(consumed > 0, "{}: is empty, where a packed file has a header", path);
+            CHECK_INPUT(!u.inside, "{}: truncated: it ends inside a compressed part", path);
             break;
         }
     }

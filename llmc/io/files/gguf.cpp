@@ -69,7 +69,7 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
 
 void GgufWriter::write(const float* data, size_t count) {
     static constexpr char zeros[kAlign] = {};
-    CHECK(left > 0, "%s: more tensors than were announced", file.path.c_str());
+    CHECK(left > 0, "{}: more tensors than were announced", file.path);
     left--;
     file.write(data, count * sizeof(float));
     written += count * sizeof(float);
@@ -78,7 +78,7 @@ void GgufWriter::write(const float* data, size_t count) {
 }
 
 void GgufWriter::close() {
-    CHECK(left == 0, "%s: closed with %llu tensors missing", file.path.c_str(), (ull)left);
+    CHECK(left == 0, "{}: closed with {} tensors missing", file.path, (ull)left);
     file.commit();
 }
 
@@ -93,7 +93,7 @@ struct Reader {
     uint64_t at = 0, size;
 
     void bytes(void* out, uint64_t n) {
-        CHECK_INPUT(n <= size - at, "%s: it ends at byte %llu, in the middle of its header", path.c_str(),
+        CHECK_INPUT(n <= size - at, "{}: it ends at byte {}, in the middle of its header", path,
                     (ull)size);
         pread_all(fd, out, size_t(n), at, path);
         at += n;
@@ -105,7 +105,7 @@ struct Reader {
     }
     std::string text() {
         const uint64_t n = get<uint64_t>();
-        CHECK_INPUT(n <= kMaxText && n <= size - at, "%s, byte %llu: a text of %llu bytes", path.c_str(),
+        CHECK_INPUT(n <= kMaxText && n <= size - at, "{}, byte {}: a text of {} bytes", path,
                     (ull)at, (ull)n);
         std::string s(size_t(n), '\0');
         bytes(s.data(), n);
@@ -113,14 +113,14 @@ struct Reader {
     }
     uint64_t count(uint64_t least_bytes) {
         const uint64_t n = get<uint64_t>();
-        CHECK_INPUT(n <= kMaxCount && n * least_bytes <= size - at, "%s, byte %llu: a count of %llu",
-                    path.c_str(), (ull)at, (ull)n);
+        CHECK_INPUT(n <= kMaxCount && n * least_bytes <= size - at, "{}, byte {}: a count of {}",
+                    path, (ull)at, (ull)n);
         return n;
     }
     GgufValue list() {
         const uint32_t type = get<uint32_t>();
         const uint64_t n = count(type == Text ? 8 : 4);
-        CHECK_INPUT(type == Text || type == I32, "%s: a list of type %u", path.c_str(), type);
+        CHECK_INPUT(type == Text || type == I32, "{}: a list of type {}", path, type);
         if (type == I32) {
             std::vector<int32_t> v(static_cast<size_t>(n));
             bytes(v.data(), n * 4);
@@ -140,19 +140,19 @@ struct Reader {
             case Text: return text();
             case Array: return list();
         }
-        fatal(kExitConfig, __FILE__, __LINE__, "%s: a value of type %u, which is not read here", path.c_str(),
+        fatal(kExitConfig, __FILE__, __LINE__, "{}: a value of type {}, which is not read here", path,
               type);
     }
     GgufTensor tensor() {
         GgufTensor t;
         t.name = text();
         t.shape.resize(std::min(get<uint32_t>(), 5u));
-        CHECK_INPUT(t.shape.size() <= 4, "%s: tensor '%s' has more than 4 dimensions", path.c_str(),
-                    t.name.c_str());
+        CHECK_INPUT(t.shape.size() <= 4, "{}: tensor '{}' has more than 4 dimensions", path,
+                    t.name);
         for (size_t i = t.shape.size(); i-- > 0;) t.shape[i] = get<uint64_t>();
         const uint32_t type = get<uint32_t>();
-        CHECK_INPUT(type == kTensorF32, "%s: tensor '%s' is of type %u, expected FP32 (0)", path.c_str(),
-                    t.name.c_str(), type);
+        CHECK_INPUT(type == kTensorF32, "{}: tensor '{}' is of type {}, expected FP32 (0)", path,
+                    t.name, type);
         t.offset = get<uint64_t>();
         return t;
     }
@@ -165,13 +165,13 @@ GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
     char magic[4];
     in.bytes(magic, 4);
     const uint32_t version = in.get<uint32_t>();
-    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && version == kGgufVersion, "%s: not a GGUF file of version %u",
-                path.c_str(), kGgufVersion);
+    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && version == kGgufVersion, "{}: not a GGUF file of version {}",
+                path, kGgufVersion);
     const uint64_t tensor_count = in.count(24), pair_count = in.count(16);
     for (uint64_t i = 0; i < pair_count; i++) {
         const std::string key = in.text();
-        CHECK_INPUT(pairs.emplace(key, in.value()).second, "%s: the key '%s' is there twice", path.c_str(),
-                    key.c_str());
+        CHECK_INPUT(pairs.emplace(key, in.value()).second, "{}: the key '{}' is there twice", path,
+                    key);
     }
     for (uint64_t i = 0; i < tensor_count; i++) tensors.push_back(in.tensor());
     data_start = aligned(in.at);
@@ -180,17 +180,17 @@ GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
 uint32_t GgufFile::number(const std::string& key) const {
     const auto found = pairs.find(key);
     CHECK_INPUT(found != pairs.end() && std::holds_alternative<uint32_t>(found->second),
-                "%s: no number '%s'", path.c_str(), key.c_str());
+                "{}: no number '{}'", path, key);
     return std::get<uint32_t>(found->second);
 }
 
 void GgufFile::read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first,
                     size_t count, float* out) const {
     const auto t = std::find_if(tensors.begin(), tensors.end(), [&](auto& x) { return x.name == name; });
-    CHECK_INPUT(t != tensors.end() && t->shape == shape, "%s: no tensor '%s' of the expected shape",
-                path.c_str(), name.c_str());
+    CHECK_INPUT(t != tensors.end() && t->shape == shape, "{}: no tensor '{}' of the expected shape",
+                path, name);
     const uint64_t size = size_of_file(fd.fd, path), bytes = elements(*t) * sizeof(float);
     CHECK_INPUT(data_start + t->offset <= size && bytes <= size - data_start - t->offset,
-                "%s: tensor '%s' reaches beyond the end of the file", path.c_str(), name.c_str());
+                "{}: tensor '{}' reaches beyond the end of the file", path, name);
     pread_all(fd.fd, out, count * sizeof(float), data_start + t->offset + first * sizeof(float), path);
 }

@@ -45,7 +45,7 @@ std::vector<uint64_t> ChunkHasher::finish() {
     return std::move(done);
 }
 
-static std::string hex(uint64_t v) { return strf("%016" PRIx64, v); }
+static std::string hex(uint64_t v) { return fmt::format("{:016x}", v); }
 
 // ---------------------------------------------------------------------------------------------------------
 // writing

@@ -39,7 +39,7 @@ static std::string text_of(const std::vector<int64_t>& shape) {
 // Text of a file, for a message.
 static std::string shown(std::string_view name) { return json_string(name.substr(0, 80)); }
 static std::string shown(const std::vector<int64_t>& shape) {
-    return shape.size() <= 8 ? text_of(shape) : strf("of %zu dimensions", shape.size());
+    return shape.size() <= 8 ? text_of(shape) : fmt::format("of {} dimensions", shape.size());
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ std::string safetensors_head(std::vector<TensorInfo>& tensors, const Safetensors
     uint64_t at = 0;
     for (TensorInfo& t : tensors) {
         uint64_t bytes;
-        CHECK(names.insert(t.name).second, "two tensors '%s'", t.name.c_str());
-        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "tensor '%s' of %s %s",
-              t.name.c_str(), t.dtype.c_str(), shown(t.shape).c_str());
+        CHECK(names.insert(t.name).second, "two tensors '{}'", t.name);
+        CHECK(safetensors_dtype_bytes(t.dtype) && shape_bytes(t, &bytes), "tensor '{}' of {} {}",
+              t.name, t.dtype, shown(t.shape));
         t.begin = at;
         t.end = at += bytes;
     }
@@ -87,14 +87,14 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 }
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {
-    CHECK(bytes <= left, "%s: %zu bytes more, the header leaves room for %llu", file.path.c_str(), bytes,
+    CHECK(bytes <= left, "{}: {} bytes more, the header leaves room for {}", file.path, bytes,
           (ull)left);
     file.write(data, bytes);
     left -= bytes;
 }
 
 void SafetensorsWriter::close() {
-    CHECK(left == 0, "%s: closed with %llu bytes of tensors missing", file.path.c_str(), (ull)left);
+    CHECK(left == 0, "{}: closed with {} bytes of tensors missing", file.path, (ull)left);
     file.commit();
 }
 
@@ -180,7 +180,7 @@ struct HeaderReader final : JsonEvents {
     bool end_list() override {
         at = Entry;
         if (field == "data_offsets" && offsets.size() != 2)
-            return fail(strf("has %zu data_offsets, expected two", offsets.size()));
+            return fail(fmt::format("has {} data_offsets, expected two", offsets.size()));
         return true;
     }
 
@@ -202,7 +202,7 @@ struct HeaderReader final : JsonEvents {
     bool real(double) override { return wrong("a number that is no 64-bit integer"); }
 
     void broken(size_t byte, bool, const std::string& why) override {
-        error = strf("the header is not valid JSON at its byte %zu: ", byte) + why;
+        error = fmt::format("the header is not valid JSON at its byte {}: ", byte) + why;
     }
 };
 
@@ -219,36 +219,36 @@ static void check_offsets(const std::string& path, std::vector<TensorInfo>& tens
         const std::string tensor = path + ": tensor " + shown(t.name), dims = shown(t.shape);
         const char *name = tensor.c_str(), *shape = dims.c_str();
         uint64_t bytes;
-        CHECK_INPUT(shape_bytes(t, &bytes), "%s: shape %s exceeds any file", name, shape);
+        CHECK_INPUT(shape_bytes(t, &bytes), "{}: shape {} exceeds any file", name, shape);
         CHECK_INPUT(t.begin <= t.end && t.end - t.begin == bytes,
-                    "%s: shape %s of %s takes %llu bytes, data_offsets are [%llu, %llu]", name, shape,
-                    t.dtype.c_str(), ull(bytes), ull(t.begin), ull(t.end));
-        CHECK_INPUT(t.begin == at, "%s: begins at byte %llu of the data, expected %llu, where the one "
+                    "{}: shape {} of {} takes {} bytes, data_offsets are [{}, {}]", name, shape,
+                    t.dtype, ull(bytes), ull(t.begin), ull(t.end));
+        CHECK_INPUT(t.begin == at, "{}: begins at byte {} of the data, expected {}, where the one "
                     "before ends", name, ull(t.begin), ull(at));
-        CHECK_INPUT(t.end <= data_bytes, "%s: ends at byte %llu of the data, but the file has %llu: "
+        CHECK_INPUT(t.end <= data_bytes, "{}: ends at byte {} of the data, but the file has {}: "
                     "truncated\n       copy or make it again", name, ull(t.end), ull(data_bytes));
         at = t.end;
     }
-    CHECK_INPUT(at == data_bytes, "%s: the tensors end at byte %llu of the data, but the file has %llu",
-                path.c_str(), ull(at), ull(data_bytes));
+    CHECK_INPUT(at == data_bytes, "{}: the tensors end at byte {} of the data, but the file has {}",
+                path, ull(at), ull(data_bytes));
 }
 
 // The header's text. The header's size is checked against the file before memory is allocated.
 static std::string read_header(const std::string& path, int fd, uint64_t size) {
     const char* file = path.c_str();
-    CHECK_INPUT(size >= 8, "%s: not a safetensors file: it has %llu bytes, less than 8", file, ull(size));
+    CHECK_INPUT(size >= 8, "{}: not a safetensors file: it has {} bytes, less than 8", file, ull(size));
     char start[24] = {};
     pread_all(fd, start, std::min<uint64_t>(size, sizeof start), 0, path);
     CHECK_INPUT(memcmp(start, "version https://git-lfs", 23) != 0,
-                "%s: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
+                "{}: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
     uint64_t bytes;
     memcpy(&bytes, start, sizeof bytes);
-    CHECK_INPUT(bytes <= kMaxHeader, "%s: not a safetensors file: its header would have %llu bytes, "
-                "at most %llu may be", file, ull(bytes), ull(kMaxHeader));
-    CHECK_INPUT(bytes <= size - 8, "%s: the header has %llu bytes, but the file ends after %llu: truncated\n"
+    CHECK_INPUT(bytes <= kMaxHeader, "{}: not a safetensors file: its header would have {} bytes, "
+                "at most {} may be", file, ull(bytes), ull(kMaxHeader));
+    CHECK_INPUT(bytes <= size - 8, "{}: the header has {} bytes, but the file ends after {}: truncated\n"
                 "       copy or make it again", file, ull(bytes), ull(size - 8));
-    CHECK_INPUT(bytes > 0 && start[8] == '{', "%s: not a safetensors file: the header does not begin "
-                "with '{'", file);
+    CHECK_INPUT(bytes > 0 && start[8] == '{', "{}: not a safetensors file: the header does not begin "
+                "with '{{'", file);
     std::string header(bytes, '\0');
     pread_all(fd, header.data(), bytes, 8, path);
     return header;
@@ -259,7 +259,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path(path), fd(open_
     HeaderReader reader;
     {
         const std::string header = read_header(path, fd.fd, size);
-        CHECK_INPUT(read_json(header, reader), "%s: %s", path.c_str(), reader.error.c_str());
+        CHECK_INPUT(read_json(header, reader), "{}: {}", path, reader.error);
         data_start = 8 + header.size();
     }
     tensors = std::move(reader.tensors);
@@ -275,15 +275,15 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_view dtype,
                                            const std::vector<int64_t>& shape) const {
     const TensorInfo* t = find(name);
-    CHECK_INPUT(t, "%s: tensor %s is missing", path.c_str(), shown(name).c_str());
-    CHECK_INPUT(t->dtype == dtype && t->shape == shape, "%s: tensor %s: expected %s %s, found %s %s",
-                path.c_str(), shown(name).c_str(), std::string(dtype).c_str(), shown(shape).c_str(),
-                t->dtype.c_str(), shown(t->shape).c_str());
+    CHECK_INPUT(t, "{}: tensor {} is missing", path, shown(name));
+    CHECK_INPUT(t->dtype == dtype && t->shape == shape, "{}: tensor {}: expected {} {}, found {} {}",
+                path, shown(name), std::string(dtype), shown(shape),
+                t->dtype, shown(t->shape));
     return *t;
 }
 
 void SafetensorsFile::read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const {
-    CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "%s: tensor %s: bytes %llu + %zu of %llu",
-          path.c_str(), shown(t.name).c_str(), (ull)offset, bytes, (ull)t.bytes());
+    CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "{}: tensor {}: bytes {} + {} of {}",
+          path, shown(t.name), (ull)offset, bytes, (ull)t.bytes());
     pread_all(fd.fd, out, bytes, data_start + t.begin + offset, path);
 }

@@ -56,13 +56,13 @@ static std::string looks_like(std::string_view head) {
 static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
     const bool known = magic == kMagic16 || magic == kMagic32;
     CHECK_INPUT(known && head.size() == kShardHeaderBytes,
-                "%s: not a token shard: expected magic %d or %d and a header of %zu bytes, found %d in a "
-                "file of %s%zu bytes\n"
-                "       %s",
+                "{}: not a token shard: expected magic {} or {} and a header of {} bytes, found {} in a "
+                "file of {}{} bytes\n"
+                "       {}",
                 path, kMagic16, kMagic32, kShardHeaderBytes, magic,
-                head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head).c_str());
+                head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head));
     const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
-    CHECK_INPUT(version == expected, "%s: a token shard of version %d, expected version %d for magic %d",
+    CHECK_INPUT(version == expected, "{}: a token shard of version {}, expected version {} for magic {}",
                 path, version, expected, magic);
 }
 
@@ -72,10 +72,10 @@ static void read_ours(const int32_t* header, ShardInfo& info) {
     const int32_t vocab = header[kVocab], largest = header[kLargest];
     const int32_t most = info.id_bytes == 2 ? 1 << 16 : int32_t(kMaxVocabulary);
     CHECK_INPUT(vocab >= 0 && vocab <= most,
-                "%s: the header says a vocabulary of %d, expected at most %d in %d-byte ids: the file is "
+                "{}: the header says a vocabulary of {}, expected at most {} in {}-byte ids: the file is "
                 "damaged", path, vocab, most, info.id_bytes);
     CHECK_INPUT(largest >= 0 && largest <= std::max(0, vocab - 1),
-                "%s: the header says largest id %d in a vocabulary of %d: the file is damaged", path, largest,
+                "{}: the header says largest id {} in a vocabulary of {}: the file is damaged", path, largest,
                 vocab);
     if (vocab == 0) return;
     info.vocab = uint32_t(vocab);
@@ -95,22 +95,22 @@ ShardFile open_shard_file(const std::string& path) {
 
     ShardInfo& info = s.info;
     info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
-    CHECK_INPUT(header[kCount] >= 0, "%s: the header says %d tokens: the file is damaged", path.c_str(),
+    CHECK_INPUT(header[kCount] >= 0, "{}: the header says {} tokens: the file is damaged", path,
                 header[kCount]);
     info.tokens = uint64_t(header[kCount]);
     const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
     CHECK_INPUT(size == expected,
-                "%s: %s: header says %llu tokens = %llu bytes, file has %llu\n       copy or make it again",
-                path.c_str(), size < expected ? "truncated" : "too long", (unsigned long long)info.tokens,
-                (unsigned long long)expected, (unsigned long long)size);
+                "{}: {}: header says {} tokens = {} bytes, file has {}\n       copy or make it again",
+                path, size < expected ? "truncated" : "too long", info.tokens,
+                expected, size);
     read_ours(header, info);
     return s;
 }
 
 void read_tokens(const ShardFile& shard, uint64_t first, uint64_t count, int32_t* out) {
     const ShardInfo& s = shard.info;
-    CHECK(first <= s.tokens && count <= s.tokens - first, "%s: tokens %llu + %llu of %llu", s.path.c_str(),
-          (unsigned long long)first, (unsigned long long)count, (unsigned long long)s.tokens);
+    CHECK(first <= s.tokens && count <= s.tokens - first, "{}: tokens {} + {} of {}", s.path,
+          first, count, s.tokens);
     const uint64_t offset = kShardHeaderBytes + first * uint64_t(s.id_bytes);
     // u16 ids are read into the upper half of out and widened from its front, which never overtakes the rest.
     char* raw = reinterpret_cast<char*>(out) + (s.id_bytes == 2 ? count * 2 : 0);
@@ -134,7 +134,7 @@ uint32_t scan_largest(const ShardFile& shard) {
 }
 
 static std::string shard_path(const std::string& prefix, size_t number) {
-    return strf("%s_%06zu.bin", prefix.c_str(), number);
+    return fmt::format("{}_{:06}.bin", prefix, number);
 }
 
 std::string replacement_mark(const std::string& prefix) { return prefix + ".replacing"; }
@@ -156,16 +156,16 @@ void check_sets(const std::vector<ShardInfo>& shards) {
     for (const ShardInfo& s : shards)
         if (const std::string set = set_of(s.path); !set.empty() && sets.insert(set).second)
             CHECK_INPUT(!file_exists(replacement_mark(set)),
-                        "%s: the shards do not belong together: ./tokenize encode was stopped while it "
-                        "replaced the set (%s is there);\n       encode the text again", s.path.c_str(),
-                        replacement_mark(set).c_str());
+                        "{}: the shards do not belong together: ./tokenize encode was stopped while it "
+                        "replaced the set ({} is there);\n       encode the text again", s.path,
+                        replacement_mark(set));
 }
 
 ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
     : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
       id_bytes(vocab <= 65536 ? 2 : 4) {
-    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of %llu tokens",
-          (unsigned long long)shard_tokens);
+    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of {} tokens",
+          shard_tokens);
 }
 
 template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
@@ -175,7 +175,7 @@ template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t
 }
 
 template <class Id, class F> static void split(ShardWriter& w, std::span<const Id> ids, F&& append_bytes) {
-    CHECK(w.id_bytes == sizeof(Id), "ids of %zu bytes into shards of %d", sizeof(Id), w.id_bytes);
+    CHECK(w.id_bytes == sizeof(Id), "ids of {} bytes into shards of {}", sizeof(Id), w.id_bytes);
     while (!ids.empty()) {
         const auto part = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
         w.largest = largest_of(part, w.largest);
@@ -226,5 +226,5 @@ void publish(std::span<const ShardWriter> halves) {
     for (const ShardWriter& w : halves)
         for (const std::string& path : w.paths)
             CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0,
-                        "%s%s: cannot be renamed: %s", path.c_str(), kUnfinished, strerror(errno));
+                        "{}{}: cannot be renamed: {}", path, kUnfinished, strerror(errno));
 }

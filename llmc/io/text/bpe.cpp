@@ -30,7 +30,7 @@ bool Bpe::add(Merge m) {
     for (; slots[i]; i++) {
         if (slots[i] >> 24 == key) return false;
     }
-    CHECK(i + 1 < slots.size, "the table of merges is too crowded at slot %llu", (unsigned long long)i);
+    CHECK(i + 1 < slots.size, "the table of merges is too crowded at slot {}", i);
     slots[i] = key << 24 | (merged.size() + 1);
     filter[hash >> (64 - 13)] |= uint64_t(1) << (hash >> (64 - 19) & 63);
     const int left = byte_of[m.left], right = byte_of[m.right];

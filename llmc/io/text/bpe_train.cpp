@@ -92,7 +92,7 @@ Trainer::Trainer(const WordCounts& words, uint32_t vocab) : as_left(vocab), as_r
         token.emplace_back(1, char(b));
         id_of.emplace(token.back(), byte_id[b]);
     }
-    CHECK_INPUT(words.length.size() < 0xffffffff, "%zu different words, expected fewer than 2^32",
+    CHECK_INPUT(words.length.size() < 0xffffffff, "{} different words, expected fewer than 2^32",
                 words.length.size());
     length = words.length;
     symbols.reserve(words.text.size());
@@ -186,7 +186,7 @@ std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
 
 Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
     CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary,
-                "a vocabulary of %u: expected at least 257 (256 bytes and end-of-text) and at most %u", vocab,
+                "a vocabulary of {}: expected at least 257 (256 bytes and end-of-text) and at most {}", vocab,
                 kMaxVocabulary);
     Trainer t(words, vocab);
     t.count_pairs();

@@ -70,12 +70,12 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
     bool known = true;
     for (const std::string& input : inputs) {
         const auto found = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
-        CHECK_INPUT(!found.empty(), "%s: no such file, and no file of such a name", input.c_str());
+        CHECK_INPUT(!found.empty(), "{}: no such file, and no file of such a name", input);
         for (const std::string& path : found) {
             const std::string_view name = unpacked_name(path);
             CHECK_INPUT(as_text || path == "-" || name.ends_with(".txt") || name.ends_with(".jsonl"),
-                        "%s: expected .txt, .jsonl, either with .gz or .zst, or - for standard input;\n"
-                        "       --as=text reads it as .txt", path.c_str());
+                        "{}: expected .txt, .jsonl, either with .gz or .zst, or - for standard input;\n"
+                        "       --as=text reads it as .txt", path);
             if (path == "-") { known = false; continue; }
             const bool file = is_regular_file(path);
             known = known && file;
@@ -90,9 +90,9 @@ DocumentReader::DocumentReader(const std::vector<std::string>& inputs, double va
 DocumentReader DocumentReader::whole_file(const std::string& input) {
     DocumentReader reader;
     reader.files = input == "-" ? std::vector<std::string>{"-"} : glob_files(input);
-    CHECK_INPUT(!reader.files.empty(), "%s: no such file, and no file of such a name", input.c_str());
-    CHECK_INPUT(reader.files.size() == 1, "%s: expected one file, found %zu files of such a name",
-                input.c_str(), reader.files.size());
+    CHECK_INPUT(!reader.files.empty(), "{}: no such file, and no file of such a name", input);
+    CHECK_INPUT(reader.files.size() == 1, "{}: expected one file, found {} files of such a name",
+                input, reader.files.size());
     reader.as_text = true;
     return reader;
 }
@@ -164,8 +164,8 @@ void DocumentReader::add_text(Chunk& chunk) {
         end = n < want || text_left == 0;
         const size_t size = chunk.size - begin;
         if (!end) cut = safe_cut(chunk.text.data() + begin, size, seen);
-        CHECK_INPUT(end || cut || size <= max_word, "%s: a word of more than %s: expected text",
-                    stream->path.c_str(), human_bytes(double(max_word)).c_str());
+        CHECK_INPUT(end || cut || size <= max_word, "{}: a word of more than {}: expected text",
+                    stream->path, human_bytes(double(max_word)));
         seen = std::max<size_t>(size, 5) - 4;       // cut-off characters are searched again
     }
     if (!end) {
@@ -191,9 +191,9 @@ std::string_view DocumentReader::next_line(bool& last) {
             line_begin = size_t(static_cast<const char*>(newline) - lines.data()) + 1;
             return {lines.data() + begin, line_begin - 1 - begin};
         }
-        CHECK_INPUT(left <= max_word, "%s:%llu: a line of more than %s; expected one document a line",
-                    stream->path.c_str(), (unsigned long long)line + 1,
-                    human_bytes(double(max_word)).c_str());
+        CHECK_INPUT(left <= max_word, "{}:{}: a line of more than {}; expected one document a line",
+                    stream->path, line + 1,
+                    human_bytes(double(max_word)));
         const size_t room = left + chunk_bytes + kRowPadding;
         if (lines.size() < room || lines.size() > 8 * room) {
             std::vector<char> others(room + left / 4);

@@ -66,8 +66,8 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
             }
         });
     reader.waiting = nullptr;
-    CHECK_INPUT(reader.documents > 0, "the input has no document; what %s_*.bin there are stay",
-                options.prefix.c_str());
+    CHECK_INPUT(reader.documents > 0, "the input has no document; what {}_*.bin there are stay",
+                options.prefix);
     for (ShardWriter& s : sets) s.close();
     const std::string mark = replacement_mark(options.prefix);
     write_file(mark, "");

@@ -154,7 +154,7 @@ struct TextOf final : JsonEvents {
     bool end_list() override { depth--; return true; }
     bool value() { wanted = false; return true; }
     void broken(size_t byte, bool, const std::string& why) override {
-        error = strf("broken JSON: at its byte %zu: ", byte) + why;
+        error = fmt::format("broken JSON: at its byte {}: ", byte) + why;
     }
 };
 
@@ -186,7 +186,7 @@ std::string parse_json_text(std::string_view row, std::string& error) {
     TextOf result;
     if (!read_json(row, result)) error = result.error;
     else if (!result.object || !result.found)
-        error = strf("no \"text\" string in the object: \"%.60s\"", std::string(row.substr(0, 60)).c_str());
+        error = fmt::format("no \"text\" string in the object: \"{:.60}\"", std::string(row.substr(0, 60)));
     return std::move(result.text);
 }
 
@@ -195,7 +195,7 @@ size_t parse_json_line(std::string_view row, const std::string& path, uint64_t l
     if (scan_json_line(row, out, bytes)) return bytes;
     std::string error;
     const std::string text = parse_json_text(row, error);
-    CHECK_INPUT(error.empty(), "%s:%llu: %s", path.c_str(), (unsigned long long)line, error.c_str());
+    CHECK_INPUT(error.empty(), "{}:{}: {}", path, line, error);
     memcpy(out, text.data(), text.size());
     return text.size();
 }

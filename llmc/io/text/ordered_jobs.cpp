@@ -13,7 +13,7 @@ void PipelineThreads::start(int wanted, const std::function<void(int)>& worker) 
         std::thread thread;
         const std::string why = start_thread(thread, [worker, i] { worker(i); });
         if (!why.empty())
-            return warning("%d of %d threads: %s", std::max(i, 1), wanted, no_thread(why).c_str());
+            return warning("{} of {} threads: {}", std::max(i, 1), wanted, no_thread(why));
         threads.push_back(std::move(thread));
     }
 }

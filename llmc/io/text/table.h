@@ -15,7 +15,7 @@ template <class T> struct Table {
     Table() = default;
     explicit Table(size_t n) : size(n) {
         void* p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK_INPUT(p != MAP_FAILED, "out of memory: a table of %zu bytes", n * sizeof(T));
+        CHECK_INPUT(p != MAP_FAILED, "out of memory: a table of {} bytes", n * sizeof(T));
         if (n * sizeof(T) >= kLargePage / 4) madvise(p, bytes(), MADV_HUGEPAGE);
         const size_t skip = (kLargePage - reinterpret_cast<size_t>(p) % kLargePage) % kLargePage;
         data = reinterpret_cast<T*>(static_cast<char*>(p) + skip);

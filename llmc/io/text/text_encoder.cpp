@@ -36,7 +36,7 @@ static inline size_t hash_key(uint64_t low, uint64_t high, int shift) {
 
 template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
     const uint32_t vocab = tokenizer.vocab_size();
-    CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "%u ids", vocab);
+    CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "{} ids", vocab);
     long_slots = Table<LongSlot>(kLongSlots);
     long_text.reserve(kLongBytes + kLongWord);      // growth would copy; unwritten pages cost nothing
     long_ids.reserve(kLongBytes / 4);
@@ -85,13 +85,13 @@ template <class Id> void Encoder<Id>::insert(const Slot& s) {
     }
     size_t i = hash_key(s.low, s.high, shift);
     while (slots[i].count) i++;
-    CHECK(i + 1 < slots.size, "the cache of words is too crowded at slot %zu of %zu", i, slots.size);
+    CHECK(i + 1 < slots.size, "the cache of words is too crowded at slot {} of {}", i, slots.size);
     slots[i] = s;
     used++;
 }
 
 template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids) {
-    CHECK(n < 0xffffffff, "a text of %zu bytes at once", n);
+    CHECK(n < 0xffffffff, "a text of {} bytes at once", n);
     if (n == 0) return;
     ids.reserve(ids.count + n + kInline + 1);       // at most an id per byte; copies write a few more
     Id* out = ids.data.get() + ids.count;

@@ -36,8 +36,8 @@ template <class T>
 static T number_of(const char* name, const std::string& text, const char* expected) {
     T number = {};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    CHECK_INPUT(error == std::errc() && end == text.data() + text.size(), "--%s=%s, expected %s", name,
-                text.c_str(), expected);
+    CHECK_INPUT(error == std::errc() && end == text.data() + text.size(), "--{}={}, expected {}", name,
+                text, expected);
     return number;
 }
 
@@ -52,11 +52,11 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     spec.parse_positional({"inputs"});
     cxxopts::ParseResult args;
     try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
-        CHECK_INPUT(false, "%s; ./tokenize --help lists the commands and options", e.what());
+        CHECK_INPUT(false, "{}; ./tokenize --help lists the commands and options", e.what());
     }
     for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as"})
         CHECK_INPUT(!args.count(name) || strstr(allowed, name),
-                    "./tokenize %s takes no --%s; ./tokenize --help lists what it takes", command, name);
+                    "./tokenize {} takes no --{}; ./tokenize --help lists what it takes", command, name);
     const auto given = [&](const char* name) { return args[name].as<std::string>(); };
     TokenizeOptions o = {.command = command, .tokenizer = given("tokenizer"), .out = given("out")};
     o.vocab = number_of<uint32_t>("vocab", given("vocab"), "a number of ids");
@@ -65,14 +65,14 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     o.threads = number_of<int>("threads", given("threads"), "a number of threads, or 0 for all cores");
     if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
     o.as_text = args.count("as") > 0;
-    CHECK_INPUT(given("as") == "text", "--as=%s, expected text", given("as").c_str());
-    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads=%d, expected 1 or more, or 0 for all cores",
+    CHECK_INPUT(given("as") == "text", "--as={}, expected text", given("as"));
+    CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads={}, expected 1 or more, or 0 for all cores",
                 o.threads);
-    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val=%g, expected a fraction of at least 0 and less than 1",
+    CHECK_INPUT(o.val >= 0 && o.val < 1, "--val={:g}, expected a fraction of at least 0 and less than 1",
                 o.val);
     CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens,
-                "--shard-tokens=%llu, expected 1 to %llu", (unsigned long long)o.shard_tokens,
-                (unsigned long long)kMaxShardTokens);
+                "--shard-tokens={}, expected 1 to {}", o.shard_tokens,
+                kMaxShardTokens);
     if (o.threads == 0) o.threads = available_threads();
     return o;
 }

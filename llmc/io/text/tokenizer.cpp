@@ -25,7 +25,7 @@ static uint64_t hash_of(const Vocabulary& v) {
 Tokenizer::Tokenizer(Vocabulary v) : vocabulary(std::move(v)) {
     auto tables = std::make_shared<Bpe>(vocabulary, vocabulary.merges.size());
     for (const Merge& m : vocabulary.merges) {
-        CHECK(tables->add(m), "ids %u and %u merge twice", m.left, m.right);
+        CHECK(tables->add(m), "ids {} and {} merge twice", m.left, m.right);
     }
     bpe = std::move(tables);
     content_hash = hash_of(vocabulary);
@@ -69,22 +69,22 @@ Tokenizer Tokenizer::load(const std::string& path) {
         if (!file_exists(merges) && file_exists(json)) return load(json);
         if (!file_exists(merges)) merges = path + "/merges.txt", ids = path + "/vocab.json";
         CHECK_INPUT(file_exists(merges) && file_exists(ids),
-                    "%s: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
+                    "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
                     "merges.txt and vocab.json), or a tokenizer.json",
-                    path.c_str());
+                    path);
         return Tokenizer(vocabulary_of_gpt2(read_file(merges), read_file(ids), path));
     }
     CHECK_INPUT(file_exists(path),
-                "%s: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
+                "{}: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
                 "and encoder.json,\n"
                 "       or a .tiktoken file. ./tokenize train makes one from text, data/gpt2_vocab.py brings "
                 "GPT-2's.",
-                path.c_str());
+                path);
     if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
     CHECK_INPUT(
         ends_with(path, ".json"),
-        "%s: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
-        path.c_str());
+        "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
+        path);
     return Tokenizer(vocabulary_of_json(read_file(path), path));
 }
 

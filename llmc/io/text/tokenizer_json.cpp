@@ -14,7 +14,7 @@ Json parse(std::string_view content, const char* name) {
     try {
         return parse_json(content);
     } catch (const JsonError& e) {
-        CHECK_INPUT(false, "%s: broken JSON: %s", name, e.what());
+        CHECK_INPUT(false, "{}: broken JSON: {}", name, e.what());
     }
 }
 
@@ -28,30 +28,30 @@ struct Names {
     explicit Names(const std::string& name) : file(name.c_str()) {}
 
     void put(uint64_t id, const std::string& text, bool is_added) {
-        CHECK_INPUT(id < kMaxVocabulary, "%s: id %llu, expected less than %u", file, (unsigned long long)id,
+        CHECK_INPUT(id < kMaxVocabulary, "{}: id {}, expected less than {}", file, id,
                     kMaxVocabulary);
         if (id >= tokens.text.size()) tokens.text.resize(id + 1), tokens.added.resize(id + 1);
-        CHECK_INPUT(tokens.text[id].empty(), "%s: id %llu is there twice", file, (unsigned long long)id);
+        CHECK_INPUT(tokens.text[id].empty(), "{}: id {} is there twice", file, id);
         tokens.text[id] = text, tokens.added[id] = is_added;
     }
 
     // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there
     // already.
     void put_vocab(const Json& vocab) {
-        CHECK_INPUT(vocab.is_object(), "%s: the vocabulary is no JSON object of tokens and ids", file);
+        CHECK_INPUT(vocab.is_object(), "{}: the vocabulary is no JSON object of tokens and ids", file);
         for (const auto& [characters, id] : vocab.members()) {
-            CHECK_INPUT(id.is_natural(), "%s: token \"%s\": the id is no number", file,
-                        characters.c_str());
+            CHECK_INPUT(id.is_natural(), "{}: token \"{}\": the id is no number", file,
+                        characters);
             const uint64_t i = id.natural();
             if (i < tokens.text.size() && tokens.added[i] && tokens.text[i] == characters) continue;
             CHECK_INPUT(!added_text.contains(characters),
-                        "%s: \"%s\" is in the vocabulary and an added token, with different ids", file,
-                        characters.c_str());
+                        "{}: \"{}\" is in the vocabulary and an added token, with different ids", file,
+                        characters);
             std::string bytes;
             if (characters == kEndOfText) { put(i, characters, true); continue; }
             CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
-                        "%s: token \"%s\" is not in the characters of a byte-level vocabulary", file,
-                        characters.c_str());
+                        "{}: token \"{}\" is not in the characters of a byte-level vocabulary", file,
+                        characters);
             put(i, bytes, false);
             this->id.emplace(std::move(bytes), uint32_t(i));
         }
@@ -63,16 +63,15 @@ struct Names {
         const auto l = id.find(a), r = id.find(b), both = id.find(a + b);
         CHECK_INPUT(
             written && l != id.end() && r != id.end() && both != id.end(),
-            "%s: merge %zu, \"%.*s\" and \"%.*s\": the two and what they become have to be in the vocabulary",
-            file, rank, int(left.size()), left.data(), int(right.size()), right.data());
+            "{}: merge {}, \"{}\" and \"{}\": the two and what they become have to be in the vocabulary",
+            file, rank, left, right);
         return {l->second, r->second, both->second};
     }
 
     Merge merge_of_line(std::string_view line, size_t rank) {
         const size_t space = line.find(' ');
         CHECK_INPUT(space != line.npos && line.find(' ', space + 1) == line.npos,
-                    "%s: merge %zu is \"%.*s\", expected two tokens with a space between", file, rank,
-                    int(line.size()), line.data());
+                    "{}: merge {} is \"{}\", expected two tokens with a space between", file, rank, line);
         return merge(line.substr(0, space), line.substr(space + 1), rank);
     }
 
@@ -83,7 +82,7 @@ struct Names {
         Vocabulary v = vocabulary_of_tokens(tokens, eot, file);
         Bpe seen(v, merges.size());
         for (size_t i = 0; i < merges.size(); i++) {
-            CHECK_INPUT(seen.add(merges[i]), "%s: merge %zu is there twice", file, i);
+            CHECK_INPUT(seen.add(merges[i]), "{}: merge {} is there twice", file, i);
         }
         v.merges = std::move(merges);
         return v;
@@ -94,38 +93,38 @@ struct Names {
 void check_model(const Json& model, const char* name) {
     const Json* type = model.find("type");
     CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
-                "%s: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
+                "{}: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
                 name);
     for (const char* key :
          {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
         const Json& value = model.get(key);
         const bool off = value.is_null() || value == false || value == "" || value == 0.0;
-        CHECK_INPUT(off, "%s: model.%s is %s, which is not supported", name, key, to_text(value).c_str());
+        CHECK_INPUT(off, "{}: model.{} is {}, which is not supported", name, key, to_text(value));
     }
 }
 
 void check_pipeline(const Json& file, const char* name) {
     CHECK_INPUT(file.get("normalizer").is_null(),
-                "%s: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
+                "{}: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
     const Json& split = file.get("pre_tokenizer");
     const Json* regex = split.find("use_regex");
     const bool gpt2 = split.get("type") == "ByteLevel" && split.get("add_prefix_space") == false &&
                       (!regex || *regex == true);
     CHECK_INPUT(gpt2,
-                "%s: pre_tokenizer is %.100s, expected GPT-2's: type ByteLevel, add_prefix_space false, "
+                "{}: pre_tokenizer is {:.100}, expected GPT-2's: type ByteLevel, add_prefix_space false, "
                 "use_regex true",
-                name, to_text(split).c_str());
+                name, to_text(split));
 }
 
 void put_added(const Json& added, Names& names) {
     if (added.is_null()) return;
-    CHECK_INPUT(added.is_list(), "%s: added_tokens is no list", names.file);
+    CHECK_INPUT(added.is_list(), "{}: added_tokens is no list", names.file);
     for (const Json& token : added.list()) {
         CHECK_INPUT(token.get("id").is_natural() && token.get("content").is_string(),
-                    "%s: an entry of added_tokens has no id or no content", names.file);
+                    "{}: an entry of added_tokens has no id or no content", names.file);
         const std::string& content = token.at("content").string();
-        CHECK_INPUT(names.added_text.insert(content).second, "%s: the added token \"%s\" is there twice",
-                    names.file, content.c_str());
+        CHECK_INPUT(names.added_text.insert(content).second, "{}: the added token \"{}\" is there twice",
+                    names.file, content);
         names.put(token.at("id").natural(), content, true);
     }
 }
@@ -134,8 +133,8 @@ void put_added(const Json& added, Names& names) {
 
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
     const Json file = parse(content, name.c_str());
-    CHECK_INPUT(file.find("model"), "%s: no \"model\": not a tokenizer.json",
-                name.c_str());
+    CHECK_INPUT(file.find("model"), "{}: no \"model\": not a tokenizer.json",
+                name);
     const Json& model = file.at("model");
     check_model(model, name.c_str());
     check_pipeline(file, name.c_str());
@@ -146,8 +145,8 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
     for (const Json& m : model.at("merges").list()) {
         const auto text = [&m](size_t i) { return m.list()[i].is_string(); };
         const bool pair = m.is_list() && m.list().size() == 2 && text(0) && text(1);
-        CHECK_INPUT(pair || m.is_string(), "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]",
-                    name.c_str(), merges.size());
+        CHECK_INPUT(pair || m.is_string(), "{}: merge {} is neither \"a b\" nor [\"a\", \"b\"]",
+                    name, merges.size());
         merges.push_back(pair ? names.merge(m.list()[0].string(), m.list()[1].string(), merges.size())
                               : names.merge_of_line(m.string(), merges.size()));
     }

@@ -56,17 +56,17 @@ static void parse_lines(std::string_view content, const char* name, Vocabulary& 
         if (stop > p && stop[-1] == '\r') stop--;
         if (stop == p) { p = next; continue; }
         const char* space = static_cast<const char*>(memchr(p, ' ', size_t(stop - p)));
-        CHECK_INPUT(space, "%s:%zu: expected a token in base64, a space and its rank", name, line);
-        CHECK_INPUT(decode_base64({p, size_t(space - p)}, v.text), "%s:%zu: the token is not base64", name,
+        CHECK_INPUT(space, "{}:{}: expected a token in base64, a space and its rank", name, line);
+        CHECK_INPUT(decode_base64({p, size_t(space - p)}, v.text), "{}:{}: the token is not base64", name,
                     line);
         uint64_t rank = 0;
         for (p = space + 1; p < stop && *p >= '0' && *p <= '9' && rank < kMaxVocabulary; p++)
             rank = rank * 10 + uint64_t(*p - '0');
         const size_t expected = v.start.size() - 1;
         CHECK_INPUT(p == stop && stop > space + 1 && rank == expected,
-                    "%s:%zu: expected rank %zu, found \"%.*s\"", name, line, expected,
-                    int(std::min<std::ptrdiff_t>(stop - space - 1, 20)), space + 1);
-        CHECK_INPUT(v.start.size() < kMaxVocabulary, "%s: more than %u tokens", name, kMaxVocabulary);
+                    "{}:{}: expected rank {}, found \"{:.20}\"", name, line, expected,
+                    std::string_view(space + 1, stop));
+        CHECK_INPUT(v.start.size() < kMaxVocabulary, "{}: more than {} tokens", name, kMaxVocabulary);
         v.start.push_back(uint32_t(v.text.size()));
         p = next;
     }
@@ -77,12 +77,12 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& p
     Vocabulary v;
     parse_lines(content, name, v);
     const uint32_t n = uint32_t(v.start.size() - 1);
-    CHECK_INPUT(n >= 256, "%s: %u tokens, expected 256 single bytes first", name, n);
+    CHECK_INPUT(n >= 256, "{}: {} tokens, expected 256 single bytes first", name, n);
     v.added.assign(n, 0);
     bool have[256] = {};
     for (uint32_t id = 0; id < 256; id++) {
         const std::string_view t = v.text_of(id);
-        CHECK_INPUT(t.size() == 1 && !have[uint8_t(t[0])], "%s: token %u is not one of the 256 single bytes",
+        CHECK_INPUT(t.size() == 1 && !have[uint8_t(t[0])], "{}: token {} is not one of the 256 single bytes",
                     name, id);
         have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
@@ -94,7 +94,7 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& p
         const std::string_view word = v.text_of(id);
         if (ids.size() < word.size()) ids.resize(word.size());
         const size_t parts = bpe_encode(bpe, word, ids.data());
-        CHECK_INPUT(parts == 2, "%s:%u: token %u is %s", name, id + 1, id,
+        CHECK_INPUT(parts == 2, "{}:{}: token {} is {}", name, id + 1, id,
                     parts == 1 ? "there twice" : "no two tokens of lower rank joined");
         const Merge m = {ids[0], ids[1], id};
         bpe.add(m);

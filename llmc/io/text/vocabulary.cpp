@@ -46,7 +46,7 @@ std::string characters_of_bytes(std::string_view bytes) {
 
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name) {
     const size_t n = tokens.text.size();
-    CHECK_INPUT(n <= kMaxVocabulary, "%s: %zu tokens, expected at most %u", name, n, kMaxVocabulary);
+    CHECK_INPUT(n <= kMaxVocabulary, "{}: {} tokens, expected at most {}", name, n, kMaxVocabulary);
     Vocabulary v;
     v.added = tokens.added;
     v.eot = eot;
@@ -55,17 +55,17 @@ Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const cha
     bool have[256] = {};
     for (uint32_t id = 0; id < n; id++) {
         const std::string& t = tokens.text[id];
-        CHECK_INPUT(!t.empty(), "%s: token %u is empty", name, id);
+        CHECK_INPUT(!t.empty(), "{}: token {} is empty", name, id);
         v.text.insert(v.text.end(), t.begin(), t.end());
         v.start.push_back(uint32_t(v.text.size()));
         if (t.size() > 1 || v.added[id]) continue;
-        CHECK_INPUT(!have[uint8_t(t[0])], "%s: tokens %u and %u are both the byte 0x%02x", name,
+        CHECK_INPUT(!have[uint8_t(t[0])], "{}: tokens {} and {} are both the byte 0x{:02x}", name,
                     v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
         have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
     }
     const long missing = std::find(have, have + 256, false) - have;
-    CHECK_INPUT(missing == 256, "%s: no token for the byte 0x%02lx: not a byte-level vocabulary", name,
+    CHECK_INPUT(missing == 256, "{}: no token for the byte 0x{:02x}: not a byte-level vocabulary", name,
                 missing);
     return v;
 }

@@ -211,9 +211,9 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
 
 static size_t checked_slice(const AttentionDims& d, int threads) {
     const size_t elements = slice_elements(d.Tk, d.D), needed = elements * sizeof(real) * size_t(threads);
-    CHECK(context.scratch_bytes >= needed, "attention: %zu bytes of scratch, %zu needed",
+    CHECK(context.scratch_bytes >= needed, "attention: {} bytes of scratch, {} needed",
           context.scratch_bytes, needed);
-    CHECK(d.q_offset >= d.k_offset, "attention: the query at %d sees no key, the first is at %d", d.q_offset,
+    CHECK(d.q_offset >= d.k_offset, "attention: the query at {} sees no key, the first is at {}", d.q_offset,
           d.k_offset);
     return elements;
 }

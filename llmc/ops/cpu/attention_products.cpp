@@ -73,7 +73,7 @@ static Product block_product(bool add, bool a_transposed, bool b_transposed, int
 static void multiply(real* c, bool add, const BlockOf& a, const BlockOf& b, int m, int n, int k,
                      std::byte* library) {
     const Product p = block_product(add, a.transposed, b.transposed, m, n, k);
-    CHECK(dnnl_scratch(p, 1) <= kLibrary, "attention: a product of %d, %d, %d wants %zu bytes", m, n, k,
+    CHECK(dnnl_scratch(p, 1) <= kLibrary, "attention: a product of {}, {}, {} wants {} bytes", m, n, k,
           dnnl_scratch(p, 1));
     dnnl_product(p, {.c = c, .a = a.p, .b = b.p, .bias = nullptr}, library, 1);
 }
@@ -148,7 +148,7 @@ static Room room_of(std::byte* scratch, int T, int D) {
 }
 static void check_scratch(const AttentionDims& d) {
     const size_t needed = attention_products_scratch(d.Tk, d.D) * size_t(context.threads);
-    CHECK(context.scratch_bytes >= needed, "attention: %zu bytes of scratch, %zu needed",
+    CHECK(context.scratch_bytes >= needed, "attention: {} bytes of scratch, {} needed",
           context.scratch_bytes, needed);
 }
 

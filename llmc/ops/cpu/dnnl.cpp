@@ -132,8 +132,8 @@ static std::unique_ptr<Primitive> build(const Product& p) {
 
 [[noreturn]] static void failed(const Product& p, const dnnl::error& e) {
     fatal(kExitInternal, __FILE__, __LINE__,
-          "oneDNN, product of (%lld, %lld) and (%lld, %lld): %s (status %d)", (long long)p.m, (long long)p.k,
-          (long long)p.k, (long long)p.n, e.what(), int(e.status));
+          "oneDNN, product of ({}, {}) and ({}, {}): {} (status {})", p.m, p.k,
+          p.k, p.n, e.what(), int(e.status));
 }
 
 static std::atomic<size_t> built = 0;
@@ -146,8 +146,8 @@ static Primitive& find(const Product& p, int threads) {
     auto& slot = cache().primitives[{p, threads}];
     if (slot) return *slot;
     CHECK_INPUT(room_in_address_space() > kLeastRoom,
-                "`ulimit -v` leaves less than %s to this process: raise it",
-                human_bytes(double(kLeastRoom)).c_str());
+                "`ulimit -v` leaves less than {} to this process: raise it",
+                human_bytes(double(kLeastRoom)));
     omp_set_num_threads(threads);  // the work is divided when the primitive is built
     try {
         slot = build(p);
@@ -195,7 +195,7 @@ bool dnnl_computes(DType in) { return in == DType::F32 || (in == DType::BF16 && 
 
 std::string matmul_library() {
     const dnnl_version_t* v = dnnl_version();
-    return strf("oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
 }
 
 #endif

@@ -136,7 +136,7 @@ void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, 
     if (M == 0 || N == 0) return;
     const int threads = context.threads;
     std::byte* scratch = context.scratch;
-    CHECK(gemm_scratch(threads) <= context.scratch_bytes, "matmul needs %zu bytes of scratch, %zu are lent",
+    CHECK(gemm_scratch(threads) <= context.scratch_bytes, "matmul needs {} bytes of scratch, {} are lent",
           gemm_scratch(threads), context.scratch_bytes);
     const int rows = (M + kTileM - 1) / kTileM;
     int columns = (N + kTileN - 1) / kTileN;

@@ -41,7 +41,7 @@ template <class F> static bool in_columns(int C, bool weights, F f) {
     const int pieces = kRounds && !weights ? 1 : (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
     for (int j = 0; j < C; j += width)
         if (!f(j, std::min(width, C - j))) {
-            CHECK(j == 0, "matmul: columns %d.. of %d take more scratch than those before", j, C);
+            CHECK(j == 0, "matmul: columns {}.. of {} take more scratch than those before", j, C);
             return false;
         }
     return true;
@@ -54,7 +54,7 @@ template <class F> static bool in_terms(int OC, F f) {
     const int pieces = std::max(1, OC / kTerms), terms = (OC / pieces + 63) / 64 * 64;
     for (int k = 0; k < OC; k += terms)
         if (!f(k, std::min(terms, OC - k))) {
-            CHECK(k == 0, "matmul: terms %d.. of %d take more scratch than those before", k, OC);
+            CHECK(k == 0, "matmul: terms {}.. of {} take more scratch than those before", k, OC);
             return false;
         }
     return true;

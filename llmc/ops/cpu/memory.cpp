@@ -31,9 +31,9 @@ void* device_allocate(size_t bytes) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK_INPUT(
         mapped != MAP_FAILED,
-        "no memory for the tensors: %s needed, %s available. Make train.micro_batch or the model smaller, "
+        "no memory for the tensors: {} needed, {} available. Make train.micro_batch or the model smaller, "
         "choose memory.recompute=block, or stop what else holds memory (--plan prints what needs how much)",
-        human_bytes(double(size)).c_str(), human_bytes(double(available)).c_str());
+        human_bytes(double(size)), human_bytes(double(available)));
     std::byte* start = static_cast<std::byte*>(mapped);
     const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
     if (head) munmap(start, head);

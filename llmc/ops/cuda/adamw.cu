@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 static void check_aligned(const void* p, const char* what) {
-    CHECK(uintptr_t(p) % 16 == 0, "adamw: %s is not aligned to 16 bytes", what);
+    CHECK(uintptr_t(p) % 16 == 0, "adamw: {} is not aligned to 16 bytes", what);
 }
 
 void sum_of_squares(real* sums, const real* grad, size_t count) {

@@ -13,7 +13,7 @@
 #define CUBLAS_CHECK(call)                                                                          \
     do {                                                                                            \
         const cublasStatus_t status_ = (call);                                                      \
-        CHECK(status_ == CUBLAS_STATUS_SUCCESS, "%s: %s", #call, cublasLtGetStatusString(status_)); \
+        CHECK(status_ == CUBLAS_STATUS_SUCCESS, "{}: {}", #call, cublasLtGetStatusString(status_)); \
     } while (0)
 
 static constexpr int kAlgorithms = 32;
@@ -184,8 +184,8 @@ static void gemm_by_cublas(const Gemm& g, const GemmTensors& t, void* workspace)
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace) {
     const uintptr_t bits =
         uintptr_t(t.d) | uintptr_t(t.a) | uintptr_t(t.b) | uintptr_t(t.bias) | uintptr_t(t.aux);
-    CHECK(bits % kAlignment == 0, "gemm of (%lld, %lld, %lld): a tensor is not aligned to %u bytes",
-          (long long)g.m, (long long)g.n, (long long)g.k, kAlignment);
+    CHECK(bits % kAlignment == 0, "gemm of ({}, {}, {}): a tensor is not aligned to {} bytes",
+          g.m, g.n, g.k, kAlignment);
     if (launch_observer) launch_observer->before(launch_observer->self, nullptr, floor_of(g));
     if (algorithm == kPlainCublas) gemm_by_cublas(g, t, workspace);
     else gemm_by_lt(g, t, algorithm, workspace);
@@ -196,7 +196,7 @@ const char* gemm_platform() {
     thread_local const std::string platform = [] {
         cudaDeviceProp properties;
         CUDA_CHECK(cudaGetDeviceProperties(&properties, cuda_device().index));
-        return strf("cuBLASLt %zu, %s", cublasLtGetVersion(), properties.name);
+        return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), properties.name);
     }();
     return platform.c_str();
 }

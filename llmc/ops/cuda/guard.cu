@@ -18,7 +18,7 @@ static __global__ void nothing_kernel() {}
 void run_nothing() { launch(nothing_kernel, dim3(1), dim3(32), 0, {}); }
 
 // 13000 as 13.0
-static std::string text_of(int version) { return strf("%d.%d", version / 1000, version % 1000 / 10); }
+static std::string text_of(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 struct Versions { int driver = 0, runtime = 0; };       // the latest CUDA that the driver knows; 0: no driver
 static Versions versions() {
@@ -30,9 +30,9 @@ static Versions versions() {
 
 static std::string found(const std::string& gpu) {
     const Versions v = versions();
-    return strf("found: %s; %s; this program: CUDA %s, code for " CUDA_ARCHS, gpu.c_str(),
-                v.driver ? ("a driver for CUDA " + text_of(v.driver)).c_str() : "no driver",
-                text_of(v.runtime).c_str());
+    return fmt::format("found: {}; {}; this program: CUDA {}, code for {}", gpu,
+                         v.driver ? "a driver for CUDA " + text_of(v.driver) : "no driver",
+                         text_of(v.runtime), CUDA_ARCHS);
 }
 
 // What the kernel module says where the runtime cannot: "Model:      NVIDIA H200".
@@ -57,33 +57,34 @@ int usable_devices() {
     const Versions v = versions();
     const std::string here = found(gpus_of_the_module());
     CHECK_INPUT(v.driver == 0 || v.driver / 1000 >= v.runtime / 1000,
-                "the GPU's driver is older than this program.\n       %s.\n       Install a driver for CUDA "
-                "%s or newer, or build with a toolkit that this driver knows:\n       make DEVICE=cuda "
-                "CUDA_HOME=/usr/local/cuda-%s", here.c_str(), text_of(v.runtime / 1000 * 1000).c_str(),
-                text_of(v.driver).c_str());
+                "the GPU's driver is older than this program.\n       {}.\n       Install a driver for CUDA "
+                "{} or newer, or build with a toolkit that this driver knows:\n       make DEVICE=cuda "
+                "CUDA_HOME=/usr/local/cuda-{}", here, text_of(v.runtime / 1000 * 1000),
+                text_of(v.driver));
     fatal(kExitConfig, __FILE__, __LINE__,
-          "no CUDA device can be used: %s (%s).\n       %s.\n       Does nvidia-smi list one, and does "
+          "no CUDA device can be used: {} ({}).\n       {}.\n       Does nvidia-smi list one, and does "
           "CUDA_VISIBLE_DEVICES leave one? A program for the CPU: make DEVICE=cpu",
           error == cudaSuccess ? "there is none" : cudaGetErrorString(error), cudaGetErrorName(error),
-          here.c_str());
+          here);
 }
 
 void check_kernels_run_on(int device) {
     cudaDeviceProp gpu;
     CUDA_CHECK(cudaGetDeviceProperties(&gpu, device));
     const int arch = 10 * gpu.major + gpu.minor;
-    const std::string here = found(strf("%s, compute capability %d.%d", gpu.name, gpu.major, gpu.minor));
-    CHECK_INPUT(gpu.major >= 8, "device %d is too old: kernels here need compute capability 8.0 or newer.\n"
-                "       %s.\n       A program for the CPU: make DEVICE=cpu", device, here.c_str());
+    const std::string here = found(fmt::format("{}, compute capability {}.{}", gpu.name, gpu.major,
+                                               gpu.minor));
+    CHECK_INPUT(gpu.major >= 8, "device {} is too old: kernels here need compute capability 8.0 or newer.\n"
+                "       {}.\n       A program for the CPU: make DEVICE=cpu", device, here);
     cudaFuncAttributes attributes;
     const cudaError_t error = cudaFuncGetAttributes(&attributes, nothing_kernel);
     if (error == cudaSuccess) return;
-    const std::string make = strf("make DEVICE=cuda ARCH=%d", arch);
+    const std::string make = fmt::format("make DEVICE=cuda ARCH={}", arch);
     const bool old_driver = error == cudaErrorUnsupportedPtxVersion;
     CHECK_INPUT(!old_driver && error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidPtx &&
                 error != cudaErrorJitCompilerNotFound && error != cudaErrorJitCompilationDisabled,
-                "this program has no code that runs on device %d: %s (%s).\n       %s.\n       Build for "
-                "this GPU:  %s%s", device, cudaGetErrorString(error), cudaGetErrorName(error), here.c_str(),
-                make.c_str(), old_driver ? "\n       or install a newer driver, which compiles the PTX" : "");
+                "this program has no code that runs on device {}: {} ({}).\n       {}.\n       Build for "
+                "this GPU:  {}{}", device, cudaGetErrorString(error), cudaGetErrorName(error), here,
+                make, old_driver ? "\n       or install a newer driver, which compiles the PTX" : "");
     CUDA_CHECK(error);
 }

@@ -85,7 +85,7 @@ using Pack = PackOf<floatX>;
 using PackF = PackOf<float>;
 // The columns of an op whose threads take a pack each; what: "layernorm: C"
 inline void check_packs(const char* what, int columns) {
-    CHECK(columns % Pack::size == 0, "%s = %d is no multiple of %d", what, columns, Pack::size);
+    CHECK(columns % Pack::size == 0, "{} = {} is no multiple of {}", what, columns, Pack::size);
 }
 // For kernels of floatX beside float: lanes side by side in both, where a Pack of BF16 would need two PackF,
 // each of which leaves half of every sector to the other.

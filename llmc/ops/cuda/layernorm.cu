@@ -82,7 +82,7 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
     check_packs("layernorm: C", C);
     const size_t row = size_t(C) * sizeof(floatX);
     const int fit = int(shared_limit() / row), warps = fit < kForwardWarps ? fit : kForwardWarps;
-    CHECK_INPUT(warps >= 1, "layernorm: %d channels take %zu bytes of shared memory, a block here has %zu", C,
+    CHECK_INPUT(warps >= 1, "layernorm: {} channels take {} bytes of shared memory, a block here has {}", C,
                 row, shared_limit());
     launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
            {.bytes = (t.r ? 4. : 2.) * N * row + 8. * N + (t.r ? 3. : 2.) * row}, t, N, C);
@@ -233,7 +233,7 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
     if (walked(layernorm_backward_cost, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
-    CHECK_INPUT(each <= 3, "layernorm: %d channels; its backward kernel takes at most %d", C,
+    CHECK_INPUT(each <= 3, "layernorm: {} channels; its backward kernel takes at most {}", C,
                 3 * kBackwardThreads * Pack::size);
     const Parts parts = parts_of(N, kNormParts);
     float* partial = scratch<float>(size_t(parts.count) * 2 * C);

@@ -25,7 +25,7 @@ void* device_allocate(size_t bytes) {
     size_t available = 0, total = 0;
     if (error == cudaErrorMemoryAllocation) CUDA_CHECK(cudaMemGetInfo(&available, &total));
     CHECK_INPUT(error != cudaErrorMemoryAllocation,
-                "no memory for the tensors: %.2f GB needed, %.2f of the GPU's %.2f GB available. Make "
+                "no memory for the tensors: {:.2f} GB needed, {:.2f} of the GPU's {:.2f} GB available. Make "
                 "train.micro_batch or the model smaller, choose memory.recompute=block, or stop what else "
                 "holds memory (--plan prints what needs how much)",
                 bytes / 1e9, available / 1e9, total / 1e9);
@@ -106,7 +106,7 @@ static void copy_async(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 static size_t whole_pages(size_t bytes) { return (std::max(bytes, size_t(1)) + 4095) / 4096 * 4096; }
 
 static void check_host_memory(bool there, size_t bytes, const char* why) {
-    CHECK_INPUT(there, "no memory of the host for %.2f GB of offloaded tensors and snapshots: %s",
+    CHECK_INPUT(there, "no memory of the host for {:.2f} GB of offloaded tensors and snapshots: {}",
                 double(bytes) / 1e9, why);
 }
 

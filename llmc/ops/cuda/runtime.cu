@@ -16,6 +16,6 @@ void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, 
     if (error == cudaSuccess) [[likely]] return;
     const char* name = nullptr;
     if (cudaFuncGetName(&name, kernel) != cudaSuccess) name = "?";
-    CHECK(false, "kernel %s<<<(%u, %u, %u), (%u, %u, %u), %zu bytes of shared memory>>>: %s", name, grid.x,
+    CHECK(false, "kernel {}<<<({}, {}, {}), ({}, {}, {}), {} bytes of shared memory>>>: {}", name, grid.x,
           grid.y, grid.z, block.x, block.y, block.z, shared_bytes, cudaGetErrorString(error));
 }

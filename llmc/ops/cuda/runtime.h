@@ -11,7 +11,7 @@
 #define CUDA_CHECK(call)                                                                                  \
     do {                                                                                                  \
         const cudaError_t error_ = (call);                                                                \
-        CHECK(error_ == cudaSuccess, "%s: %s (%s)", #call, cudaGetErrorString(error_),                    \
+        CHECK(error_ == cudaSuccess, "{}: {} ({})", #call, cudaGetErrorString(error_),                    \
               cudaGetErrorName(error_));                                                                  \
     } while (0)
 

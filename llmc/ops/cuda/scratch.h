@@ -19,7 +19,7 @@ inline size_t scratch_size(size_t bytes) {
 template <class T> T* scratch(size_t count, size_t& used) {
     const size_t bytes = scratch_size(count * sizeof(T));
     const size_t before = -uintptr_t(context.scratch) % kScratchAlign;
-    CHECK(before + used + bytes <= context.scratch_bytes, "scratch: %zu bytes needed, %zu lent",
+    CHECK(before + used + bytes <= context.scratch_bytes, "scratch: {} bytes needed, {} lent",
           before + used + bytes, context.scratch_bytes);
     T* p = reinterpret_cast<T*>(context.scratch + before + used);
     used += bytes;

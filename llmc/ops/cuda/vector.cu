@@ -68,7 +68,7 @@ sum_terms_kernel(Out* out, const __grid_constant__ Terms<In> from, int number, s
 
 template <class As, class Out, class In>
 static void sum_of(Out* out, const In* const* terms, int number, size_t count) {
-    CHECK(number >= 1 && number <= kMostTerms, "sum of %d terms, at most %d", number, kMostTerms);
+    CHECK(number >= 1 && number <= kMostTerms, "sum of {} terms, at most {}", number, kMostTerms);
     Terms<In> from = {};
     uintptr_t bits = uintptr_t(out);
     for (int p = 0; p < number; p++) from.term[p] = terms[p], bits |= uintptr_t(terms[p]);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(32) sum_rows_kernel(double* out, const double*
 
 void sum_rows(double* out, const double* in, int rows, int cols) {
     if (walked(sum_rows_cost, rows, cols)) return;
-    CHECK(cols <= 32, "sum_rows: %d columns, at most 32", cols);
+    CHECK(cols <= 32, "sum_rows: {} columns, at most 32", cols);
     launch(sum_rows_kernel, dim3(1), dim3(32), 0, {.bytes = 8. * (rows + 1) * cols}, out, in, rows, cols);
 }
 

@@ -82,14 +82,14 @@ void check_export_place(const std::string& to, const Config& cfg, const std::str
     for (const std::string& name : files_of_export(to)) {
         const fs::path target = name, by_name = resolved(target.parent_path()) / target.filename();
         for (const fs::path& file : kept)
-            CHECK_INPUT(!same(target, file) && by_name != resolved(file), "--export=%s: %s is read by this "
+            CHECK_INPUT(!same(target, file) && by_name != resolved(file), "--export={}: {} is read by this "
                         "command or written by the run, and would be replaced. Name another place",
-                        to.c_str(), file.c_str());
+                        to, file.string());
         for (const fs::path& path : {by_name, resolved(target)}) {
             const fs::path run = run_with(path, cfg.run.dir, checkpoints);
-            CHECK_INPUT(run.empty(), "--export=%s: %s would be a file of the run or checkpoint in %s. Name "
-                        "another place, or a new folder in it, such as %s/export", to.c_str(), name.c_str(),
-                        run.c_str(), cfg.run.dir.c_str());
+            CHECK_INPUT(run.empty(), "--export={}: {} would be a file of the run or checkpoint in {}. Name "
+                        "another place, or a new folder in it, such as {}/export", to, name,
+                        run.string(), cfg.run.dir);
         }
     }
 }

@@ -51,23 +51,23 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
     if (available == 0 || plan(cfg, B) <= available) return B;      // 0: the system does not tell
 
     const std::string what =
-        strf("no memory for the tensors: train.micro_batch = %d needs %s%s, %s are available.", B,
-             shown(plan(cfg, B)).c_str(), mesh.world.size > 1 ? " on a rank" : "", shown(available).c_str());
+        fmt::format("no memory for the tensors: train.micro_batch = {} needs {}{}, {} are available.", B,
+                    shown(plan(cfg, B)), mesh.world.size > 1 ? " on a rank" : "", shown(available));
     const int fits = largest_micro_batch(cfg, mesh, generates, double(available));
-    CHECK_INPUT(fits == 0, "%s\n       The largest that fits is train.micro_batch = %d, with %s",
-                what.c_str(), fits, shown(plan(cfg, fits)).c_str());
+    CHECK_INPUT(fits == 0, "{}\n       The largest that fits is train.micro_batch = {}, with {}",
+                what, fits, shown(plan(cfg, fits)));
     Config block = cfg;
     block.memory.recompute = Recompute::Block;
     const size_t least = plan(block, 1);
-    CHECK_INPUT(least > available, "%s\n       No micro-batch fits as it is; with memory.recompute=block "
-                "train.micro_batch=1 does, with %s", what.c_str(), shown(least).c_str());
+    CHECK_INPUT(least > available, "{}\n       No micro-batch fits as it is; with memory.recompute=block "
+                "train.micro_batch=1 does, with {}", what, shown(least));
     fatal(
         kExitConfig, __FILE__, __LINE__,
-        "%s\n       No micro-batch fits: with memory.recompute=block and "
-        "one sequence at once %s are needed.\n       Make the model or model.context smaller, spread it over "
+        "{}\n       No micro-batch fits: with memory.recompute=block and "
+        "one sequence at once {} are needed.\n       Make the model or model.context smaller, spread it over "
         "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
         "much)",
-        what.c_str(), shown(least).c_str());
+        what, shown(least));
 }
 
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {

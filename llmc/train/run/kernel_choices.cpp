@@ -38,7 +38,7 @@ static std::string text_of(const std::string& path) { return file_exists(path) ?
 static void keep_for_other_runs(const std::string& path, const std::string& text) {
     std::error_code error;
     std::filesystem::create_directories(parent_directory(path), error);
-    const std::string temporary = path + strf(".%d", int(getpid()));
+    const std::string temporary = path + fmt::format(".{}", int(getpid()));
     std::ofstream(temporary) << text;
     std::filesystem::rename(temporary, path, error);
 }

@@ -37,8 +37,8 @@ void RunLog::write(const std::string& line) {
     [[maybe_unused]] const int cut = ftruncate(file_, end);     // a pipe has no end to go back to
     if (failed_) return;
     failed_ = true;
-    warning("cannot write to %s/metrics.jsonl: %s. Training goes on; rows are missing there.",
-            cfg_.run.dir.c_str(), strerror(why));
+    warning("cannot write to {}/metrics.jsonl: {}. Training goes on; rows are missing there.",
+            cfg_.run.dir, strerror(why));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     if (!writes_) return;
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
     file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-    CHECK_INPUT(file_ >= 0, "cannot create %s: %s", metrics.c_str(), strerror(errno));
+    CHECK_INPUT(file_ >= 0, "cannot create {}: {}", metrics, strerror(errno));
     // an evaluation alone leaves the run what it was
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);

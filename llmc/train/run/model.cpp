@@ -165,11 +165,11 @@ std::string plan_text(const Config& cfg, const Model& model) {
     if (apart) rows.push_back({"  total on the host", human_bytes(double(model.host.bytes()))});
     rows.push_back({apart ? "  total on the GPU" : "  total", human_bytes(double(model.bytes()))});
     const int ranks = model.mesh.world.size;
-    const std::string where = ranks == 1 ? "" : strf(", rank %d of %d over %s", model.mesh.rank, ranks,
-                                                     model.mesh.world.group->transport->name);
-    return strf("memory plan: %s parameters, micro-batch %d x %d tokens, recompute %s%s\n",
-                grouped(int64_t(model.zero.layout.parameters)).c_str(), model.gpt.shape.B, cfg.model.context,
-                cfg.memory.recompute.text().c_str(), where.c_str()) + table(rows, "lr");
+    const std::string where = ranks == 1 ? "" : fmt::format(", rank {} of {} over {}", model.mesh.rank, ranks,
+                                                            model.mesh.world.group->transport->name);
+    return fmt::format("memory plan: {} parameters, micro-batch {} x {} tokens, recompute {}{}\n",
+                       grouped(int64_t(model.zero.layout.parameters)), model.gpt.shape.B, cfg.model.context,
+                       cfg.memory.recompute.text(), where) + table(rows, "lr");
 }
 
 }  // namespace PRECISION

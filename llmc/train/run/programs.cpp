@@ -54,8 +54,8 @@ int plan(Config cfg) {
 static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable) {
     const bool newest = cfg.model.init == "random";
     const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
-    CHECK_INPUT(!init.empty(), "%s: run.dir '%s' holds no checkpoint (step_N); train first, or name a folder "
-                "by --model.init=DIR", flag, cfg.run.dir.c_str());
+    CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
+                "by --model.init=DIR", flag, cfg.run.dir);
     if (!newest && !is_foreign(init)) (void)open_init(init, world);       // refuses a damaged one
     const ReadModel model = model_of(init);
     adopt_whole_model(cfg, model);
@@ -70,9 +70,9 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
 static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const char* flag) {
     Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     const int ids = int(tokenizer.vocab_size());
-    CHECK_INPUT(ids <= cfg.model.vocab, "%s: the model of %s has %d ids, the tokenizer %s %d: it is "
-                "another's; give the model's own by --data.tokenizer=PATH", flag, init.c_str(),
-                cfg.model.vocab, cfg.data.tokenizer.c_str(), ids);
+    CHECK_INPUT(ids <= cfg.model.vocab, "{}: the model of {} has {} ids, the tokenizer {} {}: it is "
+                "another's; give the model's own by --data.tokenizer=PATH", flag, init,
+                cfg.model.vocab, cfg.data.tokenizer, ids);
     return tokenizer;
 }
 
@@ -95,8 +95,8 @@ struct Shown {
 int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
-    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: %s; give --data.tokenizer=PATH",
-                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable.c_str());
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: {}; give --data.tokenizer=PATH",
+                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
     const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
     Model model(cfg, mesh, 1, true);
     model.allocate();
@@ -141,10 +141,10 @@ void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::
     const bool head = head_is_embedding(foreign, again.zero.layout.tensors.front());
     if (head && finite && apart <= 1e-5 * largest) return;
     remove_export(to, tokenizer);
-    if (!head) fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, the copy of wte that others "
-                     "take for the head is not wte; it is removed again", to.c_str());
-    fatal(kExitInternal, __FILE__, __LINE__, "--export=%s: read back, its logits are %s%g apart from the "
-          "model's, of %g at most; it is removed again", to.c_str(), finite ? "" : "not finite, and ", apart,
+    if (!head) fatal(kExitInternal, __FILE__, __LINE__, "--export={}: read back, the copy of wte that others "
+                     "take for the head is not wte; it is removed again", to);
+    fatal(kExitInternal, __FILE__, __LINE__, "--export={}: read back, its logits are {}{:g} apart from the "
+          "model's, of {:g} at most; it is removed again", to, finite ? "" : "not finite, and ", apart,
           largest);
 }
 
@@ -152,7 +152,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     CHECK_INPUT(mesh.world.size == 1, "--export: one rank does it; start it without mpirun");
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--export", &unusable);
-    if (!unusable.empty()) warning("%s; the export has none", unusable.c_str());
+    if (!unusable.empty()) warning("{}; the export has none", unusable);
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
     Model model(cfg, mesh, 1, true);

@@ -10,18 +10,18 @@ int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
     const int size = int(tokenizer->vocab_size());
     CHECK_INPUT(cfg.model.vocab == 0 || cfg.model.vocab >= size,
-                "model.vocab = %d, but data.tokenizer '%s' has %d ids; set model.vocab to %d, or to 0",
-                cfg.model.vocab, cfg.data.tokenizer.c_str(), size, size);
+                "model.vocab = {}, but data.tokenizer '{}' has {} ids; set model.vocab to {}, or to 0",
+                cfg.model.vocab, cfg.data.tokenizer, size, size);
     return cfg.model.vocab ? cfg.model.vocab : size;
 }
 
 static void check_size(const Config& cfg, const Dataset& train) {
     const uint64_t rows = uint64_t(cfg.train.batch_tokens / cfg.model.context);
     CHECK_INPUT(train.rows() >= rows,
-                "data.train = '%s'%s: %" PRIu64 " tokens make %" PRIu64 " rows of model.context = %d, "
-                "but a step of train.batch_tokens = %" PRId64 " takes %" PRIu64 " rows, "
-                "so at least %" PRIu64 " tokens; use more text or a smaller batch",
-                cfg.data.train[0].path.c_str(), cfg.data.train.size() > 1 ? " and the others" : "",
+                "data.train = '{}'{}: {} tokens make {} rows of model.context = {}, "
+                "but a step of train.batch_tokens = {} takes {} rows, "
+                "so at least {} tokens; use more text or a smaller batch",
+                cfg.data.train[0].path, cfg.data.train.size() > 1 ? " and the others" : "",
                 train.tokens(), train.rows(), cfg.model.context,
                 cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
 }

@@ -7,13 +7,15 @@
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
 
-std::string shown_rate(double tflops) { return strf(tflops < 1000 ? "%.3g" : "%.0f", tflops); }
+std::string shown_rate(double tflops) {
+    return tflops < 1000 ? fmt::format("{:.3g}", tflops) : fmt::format("{:.0f}", tflops);
+}
 
 // ": 2.11 epochs", or of several corpora ": 2.11 epochs of a_*.bin, 0.4 of b_*.bin".
 static std::string shown_epochs(const std::vector<Epochs>& all) {
     std::string text;
     for (const Epochs& e : all) {
-        const std::string count = e.count < 1 ? strf("%.2g", e.count) : human_count(e.count);
+        const std::string count = e.count < 1 ? fmt::format("{:.2g}", e.count) : human_count(e.count);
         text += text.empty() ? ": " + count + (count == "1" ? " epoch" : " epochs") : ", " + count;
         if (all.size() > 1) text += " of " + for_terminal(e.glob);
     }
@@ -26,9 +28,9 @@ static void warn_of_repeats(const std::vector<Epochs>& all) {
     const auto worst = std::max_element(all.begin(), all.end(), [](const Epochs& a, const Epochs& b) {
         return a.count < b.count; });
     if (worst == all.end() || worst->count <= kRepeats) return;
-    warning("the run reads data.train = '%s' %s times over. Beyond about %.0f epochs the same text teaches "
-            "little more:\n       use more text, or fewer steps (train.steps)", worst->glob.c_str(),
-            human_count(worst->count).c_str(), kRepeats);
+    warning("the run reads data.train = '{}' {} times over. Beyond about {:.0f} epochs the same text teaches "
+            "little more:\n       use more text, or fewer steps (train.steps)", worst->glob,
+            human_count(worst->count), kRepeats);
 }
 
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {

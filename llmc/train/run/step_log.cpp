@@ -18,8 +18,8 @@ void StepLog::add(int64_t step, double lr) {
 
 static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
     if (++*skipped > most)
-        fatal(kExitNotFinite, __FILE__, __LINE__, "step %ld: loss %g, gradient norm %g; %ld steps were "
-              "skipped, train.max_skips = %ld. Try a lower optimizer.lr or a longer optimizer.warmup",
+        fatal(kExitNotFinite, __FILE__, __LINE__, "step {}: loss {:g}, gradient norm {:g}; {} steps were "
+              "skipped, train.max_skips = {}. Try a lower optimizer.lr or a longer optimizer.warmup",
               r.step, r.loss, r.norm, *skipped, most);
 }
 

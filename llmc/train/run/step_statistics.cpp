@@ -18,7 +18,7 @@ void StepStatistics::add_to(Arena& arena, Arena& host) {
 }
 
 StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
-    CHECK(votes.sent - votes.read < kPlaces, "step statistics: %d steps have not been read", kPlaces);
+    CHECK(votes.sent - votes.read < kPlaces, "step statistics: {} steps have not been read", kPlaces);
     double* words = sent_words + place_of(votes.sent) * kWords;
     votes.ask(asked);
     const Votes::Words now = votes.send();

@@ -47,13 +47,13 @@ static void check_shape(Config& cfg, const ReadModel& model) {
     each_of_shape(cfg, model.shape, [&](const Field& own, const Field& theirs) {
         const std::string path = own.path(), here = value_json(own.value), there = value_json(theirs.value);
         if (own.key != "context")
-            CHECK_INPUT(here == there, "%s = %s, but the model of model.init = '%s' has %s; set %s to %s, or "
-                        "leave it out", path.c_str(), here.c_str(), model.from.c_str(), there.c_str(),
-                        path.c_str(), there.c_str());
+            CHECK_INPUT(here == there, "{} = {}, but the model of model.init = '{}' has {}; set {} to {}, or "
+                        "leave it out", path, here, model.from, there,
+                        path, there);
     });
     CHECK_INPUT(cfg.model.context <= model.shape.context,
-                "model.context = %d, but the model of model.init = '%s' knows %d positions; set it to "
-                "at most that", cfg.model.context, model.from.c_str(), model.shape.context);
+                "model.context = {}, but the model of model.init = '{}' knows {} positions; set it to "
+                "at most that", cfg.model.context, model.from, model.shape.context);
 }
 
 // Why a file is no tokenizer for a model of vocab ids; empty: it is one.
@@ -62,7 +62,7 @@ static std::string wrong_tokenizer(const std::string& path, int vocab) {
     std::string why;
     try {
         const int ids = int(Tokenizer::load(path).vocab_size());
-        if (ids > vocab) why = strf("%s: %d ids, but the model has %d", path.c_str(), ids, vocab);
+        if (ids > vocab) why = fmt::format("{}: {} ids, but the model has {}", path, ids, vocab);
     } catch (const Fatal& e) {
         why = e.what();
     }
@@ -73,8 +73,8 @@ static std::string wrong_tokenizer(const std::string& path, int vocab) {
 std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
     if (!cfg.data.tokenizer.empty() || model.tokenizer.empty()) return "";
     const std::string why = wrong_tokenizer(model.tokenizer, model.shape.vocab);
-    if (!why.empty()) return strf("%s has no tokenizer.json that can be used: %s", model.from.c_str(),
-                                  why.c_str());
+    if (!why.empty()) return fmt::format("{} has no tokenizer.json that can be used: {}", model.from,
+                                         why);
     cfg.data.tokenizer = model.tokenizer;
     return "";
 }
@@ -93,7 +93,7 @@ void adopt_open_model(Config& cfg, bool warns) {
     if (!is_foreign(init)) return;
     const std::string unusable = adopt_tokenizer(cfg, model);
     if (warns && !unusable.empty())
-        warning("%s; the run writes no text, and no bits per byte", unusable.c_str());
+        warning("{}; the run writes no text, and no bits per byte", unusable);
 }
 
 void adopt_whole_model(Config& cfg, const ReadModel& model) {

@@ -18,7 +18,7 @@ namespace PRECISION {
 
 static std::string new_run_id() {
     std::random_device random;
-    return strf("%08x%08x", random(), random());
+    return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s, SharedText tokenizer,
@@ -70,10 +70,10 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     run = origin->manifest.run;
     const std::string manifest = origin->folder + "/" + kManifest;
     RunState state = run_state_of(origin->manifest.state);
-    CHECK_INPUT(state.seed == origin->settings.run.seed, "%s: random numbers of seed %" PRId64 ", of a run "
-                "with run.seed = %" PRId64, manifest.c_str(), state.seed, origin->settings.run.seed);
-    CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "%s is of step %" PRId64 ", beyond "
-                "train.steps = %" PRId64, origin->folder.c_str(), state.step, cfg.train.steps);
+    CHECK_INPUT(state.seed == origin->settings.run.seed, "{}: random numbers of seed {}, of a run "
+                "with run.seed = {}", manifest, state.seed, origin->settings.run.seed);
+    CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "{} is of step {}, beyond "
+                "train.steps = {}", origin->folder, state.step, cfg.train.steps);
     if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
     if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
     // the run may have been ended before it did so
@@ -97,8 +97,9 @@ void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
 }
 
 static std::string mesh_json(const Config& cfg, const Mesh& mesh) {
-    return strf("{\"ranks\":%d,\"dp\":%d,\"pp\":%d,\"tp\":%d,\"zero\":%d}", mesh.world.size, mesh.dp.size,
-                mesh.pp.size, mesh.tp.size, cfg.parallel.zero);
+    return fmt::format("{{\"ranks\":{},\"dp\":{},\"pp\":{},\"tp\":{},\"zero\":{}}}", mesh.world.size,
+                       mesh.dp.size,
+                       mesh.pp.size, mesh.tp.size, cfg.parallel.zero);
 }
 
 SaveJob Checkpoint::job(const RunState& state) const {
@@ -130,8 +131,8 @@ SaveJob Checkpoint::job(const RunState& state) const {
 static std::string room_in(const std::string& run_dir) {
     uint64_t bytes = 0;
     if (posix_disk().free_bytes(run_dir, &bytes) == 0)
-        return strf("in %s %s are free", run_dir.c_str(), human_bytes(double(bytes)).c_str());
-    return strf("run.dir %s is gone: was it moved or removed? Bring it back", run_dir.c_str());
+        return fmt::format("in {} {} are free", run_dir, human_bytes(double(bytes)));
+    return fmt::format("run.dir {} is gone: was it moved or removed? Bring it back", run_dir);
 }
 
 void Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last) {
@@ -143,15 +144,15 @@ void Checkpoint::report(const std::optional<Saver::Outcome>& outcome, bool last)
     }
     if (mesh.rank > 0 && !last) return;
     const std::string text =
-        strf("the checkpoint of step %" PRId64 " is not %s: %s.\n       It takes %s; %s.", outcome->step,
-             outcome->complete ? "acknowledged" : "saved", outcome->error.c_str(),
-             human_bytes(double(total_bytes)).c_str(), room_in(cfg.run.dir).c_str());
-    if (last) fatal(kExitConfig, __FILE__, __LINE__, "%s It was the run's last, %s.\n       Make room before "
-                    "the next run, or name another disk by run.dir", text.c_str(), outcome->complete
+        fmt::format("the checkpoint of step {} is not {}: {}.\n       It takes {}; {}.", outcome->step,
+                    outcome->complete ? "acknowledged" : "saved", outcome->error,
+                    human_bytes(double(total_bytes)), room_in(cfg.run.dir));
+    if (last) fatal(kExitConfig, __FILE__, __LINE__, "{} It was the run's last, {}.\n       Make room before "
+                    "the next run, or name another disk by run.dir", text, outcome->complete
                     ? "and it is written in full, but a power cut may take it; the next start looks whether "
                       "it is there" : "so what was trained since the one before is lost");
-    warning("%s Training goes on.\n       Make room, or keep fewer checkpoints (checkpoint.keep_last); kill "
-            "-USR1 %d tries again", text.c_str(), int(getpid()));
+    warning("{} Training goes on.\n       Make room, or keep fewer checkpoints (checkpoint.keep_last); kill "
+            "-USR1 {} tries again", text, int(getpid()));
 }
 
 void Checkpoint::save(const RunState& state, bool ends) {
@@ -159,7 +160,7 @@ void Checkpoint::save(const RunState& state, bool ends) {
     const bool waits = ends || !async();
     if (saver.busy() && !ends) {
         if (mesh.rank == 0)
-            fprintf(stderr, "note: the checkpoint of step %" PRId64 " is skipped: the one before is still "
+            fprintf(stderr, "note: the checkpoint of step %ld is skipped: the one before is still "
                     "being written\n", state.step);
         return;
     }

@@ -116,12 +116,12 @@ struct StateReader {
     }
     const std::vector<const SavedPiece*>& require(const Tensor& t, const char* array_name) const {
         const auto* pieces = find(t, array_name);
-        CHECK_INPUT(pieces, "%s: there is no %s of '%s': it is of another model", folder.c_str(), array_name,
-                    t.name.c_str());
+        CHECK_INPUT(pieces, "{}: there is no {} of '{}': it is of another model", folder, array_name,
+                    t.name);
         std::vector<int64_t> shape = saved_shape(t.param), saved = (*pieces)[0]->shape;
         if (t.name == "wpe" && saved.size() == 2 && saved[0] > shape[0]) saved[0] = shape[0];
-        CHECK_INPUT(saved == shape, "%s: '%s' has %ld rows of %ld, expected %ld of %ld", folder.c_str(),
-                    t.name.c_str(), saved[0], saved.back(), shape[0], shape.back());
+        CHECK_INPUT(saved == shape, "{}: '{}' has {} rows of {}, expected {} of {}", folder,
+                    t.name, saved[0], saved.back(), shape[0], shape.back());
         return *pieces;
     }
 
@@ -161,8 +161,8 @@ struct StateReader {
         else if (p.dtype == "F32") convert_from<float>(from, count, out);
         else if (p.dtype == "F64") convert_from<double>(from, count, out);
         else if (p.dtype == "BF16") convert_from<bfloat16>(from, count, out);
-        else CHECK_INPUT(false, "%s: '%s' is %s, expected F32, F64 or BF16", folder.c_str(), p.tensor.c_str(),
-                         p.dtype.c_str());
+        else CHECK_INPUT(false, "{}: '{}' is {}, expected F32, F64 or BF16", folder, p.tensor,
+                         p.dtype);
     }
     template <class S, class T> void convert_from(const std::byte* from, size_t count, T* out) {
         for (size_t i = 0; i < count; i++) {

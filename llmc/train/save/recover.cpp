@@ -12,7 +12,7 @@
 #include "llmc/train/save/save.h"
 
 static void require(int error, const std::string& what) {
-    CHECK_INPUT(error == 0, "%s: %s", what.c_str(), reason_of(error));
+    CHECK_INPUT(error == 0, "{}: {}", what, reason_of(error));
 }
 
 // Names in run.dir; none where it is not there.
@@ -65,9 +65,9 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
     for (; !steps.empty(); steps.pop_back()) {
         const SavePlace place{.run_dir = run_dir, .step = steps.back(), .attempt = 0};
         Verified v = verify_step(disk, run_dir, place.step);
-        CHECK_INPUT(v.error == 0, "cannot read %s/%s. Whether it is damaged cannot be told, so nothing was "
+        CHECK_INPUT(v.error == 0, "cannot read {}/{}. Whether it is damaged cannot be told, so nothing was "
                     "changed.\n       Start again when the disk is well, or move that folder away to go on "
-                    "from the checkpoint before", place.folder().c_str(), v.problem.c_str());
+                    "from the checkpoint before", place.folder(), v.problem);
         if (!v.manifest) {
             std::string to;
             require(set_aside(disk, place.folder(), &to), "cannot rename " + place.folder() + " to " + to);
@@ -79,7 +79,7 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
             q.add("cannot sync " + run_dir, [&] { return disk.sync_folder(run_dir); });
             add_acknowledgement(q, disk, place);
             q.run();
-            CHECK_INPUT(q.error.empty(), "%s", q.error.c_str());
+            CHECK_INPUT(q.error.empty(), "{}", q.error);
         }
         r.manifest = std::move(v.manifest);
         r.folder = place.folder();

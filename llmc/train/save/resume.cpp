@@ -39,8 +39,9 @@ void check_shared(const std::string& run_dir, const Axis& world, bool (*sees)(co
     const bool seen = sees(name);
     const double missing = sum_over<1>(world, {double(!seen)})[0];
     if (world.index == 0) (void)unlink(name.c_str());
-    CHECK_INPUT(missing == 0, "run.dir %s is not the same folder on all hosts: %.0f of %d ranks do not see a "
-                "file that rank 0 has made there. Put it on a file system that they share", run_dir.c_str(),
+    CHECK_INPUT(missing == 0,
+                "run.dir {} is not the same folder on all hosts: {:.0f} of {} ranks do not see a "
+                "file that rank 0 has made there. Put it on a file system that they share", run_dir,
                 missing, world.size);
 }
 
@@ -58,13 +59,13 @@ static std::string meant_by(const std::string& init) {
 void check_init(const std::string& init) {
     if (init == "random") return;
     if (is_foreign(init)) return void(open_foreign(init));
-    CHECK_INPUT(!format_of(init), "model.init = '%s': the format is written (--export), but not read in "
-                "this version; expected %s", init.c_str(), list_of_imports(", ").c_str());
+    CHECK_INPUT(!format_of(init), "model.init = '{}': the format is written (--export), but not read in "
+                "this version; expected {}", init, list_of_imports(", "));
     const std::string meant = meant_by(init);
-    CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '%s': there is no checkpoint (%s). "
-                "Expected random, %s, or a folder step_N that a run has saved%s%s%s",
-                init.c_str(), kManifest, list_of_imports(", ").c_str(),
-                meant.empty() ? "" : ".\n       Did you mean ", meant.c_str(), meant.empty() ? "" : "?");
+    CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '{}': there is no checkpoint ({}). "
+                "Expected random, {}, or a folder step_N that a run has saved{}{}{}",
+                init, kManifest, list_of_imports(", "),
+                meant.empty() ? "" : ".\n       Did you mean ", meant, meant.empty() ? "" : "?");
 }
 
 Origin open_init(const std::string& init, const Axis& world, Check check) {
@@ -72,8 +73,8 @@ Origin open_init(const std::string& init, const Axis& world, Check check) {
     if (world.index == 0) {
         const Verified v = verify_checkpoint(posix_disk(), init, check);
         if (!v.manifest)
-            fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '%s': the checkpoint is damaged: %s",
-                  init.c_str(), v.problem.c_str());
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "model.init = '{}': the checkpoint is damaged: {}",
+                  init, v.problem);
     }
     world.barrier();
     return open_checkpoint(init);
@@ -90,28 +91,28 @@ static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
     for (const Tensor& t : tensors) {
         const auto found = saved.find(t.name);
         if (found == saved.end())
-            return strf("model.layers = %d, but no tensor is '%s'", model.layers, t.name.c_str());
+            return fmt::format("model.layers = {}, but no tensor is '{}'", model.layers, t.name);
         std::vector<int64_t> expected = {t.param.whole_rows};
         if (t.param.whole_cols > 1) expected.push_back(t.param.whole_cols);
         if (*found->second != expected)
-            return strf("model.vocab, context, channels = %d, %d, %d, but '%s' has another shape",
-                        model.vocab, model.context, model.channels, t.name.c_str());
+            return fmt::format("model.vocab, context, channels = {}, {}, {}, but '{}' has another shape",
+                               model.vocab, model.context, model.channels, t.name);
     }
     if (saved.size() == tensors.size()) return "";
-    return strf("model.layers = %d, but there are %zu tensors, expected %zu", model.layers, saved.size(),
-                tensors.size());
+    return fmt::format("model.layers = {}, but there are {} tensors, expected {}", model.layers, saved.size(),
+                       tensors.size());
 }
 
 Origin open_checkpoint(const std::string& folder) {
     Verified v = verify_checkpoint(posix_disk(), folder, Check::Sizes);
-    CHECK_INPUT(v.manifest, "'%s': there is no checkpoint: %s. Expected a folder step_N that a run has saved",
-                folder.c_str(), v.problem.c_str());
+    CHECK_INPUT(v.manifest, "'{}': there is no checkpoint: {}. Expected a folder step_N that a run has saved",
+                folder, v.problem);
     Config settings = parse_config(v.manifest->config, folder + "/" + kManifest);
     const std::string wrong = wrong_tensors(settings.model, *v.manifest);
     if (!wrong.empty())
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "%s/%s: its settings are not those of its tensors: %s.\n"
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "{}/{}: its settings are not those of its tensors: {}.\n"
               "       Bring the folder back from a copy, or move it away to use the checkpoint before",
-              folder.c_str(), kManifest, wrong.c_str());
+              folder, kManifest, wrong);
     return {folder, std::move(*v.manifest), std::move(settings)};
 }
 
@@ -125,12 +126,12 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
             const std::string folder = folder_of(run_dir, steps.back());
             const Verified v = verify_step(disk, run_dir, steps.back());
             if (v.manifest) found = folder;
-            else warning("a checkpoint that does not verify is passed over: %s/%s", folder.c_str(),
-                         v.problem.c_str());
+            else warning("a checkpoint that does not verify is passed over: {}/{}", folder,
+                         v.problem);
         }
         if (some && found.empty())
-            fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir %s verifies: bring one "
-                  "back, or name a folder of weights by --model.init=DIR", run_dir.c_str());
+            fatal(kExitCheckpoint, __FILE__, __LINE__, "no checkpoint of run.dir {} verifies: bring one "
+                  "back, or name a folder of weights by --model.init=DIR", run_dir);
     });
     return from_rank_0(world, found);
 }
@@ -138,12 +139,12 @@ std::string newest_checkpoint(const std::string& run_dir, const Axis& world) {
 // Of run.dir: the folder; empty: there is nothing to go on from.
 static std::string newest_verified(const Disk& disk, const std::string& run_dir) {
     const Recovery r = recover(disk, run_dir);
-    for (const std::string& line : r.damaged) warning("damaged checkpoint: %s", line.c_str());
+    for (const std::string& line : r.damaged) warning("damaged checkpoint: {}", line);
     if (r.all_damaged)
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir %s had checkpoints, and none is left that "
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "run.dir {} had checkpoints, and none is left that "
               "verifies. Nothing is overwritten.\n       Bring one back (step_N of a backup), go on "
               "from another (--checkpoint.resume=FOLDER),\n       or start anew in another run.dir",
-              run_dir.c_str());
+              run_dir);
     return r.folder;
 }
 
@@ -152,18 +153,18 @@ static std::string named_and_verified(const Disk& disk, const Config& cfg) {
     const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
     const Verified v = verify_checkpoint(disk, named);
     if (!v.manifest)
-        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '%s': %s. Expected auto, never, or a "
-              "folder step_N that a run has saved", named.c_str(), v.problem.c_str());
+        fatal(kExitCheckpoint, __FILE__, __LINE__, "checkpoint.resume = '{}': {}. Expected auto, never, or a "
+              "folder step_N that a run has saved", named, v.problem);
     const int64_t step = v.manifest->step;
     std::error_code none;
     const bool here = std::filesystem::equivalent(named, folder_of(run_dir, step), none);
     const std::vector<int64_t> steps = saved_steps(disk, run_dir);
     const bool beyond = !steps.empty() && (steps.back() > step || (steps.back() == step && !here));
     CHECK_INPUT(!beyond || cfg.train.steps == 0,
-                "checkpoint.resume = '%s' is of step %" PRId64 ", but run.dir %s already holds %s.\n"
-                "       Go on in another folder (--run.dir=%s_2), or from the newest "
-                "(--checkpoint.resume=auto)", named.c_str(), step, run_dir.c_str(),
-                folder_of(run_dir, steps.back()).c_str(), run_dir.c_str());
+                "checkpoint.resume = '{}' is of step {}, but run.dir {} already holds {}.\n"
+                "       Go on in another folder (--run.dir={}_2), or from the newest "
+                "(--checkpoint.resume=auto)", named, step, run_dir,
+                folder_of(run_dir, steps.back()), run_dir);
     return here ? folder_of(run_dir, step) : named;
 }
 
@@ -233,7 +234,7 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints) {
                diff.table.c_str());
         fflush(stdout);
     }
-    CHECK_INPUT(diff.refused.empty(), "%s: these settings change what the run computes; set them back, or "
-                "allow it:\n       --checkpoint.override='[%s]'", origin.folder.c_str(),
-                diff.refused.c_str());
+    CHECK_INPUT(diff.refused.empty(), "{}: these settings change what the run computes; set them back, or "
+                "allow it:\n       --checkpoint.override='[{}]'", origin.folder,
+                diff.refused);
 }

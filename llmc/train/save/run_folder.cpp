@@ -47,13 +47,13 @@ static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Hear
     const char* const d = run_dir.c_str();
     int error;
     for (int tries = 0; (error = try_lock(file.fd)) == EAGAIN || error == EACCES; tries++) {
-        CHECK_INPUT(tries < 200, "run.dir %s is in use by %s. Wait for its end, or name another folder "
-                    "(--run.dir=%s_2)", d, holder_of(file).c_str(), d);
+        CHECK_INPUT(tries < 200, "run.dir {} is in use by {}. Wait for its end, or name another folder "
+                    "(--run.dir={}_2)", d, holder_of(file), d);
         heartbeat();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     if (error)
-        warning("files in run.dir %s cannot be locked: %s. Start no second run there.", d, strerror(error));
+        warning("files in run.dir {} cannot be locked: {}. Start no second run there.", d, strerror(error));
     return error == 0;
 }
 
@@ -67,15 +67,15 @@ void RunLock::open_file() {
     for (fs::path p = dir_; !p.empty() && !fs::exists(p, error); p = p.parent_path()) made_.push_back(p);
     fs::create_directories(dir_, error);
     if (!error && !is_directory(dir_)) error = std::make_error_code(std::errc::not_a_directory);
-    CHECK_INPUT(!error, "cannot make run.dir %s: %s", d, error.message().c_str());
+    CHECK_INPUT(!error, "cannot make run.dir {}: {}", d, error.message());
     const std::string path = lock_in(dir_);
     file_ = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
     const std::string why = strerror(errno);
     struct stat s = {};
     const bool own = lstat(path.c_str(), &s) != 0 || (S_ISREG(s.st_mode) && s.st_nlink <= 1);
-    CHECK_INPUT(own, "%s: is a link, a pipe or a folder, expected the lock of a run: remove it",
-                path.c_str());
-    CHECK_INPUT(file_, "cannot write to run.dir %s: %s", d, why.c_str());
+    CHECK_INPUT(own, "{}: is a link, a pipe or a folder, expected the lock of a run: remove it",
+                path);
+    CHECK_INPUT(file_, "cannot write to run.dir {}: {}", d, why);
 }
 
 bool RunLock::is_current() const {
@@ -90,8 +90,8 @@ void RunLock::take(const Heartbeat& heartbeat) {
         open_file();
         if (!wait_for_lock(file_, dir_, heartbeat)) return;
     } while (!is_current());
-    const std::string holder = strf("process %d on %s\n", int(getpid()), host_name().c_str());
-    CHECK_INPUT(ftruncate(file_.fd, 0) == 0, "%s: cannot be written: %s", lock_in(dir_).c_str(),
+    const std::string holder = fmt::format("process {} on {}\n", int(getpid()), host_name());
+    CHECK_INPUT(ftruncate(file_.fd, 0) == 0, "{}: cannot be written: {}", lock_in(dir_),
                 strerror(errno));
     pwrite_all(file_.fd, holder.data(), holder.size(), 0, lock_in(dir_));
     undo_ = [this] { remove_unused(); };
@@ -129,19 +129,19 @@ void check_run_dir(const Config& cfg) {
     const char* d = dir.c_str();
     for (const char* name : {"metrics.jsonl", "checkpoints.jsonl", "config.json", "kernels.txt"}) {
         const std::string path = dir + "/" + name;
-        CHECK_INPUT(is_regular_file(path) || !file_exists(path), "run.dir: %s is no file, where a run keeps "
-                    "one. Move it away, or name another folder (--run.dir=%s_2)", path.c_str(), d);
+        CHECK_INPUT(is_regular_file(path) || !file_exists(path), "run.dir: {} is no file, where a run keeps "
+                    "one. Move it away, or name another folder (--run.dir={}_2)", path, d);
     }
     const bool run = file_exists(dir + "/metrics.jsonl"), saved = holds_checkpoint(dir);
     CHECK_INPUT(cfg.checkpoint.resume != "never" || (!run && !saved),
-                "run.dir %s already holds a run, and checkpoint.resume = never.\n"
-                "       Go on with it (--checkpoint.resume=auto), name another folder (--run.dir=%s_2), or "
-                "delete this one (rm -r %s)", d, d, d);
+                "run.dir {} already holds a run, and checkpoint.resume = never.\n"
+                "       Go on with it (--checkpoint.resume=auto), name another folder (--run.dir={}_2), or "
+                "delete this one (rm -r {})", d, d, d);
     const bool finished = run && !saved && has_done_row(posix_disk(), dir + "/metrics.jsonl");
     CHECK_INPUT(!finished || (cfg.checkpoint.resume != "auto" && cfg.checkpoint.resume != "never"),
-                "run.dir %s already holds a run, finished, without a checkpoint to go on from.\n"
-                "       Name another folder (--run.dir=%s_2), or delete this one (rm -r %s)", d, d, d);
+                "run.dir {} already holds a run, finished, without a checkpoint to go on from.\n"
+                "       Name another folder (--run.dir={}_2), or delete this one (rm -r {})", d, d, d);
     CHECK_INPUT(run || saved || !file_exists(dir + "/config.json"),
-                "run.dir %s holds a config.json, which the run's own would replace.\n"
-                "       Name another folder (--run.dir=%s/run), or move the file.", d, d);
+                "run.dir {} holds a config.json, which the run's own would replace.\n"
+                "       Name another folder (--run.dir={}/run), or move the file.", d, d);
 }

@@ -56,7 +56,7 @@ std::string to_json(const RunState& s) {
 
 static int64_t count_of(const Json& v, const char* key) {
     const int64_t n = v.at(key).integer();
-    if (n < 0) throw std::runtime_error(strf("%s = %lld, expected at least 0", key, (long long)n));
+    if (n < 0) throw std::runtime_error(fmt::format("{} = {}, expected at least 0", key, n));
     return n;
 }
 

@@ -22,7 +22,7 @@ bool DiskQueue::advance() {
 // A file is synced as often, so that no single sync takes minutes (base/guard/hangs.h).
 static constexpr size_t kSyncBytes = 256 << 20;
 
-static std::string part_name(int rank) { return strf("rank_%05d", rank); }
+static std::string part_name(int rank) { return fmt::format("rank_{:05}", rank); }
 
 static int make_folder(const Disk& disk, const std::string& path) {
     const int error = disk.make_folder(path);

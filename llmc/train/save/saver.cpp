@@ -57,12 +57,12 @@ void Saver::start(std::function<std::string()> work) {
     });
     if (why.empty()) return;
     static std::atomic<bool> said = false;      // of all ranks of this process
-    if (!said.exchange(true)) warning("training waits for its checkpoints: %s", no_thread(why).c_str());
+    if (!said.exchange(true)) warning("training waits for its checkpoints: {}", no_thread(why));
     run();
 }
 
 void Saver::begin(SaveJob j) {
-    CHECK(!busy(), "checkpoint: step %ld begins while step %ld is being saved", j.place.step, job.place.step);
+    CHECK(!busy(), "checkpoint: step {} begins while step {} is being saved", j.place.step, job.place.step);
     job = std::move(j);
     job.place.attempt = ++attempt;
     error.clear();
@@ -70,11 +70,11 @@ void Saver::begin(SaveJob j) {
     // before any rank writes: what the others have written would count twice
     uint64_t room = 0;
     if (const int code = disk.free_bytes(job.place.run_dir, &room))
-        error = strf("cannot look for room in %s: %s", job.place.run_dir.c_str(), strerror(code));
+        error = fmt::format("cannot look for room in {}: {}", job.place.run_dir, strerror(code));
     else if (job.folder != FileId() && job.folder != file_id(job.place.run_dir))
-        error = strf("%s is another folder than at the start", job.place.run_dir.c_str());
+        error = fmt::format("{} is another folder than at the start", job.place.run_dir);
     else if (room < job.total_bytes)
-        error = strf("no room for the checkpoint in %s", job.place.run_dir.c_str());
+        error = fmt::format("no room for the checkpoint in {}", job.place.run_dir);
     if (any_of(world, !error.empty())) return set_running(-1);
     start([this] {
         DiskQueue q = save_share(disk, job.place, world.index, job.pieces, job.data);
@@ -86,7 +86,7 @@ void Saver::begin(SaveJob j) {
 void Saver::prune(const std::string& run_dir) const {
     DiskQueue q = prune_checkpoints(disk, keep, run_dir);
     q.run();
-    if (!q.error.empty()) warning("%s", q.error.c_str());
+    if (!q.error.empty()) warning("{}", q.error);
 }
 
 std::string Saver::first_error() const {
@@ -97,7 +97,7 @@ std::string Saver::first_error() const {
     const char* texts = world.all_gather(all.data(), mine, kLength);
     for (int r = 0; r < world.size; r++)
         if (const char* text = texts + kLength * size_t(r); *text)
-            return world.size > 1 ? strf("rank %d: %s", r, text) : error;
+            return world.size > 1 ? fmt::format("rank {}: {}", r, text) : error;
     return "";
 }
 

@@ -41,8 +41,8 @@ static std::string check_hashes(const Disk& disk, const std::string& folder, con
         ChunkHasher hasher;
         hasher.add(buffer.data(), bytes);
         if (hasher.finish()[0] != f.hashes[size_t(at / kHashChunk)])
-            return strf("%s: bytes %" PRIu64 " to %" PRIu64 " are not those that were saved (%s)",
-                        f.name.c_str(), at, at + bytes, tensors_in(m, f.name, at, at + bytes).c_str());
+            return fmt::format("{}: bytes {} to {} are not those that were saved ({})",
+                               f.name, at, at + bytes, tensors_in(m, f.name, at, at + bytes));
     }
     return "";
 }
@@ -53,8 +53,8 @@ static std::string check_file(const Disk& disk, const std::string& folder, const
     const int code = disk.size(folder + "/" + f.name, &bytes);
     if (code) return f.name + ": " + why_not(code, error);
     if (bytes != f.bytes)
-        return strf("%s: %" PRIu64 " bytes, expected %" PRIu64 " (%s)", f.name.c_str(), bytes, f.bytes,
-                    tensors_in(m, f.name, std::min(bytes, f.bytes), UINT64_MAX).c_str());
+        return fmt::format("{}: {} bytes, expected {} ({})", f.name, bytes, f.bytes,
+                           tensors_in(m, f.name, std::min(bytes, f.bytes), UINT64_MAX));
     return check == Check::Hashes ? check_hashes(disk, folder, m, f, error) : "";
 }
 
@@ -63,7 +63,7 @@ static std::string wrong_state(const Manifest& m) {
     try {
         const RunState state = run_state_of(m.state);
         if (state.step == m.step) return "";
-        return strf("it is of step %" PRId64 ", its state of step %" PRId64, m.step, state.step);
+        return fmt::format("it is of step {}, its state of step {}", m.step, state.step);
     } catch (const std::runtime_error& e) {
         return std::string("the state of the run: ") + e.what();
     }
@@ -89,7 +89,7 @@ Verified verify_checkpoint(const Disk& disk, const std::string& folder, Check ch
 Verified verify_step(const Disk& disk, const std::string& run_dir, int64_t step, Check check) {
     Verified v = verify_checkpoint(disk, run_dir + "/step_" + std::to_string(step), check);
     if (v.manifest && v.manifest->step != step)
-        return {{}, strf("%s: it is of step %" PRId64, kManifest, v.manifest->step), 0};
+        return {{}, fmt::format("{}: it is of step {}", kManifest, v.manifest->step), 0};
     return v;
 }
 

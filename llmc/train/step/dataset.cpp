@@ -54,9 +54,9 @@ void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const 
         read_tokens(shards[s], at, n, out + done);
         for (size_t k = done; vocab && k < done + n; k++)
             CHECK_INPUT(out[k] < vocab && out[k] >= 0,
-                        "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                        "{}: token {} is id {}, but the vocabulary (model.vocab) has {} ids; "
                         "set model.vocab to the tokenizer's size",
-                        shards[s].info.path.c_str(), at + (k - done), out[k], vocab);
+                        shards[s].info.path, at + (k - done), out[k], vocab);
         done += n;
     }
 }
@@ -99,15 +99,15 @@ std::vector<Epochs> epochs_of(const Dataset& set, double samples) {
 
 static TokenStream open_stream(const std::string& key, const std::string& glob, int T) {
     TokenStream stream{.glob = glob, .shards = {}, .first = {0}};
-    CHECK_INPUT(!is_directory(glob), "%s = '%s' is a folder. Expected a glob of token shards, such as '%s'",
-                key.c_str(), glob.c_str(), (glob + (glob.ends_with("/") ? "*.bin" : "/*.bin")).c_str());
+    CHECK_INPUT(!is_directory(glob), "{} = '{}' is a folder. Expected a glob of token shards, such as '{}'",
+                key, glob, (glob + (glob.ends_with("/") ? "*.bin" : "/*.bin")));
     for (const std::string& path : glob_files(glob)) {
         stream.shards.push_back(open_shard_file(path));
         stream.first.push_back(stream.first.back() + stream.shards.back().info.tokens);
     }
     CHECK_INPUT(!stream.shards.empty(),
-                "%s = '%s': no file is there. Make token shards with ./tokenize encode, "
-                "or see data/README.md", key.c_str(), glob.c_str());
+                "{} = '{}': no file is there. Make token shards with ./tokenize encode, "
+                "or see data/README.md", key, glob);
     stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
     return stream;
 }
@@ -119,7 +119,7 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
     double largest = 0, sum = 0;
     int exponent = 0;
     for (const Corpus& c : corpora) largest = std::max(largest, c.weight);
-    CHECK_INPUT(largest > 0, "%s: no corpus with a weight above 0", key.c_str());
+    CHECK_INPUT(largest > 0, "{}: no corpus with a weight above 0", key);
     std::frexp(largest, &exponent);
     const auto scaled = [&](const Corpus& c) { return std::ldexp(c.weight, -exponent); };
     for (const Corpus& c : corpora) sum += scaled(c);
@@ -131,10 +131,10 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
         given += set.weights.back();
         const TokenStream& s = set.streams.back();
         CHECK_INPUT(s.rows > 0,
-                    "%s = '%s': %" PRIu64 " tokens in %s, "
-                    "but one row of model.context = %d needs %d; use more text or a smaller model.context",
-                    key.c_str(), c.path.c_str(), s.tokens(),
-                    counted(int64_t(s.shards.size()), "shard").c_str(), T, T + 1);
+                    "{} = '{}': {} tokens in {}, "
+                    "but one row of model.context = {} needs {}; use more text or a smaller model.context",
+                    key, c.path, s.tokens(),
+                    counted(int64_t(s.shards.size()), "shard"), T, T + 1);
     }
     // rounding, at most one part in 2^32 per corpus: the largest can give and take it
     *std::max_element(set.weights.begin(), set.weights.end()) += (uint64_t(1) << 32) - given;
@@ -158,9 +158,9 @@ static void scan(const ShardFile& shard, uint64_t tokens, int vocab) {
         const auto worst = std::max_element(ids.begin(), ids.begin() + std::ptrdiff_t(n),
                                             [](int32_t a, int32_t b) { return uint32_t(a) < uint32_t(b); });
         CHECK_INPUT(*worst < vocab && *worst >= 0,
-                    "%s: token %" PRIu64 " is id %d, but the vocabulary (model.vocab) has %d ids; "
+                    "{}: token {} is id {}, but the vocabulary (model.vocab) has {} ids; "
                     "set model.vocab to the tokenizer's size, or encode the text with this run's tokenizer",
-                    shard.info.path.c_str(), at + uint64_t(worst - ids.begin()), *worst, vocab);
+                    shard.info.path, at + uint64_t(worst - ids.begin()), *worst, vocab);
     }
 }
 
@@ -177,12 +177,12 @@ uint64_t validate_ids(Dataset& set, int vocab, const KnownTokenizer& tokenizer, 
         for (const auto& shard : stream.shards) {
             const ShardInfo& info = shard.info;
             CHECK_INPUT(!info.has_largest || int64_t(info.largest) < vocab,
-                        "%s: its largest id is %u, but the vocabulary (model.vocab) has %d ids; "
-                        "set model.vocab to the tokenizer's size", info.path.c_str(), info.largest, vocab);
+                        "{}: its largest id is {}, but the vocabulary (model.vocab) has {} ids; "
+                        "set model.vocab to the tokenizer's size", info.path, info.largest, vocab);
             CHECK_INPUT(!info.tokenizer_hash || !tokenizer.hash || info.tokenizer_hash == tokenizer.hash,
-                        "%s was encoded by the tokenizer %016" PRIx64 ", but that of %s is %016" PRIx64
-                        "; encode the text again, or name the tokenizer that made it",
-                        info.path.c_str(), info.tokenizer_hash, tokenizer.said_by.c_str(), tokenizer.hash);
+                        "{} was encoded by the tokenizer {:016x}, but that of {} is {:016x}; encode the "
+                        "text again, or name the tokenizer that made it",
+                        info.path, info.tokenizer_hash, tokenizer.said_by, tokenizer.hash);
             if (info.has_largest) continue;
             const uint64_t tokens = std::min(info.tokens, budget / uint64_t(info.id_bytes));
             scan(shard, tokens, vocab);

@@ -23,7 +23,7 @@ Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int 
     : set(s), B(micro_batch), offset(uint64_t(rank) * uint64_t(micro_batch)),
       stride(uint64_t(ranks) * uint64_t(micro_batch)), taken(first), loaded(first) {
     const std::string why = start_thread(thread, [this, rank = context.rank] { read_ahead(rank); });
-    if (!why.empty()) warning("tokens are read between steps: %s", no_thread(why).c_str());
+    if (!why.empty()) warning("tokens are read between steps: {}", no_thread(why));
 }
 
 Loader::~Loader() {
@@ -68,7 +68,7 @@ const TokenBatch& Loader::next() {
         try {
             std::rethrow_exception(error);
         } catch (const Fatal& e) {
-            fatal(e.code, __FILE__, __LINE__, "%s", e.what());
+            fatal(e.code, __FILE__, __LINE__, "{}", e.what());
         }
     }
     std::swap(current, ahead);

@@ -10,7 +10,7 @@ int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t posi
     candidates.clear();
     for (int32_t i = 0; i < V; i++)
         if (!std::isnan(logits[i])) candidates.push_back({logits[i], i});
-    CHECK(!candidates.empty(), "sampling: all %d logits are NaN", V);
+    CHECK(!candidates.empty(), "sampling: all {} logits are NaN", V);
 
     // likeliest first; equal logits by id, so that the order is one
     const auto before = [](const auto& a, const auto& b) {

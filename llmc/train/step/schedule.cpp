@@ -46,12 +46,12 @@ std::vector<Action> one_and_one(const PipelineShape& p, int stage, int ahead) {
 }  // namespace
 
 std::vector<Action> one_f_one_b(const PipelineShape& p, int stage) {
-    CHECK(p.chunks == 1, "1f1b: %d chunks a stage", p.chunks);
+    CHECK(p.chunks == 1, "1f1b: {} chunks a stage", p.chunks);
     return one_and_one(p, stage, p.stages - 1 - stage);
 }
 
 std::vector<Action> interleaved(const PipelineShape& p, int stage) {
-    CHECK(p.stages > 1 && p.micros % p.stages == 0, "interleaved: %d micro-batches on %d stages", p.micros,
+    CHECK(p.stages > 1 && p.micros % p.stages == 0, "interleaved: {} micro-batches on {} stages", p.micros,
           p.stages);
     return one_and_one(p, stage, 2 * (p.stages - 1 - stage) + (p.chunks - 1) * p.stages);
 }

@@ -159,7 +159,7 @@ void Zero::import_tensor(const Tensor& t, size_t first, size_t count, const real
 void Zero::export_tensor(const Tensor& t, size_t first, size_t count, real* out) const {
     beat();
     using Bits = std::conditional_t<sizeof(real) == 8, int64_t, int32_t>;
-    CHECK(count <= kExport || mesh.world.size == 1, "export of %zu elements at once", count);
+    CHECK(count <= kExport || mesh.world.size == 1, "export of {} elements at once", count);
     std::fill(out, out + count, real(0));
     const auto found = held.find(t.name);
     const real* const masters = master();

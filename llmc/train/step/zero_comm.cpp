@@ -39,7 +39,7 @@ void Zero::fetch(int l) {
     finish_gather();
     Gathered& next = gather_buffers[1 - in_use];
     next.block = l;
-    CHECK(gathered_blocks() <= kGathered, "%d blocks are gathered", gathered_blocks());
+    CHECK(gathered_blocks() <= kGathered, "{} blocks are gathered", gathered_blocks());
     const int b = layout.block(l);
     take_off(gather, ZeroEvent::StartGather, b,
              mesh.shard.start_all_gather(next.memory, owned_params(b), shard(b)));
@@ -53,7 +53,7 @@ floatX* Zero::gathered(int l) {
     in_use = gathered_index(l);
     if (!order.empty()) {
         if (position == order.size()) position = 0;
-        CHECK(order[position] == l, "block %d is asked for, block %d was announced", l, order[position]);
+        CHECK(order[position] == l, "block {} is asked for, block {} was announced", l, order[position]);
         position++;
         size_t next = position;
         while (next < order.size() && order[next] == l) next++;
@@ -112,7 +112,7 @@ void Zero::finish_reduce() {
 
 void Zero::finish() {
     finish_reduce();
-    CHECK(reduced == blocks, "gradients of %d of %d blocks are reduced", reduced, blocks);
+    CHECK(reduced == blocks, "gradients of {} of {} blocks are reduced", reduced, blocks);
     for (int b = 0; b < layout.count(); b++) {
         if (is_block(b)) continue;
         mesh.shard.reduce_scatter(grad_shard(b), end_grads(b), shard(b));

@@ -104,8 +104,8 @@ static void expect_alike(const char* what, const Case& c, const std::string& var
                          const Wide& exact, const Wide& alike, double size) {
     const double allowed = 2 * l2(alike, exact) + 1e-6 * size * std::sqrt(double(got.size()));
     const auto name = [&] {
-        return strf("%s of %s, B = %d, Tq = %d, Tk = %d, D = %d", what, variant.c_str(), c.s.B, c.s.Tq,
-                    c.s.Tk, c.s.D);
+        return fmt::format("{} of {}, B = {}, Tq = {}, Tk = {}, D = {}", what, variant, c.s.B, c.s.Tq,
+                           c.s.Tk, c.s.D);
     };
     EXPECT(got.size() == exact.size() && l2(got, exact) <= allowed, "%s: error %g, allowed %g",
            name().c_str(), l2(got, exact), allowed);

@@ -53,7 +53,7 @@ static int processes_with(const string& word) {
     DIR* proc = opendir("/proc");
     while (const dirent* e = readdir(proc)) {
         if (atoi(e->d_name) <= 0) continue;
-        const string line = text_of(strf("/proc/%s/cmdline", e->d_name));
+        const string line = text_of(fmt::format("/proc/{}/cmdline", e->d_name));
         count += line.find("train_gpt") != string::npos && line.find(word) != string::npos;
     }
     closedir(proc);
@@ -77,7 +77,7 @@ static int count = 0;
 static string command_of(int ranks, bool mpi, const string& config) {
     const string start = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np ";
     if (mpi) return start + std::to_string(ranks) + " ./train_gpt " + config;
-    return "./train_gpt " + config + strf(" --parallel.transport=threads --parallel.ranks=%d", ranks);
+    return "./train_gpt " + config + fmt::format(" --parallel.transport=threads --parallel.ranks={}", ranks);
 }
 
 // Whatever the thread that is named was at: the one with the fault may be a phase ahead of it.
@@ -89,18 +89,18 @@ static bool in_some_phase(const string& line) {
 }
 
 static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
-    const string name = strf("death%d", count++), config = config_of(name);
+    const string name = fmt::format("death{}", count++), config = config_of(name);
     const bool stops = fault.action == string("stop");
     const int rank = stops && !mpi ? 0 : ranks - 1;                 // all threads of a process stop
     string command = command_of(ranks, mpi, config) + " --run.hang_timeout=2 --parallel.tp=2";
-    if (where.phase == string("end")) command += strf(" --train.steps=%d", where.step);
+    if (where.phase == string("end")) command += fmt::format(" --train.steps={}", where.step);
     const string stamp = folder(name + ".stamp");
-    const Ran ran = run(strf("export FAULT=%s:%d:%s:%d FAULT_STAMP=%s; %s", where.phase, where.step,
-                             fault.action, rank, stamp.c_str(), command.c_str()));
+    const Ran ran = run(fmt::format("export FAULT={}:{}:{}:{} FAULT_STAMP={}; {}", where.phase, where.step,
+                                    fault.action, rank, stamp, command));
     for (int i = 0; i < 50 && processes_with(config) != 0; i++) usleep(20000);
     const double after = seconds_now() - atof(text_of(stamp).c_str());
-    const string what = strf("%s in phase %s, %d ranks by %s", fault.action, where.phase, ranks,
-                             mpi ? "mpirun" : "threads");
+    const string what = fmt::format("{} in phase {}, {} ranks by {}", fault.action, where.phase, ranks,
+                                    mpi ? "mpirun" : "threads");
     EXPECT(ran.code == fault.code, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());
     // all threads of a process end at once: any of them is named, in a phase that it was in
     const bool all = !mpi && fault.action != kThrow.action && fault.action != kHang.action;
@@ -109,8 +109,8 @@ static void check_end(int ranks, bool mpi, const Where& where, const Failure& fa
     for (string line; std::getline(lines, line);) {
         if (!has(line, "error: rank ") || !has(line, "step ")) continue;
         obituaries++;
-        const string one = strf("rank %d of %d on ", rank, ranks);
-        const string whole = strf("rank 0 to %d of %d on ", ranks - 1, ranks);
+        const string one = fmt::format("rank {} of {} on ", rank, ranks);
+        const string whole = fmt::format("rank 0 to {} of {} on ", ranks - 1, ranks);
         const bool who = has(line, all ? whole : one) || (all && stops);
         EXPECT(who && has(line, fault.what) && has(line, " on " + host_name() + " (process ") &&
                    (all ? in_some_phase(line) : has(line, where.words)), "%s: '%s'", what.c_str(),
@@ -138,11 +138,11 @@ TEST(a_rank_hangs) {
 
 // A tenth of its speed or less: every beat of one rank takes that long, and a step more than the timeout.
 static void check_slow(int ranks, bool mpi, int ms_of_beat) {
-    const string name = strf("slow%d", count++);
+    const string name = fmt::format("slow{}", count++);
     const json changes = {{"eval", {{"every", 0}}}, {"sample", {{"every", 0}}},
                           {"checkpoint", {{"every", 0}}}, {"train", {{"steps", 1}, {"micro_batch", 2}}}};
     const string config = config_of(name, changes);
-    const Ran ran = run(strf("export FAULT=train:1:slow%d:%d; ", ms_of_beat, ranks - 1) +
+    const Ran ran = run(fmt::format("export FAULT=train:1:slow{}:{}; ", ms_of_beat, ranks - 1) +
                         command_of(ranks, mpi, config) + " --run.hang_timeout=1" +
                         (ranks > 1 ? " --parallel.tp=2" : ""));
     const auto rows = rows_of(name, "train");

@@ -133,7 +133,7 @@ TEST(code_is_compiled_for_the_gpus_of_ARCH) {
         {"ARCH=100f", "code=[compute_80] -gencode arch=compute_100f,code=sm_100f ", "\"sm_100f, PTX"}};
     int count = 0;
     for (const auto& [arch, options, held] : cases) {
-        const std::string build = folder(strf("arch%d", count++));
+        const std::string build = folder(fmt::format("arch{}", count++));
         const std::string object = build + "/common/llmc/ops/cuda/guard.o";
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cuda MPI=0 NCCL=0 " +
                                         ("BUILD=" + build) + " CUDA_HOME=" + cuda + " CXX=" + cuda +

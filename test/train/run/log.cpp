@@ -41,7 +41,7 @@ static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tf
 // The line without the values of the named keys.
 static string without(string line, std::vector<const char*> keys) {
     for (const char* key : keys) {
-        const size_t at = line.find(strf("\"%s\":", key));
+        const size_t at = line.find(fmt::format("\"{}\":", key));
         if (at == string::npos) continue;
         const size_t begin = at + strlen(key) + 3, end = line.find_first_of(",}", begin);
         line.replace(begin, end - begin, "*");
@@ -137,7 +137,7 @@ TEST(scores_follow_their_formula) {
 }
 
 static double number(const string& row, const char* key) {
-    const size_t at = row.find(strf("\"%s\":", key));
+    const size_t at = row.find(fmt::format("\"{}\":", key));
     return at == string::npos || row.compare(at + strlen(key) + 3, 4, "null") == 0
                ? kNaN
                : atof(row.c_str() + at + strlen(key) + 3);

@@ -60,7 +60,7 @@ TEST(a_steps_rates) {
         std::vector<string> cells;
         std::istringstream in(s.line);
         for (string cell; in >> cell;) cells.push_back(cell);
-        CHECK(cells.size() >= 9, "a line of %zu columns: '%s'", cells.size(), s.line.c_str());
+        CHECK(cells.size() >= 9, "a line of {} columns: '{}'", cells.size(), s.line);
         EXPECT_NEAR(number_in(cells[4]), ms, 0.051);
         EXPECT_NEAR(number_in(cells[5]) / rate, 1, 1e-3);
         EXPECT_NEAR(number_in(cells[6]) / tflops, 1, 1e-3);

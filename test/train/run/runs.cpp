@@ -82,7 +82,7 @@ TEST(checkpoints_every_so_often) {
     EXPECT(checkpoints_of("often").size() == 3, "%zu checkpoints", checkpoints_of("often").size());
     string expected;
     for (int step : {4, 8, 10})
-        expected += strf("{\"step\":%d,\"dir\":\"%s/step_%d\"}\n", step, folder("often").c_str(), step);
+        expected += fmt::format("{{\"step\":{},\"dir\":\"{}/step_{}\"}}\n", step, folder("often"), step);
     EXPECT(text_of(folder("often") + "/checkpoints.jsonl") == expected, "'%s'",
            text_of(folder("often") + "/checkpoints.jsonl").c_str());
 }
@@ -225,7 +225,7 @@ TEST(text_by_a_tokenizer_of_another_model) {
 
 // More shards than a process may have open at first.
 TEST(as_many_shards_as_the_hard_limit_allows) {
-    for (int i = 0; i < 60; i++) write_shard(folder(strf("many_%02d.bin", i)), random_ids(50, 500));
+    for (int i = 0; i < 60; i++) write_shard(folder(fmt::format("many_{:02}.bin", i)), random_ids(50, 500));
     const string config = tiny_program_config("many"), some = " --data.train='" + folder("many_*.bin") + "'";
     const string start = "./train_gpt " + config + some + " --train.steps=1 --run.dir=" + folder("many");
     const Ran ran = run("ulimit -S -n 40; " + start + "a"), none = run("ulimit -n 40; " + start + "b");

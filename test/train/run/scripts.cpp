@@ -15,7 +15,7 @@ static void expect_cost(const char* name, int64_t params) {
                  tokens = t.at("steps").number() * t.at("batch_tokens").number(),
                  flop = (6 * double(params) + 6 * block) * tokens;
     const size_t cost = about.find("Cost: ");
-    CHECK(cost != about.npos, "%s: no cost in '%s'", name, about.c_str());
+    CHECK(cost != about.npos, "{}: no cost in '{}'", name, about);
     EXPECT_NEAR(atof(about.c_str() + cost + 6) / flop, 1, 0.005);
     EXPECT(has(about, "(" + std::to_string(params) + " parameters)"), "%s: %s", name, about.c_str());
     EXPECT(has(about, "Expected: ") || has(about, "No final loss is published"), "%s: %s", name,

@@ -114,7 +114,7 @@ TEST(two_signals_at_once_are_one) {
 // The exit code of a run whose ranks were all signalled at their start.
 static int signalled(const string& name, int signal, bool mpi) {
     const string mpirun = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 2 ";
-    const Ran ran = run(strf("export PENDING_SIGNAL=%d; %s", signal, mpi ? mpirun.c_str() : "") +
+    const Ran ran = run(fmt::format("export PENDING_SIGNAL={}; {}", signal, mpi ? mpirun.c_str() : "") +
                         fs::read_symlink("/proc/self/exe").string() + " ./train_gpt " +
                         tiny_program_config(name));
     const bool saves = signal == SIGUSR1 || signal == SIGUSR2;
@@ -132,7 +132,7 @@ TEST(signals_before_main) {
             {SIGUSR1, 0}, {SIGUSR2, 75}, {SIGTERM, 75}, {SIGINT, 75}, {SIGHUP, by_mpi ? 75 : 129}};
         for (const auto& [signal, code] : codes) {
             if (by_mpi && !mpi) continue;
-            const int found = signalled(strf("early%d_%d", signal, by_mpi), signal, by_mpi);
+            const int found = signalled(fmt::format("early{}_{}", signal, int(by_mpi)), signal, by_mpi);
             EXPECT(found == code, "signal %d%s: exit code %d", signal, by_mpi ? ", mpirun" : "", found);
         }
     }
@@ -145,7 +145,7 @@ TEST(stdout_that_is_closed) {
     const Ran ran = run("{ ./train_gpt " + config + every + "; echo \"exit code $?\" >&2; } | "
                         "head -n 1");
     EXPECT(has(ran.err, "exit code 0"), "'%s'", ran.err.c_str());
-    const string last = folder("head") + strf("/step_%d/rank_00000.safetensors", steps);
+    const string last = folder("head") + fmt::format("/step_{}/rank_00000.safetensors", steps);
     EXPECT(rows_of("head", "done").size() == 1 && there(last), "the run ended with its reader");
 }
 

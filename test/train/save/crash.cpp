@@ -50,7 +50,7 @@ static std::string killed(Scenario scenario, const std::string& dir, int ranks, 
     if (!wrong.empty()) return wrong;
     run_to(posix_disk(), dir, ranks, 3, acknowledged);
     const size_t kept = saved_steps(posix_disk(), dir).size();
-    return kept > 2 ? strf("%zu checkpoints are kept", kept) : verdict(posix_disk(), dir, 3, damage);
+    return kept > 2 ? fmt::format("{} checkpoints are kept", kept) : verdict(posix_disk(), dir, 3, damage);
 }
 
 // What a run without a fault does: a number of bytes for each operation.

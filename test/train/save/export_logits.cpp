@@ -128,7 +128,7 @@ TEST_IF(!kIsBf16, hugging_face_gets_the_same_logits) {
     const SafetensorsFile file(e.hf + "/model.safetensors");
     const Get get = [&](const std::string& name) {
         const TensorInfo* t = file.find("transformer." + name);
-        CHECK(t && t->dtype == "F32", "no %s", name.c_str());
+        CHECK(t && t->dtype == "F32", "no {}", name);
         std::vector<float> values(size_t(t->bytes()) / 4);
         file.read(*t, values.data());
         return Vector(values.begin(), values.end());

@@ -30,10 +30,10 @@ static string rows_in_common(const string& name) {
 }
 
 static string weights_of(const string& name, int step) {
-    return text_of(folder(name) + strf("/step_%d/rank_00000.safetensors", step));
+    return text_of(folder(name) + fmt::format("/step_{}/rank_00000.safetensors", step));
 }
 static json manifest_of(const string& name, int step) {
-    return json::parse(text_of(folder(name) + strf("/step_%d/manifest.json", step)));
+    return json::parse(text_of(folder(name) + fmt::format("/step_{}/manifest.json", step)));
 }
 
 // A copy of a run that came no further than this step.
@@ -134,7 +134,7 @@ TEST(old_checkpoints_go_at_the_start) {
     const auto kept = [] {
         std::vector<int> steps;
         for (int k = 0; k <= 10; k++)
-            if (fs::exists(folder("pruned") + strf("/step_%d", k))) steps.push_back(k);
+            if (fs::exists(folder("pruned") + fmt::format("/step_{}", k))) steps.push_back(k);
         return steps;
     };
     EXPECT(go_on("pruned", 10, two + " --train.steps=0").code == 0, "an evaluation");

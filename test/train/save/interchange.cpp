@@ -134,7 +134,7 @@ static string llmc_by_hand(const string& hf, int version) {
     const SafetensorsFile file(hf + "/model.safetensors");
     const auto get = [&](const string& name) {
         const TensorInfo* t = file.find("transformer." + name);
-        CHECK(t, "no %s", name.c_str());
+        CHECK(t, "no {}", name);
         std::vector<float> values(size_t(t->bytes()) / 4);
         file.read(*t, values.data());
         return values;

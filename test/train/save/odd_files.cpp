@@ -105,7 +105,7 @@ TEST(texts_that_are_too_large_are_not_read) {
 static void forge(const string& folder, const string& from, const string& to) {
     string text = text_of(folder + "/manifest.json");
     const size_t at = text.find(from);
-    CHECK(at != text.npos, "no %s in the manifest", from.c_str());
+    CHECK(at != text.npos, "no {} in the manifest", from);
     text.replace(at, from.size(), to);
     write_file(folder + "/manifest.json", with_hash(text.substr(0, text.rfind("\"xxh3\":"))));
 }
@@ -122,7 +122,7 @@ TEST(shapes_that_are_none) {
              {"vocab_size", 512, 1 << 24}, {"vocab_size", 512, 0}}) {
         string text = good;
         const string from = "\"" + key + "\": " + std::to_string(was);
-        CHECK(text.find(from) != text.npos, "no %s in '%s'", from.c_str(), text.c_str());
+        CHECK(text.find(from) != text.npos, "no {} in '{}'", from, text);
         text.replace(text.find(from), from.size(), "\"" + key + "\": " + std::to_string(now));
         write_file(hf + "/config.json", text);
         const Ran ran = train_gpt(config, "--model.init=hf:" + hf + " --export=llmc:" + folder("shape.bin"));

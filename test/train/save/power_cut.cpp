@@ -48,7 +48,7 @@ static std::string save_manifest_first(const Disk& disk, const std::string& dir,
     add_acknowledgement(acknowledge, disk, place);
     acknowledge.run();
     copy("config.json", place.folder());
-    for (int r = 0; r < ranks; r++) copy(strf("rank_%05d.safetensors", r), place.folder());
+    for (int r = 0; r < ranks; r++) copy(fmt::format("rank_{:05}.safetensors", r), place.folder());
     (void)disk.sync_folder(place.folder());
     return acknowledge.error;
 }
@@ -61,7 +61,7 @@ struct Outcome {
     void count(const std::string& wrong, int64_t at) {
         states++;
         if (wrong.empty()) return;
-        if (first.empty()) first = strf("before operation %ld: ", at) + wrong;
+        if (first.empty()) first = fmt::format("before operation {}: ", at) + wrong;
         bad++, lost += wrong.starts_with("lost"), corrupt += wrong.starts_with("corrupt");
         accepted += wrong.find("was saved") != wrong.npos;
     }

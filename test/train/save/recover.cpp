@@ -198,7 +198,7 @@ static std::string cut(const std::string& rows, int64_t step) {
 
 TEST(metrics_are_cut_back) {
     const auto row = [](const char* event, int step) {
-        return strf("{\"event\":\"%s\",\"step\":%d}\n", event, step);
+        return fmt::format("{{\"event\":\"{}\",\"step\":{}}}\n", event, step);
     };
     const std::string start = "{\"event\":\"start\",\"params\":9}\n", one = row("train", 1),
                       val = row("val", 1), resume = row("resume", 1), two = row("train", 2),
@@ -220,8 +220,8 @@ TEST(one_wrong_step_cuts_no_other_row) {
             std::string rows = "{\"event\":\"start\",\"params\":9}\n", expected = rows;
             for (int step = 1; step <= 12; step++) {
                 const long said = step == wrong ? as : step;
-                const std::string train = strf("{\"event\":\"train\",\"step\":%ld}\n", said),
-                                  val = strf("{\"event\":\"val\",\"step\":%d}\n", step);
+                const std::string train = fmt::format("{{\"event\":\"train\",\"step\":{}}}\n", said),
+                                  val = fmt::format("{{\"event\":\"val\",\"step\":{}}}\n", step);
                 rows += train + val;
                 if (step <= 8) expected += train + val;
             }
@@ -235,7 +235,7 @@ TEST(long_files_of_rows_are_cut_at_a_row) {
     std::string rows;
     size_t expected = 0;
     for (int step = 1; rows.size() < 5 << 20; step++) {
-        rows += strf("{\"event\":\"sample\",\"step\":%d,\"text\":\"", step) +
+        rows += fmt::format("{{\"event\":\"sample\",\"step\":{},\"text\":\"", step) +
                 std::string(size_t(step * 37 % 5000), 'x') + "\"}\n";
         if (step == 900) expected = rows.size();
     }

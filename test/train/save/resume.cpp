@@ -16,8 +16,8 @@ struct MeshCase {
     int ranks, tp = 1, pp = 1, zero = 0, group = 0;
     bool whole = false;         // each matrix of a block inside one shard
     std::string text() const {
-        return strf("%d ranks, tp %d, pp %d, zero %d, group %d%s", ranks, tp, pp, zero, group,
-                    whole ? ", whole matrices" : "");
+        return fmt::format("{} ranks, tp {}, pp {}, zero {}, group {}{}", ranks, tp, pp, zero, group,
+                           whole ? ", whole matrices" : "");
     }
 };
 

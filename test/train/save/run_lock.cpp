@@ -27,7 +27,8 @@ static void expect_refused(const string& dir, const std::vector<string>& words) 
 }
 
 TEST(a_start_beside_another_is_refused) {
-    const string dir = folder("lock/of/one"), holder = strf("process %d on ", int(getpid())) + host_name();
+    const string dir = folder("lock/of/one"),
+    holder = fmt::format("process {} on ", int(getpid())) + host_name();
     {
         const RunLock first(dir);
         write_file(dir + "/metrics.jsonl", "");
@@ -72,7 +73,7 @@ TEST(a_killed_run_leaves_no_lock) {
     }
     char x;
     EXPECT(read(ready[0], &x, 1) == 1, "no word of the child");
-    expect_refused(dir, {strf("process %d on ", int(child))});
+    expect_refused(dir, {fmt::format("process {} on ", int(child))});
     kill(child, SIGKILL);
     EXPECT(refused(dir).code == 0, "refused at once after the kill");
     waitpid(child, nullptr, 0);
@@ -93,7 +94,7 @@ TEST(a_lock_is_a_file_of_its_own) {
     EXPECT(read_file(target) == "precious", "the target has '%s'", read_file(target).c_str());
     fs::remove(lock), write_file(lock, "x\x1b[2J" + string(5000, 'y'));
     write_file(dir + "/metrics.jsonl", "");
-    const string holder = strf("process %d on ", int(getpid())) + host_name() + "\n";
+    const string holder = fmt::format("process {} on ", int(getpid())) + host_name() + "\n";
     EXPECT(refused(dir).code == 0, "a lock of any text");
     EXPECT(read_file(lock) == holder, "'%s'", read_file(lock).c_str());
 }

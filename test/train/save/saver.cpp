@@ -120,7 +120,7 @@ TEST(all_ranks_agree_whatever_fails_on_one) {
                 const auto heard = save_with(faulty, fault, dir, std::make_shared<FaultCount>());
                 for (const std::string& h : heard)
                     EXPECT(h == heard[0], "'%s', '%s'", h.c_str(), heard[0].c_str());
-                const bool says = heard[0].starts_with(strf("rank %d: ", faulty)) &&
+                const bool says = heard[0].starts_with(fmt::format("rank {}: ", faulty)) &&
                                   heard[0].find(strerror(code)) != heard[0].npos;
                 EXPECT(heard[0].empty() || says, "rank %d, operation %ld: '%s'", faulty, at,
                        heard[0].c_str());
@@ -147,7 +147,7 @@ TEST(a_full_disk_keeps_what_is_there) {
             rank.begin(step);
             EXPECT(rank.outcome().error.starts_with("rank 1: "), "step %ld", step);
             world.barrier();
-            const std::string left = strf("%s/step_%ld.tmp-%d", dir.c_str(), step, rank.saver.attempts());
+            const std::string left = fmt::format("{}/step_{}.tmp-{}", dir, step, rank.saver.attempts());
             EXPECT(!fs::exists(left), "%s is left", left.c_str());
         }
     });

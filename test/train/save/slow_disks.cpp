@@ -79,7 +79,7 @@ static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
     phase(Phase::Save, 1);
     saver.begin(std::move(job));
     const auto outcome = saver.finish();
-    CHECK(outcome && outcome->error.empty(), "not saved: %s", outcome ? outcome->error.c_str() : "?");
+    CHECK(outcome && outcome->error.empty(), "not saved: {}", outcome ? outcome->error.c_str() : "?");
 }
 
 static int saves_and_loads(const string& dir) {
@@ -115,13 +115,13 @@ struct Slow {
 };
 static string name_of(const Slow& s) {
     static constexpr const char* kKinds[] = {"process", "mpirun", "threads"};
-    return strf("%s by %s, rank %d of %d", s.what, kKinds[int(s.kind)], s.rank, s.ranks);
+    return fmt::format("{} by {}, rank {} of {}", s.what, kKinds[int(s.kind)], s.rank, s.ranks);
 }
 
 static std::vector<Ended> run_jobs(const std::vector<Slow>& jobs, const string& more) {
     std::vector<std::future<Ended>> running;
     for (const Slow& s : jobs) {
-        const string asked = strf("FAKE_SLOW=%s FAKE_RANK=%d ", s.what, s.rank) + more;
+        const string asked = fmt::format("FAKE_SLOW={} FAKE_RANK={} ", s.what, s.rank) + more;
         const test::Job job = {.kind = s.kind, .ranks = s.ranks, .timeout = 1, .more = asked};
         running.push_back(std::async(std::launch::async, run_job, job));
     }
@@ -158,7 +158,7 @@ TEST(a_disk_that_answers_no_more_is_a_hang_of_its_rank) {
     const std::vector<Ended> ended = run_jobs(jobs, "FAKE_STUCK=8");
     for (size_t i = 0; i < jobs.size(); i++) {
         const Ran& ran = ended[i].ran;
-        const string rank = strf("error: rank %d", jobs[i].rank);
+        const string rank = fmt::format("error: rank {}", jobs[i].rank);
         const char* const where = jobs[i].what == string("save") ? "while saving at step 1"
                                                                  : "while loading (step 1)";
         EXPECT(ran.code == kExitHang && lines_of(ran.err, rank, "hangs: no progress for 1.") == 1 &&

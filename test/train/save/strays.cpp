@@ -33,7 +33,7 @@ TEST(closed_descriptors_change_no_file) {
         EXPECT(starts("shut", closed), "%s: exit code", closed);
         EXPECT(timeless("shut") == timeless("open"), "%s: rows", closed);
         for (int step = 2; step <= 10; step += 2) {
-            const string file = strf("/step_%d/rank_00000.safetensors", step);
+            const string file = fmt::format("/step_{}/rank_00000.safetensors", step);
             const string tensors = text_of(folder("open") + file);
             const bool same = !tensors.empty() && tensors == text_of(folder("shut") + file);
             EXPECT(same, "%s: step %d", closed, step);

@@ -157,7 +157,8 @@ TEST(shards_do_not_matter) {
     const auto ids = test::random_ids(2000, 500);
     const vector<int64_t> cuts = {0, 1, 300, 300, 311, 900, 1999, 2000};
     for (size_t i = 0; i + 1 < cuts.size(); i++)
-        write_shard(path_of(strf("part_%06zu.bin", i)), {ids.begin() + cuts[i], ids.begin() + cuts[i + 1]});
+        write_shard(path_of(fmt::format("part_{:06}.bin", i)),
+                    {ids.begin() + cuts[i], ids.begin() + cuts[i + 1]});
     const Dataset one = open_set(write_shard(path_of("whole.bin"), ids), T, 3, true);
     const Dataset seven = open_set(path_of("part_*.bin"), T, 3, true);
     EXPECT(seven.shards() == 7 && one.rows() == seven.rows(), "%zu shards", seven.shards());

@@ -161,7 +161,7 @@ TEST_IF(kIsFp64, neither_overlap_nor_delays_change_a_bit) {
 
 static void write(const Outcome& o, const std::string& path) {
     FILE* f = fopen(path.c_str(), "w");
-    CHECK(f, "cannot write %s", path.c_str());
+    CHECK(f, "cannot write {}", path);
     for (const auto* part : {&o.losses, &o.norms}) for (double v : *part) fprintf(f, "%a ", v);
     for (real v : o.weights) fprintf(f, "%a ", double(v));
     fclose(f);
@@ -209,9 +209,10 @@ TEST_IF(kIsFp64, meshes_by_mpirun) {
             p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
             p.zero_group = groups ? 2 : 0, p.native = p.dp > 1 && half;
             remove(out.c_str());
-            const auto ran = test::run(strf("LATTICE_POINT='%s' LATTICE_OUT=%s mpirun -q --allow-run-as-root "
-                                            "--oversubscribe --bind-to none -np %d %s", p.words().c_str(),
-                                            out.c_str(), p.dp * p.tp * p.pp, self));
+            const auto ran = test::run(fmt::format("LATTICE_POINT='{}' LATTICE_OUT={} mpirun -q "
+                                                   "--allow-run-as-root "
+                                                   "--oversubscribe --bind-to none -np {} {}", p.words(),
+                                                   out, p.dp * p.tp * p.pp, self));
             EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
             expect_same(p, read(out, one_rank), one_rank, 1e-10);
             EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());

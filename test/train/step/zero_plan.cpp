@@ -134,7 +134,7 @@ TEST(memory_of_a_rank_is_the_closed_form) {
                 cfg.parallel.zero_group = d;
                 if (kRows % (d * replicas)) continue;
                 const auto mesh = described_mesh(cfg.parallel, d * replicas, d * replicas - 1);
-                expect_plan(strf("%d x %d ranks", replicas, d), Model(cfg, mesh->mesh, 1, false),
+                expect_plan(fmt::format("{} x {} ranks", replicas, d), Model(cfg, mesh->mesh, 1, false),
                             Sizes(size_t(d)), zero);
             }
 }
@@ -152,7 +152,7 @@ TEST(memory_of_stages_and_parts_is_the_closed_form) {
                 const auto mesh = described_mesh(cfg.parallel, ranks, stage * tp);
                 const Model model(cfg, mesh->mesh, 1, false);
                 const size_t blocks = pp == 1 ? 5 : stage == 0 ? 2 : 3;
-                expect_plan(strf("%s, tp %d, stage %d of %d", level, tp, stage, pp), model,
+                expect_plan(fmt::format("{}, tp {}, stage {} of {}", level, tp, stage, pp), model,
                             Sizes(2, size_t(tp), blocks, stage == 0, stage == pp - 1), zero,
                             size_t(pp - stage));
             }
@@ -170,7 +170,7 @@ TEST(memory_of_processes_has_staging) {
                 const size_t d = size_t(group ? group : dp);
                 const auto mesh = described_mesh(cfg.parallel, dp * tp * pp, 0);
                 const Sizes s(d, size_t(tp), pp == 1 ? 5 : 2, true, pp == 1, size_t(C));
-                expect_plan(strf("C %d, dp %d, tp %d, pp %d by MPI", C, dp, tp, pp),
+                expect_plan(fmt::format("C {}, dp {}, tp {}, pp {} by MPI", C, dp, tp, pp),
                             Model(cfg, mesh->mesh, 1, false), s, zero, size_t(pp), true);
             }
 }

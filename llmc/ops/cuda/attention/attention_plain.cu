@@ -271,9 +271,9 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
 
 void attention_check(const AttentionDims& d) {
     CHECK(d.q_stride % Pack::size == 0 && d.kv_stride % Pack::size == 0,
-          "attention: rows %zu and %zu apart, expected multiples of %d", d.q_stride, d.kv_stride, Pack::size);
+          "attention: rows {} and {} apart, expected multiples of {}", d.q_stride, d.kv_stride, Pack::size);
     CHECK_INPUT(d.D % 8 == 0 && d.D <= 128,
-                "attention: heads of %d channels, expected a multiple of 8 up to 128", d.D);
+                "attention: heads of {} channels, expected a multiple of 8 up to 128", d.D);
 }
 
 static size_t shared_bytes(int D, int tiles, int weights) {

@@ -61,7 +61,7 @@ static Candidate candidate_for(const Task& task) {
         const auto& algorithms = gemm_algorithms(gemm_of(task, fused));
         if (!algorithms.empty()) return {fused ? kFused : kUnfused, algorithms[0]};
     }
-    CHECK(false, "matmul: cuBLASLt has no algorithm for %s", text_of(task).c_str());
+    CHECK(false, "matmul: cuBLASLt has no algorithm for {}", text_of(task));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
 }
 
 static void run(Op op, int N, int C, int OC, const Tensors& t) {
-    CHECK(C % 8 == 0 && OC % 8 == 0, "matmul: C = %d and OC = %d, expected multiples of 8", C, OC);
+    CHECK(C % 8 == 0 && OC % 8 == 0, "matmul: C = {} and OC = {}, expected multiples of 8", C, OC);
     const Task task = {op, {N, C, OC}};
     if (N > 0) run(task, candidate_for(task), t);
 }

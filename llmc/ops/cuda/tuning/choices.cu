@@ -39,19 +39,19 @@ void choose(const Task& task, const Candidate& candidate) { chosen()[task] = can
 std::string text_of(const Task& task) {
     const auto& op = kOps[int(task.op)];
     std::string text = op.name;
-    for (size_t i = 0; i < op.sizes; i++) text += strf(" %d", task.sizes[i]);
+    for (size_t i = 0; i < op.sizes; i++) text += fmt::format(" {}", task.sizes[i]);
     return text;
 }
 
 std::string text_of(const Task& task, const Candidate& candidate) {
     std::string text = candidate.kernel;
     if (is_product(task.op))
-        for (const uint64_t word : candidate.algorithm.words) text += strf(" %016" PRIx64, word);
+        for (const uint64_t word : candidate.algorithm.words) text += fmt::format(" {:016x}", word);
     return text;
 }
 
 // "BF16, cuBLASLt 130100, NVIDIA H200": algorithms and times hold there only.
-static std::string first_line() { return strf("%s, %s", name_of(dtype_of<floatX>), gemm_platform()); }
+static std::string first_line() { return fmt::format("{}, {}", name_of(dtype_of<floatX>), gemm_platform()); }
 static std::string first_line_of(const std::string& section) { return section.substr(0, section.find('\n')); }
 
 static std::vector<std::string> sections_of(const std::string& text) {

@@ -22,7 +22,7 @@ static Task product_task(const Cost& c) {
     if (name == "matmul_gelu_forward") return {c.dims[3] ? Op::GeluForward : Op::Forward, {m, k, n}};
     if (name == "matmul_backward_input") return {Op::Input, {m, n, k}};
     if (name == "matmul_gelu_backward_input") return {Op::GeluInput, {m, n, k}};
-    CHECK(name.starts_with("matmul_backward_weight"), "no task for %s", c.name);
+    CHECK(name.starts_with("matmul_backward_weight"), "no task for {}", c.name);
     return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m}};
 }
 
@@ -145,8 +145,8 @@ std::string differences(const Task& task, const Candidate& candidate, void* memo
     for (const Comparison& c : work.comparisons) {
         const double off = relative_difference(c);
         if (!(off <= c.tolerance))
-            text += strf("%s%s, %s: off by %.2g, expected less than %g", text.empty() ? "" : "; ",
-                         text_of(task).c_str(), c.tensor, off, c.tolerance);
+            text += fmt::format("{}{}, {}: off by {:.2g}, expected less than {:g}", text.empty() ? "" : "; ",
+                                text_of(task), c.tensor, off, c.tolerance);
     }
     return text;
 }
@@ -161,8 +161,8 @@ void check_choices(const Walk& walk, void* memory) {
         if (!wrong.empty()) text += (text.empty() ? "" : "; ") + wrong;
         beat();
     }
-    CHECK(text.empty(), "kernels give wrong results on this GPU: %s. Please report it with the results of "
-          "scripts/gpu_check.sh", text.c_str());
+    CHECK(text.empty(), "kernels give wrong results on this GPU: {}. Please report it with the results of "
+          "scripts/gpu_check.sh", text);
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ std::string foreign_name(std::span<const TensorName> names, const char* blocks, 
     for (const TensorName& name : names)
         if (!strcmp(name.own, t.param.name))
             return t.layer < 0 ? name.theirs : blocks + std::to_string(t.layer) + "." + name.theirs;
-    fatal(kExitInternal, __FILE__, __LINE__, "no name for the tensor %s beside '%s'", t.param.name,
+    fatal(kExitInternal, __FILE__, __LINE__, "no name for the tensor {} beside '{}'", t.param.name,
           names.front().theirs);
 }
 
@@ -21,7 +21,7 @@ ModelConfig shape_by_keys(const ShapeKeys& keys, const std::string& path,
     m.context = number(keys.context);
     m.vocab = number(keys.vocab);
     const std::string wrong = wrong_shape(m, keys);
-    CHECK_INPUT(wrong.empty(), "%s: %s", path.c_str(), wrong.c_str());
+    CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
     return m;
 }
 
@@ -40,7 +40,7 @@ bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
 }
 
 void check_head(const ForeignModel& m, const Tensor& wte) {
-    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '%s': its lm_head.weight is not its wte.weight. "
+    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '{}': its lm_head.weight is not its wte.weight. "
                 "This program computes with tied ones only (tie_word_embeddings = true):\n       the logits "
-                "would be others than the model's", m.from.c_str());
+                "would be others than the model's", m.from);
 }

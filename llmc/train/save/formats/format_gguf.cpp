@@ -87,7 +87,7 @@ static ForeignModel open_gguf(const std::string& path) {
     ForeignModel m;
     m.shape = shape_by_keys(kGgufKeys, path, [&](const char* key) {
         const uint32_t n = file->number(key);
-        CHECK_INPUT(n <= INT32_MAX, "%s: %s = %u is out of range", path.c_str(), key, n);
+        CHECK_INPUT(n <= INT32_MAX, "{}: {} = {} is out of range", path, key, n);
         return int(n);
     });
     m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {

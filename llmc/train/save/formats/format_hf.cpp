@@ -71,7 +71,7 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
 }
 
 static void remove_file(const std::string& path) {
-    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "%s: cannot be removed: %s", path.c_str(),
+    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
                 strerror(errno));
 }
 

@@ -55,21 +55,21 @@ static uint64_t bytes_of(const ModelConfig& m, size_t element) {
 }
 
 static ModelConfig shape_of_header(const int32_t* header, const std::string& path) {
-    CHECK_INPUT(header[0] == kMagic, "%s: the file starts with %d, expected llm.c's magic %d: not a model of "
-                "llm.c", path.c_str(), header[0], kMagic);
-    CHECK_INPUT(header[1] == kFp32 || header[1] == kBf16, "%s: version %d, expected %d (FP32) or %d (bf16)",
-                path.c_str(), header[1], kFp32, kBf16);
+    CHECK_INPUT(header[0] == kMagic, "{}: the file starts with {}, expected llm.c's magic {}: not a model of "
+                "llm.c", path, header[0], kMagic);
+    CHECK_INPUT(header[1] == kFp32 || header[1] == kBf16, "{}: version {}, expected {} (FP32) or {} (bf16)",
+                path, header[1], kFp32, kBf16);
     for (size_t i = 8; i < kHeader; i++)
-        CHECK_INPUT(header[i] == 0, "%s: field %zu of the header is %d, expected 0: the file says more than "
-                    "this program reads", path.c_str(), i, header[i]);
+        CHECK_INPUT(header[i] == 0, "{}: field {} of the header is {}, expected 0: the file says more than "
+                    "this program reads", path, i, header[i]);
     ModelConfig m;
     m.context = header[2], m.vocab = header[3], m.layers = header[4], m.heads = header[5];
     m.channels = header[6];
     const bool sane = m.context > 0 && m.context <= 1 << 24 && m.vocab > 0 && m.vocab <= 1 << 24 &&
                       m.layers > 0 && m.layers <= 1024 && m.channels > 0 && m.channels <= 1 << 20 &&
                       m.heads > 0 && m.channels % m.heads == 0 && header[7] == (m.vocab + 127) / 128 * 128;
-    CHECK_INPUT(sane, "%s: the header says context %d, vocabulary %d padded to %d, %d layers, %d heads, %d "
-                "channels: no GPT-2", path.c_str(), m.context, m.vocab, header[7], m.layers, m.heads,
+    CHECK_INPUT(sane, "{}: the header says context {}, vocabulary {} padded to {}, {} layers, {} heads, {} "
+                "channels: no GPT-2", path, m.context, m.vocab, header[7], m.layers, m.heads,
                 m.channels);
     return m;
 }
@@ -82,23 +82,23 @@ static uint64_t start_of(const Tensor& t, const ModelConfig& shape, size_t eleme
         if (s.name == t.param.name) return at + bytes * uint64_t(std::max(t.layer, 0));
         at += bytes * std::max<uint64_t>(s.layers, 1);
     }
-    fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor %s", t.param.name);
+    fatal(kExitInternal, __FILE__, __LINE__, "llm.c has no tensor {}", t.param.name);
 }
 
 static ForeignModel open_llmc(const std::string& path) {
     auto fd = std::make_shared<Fd>(open_read(path));
     const uint64_t size = size_of_file(fd->fd, path);
     int32_t header[kHeader];
-    CHECK_INPUT(size >= sizeof header, "%s: %llu bytes, too short for the header of a model of llm.c",
-                path.c_str(), (unsigned long long)size);
+    CHECK_INPUT(size >= sizeof header, "{}: {} bytes, too short for the header of a model of llm.c",
+                path, size);
     pread_all(fd->fd, header, sizeof header, 0, path);
     ForeignModel m;
     m.shape = shape_of_header(header, path);
     const bool bf16 = header[1] == kBf16;
     const size_t element = bf16 ? sizeof(bfloat16) : sizeof(float);
-    CHECK_INPUT(size == bytes_of(m.shape, element), "%s: %llu bytes, expected %llu for its shape: it is cut "
-                "off, or not what its header says", path.c_str(), (unsigned long long)size,
-                (unsigned long long)bytes_of(m.shape, element));
+    CHECK_INPUT(size == bytes_of(m.shape, element), "{}: {} bytes, expected {} for its shape: it is cut "
+                "off, or not what its header says", path, size,
+                bytes_of(m.shape, element));
     m.read = [fd, path, bf16, element, shape = m.shape](const Tensor& t, size_t row, size_t rows,
                                                         float* out) {
         const size_t cols = size_t(t.param.whole_cols), count = rows * cols;

@@ -33,7 +33,7 @@ std::string list_of_imports(const char* between) { return list_of(true, between)
 std::string help_on_formats() {
     std::string text;
     for (const Format* f : kFormats)
-        text += strf("%37s%-10s %s\n", "", (std::string(f->prefix) + ":" + f->place).c_str(), f->meaning);
+        text += fmt::format("{:>37}{:<10} {}\n", "", (std::string(f->prefix) + ":" + f->place), f->meaning);
     return text;
 }
 
@@ -50,15 +50,15 @@ bool is_foreign(const std::string& init) {
 
 ForeignModel open_foreign(const std::string& from) {
     const std::string path = path_of(from);
-    CHECK_INPUT(!path.empty(), "model.init = '%s': a path is missing after the colon", from.c_str());
+    CHECK_INPUT(!path.empty(), "model.init = '{}': a path is missing after the colon", from);
     ForeignModel m = format_of(from)->open(path);
     m.from = from;
     return m;
 }
 
 void check_export_format(const std::string& to) {
-    CHECK_INPUT(format_of(to), "--export=%s: expected %s", to.c_str(), list_of_exports(", ").c_str());
-    CHECK_INPUT(!path_of(to).empty(), "--export=%s: a path is missing after the colon", to.c_str());
+    CHECK_INPUT(format_of(to), "--export={}: expected {}", to, list_of_exports(", "));
+    CHECK_INPUT(!path_of(to).empty(), "--export={}: a path is missing after the colon", to);
 }
 
 void export_to(const OwnModel& m, const std::string& to) { format_of(to)->write(m, path_of(to)); }
@@ -69,6 +69,6 @@ std::vector<std::string> files_of_export(const std::string& to) {
 
 void remove_export(const std::string& to, bool tokenizer) {
     for (const std::string& file : format_of(to)->files(path_of(to), tokenizer))
-        CHECK_INPUT(unlink(file.c_str()) == 0 || errno == ENOENT, "%s: cannot be removed: %s", file.c_str(),
+        CHECK_INPUT(unlink(file.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", file,
                     strerror(errno));
 }

@@ -20,7 +20,7 @@ static Json json_of_file(const std::string& path) {
     try {
         return parse_json(read_file(path));
     } catch (const JsonError& e) {
-        CHECK_INPUT(false, "%s: broken JSON: %s", path.c_str(), e.what());
+        CHECK_INPUT(false, "{}: broken JSON: {}", path, e.what());
     }
 }
 
@@ -43,18 +43,18 @@ static void check_math(const Json& config, const std::string& path, int channels
         const Json* found = config.find(key);
         bool known = !found;
         for (const Json& v : values) known = known || *found == v;
-        CHECK_INPUT(known, "%s: %s is %s, expected %s: this program computes no other GPT-2", path.c_str(),
-                    key, for_message(*found).c_str(), to_text(values[0]).c_str());
+        CHECK_INPUT(known, "{}: {} is {}, expected {}: this program computes no other GPT-2", path,
+                    key, for_message(*found), to_text(values[0]));
     }
 }
 
 static ModelConfig shape_of_config(const std::string& path) {
     const Json c = json_of_file(path);
-    CHECK_INPUT(c.is_object(), "%s: no JSON object", path.c_str());
+    CHECK_INPUT(c.is_object(), "{}: no JSON object", path);
     const auto number = [&](const char* key) {
         const Json& v = c.get(key);
         CHECK_INPUT(v.is_natural() && v.natural() > 0 && v.natural() <= 1 << 24,
-                    "%s: no '%s', or not a positive number", path.c_str(), key);
+                    "{}: no '{}', or not a positive number", path, key);
         return int(v.natural());
     };
     const ModelConfig m = shape_by_keys(kHfKeys, path, number);
@@ -83,16 +83,16 @@ static const TensorInfo* find_in_hf(const SafetensorsFile& file, const std::stri
 static void check_dtype(const SafetensorsFile& file, const TensorInfo& info) {
     for (const char* dtype : {"F32", "F16", "BF16", "F64"})
         if (info.dtype == dtype) return;
-    CHECK_INPUT(false, "%s: tensor '%s' is %s, expected F32, F16, BF16 or F64", file.path.c_str(),
-                info.name.c_str(), info.dtype.c_str());
+    CHECK_INPUT(false, "{}: tensor '{}' is {}, expected F32, F16, BF16 or F64", file.path,
+                info.name, info.dtype);
 }
 
 // Every tensor of the model is there, once and of its shape, and every other is one that may be left out.
 static void check_tensors(const SafetensorsFile& file, const ModelConfig& shape) {
     std::set<std::string> others;
     for (const TensorInfo& info : file.tensors)
-        CHECK_INPUT(others.insert(without_prefix(info.name)).second, "%s: the tensor '%s' is there twice, "
-                    "with '%s' in front and without", file.path.c_str(), without_prefix(info.name).c_str(),
+        CHECK_INPUT(others.insert(without_prefix(info.name)).second, "{}: the tensor '{}' is there twice, "
+                    "with '{}' in front and without", file.path, without_prefix(info.name),
                     kHfPrefix);
     std::vector<Tensor> tensors = whole_tensors(make_dims(1, shape.heads, shape.channels, shape.context,
                                                           shape.vocab));
@@ -102,18 +102,19 @@ static void check_tensors(const SafetensorsFile& file, const ModelConfig& shape)
             if (t.layer >= 0) t.layer = l;
             const std::string name = hf_name(t);
             const TensorInfo* info = find_in_hf(file, name);
-            CHECK_INPUT(info, "%s: there is no tensor '%s', nor '%s%s'; config.json says n_layer = %d",
-                        file.path.c_str(), name.c_str(), kHfPrefix, name.c_str(), shape.layers);
+            CHECK_INPUT(info, "{}: there is no tensor '{}', nor '{}{}'; config.json says n_layer = {}",
+                        file.path, name, kHfPrefix, name, shape.layers);
             check_dtype(file, *info);
             file.require(info->name, info->dtype, shape_in_hf(t));
             others.erase(name);
         }
     others.erase(kOwnHead);
     std::erase_if(others, is_mask);
-    CHECK_INPUT(others.empty(), "%s: the tensor '%s'%s is no part of a GPT-2 with n_layer = %d, as "
-                "config.json has it; without it the model would compute something else", file.path.c_str(),
+    CHECK_INPUT(others.empty(), "{}: the tensor '{}'{} is no part of a GPT-2 with n_layer = {}, as "
+                "config.json has it; without it the model would compute something else", file.path,
                 others.begin()->c_str(),
-                others.size() > 1 ? strf(" (and %zu more)", others.size() - 1).c_str() : "", shape.layers);
+                others.size() > 1 ? fmt::format(" (and {} more)", others.size() - 1).c_str() : "",
+                shape.layers);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -173,20 +174,20 @@ static std::string how_to_convert(const std::string& dir) {
 
 static void check_files(const std::string& dir) {
     const char* d = dir.c_str();
-    CHECK_INPUT(is_directory(dir) || !file_exists(dir), "model.init = 'hf:%s' is a file. Expected its "
-                "folder, hf:%s, with config.json beside", d, parent_directory(dir).c_str());
-    CHECK_INPUT(is_directory(dir), "model.init = 'hf:%s': there is no such folder. Expected one with "
+    CHECK_INPUT(is_directory(dir) || !file_exists(dir), "model.init = 'hf:{}' is a file. Expected its "
+                "folder, hf:{}, with config.json beside", d, parent_directory(dir));
+    CHECK_INPUT(is_directory(dir), "model.init = 'hf:{}': there is no such folder. Expected one with "
                 "config.json and model.safetensors,\n       as this leaves: hf download "
-                "openai-community/gpt2 --local-dir %s", d, d);
+                "openai-community/gpt2 --local-dir {}", d, d);
     const bool weights = file_exists(dir + "/model.safetensors");
-    CHECK_INPUT(weights || !file_exists(dir + "/model.safetensors.index.json"), "model.init = 'hf:%s': the "
+    CHECK_INPUT(weights || !file_exists(dir + "/model.safetensors.index.json"), "model.init = 'hf:{}': the "
                 "weights are in several files, which this version does not read; expected one, "
                 "model.safetensors", d);
-    CHECK_INPUT(weights || !file_exists(dir + "/pytorch_model.bin"), "model.init = 'hf:%s': there is no "
-                "model.safetensors. These lines of Python make it from pytorch_model.bin:\n%s", d,
-                how_to_convert(dir).c_str());
+    CHECK_INPUT(weights || !file_exists(dir + "/pytorch_model.bin"), "model.init = 'hf:{}': there is no "
+                "model.safetensors. These lines of Python make it from pytorch_model.bin:\n{}", d,
+                how_to_convert(dir));
     for (const char* name : {"config.json", "model.safetensors"})
-        CHECK_INPUT(file_exists(dir + "/" + name), "model.init = 'hf:%s': there is no %s. Expected a folder "
+        CHECK_INPUT(file_exists(dir + "/" + name), "model.init = 'hf:{}': there is no {}. Expected a folder "
                     "of Hugging Face's GPT-2 with config.json and model.safetensors", d, name);
 }
 
