@@ -1,7 +1,7 @@
 // Errors. Every failed check calls fatal(): prints the failure, the place and the remedy, then ends the job.
 #pragma once
 #ifdef __CUDACC__
-#define FMT_CONSTEVAL       // nvcc cannot evaluate fmt's check of formats; g++ does, in the emulation
+#define FMT_USE_CONSTEXPR 1       // fmt 9 leaves it out for nvcc, which has it
 #endif
 #include <fmt/core.h>
 
