@@ -59,8 +59,8 @@ struct Axis {
     // Elements of a buffer that only collectives fill.
     size_t staging(size_t count) const { return size == 1 ? 0 : count; }
 
-    // Bytes that a reduction of `bytes`, all slices together, needs besides its arguments. Who plans memory
-    // lends them once; axes that do not reduce at the same time may share them.
+    // Staging of a reduction of `bytes` over the whole axis, in bytes. The memory plan lends the staging
+    // once; axes that never reduce at the same time may share memory.
     size_t reduce_staging(size_t bytes) const {
         return size > 1 ? comm::staging_of(*group, bytes) : 0;
     }

@@ -12,10 +12,11 @@
 #include "llmc/comm/reductions.h"
 #include "llmc/ops/walk.h"
 
-// Reductions up to this size are gathered whole, and each rank sums all of it.
+// Reductions up to this size are gathered whole, and each rank sums everything.
 static constexpr size_t kSmall = 8192;
 
-// A call in progress: its time counts as waiting, and the supervisor sees it. What it sums is not recorded.
+// A call in progress: its time counts as waiting, and the supervisor sees the call. A walk records no sums
+// inside.
 struct Call {
     Group& group;
     Verb verb;
@@ -119,7 +120,7 @@ static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
     run(g, {Job::Gather, t, data, own, slice, count});
 }
 
-// By the library, in an order of its own. false: it has no such sum.
+// By the library, in the library's order. false: the library cannot sum this type.
 static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     const uint64_t sent = 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size);
     if (only_walks()) return counted_call(g, kAllReduce, sent, count * size_of(t));
@@ -172,7 +173,7 @@ void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {
     g.transport->recv(g, data, count * size_of(t), peer);
 }
 
-// A rank that has received all slices knows that all ranks came.
+// A rank with a slice of every other rank knows that every rank has called.
 void comm::barrier(Group& g) {
     if (counted_call(g, kBarrier, 0, 0)) return;
     Call call(g, kBarrier);

@@ -121,9 +121,9 @@ inline size_t staging_of(const Group& g, size_t bytes) {
     return g.transport->needs_staging && !in_place ? bytes : 0;
 }
 
-// A barrier of ranks that are threads with a GPU each: returns true when all ranks of this process have
-// called and every GPU is idle. CUDA may wait for the kernels of all GPUs of a process when memory is
-// allocated or freed, so such calls stand between two meetings. For other ranks returns false at once.
+// A barrier of ranks on threads with a GPU each: returns true when every rank of this process has called and
+// every GPU is idle. Allocating or freeing device memory may wait for the kernels of every GPU of a process,
+// so cudaMalloc and cudaFree belong between two meetings. For other ranks returns false at once.
 bool meet();
 
 // Zeroed device memory for fast transfers by this rank's transport; null: the transport has none.

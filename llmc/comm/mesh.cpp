@@ -45,7 +45,7 @@ RankMesh::RankMesh(const ParallelConfig& p, int ranks, int rank, bool over_nccl)
         g.size = at.size;
         mesh.*mesh_axes[i] = {.index = at.index, .size = at.size, .group = at.size > 1 ? &g : nullptr};
     }
-    // gradients are what is reduced over these two
+    // gradients are reduced over these two axes
     for (Axis* a : {&mesh.shard, &mesh.replica}) {
         if (!a->group) continue;
         a->group->native = p.reduce == ReduceOrder::Native || (p.reduce == ReduceOrder::Auto && over_nccl);

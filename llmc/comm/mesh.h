@@ -1,4 +1,4 @@
-// Which ranks form which axis.
+// The mesh: the axes of ranks.
 //
 //     rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index
 #pragma once

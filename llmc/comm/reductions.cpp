@@ -4,7 +4,7 @@
 
 namespace PRECISION {
 
-// Where all are on the device its ops add them up, else the CPU's: the bits are the same.
+// Terms on the device are summed by the device's ops, others by the CPU's: the bits are equal.
 void sum_of_terms(floatX* out, const floatX* const* terms, int number, size_t count) {
     if (!ops::on_device(out)) return cpu::sum_terms(out, terms, number, count);
     ops::sum_terms(out, terms, number, count);

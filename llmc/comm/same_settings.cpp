@@ -40,7 +40,7 @@ static std::string lines_of(const Config& cfg, const std::string& task) {
           y.substr(equal + 1), rank_b);
 }
 
-// All texts travel only where some differ: they are thousands of bytes of each rank, to each.
+// The texts, thousands of bytes from each rank to each, travel only if hashes differ.
 void check_same_settings(const Config& cfg, const std::string& task, const Exchange& exchange) {
     const std::string own = lines_of(cfg, task);
     const std::vector<std::string> hashes = exchange(hash_of(own));

@@ -1,7 +1,7 @@
 // Decisions of all ranks together.
 //
-// Each rank contributes a few numbers and receives their sums, added in the order of the ranks: the same bits
-// everywhere, so that all ranks decide alike.
+// Each rank contributes a few numbers and receives their sums, added in the order of the ranks: equal bits,
+// and so equal decisions, on every rank.
 #pragma once
 #include <array>
 #include <atomic>
@@ -24,26 +24,26 @@ std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& m
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
-// its words, and receives the sums over all ranks when the host reads that step. On a GPU a step is read
-// after the next step has begun, so a sum may be older than the work it is about: compare `read` with `sent`
-// at the start of that work.
+// its words, and receives the sums when the host reads the step. On a GPU the host reads a step after the
+// next step has begun, so a sum may be older than the work in question: compare `read` with `sent` at the
+// start of the work.
 struct Votes {
     enum Word { kSave, kStop, kDone, kFailed, kWords };
     using Words = std::array<double, kWords>;
 
-    std::array<std::atomic<double>, kWords> mine = {};      // any thread of the rank sets them
-    Words sums = {};                                        // of the step that was read last
+    std::array<std::atomic<double>, kWords> mine = {};      // set by any thread of the rank
+    Words sums = {};                                        // of the last step read
     int64_t sent = 0, read = 0;                             // steps
 
     Words send();                                           // this rank's words, for the next step
-    void receive(const double* sums_of_all);                // kWords, of the oldest step that was not read
+    void receive(const double* sums_of_all);                // kWords, of the oldest unread step
     void ask(const Signals& asked) { mine[kSave] = asked.save, mine[kStop] = asked.stop; }
     Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
 };
 
-// Runs work() on rank 0 while the other ranks wait and see its progress: each call of heartbeat() that comes
-// 0.1 s after the one before is a small gather of all ranks. Ranks that are threads with a GPU each wait in
-// comm::meet() instead, as work() may allocate device memory. All ranks of the job together.
+// Runs work() on rank 0 while the other ranks wait and see its progress: a call of heartbeat(), at most every
+// 0.1 s, is a small gather over the job. Ranks on threads with a GPU each wait in comm::meet() instead, as
+// work() may allocate device memory. Collective over the job.
 using Heartbeat = std::function<void()>;
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);
 

@@ -55,7 +55,7 @@ static int make_team(int wanted) {
     return made;
 }
 
-// One rank, from the moment that its mesh stands.
+// Runs one rank on its mesh.
 static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, const RankBody& body) {
     context.rank = mesh.rank;
     if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, placements);
@@ -67,7 +67,7 @@ static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, 
     return body(cfg, mesh);
 }
 
-// Over NCCL, from the moment that all know all placements.
+// Runs one rank over NCCL, when the placements of the ranks are known.
 static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& placements, const NcclId& id,
                         const RankBody& body) {
     context.rank = ranks.mesh.rank;
@@ -102,7 +102,7 @@ static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, i
     return meshes;
 }
 
-// Runs rank(0) to rank(n - 1), each on a thread. They begin when all have one.
+// Runs rank(0) to rank(n - 1), each on a thread. The ranks begin when every thread exists.
 static void start_ranks(int n, const std::function<void(int)>& rank) {
     std::promise<bool> all_made;
     const std::shared_future<bool> begin = all_made.get_future();
@@ -209,7 +209,7 @@ static int run_gpus(const Config& cfg, const RankBody& body) {
     return code;
 }
 
-// Whether ranks on GPUs send by NCCL: where the settings ask for it, or leave the choice and it is there.
+// Whether ranks on GPUs send by NCCL: if the settings say so, or leave the choice and this build has NCCL.
 static bool goes_over_nccl(const ParallelConfig& p) {
     return p.transport == TransportKind::Nccl ||
            (p.transport == TransportKind::Auto && on_gpus() && has_nccl());

@@ -10,8 +10,8 @@ bool has_mpi();
 bool has_nccl();
 bool on_gpus();         // emulated ones excluded
 
-// By launcher and build alone, so that all ranks decide alike. Nowhere: one process, or processes that this
-// build cannot connect.
+// Depends on launcher and build alone: every rank decides alike. Nowhere: one process, or processes without a
+// way to connect in this build.
 enum class Meeting { Nowhere, Mpi, Tcp };
 Meeting meeting();
 

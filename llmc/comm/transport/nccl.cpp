@@ -1,4 +1,5 @@
-// The job's communicators: one for each axis, and memory that NCCL knows. nccl_verbs.cpp has what they do.
+// The job's communicators, one for each axis, and memory registered with NCCL. nccl_verbs.cpp has the
+// collectives.
 #include "llmc/comm/transport/nccl.h"
 
 #include "llmc/base/check.h"
@@ -90,7 +91,7 @@ NcclId new_nccl_id() {
     return std::bit_cast<NcclId>(id);
 }
 
-// What is left of a rank that failed goes with the process.
+// The rest of a failed rank ends with the process.
 static void abort_all() {
     for (const NcclLine& l : nccl_rank.lines) ncclCommAbort(l.comm);
     for (Registered& r : nccl_rank.memory) r.handles.clear();
@@ -121,7 +122,7 @@ void nccl_end(bool failed) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// memory that NCCL can register, which saves copies between its buffers and the caller's
+// memory for registration with NCCL: saves copies between NCCL's buffers and the caller's
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
 static void* allocate_for_nccl(size_t bytes) {
@@ -156,7 +157,7 @@ void* comm::alloc(size_t bytes) {
 }
 
 bool comm::release(void* p) {
-    // tests: a rank that fails frees its memory before anybody knows; but others wait for it
+    // tests: a failing rank frees its memory while other ranks still wait for the rank
     if (std::uncaught_exceptions() > 0) nccl_end(true);
     const auto is_p = [p](const Registered& r) { return r.memory == p; };
     const auto r = std::find_if(nccl_rank.memory.begin(), nccl_rank.memory.end(), is_p);
@@ -198,7 +199,7 @@ static NcclLine line_of(ncclComm_t comm, bool registers) {
     return l;
 }
 
-// The part of a communicator that has the same colour, or none. All ranks of `from` call this together.
+// The communicator of the ranks with the same colour, or null. Collective over `from`.
 static ncclComm_t split(ncclComm_t from, bool within, int color, int index, ncclConfig_t config) {
     ncclComm_t comm = nullptr;
     NCCL_CHECK(from, ncclCommSplit(from, within ? color : NCCL_SPLIT_NOCOLOR, index, &comm, &config));
@@ -234,7 +235,7 @@ static void become_member(Group& g, ncclComm_t comm, bool ring, int blocks_of_ro
     g.state = std::move(m);
 }
 
-// The communicator of all ranks comes first; the other axes are parts of it.
+// The world's communicator comes first; the other axes are split from the world's.
 void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks) {
     CUDA_CHECK(cudaSetDevice(device));
     CHECK(cuda_device().index == device, "rank {} uses GPU {} already", ranks.mesh.rank,

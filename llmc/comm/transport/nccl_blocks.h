@@ -1,9 +1,9 @@
-// The number of blocks that NCCL may use on a GPU, for each communicator of a rank.
+// Blocks of NCCL on a GPU, at most, for each communicator of a rank.
 //
-// A kernel of NCCL holds its processors while it waits for other ranks. A middle stage may run such kernels
-// for tensor parallelism, for ZeRO and for four directions of messages at once. If these kernels do not fit
-// together, a kernel that another rank waits for may never start. So all communicators together have half of
-// the GPU; the other half computes.
+// A kernel of NCCL occupies its processors while waiting for other ranks. A middle stage may run kernels for
+// tensor parallelism, for ZeRO and for four directions of messages at once. Kernels without room wait, while
+// another rank waits for the kernel: a deadlock. So the communicators share half of the GPU; the other half
+// computes.
 #pragma once
 #include "llmc/comm/mesh.h"
 

@@ -18,8 +18,8 @@ struct Together {
     std::condition_variable changed = {};
 };
 
-// Before CUDA begins: kernels and connections that are loaded when they are first used would be so while the
-// collectives of other threads run.
+// Before CUDA begins: by default, kernels and connections load at first use, beside the collectives of other
+// threads.
 std::shared_ptr<Together> ranks_together(int ranks) {
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);

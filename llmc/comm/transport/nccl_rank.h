@@ -30,8 +30,8 @@ struct NcclLine {
     bool registers = false;             // memory from comm::alloc()
 };
 
-// Messages from a rank of a pipeline to a neighbour. Each direction has a line of its own, so that a message
-// that waits for its receiver delays no other message.
+// Messages from a rank of a pipeline to a neighbour. Each direction has its own line: a message waiting for
+// the receiver delays no other message.
 struct NcclRoute {
     int from, to;
     NcclLine line;
@@ -43,7 +43,7 @@ struct NcclMember : NcclLine {
     uint64_t next = 0;                  // ticket
     NcclFlight flights[kSlots];
     std::vector<const void*> slices;
-    std::vector<NcclRoute> routes;          // that this rank is at an end of
+    std::vector<NcclRoute> routes;          // from or to this rank
     std::vector<NcclTimes> times, spare;        // not yet looked at, the oldest first; to be used again
 };
 
@@ -57,7 +57,7 @@ struct Together;                        // nccl.cpp
 // This thread's part of the job.
 struct NcclRank {
     std::vector<NcclMember*> members;
-    std::vector<NcclLine> lines;        // of all members and their routes; none: not begun
+    std::vector<NcclLine> lines;        // of the members and their routes; empty: not begun
     std::vector<Registered> memory;
     std::byte* bounce = nullptr;
     std::shared_ptr<Together> together;

@@ -1,9 +1,9 @@
-// Every axis has a communicator and a stream of its own. A collective waits for the ops that were called
-// before it, and those that are called after it was awaited wait for it, all on the device: the host waits
-// only where the memory is its own. Such memory goes through a buffer of the device, a share at a time.
+// Every axis has its own communicator and stream. On the device, a collective waits for earlier ops, and ops
+// called after finish() wait for the collective. The host waits only for collectives on host memory, which go
+// through a buffer on the device, a share at a time.
 //
-// Sums in the order of the ranks: each slice goes to its rank, which adds them up in FP32 on the compute
-// stream. As many bytes as around a ring.
+// Sums in the order of the ranks: each rank receives the slices of the other ranks and adds in FP32 on the
+// compute stream. A ring sends as many bytes.
 #ifdef HAVE_NCCL
 #include <algorithm>
 

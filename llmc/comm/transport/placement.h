@@ -19,7 +19,7 @@ using Placements = std::vector<Placement>;       // by rank
 Placement own_placement(bool with_gpus);
 
 int ranks_of_host(const Placements& placements, const Placement& own);
-// The cores that the ranks of this host have, divided by these ranks.
+// Cores of this host's ranks, divided by the number of the ranks.
 int threads_of_rank(const Placements& placements, const Placement& own);
 
 // The rank's number on its host is the number of its GPU among the visible GPUs; 0 if only one is visible.

@@ -1,5 +1,4 @@
-// Processes that know the host of rank 0 exchange a few bytes through rank 0 over TCP, before a library such
-// as NCCL can connect them.
+// Processes exchange a few bytes through rank 0 over TCP, before a library like NCCL connects the processes.
 //
 // Rank 0 listens at the addresses of its host's name only. Each side proves its knowledge of the job's secret
 // by an HMAC over random numbers of both sides, without sending the secret. Nothing is encrypted.
@@ -19,8 +18,8 @@ struct Rendezvous {
 };
 
 // By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, or Slurm's, or
-// mpirun's where all are on one host; TRAIN_GPT_SECRET. Ports other than MASTER_PORT follow from the job's
-// name, so that jobs on one host do not meet.
+// mpirun's on a single host; TRAIN_GPT_SECRET. Ports other than MASTER_PORT follow from the job's
+// name, which keeps jobs on one host apart.
 Rendezvous rendezvous_of_environment();
 
 // "gpu[003-006,9],login1" -> "gpu003"

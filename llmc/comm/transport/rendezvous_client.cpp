@@ -8,7 +8,7 @@
 // Of one attempt.
 enum class Met { Nobody, OtherSecret, RankZero };
 
-// Returns RankZero where it has taken this rank's text; sets what its last message is checked by.
+// Returns RankZero if rank 0 has accepted this rank's text; sets the key for checking the last message.
 static Met introduce(const Rendezvous& r, const Socket& s, const std::string& own, double until, Hello* hello,
                      Answer* answer) {
     *hello = {kMagic, stream_of(r.job.c_str()), r.rank, r.world, !r.secret.empty(), new_nonce()};

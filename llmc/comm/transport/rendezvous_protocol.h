@@ -51,7 +51,7 @@ inline Nonce new_nonce() {
     return nonce;
 }
 
-// says: the speaker, "rank 0", "rank" or "all", so that a proof cannot be sent back.
+// says: the speaker, "rank 0", "rank" or "all": a proof sent back is invalid.
 inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, const Nonce& answer,
                        const std::string& text = "") {
     std::string data = std::string(says) + '\n';

@@ -1,5 +1,5 @@
-// Rank 0 listens to all callers at once, to each until a deadline. It hangs up on a caller that does not
-// speak as a rank of the job would. Of too many callers, the oldest that has said nothing goes first.
+// Rank 0 listens to every caller at once, to each until a deadline, and hangs up on a caller without the
+// job's protocol. With too many callers, rank 0 hangs up on the oldest silent caller.
 #include <algorithm>
 #include <cstdio>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
-static constexpr double kSilence = 5;                   // seconds in which a caller has to show who it is
+static constexpr double kSilence = 5;                   // seconds for a caller to prove its identity
 static constexpr size_t kMostCallers = 256;             // who have not
 static constexpr int kAtOnce = 64;                      // calls that are taken before anybody is listened to
 
@@ -21,11 +21,11 @@ struct Caller {
     Hello hello = {};
     Nonce nonce = {};               // rank 0's
     bool answered = false;
-    bool here = true;               // false: it is done with
+    bool here = true;               // false: finished
 
     Caller() = default;
     Caller(Socket s, double deadline) : socket(std::move(s)), until(deadline) {}
-    // Bytes that have yet to come before it can be answered.
+    // Missing bytes of the message.
     size_t left() const {
         const size_t head = answered ? sizeof(Shown) : sizeof(Hello);
         const size_t all = head + (answered && got.size() >= head ? shown().length : 0);
@@ -42,7 +42,7 @@ struct Server {
     const Rendezvous& r;
     std::vector<Socket> doors;
     std::vector<Caller> callers;        // the oldest first
-    std::vector<Caller> peers;          // by rank; without a socket until it has come
+    std::vector<Caller> peers;          // by rank; no socket: yet to call
     std::vector<std::string> texts;
     int refused = 0;                    // who called themselves ranks of this job, without its secret
 

@@ -1,5 +1,5 @@
-// Each job has a mailbox, where every member posts its pointer. Finishing a job waits for all pointers, reads
-// the memory behind them, and waits until all members have read: then the buffers are the caller's again.
+// Each job has a mailbox, where every member posts its pointer. Finishing a job waits for every pointer,
+// reads the memory behind, and waits until every member has read: then the buffers are the caller's again.
 // Counters only rise, so mailboxes are reused without clearing.
 #include "llmc/comm/transport/threads.h"
 
@@ -70,7 +70,7 @@ ThreadWorld::~ThreadWorld() = default;
 void ThreadWorld::broken() {
     state->broken = true;
     for (const auto& team : state->teams) {
-        { std::lock_guard lock(team->mutex); }  // whoever has just looked is asleep by now
+        { std::lock_guard lock(team->mutex); }  // a member that saw the old value now sleeps
         team->changed.notify_all();
     }
 }
@@ -106,7 +106,7 @@ static uint64_t start(Group& g, const Job& job) {
 static void gather(const Group& g, const Job& job, const Mailbox& mailbox) {
     const size_t unit = size_of(job.type);
     for (int i = 0; i < g.size; i++) {
-        const int k = (g.index + i) % g.size;   // not all from the same one
+        const int k = (g.index + i) % g.size;   // members begin at different sources
         std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.slice * unit;
         const void* from = mailbox.posted_src[size_t(k)];
         const size_t bytes = comm::elements(job, k) * unit;

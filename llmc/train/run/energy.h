@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-// Counts one device for the first rank of a process on the device; other ranks of the process read zeros, so
-// that a sum over ranks is the sum over devices. Processes that share a device each count all of its energy.
+// Counts a device for the first rank of a process on the device; other ranks of the process read zeros: the
+// sum over ranks is the sum over devices. Processes sharing a device each count its whole energy.
 struct EnergyMeter {
     EnergyMeter();
     // bus_id: "0000:17:00.0"; empty: a device unknown to NVML.

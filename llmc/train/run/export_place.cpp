@@ -59,8 +59,8 @@ static std::vector<fs::path> checkpoints_of(const std::string& run_dir) {
     return folders;
 }
 
-// The folder, if any, of a run or a checkpoint that the file would be one of. Any folder with rows or with
-// checkpoints is a run's, also another's.
+// The folder of the run or checkpoint around the file; empty: no run is there. A folder with rows or
+// checkpoints belongs to a run.
 static fs::path run_with(const fs::path& file, const std::string& run_dir,
                          const std::vector<fs::path>& checkpoints) {
     const auto is_run = [&](const fs::path& folder) {

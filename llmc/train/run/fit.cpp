@@ -7,7 +7,7 @@
 
 namespace PRECISION {
 
-// Threads that are only described share this host; processes may have one each.
+// Threads of a described mesh share this host; processes may have a host each.
 size_t available_to_rank(const Mesh& mesh) {
     const size_t all = ops::device_available(), here = all / size_t(context.host_ranks);
     if (!is_described(mesh)) return size_t(-largest_over(mesh.world, -double(here)));

@@ -51,7 +51,7 @@ const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cac
     return logits.data();
 }
 
-// All go on with the token of rank 0, or stop where any of them was asked to.
+// Every rank continues with rank 0's token, or stops after a signal to any rank.
 bool Generator::agree(int32_t* token) const {
     const int32_t mine[2] = {*token, stop_asked()};
     std::vector<int32_t> all(2 * size_t(mesh.world.size));

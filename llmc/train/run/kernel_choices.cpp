@@ -12,7 +12,7 @@
 
 namespace PRECISION {
 
-// f(memory), with so many bytes of it, and with scratch
+// f(memory) with `bytes` of memory, and with scratch
 template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F f) {
     Arena arena;
     std::byte *memory, *scratch;

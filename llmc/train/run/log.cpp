@@ -27,8 +27,8 @@ RunLog::RunLog(const Config& cfg) : start_(seconds_now()), writes_(context.rank 
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
 
-// A disk that is full does not end the training. Of a row that it does not hold no part stays, so that those
-// of later, when there is room again, are rows.
+// Training continues on a full disk. A row without room is removed whole: later rows, when there is room
+// again, begin on a line.
 void RunLog::write(const std::string& line) {
     if (file_ < 0) return;
     const off_t end = lseek(file_, 0, SEEK_END);
@@ -51,7 +51,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     const std::string metrics = cfg_.run.dir + "/metrics.jsonl";
     file_ = open(metrics.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     CHECK_INPUT(file_ >= 0, "cannot create {}: {}", metrics, strerror(errno));
-    // an evaluation alone leaves the run what it was
+    // an evaluation alone does not change the run
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
     const std::string config = cfg_.run.dir + "/config.json";

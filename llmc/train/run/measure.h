@@ -10,8 +10,8 @@
 
 namespace PRECISION {
 
-// Memory beyond the amount at construction: the part that the plan accounts for. Ranks of a process with one
-// memory share the amount evenly. All ranks construct the object together.
+// Memory beyond the amount at construction, to compare with the plan. Ranks of a process share the amount
+// evenly. Construction is collective.
 struct PeakMemory {
     size_t baseline;
     explicit PeakMemory(const Axis& ranks = {}) {

@@ -54,7 +54,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-// A few micro-batches have every op of a step: the first and the last differ, and all that are alive at once.
+// A few micro-batches have every op of a step: the first, the last, and every micro-batch alive at once.
 static int few_micros(const Stage& stage, const Mesh& mesh) {
     return std::min(stage.shape.micros, 2 * mesh.pp.size);
 }
@@ -119,7 +119,7 @@ void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t p
                                                .generates = model.decoder.has_value()}));
 }
 
-// Memory that the ranks' transport is fast with, where there is such.
+// Memory from the ranks' transport, if the transport has faster memory; else from the device.
 static void* allocate_tensors(size_t bytes) {
     void* p = comm::alloc(bytes);
     return p ? p : ops::device_allocate(bytes);

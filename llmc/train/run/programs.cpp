@@ -18,8 +18,8 @@
 
 namespace PRECISION {
 
-// Prints the memory plan of the rank that needs most, and the resolved config; allocates nothing and starts
-// nothing. Of several processes, one prints.
+// Prints the memory plan of the fullest rank, and the resolved config. Allocates and starts nothing. Rank 0
+// prints.
 int plan(Config cfg) {
     if (launcher().rank > 0) return kExitDone;
     adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
@@ -48,9 +48,9 @@ int plan(Config cfg) {
     return kExitDone;
 }
 
-// The weights that a program works on: model.init where it names some, else the newest checkpoint of run.dir.
-// Takes over the shape of the model, and its tokenizer where the settings name none or it is a checkpoint;
-// unusable: why the model's tokenizer cannot be used, or empty.
+// The weights of a program: model.init if set, else the newest checkpoint of run.dir. Takes over the model's
+// shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
+// the reason why the model's tokenizer cannot be used; empty: usable.
 static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable) {
     const bool newest = cfg.model.init == "random";
     const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
@@ -65,8 +65,8 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
     return init;
 }
 
-// The tokenizer of the settings. Ids that only the model has were never seen; where only the tokenizer has
-// some, it is another model's.
+// The tokenizer of the settings. Ids beyond the tokenizer's were never trained; a tokenizer with ids beyond
+// the model's belongs to another model.
 static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const char* flag) {
     Tokenizer tokenizer = Tokenizer::load(cfg.data.tokenizer);
     const int ids = int(tokenizer.vocab_size());
@@ -76,7 +76,7 @@ static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const 
     return tokenizer;
 }
 
-// Prints text as the model writes it. A terminal gets whole characters, and none that control the terminal.
+// Prints text as the model writes. A terminal gets whole characters, without control characters.
 struct Shown {
     bool terminal;
     std::string rest = {};          // the beginning of a character

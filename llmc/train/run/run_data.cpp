@@ -34,7 +34,7 @@ static std::vector<ShardInfo> shards_of(std::initializer_list<const Dataset*> se
     return all;
 }
 
-// scan: bytes of shards that are read through for ids that are too large
+// scan: bytes of shards to read in search of ids outside the vocabulary
 static RunData open(const Config& cfg, uint64_t scan) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);

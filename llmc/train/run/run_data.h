@@ -17,7 +17,7 @@ struct RunData {
     std::string describe() const;        // for people
 };
 
-// Rank 0 of `ranks` first, so that one rank reports errors of the data.
+// Rank 0 of `ranks` first: errors of the data are reported once.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 
 // model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.

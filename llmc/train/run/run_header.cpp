@@ -22,7 +22,7 @@ static std::string shown_epochs(const std::vector<Epochs>& all) {
     return text;
 }
 
-static constexpr double kRepeats = 4;       // that are about as good as new text: arXiv 2305.16264
+static constexpr double kRepeats = 4;       // about as good as new text: arXiv 2305.16264
 
 static void warn_of_repeats(const std::vector<Epochs>& all) {
     const auto worst = std::max_element(all.begin(), all.end(), [](const Epochs& a, const Epochs& b) {

@@ -56,7 +56,7 @@ static void check_shape(Config& cfg, const ReadModel& model) {
                 "at most that", cfg.model.context, model.from, model.shape.context);
 }
 
-// Why a file is no tokenizer for a model of vocab ids; empty: it is one.
+// The reason why a file is no tokenizer for a model of vocab ids; empty: usable.
 static std::string wrong_tokenizer(const std::string& path, int vocab) {
     const bool before = std::exchange(context.throw_on_fatal, true);
     std::string why;

@@ -74,9 +74,9 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
                 "with run.seed = {}", manifest, state.seed, origin->settings.run.seed);
     CHECK_INPUT(state.step <= cfg.train.steps || cfg.train.steps == 0, "{} is of step {}, beyond "
                 "train.steps = {}", origin->folder, state.step, cfg.train.steps);
-    if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // that is all there is to do
+    if (cfg.train.steps == 0) state.evaluated = state.sampled = false;     // only evaluates and samples
     if (origin->folder == cfg.run.dir + "/step_" + std::to_string(state.step)) saved = state.step;
-    // the run may have been ended before it did so
+    // a crash may have come before
     if (saved >= 0 && cfg.train.steps > 0 && mesh.rank == 0) saver.prune(cfg.run.dir);
     return state;
 }
