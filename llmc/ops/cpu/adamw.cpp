@@ -1,5 +1,5 @@
 // Memory-bound: the update reads gradient, moments and masters once and writes them once. Threads take
-// pieces of a run; every element's result depends on that element alone.
+// pieces of a run; each result depends on one element alone.
 #include <algorithm>
 #include <cmath>
 
@@ -32,7 +32,7 @@ void gradient_state(GradientState* state, const double* squares, const double* l
 static constexpr size_t kGrain = 1 << 14;      // elements of one piece of a thread's work
 static constexpr size_t kDraw = 1024;          // random words drawn at once
 
-// What is the same for all elements of a run.
+// Constants of a run.
 struct Coefficients { real scale, beta1, beta2, lr, step_size, inverse_bias2, eps, decay; };
 
 static Coefficients coefficients(const Adamw& a, real decay) {

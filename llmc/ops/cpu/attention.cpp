@@ -1,5 +1,5 @@
 // Scores stand transposed, s[key][query]: the online softmax then works on vectors of queries, without a sum
-// across lanes, and K and V are read as they lie. Only Q, O, dO and dQ are transposed, once per block of
+// across lanes, and K and V are read in place. Only Q, O, dO and dQ are transposed, once per block of
 // queries.
 //
 //     S = K Q^T     P = exp(S - lse)    O^T += V^T P
@@ -7,9 +7,9 @@
 //     delta = rowsum(dO * O)
 //
 // Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv
-// matrix are so far apart that they share a few sets of the cache. What lies above the diagonal is skipped.
-// Every sum runs in the order of the keys or of the queries, so nothing depends on threads or on the other
-// sequences. Where the CPU multiplies BF16 faster, attention_products.cpp does it in BF16.
+// matrix lie far apart and share a few sets of the cache. Blocks above the diagonal are skipped. Every sum
+// runs in the order of the keys or of the queries, and depends neither on threads nor on other sequences. On
+// CPUs with fast BF16 products, attention_products.cpp computes instead.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -121,19 +121,19 @@ static void add_over_queries(real* c, const real* s, const real* b, const Pair& 
     }
 }
 
-// In the vector of queries where the first one that sees key u stands, those before it get -inf. Returns
-// where that vector starts.
+// Masks the vector that holds the first query to see key u: earlier queries get -inf. Returns the vector's
+// start.
 static int mask_row(real* s, const Pair& p, int u) {
     const int seen = p.first_query(u), start = seen / W * W;
     for (int q = start; q < seen; q++) s[u * kQueries + q] = kNever;
     return start;
 }
 
-// Per query, over the blocks so far. scale: what the last block's larger maximum makes of the sums before it.
+// Per query, over the blocks so far. scale: factor of the earlier sums after the last block's larger maximum.
 struct Softmaxes { real *max, *sum, *scale; };
 
-// max[q] becomes the largest of it and s[u][q], over the keys that q sees. Rows that all see go by fours: max
-// is read and written as seldom.
+// max[q] = max(max[q], s[u][q]) over the keys of q. Rows that every query sees go by fours, with a quarter of
+// the reads and writes of max.
 static void raise_max(real* max, const real* s, const int* start, const Pair& p) {
     const int nq = p.q.nqp, all = p.keys_below(1) / 4 * 4;
     for (int u = 0; u < all; u += 4)
@@ -255,7 +255,7 @@ static void softmax_backward(real* s, real* dp, const real* lse, const real* del
                 du[q] = e * (du[q] - delta[q]);
             }
     }
-    // keys that fill the last rows of a tile: none of these queries sees them
+    // keys that pad the last rows of a tile: no query sees them
     const size_t rest = size_t(round_up(p.nk, kTileRows) - p.nk) * kQueries;
     std::fill_n(s + size_t(p.nk) * kQueries, rest, real(0));
     std::fill_n(dp + size_t(p.nk) * kQueries, rest, real(0));

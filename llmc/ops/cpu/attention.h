@@ -1,4 +1,4 @@
-// What attention.cpp tells memory.cpp, and what attention_products.cpp tells it.
+// Scratch of attention.cpp for memory.cpp, and attention_products.cpp for attention.cpp.
 #pragma once
 #include "llmc/ops/ops.h"
 
@@ -7,9 +7,10 @@ namespace cpu {
 
 size_t attention_scratch(int threads, int T, int D);    // bytes of context.scratch; T keys
 
-// Another way, for BF16: whether it is the faster one, bytes of scratch for each thread, and itself.
+// Attention by BF16 products: whether the products are faster here, bytes of scratch for each thread, the
+// ops.
 bool attention_by_products(const AttentionDims& d);
-size_t attention_products_scratch(int T, int D);    // 0: it is never taken on this CPU
+size_t attention_products_scratch(int T, int D);    // 0: never used on this CPU
 void attention_products_warm_up(int T, int D);      // builds the calling thread's products of T tokens
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d);

@@ -7,7 +7,7 @@
 //         dP^T = V dO^T    dS^T = P^T (dP^T - delta)        dK += c dS^T Q      dQ += c dS K
 //
 // c = 1 / sqrt(D), delta = rowsum(dO * O). Blocks above the diagonal are skipped. Every sum runs in the order
-// of the blocks, so nothing depends on threads or on the other sequences. Rows of a head are packed first:
+// of the blocks, and depends neither on threads nor on other sequences. Rows of a head are packed first:
 // where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T of 128 and 256 rows: 53 against
 // 19 us).
 #include <omp.h>
@@ -31,9 +31,9 @@ using namespace simd;
 static constexpr int kQueries = 128, kKeys = 256;       // of a block
 static constexpr int kFewQueries = 64;      // as of a prompt's pieces, each time of another number of keys
 static constexpr size_t kLibrary = 1 << 20;             // bytes that a product of blocks may want
-// Narrower heads go by the loops of attention.cpp. Keys that a query scores high are much alike where there
-// are few columns, and dS sums to 0 over them: what rounding dS leaves is then large beside dQ (D = 5: 2.2
-// times rounding dQ once).
+// Narrower heads use the loops of attention.cpp. With few columns, the keys with high scores for a query are
+// much alike, and dS sums to 0 over these keys: the rounding error of dS is then large beside dQ (D = 5: 2.2
+// times the error of rounding dQ once).
 static constexpr int kNarrow = 16;
 
 static bool fast_here(int D) {
@@ -93,8 +93,8 @@ static void store_rows(floatX* out, size_t stride, const real* from, int rows, i
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
-// p = exp(c s - max) over the first `seen` of n keys, rounded, and 0 over the others. Returns what the larger
-// maximum makes of the sums before it.
+// p = exp(c s - max) over the first `seen` of n keys, rounded, and 0 over the others. Returns the factor of
+// the earlier sums after the larger maximum.
 static real online_softmax(floatX* p, real* s, int seen, int n, real c, real& max, real& sum_so_far) {
     real larger = max;
     #pragma omp simd reduction(max : larger)
@@ -191,7 +191,7 @@ static void softmax_backward(floatX* p, floatX* ds, real* s, real* dp, const rea
     }
 }
 
-// A head: its key blocks in turn, each over all queries that see it.
+// A head: key block after key block, each over the queries that see the block.
 static void backward_head(const AttentionBackward& t, const AttentionDims& d, int head, Room room) {
     const int b = head / d.NH, h = head % d.NH, D = d.D, apart = d.q_offset - d.k_offset;
     const size_t o_stride = size_t(d.NH) * D, at_q = size_t(b) * d.Tq * d.q_stride + size_t(h) * D,

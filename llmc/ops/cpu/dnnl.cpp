@@ -1,5 +1,5 @@
 // One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A thread has
-// its own cache, as what is executed holds addresses; oneDNN shares compiled code between them.
+// its own cache, as primitives in execution hold addresses; oneDNN shares compiled code between threads.
 #include "llmc/ops/cpu/dnnl.h"
 
 #include "llmc/base/check.h"
@@ -139,7 +139,7 @@ static std::unique_ptr<Primitive> build(const Product& p) {
 static std::atomic<size_t> built = 0;
 size_t dnnl_built() { return built; }
 
-// oneDNN crashes where there is no memory for the code that it generates.
+// oneDNN crashes without memory for generated code.
 static constexpr size_t kLeastRoom = size_t(16) << 20;
 
 static Primitive& find(const Product& p, int threads) {
@@ -182,8 +182,8 @@ void dnnl_product(const Product& p, const ProductTensors& t, std::byte* scratch,
 }
 
 // VDPBF16PS does two multiplications where an FMA does one. AMD issues both at one rate (Zen 5: 808 to 1007
-// GFLOP/s against 445 to 535). Intel issues it at half the rate or less (Emerald Rapids: 165 against 280) and
-// has AMX for BF16 instead.
+// GFLOP/s against 445 to 535). Intel issues VDPBF16PS at half the rate or less (Emerald Rapids: 165 against
+// 280) and has AMX for BF16 instead.
 bool bf16_is_fast() {
     const auto isa = int(dnnl::get_effective_cpu_isa());
     const auto has = [isa](dnnl::cpu_isa x) { return (isa & int(x)) == int(x); };

@@ -1,4 +1,4 @@
-// Matmuls by oneDNN, whatever its version; where the build has none, nothing is computed here.
+// Matmuls by oneDNN of any version. A build without oneDNN computes nothing here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +25,10 @@ struct Product {
 // a machine decides alike.
 bool dnnl_computes(DType in);
 
-bool bf16_is_fast();           // what run.precision=auto goes by
+bool bf16_is_fast();           // decides run.precision=auto
 std::string matmul_library();  // "oneDNN 2.6.3", or empty
 
-// Scratch that the product needs. The first call for a product builds its code, which later calls find.
+// Scratch of the product, in bytes. The first call for a product builds the code for later calls.
 size_t dnnl_scratch(const Product& p, int threads);
 size_t dnnl_built();           // products built so far, each thread's own
 // What oneDNN allocates besides, while the product is computed: panels of A and B for each thread, where the

@@ -1,10 +1,10 @@
-// Matrix product by blocks, in `real`: for FP64, for BF16 on CPUs that do not multiply it fast, and where
-// there is no oneDNN.
+// Matrix product by blocks, in `real`: for FP64, for BF16 on CPUs with slow BF16 products, and for builds
+// without oneDNN.
 //
 // A tile of the result stays in scratch in `real` while k runs over it in panels; operands are converted to
-// `real` as they are packed. Every element is one chain of FMAs over k in order, started from where the tile
-// started, in edge tiles (padded) as in full ones: its value depends on nothing but its row of A and its
-// column of B.
+// `real` while being packed. Every element is a chain of FMAs over k in order, in padded edge tiles as in
+// full tiles, beginning with the tile's start value: the element depends on a row of A and a column of B
+// alone.
 #pragma once
 #include <omp.h>
 
@@ -22,8 +22,8 @@ inline constexpr int kGemmRows =
     simd::kVectorBytes == 64 ? 12 : 6;  // by two vectors: the registers hold one such block
 inline constexpr int kGemmColumns = 2 * kGemmW;
 inline constexpr int kTileM = 384, kTileN = sizeof(real) == 8 ? 192 : 256, kTileK = 192;
-// Rows in scratch are a cache line longer than a power of two, or they would all fall into a few sets of the
-// cache.
+// Rows in scratch are a cache line longer than a power of two: rows of a power of two would share a few sets
+// of the cache.
 inline constexpr int kPad = 64 / int(sizeof(real));
 inline constexpr int kStrideA = kTileK + kPad, kStrideAT = kTileM + kPad, kStrideB = kTileN + kPad,
                      kStrideC = kTileN + kPad;
@@ -130,7 +130,7 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
 }
 
 // C = A B of (M, N) = (M, K) (K, N). start(i, j, tile, n) sets what the sums of C[i, j .. j + n) start from
-// (it finds zeros), finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
+// (initially zeros), finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
 template <class Start, class Finish>
 void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, Finish finish) {
     if (M == 0 || N == 0) return;

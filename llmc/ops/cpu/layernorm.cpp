@@ -1,6 +1,6 @@
-// Rows are spread over threads. Backward needs sums down the columns too: it takes the tokens in chunks that
-// stay in cache, first by rows for dx, then by columns for dw and db, so each column's sum runs in the order
-// of the tokens.
+// Rows are spread over threads. Backward also sums down the columns: tokens come in chunks that stay in
+// cache, first by rows for dx, then by columns for dw and db. Each column's sum runs in the order of the
+// tokens.
 #include <algorithm>
 #include <cmath>
 

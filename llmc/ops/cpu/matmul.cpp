@@ -19,8 +19,8 @@ static Product forward_product(int N, int C, int OC, int width, bool bias) {
     return {.m = N, .n = width, .k = C, .in = dtype_of<floatX>, .out = dtype_of<floatX>,
             .a_transposed = false, .b_transposed = true, .bias = bias, .accumulate = false, .c_stride = OC};
 }
-// The next two in columns [j, j + width) of the C there are; this one as far as `sum` of the OC terms go,
-// and c_stride is that of its result.
+// The next two products cover columns [j, j + width) of C; the first covers `sum` of the OC terms, with the
+// result's c_stride.
 static Product input_product(int N, int C, int OC, int width, int sum, bool first, DType out, int c_stride) {
     return {.m = N, .n = width, .k = sum, .in = dtype_of<floatX>, .out = out, .a_transposed = false,
             .b_transposed = false, .bias = false, .accumulate = !first, .a_stride = OC, .b_stride = C,
@@ -33,9 +33,9 @@ static Product weight_product(int N, int C, int OC, int width) {
 
 static constexpr bool kRounds = dtype_of<floatX> != dtype_of<real>;
 
-// oneDNN reads a row-major B at half speed where it is 3072 columns wide (2.6.3, FP32, one core: 77 of 159
-// GFLOP/s) and somewhat slower than it could at other widths above 1024. So such products go in pieces:
-// f(first column, columns). Returns false where f does, which is at the first piece or never.
+// oneDNN reads a row-major B at half speed of 3072 columns (2.6.3, FP32, one core: 77 of 159
+// GFLOP/s) and somewhat below its best at other widths above 1024. Wide products are cut by columns:
+// f(first column, columns). Returns false if f does, at the first call or never.
 // In BF16 whole rows of C are faster (AMX, 3072 columns: 9.0 against 11.5 ms), but where C is weights.
 template <class F> static bool in_columns(int C, bool weights, F f) {
     const int pieces = kRounds && !weights ? 1 : (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
@@ -70,7 +70,7 @@ static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) 
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// GELU in blocks of fixed length: the last one is filled up, so that every value takes the same instructions
+// GELU in blocks of fixed length: the last block is padded, so every value passes the same instructions
 
 static constexpr int kBlock = 64;
 
@@ -124,8 +124,8 @@ void gelu_forward(floatX* act, const floatX* pre, size_t count) {
     in_parallel(count, [=](size_t start, size_t n) { gelu_blocks(act + start, pre + start, n); });
 }
 
-// A panel is at most so many rows of the columns that in_columns() makes: oneDNN computes it at full speed,
-// and caches still hold it when GELU reads it.
+// Most rows of a panel with the columns of in_columns(): oneDNN computes such a panel at full speed, and
+// caches still hold the panel when GELU reads.
 static constexpr int kPanelRows = 1024;
 
 // In `real`, in scratch.
@@ -300,7 +300,7 @@ void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const f
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// what the products need: each function names those of the op above
+// needs of the products: each function names the products of the op above
 
 // The most over the products that `each` calls its argument with: (product, scratch of the caller).
 template <class F> static Needs needs_of(int threads, F each) {

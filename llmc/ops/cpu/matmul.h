@@ -1,4 +1,4 @@
-// What the products of matmul.cpp need, for oneDNN that works with so many threads.
+// Needs of the products of matmul.cpp, for oneDNN with `threads` threads.
 #pragma once
 #include "llmc/ops/ops.h"
 

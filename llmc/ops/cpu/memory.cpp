@@ -21,8 +21,8 @@ static constexpr size_t kBetweenBeats = size_t(16) << 30;       // seconds of fi
 
 static size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// The mapping starts at a huge page. The kernel promises more memory than there is and kills who touches it,
-// so what is available is asked first.
+// The mapping starts at a huge page. Linux promises more memory than the machine has and kills a process that
+// touches too much, so the available memory is checked first.
 void* device_allocate(size_t bytes) {
     const size_t size = whole_pages(std::max(bytes, size_t(1))), available = available_memory_bytes();
     void* mapped = MAP_FAILED;
@@ -77,8 +77,8 @@ void warm_up(const Walk& walk) {
     }
 }
 
-// Past the caches: what is so large is out of them before it is read, and stores that go through them read
-// first what they overwrite. REQUIRES: `p` at a multiple of 16.
+// Zeros past the caches: large memory leaves the caches before anybody reads, and ordinary stores first read
+// the old content. REQUIRES: `p` at a multiple of 16.
 static void stream_zero(std::byte* p, size_t bytes) {
     const size_t whole = bytes / 64 * 64;
     for (size_t i = 0; i < whole; i += 64)

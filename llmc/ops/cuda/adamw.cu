@@ -1,5 +1,5 @@
 // Memory-bound: the update reads gradient, moments and masters once and writes them once, in one launch over
-// all tensors. A thread takes a pack; every element's result depends on that element alone.
+// all tensors. A thread takes a pack; each result depends on one element alone.
 #include <cmath>
 
 #include "llmc/base/check.h"
@@ -85,8 +85,8 @@ struct Run {
         return i + Four::size <= cols || i % cols + Four::size <= cols;
     }
 };
-// They travel as a kernel argument, of which there may be 32,764 bytes since CUDA 12.1: no copy to the
-// device, nothing to keep alive. One launch is enough for 50 layers.
+// The runs are a kernel argument, up to 32,764 bytes since CUDA 12.1: no copy to the device, nothing to keep
+// alive. One launch is enough for 50 layers.
 static constexpr int kRuns = 620;
 struct Runs {
     Run run[kRuns];
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& ru
     if (a.param) rounded.store(a.param + at);
 }
 
-// The elements of a pack that are inside the run, where not all are or their keys do not follow each other.
+// The elements of a pack inside the run, for packs across a border or with keys out of sequence.
 template <bool Stochastic>
 static __device__ __forceinline__ void update_elements(const Adamw& a, const Run& run, size_t at, float scale,
                                        const Coefficients& c) {

@@ -2,7 +2,7 @@
 #include "llmc/ops/cuda/guard.h"
 #include "llmc/ops/cuda/runtime.h"
 
-// The one that the thread has chosen.
+// The device of this thread.
 static CudaDevice open_device() {
     CudaDevice device;
     usable_devices();

@@ -1,11 +1,10 @@
-// Forward: a thread takes a pack of a token.
-// Backward of positions: a thread owns four channels of a position and adds up its tokens in order.
-// Backward of tokens, without atomics and for any distribution of tokens: a stable radix sort by row of wte
-// puts equal tokens side by side, in order (8 bits a pass; thread d of a block owns digit d, so ranks need no
-// atomics). The sorted list is cut into buckets of kBucket tokens. A bucket adds up its runs of equal rows;
-// what belongs to a run that began in an earlier bucket is left as a partial sum, which that run's first
-// bucket adds in a second step, bucket after bucket. So every sum has one fixed order, and one token repeated
-// N times costs no more than N different ones.
+// Forward: a thread takes a pack of a token. Backward of positions: a thread owns four channels of a position
+// and adds up its tokens in order. Backward of tokens, without atomics and for any distribution of tokens: a
+// stable radix sort by row of wte puts equal tokens side by side, in order (8 bits a pass; thread d of a
+// block owns digit d, so ranks need no atomics). The sorted list is cut into buckets of kBucket tokens. A
+// bucket adds up its runs of equal rows. For a run from an earlier bucket, the bucket leaves a partial sum;
+// the run's first bucket adds the partial sums in a second step, bucket after bucket. Every sum has a fixed
+// order, and a token repeated N times costs as much as N different tokens.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"
@@ -138,8 +137,8 @@ encoder_scan_kernel(int32_t* counts, int size, int each) {
     }
 }
 
-// Moves every key behind those with smaller digits and those that came before it: thread d moves digit d's.
-// FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
+// Moves every key behind the keys with smaller digits and behind earlier keys of its digit; thread d moves
+// the keys of digit d. FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
 __global__ void __launch_bounds__(kDigits)
 encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
     SMEM(int32_t[kTile], digits);
@@ -177,7 +176,7 @@ static Sorted sort_by_row(const Encoder& e, size_t& used) {
 
 static constexpr int kBucketThreads = 128;
 
-// The keys at both ends of a bucket and on both sides of it; -1 where there is none.
+// The keys at both ends of a bucket, and the neighbours outside; -1: no neighbour.
 struct Ends { int32_t before, first, last, after; };
 static __device__ __forceinline__ Ends ends_of(const int32_t* key, int bucket, int N) {
     const int start = bucket * kBucket, end = start + kBucket < N ? start + kBucket : N;
@@ -221,7 +220,7 @@ __global__ void __launch_bounds__(kBucketThreads)
     else add_floats(dwte + size_t(key) * C + c, sum);
 }
 
-// A bucket in which a run begins that goes on in the next one adds what those left.
+// A bucket whose last run continues adds the partial sums of the following buckets.
 // FLOOR bytes = 12 buckets C      at most: every bucket but the first begins inside a run
 __global__ void __launch_bounds__(kBucketThreads)
 encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N, int V, int C) {

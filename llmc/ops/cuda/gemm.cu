@@ -107,7 +107,7 @@ static void set_pointers(const Plan& p, const Gemm& g, const GemmTensors& t) {
         CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.aux));
 }
 
-// The answer depends on the alignment of bias and aux as well, so they are told some of the least there is.
+// The answer also depends on the alignment of bias and aux: the query names addresses of the least alignment.
 // cuBLASLt answers NOT_SUPPORTED, INVALID_VALUE, ARCH_MISMATCH or INTERNAL_ERROR to an epilogue that the GPU
 // or the version lacks. Any status but success means no algorithm: the op takes another variant.
 static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {

@@ -2,7 +2,7 @@
 //
 //     D (m, n) = op(A) (m, k) op(B) (k, n) [+ D]
 //
-// A row-major matrix is the transpose of a column-major one, so nothing is ever copied.
+// A row-major matrix is a transposed column-major matrix: no copies.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -33,7 +33,7 @@ struct GemmTensors {
     void *bias, *aux;           // as the epilogue wants; aux has D's shape
 };
 
-// How cuBLASLt does it: opaque words, good for one version of the library and one kind of GPU.
+// cuBLASLt's algorithm: opaque words, valid for a version of the library and a kind of GPU.
 struct GemmAlgorithm {
     uint64_t words[8];
     auto operator<=>(const GemmAlgorithm&) const = default;
@@ -48,7 +48,7 @@ const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g);
 
 void open_gemm();           // makes the handles of both libraries, which take memory of the GPU
 
-inline constexpr size_t kGemmWorkspace = 32 << 20;      // what NVIDIA advises for Hopper
+inline constexpr size_t kGemmWorkspace = 32 << 20;      // as NVIDIA advises for Hopper
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace);
 
 // "cuBLASLt 130100, NVIDIA H200": what algorithms are good for

@@ -1,6 +1,6 @@
-// The runtime loads, of what the program holds, the code of the device's architecture or of an older one of
-// the same generation (sm_80 on 8.6), else it has the driver compile the PTX. What it would take for a kernel
-// it tells without a launch.
+// The runtime loads the program's code for the device's architecture, or for an older architecture of the
+// same generation (sm_80 on 8.6); else the driver compiles the PTX. The runtime names its choice for a kernel
+// without a launch.
 #include "llmc/ops/cuda/guard.h"
 
 #include <filesystem>

@@ -31,10 +31,10 @@ template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b
 namespace PRECISION {
 namespace cuda {
 
-// N values of T in one access: of 16 bytes, the widest, or of 8. Addresses are multiples of that.
+// N values of T in one access of 16 bytes, the widest, or of 8. Addresses are multiples of the access.
 //     load             global or shared memory
-//     load_cached      what many blocks read again, as weights of a norm: counted once for a launch
-//     load_streaming   read once, as activations: evicted first
+//     load_cached      for data read by many blocks, like weights of a norm: counted once for a launch
+//     load_streaming   for data read once, like activations: evicted first
 template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf {
     static constexpr int size = N;
     static constexpr bool wide = N * sizeof(T) == 16;
@@ -96,7 +96,7 @@ template <class T> __device__ __forceinline__ T load_streaming(const T* p) { ret
 template <class T> __device__ __forceinline__ T load_cached(const T* p) { return ptx::load_cached(p); }
 template <class T> __device__ __forceinline__ void store_streaming(T* p, T v) { ptx::store_streaming(p, v); }
 
-// Over the 32 lanes, all of which call; every lane gets the result. A butterfly: the order is fixed.
+// Over the 32 lanes; every lane calls and gets the result. A butterfly: the order is fixed.
 __device__ __forceinline__ float warp_sum(float v) {
     #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kFullWarp, v, lanes);
@@ -108,7 +108,7 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-// Over the block, all of whose threads call; every thread gets the result. Warp by warp, in order.
+// Over the block; every thread calls and gets the result. Warp by warp, in order.
 // REQUIRES: blockDim.x a multiple of 32, one-dimensional
 __device__ __forceinline__ float block_sum(float v) {
     SMEM(float[32], sums);

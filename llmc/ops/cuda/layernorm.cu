@@ -1,7 +1,6 @@
 // Forward: a warp takes a token. The row waits in shared memory between the passes, so global memory is read
-// and written once. Backward: a thread owns columns, so the sums over tokens stay in its registers. A block
-// takes R tokens at a time and needs one barrier for them; its sums are a row of `partial`, added up by
-// sums.cu in fixed order.
+// and written once. Backward: a thread owns columns and keeps the sums over tokens in registers. A block
+// reads R tokens between two barriers; its sums are a row of `partial`, added up by sums.cu in fixed order.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"
@@ -118,8 +117,8 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 
 static constexpr int kBackwardThreads = 512;
 
-// Sums each of 8 values over the lanes of a warp; lane l returns that of value l / 4. Lanes trade halves of
-// what they hold: 9 shuffles where 8 plain sums take 40.
+// Sums each of 8 values over the lanes of a warp; lane l returns the sum of value l / 4. Lanes trade halves
+// of their values: 9 shuffles in place of 40 for 8 plain sums.
 static __device__ __forceinline__ float warp_sum_of_8(const float (&v)[8]) {
     const int lane = threadIdx.x % 32;
     float half[4], quarter[2];

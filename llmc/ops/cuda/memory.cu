@@ -1,5 +1,5 @@
-// Memory is cudaMalloc's; clearing and most copies run on the compute stream, in order with the ops. Those of
-// start_copy() have a stream of their own, which waits for the compute stream and is waited for by events.
+// Memory is cudaMalloc's; clearing and most copies run on the compute stream, in order with the ops. Copies
+// of start_copy() run on a separate stream; events order the two streams.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -86,8 +86,8 @@ void synchronize() {
     host_waits_for(cuda_device().compute);
 }
 
-// f(bytes done, bytes) for parts of [0, bytes) that cross no address which is a multiple of `unit`, seen from
-// either pointer. CUDA copies to or from one pinned piece at a time.
+// f(bytes done, bytes) for parts of [0, bytes) that cross no multiple of `unit` from either pointer: a CUDA
+// copy may touch one pinned range at a time.
 template <class F> static void in_pieces(const void* a, const void* b, size_t bytes, size_t unit, F f) {
     const auto room = [=](const void* p, size_t at) { return unit - (uintptr_t(p) + at) % unit; };
     for (size_t at = 0, n; at < bytes; at += n) {

@@ -14,7 +14,7 @@ namespace cuda {
 // The softmax of a row so far, in units of the scaled exponent of 2: of the rows of accumulators.
 template <int M> struct RunningSoftmax { float max[M][2], sum[M][2]; };
 
-// Scores become weights; what was summed before shrinks with them.
+// Scores become weights; earlier sums shrink by the same factor.
 template <int D, int M, int N>
 static __device__ __forceinline__ void soften(float (&s)[M][N / 8][4], float (&O)[M][D / 8][4],
                                               RunningSoftmax<M>& rows, float scale) {

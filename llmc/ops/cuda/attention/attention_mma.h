@@ -1,11 +1,11 @@
-// Tiles of attention by tensor cores: what attention_mma.cu and attention_mma_backward.cu share.
+// Tiles of attention by tensor cores, for attention_mma.cu and attention_mma_backward.cu.
 //
-// A block owns 64 M rows of a head, a warp 16 M of them: queries, or keys where gradients of keys are summed.
-// The rows of the other side come N at a time, the next tile on its way (cp.async) while one is used. What is
-// computed from pairs of rows stays in registers: the accumulators of one product are, packed, the left
-// operand of the next. A warp skips tiles of which its rows see nothing.
+// A block owns 64 M rows of a head, a warp 16 M rows: queries, or keys for gradients of keys. The rows of the
+// other side come N at a time; cp.async loads the next tile while a tile is used. Values of pairs of rows
+// stay in registers: the accumulators of a product are, packed, the left operand of the next product. A warp
+// skips tiles outside its rows' sight.
 //
-// Rows of a tile are D + 8 elements apart, so that the eight rows of an ldmatrix are in different banks.
+// Rows of a tile are D + 8 elements apart: the eight rows of an ldmatrix lie in different banks.
 #pragma once
 #include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/attention/attention_head.h"
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void fetch_rows(floatX* to, Rows a, int apart,
     if (kThreads % packs && first == at_once) return;
     to += first * kPitch<D> + c;
     a.first += size_t(start + first) * a.stride + c, b.first += size_t(start + first) * b.stride + c;
-    #pragma unroll 1                            // unrolled it takes registers, of which there are too few
+    #pragma unroll 1                            // unrolled, the loop needs too many registers
     for (int row = start + first; row < start + N; row += at_once) {
         ptx::cp_async16(to, a.first, row < end);
         if (apart) ptx::cp_async16(to + apart, b.first, row < end);
@@ -174,14 +174,14 @@ HOST_DEVICE inline int seen_before(const AttentionDims& d, int end) {
     const int seen = d.q_offset - d.k_offset + (end < d.Tq ? end : d.Tq);
     return seen < d.Tk ? seen : d.Tk;
 }
-// The first query that sees key `start`, Tq where none does.
+// The first query that sees key `start`; Tq: no query does.
 HOST_DEVICE inline int first_to_see(const AttentionDims& d, int start) {
     const int first = start + d.k_offset - d.q_offset;
     return first < 0 ? 0 : first < d.Tq && start < d.Tk ? first : d.Tq;
 }
 
-// Of one head: pairs (row, row) for which warps compute a score, and the rows of the other side that blocks
-// read for them.
+// Of a head: pairs (row, row) with a computed score, and the rows of the other side that blocks read for the
+// pairs.
 struct Work { double pairs = 0, rows = 0; };
 
 template <int M, int N> static Work work_on_queries(const AttentionDims& d) {

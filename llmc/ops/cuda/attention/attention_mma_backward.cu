@@ -3,9 +3,9 @@
 //     S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    delta = rowsum(dO * O)
 //     dQ = dS K    dK = dS^T Q    dV = P^T dO
 //
-// Two passes, each of which computes S and dP: one for dQ, whose blocks own queries, and one for dK and dV,
-// whose blocks own keys. So every sum has one order and is kept in registers; adding up dQ in memory instead
-// would save 2 of 7 products and cost either that order or a wait of block for block.
+// Two passes compute S and dP: for dQ, blocks own queries; for dK and dV, blocks own keys. Every sum has a
+// fixed order and stays in registers. Adding up dQ in memory instead would save 2 of 7 products and cost the
+// fixed order, or a wait of block for block.
 #include "llmc/ops/cuda/attention/attention_mma.h"
 
 namespace PRECISION {
@@ -91,7 +91,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
                          factor);
 }
 
-// dK and dV: here the rows of a block are keys, and products are those of the transposed matrices
+// dK and dV: the rows of a block are keys, the products transposed
 // FLOOR bytes = (4 B Tk + 2 queries) NH D sizeof(floatX) + 8 queries NH, mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
 template <int D, int M, int N>

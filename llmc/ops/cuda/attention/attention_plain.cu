@@ -3,9 +3,9 @@
 //     S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    delta = rowsum(dO * O)
 //     O = P V      dV = P^T dO         dQ = dS K      dK = dS^T Q
 //
-// Q carries the factor 1 / sqrt(D). Eight threads share a row of the tile: of scores each takes every eighth,
-// of the row's channels four in 32. One kernel per output that is summed over tiles (O; dQ; dK and dV), so
-// every sum has one order. Tiles above the diagonal are skipped.
+// Q carries the factor 1 / sqrt(D). Eight threads share a row of the tile: each computes every eighth score
+// and four in 32 of the row's channels. Each output summed over tiles has a kernel (O; dQ; dK and dV) and so
+// a fixed order of sums. Tiles above the diagonal are skipped.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/attention/attention_head.h"
