@@ -138,7 +138,8 @@ encoder_scan_kernel(int32_t* counts, int size, int each) {
 }
 
 // Moves every key behind the keys with smaller digits and behind earlier keys of its digit; thread d moves
-// the keys of digit d. FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
+// the keys of digit d.
+// FLOOR bytes = 20 N + 4 counts      scattered: where a key goes
 __global__ void __launch_bounds__(kDigits)
 encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int shift) {
     SMEM(int32_t[kTile], digits);

@@ -107,7 +107,7 @@ TEST(the_same_bytes_twice) {
     EXPECT(one.size() == 10 && two.size() == 10, "%zu and %zu steps", one.size(), two.size());
 }
 
-// Weights, states and activations large enough that what a process takes besides them stays below 2%.
+// Weights, state and activations are large: the rest of a process stays below 2%.
 TEST(memory_is_as_planned) {
     if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
     const Ran ran = train_gpt(
@@ -123,7 +123,7 @@ TEST(memory_is_as_planned) {
     EXPECT_NEAR(peak / plan, 1, 0.02);
 }
 
-// With text, all that a quickstart does: evaluations with a last batch of fewer rows, samples, checkpoints.
+// With text, as in a quickstart: evaluations with a last batch of fewer rows, samples, checkpoints.
 TEST(memory_of_a_run_with_text_is_as_planned) {
     if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
     json changes = text_config();
@@ -173,7 +173,7 @@ TEST(one_shard_or_seven) {
     EXPECT(bytes_of_weights("one") == bytes_of_weights("seven"), "weights differ");
 }
 
-// What the config leaves open stands in config.json as it was decided.
+// config.json has the decided value of every open setting.
 TEST(config_json_is_resolved) {
     const Ran ran = train_gpt(tiny_program_config("resolved"), "--run.precision=auto --run.threads=0 "
                               "--train.micro_batch=0 --sample.every=5 --train.steps=1");
@@ -187,7 +187,7 @@ TEST(config_json_is_resolved) {
     EXPECT(has(ran.out, "samples none") && has(ran.out, "data.tokenizer"), "'%s'", ran.out.c_str());
 }
 
-// head has what it wants before all is printed.
+// head closes the pipe before the program has printed everything.
 TEST(a_reader_that_goes_away_is_no_error) {
     for (const string& what : {string("--help"), tiny_program_config("unread") + " --plan"}) {
         const Ran ran = run("{ sleep 0.05; ./train_gpt " + what + "; echo \"code $?\" >&2; } | true");
@@ -236,7 +236,7 @@ TEST(zero_turns_things_off) {
     EXPECT((steps_of("evaluate", "val") == std::vector{0}), "train.steps = 0 evaluates once");
 }
 
-// Learning rates that throw the weights to infinity: the steps after it are skipped and counted.
+// Learning rates that drive the weights to infinity: later steps are skipped and counted.
 TEST(not_finite_ends_with_77) {
     const string wild =
         "--optimizer.warmup=0 --optimizer.lr=10 --optimizer.weight_decay=10 --optimizer.schedule=constant "

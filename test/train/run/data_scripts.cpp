@@ -1,5 +1,5 @@
-// The scripts under data/: what they bring, and what they say when it cannot be brought. Nothing here needs a
-// network; what tries one is skipped without.
+// The scripts under data/: their files, and their messages without a source. No test needs a network; tests
+// of downloads are skipped without a network.
 #include "test/script_helpers.h"
 
 // A llm.c token shard whose id i is (i * 7 + salt) % 50000.
@@ -19,8 +19,8 @@ static std::string shard(int tokens, int salt) {
 // ---------------------------------------------------------------------------------------------------------
 // austen.py
 
-// Values written by hand in R's format, versions 2 and 3: text in both encodings, NA, names, references to
-// symbols, the wrapper that R puts around shared vectors; and every truncation of them, which is an error.
+// Hand-made values in R's format, versions 2 and 3: text in both encodings, NA, names, references to symbols,
+// R's wrapper around shared vectors. Every truncation is an error.
 TEST(austen_reads_r_serialization) {
     const auto ran = test::run("PYTHONPATH=data " + python() + R"py( - <<'EOF'
 import struct, austen
@@ -141,7 +141,7 @@ TEST(fineweb_goes_on_where_it_broke_off) {
         auto ran = m.fetch();
         EXPECT(ran.code == 1 && has(ran.err, "call again") && !std::filesystem::exists(m.out + m.one),
                "cut at %zu: exit %d, %s", length, ran.code, ran.err.c_str());
-        // a mark in what has arrived shows that it is kept and not fetched again
+        // a mark in the arrived part shows that the script keeps the part
         const std::string part = m.out + m.one + ".part";
         const bool kept = length > 2000;
         if (kept) write(part, read(part).replace(2000, 4, "MARK"));
@@ -172,7 +172,7 @@ TEST(fineweb_refuses_what_is_no_shard) {
         EXPECT(!std::filesystem::exists(m.out + m.one) && !std::filesystem::exists(m.out + m.one + ".part"),
                "%s: something of it is left", c.name);
     }
-    const Mirror m("wrong_here");           // a shard that is here already, but was cut afterwards
+    const Mirror m("wrong_here");           // an existing shard, truncated
     m.fetch();
     std::filesystem::resize_file(m.out + m.two, 9000);
     const auto ran = m.fetch();

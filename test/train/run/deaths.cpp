@@ -1,6 +1,6 @@
-// ./train_gpt on several ranks, of which one dies or hangs, in every phase of a run: one line says which, why
-// and where, the exit code is that of the contract, the job ends in time, and no process is left. Faults are
-// those of base/guard/progress_page.h; test/base/supervisor.cpp has more ways to end, without the model.
+// A rank of ./train_gpt dies or hangs, in every phase of a run: a single line names rank, cause and place,
+// the exit code keeps the contract, the job ends in time, and no process is left. base/guard/progress_page.h
+// plants the faults; test/base/supervisor.cpp has more deaths, without the model.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -80,7 +80,7 @@ static string command_of(int ranks, bool mpi, const string& config) {
     return "./train_gpt " + config + fmt::format(" --parallel.transport=threads --parallel.ranks={}", ranks);
 }
 
-// Whatever the thread that is named was at: the one with the fault may be a phase ahead of it.
+// Any phase of the named thread: the thread with the fault may be a phase ahead.
 static bool in_some_phase(const string& line) {
     for (const char* words : {"starting", "loading", "training step ", "evaluating at step ",
                               "sampling at step ", "saving at step ", "ending after step "})
@@ -91,7 +91,7 @@ static bool in_some_phase(const string& line) {
 static void check_end(int ranks, bool mpi, const Where& where, const Failure& fault) {
     const string name = fmt::format("death{}", count++), config = config_of(name);
     const bool stops = fault.action == string("stop");
-    const int rank = stops && !mpi ? 0 : ranks - 1;                 // all threads of a process stop
+    const int rank = stops && !mpi ? 0 : ranks - 1;                 // every thread of the process stops
     string command = command_of(ranks, mpi, config) + " --run.hang_timeout=2 --parallel.tp=2";
     if (where.phase == string("end")) command += fmt::format(" --train.steps={}", where.step);
     const string stamp = folder(name + ".stamp");
@@ -102,7 +102,7 @@ static void check_end(int ranks, bool mpi, const Where& where, const Failure& fa
     const string what = fmt::format("{} in phase {}, {} ranks by {}", fault.action, where.phase, ranks,
                                     mpi ? "mpirun" : "threads");
     EXPECT(ran.code == fault.code, "%s: exit code %d, '%s'", what.c_str(), ran.code, ran.err.c_str());
-    // all threads of a process end at once: any of them is named, in a phase that it was in
+    // the threads of a process end together: the line names any thread and its phase
     const bool all = !mpi && fault.action != kThrow.action && fault.action != kHang.action;
     int obituaries = 0;
     std::istringstream lines(ran.err);
@@ -136,7 +136,7 @@ TEST(a_rank_hangs) {
     if (!no_mpi()) check_end(2, true, kPhases[4], kHang);
 }
 
-// A tenth of its speed or less: every beat of one rank takes that long, and a step more than the timeout.
+// A rank at a tenth of its speed: every heartbeat is slow, and a step takes longer than the timeout.
 static void check_slow(int ranks, bool mpi, int ms_of_beat) {
     const string name = fmt::format("slow{}", count++);
     const json changes = {{"eval", {{"every", 0}}}, {"sample", {{"every", 0}}},

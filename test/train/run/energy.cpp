@@ -19,10 +19,10 @@ TEST(the_counter_is_read) {
     EnergyMeter meter(kFakeDevice, fake_nvml("counter", true, true).c_str());
     EXPECT(meter.take() == 0, "before the first start");
     meter.start();
-    EXPECT_NEAR(meter.take(), 250, 1e-3);           // one reading later
+    EXPECT_NEAR(meter.take(), 250, 1e-3);           // a reading later
     EXPECT_NEAR(meter.take(), 250, 1e-3);
     meter.read();
-    meter.start();                                  // what was drawn in between does not count
+    meter.start();                                  // energy in between does not count
     meter.read();
     EXPECT_NEAR(meter.take(), 750, 1e-3);
 }

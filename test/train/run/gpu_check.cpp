@@ -122,7 +122,7 @@ TEST(attention_is_timed_where_l2_holds_no_keys) {
     for (const char* batch : {" --B=64\n", " --B=256\n"}) EXPECT(has(part, batch), "no%s", batch);
 }
 
-// Relative paths are the caller's; a folder that is named gets the file, and dev/results gets none.
+// Relative paths are the caller's; a named folder gets the file, dev/results stays unchanged.
 TEST(results_are_kept_where_they_are_told) {
     const std::string parts = folder("told"), script = std::filesystem::absolute("scripts/gpu_check.sh");
     write(parts + "/10_one.sh", "# limit: 20\necho '= {\"a\": 1}'\n");
@@ -193,7 +193,7 @@ TEST(candidates_are_timed) {
     EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 9);
 }
 
-// On the CPU, with a model that is no larger than it has to be.
+// On the CPU, with the smallest possible model.
 TEST(a_run_has_its_figures) {
     const std::string bin = folder("programs"), work = folder("work");
     for (const char* program : {"train_gpt", "tokenize"})

@@ -1,9 +1,9 @@
-// What a build finds and says; of one for GPUs, with a toolkit and an NCCL made up for it.
+// Libraries that a build finds and reports; for GPUs, with a made-up toolkit and NCCL.
 #include <algorithm>
 
 #include "test/script_helpers.h"
 
-// bin/nvcc that knows these GPUs. The compiler finds whatever is asked for, but NCCL only where it is.
+// A bin/nvcc for these GPUs. The compiler finds every header, but NCCL only in its folder.
 static std::string toolkit(const std::string& name, const std::string& gpus) {
     const std::string root = folder(name);
     write_program(root + "/bin/nvcc",
@@ -87,12 +87,12 @@ TEST(nccl_is_found_from_its_version_on) {
            left_out.c_str());
 }
 
-// What was missing is looked for again by each make, what was found where its header is gone; what is as it
-// was compiles nothing again.
+// Each make looks again for missing libraries, and for found libraries whose header is gone. Unchanged
+// libraries recompile nothing.
 TEST(a_library_that_comes_later_is_found_and_one_that_goes_is_missed) {
     const std::string root = folder("later"), build = root + "/build";
     write_program(root + "/without", "[[ $* != *-ldnnl* ]]");
-    // finds all, and says that headers are below root
+    // finds every header, below root
     write_program(root + "/with", "[[ $* = *-M* ]] || exit 0\nread -r _ name\nheader=" + root +
                   "/${name:1:-1}\nmkdir -p ${header%/*} && touch $header && echo \"-: $header\"");
     const auto make = [&](const char* compiler) {
@@ -119,7 +119,7 @@ TEST(what_the_toolkit_does_not_know_is_dropped_with_a_line) {
            text.c_str());
 }
 
-// 90a is another code than 90: instructions of that GPU alone, which PTX of compute_80 does not have.
+// Code of 90a differs from code of 90: instructions of a single GPU, absent from PTX of compute_80.
 TEST(code_is_compiled_for_the_gpus_of_ARCH) {
     const std::string cuda = toolkit("archs", "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120");
     const struct { const char *arch, *options, *held; } cases[] = {

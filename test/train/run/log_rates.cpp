@@ -20,7 +20,7 @@ static double number_in(string cell) {
 
 struct Step { Json row; double at_least_ms, at_most_ms; string line; };
 
-// A step that sleeps, of a model and a machine that are given.
+// A sleeping step of a given model and machine.
 static Step step_of(const char* name, int sleep_ms, int64_t params, double peak_tflops) {
     Config c = small_run(name);
     c.train.batch_tokens = 100000;

@@ -1,5 +1,5 @@
-// The program's main loop gives its parts what they are to be given: a run of ./train_gpt has the figures and
-// texts that the parts have when they are called here one after the other.
+// The main loop passes the right arguments: ./train_gpt has the same figures and texts as the same parts
+// called here one after the other.
 #include "llmc/base/json.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"

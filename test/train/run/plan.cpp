@@ -7,7 +7,7 @@
 
 namespace PRECISION {
 
-// All sizes are multiples of 64, so that nothing is rounded: N = B T = 64 tokens.
+// Sizes are multiples of 64, so no size is rounded: N = B T = 64 tokens.
 static constexpr size_t L = 3, C = 64, NH = 4, T = 32, B = 2, N = B * T, V = 200, Vp = 256;
 static constexpr size_t x = sizeof(floatX), r = sizeof(real);
 
@@ -108,7 +108,7 @@ TEST(micro_batch_zero_takes_what_fits) {
     EXPECT(least < 12 && divides, "%d sequences of 4 million tokens", least);
 }
 
-// Refused before anything is allocated, by the plan and what is free; the message names what fits.
+// Refused before any allocation, by the plan and free memory; the message names settings that fit.
 TEST(what_does_not_fit_is_refused_with_what_does) {
     Config cfg = plan_config("none");
     cfg.train.batch_tokens = 12 * T;
@@ -154,7 +154,7 @@ TEST(described_threads_share_memory) {
     }
 }
 
-// Where pieces lie: one after the other, at multiples of 64 bytes, inside the one allocation.
+// Regions follow each other at multiples of 64 bytes, inside the allocation.
 TEST(pieces_do_not_overlap) {
     static size_t asked;
     static int freed;

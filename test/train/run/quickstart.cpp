@@ -1,5 +1,5 @@
-// scripts/quickstart.sh in a copy of its own, where make, apt-get, the compiler, tokenize and train_gpt are
-// small scripts that note what they were asked: what it installs, keeps, prints, and how it stops.
+// scripts/quickstart.sh in a copy of the tree, with small scripts for make, apt-get, the compiler, tokenize
+// and train_gpt, which note their arguments: installed packages, kept files, output, and stops.
 #include "llmc/base/json_value.h"
 #include "test/script_helpers.h"
 
@@ -14,7 +14,7 @@ struct Machine {
             write(root + "/data/austen" + novel, "A novel.\n");
             write(root + "/data/austen/train" + novel, "A novel.\n");
         }
-        // a g++ that knows every header but those in the file `absent`
+        // a g++ with every header except the lines of `absent`
         program("g++", "if [ \"$1\" = -dumpversion ]; then echo 12; exit; fi\n"
                        "if [ -s " + root + "/absent ]; then ! grep -qf " + root + "/absent -; fi");
         program("make", "true");
@@ -107,7 +107,7 @@ TEST(a_run_that_was_stopped_goes_on) {
     }
 }
 
-// ... with the programs themselves: a run less its last row is one that was stopped.
+// ... with the real programs: a run without its last row counts as stopped.
 TEST(a_real_run_goes_on) {
     const Machine m("real");
     const std::string here = std::filesystem::current_path(),
@@ -154,7 +154,7 @@ TEST(missing_packages_are_installed) {
     EXPECT(has(calls, "--no-install-recommends libzstd-dev libcxxopts-dev\n"), "%s", calls.c_str());
 }
 
-// What make itself looks for is not missed before quickstart has installed it.
+// make does not miss a library before quickstart has installed the package.
 TEST(make_quickstart_begins_without_an_error) {
     const std::string make =
         "env -u MAKEFLAGS -u MAKELEVEL make -n CXX=false BUILD=" + folder("build") + "/new ";

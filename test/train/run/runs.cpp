@@ -96,7 +96,7 @@ static void poison(const string& path) {
     fseek(f, long(sizeof header + header), SEEK_SET), fwrite(&nan, 4, 1, f), fclose(f);
 }
 
-// A run that starts from another's last weights begins where that one ended.
+// A run from the last weights of a first run begins at the first run's last loss.
 TEST(starting_from_a_checkpoint) {
     train_gpt(tiny_program_config("first"), "--checkpoint.every=100");
     const string init = "--model.init=" + folder("first") + "/step_10";
@@ -115,7 +115,7 @@ TEST(starting_from_a_checkpoint) {
     const Ran damaged = train_gpt(tiny_program_config("damaged"), "--model.init=" + folder("flipped"));
     EXPECT(damaged.code == 79 && has(damaged.err, "damaged: rank_00000.safetensors"), "code %d, '%s'",
            damaged.code, damaged.err.c_str());
-    // one weight that is not finite, the first of a file without hashes: no step is taken
+    // the first weight of a file without hashes is not finite: no step updates
     const string hf = "hf:" + folder("hf");
     EXPECT(train_gpt(tiny_program_config("first"), "--export=" + hf).code == 0, "export");
     poison(folder("hf") + "/model.safetensors");

@@ -1,8 +1,7 @@
-// The scripts with inputs that nobody writes on purpose: damaged packages and rows, control characters, a
-// network that is not there.
+// The scripts with accidental inputs: damaged packages and rows, control characters, no network.
 #include "test/script_helpers.h"
 
-// A database of R with anything for an index, or for a novel: one line that names the package.
+// A database of R with a damaged index or novel: a single line names the package.
 TEST(austen_refuses_broken_packages) {
     const std::string f = folder("broken_package");
     const auto ran = test::run("cd " + f + "; PYTHONPATH=$OLDPWD/data " + python() + R"py( - <<'EOF'
@@ -33,7 +32,7 @@ EOF)py");
     EXPECT(ran.code == 0, "%s", ran.err.c_str());
 }
 
-// One line and no second try, whether nobody listens, the server is silent, or answers what it likes.
+// A single line and no second try: nobody listens, the server is silent, or answers with garbage.
 TEST(fineweb_without_a_network) {
     const auto ran =
         test::run("timeout 60 data/fineweb.py --shards 2 --base-url=http://127.0.0.1:1/x --out " +

@@ -6,7 +6,7 @@
 // ---------------------------------------------------------------------------------------------------------
 // presets
 
-// What `about` says: parameters, FLOP (of 6 N + 6 L C T a token), and a loss or that there is none.
+// Output of `about`: parameters, FLOP (6 N + 6 L C T a token), and the loss, if any.
 static void expect_cost(const char* name, int64_t params) {
     const Json preset = parse_json(read(std::string("scripts/") + name + ".json"));
     const std::string about = preset.at("about").string();
@@ -194,7 +194,7 @@ TEST(run_all_counts) {
     EXPECT(ran.code == 1, "no tests at all passes");
 }
 
-// Their output goes into one file: none writes over another's.
+// The scripts append to a common file and overwrite no line.
 TEST(run_all_shows_each_of_many) {
     const std::string f = folder("many");
     const int tests = 40, lines = 20000;
@@ -221,7 +221,7 @@ static std::string metrics(int steps) {
             rows += "{\"event\":\"val\"," + at + ",\"loss\":" + loss + ",\"bits_per_byte\":1.5}\n";
     }
     rows += "{\"event\":\"sample\",\"step\":5,\"text\":\"The lighthouse\\nwas dark.\"}\n";
-    return rows + "{\"event\":\"tra";      // a row that is being written
+    return rows + "{\"event\":\"tra";      // a row half written
 }
 
 TEST(plot_draws_a_png) {

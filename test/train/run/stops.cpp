@@ -1,5 +1,4 @@
-// What ends a run or gets in its way, from outside: signals in the middle of things, full disks, a reader of
-// stdout that leaves.
+// Disturbances from outside: signals at any moment, full disks, a reader of stdout that leaves.
 #include <unistd.h>
 
 #include <csignal>
@@ -78,7 +77,7 @@ TEST(a_second_signal_ends_at_once) {
         EXPECT(!e.path().filename().string().starts_with("step_"), "%s", e.path().c_str());
 }
 
-// Supervisor and program, which starts itself anew, as pgrep(1) and ps(1) find them.
+// Supervisor and program, which starts itself anew, under pgrep(1) and ps(1).
 TEST(the_process_has_its_name) {
     const Ran ran = interrupted("named", {{"train", {{"steps", 1000000}}}}, "train",
                                 "for p in $pid $(cat /proc/$pid/task/$pid/children); do cat /proc/$p/comm; "
@@ -86,7 +85,7 @@ TEST(the_process_has_its_name) {
     EXPECT(count_of(ran.err, "train_gpt\n./train_gpt /") == 2, "'%s'", ran.err.c_str());
 }
 
-// As timeout(1) sends them, but of two kinds, so that both arrive.
+// Signals as timeout(1) sends, of two kinds: both arrive.
 TEST(two_signals_at_once_are_one) {
     const Ran ran = interrupted("timeout", {{"train", {{"steps", 1000000}}}}, "train",
                                 "kill -TERM $pid; kill -INT $pid");
@@ -158,8 +157,8 @@ static size_t incomplete(const string& run_dir) {
     return count;
 }
 
-// A limit on the size of files below that of the weights: every save fails as it writes. The run goes on to
-// its end, and only there it counts.
+// A limit on file sizes below the size of the weights: every save fails while writing. The run continues to
+// the end, and the exit code tells.
 TEST(saves_that_fail_do_not_end_the_run) {
     const string config = tiny_program_config("limit");
     const string every = " --checkpoint.every=4 --checkpoint.async=false";

@@ -1,4 +1,4 @@
-// Settings that a run takes over from the model it reads: the shape, and the tokenizer if it can be used.
+// Settings that a run takes over from a model: the shape, and the tokenizer if usable.
 #include "test/program.h"
 
 using namespace test;

@@ -1,4 +1,4 @@
-// Checkpoints: what is saved comes back bit for bit, weights alone as well as all state.
+// Checkpoints: saved state comes back bit for bit, weights alone and with the optimizer's state.
 #include "llmc/train/save/checkpoint.h"
 
 #include <filesystem>
@@ -56,7 +56,7 @@ TEST(saved_weights_come_back_bit_for_bit) {
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
 }
 
-// Names of an optimizer that is not ours: whatever the list holds is planned, offloaded, saved and loaded.
+// Slots of another optimizer: every slot of the list is planned, offloaded, saved and loaded.
 TEST(state_is_what_the_list_of_slots_says) {
     const Config cfg = config_in(fresh_folder());
     const std::vector<StateSlot> slots = {{.name = "momentum", .planned = "momentum of all"},
@@ -112,7 +112,7 @@ TEST(weights_without_masters) {
            "weights differ");
 }
 
-// A signal that comes while a checkpoint is being written is not forgotten; a save that is due is skipped.
+// A signal during a save is remembered; a save due during a save is skipped.
 TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
@@ -138,7 +138,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     EXPECT(!c.saver.busy() && c.saved == 14 && !c.due(16), "the last one waits for it");
 }
 
-// The votes of a step that was sent before the save began are not about it.
+// Votes sent before the save began do not count for the save.
 TEST(votes_of_an_earlier_step_end_no_save) {
     Config cfg = config_in(fresh_folder());
     Tiny t(cfg);

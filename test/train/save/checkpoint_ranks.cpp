@@ -44,7 +44,7 @@ static std::string save(Checkpoint& c, int64_t step) {
     return c.newest;
 }
 
-// Where one rank cannot write, all know, none hangs, nothing is left behind, and the next save works.
+// When a rank cannot write, every rank knows, no rank hangs, no file is left, and the next save works.
 TEST(a_save_that_fails_fails_on_all_ranks) {
     const std::string dir = folder("gone");
     on_ranks(config_on({3, 1, 1, 1}, dir), [&](Tiny& t) {

@@ -11,7 +11,7 @@ static bool has(const string& text, const string& word) { return text.find(word)
 
 static Ran ckpt(const string& args) { return run("dev/ckpt " + args); }
 
-// A run with checkpoints of steps 2 and 4, and one of two ranks that went on from step 4 and did nothing.
+// A run with checkpoints of steps 2 and 4, and a run of two ranks that resumed step 4 without a step.
 static const string& trained() {
     static const string dir = [] {
         const json changes = {{"train", {{"steps", 4}}}, {"eval", {{"every", 0}}},

@@ -17,7 +17,7 @@ static int64_t* shared_number() {
         mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 }
 
-// What the run finds when it starts.
+// The recovery of a start.
 enum class Scenario { Fresh, Interrupted, Damaged };
 
 static int64_t prepare(Scenario scenario, const std::string& dir, int ranks) {
@@ -68,8 +68,8 @@ static std::string folder_of_test() {
            std::to_string(getpid());
 }
 
-// Every 31st point in `make test`, all of them (CRASH_POINTS=all) in `make test-full`; 127th under
-// AddressSanitizer.
+// Every 31st point in `make test`, every point (CRASH_POINTS=all) in `make test-full`, every 127th point
+// under AddressSanitizer.
 TEST(kill_at_every_operation_and_byte) {
     const char* wanted = getenv("CRASH_POINTS");
     const size_t stride = wanted && !strcmp(wanted, "all") ? 1 : test::kAddressSanitizer ? 127 : 31;
@@ -122,8 +122,8 @@ static std::string save_with(const Fault& fault, const std::string& dir, int ran
     return save(faulty_disk(posix_disk(), fault, count), dir, 3, ranks, 1);
 }
 
-// The save says so and leaves nothing behind, the old checkpoint stays, the next save works: that of the same
-// step, too, which finds it complete where the error came after the rename.
+// The save reports the error and leaves no file, the old checkpoint stays, and the next save works. A second
+// save of the same step finds a complete checkpoint if the error came after the rename.
 TEST(errors_at_every_operation) {
     const std::string dir = folder_of_test();
     size_t tried = 0, visible = 0;

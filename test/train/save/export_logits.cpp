@@ -1,5 +1,5 @@
-// What is exported, read and computed by others: readers and a GPT-2 written here in plain loops, and
-// PyTorch. All get the trainer's logits.
+// Exports give the trainer's logits elsewhere: in readers and a GPT-2 written here in plain loops, and in
+// PyTorch.
 #include <filesystem>
 
 #include "test/gguf.h"
@@ -180,7 +180,7 @@ static void spoil(const std::string& path, uint64_t at, float value) {
     for (int i = 0; i < 8; i++) file.write(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// What does not compute the same when it is read back is refused, and nothing of it is left.
+// An export with different logits after reading back is refused and removed.
 TEST(an_export_that_changed_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);

@@ -1,5 +1,5 @@
-// ./train_gpt going on with a run, as a user does it: after kills, from a folder that is named, with settings
-// that are open or changed, with what a disk has damaged.
+// ./train_gpt resumes a run as a user would: after kills, from a named folder, with open or changed settings,
+// with damage from a disk.
 #include <cmath>
 #include <filesystem>
 
@@ -11,13 +11,13 @@ using std::string;
 
 static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 
-// Training waits for the disk, so that no checkpoint is skipped.
+// Training waits for the disk: no checkpoint is skipped.
 static json saving_every(int steps, json changes = json::object()) {
     changes.merge_patch({{"checkpoint", {{"every", steps}, {"keep_last", 0}, {"async", false}}}});
     return changes;
 }
 
-// What two runs have to have in common, however often they were started.
+// Equal in two runs, however often started.
 static string rows_in_common(const string& name) {
     string text;
     for (json row : rows_of(name)) {
@@ -71,8 +71,8 @@ static Ran go_on(const string& name, int step, const string& args) {
 // ---------------------------------------------------------------------------------------------------------
 // after kills
 
-// Killed where it trains, evaluates and samples, and where it is saving beside it. Once it waits for its
-// checkpoint: the other kills may come before any is there.
+// Killed while training, evaluating and sampling, and while saving beside training. A single kill waits for a
+// checkpoint: the other kills may come before the first checkpoint.
 TEST(a_run_that_is_killed_is_the_run_that_never_was) {
     EXPECT(train_gpt(tiny_program_config("prose", saving_every(4, text_config()))).code == 0, "straight");
     const string config = tiny_program_config("killed", saving_every(4, text_config()));
@@ -99,7 +99,7 @@ TEST(offloaded_state_goes_on) {
     expect_same_run("offloaded", straight(), 10);
 }
 
-// SIGUSR1 to one of two ranks saves both; exit code 79 where what they have saved is damaged.
+// SIGUSR1 to a rank of two saves both; with damaged checkpoints, exit code 79.
 TEST(two_ranks) {
     const bool mpi = run("command -v mpirun").code == 0 && has(run("./train_gpt --version").out, "MPI");
     const string config = tiny_program_config("pair", {{"train", {{"steps", 60}}}, {"eval", {{"every", 0}}}});
@@ -127,8 +127,8 @@ TEST(two_ranks) {
            damaged.err.c_str());
 }
 
-// What a run was ended before it could remove goes at the next start, even where nothing is left to train;
-// an evaluation removes nothing.
+// Leftovers of a killed run are removed at the next start, even after the last step; an evaluation removes
+// no file.
 TEST(old_checkpoints_go_at_the_start) {
     const string two = "--checkpoint.keep_last=2 --checkpoint.keep_every=4";
     const auto kept = [] {
@@ -163,8 +163,8 @@ TEST(changed_settings_are_shown_and_refused) {
     EXPECT(now.at(6)["loss"] == before.at(6)["loss"] && now.at(6)["lr"] < before.at(6)["lr"], "then half");
 }
 
-// Another batch: samples go on where the checkpoint was, none twice, none left out. At a learning rate of 0
-// a batch twice as large has the mean loss of two.
+// Another batch: samples continue at the checkpoint, each exactly once. At a learning rate of 0, a batch
+// twice as large has the mean loss of two batches.
 TEST(samples_go_on_where_they_were) {
     const string still = "--optimizer.lr=0 --train.steps=8 --checkpoint.override='[\"optimizer.lr\","
                          "\"train.steps\",\"train.batch_tokens\"]'";
@@ -190,7 +190,7 @@ TEST(open_settings_are_the_checkpoints) {
     EXPECT(ran.code == 0 && has(ran.out, "(2 x 32 at once)") && !has(ran.out, "settings that differ"),
            "code %d, '%s' '%s'", ran.code, ran.out.c_str(), ran.err.c_str());
     expect_same_run("open", "two", 10);
-    // where it cannot be, that is shown
+    // an impossible case is reported
     copy_up_to(4, "two", "ranks");
     const Ran other = train_gpt(tiny_program_config("ranks", two), "--train.micro_batch=0 "
                                 "--parallel.ranks=8 --parallel.transport=threads");
@@ -210,7 +210,7 @@ TEST(the_precision_is_the_checkpoints) {
     }
 }
 
-// An imported model brings its tokenizer, and the run that goes on needs neither that nor model.vocab.
+// An imported model brings its tokenizer; resuming needs neither the model nor model.vocab.
 TEST(fine_tuning_goes_on) {
     const string prose = tiny_program_config("origin", saving_every(20, text_config()));
     EXPECT(train_gpt(prose).code == 0 && train_gpt(prose, "--export=hf:" + folder("hf")).code == 0, "export");
@@ -233,7 +233,7 @@ TEST(fine_tuning_goes_on) {
 // ---------------------------------------------------------------------------------------------------------
 // from a folder that is named
 
-// In a folder with later checkpoints, new ones would be lost among them; both ways out work.
+// A folder with later checkpoints refuses a resume from an older step; both remedies work.
 TEST(a_checkpoint_that_is_not_the_newest) {
     const string from = "--checkpoint.resume=" + folder("named") + "/step_4";
     const Ran refused = go_on("named", 10, from);
@@ -250,8 +250,8 @@ TEST(a_checkpoint_that_is_not_the_newest) {
     EXPECT(train_gpt(elsewhere, from).code == 78, "back to step 4");
 }
 
-// A slash at its end, a link: it is the folder of run.dir all the same, and not saved anew. What an earlier
-// start has left does not stand in the way.
+// With a slash at the end, or through a link, the name still means the folder of run.dir: no second save.
+// Leftovers of an earlier start do no harm.
 TEST(a_checkpoint_by_another_name) {
     for (const string& name : {string("/step_6/"), string("/../by_name/./step_6"), string("/../link")}) {
         copy_up_to(6, straight(), "by_name");
@@ -283,7 +283,7 @@ TEST(an_evaluation_cuts_nothing) {
     EXPECT(rows_in_common("look") == rows_in_common(straight()), "and has its rows");
 }
 
-// Stopped before its first step, a run is what it was.
+// A run stopped before the first step is unchanged.
 TEST(stopped_in_the_first_turn) {
     copy_up_to(6, straight(), "at_once");
     const string config = tiny_program_config("at_once", saving_every(2));

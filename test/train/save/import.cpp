@@ -169,8 +169,7 @@ TEST(folders_that_are_not_complete) {
     refused("several files", evaluate("hub", dir), {"several files", "model.safetensors"});
 }
 
-// torch and safetensors, as far as the conversion needs them: tensors may share memory, which save_file
-// refuses.
+// Stand-ins for torch and safetensors: tensors may share memory, and save_file refuses shared memory.
 static const char* const kStubs = R"(
 import json, os, pickle, struct, sys, types
 class Tensor:
@@ -200,8 +199,8 @@ sys.modules.update({"torch": torch, "safetensors": safetensors, "safetensors.tor
 torch.Tensor, Tensor.__module__ = Tensor, "torch"
 )";
 
-// The lines of Python in the message, run as they stand on weights whose head shares memory with the
-// embedding, by PyTorch where it is installed.
+// The message's lines of Python, run on weights whose head shares memory with the embedding; by PyTorch if
+// installed.
 TEST(pytorch_weights_alone) {
     const string python = getenv("PYTHON") ? getenv("PYTHON") : "/usr/bin/python3";
     const bool real = run(python + " -c 'import torch, safetensors.torch'").code == 0;

@@ -1,4 +1,4 @@
-// Where weights begin: random ones saved as step_0, those of model.init, those of a checkpoint.
+// Initial weights: random weights saved as step_0, of model.init, of a checkpoint.
 #include <cstring>
 
 #include "test/program.h"
@@ -18,8 +18,8 @@ static int version_of(const string& llmc) {
     return header[1];
 }
 
-// train.steps=0 with checkpoints saves the weights that a run begins with: training from them, on the same
-// mesh or another, is training from the start.
+// train.steps=0 with checkpoints saves the initial weights. Training from these weights, on any mesh, equals
+// training from the start.
 TEST(the_initial_model_is_saved) {
     for (const string precision : {"fp32", "bf16"}) {
         const string straight = "straight_" + precision, two = "two_" + precision;
@@ -86,7 +86,7 @@ TEST(model_init_where_a_run_goes_on) {
     EXPECT(has(text_of(folder("fine") + "/config.json"), "hf:" + other), "config.json");
 }
 
-// run.precision=auto may mean bf16: that is not naming it.
+// run.precision=auto may resolve to bf16, but does not name bf16.
 TEST(llmc_version_5_has_to_be_named) {
     const string config = tiny_program_config("versions", {{"checkpoint", {{"every", 10}}}});
     EXPECT(train_gpt(config).code == 0, "a run");

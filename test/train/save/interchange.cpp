@@ -1,5 +1,5 @@
-// Models of other programs: what is exported is read back the same, by this program and by readers written
-// here from the formats' descriptions; what others write in other ways is read as well.
+// Models of other programs: exports are read back equal, by this program and by readers written here from the
+// formats' descriptions; variants from other writers are read as well.
 #include "llmc/train/save/formats/formats.h"
 
 #include <cstring>
@@ -127,9 +127,9 @@ TEST(a_shorter_context_and_training_from_it) {
     EXPECT(first == base && last < first, "from %g to %g, the model has %g", first, last, base);
 }
 
-// A file of llm.c, put together by hand from what its documentation says of the layout, of tensors that the
-// export for Hugging Face names: header of 256 int32, embeddings with the vocabulary padded to 128, then each
-// tensor of the blocks over all layers, (out, in).
+// A hand-made file of llm.c by the documented layout, from the tensors of the export for Hugging Face: header
+// of 256 int32, embeddings with the vocabulary padded to 128, then each tensor of the blocks over every
+// layer, (out, in).
 static string llmc_by_hand(const string& hf, int version) {
     const SafetensorsFile file(hf + "/model.safetensors");
     const auto get = [&](const string& name) {
@@ -214,7 +214,7 @@ TEST(what_does_not_fit_is_said) {
     refused("--model.init=hf:" + hf + " --model.layers=3", {"model.layers = 3", "has 2"});
     refused("--model.init=hf:" + hf + " --model.vocab=509 --model.context=64", {"model.context = 64", "32"});
     refused("--model.init=hf:/nowhere", {"/nowhere", "config.json"});
-    // a field that llm.c leaves 0, as a head of its own would need one
+    // a field that llm.c leaves 0: an untied head would use the field
     run("printf '\\001' | dd of=" + bin + " bs=1 seek=80 conv=notrunc 2>&1");
     refused("--model.init=llmc:" + bin, {"cut.bin", "field 20 of the header is 1"});
     run("printf '\\000' | dd of=" + bin + " bs=1 seek=80 conv=notrunc 2>&1; truncate -s -4 " + bin);

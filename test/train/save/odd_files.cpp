@@ -1,5 +1,5 @@
-// Bad files: pipes in the place of files, texts that are too large, manifests that contradict themselves. The
-// program names each of them and waits for no pipe.
+// Bad files: pipes in the place of files, too large texts, contradictory manifests. The program names each
+// file and waits for no pipe.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -74,7 +74,7 @@ TEST(pipes_in_the_place_of_models_and_tokenizers) {
     refused("--data.train=/dev/zero", "/dev/zero");
 }
 
-// The settings may come from a pipe; one without a writer is named while it is waited for.
+// The settings may come from a pipe; the program names a pipe without a writer while waiting.
 TEST(settings_from_a_pipe) {
     const string config = tiny_program_config("piped"), pipe = folder("settings.pipe");
     const Ran ran = run("bash -c './train_gpt <(cat " + config + ") --plan'");
@@ -110,7 +110,7 @@ static void forge(const string& folder, const string& from, const string& to) {
     write_file(folder + "/manifest.json", with_hash(text.substr(0, text.rfind("\"xxh3\":"))));
 }
 
-// A shape that is none is refused before anything is computed from it.
+// An impossible shape is refused before any computation.
 TEST(shapes_that_are_none) {
     const string base = "shape_base", config = copy_of_run(base), hf = folder("shape_hf");
     EXPECT(train_gpt(config, "--run.dir=" + folder(base) + " --export=hf:" + hf).code == 0, "export");

@@ -1,5 +1,5 @@
-// A power cut in any state loses nothing that was acknowledged, and no damaged checkpoint is taken for a good
-// one. Each promise is seen to be broken by a protocol that leaves a step out.
+// A power cut in any state loses no acknowledged checkpoint, and recovery accepts no damaged checkpoint. Each
+// promise is seen broken by a protocol with a missing step.
 #include <cstring>
 #include <random>
 #include <set>
@@ -13,7 +13,7 @@ using namespace test;
 // The run makes its folder, and the one above.
 static constexpr const char* kRun = "/vol/runs/a";
 
-// States of a cut: all where there are at most so many, else so many of them. More in `make test-full`.
+// Most states of a cut to test. More in `make test-full`.
 static const bool kAll = getenv("CRASH_POINTS") && !strcmp(getenv("CRASH_POINTS"), "all");
 static const size_t kEnumerated = kAll ? 4096 : kAddressSanitizer ? 32 : 512, kSampled = kAll ? 512 : 32;
 
@@ -24,8 +24,8 @@ static SimulatedDisk empty_disk() {
     return d;
 }
 
-// What a save leaves is written in another order: the manifest, with all names and hashes, the rename, the
-// acknowledgement; then the parts.
+// A save in another order: the manifest with names and hashes, the rename, the acknowledgement; then the
+// shares.
 static std::string save_manifest_first(const Disk& disk, const std::string& dir, int64_t step, int ranks) {
     SimulatedDisk elsewhere = empty_disk();
     const Disk draft = elsewhere.disk();
@@ -89,7 +89,7 @@ static SimulatedDisk::Choice any_choice(SimulatedDisk::Choice most, std::mt19937
     return most;
 }
 
-// All that a cut may leave, with each write lost, half there or there; where that is too much, some.
+// States that a cut may leave, each write lost, half done or done; a sample if too many.
 static std::vector<SimulatedDisk::Choice> choices_of(const SimulatedDisk& medium, std::mt19937_64& rng,
                                                      Outcome& o) {
     const SimulatedDisk::Choice most = medium.undecided();

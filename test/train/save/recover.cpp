@@ -1,5 +1,5 @@
-// Recovery of a folder whose disk cannot be read now, what it leaves of metrics.jsonl, and the state of a run
-// that a manifest carries.
+// Recovery from a folder on an unreadable disk, rows kept in metrics.jsonl, and the run's state in a
+// manifest.
 #include "llmc/train/save/recover.h"
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ static std::vector<std::string> names_of(const std::string& dir) {
     return names;
 }
 
-// A disk that is unwell for a moment costs no checkpoint, and no run starts anew for it.
+// A disk with a passing error costs no checkpoint, and no run starts anew.
 TEST(what_cannot_be_read_is_not_set_aside) {
     const std::string dir = fresh_folder();
     int64_t acknowledged = 0;
@@ -75,7 +75,7 @@ TEST(what_cannot_be_read_is_not_set_aside) {
     EXPECT(r.manifest && r.manifest->step == 3 && r.damaged.empty(), "step 3 is well");
 }
 
-// A disk that cannot be read while a damaged folder is to be set aside does not make it search for ever.
+// Recovery ends on a disk that fails while a damaged folder is set aside.
 TEST(setting_aside_ends_where_nothing_can_be_read) {
     const std::string dir = fresh_folder();
     fs::create_directories(dir + "/step_5");
@@ -118,7 +118,7 @@ TEST(names_that_look_like_leftovers_stay) {
     EXPECT(!recover(posix_disk(), dir).all_damaged, "no run has set these aside");
 }
 
-// Links at every level: what they point to stays.
+// Links at every level: their targets stay.
 TEST(leftovers_go_and_targets_of_links_stay) {
     const std::string dir = fresh_folder(), others = fresh_folder(), outer = dir + "/step_5.tmp-1",
                       inner = outer + "/folder/deeper";
@@ -213,7 +213,7 @@ TEST(metrics_are_cut_back) {
     cut_metrics(posix_disk(), fresh_folder() + "/none", 3);
 }
 
-// A run of 12 steps, one row of which has a wrong step, goes on from step 8: rows 1 to 8 stay.
+// A run of 12 steps with a wrong step in one row resumes at step 8: rows 1 to 8 stay.
 TEST(one_wrong_step_cuts_no_other_row) {
     for (int wrong = 1; wrong <= 12; wrong++)
         for (const long as : {99999L, 1L << 62, 0L}) {
@@ -286,7 +286,7 @@ TEST(a_run_state_comes_back) {
     std::string other = text;
     other.replace(other.find("philox"), 6, "mt1993");
     EXPECT(refused(other), "%s", other.c_str());
-    s.last = Validation{5, INFINITY, {}};           // JSON has no such number: it is not finite, that stays
+    s.last = Validation{5, INFINITY, {}};           // JSON has no infinity; the value stays not finite
     EXPECT(std::isnan(run_state_of(to_json(s)).last->loss), "%s", to_json(s).c_str());
     for (const char* bad : {"", "{}", "[]", "{\"step\":\"x\"}"}) EXPECT(refused(bad), "'%s'", bad);
     for (int64_t RunState::* count : {&RunState::step, &RunState::sample, &RunState::skipped}) {

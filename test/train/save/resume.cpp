@@ -1,5 +1,5 @@
-// A run that stops and goes on is the run that never stopped, bit for bit; and every mesh reads what every
-// other has written.
+// A resumed run equals an uninterrupted run, bit for bit; every mesh reads the checkpoints of every other
+// mesh.
 #include <filesystem>
 #include <map>
 

@@ -1,4 +1,4 @@
-// Which checkpoints a folder has, which are kept, and which folders a run may use.
+// Checkpoints of a folder, checkpoints to keep, and folders a run may use.
 #include "llmc/train/save/run_folder.h"
 
 #include <sys/resource.h>
@@ -48,7 +48,7 @@ TEST(steps_are_numbers) {
     EXPECT((steps == Steps{9, 10, 100}), "%zu checkpoints", steps.size());
 }
 
-// By number, and of those that verify; the others are left where they are.
+// By number, among checkpoints that pass verification; other folders stay.
 TEST(the_newest_that_verifies) {
     const std::string dir = folder_with({"step_300.tmp-1", "x"});
     EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(dir) == "", "none");
@@ -73,7 +73,7 @@ TEST(the_newest_are_kept) {
     EXPECT((after_pruning(9, 0) == Steps{5, 10, 15, 20, 25}), "keep_last = 9");
 }
 
-// The code that a run in the folder ends with before it begins; 0: it may begin.
+// Exit code of a start in the folder; 0: the run may begin.
 static int code_of(const std::string& dir, const std::string& resume) {
     Config cfg;
     cfg.run.dir = dir, cfg.checkpoint.resume = resume;

@@ -1,5 +1,5 @@
-// Saving on several ranks, as threads, each with a disk of its own making: all agree on what was saved,
-// whatever fails on whichever, and training goes on meanwhile.
+// Saving on several ranks, as threads, each with a scripted disk: the ranks agree on the outcome after any
+// fault on any rank, and training continues meanwhile.
 #include "llmc/train/save/saver.h"
 
 #include <cstring>
@@ -79,8 +79,8 @@ static void on_ranks(const std::function<void(const Axis&)>& body) {
     });
 }
 
-// One save of step 3 in which rank `faulty` meets the fault, and one of step 4 without. What each rank
-// heard of the first.
+// A save of step 3 with the fault on rank `faulty`, then a save of step 4 without. Returns the first outcome
+// as each rank saw.
 static std::vector<std::string> save_with(int faulty, const Fault& fault, const std::string& dir,
                                           std::shared_ptr<FaultCount> count) {
     std::vector<std::string> heard(kRanks);
@@ -155,7 +155,7 @@ TEST(a_full_disk_keeps_what_is_there) {
     EXPECT(wrong.empty(), "%s", wrong.c_str());
 }
 
-// Room is looked at before any rank writes, and one that sees none is enough.
+// Free space is checked before any rank writes; a single rank without room is enough.
 TEST(no_room_on_one_rank) {
     const std::string dir = two_checkpoints();
     std::atomic<int64_t> free = 1000, written = 0;
@@ -212,7 +212,7 @@ TEST(a_folder_that_not_all_see) {
 // ---------------------------------------------------------------------------------------------------------
 // beside training
 
-// Steps go on while a disk takes its time; what is saved is heard of in a later one, the same on all ranks.
+// Steps continue beside a slow disk; every rank learns of the save in the same later step.
 TEST(steps_go_on_meanwhile) {
     const std::string dir = two_checkpoints();
     std::atomic<bool> go = false;

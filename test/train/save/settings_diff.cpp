@@ -1,4 +1,4 @@
-// What may change when a run goes on, and what is said of it.
+// Settings that may change on resume, and the messages.
 #include "llmc/train/save/settings_diff.h"
 
 #include <filesystem>
@@ -49,8 +49,8 @@ TEST(what_does_not_is_only_shown) {
     EXPECT(settings_diff(saved, now).refused.empty(), "more steps");
 }
 
-// The checkpoint has what the run resolved; settings that leave it open take that. The tokenizer's file may
-// be gone: the checkpoint has a copy, which is no change.
+// The checkpoint has the resolved settings; open settings take these values. The tokenizer's file may be
+// gone: the checkpoint's copy counts as unchanged.
 TEST(open_settings_take_the_checkpoints_value) {
     Origin origin{.folder = test::temporary_directory(), .manifest = {}, .settings = {}};
     const std::string file = origin.folder + "/mine.json";

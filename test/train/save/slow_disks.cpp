@@ -1,6 +1,6 @@
-// Disks that are slow are no hang, on any rank, as long as they do something; one that answers no more is,
-// and the rank that it belongs to is named. By the real save and the real search for a checkpoint, over a
-// disk that takes a tenth of a second for each read or write, or for ever.
+// A slow disk on any rank is no hang while operations finish; a stuck disk is a hang, and the message names
+// the disk's rank. Tests run the real save and the real recovery over a disk with a tenth of a second for
+// each read or write, or for ever.
 #include <sys/mman.h>
 
 #include <future>

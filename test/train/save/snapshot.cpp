@@ -1,4 +1,4 @@
-// A checkpoint that is written beside training is of the moment when it was asked for.
+// A checkpoint written beside training has the state of the moment of the request.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ static RunState at(int64_t step) {
     return state;
 }
 
-// All that is loaded from a checkpoint.
+// Everything loaded from a checkpoint.
 static Trace state_of(const std::string& folder) {
     Config cfg = config_in("loaded");
     Tiny t(cfg);
@@ -77,7 +77,7 @@ TEST(weights_may_move_while_they_are_written) {
     if (!folder.empty()) EXPECT(state_of(folder) == then, "it is not of step 2");
 }
 
-// One that falls due meanwhile is skipped, with a line; the last waits for both.
+// A save due meanwhile is skipped, with a line; the last save waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
     Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, waiting_disk());
@@ -95,7 +95,7 @@ TEST(one_at_a_time_and_the_last_waits) {
            said.c_str());
 }
 
-// The thread that writes beside training gives way to it, no other, and not where training waits.
+// The writing thread alone has low priority, and not while training waits.
 TEST(only_the_writer_gives_way) {
     const auto own = [] { return getpriority(PRIO_PROCESS, id_t(gettid())); };
     Tiny t(config_in("nice"));
@@ -115,7 +115,7 @@ TEST(only_the_writer_gives_way) {
     EXPECT(checkpoint.saved == 2 && writers == before, "from %d: %d", before, writers.load());
 }
 
-// A failure is a warning in a later step, and training goes on; of the last one it is the run's end.
+// A failed save is a warning in a later step, and training continues; a failed last save ends the run.
 TEST(a_failure_is_heard_of_later) {
     Tiny t(config_in("fails"));
     Disk disk = waiting_disk();

@@ -51,7 +51,7 @@ TEST(permute_of_many_rows_stays_inside) {
         for (uint64_t i : {uint64_t(0), n / 3, n - 1}) EXPECT(permute(i, n, 1, 2) < n, "n = %zu", size_t(n));
 }
 
-// Two orders agree in about one place, as two random ones do.
+// Two orders agree in about one place, like random orders.
 TEST(permute_differs_by_seed_and_stream) {
     const uint64_t n = 3000;
     const auto alike = [&](uint64_t key, uint64_t stream) {
@@ -151,7 +151,7 @@ TEST(rows_are_the_tokens_they_should_be) {
     }
 }
 
-// One shard or seven of the same stream, cut anywhere, one of a single token and one of none.
+// The same stream in one shard or seven, cut anywhere, with a shard of one token and an empty shard.
 TEST(shards_do_not_matter) {
     const int T = 9;
     const auto ids = test::random_ids(2000, 500);

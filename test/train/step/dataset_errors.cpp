@@ -46,7 +46,7 @@ TEST(ids_outside_the_vocabulary_at_start) {
     validate_ids(ours, 701);
 }
 
-// A foreign shard that changed after it was read through, or was too large for that.
+// A foreign shard that changed after the scan, or was too large to scan.
 TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
     vector<int32_t> ids(3000, 5);
     Dataset set = open_set(write_shard(path_of("later.bin"), ids), 8);
@@ -66,8 +66,8 @@ TEST(ids_outside_the_vocabulary_as_they_are_loaded) {
         expect_words("a target", test::fatal_of([&] { read_row(set, row); }), {"token 2504", "id 700"});
 }
 
-// Two foreign shards of 0.6 GB each, which take no disk but for the header and one bad id: what is read
-// through at start ends within the second.
+// Two sparse foreign shards of 0.6 GB each, with a header and a bad id: the scan at start ends within the
+// second shard.
 TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
     if (test::kAddressSanitizer) return test::skip("a gigabyte takes long there");
     const uint64_t tokens = 300'000'000;
@@ -95,7 +95,7 @@ TEST(shards_are_read_through_up_to_a_gigabyte_in_all) {
     Dataset sooner = open_set(path_of("sparse_1.bin"), 8);
     expect_words("at start", test::fatal_of([&] { validate_ids(sooner, 700, {}, 400'000'000); }),
                  {"sparse_1.bin", "token 199999999", "700"});
-    // what one set has used up, the next does not get; shards that say their largest id take none
+    // sets share the budget; shards with their largest id in the header use no budget
     Dataset small = open_set(write_shard(path_of("small.bin"), vector<int32_t>(100, 5)), 8);
     EXPECT(validate_ids(small, 700, {}, 300) == 100 && validate_ids(small, 700, {}, 150) == 0, "bytes left");
     Dataset wide = open_set(write_shard(path_of("four.bin"), vector<int32_t>(100, 5), {.id_bytes = 4}), 8);

@@ -1,10 +1,9 @@
-// One model on every mesh: data, tensor and pipeline parallelism, ZeRO, recomputation, schedules, all over
-// ranks that are threads. Each of five steps has the loss and norm that one rank has, and the weights end as
-// its.
+// A model on every mesh: data, tensor and pipeline parallelism, ZeRO, recomputation, schedules, over ranks on
+// threads. Each of five steps has the loss and norm of a single rank, and the weights end equal.
 //
-// LATTICE=all runs every point, and about 30 of them under mpirun; without it recomputation and schedules
-// take turns over the meshes; few is for builds that are ten times slower. This binary is also what mpirun
-// starts (LATTICE_POINT in the environment).
+// LATTICE=all runs every point, about 30 points also under mpirun. By default recomputation and schedules
+// alternate over the meshes; LATTICE=few is for builds ten times slower. mpirun starts this same binary
+// (LATTICE_POINT in the environment).
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,8 +54,8 @@ static Outcome run(const Point& p) {
     return outcome;
 }
 
-// Weights have a floor of the learning rate: the true gradient of a key's bias is zero, so that its steps are
-// those of rounding.
+// Weights have a floor of the learning rate: the true gradient of a key's bias is zero, and only rounding
+// moves the bias.
 static void expect_same(const Point& p, const Outcome& o, const Outcome& reference, double tolerance) {
     const double loss = test::largest_difference(o.losses, reference.losses);
     const double norm = test::largest_difference(o.norms, reference.norms);
@@ -93,8 +92,8 @@ static bool interleaves(const Point& p, int chunks) {
 
 // ---------------------------------------------------------------------------------------------------------
 
-// The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and all of them
-// where a rank's batch is one micro-batch.
+// The four stages of ZeRO on a point: each against one rank, 0 = 1 and 2 = 3 bit for bit, and 0 = 1 = 2 = 3
+// if a rank's batch is one micro-batch.
 static void expect_stages(Point p, const Outcome& one_rank) {
     std::vector<Outcome> stages;
     for (p.zero = 0; p.zero < 4; p.zero++) {

@@ -1,4 +1,4 @@
-// The thread that reads ahead, and what a run checks of its data before it starts.
+// The reading thread, and the checks of the data before a run starts.
 #include <set>
 
 #include "llmc/train/step/loader.h"

@@ -1,5 +1,5 @@
-// Pieces of whole tensors: those of all ranks and shards cover each tensor exactly once, in order, with at
-// most three rectangles per part and shard.
+// Pieces of whole tensors: the ranks' shards cover each tensor exactly once, in order, with at most three
+// rectangles per fused matrix and shard.
 #include "llmc/train/step/pieces.h"
 
 #include <map>

@@ -24,8 +24,8 @@ static void expect_works(const PipelineShape& p, const Lists& lists, bool backwa
     }
 }
 
-// What forward leaves to be sent is in one buffer, and the gradient that a backward reads and leaves in
-// another: a list must not overwrite what it still needs.
+// Forward leaves its output in a buffer, backward reads and writes its gradient in another: a list must not
+// overwrite a value still needed.
 static std::string overwritten(const PipelineShape& p, const vector<Action>& list, int s) {
     const Action* output = nullptr;
     const Action* gradient = nullptr;
@@ -81,8 +81,7 @@ TEST(one_f_one_b_never_deadlocks_and_keeps_few_micro_batches) {
         }
 }
 
-// Micro-batches of all chunks that a stage holds: from the message that brings one, or the first part's
-// forward, to its backward.
+// Micro-batches alive on a stage, over its chunks: from arrival, or the first chunk's forward, to backward.
 static int live_at_once(const vector<Action>& list, int stage) {
     int live = 0, most = 0;
     for (const Action& a : list) {
@@ -130,8 +129,8 @@ TEST(forwards_alone_never_deadlock_and_keep_one_micro_batch) {
             }
 }
 
-// Ideal work is micros (F + B) a chunk; what a step takes beyond that is the bubble: (stages - 1) (F + B),
-// and as many times less as there are chunks (F and B are a chunk's).
+// Ideal work is micros (F + B) a chunk; the rest of a step is the bubble: (stages - 1) (F + B), divided by
+// the number of chunks (F and B are of a chunk).
 TEST(the_bubble_is_that_of_the_papers) {
     for (int stages = 1; stages <= kMostStages; stages++)
         for (int micros = stages; micros <= 64; micros++)

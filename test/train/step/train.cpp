@@ -1,4 +1,4 @@
-// Whole training steps: what must not change a bit, and what must never reach the weights.
+// Whole training steps: changes that must keep every bit, and values that must never reach the weights.
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -16,7 +16,7 @@ TEST(two_runs_are_the_same) {
     EXPECT(!(train_steps(other, 3) == a), "another seed gives the same run");
 }
 
-// A step's rows at once, which are three chunks of logits, or in pieces, which are one each.
+// A step's rows at once, in three chunks of logits, or cut, with a chunk of logits each.
 TEST(micro_batches_do_not_matter) {
     Config cfg = tiny_config();
     cfg.train.batch_tokens = 12 * 37, cfg.train.micro_batch = 12;
@@ -66,7 +66,7 @@ TEST_IF(!kIsBf16, threads_do_not_matter) {
     set_threads(1);
 }
 
-// All of that together.
+// Everything together.
 TEST_IF(kIsFp64, neither_rows_at_once_nor_threads_nor_recomputation_change_a_bit) {
     Config cfg = tiny_config();
     cfg.train.batch_tokens = 12 * 37, cfg.train.micro_batch = 12;
@@ -110,7 +110,7 @@ TEST(the_loss_falls) {
     EXPECT(t.losses.back() < t.losses[0] - 0.8, "%.3f after %.3f", t.losses.back(), t.losses[0]);
 }
 
-// The mean over rows, one by one, however rows, micro-batches and chunks of logits (of 16 rows, two) divide.
+// The mean over rows, for any division into rows, micro-batches and chunks of logits (two of 16 rows).
 TEST(evaluation_takes_every_row_once) {
     Config cfg = tiny_config();
     cfg.train.batch_tokens = 2 * 37, cfg.train.steps = 0;
@@ -165,8 +165,7 @@ TEST(bits_per_byte_divide_by_the_targets_text) {
 // ---------------------------------------------------------------------------------------------------------
 // the optimizer
 
-// One value that is not finite, in a gradient anywhere or in the loss: reported, and everything stays as it
-// is.
+// A value that is not finite, in any gradient or in the loss, is reported, and the state stays unchanged.
 TEST(what_is_not_finite_never_reaches_the_weights) {
     Tiny t(tiny_config());
     train_steps(t, 2);

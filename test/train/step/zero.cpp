@@ -1,4 +1,4 @@
-// Stages of ZeRO that must not differ, whatever is in flight and wherever state lies.
+// Stages of ZeRO agree, for any overlap and any placement of state.
 #include "test/zero.h"
 
 namespace PRECISION {
