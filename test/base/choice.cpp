@@ -1,4 +1,4 @@
-// Words of settings, and the enums that code has for them.
+// Words of settings and their enums.
 #include <cstring>
 #include <string>
 

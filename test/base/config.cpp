@@ -24,7 +24,7 @@ static Options parse(const string& json, std::vector<string> args) {
     return parse_command_line(int(argv.size()), argv.data());
 }
 
-// The command ends with exit code 78 and at most 8 lines that hold all words.
+// The command ends with exit code 78 and at most 8 lines with every word.
 static void expect_refused(const char* what, const Fatal& e, std::vector<const char*> words) {
     const string text = e.what();
     EXPECT(e.code == kExitConfig, "%s: code %d, '%s'", what, e.code, text.c_str());

@@ -1,4 +1,4 @@
-// When silence is a hang, and whose: a page that the test writes, and time that it makes.
+// When silence is a hang, and the rank to blame: the test writes the progress page and the clock.
 #include "llmc/base/guard/hangs.h"
 
 #include <memory>
@@ -10,7 +10,7 @@ TEST(the_default_is_five_of_the_slowest_step_and_a_minute_at_least) {
     EXPECT_NEAR(hang_limit(0, 11.9, false), 60, 0);
     EXPECT_NEAR(hang_limit(0, 13, false), 65, 0);
     EXPECT_NEAR(hang_limit(0, 1000, false), 5000, 0);
-    EXPECT_NEAR(hang_limit(2, 0, false), 2, 0);          // what is asked for, shorter or longer
+    EXPECT_NEAR(hang_limit(2, 0, false), 2, 0);          // the setting, shorter or longer
     EXPECT_NEAR(hang_limit(2, 1000, false), 2, 0);
     EXPECT_NEAR(hang_limit(7200, 3, false), 7200, 0);
     EXPECT_NEAR(hang_limit(2, 0, true), 60, 0);          // the start has a minute
@@ -20,7 +20,7 @@ TEST(the_default_is_five_of_the_slowest_step_and_a_minute_at_least) {
 
 namespace {
 
-// Ranks of one process, and the watch over them.
+// Ranks of one process under the watch.
 struct Ranks {
     std::unique_ptr<ProgressPage> page = std::make_unique<ProgressPage>();
     HangWatch watch{*page};

@@ -57,7 +57,7 @@ struct Draw {
 
 }  // namespace
 
-// Type by type and number by number, so that one library does not check the other's idea of equality.
+// Type by type and number by number: no library's idea of equality decides.
 static bool same(const Json& a, const ordered_json& b) {
     if (b.is_null()) return a.is_null();
     if (b.is_boolean()) return a.is_boolean() && a.boolean() == b.get<bool>();

@@ -1,4 +1,4 @@
-// Names of settings in other programs lead to the key that is meant here, or to what to do instead.
+// Names of settings in other programs lead to the key here, or to a remedy.
 #include "llmc/base/config/known_names.h"
 
 #include <fstream>

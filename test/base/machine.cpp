@@ -1,4 +1,4 @@
-// When things are due, numbers as people read them, what the machine tells, the guard against a lesser CPU.
+// Due steps, readable numbers, facts about the machine, the guard against a lesser CPU.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -134,7 +134,7 @@ TEST(memory_of_control_groups) {
     Host(of1 + "\n0::/job", hybrid).group1("/job/step", 3000, 1000).leaves(2000, "both versions");
 }
 
-// A program that was built for what this CPU has not: it says so before main, and ends.
+// A program built for a better CPU ends before main with a message.
 TEST(a_program_for_another_cpu_says_so) {
     const char* lacking = nullptr;
     for (const char* name : {"AVX512VP2INTERSECT", "AVXNECONVERT", "AVXVNNIINT8", "AVXIFMA",

@@ -23,8 +23,7 @@ static double ulps(float y, double want) {
     return error == error ? error : INFINITY;
 }
 
-// Tries all floats, or every `stride`-th chunk. Where the answer is known without libm, it is the float one
-// of `exact`.
+// Tries every float, or every `stride`-th chunk. `exact`: the results known without libm.
 template <class Ours, class Exact> static Worst worst_of_all(Ours ours, Exact exact, int stride) {
     Worst worst = {0, 0};
     #pragma omp parallel for schedule(dynamic, 256)
@@ -156,7 +155,7 @@ TEST(bfloat16_vectors_round_as_scalars_do) {
     }
 }
 
-// Of the harness: std::max would pass over a loss that is NaN, wherever it stands.
+// Of the harness: std::max would pass over NaN in any place.
 TEST(nan_is_no_small_difference) {
     using test::largest_difference;
     const std::vector<double> good = {1, 2, 3};

@@ -1,4 +1,4 @@
-// What ./train_gpt tells who asked for something that cannot be.
+// Messages of ./train_gpt for impossible requests.
 #include <cstring>
 #include <filesystem>
 
@@ -9,7 +9,7 @@ using std::string;
 
 static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 
-// Exit code 78, and a message that holds all words.
+// Exit code 78, and a message with every word.
 static void refused(const string& args, std::vector<string> words, string config = "") {
     static int count = 0;
     if (config.empty()) config = tiny_program_config("refused" + std::to_string(count++));
@@ -123,7 +123,7 @@ TEST(mistakes_in_launching) {
             {"2 processes were started, but MPI finds 1", "srun --mpi=pmix"});
 }
 
-// What --help says of a setting or a flag, on one line. Sections of parts that are missing say it once.
+// The line of --help for a setting or a flag. Sections of missing parts say so once.
 static string help_of(const string& name) {
     static const string help = run("./train_gpt --help").out;
     const size_t at = help.find("\n  " + name);
@@ -156,19 +156,19 @@ TEST(a_folder_that_holds_a_run) {
     EXPECT(text_of(folder("used") + "/metrics.jsonl") == before, "its metrics are touched");
     // said before data is looked at
     refused("--data.train=/nowhere.bin", {folder("used"), "already holds a run"}, config);
-    // one with a checkpoint can be gone on with, but this is none
+    // a folder with a checkpoint could be resumed; this folder has none
     std::filesystem::create_directories(folder("checkpoint_only") + "/step_5");
     const string never = "--checkpoint.resume=never", broken = tiny_program_config("checkpoint_only");
     refused(never, {"checkpoint_only", "already holds a run"}, broken);
     const Ran ran = train_gpt(broken);
     EXPECT(ran.code == 79 && has(ran.err, "step_5/manifest.json: it is missing") &&
            has(ran.err, "none is left that verifies"), "code %d, '%s'", ran.code, ran.err.c_str());
-    const Ran again = train_gpt(broken);        // what was set aside is still known to have been there
+    const Ran again = train_gpt(broken);        // the folder set aside still counts
     EXPECT(again.code == 79 && !there(folder("checkpoint_only") + "/metrics.jsonl"), "code %d, '%s'",
            again.code, again.err.c_str());
 }
 
-// A start that fails, early or late, leaves no folder and keeps one that was there.
+// A failing start, early or late, leaves no new folder and keeps an old folder.
 TEST(a_failed_start_leaves_no_folder) {
     const string config = tiny_program_config("failed", {{"run", {{"dir", folder("failed/deep")}}}});
     for (const string args : {"--data.train=/nowhere.bin", "--model.init=/nowhere/step_5"}) {

@@ -1,5 +1,5 @@
-// Threads or memory that the system does not have: a run goes on without, or ends in one message before it
-// trains. seccomp(2) refuses threads to any user; the limits of `ulimit -u` hold for users other than root.
+// Without threads or memory from the system, a run continues, or ends in a message before training.
+// seccomp(2) refuses threads to any user; the limits of `ulimit -u` hold for users other than root.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -157,7 +157,7 @@ TEST(every_number_of_threads) {
     }
 }
 
-// `ulimit -v`: below the first step libraries cannot be loaded, with the last a run has what it needs.
+// `ulimit -v`: below the first step libraries cannot be loaded; the last step is enough for a run.
 TEST(every_size_of_the_address_space) {
     if (kAddressSanitizer || kThreadSanitizer) return skip("a sanitizer takes address space of its own");
     int done = 0, refused = 0;

@@ -1,4 +1,4 @@
-// One process of a job says why the job ends, whatever other users do.
+// A single process of a job prints the cause of the end, against interference from other users.
 #include "llmc/base/guard/obituary.h"
 
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 
 using std::string;
 
-// A process that runs f, and lives until it is told to end.
+// A process that runs f, and lives until the test ends the process.
 struct Process {
     pid_t pid;
     int said, end;
@@ -49,7 +49,7 @@ static bool speaks() {
     return p.answer();
 }
 
-// The name that a process of this job holds, as every user can read it.
+// The name of this job's socket, readable by every user.
 static string name_of_socket(const string& job) {
     std::ifstream in("/proc/net/unix");
     for (string line; std::getline(in, line);)

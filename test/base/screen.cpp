@@ -1,4 +1,4 @@
-// A reader that stalls stops neither training nor the program's end; what is not read is dropped by the line.
+// A stalled reader stops neither training nor the program's end; unread output is dropped by the line.
 #include "llmc/base/guard/screen.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ template <class F> bool until(F f, double seconds = 20) {
 
 std::string line_of(int i) { return "line " + std::to_string(i) + "\n"; }
 
-// What a program of that many lines leaves on a screen that reads nothing before the last of them is printed.
+// Output of a program with `lines` lines on a screen that reads nothing until the last line is printed.
 std::string shown_late(int lines, bool drops) {
     Pipe printed(1 << 20), screen(4096);
     ScreenStream stream(printed.ends[0], screen.ends[1]);
@@ -102,7 +102,7 @@ TEST(lines_are_dropped_whole_and_counted) {
     for (std::string line; std::getline(in, line);) {
         if (line + "\n" == line_of(next)) next++;
         else if (line.find(notice) != line.npos) notices++, next += std::stoi(line.substr(1));
-        else EXPECT(line_of(next).starts_with(line) && ++cut == 1,      // one of those that are dropped
+        else EXPECT(line_of(next).starts_with(line) && ++cut == 1,      // a dropped line
                     "'%s' where line %d was due", line.c_str(), next);
     }
     EXPECT(next == lines, "the last line is %d of %d, with those that are said to be dropped", next, lines);

@@ -1,4 +1,4 @@
-// Signals, and what they interrupt.
+// Signals and interrupted calls.
 #include "llmc/base/guard/signals.h"
 
 #include <unistd.h>
@@ -53,7 +53,7 @@ TEST(before_training) {
            ran.code, ran.err.c_str());
 }
 
-// One of oneDNN's kernels for AVX2 that work with the stack pointer in the heap, whatever this CPU has.
+// A kernel of oneDNN for AVX2 whose stack pointer is in the heap, on any CPU.
 TEST(products_are_not_disturbed) {
     if (!dnnl_computes(DType::F32)) return test::skip("no oneDNN");
     if (!getenv("SIGNALLED")) {
@@ -73,7 +73,7 @@ TEST(products_are_not_disturbed) {
     });
     const double until = seconds_now() + 1;
     for (size_t i = 0; seconds_now() < until; i++) {
-        const string before(100 + i % 509 * 16, 'x');           // what follows is elsewhere in a page
+        const string before(100 + i % 509 * 16, 'x');           // later allocations move within a page
         std::vector<float> c(128 * 64);
         dnnl_product(p, {.c = c.data(), .a = a.data(), .b = b.data(), .bias = nullptr}, scratch.data(), 1);
         for (const float x : c) EXPECT(x == 256, "%g", double(x));

@@ -26,7 +26,7 @@ TEST(weights_begin_as_gpt2s) {
     }
 }
 
-// Code that a library builds within a step is time of the step, and memory that no plan has.
+// Code that a library builds within a step costs time of the step, and memory outside the plan.
 TEST_IF(!kIsFp64, a_step_builds_nothing_after_the_warm_up) {
     if (matmul_library().empty()) return test::skip("built without oneDNN");
     Config cfg = tiny_config();

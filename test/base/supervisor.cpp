@@ -43,7 +43,7 @@ static int64_t steps_of(const Where& where) { return where.phase == string("end"
 // AddressSanitizer reports segmentation faults itself, and exits.
 static bool skips(const Death& death) { return kAddressSanitizer && death.action == string("segv"); }
 
-// SIGKILL and exit() end all threads of a process: nobody can say whose fault it was.
+// SIGKILL and exit() end every thread of a process: the cause is unknown.
 static void check_death(Kind kind, int ranks, const Death& death, const Where& where) {
     if (skips(death)) return;
     const string action = death.action;
@@ -55,7 +55,7 @@ static void check_death(Kind kind, int ranks, const Death& death, const Where& w
 }
 
 static void check_stop(Kind kind, int ranks, const Where& where) {
-    const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // all threads stop, and the first is named
+    const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // every thread stops; the message names the first
     const string fault = fmt::format("{}:{}:stop:{}", where.phase, where.step, rank);
     const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .timeout = 2, .steps = steps_of(where)};
     check_death(job, rank, "stopped by signal 19", where.words, kExitHang, 2 + 3);

@@ -48,8 +48,8 @@ TEST(signals_reach_the_child) {
     expect_silence(run_job({.meanwhile = kWhenRunning + "kill -HUP $pid"}), {129}, 1.5);
 }
 
-// Of a terminal's signals the one that stops has no effect on a process group without a parent in its
-// session, such as that of a job of a shell that is gone.
+// A terminal's stop signal has no effect on a process group without a parent in its session, such as a job of
+// a closed shell.
 TEST(stopped_and_continued_as_one) {
     const string state_of = "sed 's/.*) //' /proc/";
     const Ran probe = run("sleep 9 & kill -TSTP $!; sleep 0.1; " + state_of +

@@ -1,4 +1,4 @@
-// Every verb of an axis against what it means, over ranks that are threads and ranks that are processes.
+// Every verb of an axis against its definition, over ranks on threads and ranks in processes.
 #include <unistd.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 static constexpr size_t counts[] = {0, 1, 3, 7, 64, 1000, 5001, 20011};
 
-// What rank r has at place i: any rank can say it.
+// The value of rank r at place i, known to every rank.
 template <class T> static T value(int r, size_t i) {
     uint64_t h = (i * 64 + uint64_t(r) + 1) * 0x9e3779b97f4a7c15;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9;
@@ -269,7 +269,7 @@ TEST(processes) {
         RankMesh ranks(c.parallel, launcher().world, launcher().rank);
         for (int axis = 0; axis < kAxes; axis++)
             join_mpi(ranks.groups[axis], ranks.places[size_t(axis)].color, ranks.places[size_t(axis)].index);
-        // as if 1,000 bytes were all that a count can say
+        // as if a count could say 1,000 bytes at most
         if (!strcmp(reduce, "messages")) ranks.mesh.shard.group->message = 1000;
         EXPECT(ranks.mesh.shard.size == launcher().world && ranks.mesh.shard.index == launcher().rank);
         const bool few = !strcmp(reduce, "bf16") || !strcmp(reduce, "messages");

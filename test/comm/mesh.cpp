@@ -1,4 +1,4 @@
-// Which ranks an axis has, and which meshes are refused.
+// Ranks of an axis, and refused meshes.
 #include <cstring>
 
 #include "llmc/comm/transport/launch.h"
@@ -6,7 +6,7 @@
 #include "test/ranks.h"
 #include "test/test.h"
 
-// The members of each axis are the ranks that differ in that coordinate alone.
+// The members of each axis are the ranks that differ in a single coordinate.
 static void check_mesh_members(Config c, int dp, int pp, int tp) {
     const int ranks = dp * pp * tp;
     run_threads(c, [=](Config, const Mesh& m) {
@@ -49,8 +49,8 @@ TEST(members_of_axes) {
     check_mesh_members(c, 6, 2, 1);
 }
 
-// Gradients are partial over dp x cp: together shard and replica have all ranks of the same pp and tp, each
-// once, and consecutive ones of dp x cp share a copy. Of meshes that no run has yet.
+// Gradients are partial over dp x cp: together shard and replica have every rank of the same pp and tp once,
+// and consecutive ranks of dp x cp share a copy. Also with cp, which no run has yet.
 TEST(gradients_are_summed_over_context_parallel_ranks) {
     for (const MeshShape s : {MeshShape{2, 1, 2, 1, 4}, MeshShape{2, 2, 2, 2, 2}, MeshShape{3, 1, 2, 2, 3},
                               MeshShape{1, 2, 4, 1, 2}, MeshShape{3, 2, 1, 2, 1}}) {

@@ -1,4 +1,4 @@
-// What is in flight when: reductions and gathers beside the computation, and that a faked overlap is noticed.
+// Reductions and gathers in flight beside the computation; a faked overlap is noticed.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -10,8 +10,8 @@
 
 namespace PRECISION {
 
-// Zero's events with marks of the computation between them: each block's backward from the request of its
-// gradients to the report that they are done; and Given, when a block's weights are.
+// Zero's events with marks of the computation in between: each block's backward, from the request for
+// gradients to the report; and Given, when a block receives its weights.
 struct Mark {
     enum Kind { StartReduce, WaitReduce, StartGather, WaitGather, Begin, End, Given } kind;
     int block;
@@ -96,8 +96,8 @@ static bool overlaps(const std::vector<Mark>& marks, int L) {
     return all;
 }
 
-// A block's gather is under way when the block before it is given out, in forward and backward: between its
-// start and its wait lies that block's computation. The first of all has none before it.
+// A block's gather is in flight during the computation of the previous block, in forward and backward. The
+// first block has no previous block.
 static bool prefetches(const std::vector<Mark>& marks) {
     int in_flight = 0, most = 0, early = 0, gathers = 0;
     bool computes = true;
@@ -125,7 +125,7 @@ struct Flags {
     }
 };
 
-// An overlap that lies: what is said to be started is done before the start returns.
+// A faked overlap: a collective completes before its start returns.
 static Transport blocking;
 static void fake_overlap(const Mesh& mesh) {
     static std::once_flag once;
@@ -145,8 +145,8 @@ static void fake_overlap(const Mesh& mesh) {
 
 struct Overlap { bool logged, real, prefetched; };
 
-// Rank 1 comes to the first reduction, of the last block, only after rank 0, which has started it, computes
-// the block before: a rank whose start waits for the others never gets there.
+// Rank 1 calls the first reduction, of the last block, only after rank 0 has started the reduction and
+// computes the previous block: a rank whose start waits for the others hangs.
 static Overlap overlap_of(int zero, bool overlap, bool fake) {
     Config cfg = zero_config(2, zero);
     cfg.parallel.overlap = overlap;

@@ -60,7 +60,7 @@ static string config_of(const string& name) {
                                 {"checkpoint", {{"every", 4}}}});
 }
 
-// Losses, norms, bits per byte and texts are those of one rank.
+// Losses, norms, bits per byte and texts equal a single rank's.
 static void expect_same_run(const string& name, const string& reference) {
     for (const char* event : {"train", "val", "sample"}) {
         const auto a = rows_of(name, event), b = rows_of(reference, event);
@@ -127,16 +127,15 @@ TEST(a_run_is_that_of_one_rank) {
     }
 }
 
-// The weights of a run's checkpoint, in one file whatever the mesh.
+// The weights of a run's checkpoint in a single file, on any mesh.
 static string weights_of(const string& name) {
     train_gpt(config_of("weights"), "'--export=hf:" + folder(name) + "_hf' '--model.init=" + folder(name) +
                                         "/step_1'");
     return text_of(folder(name) + "_hf/model.safetensors");
 }
 
-// With a learning rate of 0 the weights stay what they were at first: every mesh saves the same bytes, and
-// starts from what any other has saved.
-// Processes under AddressSanitizer are slow.
+// With a learning rate of 0 the weights never change: every mesh saves the same bytes, and starts from any
+// other mesh's checkpoint. Processes under AddressSanitizer are slow.
 static std::span<const char* const> tried(std::span<const char* const> meshes) {
     return meshes.first(kAddressSanitizer ? 1 : meshes.size());
 }
@@ -204,14 +203,14 @@ TEST(what_stages_send_is_the_formula) {
         const auto rows = rows_of("pp", "comm");
         EXPECT(ran.code == 0 && rows.size() == 4, "code %d, %zu rows, '%s'", ran.code, rows.size(),
                ran.err.c_str());
-        // rank 0 sends activations of its parts, and the gradients of those that are not the first
+        // rank 0 sends activations of its chunks, and gradients of every chunk but the first
         for (const json& row : rows)
             EXPECT(row["pp.send_bytes"] == micros * stream * (interleaved ? 3 : 1), "%s", row.dump().c_str());
         fs::remove_all(folder("pp"));
     }
 }
 
-// What --plan prints is what the fullest rank plans in a run, as threads and as processes.
+// --plan prints the plan of the fullest rank in a run, for threads and for processes.
 TEST(plans_of_meshes) {
     const auto total_of = [](const Ran& ran) {
         const size_t at = ran.out.find("  total "), from = ran.out.find_first_not_of(' ', at + 8);
@@ -246,8 +245,8 @@ TEST(plans_of_meshes) {
            totals.size(), tried(meshes).size());
 }
 
-// What a rank takes at most is what was planned, buffers for reductions included: as in cli.cpp, on two
-// ranks, with many weights and few tokens. MPI's own buffers take some megabytes.
+// A rank's peak memory equals the plan, staging of reductions included: as in cli.cpp, on two ranks, with
+// many weights and few tokens. MPI's own buffers take some megabytes.
 TEST(memory_of_ranks_is_as_planned) {
     if (kAddressSanitizer) return skip("AddressSanitizer keeps what is freed");
     const std::pair<bool, const char*> cases[] = {
@@ -270,7 +269,7 @@ TEST(memory_of_ranks_is_as_planned) {
     }
 }
 
-// A signal to the process, or to one rank of several: all save the same step and stop.
+// A signal to the process, or to a rank of several: every rank saves the same step and stops.
 TEST(signals_reach_all_ranks) {
     const auto stopped = [](const string& name, const string& command, const string& whom) {
         const string metrics = folder(name) + "/metrics.jsonl";

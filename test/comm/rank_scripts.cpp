@@ -28,7 +28,7 @@ TEST(one_machine_and_a_list_of_them) {
     EXPECT(wrong.code == 78, "code %d", wrong.code);
 }
 
-// A stand-in for srun shows what it is asked for.
+// A stand-in for srun prints its arguments.
 TEST(slurm) {
     const string bin = folder("bin");
     std::filesystem::create_directories(bin);
@@ -126,7 +126,7 @@ TEST(a_restart_loop_that_is_told_to_stop_saves_and_stops) {
     }
 }
 
-// Progress is looked for in the run.dir of the command that is started, wherever that is said.
+// Progress is looked for in the command's run.dir, from config or command line.
 TEST(progress_is_looked_for_in_the_runs_folder) {
     const string here = std::filesystem::current_path();
     int count = 0;
@@ -148,8 +148,7 @@ TEST(progress_is_looked_for_in_the_runs_folder) {
     }
 }
 
-// A config that the trainer refuses is refused by the trainer, once; one that begins with a byte order mark
-// is read.
+// The trainer itself refuses a bad config, once; a config with a byte order mark is read.
 TEST(restart_leaves_what_is_wrong_with_a_config_to_the_trainer) {
     const string dir = folder("configs"), command = dir + "/trainer", config = dir + "/a.json";
     std::filesystem::create_directories(dir);

@@ -1,4 +1,4 @@
-// Ranks that meet over TCP: other jobs, ranks that do not come, and what the environment says of a job.
+// Ranks meeting over TCP: other jobs, missing ranks, and the environment's description of a job.
 // test/comm/rendezvous_strangers.cpp has strangers and secrets.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,8 +46,8 @@ TEST(who_does_not_come) {
     EXPECT(e.code == kExitConfig && strstr(e.error.c_str(), "cannot listen"), "%s", e.error.c_str());
 }
 
-// What a child with this environment, and nothing else that launchers set, finds: "rank of world, job: host,
-// ports".
+// The job as seen by a child with this environment and no other variable of launchers: "rank of world, job:
+// host, ports".
 static std::string found_with(const std::vector<std::pair<const char*, const char*>>& environment) {
     int ends[2];
     EXPECT(pipe(ends) == 0);
@@ -105,7 +105,7 @@ TEST(environments_of_launchers) {
     starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
                        {"OMPI_COMMAND", "y"}, {"MASTER_ADDR", "a"}, {"RANK", "0"}, {"WORLD_SIZE", "9"}}),
            "1 of 2, x.y: a ");
-    // a script of Slurm's is one process; what makes no sense is none
+    // a batch script of Slurm is one process; nonsense is no job
     starts(found_with({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}}), "0 of 1, : ");
     starts(found_with({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "0 of 1, : ");
     const std::string nowhere = found_with({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
@@ -125,7 +125,7 @@ TEST(environments_of_launchers) {
 }
 
 TEST(ranks_of_one_host_meet_on_it) {
-    // mpirun says whether all are here; of another host it does not
+    // mpirun tells the number of ranks on this host, but not the other hosts
     starts(found_with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "x"},
                        {"OMPI_COMMAND", "y"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
            "1 of 2, x.y: 127.0.0.1 ");

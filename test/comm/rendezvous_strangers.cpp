@@ -96,7 +96,7 @@ TEST(strangers_of_any_kind_are_turned_away) {
     expect_all(all);
 }
 
-// What fits 127.0.0.1 alone is refused at 127.0.0.2, which is this machine as well.
+// A proof for 127.0.0.1 is refused at 127.0.0.2, another address of this machine.
 TEST(rank_0_listens_at_the_address_of_the_job_alone) {
     const uint16_t port = free_port();
     Result zero;
@@ -111,7 +111,7 @@ TEST(rank_0_listens_at_the_address_of_the_job_alone) {
     rank.join();
     expect_all({zero, one});
     Rendezvous elsewhere = rendezvous(0, 2, {port});
-    elsewhere.host = "192.0.2.1";           // of documentation: nobody has it
+    elsewhere.host = "192.0.2.1";           // for documentation (RFC 5737): no machine
     const Result e = meet(elsewhere, "");
     EXPECT(e.code == kExitConfig && e.error.find("no address of this machine") != std::string::npos, "%d: %s",
            e.code, e.error.c_str());
@@ -130,7 +130,7 @@ TEST(rank_0_with_a_secret_listens_at_all_addresses) {
     expect_all({zero, one});
 }
 
-// Rank 0 says so once, and waits on; the other ends at once, or both learn who has none.
+// Rank 0 warns once and keeps waiting; the other rank ends at once, or both learn who has no secret.
 TEST(another_secret_is_refused_with_a_line) {
     const struct { const char *zeros, *ones, *says; } cases[] = {
         {"known to ranks", "guessed", "has another TRAIN_GPT_SECRET than this rank"},
@@ -157,7 +157,7 @@ TEST(another_secret_is_refused_with_a_line) {
     }
 }
 
-// Who takes what rank 0 or a rank has said, and says it again, proves nothing.
+// Replayed messages of rank 0 or of a rank prove nothing.
 TEST(proofs_are_of_no_use_to_others) {
     const uint16_t port = free_port();
     const std::string said = test::captured(2, [&] {
@@ -178,7 +178,7 @@ TEST(proofs_are_of_no_use_to_others) {
                             "of this job, and its TRAIN_GPT_SECRET is another\n"), "'%s'", said.c_str());
 }
 
-// A stranger that listens where rank 0 could is told nothing, whatever it answers.
+// A stranger listening on a port of rank 0 learns nothing, with any answer.
 TEST(ranks_tell_a_false_rank_0_nothing) {
     Door door(true);
     const uint16_t last = free_port();

@@ -1,4 +1,4 @@
-// Ranks with different settings: whatever the setting, all of them end and say which.
+// Ranks with different settings: every rank ends, and the message names the setting.
 #include "llmc/comm/same_settings.h"
 
 #include <barrier>

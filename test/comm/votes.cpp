@@ -12,7 +12,7 @@
 #include "test/ranks.h"
 #include "test/test.h"
 
-// A rank that waits for rank 0 has a heartbeat, so that its supervisor sees no hang.
+// A rank waiting for rank 0 has a heartbeat: its supervisor sees no hang.
 TEST(ranks_that_wait_for_rank_0_have_its_heartbeat) {
     static RankProgress progress[3];
     std::vector<uint64_t> seen;

@@ -1,7 +1,8 @@
 // The trainer over the emulated kernels on every mesh of two to eight ranks, with a text at the end: the
 // losses, gradient norms and texts of one rank.
 //
-// LATTICE=all runs each mesh at every stage of ZeRO over both transports; without it these take turns.
+// LATTICE=all runs each mesh at every stage of ZeRO over both transports; by default stages and transports
+// alternate.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,7 +14,7 @@ using namespace test;
 
 struct Mesh { int dp, tp, pp, virtual_stages = 1; };
 
-// Sizes that a mesh does not divide: an odd context, and one token at a time when text is generated.
+// Sizes that no mesh divides: an odd context, and a token at a time in generation.
 static Ran trained(const string& name, const string& args) {
     json changes = text_config();
     changes.merge_patch({{"model", {{"layers", 4}, {"heads", 4}, {"channels", 64}, {"context", 13}}},

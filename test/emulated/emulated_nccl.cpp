@@ -182,8 +182,8 @@ TEST(collectives_run_beside_kernels) {
     settings.lazy_streams = false;
 }
 
-// What has ended when the ops come to need it was hidden, what is asked for at once was not. Nothing is timed
-// before somebody asks.
+// A collective that ends before the ops wait counts as hidden, a collective awaited at once does not. Timing
+// begins on request.
 TEST(the_device_tells_what_it_waited_for) {
     for (const bool lazy : {false, true}) {
         settings.lazy_streams = lazy;

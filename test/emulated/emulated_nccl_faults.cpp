@@ -1,4 +1,4 @@
-// Ranks over NCCL that do what they should not, and an emulation of NCCL that has to find it.
+// Misuse of NCCL by ranks, found by the emulation of NCCL.
 #include <nccl.h>
 
 #include <atomic>
@@ -123,7 +123,7 @@ TEST(a_missing_wait_changes_results) {
     settings.lazy_streams = settings.early_messages = false;
 }
 
-// Two threads that are ranks of one communicator, each on a device of its own.
+// Two threads as ranks of a communicator, each on its own device.
 static void as_two_ranks(const std::function<void(int, ncclComm_t)>& body) {
     ncclUniqueId id;
     ncclGetUniqueId(&id);
@@ -195,7 +195,7 @@ TEST(communicators_that_cannot_run_at_once_are_refused) {
     settings.processors = 2;
 }
 
-// Memory that only one rank has registered, and memory at different offsets; in place is fine.
+// Memory registered by a single rank, and memory at different offsets; in place is fine.
 TEST(registered_memory_lies_alike_on_all_ranks) {
     for (const int offset : {0, 64, -1})
         as_two_ranks([offset](int r, ncclComm_t comm) {

@@ -94,7 +94,7 @@ TEST(two_runs_are_bit_identical_in_any_order) {
     }
 }
 
-// A step more costs the host one wait, for the figures of the step before: all of a step is left to do then.
+// Each further step costs the host one wait, for the previous step's statistics, with a whole step enqueued.
 TEST(the_host_waits_for_no_step) {
     if (slow()) return;
     const auto waits_of = [](int steps, std::vector<int>* left) {
@@ -115,7 +115,7 @@ TEST(the_host_waits_for_no_step) {
     auto few = waits_of(3, &left), many = waits_of(7, &left_of_more);
     EXPECT(left.size() == 3 && left_of_more.size() == 7, "%zu in 3 steps, %zu in 7", left.size(),
            left_of_more.size());
-    for (size_t i = 0; i + 1 < left_of_more.size(); i++)        // at the end it is the last update alone
+    for (size_t i = 0; i + 1 < left_of_more.size(); i++)        // at the end only the last update
         EXPECT(left_of_more[i] > 5 * left_of_more.back(), "step %zu: %d operations are left, %d at the end",
                i, left_of_more[i], left_of_more.back());
     for (const auto& [call, count] : many)
@@ -133,7 +133,7 @@ TEST(a_run_goes_on_bit_for_bit) {
     EXPECT(!bytes.empty() && text_of(folder("resumed") + file) == bytes);
 }
 
-// A text from what was trained, and an export that reads itself back.
+// A text from the trained weights, and an export that reads itself back.
 TEST(it_generates_and_exports_what_the_cpu_does) {
     if (slow()) return;
     const string text = folder("text.txt"), tokenizer = folder("tokenizer.json");
@@ -161,7 +161,7 @@ TEST(ranks_that_are_threads_equal_one) {
     }
 }
 
-// As on a GPU: kernels are timed, and what was chosen is kept for other runs in a folder of that name.
+// As on a GPU: kernels are timed, and the choices are kept for other runs.
 static string as_a_gpu(const string& cache) {
     return "XDG_CACHE_HOME=" + folder(cache) + " EMU_NAME='NVIDIA Test'";
 }
@@ -207,8 +207,7 @@ TEST(other_runs_of_this_machine_do_as_the_first) {
     EXPECT(there(folder("third") + "/kernels.txt"));
 }
 
-// What the device holds at the end against the plan, of a model large enough that what tensors are rounded up
-// to does not count.
+// Device memory at the end against the plan, for a model large enough to neglect the alignment of tensors.
 TEST(memory_of_the_device_is_as_planned) {
     if (slow()) return;
     for (const char* args : {"--run.precision=fp32", "--run.precision=bf16 --parallel.ranks=2"}) {
@@ -222,7 +221,7 @@ TEST(memory_of_the_device_is_as_planned) {
     }
 }
 
-// The whole trainer: two ranks on one emulated GPU, whose joules are those of one. On a CPU nothing is said.
+// The whole trainer: two ranks on an emulated GPU report the joules of one GPU; on a CPU, no joules.
 TEST(a_run_logs_joules) {
     const string path = fake_nvml("run", true, true);
     const string with = "LD_LIBRARY_PATH=" + path.substr(0, path.rfind('/')) + " " + build_folder();
@@ -262,7 +261,7 @@ TEST(it_says_what_it_is_built_for) {
            fp64.code, fp64.err.c_str());
 }
 
-// dev/cuda_kernels.cpp: the launches of steps, not of what chooses kernels before and evaluates between them.
+// dev/cuda_kernels.cpp: the launches of steps, without tuning and evaluations.
 TEST(kernels_of_steps_are_timed) {
     if (slow()) return;
     const Ran ran = run("COPY_GBPS=10 MATMUL_TFLOPS=0.1 " + as_a_gpu("timed") + " " +

@@ -1,5 +1,5 @@
-// The emulated instructions have the fragment layouts that CuTe's traits give: an author of theirs who is not
-// the author of ours. CuTe's headers come from PyPI; without them the test is skipped.
+// The emulated instructions have the fragment layouts of CuTe's traits, an independent source. CuTe's headers
+// come from PyPI; without the headers the test is skipped.
 #include <cuda_runtime.h>
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ using emulator::Device;
 namespace fs = std::filesystem;
 using Tables = std::map<std::string, std::vector<int>>;
 
-// What cute/layouts.cpp prints; empty, with the reason skipped, where it cannot be built.
+// Output of cute/layouts.cpp; empty, with the reason skipped, if the build fails.
 static Tables tables_of_cute() {
     const std::string folder = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "cutlass";
     const std::string include = folder + "/cutlass_library/source/include";

@@ -1,5 +1,5 @@
-// The emulated wrappers of ptx.h against what GPUs gave: the results of scripts/gpu_check.sh that are in
-// dev/results/. Without any, against formulas.
+// The emulated wrappers of ptx.h against GPUs: the results of scripts/gpu_check.sh in dev/results/. Without
+// results, against formulas.
 #include <bit>
 #include <cmath>
 #include <filesystem>

@@ -232,7 +232,7 @@ TEST(red_zones_are_looked_at_after_each_launch) {
     cudaGetLastError();
 }
 
-// So is one into what lies between the tensors of an arena, of which each is inside the allocation.
+// So is an access between the tensors of an arena, inside the allocation.
 TEST(tensors_of_an_arena_have_red_zones) {
     Arena::red_zone = 256;
     {

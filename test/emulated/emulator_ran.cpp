@@ -1,5 +1,5 @@
-// Every kernel that was compiled has run in one of the tests before this one, and one of them has counted
-// what it moves: each instantiation of each __global__ function, in both precisions.
+// Every compiled kernel has run in an earlier test, and a test has counted its traffic: each instantiation of
+// each __global__ function, in both precisions.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -49,7 +49,7 @@ static void add_kernel_names(const std::string& source, std::set<std::string>& n
     }
 }
 
-// Functions in the library that bear such a name, demangled.
+// Functions of the library with this name, demangled.
 static std::set<std::string> compiled(const std::string& library, const std::set<std::string>& names) {
     std::set<std::string> kernels;
     for (const std::string& line : lines_of(test::run("nm -C --defined-only '" + library + "'").out)) {
@@ -67,7 +67,7 @@ static std::set<std::string> compiled(const std::string& library, const std::set
     return kernels;
 }
 
-// Those that are not in the file which the variable names.
+// Kernels missing from the file that the variable names.
 static void expect_all_in(const char* variable, const char* what) {
     const char* ran_file = getenv(variable);
     if (test::kAddressSanitizer) return test::skip("tests have one precision in this build");

@@ -32,8 +32,8 @@ TEST(merges_equal_those_of_hugging_face) {
     }
 }
 
-// Counts all pairs anew for each merge. Random words over few letters: nothing but ties. Runs of one letter
-// are left out, where counts depend on how overlaps are counted.
+// Counts every pair anew for each merge. Random words over few letters give ties only. Runs of one letter are
+// left out: their counts depend on the treatment of overlaps.
 TEST(merges_equal_those_of_a_naive_trainer) {
     for (uint64_t seed = 0; seed < 30; seed++) {
         const auto draw = [&](uint64_t i, uint64_t below) { return philox(seed, 1, i).x[0] % below; };

@@ -1,5 +1,5 @@
-// Documents from all kinds of inputs, cut for validation; sets of shards made of them, the same on any number
-// of threads; the command line of ./tokenize.
+// Documents from every kind of input, cut for validation; their sets of shards, equal on any number of
+// threads; the command line of ./tokenize.
 #include "llmc/io/text/documents.h"
 
 #include <zlib.h>
@@ -53,8 +53,8 @@ static std::vector<Document> documents_of(const std::vector<std::string>& inputs
     return all;
 }
 
-// What a bar shows: it never goes back, moves while a text goes through a temporary file and while that is
-// read, and ends at the size of all files.
+// The progress bar never moves back, moves while a text passes through a temporary file and while the file is
+// read, and ends at the total size.
 TEST(position_of_packed_text_with_validation) {
     std::string text;
     for (uint64_t i = 0; text.size() < (6 << 20); i++) text += std::to_string(philox(1, 2, i).x[0]) + "\n";

@@ -76,11 +76,11 @@ static std::string row_of(Random& random) {
     return text + "}" + random.of(blanks);
 }
 
-// What both have to say of a row. Returns whether the scanner knows it.
+// Compares both readers on a row. Returns whether the scanner accepts the row.
 static bool compare(const std::string& row, uint64_t seed) {
     std::string error;
     const std::string expected = parse_json_text(row, error);
-    const std::string padded = row + std::string(kRowPadding, '"');  // what follows the row must not matter
+    const std::string padded = row + std::string(kRowPadding, '"');  // bytes behind the row must not matter
     std::vector<char> out(row.size() + kRowPadding, '\1');
     size_t bytes = 0;
     const bool known = scan_json_line({padded.data(), row.size()}, out.data(), bytes);

@@ -38,7 +38,7 @@ TEST(no_depth_overflows_the_stack) {
     }
 }
 
-// Rectangles at random: accepted where a count of each element says that they tile the tensor.
+// Random rectangles: accepted if a count of each element says that the rectangles tile the tensor.
 TEST(pieces_tile_a_tensor_or_are_refused) {
     std::mt19937 rng(3);
     int accepted = 0, overlapping = 0;

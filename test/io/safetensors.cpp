@@ -17,7 +17,7 @@ static std::string file_of(const std::string& header, const std::string& data) {
     return std::string(reinterpret_cast<const char*>(&n), 8) + header + data;
 }
 
-// The error that a file with this content ends in; code 0: none.
+// The error of a file with this content; code 0: no error.
 static Fatal error_of(const std::string& content) {
     const std::string path = path_of("bad.safetensors");
     write_file(path, content);

@@ -1,5 +1,4 @@
-// Token shards: what is written comes back, in one file or in seven; foreign and damaged files are named as
-// such.
+// Token shards: written ids come back, in one file or in seven; messages tell foreign from damaged files.
 #include "llmc/io/files/shard.h"
 
 #include <unistd.h>

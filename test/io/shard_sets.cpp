@@ -1,4 +1,4 @@
-// Sets of shards: readers take one whole set, wherever ./tokenize encode was stopped as it replaced another.
+// Sets of shards: readers accept a whole set only, wherever ./tokenize encode stopped while replacing a set.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ static vector<ShardInfo> infos_of(const vector<string>& paths) {
 
 static vector<string> shards_of(const string& glob) { return glob_files(path_of(glob)); }
 
-// Of a run that trains on one and validates on the other.
+// A run trains on one set and validates on the other.
 static Fatal fatal_of_run(const string& train, const string& val) {
     Config cfg;
     cfg.model = {.layers = 1, .heads = 1, .channels = 8, .context = 10, .vocab = 500, .init = "random"};

@@ -1,5 +1,5 @@
-// ./tokenize as a user sees it: what is packed and what globs name, progress on a terminal and its absence
-// elsewhere, messages.
+// ./tokenize as a user sees it: packed files and globs, progress on a terminal and its absence elsewhere,
+// messages.
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ TEST(ids_of_packed_files_and_globs) {
         EXPECT(ids.code == 0 && ids.out == want, "%s: exit %d, %zu bytes of ids, %s", input, ids.code,
                ids.out.size(), ids.err.c_str());
     }
-    // the raw text of a .jsonl, unlike what encode takes of it
+    // the raw text of a .jsonl; encode reads the fields
     write_file(path_of("row.jsonl"), "{\"text\": \"a\"}\n");
     const auto raw = test::run("./tokenize ids" + kRanks + path_of("row.jsonl"));
     const auto piped = test::run("./tokenize ids" + kRanks + " < " + path_of("row.jsonl"));
@@ -71,7 +71,7 @@ TEST(any_suffix_as_text) {
     EXPECT(other.code == kExitConfig && has(other.err, "--as=csv, expected text"), "%s", other.err.c_str());
 }
 
-// What a terminal shows while `body` runs on it in a process of its own.
+// Screen of a terminal while `body` runs in a process.
 template <class F> static std::string on_terminal(F&& body) {
     int screen;
     const pid_t child = forkpty(&screen, nullptr, nullptr, nullptr);
@@ -177,7 +177,7 @@ TEST(progress_of_a_vocabulary) {
     const std::string words = command_on_terminal("(" + part + "sleep 0.4; " + part + part +
                                                   ") | ./tokenize train --vocab=300 --out=" + out + " -");
     EXPECT(has(words, "\rcount words  0.") && has(words, out.c_str()), "%s", words.c_str());
-    std::string text;               // of different words, so that merging them takes a while
+    std::string text;               // of different words: merging takes a while
     for (uint64_t i = 0, n = 1; i < 500000; i++) {
         n = n * 6364136223846793005 + 1442695040888963407;
         for (uint64_t rest = n >> 20; rest; rest /= 26) text += char('a' + rest % 26);
@@ -189,7 +189,7 @@ TEST(progress_of_a_vocabulary) {
     EXPECT(has(merging, "\rbuild vocabulary  [") && has(merging, " tokens/s"), "%s", merging.c_str());
 }
 
-// The most threads that ./tokenize has while it waits for its input to end.
+// Most threads of ./tokenize while waiting for the end of input.
 static int threads_of(const std::string& options) {
     write_file(path_of("part.txt"), std::string(300000, 'a') + "\n");
     const std::string part = "cat " + path_of("part.txt") + "; ";
@@ -202,14 +202,14 @@ static int threads_of(const std::string& options) {
     return most;
 }
 
-// Besides the one that reads and writes, where there are several.
+// Besides the reading and writing thread, if several.
 TEST(all_cores_encode) {
     const int cores = available_threads(), all = threads_of(""), five = threads_of("--threads=5");
     EXPECT(threads_of("--threads=1") == 1 && five == 6, "%d threads for 5", five);
     EXPECT(all == (cores > 1 ? cores + 1 : 1), "%d threads on %d cores", all, cores);
 }
 
-// Ranks of all bytes and all pairs of bytes: 65,792, and end-of-text.
+// Ranks of every byte and every pair of bytes: 65,792, and end-of-text.
 static std::string many_ranks() {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     std::string text;

@@ -1,4 +1,4 @@
-// What ./tokenize does with options, inputs and places that are wrong, and what a call that fails leaves.
+// ./tokenize with wrong options, inputs and places; files left by a failing call.
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -35,7 +35,7 @@ static std::vector<std::string> content_of(const std::string& folder) {
     return all;
 }
 
-// Else "train on the training part alone" would be read into `train --val=0.1`, which it does not do.
+// Otherwise `train --val=0.1` would promise to train on the training part alone.
 TEST(options_of_another_command) {
     refused("train --val=0.5 --vocab=300 --out=x.json x.txt", {"train", "--val"});
     refused("info --tokenizer=T x.bin", {"info", "--tokenizer"});
@@ -93,7 +93,7 @@ TEST(control_characters_in_a_tokenizer) {
     with("\"vocab\":{", "\"\\u001b[2J\\u0085\\n\\n\\n\\n\\n\\n\\n\\n\\n\":1,");
 }
 
-// Limits of the system: a file that may not grow, memory that is not there.
+// Limits of the system: a file of limited size, too little memory.
 TEST(limits_of_a_process) {
     const std::string text = path_of("limited.txt"), out = path_of("limited");
     write_file(text, read_file(kData + "corpus.txt"));

@@ -73,7 +73,7 @@ static std::vector<size_t> naive_starts(std::string_view text) {
 
 static std::vector<size_t> fast_starts(std::string_view text) {
     std::string padded(text);
-    padded.append(kTextPadding, 'x');       // what follows the text must not matter
+    padded.append(kTextPadding, 'x');       // bytes behind the text must not matter
     std::vector<uint64_t> bits((text.size() + 63) / 64);
     mark_starts(padded.data(), text.size(), bits.data());
     std::vector<size_t> starts;

@@ -1,4 +1,4 @@
-// The kinds of tokenizer files, what is saved, and what is refused.
+// The kinds of tokenizer files, saved and refused.
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"

@@ -1,4 +1,4 @@
-// Generation with a cache of keys and values against the whole forward of training, which has none.
+// Generation with a cache of keys and values against the whole forward of training.
 #include <set>
 
 #include "llmc/ops/cpu/dnnl.h"
@@ -28,7 +28,7 @@ static std::vector<double> uncached(Tiny& t, const std::vector<int32_t>& ids) {
     return logits;
 }
 
-// Largest difference of a row of logits; in bf16 relative to the largest of them all.
+// Largest difference of a row of logits; in bf16 relative to the largest logit.
 static double difference(const Tiny& t, const floatX* row, const std::vector<double>& all, size_t at) {
     double worst = 0, scale = 0;
     for (double x : all) scale = std::max(scale, std::abs(x));
@@ -62,7 +62,7 @@ TEST(cached_logits_are_the_uncached_ones) {
     }
 }
 
-// A cache that holds another sequence from t0 on: what is behind the last token has no effect.
+// A cache with another sequence from t0 on: entries behind the last token have no effect.
 TEST(what_the_cache_held_before_does_not_matter) {
     Tiny t(config_of(37), true);
     t.shake();
@@ -151,8 +151,8 @@ TEST(text_is_a_function_of_seed_and_stream) {
     EXPECT(a.size() <= 60 && a.size() > 0, "%zu bytes", a.size());
 }
 
-// A model to which all ids are alike: the text is what the sampler draws from equal logits at (stream, number
-// of the ids before). End-of-text ends it and is no part of it.
+// A model with equal logits for every id: the text equals the sampler's draws at (stream, number of earlier
+// ids). End-of-text ends the text and is left out.
 TEST(text_is_drawn_id_by_id_until_its_document_ends) {
     const Tokenizer tokenizer = bytes_tokenizer();
     Tiny t(config_of(37, 257), true);

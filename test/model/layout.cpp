@@ -35,8 +35,8 @@ TEST(stages_share_the_blocks_out) {
             }
 }
 
-// Each element, over all ranks of tp and stages: once where it is cut, on every rank where it is not; wte on
-// first and last stage.
+// Each element over the ranks of tp and the stages: once if cut, on every rank if whole; wte on the first and
+// last stage.
 TEST(every_element_has_its_place) {
     for (const int tp : {1, 2, 3, 4})
         for (const int stages : {1, 2, 5})
@@ -85,8 +85,8 @@ TEST(runs_by_hand) {
     check("wte", 45 * 24, 72, "");
 }
 
-// Tensors that are owned whole lie inside one shard, apart from every other tensor. Shards are at most one
-// such tensor larger than an even cut.
+// Tensors owned whole lie inside a shard, apart from every other tensor. Shards are at most a whole tensor
+// larger than an even cut.
 TEST(whole_tensors_cross_no_border) {
     const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw", "lnfw"};
     for (const size_t shards : {1, 2, 3, 7, 16}) {

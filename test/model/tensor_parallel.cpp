@@ -3,7 +3,7 @@
 
 namespace PRECISION {
 
-// A micro-batch of all rows and one of fewer, as at an evaluation's end: the gradients of both, summed.
+// A full micro-batch and a smaller micro-batch, as at an evaluation's end: the gradients of both, summed.
 static double losses_and_gradients(Rank& r) {
     const Data data(r.s);
     r.poison();
@@ -86,10 +86,10 @@ static std::array<Calls, 2> calls_of(const Sizes& s, int tp, Recompute level) {
     return calls;
 }
 
-// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2, also where it computes a
-// whole block again. Around the blocks: a scatter of the embedding's output, a gather of the
-// head's input, and their gradients'; three numbers per row of logits. All but these are slices of the
-// stream: nothing is the size of a weight.
+// Per block and micro-batch: forward 2 gathers and 2 scatters, backward 4 and 2, also with recomputation.
+// Around the blocks: a scatter of the embedding's output, a gather of the head's input, and the same for
+// their gradients; three numbers per row of logits. The rest are slices of the stream: no message has a
+// weight's size.
 static void expect_calls(const Sizes& s, int tp, Recompute level) {
     const auto [forward, backward] = calls_of(s, tp, level);
     const uint64_t blocks = uint64_t(s.L), N = uint64_t(s.B * s.T), others = uint64_t(tp) - 1;
@@ -129,7 +129,7 @@ static void one_rank(Rank& r) {
     }
 }
 
-// Stages in one thread, streams carried by hand; all micro-batches are alive at once, each in its slot.
+// Stages in one thread, streams carried by hand; every micro-batch is alive at once, each in its own buffer.
 static double carried(const Sizes& s, int stages, int virtual_stages, Recompute level, Global& grads) {
     const Data data(s);
     std::vector<std::unique_ptr<Rank>> ranks;

@@ -2,22 +2,22 @@
 //
 //     make test/test_gpt && test/test_gpt [fp32|bf16|fp64]    a line per tensor: error, tolerance, verdict
 //
-// dev/reference.py computed test/data/gpt_reference.safetensors in float64. There `error.bf16.X` is how far
-// X is off, in its largest element and in root mean square, when all that a bf16 run stores is rounded at
-// random: activations, their gradients and the weights that the model reads to bf16, master weights to FP32,
-// the rest being exact; `error.fp32.X` likewise. Tolerances are
+// dev/reference.py computed test/data/gpt_reference.safetensors in float64. `error.bf16.X` is the error of X,
+// in its largest element and in root mean square, with the stored values of a bf16 run rounded at random:
+// activations, their gradients and the model's weights to bf16, master weights to FP32, the rest exact;
+// `error.fp32.X` likewise. Tolerances are
 //
-//     bf16   4 times that for an element, 1.5 times for the root mean square: rounding to nearest is no worse
-//            than at random, and sums are in FP32, whose error is 2^-16 of it. So another sample of the same
-//            noise stays within, and what is wrong by more than the noise does not.
-//     fp32   20 times that: sums are in FP32 as well, of up to 192 products (the feed-forward's width): that
-//            is sqrt(192) = 14 roundings on top of the one of what is stored.
+//     bf16   4 times the error for an element, 1.5 times for the root mean square: rounding to nearest is no
+//            worse than at random, and sums are in FP32, with 2^-16 of the error. Another sample of the noise
+//            stays within the tolerance, a larger mistake does not.
+//     fp32   20 times the error: sums are in FP32 as well, of up to 192 products (the feed-forward's width),
+//            sqrt(192) = 14 roundings on top of the stored value's rounding.
 //     fp64   1e-10 of the tensor's largest element, for both.
 //
-// AdamW divides gradients by their own size. Where a gradient is noise and nothing else, the error of a
-// weight is of the order of the learning rate, and a few such elements make up the root mean square: after
-// ten steps its tolerance is as that of an element. All of K's bias is such, as softmax is blind to it; the
-// file has errors per part of qkv, so Q and V are held to theirs.
+// AdamW divides gradients by their own size. For gradients of pure noise, the error of a weight is of the
+// order of the learning rate, and a few elements of noise make up the root mean square: after ten steps the
+// root mean square has an element's tolerance. The gradient of K's bias is pure noise, as softmax ignores the
+// bias; the file has errors per matrix of qkv, with separate tolerances for Q and V.
 #include <algorithm>
 #include <cmath>
 
@@ -143,8 +143,8 @@ TEST(a_missing_or_foreign_tensor_fails) {
     EXPECT(notices("grad.h.2.qkvw", [](Values& v) { v["grad.h.2.qkvw"] = {0}; }), "a foreign tensor passes");
 }
 
-// Central differences of step h = 1e-5: the loss is exact to 1e-15, so the slope is to 1e-10; the third
-// derivative adds h^2 / 6 of it. fp64 only: elsewhere rounding hides what a step changes.
+// Central differences of step h = 1e-5: the loss is exact to 1e-15 and the slope to 1e-10; the third
+// derivative adds h^2 / 6 of itself. fp64 only: otherwise rounding hides a step's change.
 static void slopes() {
     static constexpr double h = 1e-5;
     Ours o;

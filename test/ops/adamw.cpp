@@ -118,7 +118,7 @@ TEST(nothing_moves_where_the_gradient_is_not_finite) {
     EXPECT(same_bits(t.master, before.master) && same_bits(t.m, before.m) && same_bits(t.v, before.v));
 }
 
-// All masters equal, a quarter of the way from one bfloat16 to the next.
+// Equal masters, a quarter of the distance from a bfloat16 to the next.
 TEST_IF(sizeof(floatX) == 2, stochastic_rounding) {
     const Lent lent(2);
     auto ups = [](int64_t step, uint64_t seed, uint64_t global) {
