@@ -1,5 +1,5 @@
-// make bench-checkpoint: what saving and going on cost, for GPT-2 124M with its full state (FP32 weights and
-// both moments, 1.5 GB), against what the disk and the memory can do. See dev/bench_checkpoint.sh.
+// make bench-checkpoint: costs of saving and resuming, for GPT-2 124M with its full state (FP32 weights and
+// both moments, 1.5 GB), against the rates of disk and memory. See dev/bench_checkpoint.sh.
 //
 //     bench_checkpoint --dir=FOLDER [--json=FILE]
 #include <fcntl.h>
@@ -56,7 +56,7 @@ double plain_write(const std::string& path, const std::byte* data, size_t bytes)
     });
 }
 
-// What is in the page cache of a folder's files is dropped, so that the disk is read.
+// Drops a folder's files from the page cache: the next read is from the disk.
 void drop_cache(const std::string& folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         const int file = open(entry.path().c_str(), O_RDONLY);
@@ -237,7 +237,7 @@ void bench_checkpoint(const std::string& dir, FILE* json) { run(dir, json); }
 
 namespace fp32 { void bench_checkpoint(const std::string& dir, FILE* json); }
 
-// One object of the three provides it.
+// Defined by the object of a precision.
 [[gnu::weak]] int main(int argc, char** argv) {
     std::string dir, to;
     for (int i = 1; i < argc; i++) {

@@ -2,10 +2,10 @@
 //
 //     bench_ops [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates] [fp32 bf16 fp64]
 //
-// The walk records which ops run, when each begins, its FLOPs and its bytes (ops/walk.h). Rates are compared
+// The walk records the ops, their order, FLOPs and bytes (ops/walk.h). Rates are compared
 // with the matmul rate (the step's own products by oneDNN, each in its best layout and chunking: total FLOPs
-// over total time) and with the copy rate, both of the same run. All times are medians over steps: on a
-// shared machine the best time of each op would be of moments that no step has as a whole.
+// over total time) and with the copy rate, both of the same run. Times are medians over steps: on a shared
+// machine the best times of the ops would come from different moments.
 // --rates: the matmul rate in GFLOP/s, once for each line on standard input.
 #include <omp.h>
 #include <unistd.h>
@@ -92,7 +92,7 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
     Loader data(tokens.set, o.B, 0);
     std::map<std::string, size_t> known;
     std::vector<Row> rows;
-    for (int step = -1; step < kSteps; step++) {        // the first touches what is touched once
+    for (int step = -1; step < kSteps; step++) {        // step -1 touches memory for the first time
         double end = 0;
         const Walk walk = walk_of(ops::target(), [&] {
             model.pipeline.run(data);
@@ -142,7 +142,7 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
     fputs(table(cells, "lrrrrlr").c_str(), stdout);
 }
 
-// A rate for each line that is read: whoever asks measures something else in between.
+// A rate for each line of input: the caller measures something else in between.
 void rates(const Options& o) {
     Operands t;
     const std::vector<Candidate> products = best_products(o, t);
@@ -179,7 +179,7 @@ void run(const Options& o, FILE* json) {
 
 }  // namespace PRECISION
 
-// One object of the three provides it.
+// Defined by the object of a precision.
 [[gnu::weak]] int main(int argc, char** argv) {
     Options o;
     for (int i = 1; i < argc; i++) {

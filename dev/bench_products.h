@@ -1,6 +1,6 @@
-// What bench_ops compares with: the matmul rate of GPT-2 124M's own products, and the copy rate.
+// Rates for bench_ops to compare with: the matmul rate of GPT-2 124M's own products, and the copy rate.
 //
-// The products are those that a walk of the step records, each by oneDNN in its best layout and chunking.
+// The walk of a step records the products; oneDNN runs each in its best layout and chunking.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -70,7 +70,7 @@ double seconds_of_product(const Candidate& c, Operands& t) {
         [&] { dnnl_product(p, {.c = out, .a = a, .b = b, .bias = nullptr}, scratch, context.threads); });
 }
 
-// One after the other, several times, so that a fast moment of the machine serves all alike.
+// Alternates several times: a fast moment of the machine serves each product alike.
 Candidate fastest(const std::vector<Candidate>& candidates, Operands& t) {
     std::vector<std::vector<double>> seconds(candidates.size());
     for (int round = 0; round < 6; round++)
@@ -84,8 +84,8 @@ Candidate fastest(const std::vector<Candidate>& candidates, Operands& t) {
     return candidates[best];
 }
 
-// Those of a step, as it is walked, in oneDNN's best layout and chunk of tokens. Tokens are the rows of a
-// product; of a weight's gradient the terms.
+// The products of a walked step, in oneDNN's best layout and chunk of tokens. Tokens are the rows of a
+// product, or the terms of a weight's gradient.
 std::vector<Candidate> best_products(const Options& o, Operands& t) {
     const Walk walk = walk_of_run(config_124M(o), Mesh(), {.micro_batch = o.B, .micros = 0});
     std::map<int32_t, int> calls;
@@ -110,7 +110,7 @@ std::vector<Candidate> best_products(const Options& o, Operands& t) {
     return best;
 }
 
-// FLOP/s of all of them in turn, as often as a step has them
+// FLOP/s of the products of a whole step
 double matmul_rate(const std::vector<Candidate>& products, Operands& t) {
     double flops = 0, seconds = 0;
     for (const Candidate& c : products)

@@ -1,4 +1,4 @@
-// What the GPU can do, and which way of an op is the fastest there: a line "= {JSON}" per figure.
+// Rates of the GPU, and the fastest candidate of an op: a line "= {JSON}" per figure.
 //
 //     cuda_bench ceilings | gemm | attention
 //                [--B=16] [--T=1024] [--C=768] [--NH=12] [--size=8192]
@@ -55,8 +55,8 @@ struct Memory {
     ~Memory() { synchronize(), lend_scratch(nullptr, 0); }
 };
 
-// A step of one block of a GPT of these sizes, as it is walked for a GPU. Few ids: their products are timed
-// by many rows.
+// Walks a step of a GPT of a single block of these sizes, for a GPU. Few ids: the products of logits have
+// many rows.
 static Walk step_of(const Sizes& o) {
     Config cfg;
     cfg.model = {.layers = 1, .heads = o.NH, .channels = o.C, .context = o.T,
@@ -113,7 +113,7 @@ static void show_kernels(const Task& task, const std::vector<Timing>& timings, v
 static void show_product(const Task& task, const std::vector<Timing>& timings) {
     const Timing *best = &timings[0], *cublas = nullptr;
     for (const Timing& t : timings) {
-        if (t.candidate.algorithm == kPlainCublas) cublas = &t;     // and the kernels of what is not fused
+        if (t.candidate.algorithm == kPlainCublas) cublas = &t;     // and the kernels of unfused epilogues
         if (t.microseconds < best->microseconds) best = &t;
     }
     const auto [N, C, OC, none] = task.sizes;

@@ -1,9 +1,9 @@
-// The graded kernels of dev/cuda, one after the other: right or not, and how fast. `make dev-cuda`
+// The graded kernels of dev/cuda: results against the op, and speeds. `make dev-cuda`
 //
-//     cuda_graded [--N=8192] [--C=768] [--OC=3072]     on a GPU; the emulation takes small sizes of its own
+//     cuda_graded [--N=8192] [--C=768] [--OC=3072]     on a GPU; the emulation has its own small sizes
 //
-// On a GPU: time, and what that is in bytes or products per second. In the emulation: what is moved, as a
-// multiple of what has to be; this is the table of dev/cuda/README.md.
+// On a GPU: time, and bytes or products per second. In the emulation: traffic as a multiple of the least
+// traffic, the table of dev/cuda/README.md.
 #include "dev/cuda/graded.h"
 
 #include <algorithm>

@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     const int64_t steps = options.config.train.steps;
     if (options.config.run.precision == RunPrecision::Auto) options.config.run.precision = RunPrecision::Bf16;
     const bool bf16 = options.config.run.precision == RunPrecision::Bf16;
-    static ProgressPage page;           // where the trainer says what it is at
+    static ProgressPage page;           // the trainer's phase and step
     progress_page = &page;
     const int code = run_ranks(options.config, [&](Config cfg, const Mesh& mesh) {
         static const LaunchObserver observer = {nullptr, before, after};

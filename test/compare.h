@@ -74,7 +74,7 @@ Mismatch compare(const std::vector<T>& got, const Wide& want, const Wide& sums, 
     else return compare_sums(got, want, sums);
 }
 
-// Also perturbs one element, which the comparison has to notice: a check that cannot fail is none.
+// Also perturbs an element, which the comparison must notice.
 template <class T>
 void expect_close(const char* file, int line, const char* what, std::vector<T> got, const Wide& want,
                   const Wide& sums, double factor = 1.5) {

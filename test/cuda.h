@@ -86,9 +86,8 @@ inline Wide absolute(Wide v) {
     return v;
 }
 
-// `make test` runs sums in every order, counts what every kernel moves, and tries all that is tried. Builds
-// that look at each access, where it takes ten times as long, and other settings of the emulation do not
-// again.
+// `make test` runs sums in every order, counts every kernel's traffic, and tries every candidate. Builds that
+// check each access, ten times slower, and other settings of the emulation skip these.
 static const bool kAgain = test::kAddressSanitizer || __gcov_init || getenv("EMU_ORDER");
 
 #ifdef CUDA_EMU
@@ -104,7 +103,7 @@ template <class F> void in_every_order(F f) {
     emulator::settings = before;
 }
 
-// What kernels move and compute while f() runs is what they declare as their floor.
+// Traffic and operations of kernels during f() equal their declared floors.
 template <class F> void expect_floors(const char* file, int line, F f) {
     if (kAgain) return test::skip("counted by make test");
     emulator::settings.count = true;

@@ -1,7 +1,7 @@
-// Kernels from the first one that comes to mind to a fast one, step by step: README.md has the tour.
+// Kernels from naive to fast, step by step: README.md has the tour.
 //
-// Every version computes the same as the op of its name in llmc/ops, in BF16 with FP32 sums, and asks for
-// sizes that its tiles divide; how the rest is dealt with is to be read in llmc/ops/cuda.
+// Every version equals the op of its name in llmc/ops, in BF16 with FP32 sums, for sizes that its tiles
+// divide; llmc/ops/cuda has the code for other sizes.
 #pragma once
 #define PRECISION bf16
 #include <span>

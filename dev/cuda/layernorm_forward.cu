@@ -1,8 +1,8 @@
 // LayerNorm, forward:  y = (x - mean) rstd w + b,  mean and rstd = 1 / sqrt(variance + eps) over a row of C
 //
-// A few operations for every number that is read: what counts is how memory is read. The least is to read x
-// and write y once, 4 N C bytes, in whole sectors: the 32 bytes that memory hands out at a time. A warp reads
-// as one: the addresses of its 32 lanes are put together, and every sector that one of them touches is moved.
+// A few operations for every number read: memory traffic decides. The least traffic reads x and writes y
+// once, 4 N C bytes, in whole sectors of 32 bytes. A warp's 32 lanes access memory together, and memory moves
+// every sector with a touched address.
 #include "dev/cuda/graded.h"
 #include "llmc/ops/cuda/kernel.h"
 
@@ -15,8 +15,8 @@ static Floor floor_of(const Rows& t) { return {.bytes = 4. * t.N * t.C + 4. * t.
 
 // ---------------------------------------------------------------------------------------------------------
 // 1. A thread takes a row, as a loop on a CPU would. But lanes of a warp are neighbours in *rows*: their 32
-// numbers lie C apart, in 32 different sectors, of each of which 2 bytes are wanted. The row is read three
-// times, and with N threads in all most of the GPU has nothing to do.
+// numbers lie C apart, in 32 different sectors, for 2 wanted bytes each. The row is read three times, and
+// with N threads most of the GPU is idle.
 __global__ void layernorm_row_per_thread(Rows t) {
     const int n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= t.N) return;
@@ -31,9 +31,9 @@ __global__ void layernorm_row_per_thread(Rows t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 2. A block takes a row, and its threads are neighbours in columns: a warp reads 64 bytes in one piece, two
-// whole sectors. The price: threads have to add up what they know of the row, in shared memory, halving the
-// number of those who add with a barrier at each halving. Most threads wait most of the time.
+// 2. A block takes a row, and its threads are neighbours in columns: a warp reads 64 adjacent bytes, two
+// whole sectors. The price: threads add up their partial sums in shared memory, with half as many adding
+// threads after each barrier. Most threads wait most of the time.
 static __device__ __forceinline__ float sum_by_halves(float v, float* values) {
     values[threadIdx.x] = v;
     for (int half = blockDim.x / 2; half > 0; half /= 2) {
@@ -60,8 +60,8 @@ __global__ void layernorm_row_per_block(Rows t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 3. A warp takes a row: its lanes read each other's registers (warp_sum: five exchanges, after which all
-// have the sum), with no shared memory and no barrier. A block is eight warps with nothing in common.
+// 3. A warp takes a row: its lanes read each other's registers (warp_sum: after five exchanges every lane has
+// the sum), with no shared memory and no barrier. A block is eight warps with nothing in common.
 __global__ void layernorm_row_per_warp(Rows t) {
     const int n = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (n >= t.N) return;
@@ -77,11 +77,10 @@ __global__ void layernorm_row_per_warp(Rows t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 4. The same with 16 bytes in each access (Pack: eight numbers), the widest there is: an eighth of the
-// instructions, and 512 bytes of a warp under way at once, which is what hides the time that memory takes.
-// The row waits in shared memory for the second and third pass, so that global memory is read once. Every
-// lane reads there what it wrote itself, so nobody has to wait for anybody. w and b are the same for all
-// rows: they stay in the cache (load_cached), while x and y, which nobody needs soon, leave it first.
+// 4. As version 3, with 16 bytes in each access (Pack: eight numbers), the widest access: an eighth of the
+// instructions, and 512 bytes of a warp in flight, which hide memory's latency. The row waits in shared
+// memory for the second and third pass: global memory is read once. Every lane reads back its own values,
+// without a barrier. Every row uses w and b: load_cached keeps both in the cache, while x and y leave first.
 __global__ void layernorm_packs(Rows t) {
     DYN_SHARED(bfloat16, rows);         // (warps, C)
     const int warp = threadIdx.x / 32, n = blockIdx.x * (blockDim.x / 32) + warp;

@@ -1,8 +1,8 @@
 // Matrix product, forward:  out[n][o] = bias[o] + sum over c of x[n][c] w[o][c]
 //
-// 2 N C OC operations on N C + OC C + N OC numbers: each number is needed hundreds of times. What counts is
-// how often it is fetched, and from how far away: global memory, shared memory, registers. At the end, who
-// multiplies: a multiprocessor's tensor cores do sixteen times and more what its FP32 lanes do.
+// 2 N C OC operations on N C + OC C + N OC numbers: each number is needed hundreds of times. The number of
+// fetches and their distance decide: global memory, shared memory, registers. At the end, the multiplier
+// decides: a multiprocessor's tensor cores are sixteen times as fast as its FP32 lanes, or more.
 #include "dev/cuda/graded.h"
 #include "llmc/ops/cuda/kernel.h"
 
@@ -18,9 +18,8 @@ static Floor floor_of(const Matrices& t, bool tensor_cores) {
 static dim3 grid_of(const Matrices& t, int side) { return dim3(t.OC / side, t.N / side); }
 
 // ---------------------------------------------------------------------------------------------------------
-// 1. A thread per output. Lanes are neighbours in o: with each step of c they read one x, the same for all,
-// and 32 numbers of w which lie C apart: 32 sectors for 64 bytes. Everything is fetched from global memory as
-// often as it is used.
+// 1. A thread per output. Lanes are neighbours in o: with each step of c the lanes read a common x and 32
+// numbers of w, C apart: 32 sectors for 64 bytes. Every use of a number fetches from global memory.
 __global__ void matmul_output_per_thread(Matrices t) {
     const int o = blockIdx.x * blockDim.x + threadIdx.x, n = blockIdx.y * blockDim.y + threadIdx.y;
     float sum = float(t.bias[o]);
@@ -30,11 +29,11 @@ __global__ void matmul_output_per_thread(Matrices t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 2. and 3. A block computes 32 x 32 outputs. It fetches tiles of 32 x 32 of x and w into shared memory, in
-// rows, so in whole sectors, and uses each number 32 times from there. Shared memory is 32 banks, each four
-// bytes wide; lanes that want different words of one bank are served one after the other. With rows of 32
-// floats, the column that lanes read of w's tile is in one bank: 32 passes where one would do (version 2).
-// One float more in a row, and the column is spread over all banks (version 3).
+// 2. and 3. A block computes 32 x 32 outputs, fetches tiles of 32 x 32 of x and w into shared memory, in
+// rows, so in whole sectors, and uses each number 32 times. Shared memory has 32 banks of four bytes; lanes
+// with different words of the same bank wait for each other. With rows of 32 floats, the lanes' column of w's
+// tile lies in a single bank: 32 passes in place of 1 (version 2). With rows of 33 floats, the column spreads
+// over the banks (version 3).
 template <int pitch> __global__ void matmul_shared_tiles(Matrices t) {
     SMEM(float[32][32], x);
     SMEM(float[32][pitch], w);
@@ -45,15 +44,15 @@ template <int pitch> __global__ void matmul_shared_tiles(Matrices t) {
         w[ty][tx] = float(t.w[size_t(o + ty) * t.C + c + tx]);
         __syncthreads();                // the tiles are there
         for (int i = 0; i < 32; i++) sum += x[ty][i] * w[tx][i];
-        __syncthreads();                // and nobody reads them any more
+        __syncthreads();                // and no thread reads the tiles any more
     }
     t.out[size_t(n) * t.OC + o + tx] = bfloat16(sum);
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 4. Now shared memory is what is waited for: two reads for a multiplication. So a thread computes 4 x 4
-// outputs, and of 4 + 4 numbers that it reads makes 16 products. Tiles lie with c first, so that its four
-// numbers are 16 bytes in one piece: one access. A block of 16 x 16 threads computes 64 x 64 outputs.
+// 4. Now threads wait for shared memory: two reads for a multiplication. So a thread computes 4 x 4 outputs:
+// 16 products from 4 + 4 numbers. Tiles lie with c first: a thread's four numbers are 16 adjacent bytes, a
+// single access. A block of 16 x 16 threads computes 64 x 64 outputs.
 static constexpr int kSide = 64, kDepth = 16, kSidePitch = kSide + 4;
 
 struct alignas(8) Four { bfloat16 v[4]; };
@@ -90,12 +89,11 @@ __global__ void __launch_bounds__(256) matmul_registers(Matrices t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 5. Tensor cores: mma_bf16 multiplies (16, 16) by (16, 8) in one instruction of the whole warp. Its operands
-// are spread over the lanes' registers in an order of its own (ptx.h), in which ldmatrix fetches them from
-// shared memory; the tiles stay in BF16. A block of four warps computes 64 x 64 outputs, a warp 32 x 32 of
-// them. Rows of a tile are 8 numbers longer than they have to be, so that the eight rows that ldmatrix takes
-// at once are in different banks. (Stores into a tile meet by twos; whoever minds permutes the pieces of
-// a row in place of making it longer.)
+// 5. Tensor cores: mma_bf16 multiplies (16, 16) by (16, 8) in a single instruction of the warp. ldmatrix
+// loads the operands from shared memory into the lanes' registers in the instruction's order (ptx.h); the
+// tiles stay in BF16. A block of four warps computes 64 x 64 outputs, a warp 32 x 32. Rows of a tile are
+// padded by 8 numbers: the eight rows of an ldmatrix lie in different banks. (Stores into a tile meet by
+// twos; a permutation of each row in place of the padding would avoid the conflicts.)
 static constexpr int kStep = 32, kPitch = kStep + 8;    // channels at a time; of a row in shared memory
 
 // sum (16 M, 8 K) += x's rows times w's rows, over kStep channels; x and w: the warp's first rows
@@ -156,9 +154,9 @@ __global__ void __launch_bounds__(128) matmul_tensor_cores(Matrices t) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// 6. In version 5 everybody waits for memory, then everybody multiplies. cp.async copies from global to
-// shared memory while the thread goes on: three pairs of tiles are in turn, two under way while one is used.
-// And a block computes 128 x 128 outputs, so that half as much is fetched; eight warps, each 64 x 32.
+// 6. In version 5 every warp waits for memory, then multiplies. cp.async copies from global to shared memory
+// while the thread multiplies: of three pairs of tiles, two arrive while the third is used. And a block
+// computes 128 x 128 outputs, which halves the fetches; eight warps, each 64 x 32.
 static constexpr int kLarge = 128, kStages = 3, kPair = 2 * kLarge * kPitch;
 
 __global__ void __launch_bounds__(256) matmul_pipelined(Matrices t) {
@@ -177,12 +175,12 @@ __global__ void __launch_bounds__(256) matmul_pipelined(Matrices t) {
     float sum[4][4][4] = {};
     for (int step = 0; step < kStages - 1; step++) {
         if (step < steps) fetch(step);
-        ptx::cp_async_commit();         // a group also where it is empty, so that counting them is simple
+        ptx::cp_async_commit();         // also an empty group, to keep the count simple
     }
     for (int step = 0; step < steps; step++) {
-        ptx::cp_async_wait<kStages - 2>();      // of this thread: all groups but the youngest
-        __syncthreads();                        // of all; and nobody uses the pair before this any more,
-        if (step + kStages - 1 < steps) fetch(step + kStages - 1);      // which is the one to be filled
+        ptx::cp_async_wait<kStages - 2>();      // this thread's groups except the newest
+        __syncthreads();                        // every thread's; no thread uses the previous pair
+        if (step + kStages - 1 < steps) fetch(step + kStages - 1);      // into the previous pair
         ptx::cp_async_commit();
         const bfloat16* x = tiles + step % kStages * kPair;
         multiply(sum, x + row * kPitch, x + (kLarge + column) * kPitch);
@@ -190,9 +188,9 @@ __global__ void __launch_bounds__(256) matmul_pipelined(Matrices t) {
     write_out(t, sum, n + row, o + column);
 }
 
-// What is left: outputs leave in pieces of 16 bytes, half a sector; neighbouring blocks should share what
-// they read in L2; and on Hopper wgmma and TMA do what mma, ldmatrix and cp.async do here. The product itself
-// is cuBLASLt's in llmc/ops/cuda/products/matmul.cu; attention_mma.h has these same parts at work.
+// Left to do: outputs leave in 16 bytes, half a sector; neighbouring blocks should share reads in L2; on
+// Hopper, wgmma and TMA replace mma, ldmatrix and cp.async. llmc/ops/cuda/products/matmul.cu calls cuBLASLt;
+// attention_mma.h uses these same instructions.
 
 // ---------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ static void check_death(Kind kind, int ranks, const Death& death, const Where& w
 }
 
 static void check_stop(Kind kind, int ranks, const Where& where) {
-    const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // every thread stops; the message names the first
+    const int rank = kind == Kind::Threads ? 0 : ranks - 1;     // every thread stops; rank 0 is named
     const string fault = fmt::format("{}:{}:stop:{}", where.phase, where.step, rank);
     const Job job = {.kind = kind, .ranks = ranks, .fault = fault, .timeout = 2, .steps = steps_of(where)};
     check_death(job, rank, "stopped by signal 19", where.words, kExitHang, 2 + 3);

@@ -1,10 +1,10 @@
 // Checks of every access: bounds, alignment, initialisation, races.
 //
-// Kernels are compiled with -fsanitize=thread,alignment and linked without its libraries: the hooks that GCC
-// calls at each load and store are these. Two accesses to a granule, one of them a write, are in order if
-// they are by the same thread, or of the same block with a __syncthreads between them, or of the same warp
-// with a __syncwarp between them, or of two blocks where the first published it (access, __threadfence,
-// atomic) and the second had an atomic later. Otherwise they race, whatever order they run in here.
+// Kernels are compiled with -fsanitize=thread,alignment and linked without the sanitizers' libraries: GCC
+// calls the hooks here at each load and store. Two accesses to a granule, at least one a write, are ordered
+// in a thread; in a block with a __syncthreads in between; in a warp with a __syncwarp in between; and
+// between blocks, if the first block published (access, __threadfence, atomic) before an atomic of the
+// second. Other pairs race, in any order of execution here.
 #include "test/emulator/access.h"
 
 #include <algorithm>
@@ -103,7 +103,7 @@ static void check_race(const Thread* thread, Cell& c, const Access& now, bool sh
         c.write = now;
         return;
     }
-    // two readers of different threads are enough: whoever writes conflicts with one of them
+    // two readers of different threads are enough: a writer conflicts with at least one
     const Access& first = c.read[0];
     const bool replace = first.run != now.run || first.epoch != now.epoch || first.thread == now.thread ||
                          (first.thread / 32 == now.thread / 32 && first.warp_epoch != now.warp_epoch);

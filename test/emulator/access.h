@@ -1,8 +1,8 @@
-// What the emulation is told of accesses to memory.
+// Reports of memory accesses to the emulation.
 //
-// Code compiled with -fsanitize=thread tells of every access by itself (hooks in access.cpp): these are
-// checked for bounds, alignment, initialisation and races. The load and store helpers of kernels tell of
-// theirs in any build: these are counted, and checked for alignment. Hooks count what helpers left out.
+// Code compiled with -fsanitize=thread reports every access (hooks in access.cpp), which is checked for
+// bounds, alignment, initialisation and races. The load and store helpers of kernels report in any build, for
+// counts and alignment. Hooks count accesses outside the helpers.
 #pragma once
 #include <cstddef>
 #include <cstdint>

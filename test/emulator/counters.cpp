@@ -1,5 +1,5 @@
-// Lanes run one after the other, so what a warp accesses at once is put together afterwards: the k-th access
-// of each lane at one place in the code belongs to the k-th of the others.
+// Lanes run one after the other; a warp's joint access is assembled afterwards: the k-th accesses of the
+// lanes at a place in the code belong together.
 #include "test/emulator/counters.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::map<std::string, KernelCount> counts() {
 
 // Floors come by launch(), on the thread that starts to count.
 static void add_floor(void*, const void* kernel, const Floor& floor) {
-    if (!kernel) return;                // a library's, which is not counted
+    if (!kernel) return;                // a library's kernel: no counts
     KernelCount& count = count_of(kernel);
     count.floor_bytes += floor.bytes;
     count.floor_flops += floor.mma_flops;

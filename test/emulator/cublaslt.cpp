@@ -84,7 +84,7 @@ static void compute(const Product& p) {
     }
 }
 
-// What the documentation of cublasLtMatmul() lists, of that which is used here.
+// The supported cases of cublasLtMatmul() by its documentation, as far as used here.
 static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                       const MatrixLayout& d) {
     const bool types = a.type == b.type && c.type == d.type &&
@@ -219,7 +219,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (!supported(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const uint64_t parts : {8, 16}) {
         if (*found == wanted) break;
-        // the alignment that it was asked for is what it relies on
+        // the algorithm relies on the queried alignment
         cublasLtMatmulAlgo_t algo = {{parts, preference->workspace}};
         for (int i = 0; i < 4; i++) algo.data[2 + i] = preference->alignment[i];
         results[(*found)++] = {algo, 0, CUBLAS_STATUS_SUCCESS, 1, {}};

@@ -10,8 +10,8 @@
 #error "the emulation is compiled with -DCUDA_EMU"
 #endif
 
-// Device code is inlined, so that an address reported lies in the kernel. The launch bounds, in warps, are
-// written as that many no-operations at the entry of the kernel, where launch() reads them.
+// Device code is inlined: a reported address lies in the kernel. The launch bounds, in warps, are encoded as
+// no-operations at the kernel's entry, which launch() counts.
 #define __global__
 #define __device__ __attribute__((always_inline))
 #define __host__
@@ -56,7 +56,7 @@ EMULATOR_DEVICE void __nanosleep(unsigned) { emulator::yield(); }
 
 namespace emulator {
 
-// What a lane brings to a shuffle and takes from it.
+// A lane's input and output of a shuffle.
 struct Shuffled { unsigned char value[16], result[16]; int lane_or_delta, width; };
 void shuffle_index(void** lanes, uint32_t mask);
 void shuffle_up(void** lanes, uint32_t mask);

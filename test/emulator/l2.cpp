@@ -60,7 +60,7 @@ struct Cache {
 };
 }  // namespace
 
-static thread_local Trace block;            // that runs
+static thread_local Trace block;            // the running block's
 static thread_local std::vector<Trace> blocks;
 
 void note_for_l2(const void* p, size_t bytes, bool writes) {

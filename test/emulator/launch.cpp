@@ -67,7 +67,7 @@ static Settings from_environment() {
     s.comms_file = variable("EMU_COMMS");
     if (getenv("EMU_RED_ZONES")) Arena::red_zone = strtoull(getenv("EMU_RED_ZONES"), nullptr, 10);
     Arena::red_zone_made = [](void* p, size_t bytes) {
-        cudaDeviceSynchronize();               // what clears the arena is over
+        cudaDeviceSynchronize();               // the arena is clear
         add_red_zone(p, bytes);
     };
     shared_limit_of(s.arch);
@@ -236,7 +236,7 @@ bool run(const Launch& l) {
     m.count = &count_of(l.kernel);
     m.count->launches++;
     const uint64_t total = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
-    static std::atomic<uint32_t> blocks_ever = 0;       // of all threads: they may share memory
+    static std::atomic<uint32_t> blocks_ever = 0;       // over the threads, which may share memory
     m.block.run = blocks_ever.fetch_add(uint32_t(total));
     m.first_run = m.block.run + 1, m.last_run = m.block.run + uint32_t(total);
     uint64_t stride = total > 2 ? m.random() % (total - 1) + 1 : 1;

@@ -85,7 +85,7 @@ size_t bytes_allocated() {
     return sum;
 }
 
-// Pages that are new here were never without rights: those in use are, until `open` lives.
+// New pages are accessible; pages in use are not, unless `open` lives.
 void* allocate(size_t bytes) {
     const DeviceOpen open;
     const std::lock_guard lock(guard);

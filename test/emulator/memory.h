@@ -1,8 +1,8 @@
-// Device memory and shared memory, and what may be done to each two bytes of them.
+// Device memory and shared memory, and the state of each granule of two bytes.
 //
-// Device memory lies in one reserved range of addresses, every allocation with red zones of 0xff around it
-// that are looked at after each launch. Where code is compiled with checks, a shadow holds a state and the
-// last accesses of every granule of two bytes.
+// Device memory lies in a reserved range of addresses, every allocation between red zones of 0xff, which are
+// checked after each launch. In code compiled with checks, a shadow holds state and last accesses of every
+// granule.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +17,10 @@ enum class State : uint8_t {
     Outside,       // of any tensor or object
     Unwritten,     // since the block started (shared memory only)
     Written,
-    Pending,       // an asynchronous copy to it has not been waited for
+    Pending,       // an asynchronous copy to the granule was not awaited
 };
 
-// One access, as the shadow keeps it. run: the block's number, 0 for none; site: from the program's start.
+// An access in the shadow. run: the block's number, 0: no block; site: offset in the program.
 struct Access {
     uint32_t run, site, time;
     uint16_t thread : 10, atomic : 1;
@@ -44,7 +44,7 @@ Space& device_space();
 Space& shared_space_of_machine();
 extern bool checks_compiled_in;     // some code of this program tells of its accesses
 
-// While one of these lives, device memory can be touched; where settings.refuse_host, not otherwise.
+// While an object lives, the host may touch device memory; otherwise not, with settings.refuse_host.
 struct DeviceOpen {
     DeviceOpen();
     ~DeviceOpen();
@@ -66,7 +66,7 @@ void check_red_zones(const void* kernel);
 void pin(void* p, size_t bytes);
 void unpin(void* p);
 bool is_pinned(const void* p);
-bool crosses_pinned_pieces(const void* p, size_t bytes);        // which CUDA does not copy
+bool crosses_pinned_pieces(const void* p, size_t bytes);        // CUDA copies none
 
 // Dynamic shared memory over 48 KB; false where the architecture has not that much.
 bool opt_in(const void* kernel, size_t bytes);

@@ -1,5 +1,5 @@
-// Each rank's part of a collective waits in its stream until all who take part have come there, and the last
-// to come moves the data. Calls that do not fit each other end all ranks of the communicator.
+// A collective waits in each rank's stream until every member's stream has arrived; the last to arrive moves
+// the data. Mismatching calls end every rank of the communicator.
 #include "test/emulator/messages.h"
 
 #include <cstring>
@@ -12,9 +12,9 @@
 namespace emulator {
 
 std::mutex guard_of_ranks;
-static std::vector<std::shared_ptr<Meeting>> incomplete;       // of all communicators: not all have called
+static std::vector<std::shared_ptr<Meeting>> incomplete;       // over the communicators: some member has yet to call
 std::condition_variable came;
-static thread_local std::vector<std::shared_ptr<Group>> pending;       // that this thread has not come to
+static thread_local std::vector<std::shared_ptr<Group>> pending;       // later in this thread
 
 void break_up(Clique& c, ncclResult_t error, const std::string& why) {
     for (const auto& [key, meeting] : c.open) std::erase(incomplete, meeting);
@@ -38,7 +38,7 @@ template <class T> static void sum_ring(const Meeting& m, size_t piece, const st
     const size_t n = m.parts.size(), total = m.call == Call::AllReduce ? m.count : n * m.count;
     std::vector<T> sums(total);
     for (size_t i = 0; i < total; i++) {
-        const size_t first = i / piece + 1;            // around a ring, that it ends at its rank
+        const size_t first = i / piece + 1;            // around a ring, ending at its rank
         for (size_t k = 0; k < n; k++) {
             const T x = reinterpret_cast<const T*>(m.parts[(first + k) % n].from)[i];
             if constexpr (std::is_same_v<T, bfloat16>) sums[i] = k ? T(float(sums[i]) + float(x)) : x;

@@ -1,4 +1,4 @@
-// Messages and collectives between threads that are ranks, and what NCCL's calls know of communicators.
+// Messages and collectives between ranks on threads, and the communicators behind NCCL's calls.
 #pragma once
 #include <nccl.h>
 
@@ -30,7 +30,7 @@ struct Meeting {
     ncclDataType_t type;
     int root, expected;
     std::vector<Part> parts;
-    std::vector<std::thread::id> threads;              // that have called
+    std::vector<std::thread::id> threads;              // threads that have called
     int entered = 0, arrived = 0;
     bool done = false;
 };
@@ -40,10 +40,10 @@ using Key = std::tuple<int, int, uint64_t>;            // sender and receiver, o
 struct Clique {
     int size, present = 0;
     std::vector<int> devices;                          // by rank
-    std::map<Key, std::shared_ptr<Meeting>> open;      // not all have called
+    std::map<Key, std::shared_ptr<Meeting>> open;      // some member has yet to call
     std::map<std::pair<int, int>, std::shared_ptr<Clique>> parts;      // by split and colour
     struct Asked { int color, key, rank, blocks; };
-    std::vector<std::vector<Asked>> splits;            // by split: who called, for what
+    std::vector<std::vector<Asked>> splits;            // by split: callers and colours
     ncclResult_t error = ncclSuccess;
     std::string why;
 };
@@ -52,8 +52,8 @@ struct Communicator {
     std::shared_ptr<Clique> clique;
     int rank;
     std::string name;
-    int device, blocks;                                // its kernels may have so many at once
-    std::map<std::pair<int, int>, uint64_t> calls;     // so far, by sender and receiver
+    int device, blocks;                                // most blocks of its kernels at once
+    std::map<std::pair<int, int>, uint64_t> calls;     // by sender and receiver
     size_t splits = 0;
     std::vector<std::pair<const std::byte*, size_t>> registered;
 };
@@ -67,14 +67,14 @@ struct Group {
     bool arrived = false;
 };
 
-extern std::mutex guard_of_ranks;                      // of all cliques
+extern std::mutex guard_of_ranks;                      // guards every clique
 extern std::condition_variable came;                   // somebody, or an error
 
 ncclResult_t refuse(ncclResult_t error, std::string why);      // remembered for ncclGetLastError()
 void break_up(Clique& c, ncclResult_t error, const std::string& why);
 size_t bytes_of(ncclDataType_t type);                  // 0: unknown here
 
-// The next meeting between two ranks of a communicator, or of all (-1); this rank's part in it.
+// The next meeting of two ranks of a communicator, or of every rank (-1); this rank's role.
 std::shared_ptr<Meeting> enter(Communicator& comm, int from, int to, const Meeting& wanted, int place,
                                Meeting::Part part);
 ncclResult_t enqueue(std::shared_ptr<Group> g);

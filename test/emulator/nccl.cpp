@@ -115,7 +115,7 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
 // ---------------------------------------------------------------------------------------------------------
 // communicators
 
-static constexpr int kMostBlocks = 64;                  // of a communicator that does not say how many
+static constexpr int kMostBlocks = 64;                  // default of a communicator
 static std::vector<Communicator*> alive;
 
 static bool sound(const ncclConfig_t* c) {
@@ -139,8 +139,8 @@ static void remove(Communicator* comm) {
     delete comm;
 }
 
-// A kernel holds its blocks while it waits for other ranks: all communicators of a device have to fit at
-// once. One block each always fits, since emulated devices are small.
+// A kernel keeps its blocks while waiting for other ranks: the kernels of a device's communicators must fit
+// together. One block each always fits, since emulated devices are small.
 static ncclResult_t fit_beside_others() {
     int blocks = 0, count = 0;
     for (const Communicator* c : alive)

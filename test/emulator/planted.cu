@@ -1,4 +1,4 @@
-// REQUIRES: compiled with -fsanitize=thread,alignment, so that accesses are checked
+// REQUIRES: compiled with -fsanitize=thread,alignment, which checks accesses
 #include "test/emulator/planted.h"
 
 #include "llmc/ops/cuda/ptx.h"
@@ -89,7 +89,7 @@ template <bool bug> __global__ void refill(float* data) {
     data[512 + threadIdx.x] = sum;
 }
 
-// Another thread writes what a copy reads, which has not been waited for.
+// Another thread writes the source of a copy before the copy is awaited.
 static constexpr int kSourceLine = __LINE__ + 7;
 template <bool bug> __global__ void copied_source(float* data) {
     DYN_SHARED(float, tile);
@@ -138,7 +138,7 @@ template <bool bug> __global__ void between_blocks(float* data) {
         data[bug ? 0 : blockIdx.x] = float(blockIdx.x);
 }
 
-// The last block to arrive adds up what all have written.
+// The last block to arrive adds up every block's sum.
 static constexpr int kFenceLine = __LINE__ + 9;
 template <bool bug> __global__ void last_block(float* data, unsigned* arrived) {
     if (threadIdx.x != 0) return;

@@ -1,4 +1,4 @@
-// Kernels with a bug each, for the test of the checks. Every one tells the line where it has to be found.
+// Kernels with a bug each, to test the checks, and the line where the check must find the bug.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,9 +6,9 @@ namespace planted {
 
 struct Bug {
     const char* name;
-    int line;                          // that the report has to name; 0: refused before it runs
-    const char* says;                  // what the report has to contain
-    void (*start)(float* data);        // launches it on 1024 floats
+    int line;                          // in the report; 0: refused before running
+    const char* says;                  // words in the report
+    void (*start)(float* data);        // launches the kernel on 1024 floats
 };
 extern const Bug bugs[];
 extern const int count;

@@ -33,7 +33,7 @@ struct Product {
     int64_t k() const { return what.a_transposed ? a.rows : a.columns; }
 };
 
-// Computes it when its turn in the stream comes; takes it over.
+// Takes over the product and computes in the order of the stream.
 cublasStatus_t start(Product* product, cudaStream_t stream);
 
 }  // namespace emulator

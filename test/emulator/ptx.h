@@ -1,4 +1,4 @@
-// The emulated twin of llmc/ops/cuda/ptx.h: the same names, with the meaning that the PTX ISA gives them.
+// The emulated twin of llmc/ops/cuda/ptx.h: the same names, as the PTX ISA defines.
 #pragma once
 #include <cstring>
 

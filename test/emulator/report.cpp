@@ -35,14 +35,14 @@ static std::string executable() {
     return n > 0 ? std::string(path, size_t(n)) : "";
 }
 
-// Addresses in the file are relative to where it was loaded, unless it was linked to a fixed place.
+// Addresses in the file are relative to the load address, unless linked to a fixed address.
 static uintptr_t in_file(Site site) {
     const auto start = reinterpret_cast<uintptr_t>(&__executable_start);
     const auto address = reinterpret_cast<uintptr_t>(site);
     return start == 0x400000 ? address : address - start;
 }
 
-// The innermost line that is not the emulation's, then the lines it was inlined into.
+// The innermost line outside the emulation, then the callers of the inlined code.
 std::string place_of(Site site) {
     if (!site) return "?";
     const std::string text = output_of(fmt::format("addr2line -i -e '{}' 0x{:x} 2>/dev/null", executable(),
@@ -99,7 +99,7 @@ static std::string triple(const uint3& i) { return fmt::format("({},{},{})", i.x
 
 void fail_at(const Thread* thread, Site site, const std::string& text) {
     Machine& m = *machine;
-    Thread* const running = std::exchange(current, nullptr);       // what follows is not the kernel's
+    Thread* const running = std::exchange(current, nullptr);       // from here on, not the kernel
     m.report = fmt::format("{}\n    in {}\n    at {}, block {} thread {}", text,
                            kernel_name(m.launch->kernel), place_of(site),
                            triple(thread->block->index), triple(thread->index));

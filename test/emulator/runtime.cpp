@@ -23,7 +23,7 @@ using namespace emulator;
 
 static constexpr int kRuntime = 13000;
 
-// All of them share one memory.
+// The devices share one memory.
 static thread_local int device_of_thread = 0;
 int emulator::current_device() { return device_of_thread; }
 
@@ -88,8 +88,8 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     return result(known && opt_in(kernel, size_t(value)) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-// Code of this architecture alone (90a), or of the same generation and not newer; else PTX that is not newer,
-// by a driver that is not older than the toolkit which wrote it.
+// Code of exactly this architecture (90a), or of the same generation and at most as new; else PTX at most as
+// new, by a driver at least as new as the PTX's toolkit.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     *attributes = {80, settings.arch};
     if (settings.binary.empty()) return cudaSuccess;
@@ -176,7 +176,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
         return result(cudaErrorInvalidValue);
     const bool from_pageable = !is_pinned(from) && !is_device_memory(from, bytes);
     const bool to_pageable = !is_pinned(to) && !is_device_memory(to, bytes);
-    if (from_pageable) {                               // staged by the call, for which the driver may wait
+    if (from_pageable) {                               // the driver stages, and may wait
         host_waited("cudaMemcpyAsync from pageable memory");
         const auto* bytes_of = static_cast<const std::byte*>(from);
         return add(stream, [to, copy = std::vector(bytes_of, bytes_of + bytes)] {

@@ -1,5 +1,5 @@
-// Fibers: ten instructions switch from one thread's stack to another's. The ready list is a stack, so that a
-// warp stays together and its data in cache; a thread that ends hands its stack to the next without a switch.
+// Fibers: ten instructions switch stacks between threads. The ready list is a stack, to keep a warp together
+// and its data in cache; an ending thread hands its stack to the next thread without a switch.
 #include "test/emulator/scheduler.h"
 
 #include <sys/mman.h>
@@ -76,8 +76,8 @@ static void enter_stack(const Stack*) {}
 static void enter_first_time() {}
 #endif
 
-// The frame that the first switch to the stack pops: six registers and the address to return to. Tops are
-// staggered: equal ones would share a few sets of the cache.
+// The frame for the first switch to the stack: six registers and the return address. Tops are staggered:
+// equal tops would share a few sets of the cache.
 static void prepare(Stack* s, size_t number) {
     forget_frames(s);
     auto top = reinterpret_cast<uintptr_t>(s->low + kStackBytes - 64 - number % 61 * 192) & ~uintptr_t(15);
@@ -113,8 +113,8 @@ static void switch_to(Stack* to) {
     enter_stack(from);
 }
 
-// Into the ready list so that they run in the order given, or in the one that the settings ask for. Random
-// order keeps warps together and shuffles both: one warp runs far ahead of another.
+// Into the ready list, in the given order or in the order of the settings. Random order shuffles warps and
+// lanes and keeps a warp together: some warps run far ahead.
 void make_ready(Thread** threads, size_t count) {
     Machine& m = *machine;
     const size_t old = m.ready.size();
@@ -152,7 +152,7 @@ static void resume(Thread* t) {
 
 static std::string where(const Thread& t);
 
-// Nobody can go on: tells of the thread that waits, and of the first of every group that waits elsewhere.
+// Deadlock: reports the waiting thread, and the first thread of every group waiting elsewhere.
 [[noreturn]] static void deadlock() {
     const Block& b = machine->block;
     const Thread* first = nullptr;
@@ -213,7 +213,7 @@ void leave_launch() {
     abort();
 }
 
-// A thread of the block ends: a barrier that waited only for it opens.
+// A thread of the block ends: a barrier waiting for this thread alone opens.
 static void end_thread(Thread* t) {
     Block& b = *t->block;
     if (!t->copies.empty())

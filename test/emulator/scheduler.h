@@ -1,4 +1,4 @@
-// Inside of the emulation: one machine per OS thread, which runs one block at a time.
+// Inside the emulation: a machine per OS thread runs one block at a time.
 #pragma once
 #include <random>
 #include <string>
@@ -19,8 +19,8 @@ inline constexpr size_t kSharedBytes = 320 << 10;      // dynamic, then static o
 
 struct Stack {
     std::byte* low = nullptr;
-    void* top = nullptr;                     // where it goes on
-    void* sanitizer = nullptr;               // AddressSanitizer's part of it
+    void* top = nullptr;                     // saved stack pointer
+    void* sanitizer = nullptr;               // AddressSanitizer's state
 };
 
 struct Machine {

@@ -1,5 +1,5 @@
-// Prints what CuTe's traits say of the instructions in ptx.h, one table a line: for each value of each lane,
-// where in the matrix it lies. Compiled by test/emulated/emulator_cute.cpp against nvidia-cutlass.
+// Prints the layouts in CuTe's traits of the instructions in ptx.h, a table a line: the place in the matrix
+// of each value of each lane. Compiled by test/emulated/emulator_cute.cpp against nvidia-cutlass.
 #define __CUDACC_VER_MAJOR__ 0
 #include <cstdio>
 
@@ -18,7 +18,7 @@ int main() {
     print("a", Mma::ALayout{}, 8, 1);                          // m + 16 k
     print("b", Mma::BLayout{}, 4, 1);                          // n + 8 k
     print("c", Mma::CLayout{}, 4, 1);                          // m + 16 n
-    // in bits, of rows of 128 in the order of the lanes that give them
+    // in bits, of rows of 128 in the order of the lanes with the addresses
     print("x4", cute::Copy_Traits<cute::SM75_U32x4_LDSM_N>::DstLayout{}, 8, 16);
     print("x2", cute::Copy_Traits<cute::SM75_U32x2_LDSM_N>::DstLayout{}, 4, 16);
     print("x4_trans", cute::Copy_Traits<cute::SM75_U16x8_LDSM_T>::DstLayout{}, 8, 16);

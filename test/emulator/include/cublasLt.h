@@ -1,5 +1,5 @@
 // The part of cuBLASLt that this project uses, by plain loops on the CPU. Enumerators have cuBLASLt's values.
-// What its documentation does not list, of types, alignment and epilogue, is refused.
+// Types, alignments and epilogues outside its documentation are refused.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -63,7 +63,7 @@ struct cudaDeviceProp {
     int memoryClockRate, memoryBusWidth, clockRate;
 };
 
-const char* cudaGetErrorString(cudaError_t error);     // of a failed launch: what the emulation found
+const char* cudaGetErrorString(cudaError_t error);     // of a failed launch: the emulation's finding
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
