@@ -1,8 +1,8 @@
 // How the tests of operations compare: random inputs, a reference in fp64, and the tolerances of the project.
 //
-//     fp32, and `real` outputs   |error| <= 1e-5 of the sum of the absolute products of the element (fp64:
-//     1e-13) bf16 outputs               relative L2 error of the tensor <= 1.5 times that of rounding the
-//     exact one once
+//     fp32, and `real` outputs   |error| <= 1e-5 of the sum of the element's absolute products (fp64: 1e-13)
+//     bf16 outputs               relative L2 error of the tensor <= 1.5 times the error of rounding the exact
+//                                tensor once
 #pragma once
 #include <cmath>
 #include <cstring>

@@ -12,7 +12,7 @@
 namespace emulator {
 
 std::mutex guard_of_ranks;
-static std::vector<std::shared_ptr<Meeting>> incomplete;       // over the communicators: some member has yet to call
+static std::vector<std::shared_ptr<Meeting>> incomplete;       // some member has yet to call
 std::condition_variable came;
 static thread_local std::vector<std::shared_ptr<Group>> pending;       // later in this thread
 
