@@ -1,8 +1,7 @@
-// Programs under supervision, on ranks that are processes of mpirun, threads, or one, and how they end.
+// Programs under supervision and their ends; ranks are processes of mpirun, threads, or one rank.
 //
-// A test binary is also the program that it starts, where FAKE_DIR is in the environment. That of program()
-// goes through the phases, and its ranks meet in a collective after each. The faults are those of
-// base/guard/progress_page.h.
+// A test binary is also its own program, with FAKE_DIR in the environment: program() runs through the phases,
+// and its ranks meet in a collective after each. base/guard/progress_page.h has the faults.
 #pragma once
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// A disk over another one that counts its writing operations and does harm at one of them.
+// A disk over another disk: counts writing operations and does harm at a chosen operation.
 #pragma once
 #include <csignal>
 #include <memory>

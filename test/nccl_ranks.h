@@ -1,4 +1,4 @@
-// Ranks over NCCL that are threads, and what they have.
+// Ranks over NCCL on threads, and their meshes.
 #pragma once
 #include "test/emulator/testing.h"
 #include "test/ranks.h"

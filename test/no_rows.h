@@ -1,7 +1,8 @@
 // Calls every operation on no rows or elements. No include guard and no includes of its own: each backend's
 // namespace includes this file, as it includes the declarations of operations (llmc/ops/decl).
 //
-// sums and w: 4096 values each, and total: one, on the device. The calls have to leave them as they are.
+// sums and w: 4096 values each, and total: a value, on the device. The calls must leave every value
+// unchanged.
 
 inline void layernorm_on_no_rows(real* sums, floatX* w) {
     constexpr int C = 64;

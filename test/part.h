@@ -1,5 +1,5 @@
-// A rank's part of a small GPT without train/: weights that are a function of their place in the whole model,
-// and gradients brought back to that place. What a mesh computes is then compared with one rank.
+// A rank's part of a small GPT without train/: weights are a function of their place in the whole model, and
+// gradients are gathered by place, to compare a mesh with one rank.
 #pragma once
 #include <cmath>
 #include <mutex>
@@ -142,8 +142,8 @@ struct Global {
     }
 };
 
-// Gradients of a mesh against those of one rank, tensor by tensor, relative to each one's largest. The true
-// gradient of a key bias is zero: with what is small against the whole, its relative error means nothing.
+// Gradients of a mesh against one rank's, tensor by tensor, relative to the tensor's largest element. The
+// true gradient of a key bias is zero: its relative error has no meaning.
 inline void expect_gradients(const Sizes& s, const Global& got, const Global& want, const char* what) {
     const double allowed = sizeof(floatX) == 8 ? 1e-12 : sizeof(floatX) == 4 ? 2e-5 : 0.06;
     double all = 0;

@@ -21,11 +21,10 @@ inline const char* const kKinds[] = {"forward", "backward", "send", "receive"};
 
 inline int part_of(const PipelineShape& p, int stage, const Action& a) { return a.chunk * p.stages + stage; }
 
-// Every stage does its list in order. A message takes no time, and is carried when its receiver is at its
-// receive: until then the sender's buffer is not free. A stage that sends goes on while it has a free one of
-// `slots` buffers; with none at all it waits for each receiver. Messages of a stage to another arrive in the
-// order in which they were sent, and carry what their chunk and micro-batch say: both sides have to mean the
-// same.
+// Every stage executes its list in order. A message takes no time and moves when its receiver is at the
+// receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `slots`,
+// and without buffers waits for each receiver. Messages between two stages arrive in the order of sending;
+// both sides must name the same chunk and micro-batch.
 struct Walk {
     const PipelineShape p;
     const Lists& lists;
@@ -35,7 +34,7 @@ struct Walk {
     vector<int> time = vector<int>(size_t(p.stages));
     std::set<std::tuple<int, int, int>> held = {};  // what is there: stage, part * 2 + backward, micro
     vector<vector<Message>> sent = vector<vector<Message>>(size_t(p.stages));   // by each stage
-    vector<int> waits = vector<int>(size_t(p.stages));                          // is at a send that it posted
+    vector<int> waits = vector<int>(size_t(p.stages));                          // waits at a posted send
 
     const Action* next(int s) const {
         return at[size_t(s)] < lists[size_t(s)].size() ? &lists[size_t(s)][at[size_t(s)]] : nullptr;
@@ -57,7 +56,7 @@ struct Walk {
         time[size_t(s)] += forward ? F : B;
         return "";
     }
-    // Whether the stage gets past its send: posts it where a buffer is free, at the time when it became so.
+    // Whether the stage passes its send: posts the send once a buffer is free, at the time of its release.
     bool send(int s, const Action& a) {
         vector<Message>& out = sent[size_t(s)];
         const size_t buffers = size_t(std::max(slots, 1));

@@ -52,7 +52,7 @@ inline std::string some_text() {
     return text;
 }
 
-// Changes to a tiny config that make it one with text: tokenizer and shards, made once.
+// Changes a tiny config to train on text: tokenizer and shards, made once.
 inline json text_config() {
     static const bool made = [] {
         std::ofstream(folder("text.txt")) << some_text();
@@ -80,7 +80,7 @@ inline Ran train_gpt(const std::string& config, const std::string& args = "") {
     return run("./train_gpt " + config + " " + args);
 }
 
-// Rows of metrics.jsonl, all or those of one event.
+// Rows of metrics.jsonl, of an event or every row.
 inline std::vector<json> rows_of(const std::string& run, const std::string& event = "") {
     std::vector<json> rows;
     std::ifstream in(folder(run) + "/metrics.jsonl");

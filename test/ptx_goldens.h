@@ -1,5 +1,5 @@
-// What the wrappers of ptx.h give for inputs that never change: computed by a GPU for scripts/gpu_check.sh,
-// and by the emulation, which is held to what the GPU gave.
+// Results of the wrappers of ptx.h for fixed inputs: computed by a GPU for scripts/gpu_check.sh, and by the
+// emulation, which must equal the GPU.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// A run that saves small checkpoints by the real protocol, all ranks on one thread, and a judge of what is
-// left of it.
+// A run that saves small checkpoints by the real protocol, with every rank on one thread, and a judge of the
+// files.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -60,7 +60,7 @@ inline void drop(DiskQueue& q, const std::string& what) {
     std::erase_if(q.operations, [&](const auto& o) { return o.what.starts_with(what); });
 }
 
-// One save by all ranks on one thread, an operation of each in turn. What failed; empty: nothing.
+// A save by every rank on one thread, alternating by operation. Returns the error; empty: success.
 inline std::string save(const Disk& disk, const std::string& dir, int64_t step, int ranks, int attempt,
                         const Mutant& mutant = {}) {
     if (mutant.save) return mutant.save(disk, dir, step, ranks);

@@ -1,9 +1,9 @@
-// A disk in memory that knows what a power cut leaves behind.
+// A disk in memory with the states after a power cut.
 //
-// What is on the medium for sure: the content of a file up to its last sync; the entries of a folder up to
-// its last sync. What came later may be there or not, each write and each entry by itself and in any order; a
-// write may also be torn, and what a lost write would have filled reads as zeros. Files that are removed from
-// a folder that was renamed are gone under its old name, too.
+// Certainly on the medium: the content of a file up to its last sync; the entries of a folder up to its last
+// sync. Later writes and entries may be there or not, each by itself and in any order; a write may also be
+// torn, and a lost write reads as zeros. Files removed from a renamed folder are gone under the old name,
+// too.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -87,8 +87,8 @@ struct SimulatedDisk {
 
     Disk disk();
 
-    // What a power cut decides, in this order: of each change of entries whether it is there (up to 1),
-    // and of each write since the file's last sync how many of its bytes are (up to all).
+    // Decisions of a power cut, in this order: for each change of entries, lost or kept (0, 1); for each
+    // write since the file's last sync, the number of kept bytes.
     using Choice = std::vector<uint64_t>;
     Choice undecided() const {
         Choice most(pending.size(), 1);

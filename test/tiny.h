@@ -76,7 +76,7 @@ struct Tiny {
         return values;
     }
 
-    // Weights that are far from their initialisation, so that attention and GELU do something.
+    // Weights far from the initialisation: attention and GELU have an effect.
     void shake(double scale = 0.2) {
         for (const Tensor& t : whole_tensors(d)) {
             std::vector<real> values = whole(t);

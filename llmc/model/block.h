@@ -8,7 +8,7 @@
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
-// two gathers more in backward, of inputs that were not kept whole; recomputation, if any, does these two.
+// two gathers more in backward, of inputs kept as slices; recomputation, if any, does these two.
 #pragma once
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"

@@ -1,6 +1,5 @@
 // A rank's part of the model: embedding, blocks, final norm, tied head; forward above backward. The part is a
-// few chunks of blocks; a call runs one chunk of one micro-batch, with the activations in one of the chunk's
-// buffers.
+// few chunks of blocks; a call runs a chunk for a micro-batch, with the activations in a buffer of the chunk.
 //
 // Weights and gradients come from a provider in train/, which knows the placement over ranks:
 //
@@ -8,7 +7,7 @@
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
 //
-// so that no floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
+// No floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
 // The head is wte again. Chunks that embed call embed(), chunks that end call final() and head(). On a rank
 // with both, the gradient of wte is complete at done_embed().
 #pragma once

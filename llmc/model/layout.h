@@ -1,12 +1,12 @@
-// Which blocks a rank holds, and where every tensor lies in its flat buffers of parameters, gradients, master
-// weights and moments.
+// Layout of a rank: its blocks, and the place of every tensor in the flat buffers of parameters, gradients,
+// master weights and moments.
 //
 // A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A collective gathers or reduces
 // one bucket; its size is a multiple of 64 times the number of shards. Tensors start at
 // multiples of 64 elements; the gaps are zero and stay zero.
 //
 // Most tensors follow each other and are cut wherever a shard ends. A tensor that is owned whole lies inside
-// one shard, for optimizers that need a matrix on one rank; such tensors come last in their bucket.
+// a shard, for optimizers that need a matrix on one rank, and comes last in its bucket.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -14,8 +14,8 @@
 
 #include "llmc/model/params.h"
 
-// Consecutive blocks, begin to end - 1 of the blocks here, that run at once. The chunk that embeds turns
-// tokens into the stream; the chunk that ends turns the stream into a loss.
+// Blocks begin to end - 1 of the blocks here, run together. The chunk that embeds turns tokens into the
+// stream; the chunk that ends turns the stream into a loss.
 struct Chunk {
     int begin, end;
     bool embeds, ends;

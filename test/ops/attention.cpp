@@ -51,9 +51,9 @@ struct Tensors {
     }
 };
 
-// By the formulas, with the sums of the absolute values of what each element sums. delta is of `out` as it is
-// stored, which the backward pass is given. spread: an error e of a score is a relative error e of p, so that
-// where scores are large, the products within them count among those that p stands for.
+// By the formulas, with the sum of the absolute terms of each element. delta is of the stored `out`, the
+// input of the backward pass. spread: an error e of a score is a relative error e of p; for large scores, the
+// products of the score count as terms of p.
 struct Reference {
     AttentionDims d;
     bool spread;
@@ -113,7 +113,7 @@ struct Reference {
     }
 };
 
-// The columns of a strided matrix that belong to its rows, and those between, which are nobody's.
+// The columns of a strided matrix: those of its rows, and unused columns between.
 template <class T>
 static std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
     std::vector<T> out;

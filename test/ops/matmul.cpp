@@ -156,8 +156,7 @@ TEST(matmul_against_naive_sums) {
     }
 }
 
-// All results of one shape, for comparisons of bits. Tokens go in `parts` pieces, as micro-batches would cut
-// them.
+// Every result of a shape, to compare bits. Tokens are cut into `parts`, like micro-batches.
 std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
     const Lent lent(threads);
     const auto [N, C, OC] = c.s;

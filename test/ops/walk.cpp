@@ -108,7 +108,7 @@ static Config shrunk(const std::string& path) {
     return cfg;
 }
 
-// Each preset on one mesh in each precision, on all three in all.
+// Each preset on a mesh per precision, on three meshes in total.
 TEST(every_preset_does_what_is_walked) {
     struct On { int tp, pp, zero; const char* recompute; };
     const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {2, 1, 3, "block"}};

@@ -27,8 +27,8 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
 }
 
 Pick pick(uint64_t i, const std::vector<uint64_t>& weights) {
-    // The list is halved by weight. The left half takes round(i left / total) of the first i samples, so the
-    // halves share i out and are off by half a sample; so do their halves with theirs.
+    // The list is halved by weight. The left half receives round(i left / total) of the first i samples, half
+    // a sample off at most; recursion divides each half.
     size_t low = 0, high = weights.size();
     uint64_t total = 0;
     for (uint64_t w : weights) total += w;
@@ -136,7 +136,7 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
                     key, c.path, s.tokens(),
                     counted(int64_t(s.shards.size()), "shard"), T, T + 1);
     }
-    // rounding, at most one part in 2^32 per corpus: the largest can give and take it
+    // rounding, at most 2^-32 per corpus: the largest weight absorbs the difference
     *std::max_element(set.weights.begin(), set.weights.end()) += (uint64_t(1) << 32) - given;
     return set;
 }

@@ -35,7 +35,7 @@ Loader::~Loader() {
     if (thread.joinable()) thread.join();
 }
 
-// fatal() throws here, so that the rank's own thread reports a bad shard, not one that nobody waits for
+// fatal() throws here: the rank's own thread reports a bad shard, not the reading thread
 void Loader::read_ahead(int rank) {
     context.rank = rank;
     context.throw_on_fatal = true;

@@ -34,7 +34,7 @@ Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed
     }
 }
 
-// Of a tensor that is cut over columns one entry is a rectangle, else whatever follows each other.
+// A tensor cut over columns has an entry per rectangle, any other tensor an entry per contiguous run.
 Optimizer::Slice Optimizer::make_slice(int b, size_t from, size_t count) const {
     Slice slice{b, from, count, {}};
     const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
@@ -121,8 +121,8 @@ void Optimizer::update(const Slice& t, const State& s, ops::Adamw adamw) const {
     ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
 }
 
-// Offloaded state has two places on the device: while one chunk is updated the one before goes back and the
-// next comes in its place.
+// Offloaded state has two buffers on the device: during the update of a chunk, the previous chunk is copied
+// back and the next chunk is loaded.
 void Optimizer::update(double lr, int64_t step) {
     const ops::Adamw adamw{.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr,
                            .state = state, .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),

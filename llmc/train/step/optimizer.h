@@ -1,4 +1,4 @@
-// AdamW over the flat buffers: the norm of all gradients, then an update of what this rank owns.
+// AdamW over the flat buffers: the global gradient norm, then an update of this rank's elements.
 #pragma once
 #include "llmc/base/config/config.h"
 #include "llmc/train/step/zero.h"
@@ -12,7 +12,7 @@ struct Optimizer {
     real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
     ops::GradientState* state;
 
-    static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state that are updated at once
+    static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
     // What AdamW keeps of each weight.
     static std::vector<StateSlot> slots();
@@ -21,19 +21,18 @@ struct Optimizer {
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
 
-    // The host waits for none of these: all figures are on the device.
+    // The host never waits here: results stay on the device.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
     void sum_squares(double* out);
-    // The norm before clipping, the scale, and whether all is finite: in *state, for update(). squares: over
-    // all ranks. loss: a multiple of the step's.
+    // Sets *state for update(): the norm before clipping, the scale, and whether the step is finite. squares:
+    // over the job. loss: a multiple of the step's.
     void clip(const double* squares, const double* loss);
 
-    // A step that is not finite leaves everything as it is. step: finished before this one. All ranks
-    // together.
+    // Leaves weights and state unchanged if the step is not finite. step: finished steps. Collective.
     void update(double lr, int64_t step);
 
 private:
-    // Part of a bucket that is updated at once: all that this rank owns of it, or a chunk of that.
+    // A slice of a bucket, updated at once: this rank's elements, or a chunk of these.
     struct Slice {
         int bucket;
         size_t from, count;                        // of the owned elements

@@ -1,6 +1,6 @@
 #include "llmc/train/step/pieces.h"
 
-// Adds a rectangle, to the one before where it continues that downwards.
+// Adds a rectangle, or extends the last rectangle downwards.
 static void add(std::vector<Piece>& pieces, const Piece& p) {
     if (!pieces.empty()) {
         Piece& last = pieces.back();

@@ -1,4 +1,4 @@
-// The place of a run of local elements in the whole tensor: coordinates that are the same on every mesh.
+// The place of a run of local elements in the whole tensor: coordinates equal on every mesh.
 //
 // A rank holds a tensor's rows or columns (tp), and within these a flat range (ZeRO). A flat range of a
 // matrix is at most three rectangles: the end of a row, whole rows, the start of a row; of a fused matrix,

@@ -30,8 +30,8 @@ std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const
     return order;
 }
 
-// Inputs and targets of a micro-batch, on their way to a place on the device. Ops that are called after
-// finish_copies() see them. The host waits where it is kStaged micro-batches ahead of the device.
+// Starts to copy inputs and targets of a micro-batch to a buffer on the device. Ops called after
+// finish_copies() see the copy. The host waits if kStaged micro-batches ahead of the device.
 void Pipeline::bring(const TokenBatch& b, size_t place) {
     const int buffer = int(brought++ % kStaged);
     ops::await_copies(buffer);
@@ -131,9 +131,8 @@ void Pipeline::run(Loader* data) {
 // ---------------------------------------------------------------------------------------------------------
 // an evaluation
 
-// Micro-batches of B rows are dealt to the dp ranks in turn, `first` and the dp - 1 after it in a first
-// round. A rank whose turn is past the last row computes a row all the same: its peers need it where weights
-// are gathered from all ranks.
+// Micro-batches of B rows are dealt round-robin to the dp ranks, beginning with `first`. A rank without a row
+// computes a row anyway: its peers gather its weights.
 void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds) {
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const std::vector<Action> actions = stage.forwards(rounds);
@@ -179,7 +178,7 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64
     const uint64_t rows = rows_of_evaluation(set, count);
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const uint64_t micros = (rows + B - 1) / B;
-    // as many rounds at once as fill the pipeline: one where there is one stage
+    // enough rounds at once to fill the pipeline: one round for one stage
     const uint64_t most = rounds_at_once();
     gpt.clear_loss();
     int64_t target_bytes = 0;

@@ -36,17 +36,17 @@ struct Pipeline {
 
     struct Evaluation {
         double loss;                             // mean per token
-        std::optional<double> bits_per_byte;     // of the targets' text; none where `bytes` is empty
+        std::optional<double> bits_per_byte;     // of the targets' text; empty without `bytes`
     };
     // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
-    // each id's text. The same on every rank. Nothing where a signal to any of them cut it short.
+    // each id's text. Equal on every rank. Empty if a signal to any rank interrupted the evaluation.
     std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
                                        std::span<const uint16_t> bytes);
     uint64_t rows_of_evaluation(const Dataset& set, int64_t batches) const;     // of all ranks together
 
 private:
-    std::vector<TokenBatch> batches;             // of the micro-batches that are alive
-    int32_t* tokens = nullptr;                   // of each of them, with its targets
+    std::vector<TokenBatch> batches;             // of the micro-batches alive
+    int32_t* tokens = nullptr;                   // of each batch, with its targets
     int32_t* staging = nullptr;                  // on the host, on their way there
     size_t brought = 0;
     floatX* outbox = nullptr;                    // streams on their way to other stages
@@ -56,7 +56,7 @@ private:
     TokenBatch& batch(int micro) { return batches[size_t(micro) % batches.size()]; }
     int buffer(const Action& a) const { return a.micro % stage.buffers[size_t(a.chunk)]; }
     size_t place(int micro) const { return size_t(micro) % places(); }
-    size_t places() const { return size_t(stage.buffers[0]) + 1; }      // that are alive, and the next
+    size_t places() const { return size_t(stage.buffers[0]) + 1; }      // for micro-batches alive, and the next
     size_t ids_of_batch() const { return 2 * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;

@@ -12,7 +12,7 @@ int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t posi
         if (!std::isnan(logits[i])) candidates.push_back({logits[i], i});
     CHECK(!candidates.empty(), "sampling: all {} logits are NaN", V);
 
-    // likeliest first; equal logits by id, so that the order is one
+    // likeliest first; equal logits by id, for a unique order
     const auto before = [](const auto& a, const auto& b) {
         return a.first != b.first ? a.first > b.first : a.second < b.second;
     };

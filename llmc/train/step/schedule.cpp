@@ -31,7 +31,7 @@ void add_work(std::vector<Action>& list, const PipelineShape& p, int stage, cons
     if (elsewhere(to)) list.push_back({Action::Send, work.chunk, work.micro, payload, to % p.stages});
 }
 
-// `ahead` forwards, then one forward and one backward in turn, then the backwards that are left.
+// `ahead` forwards, then forward and backward alternate, then the remaining backwards.
 std::vector<Action> one_and_one(const PipelineShape& p, int stage, int ahead) {
     const int all = p.micros * p.chunks;
     std::vector<Action> list;
@@ -71,7 +71,7 @@ int live_micros(const std::vector<Action>& list, int chunk) {
                                     [](const Action& a) { return a.kind == Action::Backward; });
     const auto last = trains ? Action::Backward : Action::Forward;
     int live = 0, most = 0;
-    for (const Action& a : list) {      // what a work needs comes just before it: an arrival is its forward
+    for (const Action& a : list) {      // an arrival comes just before its forward
         if (a.chunk != chunk) continue;
         if (a.kind == Action::Forward) most = std::max(most, ++live);
         if (a.kind == last) live--;

@@ -1,15 +1,15 @@
 // The actions of a pipeline stage in an optimizer step, as a list.
 //
-// A single stage yields F0 B0 F1 B1 ..., which is plain gradient accumulation: one code path. Several
-// stages hold `chunks` parts of the model each: stage s has parts s, stages + s, 2 stages + s, ...
+// A single stage yields F0 B0 F1 B1 ..., plain gradient accumulation: one code path. Several stages hold
+// `chunks` chunks of the model each: stage s has chunks s, stages + s, 2 stages + s, ...
 //
 //     1f1b          Narayanan et al. 2019, arXiv 1806.03377 (as PipeDream-Flush: arXiv 2006.09503); one chunk
 //     interleaved   Narayanan et al. 2021, arXiv 2104.04473; several chunks, which divide the bubble
 //
-// A stage receives the input of a forward or backward just before it, and sends the output just after. A send
-// runs beside the following work, from one of send_buffers() buffers, and ends when its receiver arrives; a
-// stage waits only when all its buffers are in flight. Blocking sends would deadlock 1f1b at two stages, and
-// make interleaved stages wait for each other wherever B > F.
+// A stage receives the input of a forward or backward just before, and sends the output just after. A send
+// runs beside the following work, from a buffer of send_buffers(), and ends when its receiver arrives; a
+// stage waits only when every buffer is in flight. Blocking sends would deadlock 1f1b at two stages, and make
+// interleaved stages wait for each other wherever B > F.
 #pragma once
 #include <vector>
 

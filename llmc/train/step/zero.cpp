@@ -121,8 +121,8 @@ static void take_widened(real* out, const floatX* from, size_t count) {
     std::copy(values.begin(), values.end(), out);
 }
 
-// Calls f(at, skip, n) for what a buffer that stores `e` has of elements first .. first + count of a bucket:
-// n elements from `at` on in the buffer, those after the first `skip`.
+// Calls f(at, skip, n) for the overlap of `e` with elements first .. first + count of a bucket: n elements at
+// `at` in the buffer, behind the first `skip` of the range.
 template <class F> static void overlap_of(const Zero::Extent& e, size_t first, size_t count, F&& f) {
     const size_t from = std::max(first, e.from), to = std::min(first + count, e.from + e.count);
     if (from < to) f(e.at + (from - e.from), from - first, to - from);

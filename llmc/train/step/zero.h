@@ -1,7 +1,7 @@
 // Weights, gradients and optimizer state in flat buffers, and their placement over the ranks.
 //
-// The model asks for weights and reports complete gradients; the three words of Sharding decide here, and
-// only here, what each call does:
+// The model asks for weights and reports complete gradients; here, and only here, the three words of Sharding
+// decide the effect of each call:
 //
 //     ZeRO    weights   gradients   state              done_block(l)
 //     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
@@ -10,10 +10,10 @@
 //     3       shards    shards      shards             each micro-batch: reduce; block(l) gathers weights
 //
 // A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
-// Reduced means that this rank's shard holds the sum over all data-parallel ranks; at every stage the norm is
-// taken of the same shards. What starts at start(bucket) in a whole buffer starts at start(bucket) / shards
-// in a sharded one. The ends of the model (wte, wpe, final norm) are one buffer each, so staging would save
-// nothing: their gradients are whole at every stage, summed over micro-batches and reduced once a step, by
+// Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every stage the norm is
+// taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
+// sharded buffer. The ends of the model (wte, wpe, final norm) are a buffer each, and staging would save no
+// memory: their gradients are whole at every stage, summed over micro-batches and reduced once a step, by
 // finish(); sharded weights of the ends stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
@@ -32,8 +32,8 @@ namespace PRECISION {
 // Bit-equal to floatX where masters would only be a copy.
 inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 
-// State that an optimizer keeps of each weight, in a flat buffer of its own that is stored as sharding.state
-// says. Whoever plans, offloads, saves or loads state walks the list of slots.
+// An optimizer's state for each weight: a named flat buffer, stored by sharding.state. Plan, offload, save
+// and load walk the list of slots.
 struct StateSlot {
     const char *name, *planned;    // in checkpoints, and in the memory plan
     bool weights = false;          // the weights in full precision: kept by runs without training as well
@@ -75,8 +75,8 @@ struct Zero {
 
     void add_weights_to(Arena& arena);
     void add_training_to(Arena& arena, Arena& host);       // gradients and optimizer state
-    void add_masters_to(Arena& arena, Arena& host);        // of state what holds weights, and no more
-    size_t staging_bytes() const;                          // for reductions over the axes that are used here
+    void add_masters_to(Arena& arena, Arena& host);        // only the slots with weights
+    size_t staging_bytes() const;                          // for reductions over the axes used here
     void lend_staging(void* memory, size_t bytes) const;
     size_t tp_staging_bytes() const;                       // and over tp
 
@@ -125,7 +125,7 @@ struct Zero {
     struct Extent { size_t from, count, at; };
     Extent stored_weights(int b) const { return stored(b, sharding.weights); }
     Extent stored_state(int b) const { return stored(b, sharding.state); }
-    // Of the elements whose state is here, which are those that this rank updates.
+    // The elements whose state is here: this rank updates them.
     floatX* owned_params(int b) const {
         const Extent weights = stored_weights(b);
         return params + weights.at + (stored_state(b).from - weights.from);
@@ -152,7 +152,7 @@ struct Zero {
     }
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 
-    // The weights in full precision; null where there is no memory for them, or where params are they.
+    // The weights in full precision; null: not kept, or equal to params.
     real* master() const {
         for (const StateSlot& slot : state)
             if (slot.weights) return slot.memory;
@@ -165,8 +165,8 @@ struct Zero {
     // Weights from the table's initialisation: a function of (seed, tensor, index) alone.
     void init_weights(uint64_t seed);
 
-    // `count` elements of the whole tensor of t's name from `first` on: masters where there are any. import
-    // takes what this rank holds of them; export is called by all ranks together, and each gets all.
+    // `count` elements of the whole tensor of t's name from `first` on, of the masters if kept. import stores
+    // this rank's share; export is collective and gives every rank every element.
     void export_tensor(const Tensor& t, size_t first, size_t count, real* out) const;
     void import_tensor(const Tensor& t, size_t first, size_t count, const real* in);
 

@@ -98,7 +98,7 @@ TEST(matches_the_cpu) {
         EXPECT(std::isnan(double(t.param[i])) && t.master[i] == before.master[i], "gap at %zu", i);
 }
 
-// Given the same masters, the very bits of the CPU's rounding: a step that changes none of them.
+// Equal masters give the bits of the CPU's rounding: a step that changes no master.
 struct Rectangle { size_t cols, stride; };
 TEST(stochastic_rounding_is_the_cpus) {
     for (const size_t start : {0, 1, 2, 3, 7})

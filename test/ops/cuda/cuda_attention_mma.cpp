@@ -98,8 +98,8 @@ static double l2(const Wide& a, const Wide& b) {
     return std::sqrt(sum);
 }
 
-// The error is at most twice that of the plain program, beside what FP32 leaves of sums that cancel. Changed
-// in one element, the tensor has to fail.
+// The error is at most twice the plain program's error, beside FP32's rounding of cancelling sums. A tensor
+// with a changed element must fail.
 static void expect_alike(const char* what, const Case& c, const std::string& variant, Wide got,
                          const Wide& exact, const Wide& alike, double size) {
     const double allowed = 2 * l2(alike, exact) + 1e-6 * size * std::sqrt(double(got.size()));

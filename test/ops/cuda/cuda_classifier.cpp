@@ -5,9 +5,8 @@
 
 namespace PRECISION {
 
-// V % 8 = 2 and 1 among them; the padding is NaN before the call. The widest go beyond registers, and beyond
-// what a block has of shared memory. One asks for 48 KB of dynamic shared memory, too much beside static
-// shared memory.
+// Also V % 8 = 2 and 1; the padding is NaN before the call. The widest rows exceed a block's registers and
+// shared memory. A row asks for 48 KB of dynamic shared memory, too much beside static shared memory.
 struct Shape { int N, V, Vp; };
 static constexpr int kHeld = 7 * 512 * 16 / int(sizeof(floatX));
 static constexpr int kUnasked = (48 << 10) / int(sizeof(floatX));

@@ -1,4 +1,4 @@
-// The bytes that an op states are those that its kernels move. Ops of several kernels also move partial sums
+// An op's stated bytes equal its kernels' traffic. Ops of several kernels also move partial sums
 // in scratch, and the gradient of the embedding is read once for tokens and once for positions.
 #include <functional>
 
@@ -16,7 +16,7 @@ struct Op {
     double again = 0;           // bytes that are read a second time
 };
 
-// Memory that any tensor here fits in; of each type what it is for.
+// Memory large enough for any tensor here, by type.
 struct Rooms {
     OnDevice<floatX> x, y, z, w;
     OnDevice<real> a, b, c, d;

@@ -1,5 +1,5 @@
-// Operations on no rows, as some ranks of tensor parallelism have when one token is generated: none writes,
-// or launches a grid of no blocks, which CUDA refuses.
+// Operations on no rows, as on some ranks of tensor parallelism while generating a token: no op writes, or
+// launches an empty grid, which CUDA refuses.
 #include <array>
 
 #include "test/cuda.h"

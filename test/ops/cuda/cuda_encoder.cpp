@@ -2,8 +2,8 @@
 
 namespace PRECISION {
 
-// This rank has rows v0 .. v0 + V of wte; tokens are from 0 .. all. Several tiles and digits of the sort; one
-// token only; none that is here.
+// This rank has rows v0 .. v0 + V of wte; tokens are from 0 .. all. Several tiles and digits of the sort; a
+// single token; no token of this rank.
 struct Shape {
     int B, T, C, v0, V, all, t0;
 };

@@ -1,5 +1,5 @@
-// The graded kernels of dev/cuda: each computes what the CPU's op does, whatever the order of threads, and in
-// the emulation each is better than the one before in what its comment says.
+// The graded kernels of dev/cuda: each equals the CPU's op in any order of threads, and in the emulation each
+// improves on the previous version as its comment says.
 #include "dev/cuda/graded.h"
 
 
