@@ -56,7 +56,7 @@ private:
     TokenBatch& batch(int micro) { return batches[size_t(micro) % batches.size()]; }
     int buffer(const Action& a) const { return a.micro % stage.buffers[size_t(a.chunk)]; }
     size_t place(int micro) const { return size_t(micro) % places(); }
-    size_t places() const { return size_t(stage.buffers[0]) + 1; }      // for micro-batches alive, and the next
+    size_t places() const { return size_t(stage.buffers[0]) + 1; }      // micro-batches alive, and the next
     size_t ids_of_batch() const { return 2 * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;
