@@ -37,6 +37,7 @@ found() {       # found HEADER [FLAG ...]: does a program with it link?
 
 needed() {
     local missing=""
+    found fmt/core.h -lfmt || missing+=" libfmt-dev"
     found zlib.h -lz || missing+=" zlib1g-dev"
     found zstd.h -lzstd || missing+=" libzstd-dev"
     found xxhash.h -lxxhash || missing+=" libxxhash-dev"

@@ -49,7 +49,7 @@ for source in "${sources[@]}"; do objects+=("$out/objects/$(echo "$source" | tr 
 
 for name in "${names[@]}"; do
     "$clang" "${flags[@]}" -fsanitize=fuzzer "test/fuzz/$name.cpp" "${objects[@]}" -o "$out/$name" \
-        -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 ||
+        -lfmt -lz -lzstd -lxxhash -lpthread >"$out/$name.log" 2>&1 ||
         fail_all "$out/$name.log" "$name does not build"
     mkdir -p "test/fuzz/found/$name" "test/fuzz/corpus/$name"
 done
