@@ -80,11 +80,11 @@ inline Ran train_gpt(const std::string& config, const std::string& args = "") {
     return run("./train_gpt " + config + " " + args);
 }
 
-// Rows of metrics.jsonl, of an event or every row.
+// Rows of metrics.jsonl, of an event or every row. A row without its end of line is still being written.
 inline std::vector<json> rows_of(const std::string& run, const std::string& event = "") {
     std::vector<json> rows;
     std::ifstream in(folder(run) + "/metrics.jsonl");
-    for (std::string line; std::getline(in, line);) {
+    for (std::string line; std::getline(in, line) && !in.eof();) {
         const json row = json::parse(line, nullptr, false);
         CHECK(row.is_object(), "metrics.jsonl has the line '{}'", line);
         if (event.empty() || row["event"] == event) rows.push_back(row);

@@ -16,20 +16,17 @@ static __global__ void golden_mma(float* d, const uint32_t* a, const uint32_t* b
     for (int i = 0; i < 4; i++) d[4 * lane + i] = sums[i];
 }
 
-// Every lane's row of 8 bfloat16 lies 80 bytes after the last lane's. x4, x4_trans, x2, x2_trans: 12 words.
+// Every lane's row of 8 bfloat16 lies 80 bytes after the last lane's. x4, x4_trans: 8 words.
 static __global__ void golden_ldmatrix(uint32_t* out, const uint32_t* in) {
     DYN_SHARED(uint32_t, tile);
     const int lane = int(threadIdx.x);
     uint32_t* row = tile + 20 * lane;
     for (int i = 0; i < 4; i++) row[i] = in[4 * lane + i];
     __syncwarp();
-    uint32_t x4[4], x4_trans[4], x2[2], x2_trans[2];
+    uint32_t x4[4], x4_trans[4];
     ptx::ldmatrix_x4(x4, row);
     ptx::ldmatrix_x4_trans(x4_trans, row);
-    ptx::ldmatrix_x2(x2, row);
-    ptx::ldmatrix_x2_trans(x2_trans, row);
-    for (int i = 0; i < 4; i++) out[12 * lane + i] = x4[i], out[12 * lane + 4 + i] = x4_trans[i];
-    for (int i = 0; i < 2; i++) out[12 * lane + 8 + i] = x2[i], out[12 * lane + 10 + i] = x2_trans[i];
+    for (int i = 0; i < 4; i++) out[8 * lane + i] = x4[i], out[8 * lane + 4 + i] = x4_trans[i];
 }
 
 // Two groups of copies, every third of which is of nothing: zeros.
@@ -158,7 +155,7 @@ std::vector<Golden> ptx_goldens() {
     const Device in(random_words(8 * kLanes, 3)), floats(floats_to_round()), out(Words(16 * kLanes));
     const auto keep = [&](const char* name, size_t words) { goldens.push_back({name, out.host(words)}); };
     launch(golden_ldmatrix, 1, kLanes, 80 * kLanes, {}, out.as<uint32_t>(), in.as<uint32_t>());
-    keep("ldmatrix x4, x4_trans, x2, x2_trans", 12 * kLanes);
+    keep("ldmatrix x4, x4_trans", 8 * kLanes);
     launch(golden_cp_async, 1, kLanes, 32 * kLanes, {}, out.as<uint4>(), in.as<uint4>());
     keep("cp_async16", 8 * kLanes);
     launch(golden_memory, 1, kLanes, 0, {}, out.as<uint4>(), in.as<uint4>());

@@ -32,5 +32,6 @@ $(foreach g,$(UNITED),$(if $(call is_there,$g),,$(eval $(BUILD)/unity/$g: FORCE)
 $(UNITED:%=$(BUILD)/unity/%): $(BUILD)/unity/%:
 	@mkdir -p $(@D) && printf '#include"%s"\n' $(OF_$*) > $@
 
-# what `make` says that it compiles: a file, or FOLDER/: FILE ...
-of = $(if $(OF_$*.cpp),$(addsuffix :,$(firstword $(dir $(OF_$*.cpp)))) $(notdir $(OF_$*.cpp)),$<)
+# what `make` says that it compiles: a file, or FOLDER/: FILE ... for each folder
+of = $(if $(OF_$*.cpp),$(foreach d,$(sort $(dir $(OF_$*.cpp))),$d: $(foreach \
+     f,$(OF_$*.cpp),$(if $(filter $d,$(dir $f)),$(notdir $f)))),$<)

@@ -144,7 +144,6 @@ TEST(a_signal_ends_a_run_whose_screen_is_stuck) {
     EXPECT(seconds_now() - start < 30, "%.1f s", seconds_now() - start);
 }
 
-
 TEST(the_obituary_does_not_wait_for_stdout) {
     const std::string config = test::tiny_program_config("dead", {{"train", {{"steps", 1000000}}}});
     const std::string errors = test::folder("dead.err");

@@ -61,9 +61,7 @@ EMULATOR_DEVICE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint3
         emulator::collective(#name, ~0u, &lane, emulator::ldmatrix<matrices, transposed>, EMULATOR_HERE);  \
     }
 EMULATOR_LDMATRIX(ldmatrix_x4, 4, false)
-EMULATOR_LDMATRIX(ldmatrix_x2, 2, false)
 EMULATOR_LDMATRIX(ldmatrix_x4_trans, 4, true)
-EMULATOR_LDMATRIX(ldmatrix_x2_trans, 2, true)
 #undef EMULATOR_LDMATRIX
 
 EMULATOR_DEVICE void cp_async16(void* to, const void* from, bool valid) {

@@ -120,16 +120,6 @@ __device__ __forceinline__ float block_sum(float v) {
     __syncthreads();                     // sums may be written again
     return total;
 }
-__device__ __forceinline__ float block_max(float v) {
-    SMEM(float[32], maxima);
-    const float of_warp = warp_max(v);
-    if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = of_warp;
-    __syncthreads();
-    float largest = maxima[0];
-    for (unsigned warp = 1; warp < blockDim.x / 32; warp++) largest = fmaxf(largest, maxima[warp]);
-    __syncthreads();
-    return largest;
-}
 
 }  // namespace cuda
 }  // namespace PRECISION

@@ -10,7 +10,6 @@ namespace cuda {
 
 static constexpr float kEpsilon = 1e-5f;
 
-
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
@@ -170,8 +169,8 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     for (int p = 0; p < P; p++) gain[p] = {column(p) < C ? ptx::load16_cached(w + column(p)) : zero};
 
     const int first = blockIdx.x * rows, end = first + rows < N ? first + rows : N;
-    int turn = 0;
-    for (int start = first; start < end; start += R, turn ^= 1) {
+    int buffer = 0;
+    for (int start = first; start < end; start += R, buffer ^= 1) {
         Held g[R][P], x[R][P], d[R][P];
         float m[R], s[R], mine[8] = {};         // mine: of token r, the sums of w dy and of w dy xhat
         #pragma unroll
@@ -201,7 +200,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
                 }
                 g[r][p].keep(), x[r][p].keep(), gain[p].keep();
             }
-        block_sum_of_8(mine, sums[turn]);
+        block_sum_of_8(mine, sums[buffer]);
         #pragma unroll
         for (int r = 0; r < R; r++)
             #pragma unroll

@@ -62,24 +62,16 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Matrices of (8, 8) bfloat16 from shared memory. Lane l gives the address of row l % 8 of matrix l / 8 (of
-// x2: lanes 0 to 15), 16 bytes aligned to 16. Register i of lane l gets columns 2 (l % 4) and the next of row
-// l / 4 of matrix i; with trans, of the transposed matrix.
+// Four matrices of (8, 8) bfloat16 from shared memory. Lane l gives the address of row l % 8 of matrix l / 8,
+// 16 bytes aligned to 16. Register i of lane l gets columns 2 (l % 4) and the next of row l / 4 of matrix i;
+// with trans, of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
-__device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");
-}
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");
 }
 
 // 16 bytes from global to shared memory, on their way while the thread goes on; zeros where !valid (from is

@@ -19,7 +19,7 @@ static constexpr int kNice = 10;       // a tenth of a core that another thread 
 
 Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
     : world(w), keep(k), votes(v),
-      disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see get_further()
+      disk(noticed(d, [this] { operations++, beat(); })) {}      // beat: see await_progress()
 
 Saver::~Saver() { if (thread.joinable()) thread.join(); }
 
@@ -35,9 +35,9 @@ void Saver::set_running(int code) {
     votes.mine[Votes::kFailed] = code < 0;
 }
 
-// The sums of a step that was sent earlier are about the stage before.
-void Saver::enter(Stage next, int code) {
-    stage = next;
+// The sums of a step that was sent earlier are about the phase before.
+void Saver::enter(Phase next, int code) {
+    phase = next;
     asked_at = votes.sent;
     set_running(code);
 }
@@ -66,7 +66,7 @@ void Saver::begin(SaveJob j) {
     job = std::move(j);
     job.place.attempt = ++attempt;
     error.clear();
-    enter(Stage::Parts, 1);
+    enter(Phase::Parts, 1);
     // before any rank writes: what the others have written would count twice
     uint64_t room = 0;
     if (const int code = disk.free_bytes(job.place.run_dir, &room))
@@ -117,23 +117,23 @@ std::optional<Saver::Outcome> Saver::advance(double done, double failed) {
     if (done + failed < world.size) return std::nullopt;
     if (thread.joinable()) thread.join();
     const bool first = world.index == 0;
-    const Stage over = stage;
-    if (over == Stage::Clearing) {
-        enter(Stage::Idle, 0);
+    const Phase over = phase;
+    if (over == Phase::Clearing) {
+        enter(Phase::Idle, 0);
         uint64_t bytes;
         return Outcome{job.place.step, "", error, disk.size(job.place.folder(), &bytes) == EISDIR};
     }
     if (failed > 0) {
-        enter(Stage::Clearing, 0);
+        enter(Phase::Clearing, 0);
         error = first_error();
         if (first) start([this] { (void)remove_tree(disk, job.place.temporary()); return std::string(); });
         return std::nullopt;
     }
-    if (over == Stage::Publishing) {
-        enter(Stage::Idle, 0);
+    if (over == Phase::Publishing) {
+        enter(Phase::Idle, 0);
         return Outcome{job.place.step, job.place.folder(), ""};
     }
-    enter(Stage::Publishing, 0);
+    enter(Phase::Publishing, 0);
     if (first) publish();
     return std::nullopt;
 }
@@ -145,7 +145,7 @@ std::optional<Saver::Outcome> Saver::poll() {
 
 // The supervisor sees operations on the disk that end; a disk that answers no more shows none. Peers wait for
 // this rank in a collective meanwhile: they see its progress as it comes back to them.
-void Saver::get_further() {
+void Saver::await_progress() {
     const double begin = seconds_now();
     const uint64_t before = operations;
     while (running > 0 && (operations == before || seconds_now() - begin < 0.1))
@@ -155,7 +155,7 @@ void Saver::get_further() {
 
 std::optional<Saver::Outcome> Saver::finish() {
     while (busy()) {
-        get_further();
+        await_progress();
         const int now = running;
         const auto [done, failed] = sum_over<2>(world, {double(now == 0), double(now < 0)});
         if (auto outcome = advance(done, failed)) return outcome;

@@ -31,19 +31,18 @@ struct Saver {
     Saver(const Saver&) = delete;
     ~Saver();
 
-    bool busy() const { return stage != Stage::Idle; }        // the same on all ranks
+    bool busy() const { return phase != Phase::Idle; }        // the same on all ranks
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
     std::optional<Outcome> poll();                            // after a step is read; the outcome, once
     std::optional<Outcome> finish();                          // waits; none without a save
     void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, if idle
-    int attempts() const { return attempt; }
 
 private:
-    enum class Stage { Idle, Parts, Publishing, Clearing };
-    void enter(Stage next, int code);                         // code: of `running`
+    enum class Phase { Idle, Parts, Publishing, Clearing };
+    void enter(Phase next, int code);                         // code: of `running`
     void set_running(int code);
     std::optional<Outcome> advance(double done, double failed);     // ranks
-    void get_further();                                       // waits for progress of the thread, or its end
+    void await_progress();                                    // waits for progress of the thread, or its end
     void start(std::function<std::string()> work);            // on the thread; work returns an error or ""
     void publish();                                           // rank 0
     std::string first_error() const;                          // over the ranks
@@ -53,8 +52,8 @@ private:
     Votes& votes;
     std::atomic<uint64_t> operations = 0;                     // on the disk, that have ended
     Disk disk;
-    Stage stage = Stage::Idle;
-    int64_t asked_at = 0;                                     // votes.sent when the stage began
+    Phase phase = Phase::Idle;
+    int64_t asked_at = 0;                                     // votes.sent when the phase began
     SaveJob job;
     int attempt = 0;
     std::thread thread;

@@ -57,7 +57,12 @@ std::vector<Action> interleaved(const PipelineShape& p, int stage) {
 }
 
 std::vector<Action> pipeline_schedule(const PipelineShape& p, int stage) {
-    return p.chunks == 1 ? one_f_one_b(p, stage) : interleaved(p, stage);
+    if (p.stages == 1) return one_f_one_b(p, stage);
+    switch (p.schedule) {
+        case PipelineSchedule::OneFOneB: return one_f_one_b(p, stage);
+        case PipelineSchedule::Interleaved: return interleaved(p, stage);
+    }
+    return {};
 }
 
 std::vector<Action> forward_schedule(const PipelineShape& p, int stage) {

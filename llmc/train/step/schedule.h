@@ -13,6 +13,8 @@
 #pragma once
 #include <vector>
 
+#include "llmc/base/config/choice.h"
+
 struct Action {
     enum Kind { Forward, Backward, Send, Recv } kind;
     int chunk, micro;            // of this stage: the chunk that computes, sends or receives
@@ -21,7 +23,10 @@ struct Action {
     bool operator==(const Action&) const = default;
 };
 
-struct PipelineShape { int stages, chunks, micros; };
+struct PipelineShape {
+    int stages, chunks, micros;
+    PipelineSchedule schedule = PipelineSchedule::OneFOneB;
+};
 
 // REQUIRES: chunks == 1.
 std::vector<Action> one_f_one_b(const PipelineShape& shape, int stage);
@@ -29,7 +34,7 @@ std::vector<Action> one_f_one_b(const PipelineShape& shape, int stage);
 // REQUIRES: micros % stages == 0, stages > 1.
 std::vector<Action> interleaved(const PipelineShape& shape, int stage);
 
-// 1f1b or interleaved, by the shape.
+// The list of shape.schedule. A single stage has one list whatever the schedule.
 std::vector<Action> pipeline_schedule(const PipelineShape& shape, int stage);
 
 // Forwards alone, for any number of micro-batches.

@@ -41,8 +41,9 @@ struct Head {
         const int heads = d.B * d.NH;
         const int first = block / (order.group * order.tiles) * order.group, i = block - first * order.tiles;
         const int together = first + order.group < heads ? order.group : heads - first;
-        const int turn = i / together;
-        head = first + i % together, tile = order.last_first ? order.tiles - 1 - turn : turn;
+        const int started = i / together;
+        head = first + i % together;
+        tile = order.last_first ? order.tiles - 1 - started : started;
     }
     __device__ __forceinline__ size_t queries(const AttentionDims& d) const {
         return size_t(head / d.NH) * d.Tq * d.q_stride + size_t(head % d.NH) * d.D;
