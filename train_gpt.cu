@@ -2,7 +2,7 @@
 Pretrain a GPT. Usage: train_gpt config.json [--section.key=value ...]
 
 Compiled once per precision; llmc/main.cpp reads the command line and picks one. Every line below runs on
-every rank. README.md has the settings and a tour of the rest.
+every rank. README.md explains the settings, llmc/README.md has a line for every file.
 */
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
@@ -63,7 +63,7 @@ int train(Config cfg, const Mesh& mesh) {
     Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_json);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
-                  samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
+            samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
