@@ -28,6 +28,7 @@ struct Point {
     int native = 0;             // parallel.reduce
     bool overlap = true, bf16_wire = false;
     int delay_us = 0;           // each call of a collective waits up to this long, at random
+    size_t kind = 0;            // of kKinds
 
     // "2 1 4 3 block 1 2 0 1"
     static Point parse(const char* words) {
@@ -46,12 +47,13 @@ struct Point {
     }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
-                           "group {}{}",
+                           "group {}{}, kind {}",
                            dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
-                           native ? ", native" : bf16_wire ? ", bf16 on the wire" : "");
+                           native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind);
     }
     Config config() const {
         Config cfg = lattice_config();
+        cfg.model = of_kind(kKinds[kind], cfg.model);
         cfg.parallel.ranks = dp * tp * pp, cfg.parallel.tp = tp, cfg.parallel.pp = pp;
         cfg.parallel.zero = zero, cfg.parallel.zero_group = zero_group;
         cfg.parallel.virtual_stages = virtual_stages;

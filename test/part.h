@@ -49,7 +49,7 @@ struct Whole {
 struct Sizes { int L = 2, heads = 4, C = 32, T = 7, V = 301, B = 3, logit_rows = 1 << 20; };
 
 inline Dims dims_of(const Sizes& s, const Axis& tp = {}) {
-    return make_dims(s.L, s.heads, s.C, s.T, s.V, tp);
+    return make_dims({.layers = s.L, .heads = s.heads, .channels = s.C, .context = s.T, .vocab = s.V}, tp);
 }
 
 // A rank's Gpt in memory.

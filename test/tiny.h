@@ -29,6 +29,21 @@ inline Config tiny_config() {
     return cfg;
 }
 
+// Kinds of models, by the settings that differ from GPT-2's.
+inline const ModelConfig kKinds[] = {
+    {},
+    {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false},
+    {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-2},
+    {.norm_gain = false, .bias = false},
+};
+// The kind in place of a model's own, with the model's sizes.
+inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {
+    ModelConfig m = kind;
+    m.layers = sizes.layers, m.heads = sizes.heads, m.channels = sizes.channels;
+    m.context = sizes.context, m.vocab = sizes.vocab;
+    return m;
+}
+
 // A rank's part of a model in memory. The scratch is lent to the model that was made or used last: use()
 // before going back to an older one.
 struct Tiny {

@@ -15,7 +15,7 @@ namespace PRECISION {
 
 struct BlockActs {
     floatX *x, *ln1, *qkv, *atty, *x1, *ln2, *pre, *act;
-    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;
+    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // without means of an RMSNorm
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // ln1 and ln2 of all of tp, where they were gathered last
 };
@@ -37,7 +37,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     using A = BlockActs;
     const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
-    return {
+    std::vector<ActRow> rows = {
     // name        member                    count       shared from
     { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
     { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
@@ -53,6 +53,9 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "pre",       &A::pre,  nullptr,         N * F,     Block,      false },   // before GELU
     { "act",       &A::act,  nullptr,         N * F,     Selective,  false },   // after GELU
     };
+    if (d.kind.rms)
+        std::erase_if(rows, [](const ActRow& row) { return row.s == &A::ln1_mean || row.s == &A::ln2_mean; });
+    return rows;
 }
 
 // Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of

@@ -16,7 +16,8 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     const size_t nC = size_t(n) * C;
 
     ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
-                            .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b}, mine, C);
+                            .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b, .eps = eps()},
+                           mine, C);
     a.h1 = tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, 3 * A);
     ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + 2 * A, attention_dims(span));
@@ -27,7 +28,8 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     }
 
     ops::layernorm_forward({.x1 = a.x1, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd, .x = middle.x,
-                            .r = middle.r, .bias = middle.bias, .w = w.ln2w, .b = w.ln2b}, mine, C);
+                            .r = middle.r, .bias = middle.bias, .w = w.ln2w, .b = w.ln2b, .eps = eps()},
+                           mine, C);
     a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
     ops::matmul_gelu_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, N, C, F);
 }
@@ -37,8 +39,9 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
     const int N = span.B * span.T;
     activations(w, a, in, s, span, false);
     ops::matmul_forward(s.r, a.act, w.fcprojw, nullptr, N, d.F, d.C);
-    ops::copy(s.bias, w.fcprojb, size_t(d.C));      // read when these weights may be gone
-    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = s.bias};
+    const floatX* bias = w.fcprojb ? s.bias : nullptr;
+    if (bias) ops::copy(s.bias, w.fcprojb, size_t(d.C));        // read when these weights may be gone
+    return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = bias};
 }
 
 void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
@@ -77,9 +80,11 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
     if (level == Recompute::Block) activations(w, a, {.x = a.x}, s, span, true);
     if (level == Recompute::Selective) {
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
-                                .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b}, mine, C);
+                                .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b,
+                                .eps = eps()}, mine, C);
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
-                                .x = a.x1, .r = nullptr, .bias = nullptr, .w = w.ln2w, .b = w.ln2b}, mine, C);
+                                .x = a.x1, .r = nullptr, .bias = nullptr, .w = w.ln2w, .b = w.ln2b,
+                                .eps = eps()}, mine, C);
         ops::gelu_forward(a.act, a.pre, size_t(N) * d.F);
     }
 }

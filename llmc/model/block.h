@@ -1,10 +1,11 @@
-// One transformer block, GPT-2's:
+// One transformer block:
 //
-//     x1 = x  + Wattproj attention(Wqkv layernorm(x))
-//     x2 = x1 + Wfcproj gelu(Wfc layernorm(x1))
+//     x1 = x  + Wattproj attention(Wqkv norm(x))
+//     x2 = x1 + Wfcproj gelu(Wfc norm(x1))
 //
-// The next LayerNorm (of the following block, or the final norm) does the add that ends a block, and so reads
-// and writes the stream once: a block takes and returns a `Stream`.
+// Dims::kind says which norm, and which gains and biases there are. The next norm (of the following block, or
+// the final norm) does the add that ends a block, and so reads and writes the stream once: a block takes and
+// returns a `Stream`.
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
@@ -22,7 +23,7 @@ using BlockGrads = BlockTensors<real>;
 struct Stream {
     const floatX* x;                  // (n, C)
     const floatX* r = nullptr;        // (n, C)
-    const floatX* bias = nullptr;     // (C)
+    const floatX* bias = nullptr;     // (C), or null
 };
 
 // The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 (generation; B is 1),
@@ -73,6 +74,7 @@ private:
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
+    real eps() const { return real(d.kind.eps); }
 };
 
 }  // namespace PRECISION

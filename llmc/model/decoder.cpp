@@ -20,7 +20,7 @@ void Decoder::add_to(Arena& arena) {
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     arena.add(name, &head.xf, part.last ? n * C : 0);
     arena.add(name, &head.lnf, part.last ? n * C : 0);
-    arena.add(name, &head.mean, part.last ? n : 0);
+    if (!d.kind.rms) arena.add(name, &head.mean, part.last ? n : 0);
     arena.add(name, &head.rstd, part.last ? n : 0);
     arena.add(name, &sent, sends ? n * C : 0);
     arena.add(name, &own_logits, Vp);

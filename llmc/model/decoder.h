@@ -16,7 +16,7 @@ struct Decoder {
     std::vector<floatX*> cache;        // per block (maxT, 3A)
     std::vector<BlockActs> acts;       // one, shared by all blocks
     BlockScratch scratch;
-    HeadActs head;
+    HeadActs head = {};
     floatX* sent;                      // (n, C)
     floatX* own_logits;                // (1, Vp)
     floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
@@ -68,7 +68,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
         ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
         return nullptr;
     }
-    final_norm(weights, head, stream, mine, d.C);
+    final_norm(weights, head, stream, mine, d);
     const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(count));
     ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, weights.head(), nullptr, 1, d.C, d.Vp);
     return tp.all_gather(all_logits, own_logits, size_t(d.Vp));

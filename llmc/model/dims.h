@@ -13,20 +13,35 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
+
+// The kind of model: which rows the tables of params.h and acts.h have, and which op stands in a slot. The
+// defaults are GPT-2's.
+struct ModelKind {
+    bool rms = false;           // RMSNorm in place of LayerNorm
+    bool gain = true;           // of norms
+    bool bias = true;           // of matrices, and of LayerNorm
+    double eps = 1e-5;
+
+    bool shift() const { return bias && !rms; }
+};
 
 struct Dims {
     int L, C, NH, D, A, F, V, Vp, v0, maxT;
     int tp, tp_index;
+    ModelKind kind = {};
 
     int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
 
-// REQUIRES: tp.size divides heads.
-inline Dims make_dims(int layers, int heads, int channels, int context, int vocab, const Axis& tp = {}) {
-    const int D = channels / heads, NH = heads / tp.size;
-    const int Vp = (vocab + 128 * tp.size - 1) / (128 * tp.size) * 128;
-    return {.L = layers, .C = channels, .NH = NH, .D = D, .A = NH * D, .F = 4 * channels / tp.size,
-            .V = vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = context,
-            .tp = tp.size, .tp_index = tp.index};
+// REQUIRES: m.vocab is resolved, tp.size divides m.heads.
+inline Dims make_dims(const ModelConfig& m, const Axis& tp = {}) {
+    const int D = m.channels / m.heads, NH = m.heads / tp.size;
+    const int Vp = (m.vocab + 128 * tp.size - 1) / (128 * tp.size) * 128;
+    return {.L = m.layers, .C = m.channels, .NH = NH, .D = D, .A = NH * D, .F = 4 * m.channels / tp.size,
+            .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
+            .tp = tp.size, .tp_index = tp.index,
+            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
+                     .eps = m.norm_eps}};
 }

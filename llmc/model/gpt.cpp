@@ -41,7 +41,7 @@ void Gpt::add_to(Arena& arena) {
     for (HeadActs& a : head) {
         arena.add("final norm", &a.xf, n * C);
         arena.add("final norm", &a.lnf, n * C);
-        arena.add("final norm", &a.mean, n);
+        if (!d.kind.rms) arena.add("final norm", &a.mean, n);
         arena.add("final norm", &a.rstd, n);
     }
     arena.add("stream to the next stage", &sent, sends ? n * C : 0);

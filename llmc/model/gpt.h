@@ -38,7 +38,7 @@ struct GptShape {
 struct HeadActs {
     floatX* xf;           // (n, C)       the residual stream after the last block
     floatX* lnf;          // (n, C)
-    real *mean, *rstd;    // (n)
+    real *mean, *rstd;    // (n)          of an RMSNorm without means
 };
 
 struct Gpt {
@@ -117,12 +117,13 @@ template <class W> void embed(W& weights, const Axis& tp, floatX* x, floatX* scr
     ops::encoder_forward(whole, w.wte, w.wpe, e);
     tp.reduce_scatter(x, whole, size_t(Slice(tp, e.N).n) * size_t(e.C));
 }
-// lnf (rows, C) = LayerNorm(stream); rows: this rank's.
-template <class W> void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, int C) {
+// lnf (rows, C) = norm(stream); rows: this rank's.
+template <class W>
+void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, const Dims& d) {
     const auto w = weights.final();
     ops::layernorm_forward({.x1 = a.xf, .y = a.lnf, .mean = a.mean, .rstd = a.rstd,
-                            .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb},
-                           rows, C);
+                            .x = stream.x, .r = stream.r, .bias = stream.bias, .w = w.lnfw, .b = w.lnfb,
+                            .eps = real(d.kind.eps)}, rows, d.C);
 }
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
@@ -137,7 +138,7 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
     }
 
     const int mine = Slice(tp, b.B * b.T).mine;
-    if (chunk.ends) final_norm(weights, head[size_t(buffer)], stream, mine, d.C);
+    if (chunk.ends) final_norm(weights, head[size_t(buffer)], stream, mine, d);
     else ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
 }
 

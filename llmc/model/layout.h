@@ -95,12 +95,12 @@ void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table, co
     for (size_t i = 0; i < table.size(); i++) group.*(table[i].member) = memory + at[i];
 }
 template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d, const Layout& layout) {
-    BlockTensors<T> g;
+    BlockTensors<T> g{};
     bind_tensors(g, bucket, block_params<T>(d), layout.block_at);
     return g;
 }
 template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d, const Layout& layout) {
-    FinalTensors<T> g;
+    FinalTensors<T> g{};
     bind_tensors(g, bucket, final_params<T>(d), layout.final_at);
     return g;
 }

@@ -28,7 +28,8 @@ template <class T> struct FinalTensors { T *lnfw, *lnfb; };
 // A row of the tables below: a tensor without its place in memory.
 struct Param {
     const char* name;             // llm.c's
-    int rows, cols;               // as stored here; a vector is (rows, 1)
+    int rows, cols;               // as stored here; a vector is (rows, 1). No rows: the model has no such
+                                  // tensor, and the group's member is null
     int whole_rows;               // of the whole model's tensor, without padding
     Split split;
     Init init;
@@ -55,6 +56,7 @@ template <class Group> struct ParamRow;
 template <template <class> class G, class T> struct ParamRow<G<T>> { T* G<T>::* member; Param param; };
 
 template <class G> std::vector<ParamRow<G>> placed(std::vector<ParamRow<G>> table, const Dims& d) {
+    std::erase_if(table, [](const ParamRow<G>& row) { return row.param.rows == 0; });
     for (ParamRow<G>& row : table) place(row.param, d);
     return table;
 }
@@ -65,9 +67,9 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
     return placed<G>({
-    // member       name         rows   cols whole  split init      decay  fused
-    { &G::wte,      {"wte",      Vp,    C,   V,     Rows, Normal,   true,  1} },
-    { &G::wpe,      {"wpe",      maxT,  C,   maxT,  None, Normal,   true,  1} },
+    // member       name         rows          cols whole  split init      decay  fused
+    { &G::wte,      {"wte",      Vp,           C,   V,     Rows, Normal,   true,  1} },
+    { &G::wpe,      {"wpe",      maxT,         C,   maxT,  None, Normal,   true,  1} },
     }, d);
 }
 
@@ -76,20 +78,21 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     using enum Split;
     using enum Init;
     const int C = d.C, A = d.A, F = d.F, C3 = 3 * C, C4 = F * d.tp;
+    const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
     return placed<G>({
-    // member       name         rows   cols whole  split init      decay  fused
-    { &G::ln1w,     {"ln1w",     C,     1,   C,     None, Ones,     false, 1} },
-    { &G::ln1b,     {"ln1b",     C,     1,   C,     None, Zeros,    false, 1} },
-    { &G::qkvw,     {"qkvw",     3 * A, C,   C3,    Rows, Normal,   true,  3} },
-    { &G::qkvb,     {"qkvb",     3 * A, 1,   C3,    Rows, Zeros,    false, 3} },
-    { &G::attprojw, {"attprojw", C,     A,   C,     Cols, Residual, true,  1} },
-    { &G::attprojb, {"attprojb", C,     1,   C,     None, Zeros,    false, 1} },
-    { &G::ln2w,     {"ln2w",     C,     1,   C,     None, Ones,     false, 1} },
-    { &G::ln2b,     {"ln2b",     C,     1,   C,     None, Zeros,    false, 1} },
-    { &G::fcw,      {"fcw",      F,     C,   C4,    Rows, Normal,   true,  1} },
-    { &G::fcb,      {"fcb",      F,     1,   C4,    Rows, Zeros,    false, 1} },
-    { &G::fcprojw,  {"fcprojw",  C,     F,   C,     Cols, Residual, true,  1} },
-    { &G::fcprojb,  {"fcprojb",  C,     1,   C,     None, Zeros,    false, 1} },
+    // member       name         rows          cols whole  split init      decay  fused
+    { &G::ln1w,     {"ln1w",     gain,         1,   C,     None, Ones,     false, 1} },
+    { &G::ln1b,     {"ln1b",     shift,        1,   C,     None, Zeros,    false, 1} },
+    { &G::qkvw,     {"qkvw",     3 * A,        C,   C3,    Rows, Normal,   true,  3} },
+    { &G::qkvb,     {"qkvb",     bias * 3 * A, 1,   C3,    Rows, Zeros,    false, 3} },
+    { &G::attprojw, {"attprojw", C,            A,   C,     Cols, Residual, true,  1} },
+    { &G::attprojb, {"attprojb", bias * C,     1,   C,     None, Zeros,    false, 1} },
+    { &G::ln2w,     {"ln2w",     gain,         1,   C,     None, Ones,     false, 1} },
+    { &G::ln2b,     {"ln2b",     shift,        1,   C,     None, Zeros,    false, 1} },
+    { &G::fcw,      {"fcw",      F,            C,   C4,    Rows, Normal,   true,  1} },
+    { &G::fcb,      {"fcb",      bias * F,     1,   C4,    Rows, Zeros,    false, 1} },
+    { &G::fcprojw,  {"fcprojw",  C,            F,   C,     Cols, Residual, true,  1} },
+    { &G::fcprojb,  {"fcprojb",  bias * C,     1,   C,     None, Zeros,    false, 1} },
     }, d);
 }
 
@@ -97,9 +100,9 @@ template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dim
     using G = FinalTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C;
+    const int C = d.C, gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0;
     return placed<G>({
-    { &G::lnfw,     {"lnfw",     C,     1,   C,     None, Ones,     false, 1} },
-    { &G::lnfb,     {"lnfb",     C,     1,   C,     None, Zeros,    false, 1} },
+    { &G::lnfw,     {"lnfw",     gain,         1,   C,     None, Ones,     false, 1} },
+    { &G::lnfb,     {"lnfb",     shift,        1,   C,     None, Zeros,    false, 1} },
     }, d);
 }

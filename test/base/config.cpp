@@ -55,8 +55,8 @@ TEST(defaults_hold) {
 TEST(keys_are_those_of_the_interface) {
     std::stringstream table(
         "about run.dir run.seed run.device run.precision run.threads run.hang_timeout model.layers "
-        "model.heads model.channels model.context model.vocab model.init "
-        "data.train data.val data.tokenizer data.shuffle "
+        "model.heads model.channels model.context model.vocab model.init model.norm model.norm_gain "
+        "model.norm_eps model.bias data.train data.val data.tokenizer data.shuffle "
         "train.steps train.batch_tokens train.micro_batch train.max_skips optimizer.lr optimizer.beta1 "
         "optimizer.beta2 optimizer.eps optimizer.weight_decay optimizer.grad_clip optimizer.schedule "
         "optimizer.warmup optimizer.final_lr optimizer.decay optimizer.stochastic_rounding parallel.tp "

@@ -117,5 +117,5 @@ TEST(goldens_are_those_of_the_formulas) {
             EXPECT((g.words[i] == 0) == zero, "word %zu is %08x", i, g.words[i]);
         }
     }
-    EXPECT(words == 32 * (4 + 4 + 12 + 8 + 16 + 4 + 4 + 4 + 3), "%zu words", words);
+    EXPECT(words == 32 * (4 + 4 + 8 + 8 + 16 + 4 + 4 + 4 + 3), "%zu words", words);
 }

@@ -44,8 +44,11 @@ static constexpr double kAllowed = kIsFp64 ? 1e-12 : kIsBf16 ? 0.05 : 1e-5;
 // A sequence in pieces of any size, past the decoder's 64 rows: the logits after each piece are those without
 // a cache.
 TEST(cached_logits_are_the_uncached_ones) {
-    for (const int context : {37, 150}) {
-        Tiny t(config_of(context), true);
+    const std::pair<int, size_t> cases[] = {{37, 0}, {150, 0}, {37, 1}, {70, 2}, {37, 3}};
+    for (const auto& [context, kind] : cases) {
+        Config cfg = config_of(context);
+        cfg.model = of_kind(kKinds[kind], cfg.model);
+        Tiny t(cfg, true);
         t.shake();
         const auto ids = test::random_ids(size_t(context), t.d.V, 4);
         const std::vector<double> expected = uncached(t, ids);
@@ -56,8 +59,8 @@ TEST(cached_logits_are_the_uncached_ones) {
                 const int count = std::min(piece, context - t0);
                 const floatX* row = decoder.forward(t.model.zero, ids.data() + t0, count, t0);
                 const double d = difference(t, row, expected, size_t(t0 + count - 1));
-                EXPECT(d <= kAllowed, "context %d, %d tokens at %d: logits %.3g apart", context, count, t0,
-                       d);
+                EXPECT(d <= kAllowed, "kind %zu, context %d, %d tokens at %d: logits %.3g apart", kind,
+                       context, count, t0, d);
             }
     }
 }

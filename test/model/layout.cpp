@@ -8,7 +8,7 @@
 static Dims dims(int tp, int index, int heads = 12, int V = 301, int L = 5) {
     Axis axis;
     axis.size = tp, axis.index = index;
-    return make_dims(L, heads, 24, 7, V, axis);
+    return make_dims({.layers = L, .heads = heads, .channels = 24, .context = 7, .vocab = V}, axis);
 }
 
 TEST(stages_share_the_blocks_out) {

@@ -7,12 +7,25 @@ struct Shape { int N, C; };
 static const Shape kShapes[] = {{1, 1},   {1, 8},   {3, 256},  {7, 1600}, {5, 40},
                                 {2, 768}, {65, 48}, {130, 33}, {301, 257}};
 
+// Which tensors there are; without mean RMSNorm.
+struct Kind {
+    bool mean = true, w = true, b = true, bias = true;
+    double eps = 1e-5;
+};
+static const Kind kKinds[] = {{},
+                              {.mean = false, .b = false, .bias = false, .eps = 0.3},
+                              {.mean = false, .w = false, .b = false, .bias = false, .eps = 1e-6},
+                              {.b = false, .bias = false},
+                              {.w = false, .eps = 0.3},
+                              {.mean = false, .b = false}};
+
 struct Tensors {
     int N, C;
+    Kind kind;
     std::vector<floatX> x, r, bias, w, b, x1, y, dy, dx;
     std::vector<real> mean, rstd, dw, db;
 
-    explicit Tensors(const Shape& s) : N(s.N), C(s.C) {
+    explicit Tensors(const Shape& s, const Kind& k = {}) : N(s.N), C(s.C), kind(k) {
         const size_t n = size_t(N) * C;
         x = normals<floatX>(n, 1, 2, 0.5), r = normals<floatX>(n, 2), bias = normals<floatX>(C, 3),
         w = normals<floatX>(C, 4, 0.3, 1);
@@ -23,19 +36,21 @@ struct Tensors {
     cpu::Layernorm forward_of(floatX* stream) {
         return {.x1 = stream,
                 .y = y.data(),
-                .mean = mean.data(),
+                .mean = kind.mean ? mean.data() : nullptr,
                 .rstd = rstd.data(),
                 .x = x.data(),
                 .r = r.data(),
-                .bias = bias.data(),
-                .w = w.data(),
-                .b = b.data()};
+                .bias = kind.bias ? bias.data() : nullptr,
+                .w = kind.w ? w.data() : nullptr,
+                .b = kind.b ? b.data() : nullptr,
+                .eps = real(kind.eps)};
     }
     void forward() { cpu::layernorm_forward(forward_of(x1.data()), N, C); }
     void backward(int from, int to) {
         const size_t at = size_t(from) * C;
-        cpu::layernorm_backward(dx.data() + at, dw.data(), db.data(), dy.data() + at, x1.data() + at,
-                                w.data(), mean.data() + from, rstd.data() + from, to - from, C);
+        cpu::layernorm_backward(dx.data() + at, kind.w ? dw.data() : nullptr, kind.b ? db.data() : nullptr,
+                                dy.data() + at, x1.data() + at, kind.w ? w.data() : nullptr,
+                                kind.mean ? mean.data() + from : nullptr, rstd.data() + from, to - from, C);
     }
 };
 
@@ -45,32 +60,35 @@ struct Reference {
 
     explicit Reference(const Tensors& t) : dx(wide(t.dx)), dw(wide(t.dw)), db(wide(t.db)) {
         const int C = t.C;
+        const Kind& k = t.kind;
+        const auto gain = [&](int i) { return k.w ? double(t.w[i]) : 1; };
         for (const double v : dw) dw_sums.push_back(std::fabs(v));
         for (const double v : db) db_sums.push_back(std::fabs(v));
         for (int n = 0; n < t.N; n++) {
             const size_t at = size_t(n) * C;
             double mean = 0, size = 0, var = 0, a = 0, a_sum = 0, b = 0, b_sum = 0;
             for (int i = 0; i < C; i++) {
-                x1.push_back(double(t.x[at + i]) + double(t.r[at + i]) + double(t.bias[i]));
+                const double bias = k.bias ? double(t.bias[i]) : 0;
+                x1.push_back(double(t.x[at + i]) + double(t.r[at + i]) + bias);
                 x1_sums.push_back(std::fabs(double(t.x[at + i])) + std::fabs(double(t.r[at + i])) +
-                                  std::fabs(double(t.bias[i])));
-                mean += double(t.x1[at + i]) / C, size += std::fabs(double(t.x1[at + i])) / C;
+                                  std::fabs(bias));
+                if (k.mean) mean += double(t.x1[at + i]) / C, size += std::fabs(double(t.x1[at + i])) / C;
             }
             for (int i = 0; i < C; i++) var += std::pow(double(t.x1[at + i]) - mean, 2) / C;
-            const double rstd = 1 / std::sqrt(var + 1e-5);
+            const double rstd = 1 / std::sqrt(var + k.eps);
             auto xhat = [&](int i) { return (double(t.x1[at + i]) - mean) * rstd; };
             auto xhat_sum = [&](int i) { return (std::fabs(double(t.x1[at + i])) + size) * rstd; };
             for (int i = 0; i < C; i++) {
-                const double w = double(t.w[i]), g = double(t.dy[at + i]);
-                y.push_back(xhat(i) * w + double(t.b[i])),
-                    y_sums.push_back(xhat_sum(i) * std::fabs(w) + std::fabs(double(t.b[i])));
-                a += w * g / C, a_sum += std::fabs(w * g) / C, b += w * g * xhat(i) / C,
-                    b_sum += std::fabs(w * g) * xhat_sum(i) / C;
-                dw[i] += g * xhat(i), dw_sums[i] += std::fabs(g) * xhat_sum(i), db[i] += g,
-                    db_sums[i] += std::fabs(g);
+                const double w = gain(i), g = double(t.dy[at + i]), shift = k.b ? double(t.b[i]) : 0;
+                y.push_back(xhat(i) * w + shift);
+                y_sums.push_back(xhat_sum(i) * std::fabs(w) + std::fabs(shift));
+                if (k.mean) a += w * g / C, a_sum += std::fabs(w * g) / C;
+                b += w * g * xhat(i) / C, b_sum += std::fabs(w * g) * xhat_sum(i) / C;
+                if (k.w) dw[i] += g * xhat(i), dw_sums[i] += std::fabs(g) * xhat_sum(i);
+                if (k.b) db[i] += g, db_sums[i] += std::fabs(g);
             }
             for (int i = 0; i < C; i++) {
-                const double wdy = double(t.w[i]) * double(t.dy[at + i]);
+                const double wdy = gain(i) * double(t.dy[at + i]);
                 dx_sums.push_back(std::fabs(dx[at + i]) +
                                   rstd * (std::fabs(wdy) + a_sum + xhat_sum(i) * b_sum));
                 dx[at + i] += rstd * (wdy - a - xhat(i) * b);
@@ -79,10 +97,10 @@ struct Reference {
     }
 };
 
-TEST(matches_the_reference) {
+static void expect_right(const Kind& kind) {
     for (const Shape& s : kShapes) {
         const Lent lent(2);
-        Tensors t(s);
+        Tensors t(s, kind);
         t.forward();
         const Reference r(t);
         t.backward(0, s.N);
@@ -92,6 +110,10 @@ TEST(matches_the_reference) {
         EXPECT_CLOSE(t.dw, r.dw, r.dw_sums);
         EXPECT_CLOSE(t.db, r.db, r.db_sums);
     }
+}
+
+TEST(matches_the_reference) {
+    for (const Kind& kind : kKinds) expect_right(kind);
 }
 
 // From the stored stream, and with the stream written over x: the same bits.
@@ -125,9 +147,9 @@ TEST(threads_and_cuts_change_no_bit) {
     }
 }
 
-TEST_IF(sizeof(floatX) == 8, finite_differences) {
+static void expect_slopes(const Kind& kind) {
     const Lent lent(2);
-    Tensors t({3, 11});
+    Tensors t({3, 11}, kind);
     std::fill(t.dx.begin(), t.dx.end(), floatX(0)), std::fill(t.dw.begin(), t.dw.end(), 0),
         std::fill(t.db.begin(), t.db.end(), 0);
     t.forward();
@@ -145,7 +167,11 @@ TEST_IF(sizeof(floatX) == 8, finite_differences) {
     check(t.x, wide(t.dx)), check(t.r, wide(t.dx)), check(t.w, wide(t.dw)), check(t.b, wide(t.db));
     Wide dbias(size_t(t.C));            // of the sum that is normed: over its rows
     for (size_t i = 0; i < t.dx.size(); i++) dbias[i % size_t(t.C)] += double(t.dx[i]);
-    check(t.bias, dbias);
+    if (kind.bias) check(t.bias, dbias);
+}
+
+TEST_IF(sizeof(floatX) == 8, finite_differences) {
+    for (const Kind& kind : kKinds) expect_slopes(kind);
 }
 
 }  // namespace PRECISION

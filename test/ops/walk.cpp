@@ -94,7 +94,9 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .micro_batch = 3},
                            Point{.dp = 1, .tp = 2, .pp = 2, .recompute = "selective"},
                            Point{.dp = 1, .tp = 1, .pp = 2, .virtual_stages = 2},
-                           Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"}})
+                           Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"},
+                           Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3, .recompute = "selective", .kind = 1},
+                           Point{.dp = 1, .tp = 2, .pp = 2, .kind = 2}})
         expect_walked(p.text(), p.config());
 }
 

@@ -45,6 +45,7 @@ template <class E> struct Choice {
 
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
+enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
@@ -55,6 +56,7 @@ enum class Offload : uint8_t { None, Optimizer };
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
+constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

@@ -36,6 +36,10 @@ struct RunConfig {
 struct ModelConfig {
     int layers = 12, heads = 12, channels = 768, context = 1024, vocab = 0;
     std::string init = "random";
+    Choice<NormKind> norm = NormKind::LayerNorm;
+    bool norm_gain = true;
+    double norm_eps = 1e-5;
+    bool bias = true;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -45,6 +49,10 @@ struct ModelConfig {
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
         f("init", init, "random, or weights to start from: a folder step_N, or a "
           "model of another program (--export has the formats). They set every model.* that is not named");
+        f("norm", norm, "of the stream before attention, feed-forward and head");
+        f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
+        f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
+        f("bias", bias, "of all matrices of blocks, and of layernorm");
     }
 };
 

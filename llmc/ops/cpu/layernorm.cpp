@@ -10,12 +10,16 @@
 namespace PRECISION {
 namespace cpu {
 
-static constexpr real kEpsilon = real(1e-5);
 static constexpr int kChunkBytes = 1 << 19;     // of dy and of x1 together: half of a common L2 cache
+
+// Of a gain or a shift: `without` where the norm has none.
+static Vector<real> load_or(real without, const floatX* p, int i, int left) {
+    return p ? load(p + i, left) : Vector<real>{} + without;
+}
 
 static void residual_row(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int C) {
     for (int i = 0; i < C; i += W)
-        store(out + i, load(x + i, C - i) + (load(r + i, C - i) + load(bias + i, C - i)), C - i);
+        store(out + i, load(x + i, C - i) + (load(r + i, C - i) + load_or(0, bias, i, C - i)), C - i);
 }
 
 static void forward_row(const Layernorm& t, size_t n, int C) {
@@ -26,17 +30,18 @@ static void forward_row(const Layernorm& t, size_t n, int C) {
         residual_row(x1, x, t.r + n * C, t.bias, C);
         x = x1;
     }
-    const real mean = sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / real(C);
+    const real mean =
+        t.mean ? sum<real>(C, [&](int i, int left) { return load(x + i, left); }) / real(C) : 0;
     const real var = sum<real>(C, [&](int i, int left) {
         const auto d = load(x + i, left) - mean;
         return d * d;
     }) / real(C);
-    const real rstd = 1 / std::sqrt(var + kEpsilon);
+    const real rstd = 1 / std::sqrt(var + t.eps);
     for (int i = 0; i < C; i += W) {
-        const auto normed = (load(x + i, C - i) - mean) * rstd;
-        store(y + i, normed * load(t.w + i, C - i) + load(t.b + i, C - i), C - i);
+        const auto gain = load_or(1, t.w, i, C - i), shift = load_or(0, t.b, i, C - i);
+        store(y + i, (load(x + i, C - i) - mean) * rstd * gain + shift, C - i);
     }
-    t.mean[n] = mean;
+    if (t.mean) t.mean[n] = mean;
     t.rstd[n] = rstd;
 }
 
@@ -47,43 +52,48 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
-    if (walked(add_residual_cost, N, C)) return;
+    if (walked(add_residual_cost, bias != nullptr, N, C)) return;
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < N; n++)
         residual_row(out + size_t(n) * C, x + size_t(n) * C, r + size_t(n) * C, bias, C);
 }
 
-// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
-static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, real mean,
+// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd;  RMSNorm: mean(w dy) is
+// left out, as x1's mean is. mean: of the token, or null.
+static void backward_row(floatX* dx, const floatX* dy, const floatX* x1, const floatX* w, const real* mean,
                          real rstd, int C) {
-    const real a =
-        sum<real>(C, [&](int i, int left) { return load(w + i, left) * load(dy + i, left); }) / real(C);
+    const real center = mean ? *mean : 0;
+    const auto wdy = [=](int i, int left) { return load_or(1, w, i, left) * load(dy + i, left); };
+    const real a = mean ? sum<real>(C, wdy) / real(C) : 0;
     const real b = sum<real>(C, [&](int i, int left) {
-        return load(w + i, left) * load(dy + i, left) * ((load(x1 + i, left) - mean) * rstd);
+        return wdy(i, left) * ((load(x1 + i, left) - center) * rstd);
     }) / real(C);
     for (int i = 0; i < C; i += W) {
-        const auto xhat = (load(x1 + i, C - i) - mean) * rstd;
-        const auto g = (load(w + i, C - i) * load(dy + i, C - i) - a - xhat * b) * rstd;
+        const auto xhat = (load(x1 + i, C - i) - center) * rstd;
+        const auto g = (wdy(i, C - i) - a - xhat * b) * rstd;
         store(dx + i, load(dx + i, C - i) + g, C - i);
     }
 }
 
-// dw += sum of dy xhat, db += sum of dy over the rows, for W columns
+// dw += sum of dy xhat, db += sum of dy over the rows, for W columns; either may be null, and mean
 static void backward_columns(real* dw, real* db, const floatX* dy, const floatX* x1, const real* mean,
                              const real* rstd, int rows, int C, int left) {
-    auto w = load(dw, left), b = load(db, left);
+    Vector<real> w = {}, b = {};
+    if (dw) w = load(dw, left);
+    if (db) b = load(db, left);
     for (int n = 0; n < rows; n++) {
         const auto g = load(dy + size_t(n) * C, left);
-        w += g * ((load(x1 + size_t(n) * C, left) - mean[n]) * rstd[n]);
+        w += g * ((load(x1 + size_t(n) * C, left) - (mean ? mean[n] : 0)) * rstd[n]);
         b += g;
     }
-    store(dw, w, left);
-    store(db, b, left);
+    if (dw) store(dw, w, left);
+    if (db) store(db, b, left);
 }
 
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
-    if (walked(layernorm_backward_cost, N, C)) return;
+    if (walked(layernorm_backward_cost, (dw != nullptr) + (db != nullptr), w != nullptr, mean != nullptr, N,
+               C)) return;
     const int chunk = std::max(1, int(kChunkBytes / (2 * size_t(C) * sizeof(floatX))));
     #pragma omp parallel num_threads(context.threads)
     for (int start = 0; start < N; start += chunk) {
@@ -92,11 +102,11 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
         #pragma omp for schedule(static) nowait
         for (int n = 0; n < rows; n++)
             backward_row(dx + at + size_t(n) * C, dy + at + size_t(n) * C, x1 + at + size_t(n) * C, w,
-                         mean[start + n], rstd[start + n], C);
+                         mean ? mean + start + n : nullptr, rstd[start + n], C);
         #pragma omp for schedule(static)
-        for (int i = 0; i < C; i += W)
-            backward_columns(dw + i, db + i, dy + at + i, x1 + at + i, mean + start, rstd + start, rows, C,
-                             C - i);
+        for (int i = 0; i < (dw || db ? C : 0); i += W)
+            backward_columns(dw ? dw + i : nullptr, db ? db + i : nullptr, dy + at + i, x1 + at + i,
+                             mean ? mean + start : nullptr, rstd + start, rows, C, C - i);
     }
 }
 

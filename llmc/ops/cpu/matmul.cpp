@@ -288,12 +288,13 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
 }
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
-    if (walked(bias_backward_cost, N, OC)) return;
+    if (!db || walked(bias_backward_cost, N, OC)) return;
     add_bias_gradient(db, dout, N, OC);
 }
 
 void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
                                  int OC) {
+    if (!db) return matmul_backward_weight(dw, dout, x, N, C, OC);
     if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
     add_weight_gradient(dw, dout, x, N, C, OC);
     add_bias_gradient(db, dout, N, OC);

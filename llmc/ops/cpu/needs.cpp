@@ -44,8 +44,8 @@ Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D) 
 Needs encoder_backward(const Target& t, int N, int C) {
     return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};
 }
-Needs layernorm_backward(const Target& t, int N, int C) {
-    return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, C)) : Needs{};
+Needs layernorm_backward(const Target& t, int N, int C, int outputs) {
+    return on_gpu(t) && outputs ? of_gpu(cuda::layernorm_scratch(N, C, outputs)) : Needs{};
 }
 
 }  // namespace needs

@@ -8,8 +8,6 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr float kEpsilon = 1e-5f;
-
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
@@ -33,7 +31,7 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
             const int c = start + j * step;
             if (c >= C) continue;
             if (t.r) {
-                const Pack bias = Pack::load_cached(t.bias + c);
+                const Pack bias = t.bias ? Pack::load_cached(t.bias + c) : Pack::filled(floatX(0.f));
                 #pragma unroll
                 for (int k = 0; k < Pack::size; k++)
                     x[j][k] = floatX(float(x[j][k]) + (float(r[j][k]) + float(bias[k])));
@@ -47,7 +45,8 @@ static __device__ __forceinline__ float read_row(floatX* row, const Layernorm& t
     return sum;
 }
 
-// FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + 8 N + (r ? 3 : 2) C sizeof(floatX)
+// FLOOR bytes = (r ? 4 : 2) N C sizeof(floatX) + (mean ? 8 : 4) N + vectors C sizeof(floatX),
+// vectors: of w, b and bias those that are there
 __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(Layernorm t, int N, int C) {
     DYN_SHARED(floatX, rows);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, step = 32 * Pack::size;
@@ -56,23 +55,25 @@ __global__ void __launch_bounds__(32 * kForwardWarps) layernorm_forward_kernel(L
     floatX* row = rows + warp * C;                        // (C) this warp's token
     const size_t at = size_t(n) * C;
 
-    const float mean = warp_sum(read_row(row, t, at, C)) / C;
+    const float sum = read_row(row, t, at, C), mean = t.mean ? warp_sum(sum) / C : 0;
     float squares = 0;
     for (int c = lane * Pack::size; c < C; c += step) {   // each lane reads back what it wrote: no sync
         const Pack x = Pack::load(row + c);
         #pragma unroll
         for (int k = 0; k < Pack::size; k++) squares += (float(x[k]) - mean) * (float(x[k]) - mean);
     }
-    const float rstd = 1 / sqrtf(warp_sum(squares) / C + kEpsilon);
+    const float rstd = 1 / sqrtf(warp_sum(squares) / C + t.eps);
     for (int c = lane * Pack::size; c < C; c += step) {
         Pack x = Pack::load(row + c);
-        const Pack gain = Pack::load_cached(t.w + c), shift = Pack::load_cached(t.b + c);
+        const Pack gain = t.w ? Pack::load_cached(t.w + c) : Pack::filled(floatX(1.f));
+        const Pack shift = t.b ? Pack::load_cached(t.b + c) : Pack::filled(floatX(0.f));
         #pragma unroll
         for (int k = 0; k < Pack::size; k++)
             x[k] = floatX((float(x[k]) - mean) * rstd * float(gain[k]) + float(shift[k]));
         x.store(t.y + at + c);
     }
-    if (lane == 0) store_streaming(t.mean + n, mean), store_streaming(t.rstd + n, rstd);
+    if (lane == 0 && t.mean) store_streaming(t.mean + n, mean);
+    if (lane == 0) store_streaming(t.rstd + n, rstd);
 }
 
 void layernorm_forward(const Layernorm& t, int N, int C) {
@@ -82,33 +83,35 @@ void layernorm_forward(const Layernorm& t, int N, int C) {
     const int fit = int(shared_limit() / row), warps = fit < kForwardWarps ? fit : kForwardWarps;
     CHECK_INPUT(warps >= 1, "layernorm: {} channels take {} bytes of shared memory, a block here has {}", C,
                 row, shared_limit());
+    const double vectors = (t.r && t.bias) + (t.w != nullptr) + (t.b != nullptr);
     launch(layernorm_forward_kernel, dim3(div_up(N, warps)), dim3(32 * warps), warps * row,
-           {.bytes = (t.r ? 4. : 2.) * N * row + 8. * N + (t.r ? 3. : 2.) * row}, t, N, C);
+           {.bytes = (t.r ? 4. : 2.) * N * row + (t.mean ? 8. : 4.) * N + vectors * row}, t, N, C);
 }
 
 static constexpr int kResidualThreads = 256;
 
 // A block takes columns of a row.
-// FLOOR bytes = 3 N C sizeof(floatX) + C sizeof(floatX)
+// FLOOR bytes = 3 N C sizeof(floatX) + (bias ? C : 0) sizeof(floatX)
 __global__ void __launch_bounds__(kResidualThreads)
     add_residual_kernel(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int C) {
     const int c = (blockIdx.y * blockDim.x + threadIdx.x) * Pack::size;
     if (c >= C) return;
     const size_t at = size_t(blockIdx.x) * C + c;
     Pack sum = Pack::load_streaming(x + at);
-    const Pack add = Pack::load_streaming(r + at), b = Pack::load_cached(bias + c);
+    const Pack add = Pack::load_streaming(r + at);
+    const Pack b = bias ? Pack::load_cached(bias + c) : Pack::filled(floatX(0.f));
     #pragma unroll
     for (int k = 0; k < Pack::size; k++) sum[k] = floatX(float(sum[k]) + (float(add[k]) + float(b[k])));
     sum.store(out + at);
 }
 
 void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* bias, int N, int C) {
-    if (walked(add_residual_cost, N, C)) return;
+    if (walked(add_residual_cost, bias != nullptr, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, warps = div_up(packs, 32);
     const int threads = 32 * warps < kResidualThreads ? 32 * warps : kResidualThreads;
     launch(add_residual_kernel, dim3(N, div_up(packs, threads)), dim3(threads), 0,
-           {.bytes = (3. * N + 1) * C * sizeof(floatX)}, out, x, r, bias, C);
+           {.bytes = (3. * N + (bias ? 1 : 0)) * C * sizeof(floatX)}, out, x, r, bias, C);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -153,20 +156,32 @@ static __device__ __forceinline__ void block_sum_of_8(float (&v)[8], float* sums
     }
 }
 
-// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd
-// partial[block] = (sum of dy xhat, sum of dy) over the block's tokens, (2, C)
-// FLOOR bytes = 4 N C sizeof(floatX) + 8 N + C sizeof(floatX) + 8 parts C
-template <int P, int R>
+// Which sums over the tokens a block leaves in `partial`.
+struct Sums {
+    bool dw, db;
+    HOST_DEVICE int count() const { return dw + db; }
+};
+
+// dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd;  RMSNorm: mean(w dy) is
+// left out, as x1's mean is
+// partial[block] = (sum of dy xhat, sum of dy) over the block's tokens, (outputs, C)
+// FLOOR bytes = 4 N C sizeof(floatX) + (mean ? 8 : 4) N + (w ? C : 0) sizeof(floatX) + 4 outputs parts C
+template <int P, int R, bool Rms>
 __global__ void __launch_bounds__(kBackwardThreads)
 layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const floatX* x1, const floatX* w,
-                          const float* mean, const float* rstd, int N, int C, int rows) {
+                          const float* mean, const float* rstd, int N, int C, int rows, Sums kept) {
     SMEM(float[2][8 * kBackwardThreads / 32], sums);
     const auto column = [](int p) { return int(p * blockDim.x + threadIdx.x) * Pack::size; };
     const uint4 zero = {0, 0, 0, 0};
     float dw[P][Pack::size] = {}, db[P][Pack::size] = {};
     Held gain[P];
     #pragma unroll
-    for (int p = 0; p < P; p++) gain[p] = {column(p) < C ? ptx::load16_cached(w + column(p)) : zero};
+    for (int p = 0; p < P; p++) {
+        gain[p] = {zero};
+        if (column(p) < C)
+            gain[p] = {w ? ptx::load16_cached(w + column(p))
+                           : std::bit_cast<uint4>(Pack::filled(floatX(1.f)))};
+    }
 
     const int first = blockIdx.x * rows, end = first + rows < N ? first + rows : N;
     int buffer = 0;
@@ -176,7 +191,8 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
         #pragma unroll
         for (int r = 0; r < R; r++) {
             const int n = start + r;
-            m[r] = n < end ? load_cached(mean + n) : 0, s[r] = n < end ? load_cached(rstd + n) : 0;
+            m[r] = n < end && !Rms ? load_cached(mean + n) : 0;
+            s[r] = n < end ? load_cached(rstd + n) : 0;
             #pragma unroll
             for (int p = 0; p < P; p++) {
                 const bool here = n < end && column(p) < C;
@@ -206,7 +222,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
             #pragma unroll
             for (int p = 0; p < P; p++) {
                 if (start + r >= end || column(p) >= C) continue;
-                const float a = mine[2 * r] / C, b = mine[2 * r + 1] / C;
+                const float a = Rms ? 0 : mine[2 * r] / C, b = mine[2 * r + 1] / C;
                 const Pack w_p = gain[p].pack(), g_p = g[r][p].pack(), x_p = x[r][p].pack();
                 Pack d_p = d[r][p].pack();
                 #pragma unroll
@@ -221,28 +237,39 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     #pragma unroll
     for (int p = 0; p < P; p++) {
         if (column(p) >= C) continue;
-        store_floats(partial + size_t(blockIdx.x) * 2 * C + column(p), dw[p]);
-        store_floats(partial + size_t(blockIdx.x) * 2 * C + C + column(p), db[p]);
+        float* to = partial + size_t(blockIdx.x) * kept.count() * C + column(p);
+        if (kept.dw) store_floats(to, dw[p]);
+        if (kept.db) store_floats(to + kept.dw * C, db[p]);
     }
+}
+
+// each: packs of a thread. For more rows the kernels of wide tokens have no registers.
+template <bool Rms> static auto backward_kernel(int each) {
+    return each == 3   ? layernorm_backward_kernel<3, 1, Rms>
+           : each == 2 ? layernorm_backward_kernel<2, 1, Rms>
+                       : layernorm_backward_kernel<1, 4, Rms>;
 }
 
 void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const floatX* x1, const floatX* w,
                         const real* mean, const real* rstd, int N, int C) {
-    if (walked(layernorm_backward_cost, N, C)) return;
+    const Sums sums{.dw = dw != nullptr, .db = db != nullptr};
+    const int outputs = sums.count();
+    if (walked(layernorm_backward_cost, outputs, w != nullptr, mean != nullptr, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
     CHECK_INPUT(each <= 3, "layernorm: {} channels; its backward kernel takes at most {}", C,
                 3 * kBackwardThreads * Pack::size);
     const Parts parts = parts_of(N, kNormParts);
-    float* partial = scratch<float>(size_t(parts.count) * 2 * C);
-    const auto kernel = each == 3   ? layernorm_backward_kernel<3, 1>       // for more rows they have no
-                        : each == 2 ? layernorm_backward_kernel<2, 1>       // registers
-                                    : layernorm_backward_kernel<1, 4>;
+    float* partial = outputs ? scratch<float>(size_t(parts.count) * outputs * C) : nullptr;
+    const auto kernel = mean ? backward_kernel<false>(each) : backward_kernel<true>(each);
     const int threads = div_up(div_up(packs, each), 32) * 32;
     launch(kernel, dim3(parts.count), dim3(threads), 0,
-           {.bytes = (4. * N + 1) * C * sizeof(floatX) + 8. * N + 8. * parts.count * C}, dx, partial, dy, x1,
-           w, mean, rstd, N, C, parts.rows);
-    add_columns({.out = {dw, db}, .partial = partial, .rows = parts.count, .columns = C});
+           {.bytes = (4. * N + (w ? 1 : 0)) * C * sizeof(floatX) + (mean ? 8. : 4.) * N +
+                     4. * outputs * parts.count * C},
+           dx, partial, dy, x1, w, mean, rstd, N, C, parts.rows, sums);
+    if (!outputs) return;
+    add_columns({.out = {dw ? dw : db, dw ? db : nullptr}, .partial = partial, .rows = parts.count,
+                 .columns = C});
 }
 
 }  // namespace cuda

@@ -43,10 +43,10 @@ inline Parts parts_of(int N, int most) {
     return {rows, (N + rows - 1) / rows};
 }
 
-// Partial sums of layernorm's two vectors, and of a bias.
+// Partial sums of layernorm's vectors, and of a bias.
 inline constexpr int kNormParts = 512, kBiasParts = 256;
-inline size_t layernorm_scratch(int N, int C) {
-    return scratch_size(size_t(parts_of(N, kNormParts).count) * 2 * size_t(C) * sizeof(float));
+inline size_t layernorm_scratch(int N, int C, int outputs) {
+    return scratch_size(size_t(parts_of(N, kNormParts).count) * size_t(outputs) * size_t(C) * sizeof(float));
 }
 inline size_t bias_scratch(int N, int OC) {
     return scratch_size(size_t(parts_of(N, kBiasParts).count) * size_t(OC) * sizeof(float));

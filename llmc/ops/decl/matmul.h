@@ -41,13 +41,13 @@ void matmul_backward_weight(real* dw,               // (OC, C)
                             int N, int C, int OC);
 
 // db += column sums of dout
-void bias_backward(real* db,                // (OC)
+void bias_backward(real* db,                // (OC), or null: nothing is done
                    const floatX* dout,      // (N, OC)
                    int N, int OC);
 
 // both at once
 void matmul_backward_weight_bias(real* dw,               // (OC, C)
-                                 real* db,               // (OC)
+                                 real* db,               // (OC), or null: as matmul_backward_weight()
                                  const floatX* dout,     // (N, OC)
                                  const floatX* x,        // (N, C)
                                  int N, int C, int OC);

@@ -11,5 +11,5 @@ Needs bias_backward(const Target& t, int N, int OC);
 Needs attention_forward(const Target& t, int Tk, int D);
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D);
 Needs encoder_backward(const Target& t, int N, int C);
-Needs layernorm_backward(const Target& t, int N, int C);
+Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db
 }  // namespace needs

@@ -147,7 +147,9 @@ Model::~Model() {
 }
 
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp) {
-    return make_dims(cfg.model.layers, cfg.model.heads, cfg.model.channels, cfg.model.context, vocab, tp);
+    ModelConfig m = cfg.model;
+    m.vocab = vocab;
+    return make_dims(m, tp);
 }
 
 std::string plan_text(const Config& cfg, const Model& model) {

@@ -155,6 +155,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     if (!unusable.empty()) warning("{}; the export has none", unusable);
     std::optional<Tokenizer> tokenizer;
     if (!cfg.data.tokenizer.empty()) tokenizer = tokenizer_of(cfg, init, "--export");
+    check_export_kind(to, cfg.model);
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr).load_weights(init);

@@ -86,8 +86,7 @@ static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
     if (!wrong.empty()) return wrong;
     std::map<std::string, const std::vector<int64_t>*> saved;
     for (const SavedPiece& p : m.pieces) saved[p.tensor] = &p.shape;
-    const auto tensors = whole_tensors(make_dims(model.layers, model.heads, model.channels, model.context,
-                                                 model.vocab));
+    const auto tensors = whole_tensors(make_dims(model));
     for (const Tensor& t : tensors) {
         const auto found = saved.find(t.name);
         if (found == saved.end())

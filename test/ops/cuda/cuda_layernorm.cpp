@@ -10,6 +10,16 @@ static const Shape kShapes[] = {{1, 8},   {3, 256},  {7, 1600},  {5, 40},  {2, 7
                                 {65, 48}, {130, 32}, {301, 264}, {3, 5120}, {2, 2560}};
 static constexpr Shape kWide = {3, 3 * 512 * 16 / int(sizeof(floatX)) - 16};
 
+// Which tensors there are; without mean RMSNorm.
+struct Kind {
+    bool mean = true, w = true, b = true, bias = true;
+    float eps = 1e-5f;
+};
+static const Kind kKinds[] = {{.mean = false, .b = false, .bias = false, .eps = 0.3f},
+                              {.mean = false, .w = false, .b = false, .bias = false, .eps = 1e-6f},
+                              {.b = false, .bias = false},
+                              {.w = false, .eps = 0.3f}};
+
 struct Tensors {
     std::vector<floatX> x, r, bias, w, b, dy, dx;
     std::vector<real> dw, db;
@@ -31,8 +41,13 @@ struct Results {
     }
 };
 
+template <class T> static T* only(bool there, const OnDevice<T>& tensor) {
+    T* const p = tensor;
+    return there ? p : nullptr;
+}
+
 // recomputed: y once more from the stored stream; in_place: the stream over x
-static Results run(const Shape& s, bool recomputed = false, bool in_place = false) {
+static Results run(const Shape& s, bool recomputed = false, bool in_place = false, const Kind& k = {}) {
     const Tensors t(s);
     const int N = s.N, C = s.C;
     const CudaScratch lent;
@@ -40,41 +55,45 @@ static Results run(const Shape& s, bool recomputed = false, bool in_place = fals
     const OnDevice x1(poisoned<floatX>(t.x.size())), y(poisoned<floatX>(t.x.size()));
     const OnDevice mean(poisoned<real>(N)), rstd(poisoned<real>(N)), dw(t.dw), db(t.db);
     const OnDevice sum(poisoned<floatX>(t.x.size()));
-    cuda::add_residual(sum, x, r, bias, N, C);
+    floatX *const of_w = only(k.w, w), *const of_b = only(k.b, b), *const of_bias = only(k.bias, bias);
+    real* const of_mean = only(k.mean, mean);
+    cuda::add_residual(sum, x, r, of_bias, N, C);
     floatX* stream = in_place ? x : x1;
-    cuda::layernorm_forward(
-        {.x1 = stream, .y = y, .mean = mean, .rstd = rstd, .x = x, .r = r, .bias = bias, .w = w, .b = b}, N,
-        C);
+    cuda::layernorm_forward({.x1 = stream, .y = y, .mean = of_mean, .rstd = rstd, .x = x, .r = r,
+                             .bias = of_bias, .w = of_w, .b = of_b, .eps = k.eps}, N, C);
     EXPECT(same_bits(sum.host(), in_place ? x.host() : x1.host()));
     if (recomputed) {
         cuda::set_zero(y, y.bytes()), cuda::set_zero(mean, mean.bytes()), cuda::set_zero(rstd, rstd.bytes());
-        cuda::layernorm_forward({.x1 = nullptr, .y = y, .mean = mean, .rstd = rstd, .x = stream, .r = nullptr,
-                                 .bias = nullptr, .w = w, .b = b}, N, C);
+        cuda::layernorm_forward({.x1 = nullptr, .y = y, .mean = of_mean, .rstd = rstd, .x = stream,
+                                 .r = nullptr, .bias = nullptr, .w = of_w, .b = of_b, .eps = k.eps}, N, C);
     }
-    cuda::layernorm_backward(dx, dw, db, dy, stream, w, mean, rstd, N, C);
+    cuda::layernorm_backward(dx, only(k.w, dw), only(k.b, db), dy, stream, of_w, of_mean, rstd, N, C);
     return {
         in_place ? x.host() : x1.host(), y.host(), dx.host(), mean.host(), rstd.host(), dw.host(), db.host()};
 }
 
 // x1 from x, r and bias; the others from the stream that forward stored.
-static void expect_right(const Shape& s) {
+static void expect_right(const Shape& s, const Kind& k = {}) {
     const Tensors t(s);
-    const Results got = run(s);
+    const Results got = run(s, false, false, k);
     const int N = s.N, C = s.C;
     Wide x1(t.x.size()), y(x1.size()), mean(N), rstd(N), dx = wide(t.dx), dw = wide(t.dw), db = wide(t.db);
-    const Wide stored = wide(got.x1), w = wide(t.w), b = wide(t.b), dy = wide(t.dy);
+    const Wide stored = wide(got.x1), b = wide(t.b), dy = wide(t.dy);
+    const Wide w = k.w ? wide(t.w) : Wide(t.w.size(), 1.);
     oracle::layernorm_forward({.x1 = nullptr,
                                .y = y.data(),
-                               .mean = mean.data(),
+                               .mean = k.mean ? mean.data() : nullptr,
                                .rstd = rstd.data(),
                                .x = stored.data(),
                                .r = nullptr,
                                .bias = nullptr,
-                               .w = w.data(),
-                               .b = b.data()},
+                               .w = k.w ? w.data() : nullptr,
+                               .b = k.b ? b.data() : nullptr,
+                               .eps = k.eps},
                               N, C);
-    oracle::layernorm_backward(dx.data(), dw.data(), db.data(), dy.data(), stored.data(), w.data(),
-                               mean.data(), rstd.data(), N, C);
+    oracle::layernorm_backward(dx.data(), k.w ? dw.data() : nullptr, k.b ? db.data() : nullptr, dy.data(),
+                               stored.data(), k.w ? w.data() : nullptr, k.mean ? mean.data() : nullptr,
+                               rstd.data(), N, C);
     Wide x1_sums(x1.size()), y_sums(x1.size()), dx_sums(x1.size()),
         dw_sums = absolute(wide(t.dw)), db_sums = absolute(wide(t.db)), mean_sums(N), rstd_sums(N);
     for (int n = 0; n < N; n++) {
@@ -86,7 +105,8 @@ static void expect_right(const Shape& s) {
             a += std::fabs(w[i] * dy[at(i)]) / C, c += std::fabs(w[i] * dy[at(i)]) * xhat(i) / C;
         mean_sums[n] = size, rstd_sums[n] = rstd[n];
         for (int i = 0; i < C; i++) {
-            const double x = double(t.x[at(i)]), r = double(t.r[at(i)]), bias = double(t.bias[i]);
+            const double x = double(t.x[at(i)]), r = double(t.r[at(i)]);
+            const double bias = k.bias ? double(t.bias[i]) : 0;
             x1[at(i)] = x + r + bias, x1_sums[at(i)] = std::fabs(x) + std::fabs(r) + std::fabs(bias);
             y_sums[at(i)] = xhat(i) * std::fabs(w[i]) + std::fabs(b[i]);
             dx_sums[at(i)] =
@@ -95,7 +115,7 @@ static void expect_right(const Shape& s) {
         }
     }
     EXPECT_CLOSE(got.x1, x1, x1_sums);
-    EXPECT_CLOSE(got.mean, mean, mean_sums);
+    if (k.mean) EXPECT_CLOSE(got.mean, mean, mean_sums);
     EXPECT_CLOSE(got.rstd, rstd, rstd_sums);
     EXPECT_CLOSE(got.y, y, y_sums);
     EXPECT_CLOSE(got.dx, dx, dx_sums);
@@ -107,6 +127,13 @@ TEST(matches_the_cpu) {
     for (const Shape& s : kShapes)
         if (!test::kAddressSanitizer || s.C < 2000) expect_right(s);
     if (!test::kAddressSanitizer) expect_right(kWide);
+}
+
+TEST(every_kind_matches_the_cpu) {
+    for (const Kind& k : kKinds)
+        for (const Shape& s : {Shape{1, 8}, {65, 48}, {7, 1600}, {301, 264}}) expect_right(s, k);
+    if (!test::kAddressSanitizer)
+        for (const Shape& s : {Shape{3, 5120}, {2, 2560}, kWide}) expect_right(s, kKinds[0]);
 }
 
 TEST(recomputed_and_in_place_are_the_same_bits) {
@@ -125,8 +152,12 @@ TEST(order_changes_no_bit) {
 TEST(moves_no_more_than_its_floor) {
     EXPECT_FLOORS([] { run({200, 768}); });
     EXPECT_FLOORS([] { run({66, 1600}, true); });
+    for (const Kind& k : kKinds) EXPECT_FLOORS([&] { run({66, 272}, false, false, k); });
     const int each = 512 * int(16 / sizeof(floatX));        // channels that backward's threads take at once
-    for (const int C : {each * 3 / 2, each * 5 / 2}) EXPECT_FLOORS([=] { run({16, C}); });
+    for (const int C : {each * 3 / 2, each * 5 / 2}) {
+        EXPECT_FLOORS([=] { run({16, C}); });
+        EXPECT_FLOORS([=] { run({16, C}, false, false, kKinds[0]); });
+    }
 }
 
 }  // namespace PRECISION

@@ -49,10 +49,12 @@ static const vector<string>& models() {
     return forms;
 }
 
+// The sizes among the settings of a run's model.
 static json shape_of(const string& name) {
-    json model = json::parse(text_of(folder(name) + "/config.json"), nullptr, false).value("model", json());
-    model.erase("init");
-    return model;
+    const json config = json::parse(text_of(folder(name) + "/config.json"), nullptr, false);
+    json sizes;
+    for (const auto& [key, size] : kShape.items()) sizes[key] = config.value("model", json()).value(key, 0);
+    return sizes;
 }
 
 static string weights_of(const string& name, int step) {

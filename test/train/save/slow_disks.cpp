@@ -62,7 +62,7 @@ static void save(const Mesh& mesh, const string& dir, const Disk& disk) {
     Config cfg;
     cfg.model = {.layers = 1, .heads = 1, .channels = kChannels, .context = 8, .vocab = int(kPieces) * kRows,
                  .init = "random"};
-    const auto tensors = whole_tensors(make_dims(1, 1, kChannels, 8, cfg.model.vocab));
+    const auto tensors = whole_tensors(make_dims(cfg.model));
     for (size_t i = 0; i < tensors.size(); i++)
         if (tensors[i].name != "wte") {
             if (int(i) % mesh.world.size == mesh.rank) add(tensors[i], 0, tensors[i].param.whole_rows);

@@ -132,6 +132,18 @@ TEST_IF(kIsFp64, one_micro_batch_and_larger_ones) {
         }
 }
 
+TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
+    for (size_t kind = 1; kind < std::size(kKinds); kind++) {
+        Point one{1, 1, 1};
+        one.kind = kind;
+        const Outcome one_rank = run(one);
+        for (Point p : chosen({{2, 2, 2, 0, "block"}, {2, 2, 1, 0, "selective"}, {1, 4, 2}, {4, 1, 1}})) {
+            p.kind = kind;
+            expect_stages(p, one_rank);
+        }
+    }
+}
+
 // Shards within groups, copies between them.
 TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
     const Outcome one_rank = run({1, 1, 1});

@@ -8,7 +8,8 @@
 #include "test/test.h"
 
 static Dims dims_on(int tp, int index) {
-    return make_dims(2, 4, 24, 7, 70, {.index = index, .size = tp, .group = nullptr});
+    return make_dims({.layers = 2, .heads = 4, .channels = 24, .context = 7, .vocab = 70},
+                     {.index = index, .size = tp, .group = nullptr});
 }
 
 TEST(shards_cover_every_tensor_once) {

@@ -40,7 +40,7 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
 }
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
-    if (walked(bias_backward_cost, N, OC)) return;
+    if (!db || walked(bias_backward_cost, N, OC)) return;
     check_packs("bias: OC", OC);
     const Parts parts = parts_of(N, kBiasParts);
     float* partial = scratch<float>(size_t(parts.count) * OC);

@@ -148,6 +148,7 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
 
 void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
                                  int OC) {
+    if (!db) return matmul_backward_weight(dw, dout, x, N, C, OC);
     if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
     run(Op::WeightBias, N, C, OC, {.out = dw, .left = dout, .right = x, .db = db});
 }

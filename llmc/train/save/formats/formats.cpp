@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/fields.h"
 
 // The table; each row is in the file of its name.
 extern const Format kHf, kGguf, kLlmc;
@@ -59,6 +60,20 @@ ForeignModel open_foreign(const std::string& from) {
 void check_export_format(const std::string& to) {
     CHECK_INPUT(format_of(to), "--export={}: expected {}", to, list_of_exports(", "));
     CHECK_INPUT(!path_of(to).empty(), "--export={}: a path is missing after the colon", to);
+}
+
+void check_export_kind(const std::string& to, const ModelConfig& model) {
+    Config own, gpt2;
+    own.model = model;
+    const ModelConfig& m = model;
+    gpt2.model = {.layers = m.layers, .heads = m.heads, .channels = m.channels, .context = m.context,
+                  .vocab = m.vocab, .init = m.init};
+    const std::vector<Field> ours = fields(own), theirs = fields(gpt2);
+    for (size_t i = 0; i < ours.size(); i++) {
+        const std::string value = value_json(ours[i].value), expected = value_json(theirs[i].value);
+        CHECK_INPUT(value == expected, "--export={}: the model has {} = {}, the format holds GPT-2 with {}",
+                    to, ours[i].path(), value, expected);
+    }
 }
 
 void export_to(const OwnModel& m, const std::string& to) { format_of(to)->write(m, path_of(to)); }

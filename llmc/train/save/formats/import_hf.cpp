@@ -94,8 +94,9 @@ static void check_tensors(const SafetensorsFile& file, const ModelConfig& shape)
         CHECK_INPUT(others.insert(without_prefix(info.name)).second, "{}: the tensor '{}' is there twice, "
                     "with '{}' in front and without", file.path, without_prefix(info.name),
                     kHfPrefix);
-    std::vector<Tensor> tensors = whole_tensors(make_dims(1, shape.heads, shape.channels, shape.context,
-                                                          shape.vocab));
+    ModelConfig one_layer = shape;
+    one_layer.layers = 1;
+    std::vector<Tensor> tensors = whole_tensors(make_dims(one_layer));
     for (int l = 0; l < shape.layers; l++)
         for (Tensor& t : tensors) {
             if (t.layer < 0 && l > 0) continue;

@@ -1,0 +1,60 @@
+// Every kind of model: the rows of its tables, and the gradients of all its tensors by finite differences.
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+static Config config_of(const ModelConfig& kind) {
+    Config cfg = tiny_config();
+    cfg.model = of_kind(kind, cfg.model);
+    return cfg;
+}
+
+// The mean loss of the first batch; gradients are left in t.
+static double loss_of(Tiny& t) {
+    Loader data(t.set, t.cfg.train.micro_batch, 0, 0, 1);
+    t.model.pipeline.run(data);
+    return t.model.pipeline.share();
+}
+
+// Elements of each tensor: the first, one in the middle, the last.
+TEST_IF(kIsFp64, gradients_are_the_slopes_of_the_loss) {
+    set_threads(2);
+    for (const ModelConfig& kind : kKinds) {
+        Tiny t(config_of(kind));
+        t.shake();
+        Zero& zero = t.model.zero;
+        for (const Tensor& tensor : zero.layout.tensors) {
+            loss_of(t);
+            const size_t in_bucket = tensor.start - zero.layout.start(tensor.bucket);
+            const real* grad = zero.grad_shard(tensor.bucket) + in_bucket;
+            const size_t used = tensor.param.used();
+            for (const size_t i : {size_t(0), used / 2, used - 1}) {
+                const double slope = double(grad[i]), h = 1e-5;
+                floatX& w = zero.params[tensor.start + i];
+                const floatX before = w;
+                w = floatX(double(before) + h);
+                zero.weights_changed();
+                const double above = loss_of(t);
+                w = floatX(double(before) - h);
+                zero.weights_changed();
+                const double below = loss_of(t);
+                w = before;
+                zero.weights_changed();
+                loss_of(t);
+                EXPECT(std::fabs((above - below) / (2 * h) - slope) < 1e-8, "%s[%zu]: %.12g, expected %.12g",
+                       tensor.name.c_str(), i, slope, (above - below) / (2 * h));
+            }
+        }
+    }
+}
+
+// As many tensors as the settings say.
+TEST_IF(kIsFp64, a_kind_has_the_rows_of_its_settings) {
+    const size_t expected[] = {2 + 2 * 12 + 2, 2 + 2 * 6 + 1, 2 + 2 * 8, 2 + 2 * 4};
+    for (size_t i = 0; i < std::size(kKinds); i++) {
+        const size_t found = whole_tensors(make_dims(config_of(kKinds[i]).model)).size();
+        EXPECT(found == expected[i], "kind %zu: %zu tensors, expected %zu", i, found, expected[i]);
+    }
+}
+
+}  // namespace PRECISION
