@@ -34,7 +34,7 @@ inline const ModelConfig kKinds[] = {
     {},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false},
     {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-2},
-    {.norm_gain = false, .bias = false},
+    {.norm_gain = false, .bias = false, .attention_scale = 0.5, .ffn_channels = 24},
 };
 // The kind in place of a model's own, with the model's sizes.
 inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {

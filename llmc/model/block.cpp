@@ -6,7 +6,8 @@ namespace PRECISION {
 
 ops::AttentionDims Block::attention_dims(Span span) const {
     return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
-            .q_stride = size_t(3 * d.A), .kv_stride = size_t(3 * d.A), .q_offset = span.t0, .k_offset = 0};
+            .q_stride = size_t(3 * d.A), .kv_stride = size_t(3 * d.A), .q_offset = span.t0, .k_offset = 0,
+            .scale = d.kind.scale};
 }
 
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,

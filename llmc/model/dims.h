@@ -7,8 +7,8 @@
 //     A   channels of the heads here     V   vocabulary;  Vp: rows here, a multiple of 128;
 //     F   width of the feed-forward here     v0: the first row here
 //
-// On one rank A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past the
-// vocabulary, even only such rows.
+// On one rank of GPT-2 A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past
+// the vocabulary, even only such rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +23,7 @@ struct ModelKind {
     bool gain = true;           // of norms
     bool bias = true;           // of matrices, and of LayerNorm
     double eps = 1e-5;
+    double scale = 0;           // of attention; 0: D^-1/2
 
     bool shift() const { return bias && !rms; }
 };
@@ -35,13 +36,14 @@ struct Dims {
     int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
 
-// REQUIRES: m.vocab is resolved, tp.size divides m.heads.
+// REQUIRES: m.vocab is resolved, tp.size divides m.heads and m.ffn_channels.
 inline Dims make_dims(const ModelConfig& m, const Axis& tp = {}) {
     const int D = m.channels / m.heads, NH = m.heads / tp.size;
+    const int F = m.ffn_channels ? m.ffn_channels : 4 * m.channels;
     const int Vp = (m.vocab + 128 * tp.size - 1) / (128 * tp.size) * 128;
-    return {.L = m.layers, .C = m.channels, .NH = NH, .D = D, .A = NH * D, .F = 4 * m.channels / tp.size,
+    return {.L = m.layers, .C = m.channels, .NH = NH, .D = D, .A = NH * D, .F = F / tp.size,
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
-                     .eps = m.norm_eps}};
+                     .eps = m.norm_eps, .scale = m.attention_scale}};
 }

@@ -101,8 +101,9 @@ struct Unrecorded {
 struct Walking {
     Walk* walk = context.walk;
     int before;
-    int Walk::*which;
-    Walking(int Walk::*w, int value) : before(walk ? walk->*w : -1), which(w) {
+    using Member = int Walk::*;
+    Member which;
+    Walking(Member w, int value) : before(walk ? walk->*w : -1), which(w) {
         if (walk) walk->*which = value;
     }
     ~Walking() { if (walk) walk->*which = before; }

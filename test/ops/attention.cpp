@@ -248,4 +248,23 @@ TEST(little_scratch_is_an_error) {
     context = before;
 }
 
+// Twice the scale are twice the queries: powers of two change no bit. 200 tokens: by BF16 products as well.
+TEST(a_scale_is_a_factor_of_the_queries) {
+    for (const Shape& s : {Shape{1, 200, 200, 2, 64, 0, 0}, Shape{2, 33, 40, 1, 16, 7, 0}}) {
+        const Lent lent(2);
+        Tensors plain(s), scaled(s), larger(s);
+        scaled.d.scale = 2 / std::sqrt(double(s.D));
+        for (floatX& x : larger.q) x = floatX(real(2 * double(x)));
+        for (Tensors* t : {&plain, &scaled, &larger}) t->run();
+        EXPECT(same_bits(scaled.out, larger.out) && same_bits(scaled.lse, larger.lse), "D %d: out", s.D);
+        EXPECT(same_bits(scaled.dk, larger.dk) && same_bits(scaled.dv, larger.dv), "D %d: dk, dv", s.D);
+        EXPECT(!same_bits(scaled.out, plain.out), "D %d: the scale has no effect", s.D);
+        for (size_t row = 0; row < size_t(s.B) * s.Tq; row++)
+            for (size_t c = 0; c < size_t(s.NH) * s.D; c++) {
+                const size_t i = row * scaled.d.q_stride + c;
+                EXPECT(double(scaled.dq[i]) == 2 * double(larger.dq[i]), "D %d: dq[%zu]", s.D, i);
+            }
+    }
+}
+
 }  // namespace PRECISION

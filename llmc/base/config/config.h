@@ -40,6 +40,8 @@ struct ModelConfig {
     bool norm_gain = true;
     double norm_eps = 1e-5;
     bool bias = true;
+    double attention_scale = 0;
+    int ffn_channels = 0;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -53,6 +55,10 @@ struct ModelConfig {
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
         f("bias", bias, "of all matrices of blocks, and of layernorm");
+        f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
+          range(0, 1e3));
+        f("ffn_channels", ffn_channels, "width of the feed-forward layer; 0: 4 model.channels",
+          range(0, 1 << 20));
     }
 };
 

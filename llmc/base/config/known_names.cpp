@@ -25,8 +25,7 @@ static constexpr KnownName kNames[] = {
     {"init_from from_pretrained pretrained model_name model_name_or_path pretrained_model_name_or_path "
      "load_checkpoint -e", "model.init",
      "FORMAT:PATH is a model of another program: --help lists the formats"},
-    {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", nullptr,
-     "The feed-forward layer is always 4 x model.channels wide: leave it out"},
+    {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", "model.ffn_channels", nullptr},
     {"n_kv_head n_kv_heads num_key_value_heads num_query_groups", nullptr,
      "Each of model.heads has keys and values of its own: leave it out"},
     {"activation activation_function hidden_act", nullptr, "The activation is GPT-2's GELU: leave it out"},

@@ -144,6 +144,10 @@ static void check_axes(const ParallelConfig& p, const ModelConfig& m, int ranks)
         "parallel.tp = {} does not divide model.heads = {}: each rank computes whole heads; the largest "
         "that does is {}",
         p.tp, m.heads, largest_divisor(m.heads, p.tp));
+    CHECK_INPUT(m.ffn_channels % p.tp == 0,
+                "parallel.tp = {} does not divide model.ffn_channels = {}: each rank computes an equal part; "
+                "the nearest multiples are {} and {}", p.tp, m.ffn_channels,
+                m.ffn_channels / p.tp * p.tp, (m.ffn_channels / p.tp + 1) * p.tp);
     const int stages = p.pp * p.virtual_stages;
     CHECK_INPUT(
         m.layers >= stages,

@@ -6,7 +6,7 @@
 //     dP = V dO^T   dS = P (dP - delta)   dV += P dO   dK += dS Q   dQ^T += K^T dS
 //     delta = rowsum(dO * O)
 //
-// Q carries the factor 1 / sqrt(D) from its tile on. K and V of a head are packed once: rows of a packed qkv
+// Q carries the factor scale from its tile on. K and V of a head are packed once: rows of a packed qkv
 // matrix lie far apart and share a few sets of the cache. Blocks above the diagonal are skipped. Every sum
 // runs in the order of the keys or of the queries, and depends neither on threads nor on other sequences. On
 // CPUs with fast BF16 products, attention_products.cpp computes instead.
@@ -195,7 +195,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
     std::fill(state.max, state.max + kQueries, std::numeric_limits<real>::lowest());
     std::fill(state.sum, state.sum + kQueries, real(0));
     std::fill(oT, oT + size_t(Dp) * kQueries, real(0));
-    transpose<true>(qT, kQueries, q + t.q, d.q_stride, t.nq, D, 1 / std::sqrt(real(D)));
+    transpose<true>(qT, kQueries, q + t.q, d.q_stride, t.nq, D, attention_scale(d));
 
     for (int k0 = 0; k0 < t.keys; k0 += kKeys) {
         const Pair p = pair_of(t, k0);
@@ -266,7 +266,7 @@ static void backward_block(const Keys& grads, const Keys& keys, const AttentionB
                            const AttentionDims& d, const Queries& at, Slice slice) {
     const int D = d.D, Dp = padded(D);
     const size_t tile = size_t(Dp) * kQueries, o_stride = size_t(d.NH) * D;
-    const real scale = 1 / std::sqrt(real(D));
+    const real scale = attention_scale(d);
     real *qT = slice.take(tile), *doutT = slice.take(tile), *dqT = slice.take(tile), *q = slice.take(tile),
          *dout = slice.take(tile);
     real *s = slice.take(kKeys * kQueries), *dp = slice.take(kKeys * kQueries);

@@ -1,9 +1,16 @@
 // Scratch of attention.cpp for memory.cpp, and attention_products.cpp for attention.cpp.
 #pragma once
+#include <cmath>
+
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cpu {
+
+// The factor of the scores: AttentionDims::scale, or 1 / sqrt(D).
+inline real attention_scale(const AttentionDims& d) {
+    return d.scale > 0 ? real(d.scale) : 1 / std::sqrt(real(d.D));
+}
 
 size_t attention_scratch(int threads, int T, int D);    // bytes of context.scratch; T keys
 

@@ -6,7 +6,7 @@
 //         S^T = K Q^T      P^T = exp(c S^T - lse)           dV += P^T dO
 //         dP^T = V dO^T    dS^T = P^T (dP^T - delta)        dK += c dS^T Q      dQ += c dS K
 //
-// c = 1 / sqrt(D), delta = rowsum(dO * O). Blocks above the diagonal are skipped. Every sum runs in the order
+// c = scale, delta = rowsum(dO * O). Blocks above the diagonal are skipped. Every sum runs in the order
 // of the blocks, and depends neither on threads nor on other sequences. Rows of a head are packed first:
 // where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T of 128 and 256 rows: 53 against
 // 19 us).
@@ -117,7 +117,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKey
     const int b = head / d.NH, h = head % d.NH, D = d.D, nq = std::min(kQueries, d.Tq - q0);
     const int first = d.q_offset + q0 - d.k_offset, keys = std::min(first + nq, d.Tk);
     const size_t row = size_t(b) * d.Tq + q0;
-    const real c = 1 / std::sqrt(real(D));
+    const real c = attention_scale(d);
     std::byte* library = room.take<std::byte>(kLibrary);
     real *s = room.take<real>(kQueries * kKeys), *o = room.take<real>(size_t(kQueries) * D);
     real *max = room.take<real>(kQueries), *total = room.take<real>(kQueries);
@@ -197,7 +197,7 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
     const size_t o_stride = size_t(d.NH) * D, at_q = size_t(b) * d.Tq * d.q_stride + size_t(h) * D,
                  at_o = size_t(b) * d.Tq * o_stride + size_t(h) * D,
                  at_k = size_t(b) * d.Tk * d.kv_stride + size_t(h) * D;
-    const real c = 1 / std::sqrt(real(D)), *lse = t.lse + size_t(head) * d.Tq;
+    const real c = attention_scale(d), *lse = t.lse + size_t(head) * d.Tq;
     std::byte* library = room.take<std::byte>(kLibrary);
     real *s = room.take<real>(kKeys * kQueries), *dp = room.take<real>(kKeys * kQueries);
     floatX *p = room.take<floatX>(kKeys * kQueries), *ds = room.take<floatX>(kKeys * kQueries);

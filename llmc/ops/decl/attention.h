@@ -1,7 +1,7 @@
 // attention -- causal softmax attention, blocked with an online softmax: no (T, T) matrix ever in memory
 // (Dao et al. 2022, arXiv 2205.14135; backward recomputes the probabilities from lse).
 //
-//     s[t, u] = q[t] . k[u] / sqrt(D)          for positions u <= t
+//     s[t, u] = q[t] . k[u] * scale            for positions u <= t; scale = 1 / sqrt(D) where none is set
 //     out[t]  = sum_u exp(s[t, u] - lse[t]) v[u],    lse[t] = log sum_u exp(s[t, u])
 //
 // Rows of q, k and v are read in place: a packed (N, 3C) matrix, a cache of past keys. Query row t has
@@ -12,6 +12,7 @@ struct AttentionDims {
     int NH, D;                       // heads, channels of a head; head h is at channels [hD, hD + D) of a row
     size_t q_stride, kv_stride;      // elements from row to row of q, and of k and v
     int q_offset, k_offset;          // REQUIRES: every query sees at least one key
+    double scale = 0;                // 0: D^-1/2
 };
 
 void attention_forward(floatX* out,                              // (B Tq, NH D)

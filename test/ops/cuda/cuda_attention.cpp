@@ -20,10 +20,12 @@ struct Results {
     }
 };
 
-static Results run(const Shape& s, double size = 1) {
-    const AttentionInputs in(s, size);
+static Results run(const Shape& s, double size = 1, double scale = 0, double times_q = 1) {
+    AttentionInputs in(s, size);
+    for (floatX& x : in.q) x = floatX(float(double(x) * times_q));
     const CudaScratch lent;
-    const auto d = dims_of<cuda::AttentionDims>(s);
+    auto d = dims_of<cuda::AttentionDims>(s);
+    d.scale = scale;
     const OnDevice q(in.q), k(in.k), v(in.v), dout(in.dout), out(poisoned<floatX>(in.dout.size()));
     const OnDevice dq(poisoned<floatX>(in.q.size())), dk(poisoned<floatX>(in.k.size())),
         dv(poisoned<floatX>(in.v.size()));
@@ -120,6 +122,22 @@ TEST(order_changes_no_bit) {
 
 TEST(moves_no_more_than_its_floor) {
     for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
+}
+
+// Twice the scale are twice the queries: powers of two change no bit.
+TEST(a_scale_is_a_factor_of_the_queries) {
+    for (const Shape& s : {Shape{1, 65, 65, 2, 64, 0, 0}, Shape{2, 33, 40, 1, 16, 7, 0}}) {
+        const Results scaled = run(s, 1, 2 / std::sqrt(double(s.D))), larger = run(s, 1, 0, 2);
+        EXPECT(same_bits(scaled.out, larger.out) && same_bits(scaled.lse, larger.lse), "D %d: out", s.D);
+        EXPECT(same_bits(scaled.dk, larger.dk) && same_bits(scaled.dv, larger.dv), "D %d: dk, dv", s.D);
+        EXPECT(!same_bits(scaled.out, run(s).out), "D %d: the scale has no effect", s.D);
+        const size_t C = size_t(s.NH) * s.D, stride = dims_of<cuda::AttentionDims>(s).q_stride;
+        for (size_t row = 0; row < size_t(s.B) * s.Tq; row++)
+            for (size_t c = 0; c < C; c++) {
+                const size_t i = row * stride + c;
+                EXPECT(float(scaled.dq[i]) == 2 * float(larger.dq[i]), "D %d: dq[%zu]", s.D, i);
+            }
+    }
 }
 
 }  // namespace PRECISION

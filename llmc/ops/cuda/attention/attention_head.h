@@ -10,6 +10,11 @@
 namespace PRECISION {
 namespace cuda {
 
+// The factor of the scores: AttentionDims::scale, or 1 / sqrt(D).
+inline double attention_scale(const AttentionDims& d) {
+    return d.scale > 0 ? d.scale : 1 / sqrt(double(d.D));
+}
+
 struct HeadOrder {
     int tiles;                      // blocks of a head
     int group;                      // heads whose blocks are neighbours in the grid

@@ -120,7 +120,7 @@ template <int M, int N, class Heads> struct Forward {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
             launch(attention_mma_forward_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
-                   floor(d), t, d, order, float(kLog2e / sqrt(double(D))));
+                   floor(d), t, d, order, float(kLog2e * attention_scale(d)));
         });
     }
 };

@@ -187,7 +187,7 @@ template <int M, int N, class Heads> struct Queries {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
             launch(attention_mma_queries_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads),
-                   tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(1 / sqrt(double(D))));
+                   tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
         });
     }
 };
@@ -205,7 +205,7 @@ template <int M, int N, class Heads> struct Keys {
         const HeadOrder order = blocks_of_keys(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
             launch(attention_mma_keys_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
-                   floor(d), g.t, g.deltas, d, order, float(1 / sqrt(double(D))));
+                   floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
         });
     }
 };

@@ -3,7 +3,7 @@
 //     S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    delta = rowsum(dO * O)
 //     O = P V      dV = P^T dO         dQ = dS K      dK = dS^T Q
 //
-// Q carries the factor 1 / sqrt(D). Eight threads share a row of the tile: each computes every eighth score
+// Q carries the factor of the scores. Eight threads share a row of the tile: each computes every eighth score
 // and four in 32 of the row's channels. Each output summed over tiles has a kernel (O; dQ; dK and dV) and so
 // a fixed order of sums. Tiles above the diagonal are skipped.
 #include "llmc/base/check.h"
@@ -290,13 +290,13 @@ void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floa
     const auto kernel = d.D <= 64 ? attention_plain_forward_kernel<64> : attention_plain_forward_kernel<128>;
     const HeadOrder order = blocks_of_queries(d, kRows);
     launch(kernel, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 3, 1),
-           {.bytes = bytes_of(d, 2, 2, 1)}, out, lse, q, k, v, d, order, float(1 / sqrt(double(d.D))));
+           {.bytes = bytes_of(d, 2, 2, 1)}, out, lse, q, k, v, d, order, float(attention_scale(d)));
 }
 
 void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d) {
     attention_check(d);
     float* deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq);
-    const float scale = float(1 / sqrt(double(d.D)));
+    const float scale = float(attention_scale(d));
     const auto queries = d.D <= 64 ? attention_plain_queries_kernel<64> : attention_plain_queries_kernel<128>;
     const auto keys = d.D <= 64 ? attention_plain_keys_kernel<64> : attention_plain_keys_kernel<128>;
     const HeadOrder order = blocks_of_queries(d, kRows), order_of_keys = blocks_of_keys(d, kRows);
