@@ -113,6 +113,8 @@ TEST(meshes_that_do_not_fit) {
     Config c = config_of(2, 2);
     c.model.heads = 3;
     has(c, {"parallel.tp = 2", "model.heads = 3"});
+    c.model.heads = 4, c.model.ffn_channels = 25;
+    has(c, {"parallel.tp = 2", "model.ffn_channels = 25", "24 and 26"});
     c = config_of(4, 1, 4);
     c.model.layers = 3;
     has(c, {"4 stages", "model.layers = 3"});
