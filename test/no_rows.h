@@ -18,11 +18,14 @@ inline void matmul_on_no_rows(real* sums, floatX* w) {
     constexpr int C = 64, OC = 64;
     for (const floatX* bias : {static_cast<const floatX*>(nullptr), static_cast<const floatX*>(w)}) {
         matmul_forward(w, w, w, bias, 0, C, OC);
-        matmul_gelu_forward(w, w, w, w, bias, 0, C, OC);
+        for (const Activation f : {Activation::Gelu, Activation::Relu2, Activation::Swiglu})
+            matmul_activation_forward(w, w, w, w, bias, f, 0, C, OC);
     }
-    gelu_forward(w, w, 0);
     matmul_backward_input(w, w, w, 0, C, OC);
-    matmul_gelu_backward_input(w, w, w, w, 0, C, OC);
+    for (const Activation f : {Activation::Gelu, Activation::Relu2, Activation::Swiglu}) {
+        activation_forward(w, w, f, 0, OC);
+        matmul_activation_backward_input(w, w, w, w, w, f, 0, C, OC);
+    }
     matmul_backward_weight(sums, w, w, 0, C, OC);
     matmul_backward_weight_bias(sums, sums, w, w, 0, C, OC);
     bias_backward(sums, w, 0, OC);

@@ -34,7 +34,9 @@ inline const ModelConfig kKinds[] = {
     {},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false},
     {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-2},
-    {.norm_gain = false, .bias = false, .attention_scale = 0.5, .ffn_channels = 24},
+    {.norm_gain = false, .bias = false, .attention_scale = 0.5, .activation = Activation::Relu2,
+     .ffn_channels = 24},
+    {.norm = NormKind::RmsNorm, .activation = Activation::Swiglu, .ffn_channels = 36},
 };
 // The kind in place of a model's own, with the model's sizes.
 inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {
@@ -91,7 +93,7 @@ struct Tiny {
         return values;
     }
 
-    // Weights far from the initialisation: attention and GELU have an effect.
+    // Weights far from the initialisation: attention and activation have an effect.
     void shake(double scale = 0.2) {
         for (const Tensor& t : whole_tensors(d)) {
             std::vector<real> values = whole(t);

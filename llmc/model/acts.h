@@ -35,7 +35,7 @@ inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     using A = BlockActs;
-    const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F);
+    const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F), P = size_t(d.P());
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from
@@ -50,8 +50,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "ln2",       &A::ln2,  nullptr,         n * C,     Selective,  false },
     { "ln2_mean",  nullptr,  &A::ln2_mean,    n,         Block,      false },
     { "ln2_rstd",  nullptr,  &A::ln2_rstd,    n,         Block,      false },
-    { "pre",       &A::pre,  nullptr,         N * F,     Block,      false },   // before GELU
-    { "act",       &A::act,  nullptr,         N * F,     Selective,  false },   // after GELU
+    { "pre",       &A::pre,  nullptr,         N * P,     Block,      false },   // before the activation
+    { "act",       &A::act,  nullptr,         N * F,     Selective,  false },   // after
     };
     if (d.kind.rms)
         std::erase_if(rows, [](const ActRow& row) { return row.s == &A::ln1_mean || row.s == &A::ln2_mean; });

@@ -13,6 +13,7 @@ ops::AttentionDims Block::attention_dims(Span span) const {
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                         bool again) const {
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
+    const Activation f = d.kind.activation;
     const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
 
@@ -32,7 +33,7 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
                             .r = middle.r, .bias = middle.bias, .w = w.ln2w, .b = w.ln2b, .eps = eps()},
                            mine, C);
     a.h2 = tp.all_gather(s.h2 ? s.h2 : s.h, a.ln2, nC);
-    ops::matmul_gelu_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, N, C, F);
+    ops::matmul_activation_forward(a.act, a.pre, a.h2, w.fcw, w.fcb, f, N, C, F);
 }
 
 Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
@@ -47,7 +48,8 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
 
 void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
                      const BlockScratch& s, Span span) const {
-    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
+    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F, P = d.P();
+    const Activation f = d.kind.activation;
     const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
     const bool whole = level == Recompute::Block;           // recomputation has just gathered h1 and h2
@@ -55,10 +57,11 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     ops::bias_backward(dw.fcprojb, dx, mine, C);
     const floatX* dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.fcprojw, dout, a.act, N, F, C);
-    ops::matmul_gelu_backward_input(s.dpre, dout, w.fcprojw, a.pre, N, F, C);
+    floatX* dact = a.act;                                   // read for the last time
+    ops::matmul_activation_backward_input(s.dpre, dact, dout, w.fcprojw, a.pre, f, N, F, C);
     const floatX* h = whole ? a.h2 : tp.all_gather(s.h, a.ln2, nC);
-    ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, F);
-    ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, F);
+    ops::matmul_backward_weight_bias(dw.fcw, dw.fcb, s.dpre, h, N, C, P);
+    ops::matmul_backward_input(s.dh, s.dpre, w.fcw, N, C, P);
     ops::layernorm_backward(dx, dw.ln2w, dw.ln2b, tp.reduce_scatter(s.slice, s.dh, nC), a.x1, w.ln2w,
                             a.ln2_mean, a.ln2_rstd, mine, C);
 
@@ -86,7 +89,7 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln2, .mean = a.ln2_mean, .rstd = a.ln2_rstd,
                                 .x = a.x1, .r = nullptr, .bias = nullptr, .w = w.ln2w, .b = w.ln2b,
                                 .eps = eps()}, mine, C);
-        ops::gelu_forward(a.act, a.pre, size_t(N) * d.F);
+        ops::activation_forward(a.act, a.pre, d.kind.activation, N, d.F);
     }
 }
 
@@ -103,7 +106,7 @@ void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, s
     arena.add("block scratch", &s.dh, all * C);
     arena.add("block scratch", &s.dqkv, N * 3 * A);
     arena.add("block scratch", &s.datty, N * A);
-    arena.add("block scratch", &s.dpre, N * size_t(d.F));
+    arena.add("block scratch", &s.dpre, N * size_t(d.P()));
 }
 
 }  // namespace PRECISION

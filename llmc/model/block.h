@@ -1,11 +1,11 @@
 // One transformer block:
 //
 //     x1 = x  + Wattproj attention(Wqkv norm(x))
-//     x2 = x1 + Wfcproj gelu(Wfc norm(x1))
+//     x2 = x1 + Wfcproj f(Wfc norm(x1))
 //
-// Dims::kind says which norm, and which gains and biases there are. The next norm (of the following block, or
-// the final norm) does the add that ends a block, and so reads and writes the stream once: a block takes and
-// returns a `Stream`.
+// Dims::kind says which norm and activation f, and which gains and biases there are. The next norm (of the
+// following block, or the final norm) does the add that ends a block, and so reads and writes the stream
+// once: a block takes and returns a `Stream`.
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
@@ -49,7 +49,7 @@ struct BlockScratch {
     floatX* dh;       // (n tp, C)   gradients, from here on
     floatX* dqkv;     // (N, 3A)
     floatX* datty;    // (N, A)
-    floatX* dpre;     // (N, F)
+    floatX* dpre;     // (N, P)
 };
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp);

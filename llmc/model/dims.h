@@ -6,6 +6,7 @@
 //     D   channels of a head             n   tokens of a rank's slice, N / tp rounded up
 //     A   channels of the heads here     V   vocabulary;  Vp: rows here, a multiple of 128;
 //     F   width of the feed-forward here     v0: the first row here
+//     P   width before its activation: 2F with a gate, else F
 //
 // On one rank of GPT-2 A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past
 // the vocabulary, even only such rows.
@@ -13,7 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "llmc/base/config/config.h"
+#include "llmc/base/config/model_config.h"
 #include "llmc/comm/axis.h"
 
 // The kind of model: which rows the tables of params.h and acts.h have, and which op stands in a slot. The
@@ -24,6 +25,7 @@ struct ModelKind {
     bool bias = true;           // of matrices, and of LayerNorm
     double eps = 1e-5;
     double scale = 0;           // of attention; 0: D^-1/2
+    Activation activation = Activation::Gelu;
 
     bool shift() const { return bias && !rms; }
 };
@@ -33,6 +35,7 @@ struct Dims {
     int tp, tp_index;
     ModelKind kind = {};
 
+    int P() const { return has_gate(kind.activation) ? 2 * F : F; }
     int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
 
@@ -45,5 +48,5 @@ inline Dims make_dims(const ModelConfig& m, const Axis& tp = {}) {
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
-                     .eps = m.norm_eps, .scale = m.attention_scale}};
+                     .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation}};
 }

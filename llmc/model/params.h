@@ -77,7 +77,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     using G = BlockTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C, A = d.A, F = d.F, C3 = 3 * C, C4 = F * d.tp;
+    const int C = d.C, A = d.A, F = d.F, P = d.P(), halves = P / F, C3 = 3 * C, P4 = P * d.tp;
     const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
     return placed<G>({
     // member       name         rows          cols whole  split init      decay  fused
@@ -89,8 +89,8 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     { &G::attprojb, {"attprojb", bias * C,     1,   C,     None, Zeros,    false, 1} },
     { &G::ln2w,     {"ln2w",     gain,         1,   C,     None, Ones,     false, 1} },
     { &G::ln2b,     {"ln2b",     shift,        1,   C,     None, Zeros,    false, 1} },
-    { &G::fcw,      {"fcw",      F,            C,   C4,    Rows, Normal,   true,  1} },
-    { &G::fcb,      {"fcb",      bias * F,     1,   C4,    Rows, Zeros,    false, 1} },
+    { &G::fcw,      {"fcw",      P,            C,   P4,    Rows, Normal,   true,  halves} },
+    { &G::fcb,      {"fcb",      bias * P,     1,   P4,    Rows, Zeros,    false, halves} },
     { &G::fcprojw,  {"fcprojw",  C,            F,   C,     Cols, Residual, true,  1} },
     { &G::fcprojb,  {"fcprojb",  bias * C,     1,   C,     None, Zeros,    false, 1} },
     }, d);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llmc/base/config/choice.h"
 #include "llmc/base/dtype.h"
 #include "llmc/ops/walk.h"
 

@@ -75,8 +75,8 @@ void check_forward(const Case& c, bool bias) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> out(size_t(N) * OC), act(out.size()), pre(out.size());
     cpu::matmul_forward(out.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr, N, C, OC);
-    cpu::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), bias ? c.bias.data() : nullptr,
-                             N, C, OC);
+    cpu::matmul_activation_forward(act.data(), pre.data(), c.x.data(), c.w.data(),
+                                   bias ? c.bias.data() : nullptr, Activation::Gelu, N, C, OC);
     Expected forward{.what = "forward", .s = c.s}, gelu{.what = "GELU", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
@@ -91,7 +91,7 @@ void check_forward(const Case& c, bool bias) {
         }
     forward.compare_with(out), forward.compare_with(pre), gelu.compare_with(act);
     std::vector<floatX> again(act.size());
-    cpu::gelu_forward(again.data(), pre.data(), pre.size());
+    cpu::activation_forward(again.data(), pre.data(), Activation::Gelu, N, OC);
     EXPECT(same_bits(act, again), "GELU of N=%d OC=%d recomputed", N, OC);
 }
 
@@ -99,7 +99,8 @@ void check_input(const Case& c) {
     const auto [N, C, OC] = c.s;
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
     cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
-    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_activation_backward_input(dpre.data(), nullptr, c.dout.data(), c.w.data(), c.pre.data(),
+                                          Activation::Gelu, N, C, OC);
     Expected input{.what = "backward_input", .s = c.s}, gelu{.what = "gelu_backward_input", .s = c.s};
     for (int n = 0; n < N; n++)
         for (int i = 0; i < C; i++) {
@@ -168,11 +169,11 @@ std::vector<std::vector<real>> results(const Case& c, int threads, int parts) {
         if (n == 0) continue;
         const size_t in = size_t(from) * C, o = size_t(from) * OC;
         cpu::matmul_forward(out.data() + o, c.x.data() + in, c.w.data(), c.bias.data(), n, C, OC);
-        cpu::matmul_gelu_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(), c.bias.data(),
-                                 n, C, OC);
+        cpu::matmul_activation_forward(act.data() + o, pre.data() + o, c.x.data() + in, c.w.data(),
+                                       c.bias.data(), Activation::Gelu, n, C, OC);
         cpu::matmul_backward_input(dx.data() + in, c.dout.data() + o, c.w.data(), n, C, OC);
-        cpu::matmul_gelu_backward_input(dpre.data() + in, c.dout.data() + o, c.w.data(), c.pre.data() + in, n,
-                                        C, OC);
+        cpu::matmul_activation_backward_input(dpre.data() + in, nullptr, c.dout.data() + o, c.w.data(),
+                                              c.pre.data() + in, Activation::Gelu, n, C, OC);
         cpu::matmul_backward_weight(dw.data(), c.dout.data() + o, c.x.data() + in, n, C, OC);
         cpu::bias_backward(db.data(), c.dout.data() + o, n, OC);
     }
@@ -221,7 +222,8 @@ TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
     std::vector<floatX> dx(size_t(N) * C), dpre(dx.size());
     std::vector<real> dw(size_t(OC) * C), db(OC);
     cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
-    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_activation_backward_input(dpre.data(), nullptr, c.dout.data(), c.w.data(), c.pre.data(),
+                                          Activation::Gelu, N, C, OC);
     cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
     cpu::bias_backward(db.data(), c.dout.data(), N, OC);
     Case moved = c;
@@ -235,7 +237,7 @@ TEST_IF(sizeof(floatX) == 8, gradients_against_finite_differences) {
     const auto of_x = [&] { return loss(moved.x); };
     const auto of_pre = [&] {
         std::vector<floatX> act(moved.pre.size());
-        cpu::gelu_forward(act.data(), moved.pre.data(), act.size());
+        cpu::activation_forward(act.data(), moved.pre.data(), Activation::Gelu, N, C);
         return loss(act);
     };
     const auto expect_slopes = [](std::vector<floatX>& x, const auto& dx, auto f) {
@@ -256,9 +258,11 @@ TEST(matmul_hands_nan_and_infinity_on) {
     c.pre[size_t(6) * C + 1] = floatX(nan);
     std::vector<floatX> act(size_t(N) * OC), pre(act.size()), dx(size_t(N) * C), dpre(dx.size());
     std::vector<real> dw(size_t(OC) * C), db(OC);
-    cpu::matmul_gelu_forward(act.data(), pre.data(), c.x.data(), c.w.data(), c.bias.data(), N, C, OC);
+    cpu::matmul_activation_forward(act.data(), pre.data(), c.x.data(), c.w.data(), c.bias.data(),
+                                   Activation::Gelu, N, C, OC);
     cpu::matmul_backward_input(dx.data(), c.dout.data(), c.w.data(), N, C, OC);
-    cpu::matmul_gelu_backward_input(dpre.data(), c.dout.data(), c.w.data(), c.pre.data(), N, C, OC);
+    cpu::matmul_activation_backward_input(dpre.data(), nullptr, c.dout.data(), c.w.data(), c.pre.data(),
+                                          Activation::Gelu, N, C, OC);
     cpu::matmul_backward_weight(dw.data(), c.dout.data(), c.x.data(), N, C, OC);
     cpu::bias_backward(db.data(), c.dout.data(), N, OC);
     const auto finite = [](auto v) { return std::isfinite(double(v)); };

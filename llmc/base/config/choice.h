@@ -46,17 +46,21 @@ template <class E> struct Choice {
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
+enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
 enum class ReduceOrder : uint8_t { Auto, Ordered, Native };
 enum class ReduceDtype : uint8_t { Fp32, Bf16 };
-enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and GELU
+enum class Recompute : uint8_t { None, Selective, Block };        // Selective: norms and activations
 enum class Offload : uint8_t { None, Optimizer };
+
+constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
+constexpr const char* words_of(Activation) { return "gelu|relu2|swiglu"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/base/config/choice.h"
+#include "llmc/base/config/model_config.h"
 #include "llmc/base/config/visit.h"
 
 constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
@@ -30,35 +31,6 @@ struct RunConfig {
           range(0, 4096));
         f("hang_timeout", hang_timeout, "seconds without progress that count as a hang; 0: five times the "
           "slowest step, at least 60", at_least(0));
-    }
-};
-
-struct ModelConfig {
-    int layers = 12, heads = 12, channels = 768, context = 1024, vocab = 0;
-    std::string init = "random";
-    Choice<NormKind> norm = NormKind::LayerNorm;
-    bool norm_gain = true;
-    double norm_eps = 1e-5;
-    bool bias = true;
-    double attention_scale = 0;
-    int ffn_channels = 0;
-
-    template <class F> void visit(F&& f) {
-        f("layers", layers, "transformer blocks (L)", range(1, 1024));
-        f("heads", heads, "attention heads (NH); they divide model.channels", range(1, 4096));
-        f("channels", channels, "width of the residual stream (C)", range(1, 1 << 20));
-        f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
-        f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
-        f("init", init, "random, or weights to start from: a folder step_N, or a "
-          "model of another program (--export has the formats). They set every model.* that is not named");
-        f("norm", norm, "of the stream before attention, feed-forward and head");
-        f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
-        f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
-        f("bias", bias, "of all matrices of blocks, and of layernorm");
-        f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
-          range(0, 1e3));
-        f("ffn_channels", ffn_channels, "width of the feed-forward layer; 0: 4 model.channels",
-          range(0, 1 << 20));
     }
 };
 
@@ -160,7 +132,7 @@ struct MemoryConfig {
     Choice<Offload> offload = Offload::None;
 
     template <class F> void visit(F&& f) {
-        f("recompute", recompute, "in backward; selective: norms and GELU; block: whole blocks");
+        f("recompute", recompute, "in backward; selective: norms and activations; block: whole blocks");
         f("offload", offload, "what to keep in the host's memory");
     }
 };

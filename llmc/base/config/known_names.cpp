@@ -28,7 +28,7 @@ static constexpr KnownName kNames[] = {
     {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", "model.ffn_channels", nullptr},
     {"n_kv_head n_kv_heads num_key_value_heads num_query_groups", nullptr,
      "Each of model.heads has keys and values of its own: leave it out"},
-    {"activation activation_function hidden_act", nullptr, "The activation is GPT-2's GELU: leave it out"},
+    {"activation_function hidden_act", "model.activation", nullptr},
     {"layer_norm_epsilon layer_norm_eps rms_norm_eps layernorm_epsilon", "model.norm_eps", nullptr},
     {"norm_type normalization", "model.norm", nullptr},
     {"use_bias add_bias_linear", "model.bias", nullptr},

@@ -1,10 +1,10 @@
 // Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which
-// convert BF16 to FP32 as they pack. GELU and its derivative follow panel by panel.
+// convert BF16 to FP32 as they pack. An activation and its derivative follow panel by panel.
 #include "llmc/ops/cpu/matmul.h"
 
 #include <algorithm>
 
-#include "llmc/base/math.h"
+#include "llmc/ops/cpu/activate.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/ops/cpu/gemm_plain.h"
 
@@ -69,63 +69,8 @@ static bool by_dnnl(const Product& p, const ProductTensors& t, size_t used = 0) 
     return true;
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// GELU in blocks of fixed length: the last block is padded, so every value passes the same instructions
-
-static constexpr int kBlock = 64;
-
-// block(to, from) computes kBlock values of `out` from kBlock of `in`, both in `real`.
-template <class Block>
-[[gnu::always_inline]] inline void in_blocks(floatX* out, const floatX* in, size_t count, Block block) {
-    constexpr int W = simd::width<real>;
-    for (size_t i = 0; i < count; i += kBlock) {
-        const int n = int(std::min(count - i, size_t(kBlock)));
-        alignas(64) real from[kBlock], to[kBlock];
-        if (n == kBlock)
-            for (int k = 0; k < kBlock; k += W) simd::store(from + k, simd::load(in + i + k));
-        else
-            for (int k = 0; k < kBlock; k++) from[k] = k < n ? real(in[i + k]) : real(0);
-        block(to, from, i, n);
-        if (n == kBlock)
-            for (int k = 0; k < kBlock; k += W) simd::store(out + i + k, simd::load(to + k));
-        else
-            for (int k = 0; k < n; k++) out[i + k] = floatX(to[k]);
-    }
-}
-
-[[gnu::noinline]] static void gelu_blocks(floatX* act, const floatX* pre, size_t count) {
-    in_blocks(act, pre, count, [](real* to, const real* from, size_t, int) {
-        #pragma omp simd
-        for (int k = 0; k < kBlock; k++) to[k] = simd::gelu(from[k]);
-    });
-}
-
-// dpre = dact * gelu'(pre), rounded once
-[[gnu::noinline]] static void gelu_backward_blocks(floatX* dpre, const real* dact, const floatX* pre,
-                                                   size_t count) {
-    in_blocks(dpre, pre, count, [dact](real* to, const real* from, size_t i, int n) {
-        #pragma omp simd
-        for (int k = 0; k < kBlock; k++) to[k] = simd::gelu_grad(from[k]);
-        for (int k = 0; k < n; k++) to[k] *= dact[i + k];
-    });
-}
-
-// f(start, count) over `count` elements, divided among the threads in whole blocks
-template <class F>
-static void in_parallel(size_t count, F f) {
-    constexpr size_t piece = 32 * kBlock;
-    const int64_t pieces = int64_t((count + piece - 1) / piece);
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int64_t i = 0; i < pieces; i++) f(i * piece, std::min(piece, count - i * piece));
-}
-
-void gelu_forward(floatX* act, const floatX* pre, size_t count) {
-    if (walked(gelu_forward_cost, count)) return;
-    in_parallel(count, [=](size_t start, size_t n) { gelu_blocks(act + start, pre + start, n); });
-}
-
 // Most rows of a panel with the columns of in_columns(): oneDNN computes such a panel at full speed, and
-// caches still hold the panel when GELU reads.
+// caches still hold the panel when the activation reads.
 static constexpr int kPanelRows = 1024;
 
 // In `real`, in scratch.
@@ -142,62 +87,67 @@ static auto from_zero() {
     return [](int, int, real*, int) {};
 }
 
-static void plain_forward(floatX* act, floatX* out, const floatX* x, const floatX* w, const floatX* bias,
-                          int N, int C, int OC) {
-    gemm(N, OC, C, {x, size_t(C), 1}, {w, 1, size_t(C)}, from_zero(), [=](int i, int j, real* sum, int n) {
-        floatX* to = out + size_t(i) * OC + j;
-        if (bias)
-            for (int k = 0; k < n; k++) to[k] = floatX(sum[k] + real(bias[j + k]));
-        else
-            for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
-        if (act) gelu_blocks(act + size_t(i) * OC + j, to, size_t(n));
-    });
+// Columns [first, first + width) of out, of OC in a row. An activation f, where act is not null, follows in
+// the cache: width is F, and the other half of out is complete.
+static void plain_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C,
+                          int OC, int first, int width, floatX* act = nullptr, Activation f = {}) {
+    gemm(N, width, C, {x, size_t(C), 1}, {w + size_t(first) * C, 1, size_t(C)}, from_zero(),
+         [=](int i, int j, real* sum, int n) {
+             floatX* to = out + size_t(i) * OC + first + j;
+             if (bias)
+                 for (int k = 0; k < n; k++) to[k] = floatX(sum[k] + real(bias[first + j + k]));
+             else
+                 for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
+             if (act) activate(act + size_t(i) * width + j, to, f, size_t(n), width);
+         });
 }
 
 void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
     if (walked(matmul_forward_cost, N, C, OC, bias != nullptr)) return;
     const Product p = forward_product(N, C, OC, OC, bias != nullptr);
     if (by_dnnl(p, {.c = out, .a = x, .b = w, .bias = bias})) return;
-    plain_forward(nullptr, out, x, w, bias, N, C, OC);
+    plain_forward(out, x, w, bias, N, C, OC, 0, OC);
 }
 
-void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
-                         int N, int C, int OC) {
-    if (walked(matmul_gelu_forward_cost, N, C, OC, bias != nullptr)) return;
-    if (!fused_by_dnnl()) return plain_forward(act, pre, x, w, bias, N, C, OC);
+static void plain_activation_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w,
+                                     const floatX* bias, Activation f, int N, int C, int F) {
+    const int P = pre_width(f, F);
+    if (P > F) plain_forward(pre, x, w, bias, N, C, P, F, F);
+    plain_forward(pre, x, w, bias, N, C, P, 0, F, act, f);
+}
+
+void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
+                               Activation f, int N, int C, int F) {
+    if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
+    if (!fused_by_dnnl()) return plain_activation_forward(act, pre, x, w, bias, f, N, C, F);
+    const int P = pre_width(f, F);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
-        const size_t at = size_t(n) * OC;
         const floatX* from = x + size_t(n) * C;
-        const bool done = in_columns(OC, false, [=](int j, int width) {
-            const Product p = forward_product(rows, C, OC, width, bias != nullptr);
-            const ProductTensors t = {.c = pre + at + j, .a = from, .b = w + size_t(j) * C,
-                                      .bias = bias ? bias + j : nullptr};
-            if (!by_dnnl(p, t)) return false;
-            #pragma omp parallel for schedule(static) num_threads(context.threads)
-            for (int i = 0; i < rows; i++) {
-                const size_t row = at + size_t(i) * OC + j;
-                gelu_blocks(act + row, pre + row, size_t(width));
+        floatX *to = pre + size_t(n) * P, *out = act + size_t(n) * F;
+        const bool done = in_columns(F, false, [=](int j, int width) {
+            for (int at = j; at < P; at += F) {         // the columns of each half
+                const Product p = forward_product(rows, C, P, width, bias != nullptr);
+                const ProductTensors t = {.c = to + at, .a = from, .b = w + size_t(at) * C,
+                                          .bias = bias ? bias + at : nullptr};
+                if (!by_dnnl(p, t)) return false;
             }
+            #pragma omp parallel for schedule(static) num_threads(context.threads)
+            for (int i = 0; i < rows; i++)
+                activate(out + size_t(i) * F + j, to + size_t(i) * P + j, f, size_t(width), F);
             return true;
         });
-        if (!done) plain_forward(act + at, pre + at, from, w, bias, rows, C, OC);
+        if (!done) plain_activation_forward(out, to, from, w, bias, f, rows, C, F);
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // backward
 
-static void plain_backward_input(floatX* dx, const floatX* dout, const floatX* w, const floatX* pre, int N,
-                                 int C, int OC) {
-    gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(),
-         [=](int i, int j, real* sum, int n) {
-             const size_t at = size_t(i) * C + j;
-             if (pre)
-                 gelu_backward_blocks(dx + at, sum, pre + at, size_t(n));
-             else
-                 for (int k = 0; k < n; k++) dx[at + k] = floatX(sum[k]);
-         });
+// use(i, j, sum, n): takes elements j to j + n - 1 of row i of dout w.
+template <class Use>
+static void plain_backward_input(const floatX* dout, const floatX* w, int N, int C, int OC, Use use) {
+    gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(), use);
 }
 
 // A sum that goes in pieces adds up in a panel, and is rounded once.
@@ -224,36 +174,50 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
         round_to(dx, panel, size_t(N) * size_t(C));         // in BF16 the columns are all of them
         return true;
     });
-    if (!done) plain_backward_input(dx, dout, w, nullptr, N, C, OC);
+    if (done) return;
+    plain_backward_input(dout, w, N, C, OC, [=](int i, int j, real* sum, int n) {
+        floatX* to = dx + size_t(i) * C + j;
+        for (int k = 0; k < n; k++) to[k] = floatX(sum[k]);
+    });
 }
 
-// Of the panels of matmul_gelu_backward_input(), which are rounded after the product with gelu'.
+// Of the panels of matmul_activation_backward_input(), which are rounded after the product with f'.
 static size_t widest_panel_bytes(int rows, int C) {
     int widest = 0;
     in_columns(C, false, [&](int, int width) { return widest = std::max(widest, width); });
     return panel_bytes(rows, widest);
 }
 
-void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
-                                int C, int OC) {
-    if (walked(matmul_gelu_backward_input_cost, N, C, OC)) return;
-    if (!fused_by_dnnl()) return plain_backward_input(dpre, dout, w, pre, N, C, OC);
+static void plain_activation_backward_input(floatX* dpre, const floatX* dout, const floatX* w,
+                                            const floatX* pre, Activation f, int N, int F, int OC) {
+    const size_t P = size_t(pre_width(f, F));
+    plain_backward_input(dout, w, N, F, OC, [=](int i, int j, real* sum, int n) {
+        const size_t at = size_t(i) * P + size_t(j);
+        activate_backward(dpre + at, sum, pre + at, f, size_t(n), F);
+    });
+}
+
+void matmul_activation_backward_input(floatX* dpre, floatX*, const floatX* dout, const floatX* w,
+                                      const floatX* pre, Activation f, int N, int F, int OC) {
+    if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
+    if (!fused_by_dnnl()) return plain_activation_backward_input(dpre, dout, w, pre, f, N, F, OC);
+    const size_t P = size_t(pre_width(f, F));
     real* panel = reinterpret_cast<real*>(context.scratch);
     for (int n = 0; n < N; n += kPanelRows) {
         const int rows = std::min(kPanelRows, N - n);
-        const size_t at = size_t(n) * C, used = widest_panel_bytes(rows, C);
+        const size_t at = size_t(n) * P, used = widest_panel_bytes(rows, F);
         const floatX* from = dout + size_t(n) * OC;
-        const bool done = in_columns(C, false, [=](int j, int width) {
-            const Product p = input_product(rows, C, OC, width, OC, true, dtype_of<real>, width);
+        const bool done = in_columns(F, false, [=](int j, int width) {
+            const Product p = input_product(rows, F, OC, width, OC, true, dtype_of<real>, width);
             if (!by_dnnl(p, {.c = panel, .a = from, .b = w + j, .bias = nullptr}, used)) return false;
             #pragma omp parallel for schedule(static) num_threads(context.threads)
             for (int i = 0; i < rows; i++) {
-                const size_t row = at + size_t(i) * C + j;
-                gelu_backward_blocks(dpre + row, panel + size_t(i) * width, pre + row, size_t(width));
+                const size_t row = at + size_t(i) * P + size_t(j);
+                activate_backward(dpre + row, panel + size_t(i) * width, pre + row, f, size_t(width), F);
             }
             return true;
         });
-        if (!done) plain_backward_input(dpre + at, from, w, pre + at, rows, C, OC);
+        if (!done) plain_activation_backward_input(dpre + at, from, w, pre + at, f, rows, F, OC);
     }
 }
 
@@ -326,11 +290,12 @@ template <class F> static void for_each_panel(int N, F f) {
         if (rows) f(rows);
 }
 
-Needs gelu_forward_needs(int threads, int N, int C, int OC, bool bias) {
-    return needs_of(threads, [=](auto f) {
+Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, bool bias) {
+    const int P = pre_width(f, F);
+    return needs_of(threads, [=](auto add) {
         for_each_panel(N, [&](int rows) {
-            in_columns(OC, false, [&](int, int width) {
-                return f(forward_product(rows, C, OC, width, bias), 0);
+            in_columns(F, false, [&](int, int width) {
+                return add(forward_product(rows, C, P, width, bias), 0);
             });
         });
     });
@@ -347,12 +312,12 @@ Needs backward_input_needs(int threads, int N, int C, int OC) {
     });
 }
 
-Needs gelu_backward_input_needs(int threads, int N, int C, int OC) {
-    return needs_of(threads, [=](auto f) {
+Needs activation_backward_input_needs(int threads, int N, int F, int OC) {
+    return needs_of(threads, [=](auto add) {
         for_each_panel(N, [&](int rows) {
-            const size_t used = widest_panel_bytes(rows, C);
-            in_columns(C, false, [&](int, int width) {
-                return f(input_product(rows, C, OC, width, OC, true, dtype_of<real>, width), used);
+            const size_t used = widest_panel_bytes(rows, F);
+            in_columns(F, false, [&](int, int width) {
+                return add(input_product(rows, F, OC, width, OC, true, dtype_of<real>, width), used);
             });
         });
     });

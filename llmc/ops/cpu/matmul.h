@@ -6,9 +6,9 @@ namespace PRECISION {
 namespace cpu {
 
 Needs forward_needs(int threads, int N, int C, int OC, bool bias);
-Needs gelu_forward_needs(int threads, int N, int C, int OC, bool bias);
+Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, bool bias);
 Needs backward_input_needs(int threads, int N, int C, int OC);
-Needs gelu_backward_input_needs(int threads, int N, int C, int OC);
+Needs activation_backward_input_needs(int threads, int N, int F, int OC);
 Needs backward_weight_needs(int threads, int N, int C, int OC);
 
 }  // namespace cpu

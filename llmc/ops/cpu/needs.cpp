@@ -15,14 +15,14 @@ static Needs of_gpu(size_t scratch) { return {.scratch = cuda::kScratchAlign + s
 Needs product_forward(const Target& t, int N, int C, int OC, bool bias) {
     return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::forward_needs(t.threads, N, C, OC, bias);
 }
-Needs product_gelu_forward(const Target& t, int N, int C, int OC, bool bias) {
-    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::gelu_forward_needs(t.threads, N, C, OC, bias);
+Needs product_activation_forward(const Target& t, Activation f, int N, int C, int F, bool bias) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::activation_forward_needs(t.threads, f, N, C, F, bias);
 }
 Needs product_backward_input(const Target& t, int N, int C, int OC) {
     return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::backward_input_needs(t.threads, N, C, OC);
 }
-Needs product_gelu_backward_input(const Target& t, int N, int C, int OC) {
-    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::gelu_backward_input_needs(t.threads, N, C, OC);
+Needs product_activation_backward_input(const Target& t, int N, int F, int OC) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::activation_backward_input_needs(t.threads, N, F, OC);
 }
 // The gradient of the bias waits in scratch for its sum, by whatever variant.
 Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias) {

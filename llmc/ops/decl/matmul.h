@@ -1,10 +1,17 @@
-// matmul -- the linear layer, and the linear layer followed by GELU.
+// matmul -- the linear layer, and the linear layer followed by an activation.
 //
 //     out = x w^T + bias                      weights are (OC, C): a row per output feature
-//     act = gelu(pre), pre = x w^T + bias     gelu(v) = v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))
+//     act = f(pre), pre = x w^T + bias        pre has P = pre_width(f, F) features for the F of act:
 //
-// GELU reads the stored, rounded pre-activation, panel by panel while it is in cache; gelu_forward, which
-// recomputation calls, therefore gives the same bits.
+//     gelu      v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3)))          P = F
+//     relu2     max(v, 0)^2                                            P = F
+//     swiglu    g / (1 + exp(-g)) u                                    P = 2F: g is pre[:, :F], u pre[:, F:]
+//               (Shazeer 2020, arXiv 2002.05202)
+//
+// The activation reads the stored, rounded pre, on CPUs panel by panel while in cache; activation_forward,
+// which recomputation calls, therefore gives the same bits.
+
+inline int pre_width(Activation f, int F) { return has_gate(f) ? 2 * F : F; }
 
 void matmul_forward(floatX* out,            // (N, OC)
                     const floatX* x,        // (N, C)
@@ -12,14 +19,14 @@ void matmul_forward(floatX* out,            // (N, OC)
                     const floatX* bias,     // (OC), or null
                     int N, int C, int OC);
 
-void matmul_gelu_forward(floatX* act,           // (N, OC)
-                         floatX* pre,           // (N, OC)
-                         const floatX* x,       // (N, C)
-                         const floatX* w,       // (OC, C)
-                         const floatX* bias,    // (OC), or null
-                         int N, int C, int OC);
+void matmul_activation_forward(floatX* act,           // (N, F)
+                               floatX* pre,           // (N, P)
+                               const floatX* x,       // (N, C)
+                               const floatX* w,       // (P, C)
+                               const floatX* bias,    // (P), or null
+                               Activation f, int N, int C, int F);
 
-void gelu_forward(floatX* act, const floatX* pre, size_t count);
+void activation_forward(floatX* act, const floatX* pre, Activation f, int N, int F);
 
 // dx = dout w
 void matmul_backward_input(floatX* dx,              // (N, C)
@@ -27,12 +34,13 @@ void matmul_backward_input(floatX* dx,              // (N, C)
                            const floatX* w,         // (OC, C)
                            int N, int C, int OC);
 
-// dpre = (dout w) * gelu'(pre): through the matmul whose input was gelu(pre)
-void matmul_gelu_backward_input(floatX* dpre,           // (N, C)
-                                const floatX* dout,     // (N, OC)
-                                const floatX* w,        // (OC, C)
-                                const floatX* pre,      // (N, C)
-                                int N, int C, int OC);
+// dpre = the gradient of pre where that of act = f(pre) is dout w: through the layer whose input was act
+void matmul_activation_backward_input(floatX* dpre,           // (N, P)
+                                      floatX* dact,           // (N, F)  workspace: on return undefined
+                                      const floatX* dout,     // (N, OC)
+                                      const floatX* w,        // (OC, F)
+                                      const floatX* pre,      // (N, P)
+                                      Activation f, int N, int F, int OC);
 
 // dw += dout^T x, accumulated in real
 void matmul_backward_weight(real* dw,               // (OC, C)
@@ -64,16 +72,20 @@ inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bia
     cost.needs = needs::product_forward(on, N, C, OC, bias);
     return cost;
 }
-inline Cost matmul_gelu_forward_cost(const Target& on, int N, int C, int OC, bool bias) {
-    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    Cost cost = product_cost("matmul_gelu_forward", N, OC, C, bias);
-    cost.read = (n * c + oc * c + (bias ? oc : 0)) * sizeof(floatX);
-    cost.written = 2 * n * oc * sizeof(floatX);
-    cost.needs = needs::product_gelu_forward(on, N, C, OC, bias);
+inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N, int C, int F, bool bias) {
+    constexpr const char* names[] = {"matmul_gelu_forward", "matmul_relu2_forward", "matmul_swiglu_forward"};
+    const size_t n = size_t(N), c = size_t(C), p = size_t(pre_width(f, F));
+    Cost cost = product_cost(names[int(f)], N, int(p), C, bias);
+    cost.read = (n * c + p * c + (bias ? p : 0)) * sizeof(floatX);
+    cost.written = n * (p + size_t(F)) * sizeof(floatX);
+    cost.needs = needs::product_activation_forward(on, f, N, C, F, bias);
     return cost;
 }
-inline Cost gelu_forward_cost(const Target&, size_t count) {
-    return {.name = "gelu_forward", .read = count * sizeof(floatX), .written = count * sizeof(floatX)};
+inline Cost activation_forward_cost(const Target&, Activation f, int N, int F) {
+    constexpr const char* names[] = {"gelu_forward", "relu2_forward", "swiglu_forward"};
+    const size_t n = size_t(N);
+    return {.name = names[int(f)], .read = n * size_t(pre_width(f, F)) * sizeof(floatX),
+            .written = n * size_t(F) * sizeof(floatX)};
 }
 inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
@@ -82,11 +94,13 @@ inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     cost.needs = needs::product_backward_input(on, N, C, OC);
     return cost;
 }
-inline Cost matmul_gelu_backward_input_cost(const Target& on, int N, int C, int OC) {
-    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    Cost cost = product_cost("matmul_gelu_backward_input", N, C, OC);
-    cost.read = (n * oc + oc * c + n * c) * sizeof(floatX), cost.written = n * c * sizeof(floatX);
-    cost.needs = needs::product_gelu_backward_input(on, N, C, OC);
+inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f, int N, int F, int OC) {
+    constexpr const char* names[] = {"matmul_gelu_backward_input", "matmul_relu2_backward_input",
+                                     "matmul_swiglu_backward_input"};
+    const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
+    Cost cost = product_cost(names[int(f)], N, F, OC);
+    cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX), cost.written = n * p * sizeof(floatX);
+    cost.needs = needs::product_activation_backward_input(on, N, F, OC);
     return cost;
 }
 inline Cost matmul_backward_weight_cost(const Target& on, int N, int C, int OC) {

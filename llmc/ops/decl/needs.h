@@ -3,9 +3,9 @@
 // On CPUs oneDNN builds each product to answer; on GPUs the sizes alone decide.
 namespace needs {
 Needs product_forward(const Target& t, int N, int C, int OC, bool bias);
-Needs product_gelu_forward(const Target& t, int N, int C, int OC, bool bias);
+Needs product_activation_forward(const Target& t, Activation f, int N, int C, int F, bool bias);
 Needs product_backward_input(const Target& t, int N, int C, int OC);
-Needs product_gelu_backward_input(const Target& t, int N, int C, int OC);
+Needs product_activation_backward_input(const Target& t, int N, int F, int OC);
 Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias);
 Needs bias_backward(const Target& t, int N, int OC);
 Needs attention_forward(const Target& t, int Tk, int D);

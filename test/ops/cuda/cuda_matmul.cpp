@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "llmc/ops/cuda/products/gelu.h"
+#include "llmc/ops/cuda/products/activation.h"
 #include "llmc/ops/cuda/tuning/workload.h"
 
 namespace PRECISION {
@@ -47,11 +47,11 @@ static Results run(const Shape& s) {
     const OnDevice dw(in.dw), dw_bias(in.dw), db(in.db);
     cuda::matmul_forward(out, x, w, bias, N, C, OC);
     cuda::matmul_forward(plain, x, w, nullptr, N, C, OC);
-    cuda::matmul_gelu_forward(act, gelu_pre, x, w, bias, N, C, OC);
-    cuda::gelu_forward(again, gelu_pre, large);
+    cuda::matmul_activation_forward(act, gelu_pre, x, w, bias, Activation::Gelu, N, C, OC);
+    cuda::activation_forward(again, gelu_pre, Activation::Gelu, N, OC);
     EXPECT(same_bits(again.host(), act.host()), "recomputed GELU differs");
     cuda::matmul_backward_input(dx, dout, w, N, C, OC);
-    cuda::matmul_gelu_backward_input(dpre, dout, w, pre, N, C, OC);
+    cuda::matmul_activation_backward_input(dpre, nullptr, dout, w, pre, Activation::Gelu, N, C, OC);
     cuda::matmul_backward_weight(dw, dout, x, N, C, OC);
     cuda::matmul_backward_weight_bias(dw_bias, db, dout, x, N, C, OC);
     return {out.host(),  plain.host(), gelu_pre.host(), act.host(), dx.host(),
@@ -73,10 +73,11 @@ static void expect_right(const Shape& s, const Results& got) {
     oracle::matmul_forward(out.data(), x.data(), w.data(), bias.data(), N, C, OC);
     oracle::matmul_forward(plain.data(), x.data(), w.data(), nullptr, N, C, OC);
     oracle::matmul_forward(out_sums.data(), x_abs.data(), w_abs.data(), bias_abs.data(), N, C, OC);
-    oracle::gelu_forward(act.data(), gelu_pre.data(), large);
+    oracle::activation_forward(act.data(), gelu_pre.data(), Activation::Gelu, N, OC);
     oracle::matmul_backward_input(dx.data(), dout.data(), w.data(), N, C, OC);
     oracle::matmul_backward_input(dx_sums.data(), dout_abs.data(), w_abs.data(), N, C, OC);
-    oracle::matmul_gelu_backward_input(dpre.data(), dout.data(), w.data(), pre.data(), N, C, OC);
+    oracle::matmul_activation_backward_input(dpre.data(), nullptr, dout.data(), w.data(), pre.data(),
+                                             Activation::Gelu, N, C, OC);
     oracle::matmul_backward_weight(dw.data(), dout.data(), x.data(), N, C, OC);
     oracle::matmul_backward_weight(dw_sums.data(), dout_abs.data(), x_abs.data(), N, C, OC);
     oracle::bias_backward(db.data(), dout.data(), N, OC);

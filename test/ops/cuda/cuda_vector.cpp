@@ -1,10 +1,9 @@
-// The plain vector operations, bias gradients and GELU.
+// The plain vector operations, and bias gradients.
 #include <memory>
 #include <utility>
 
 #include "test/cuda.h"
 
-#include "llmc/ops/cuda/products/gelu.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/waiting.h"
 
@@ -226,48 +225,6 @@ TEST(bias_gradients_match_the_cpu) {
     }
 }
 
-// gelu(x) and its derivative, from the formula with tanh
-static double gelu(double x) {
-    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-static double gelu_slope(double x) {
-    const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return (1 + t) / 2 + x / 2 * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-}
-
-TEST(gelu_matches_its_formula) {
-    for (const double size : {1., 8., 1000.}) {
-        const size_t count = 4099;
-        const auto pre = normals<floatX>(count, 1, size), dact = normals<floatX>(count, 2);
-        const OnDevice dev_pre(pre), dev_dact(dact), act(poisoned<floatX>(count)),
-            dpre(poisoned<floatX>(count));
-        cuda::gelu_forward(act, dev_pre, count);
-        cuda::gelu_backward(dpre, dev_dact, dev_pre, count);
-        cuda::gelu_backward(dev_dact, dev_dact, dev_pre, count);            // in place
-        EXPECT(same_bits(dpre.host(), dev_dact.host()));
-        Wide want, slope, sums, slope_sums;
-        for (size_t i = 0; i < count; i++) {
-            const double x = double(pre[i]), g = double(dact[i]);
-            want.push_back(gelu(x)), slope.push_back(g * gelu_slope(x));
-            sums.push_back(std::fabs(x)), slope_sums.push_back(std::fabs(g) * (1 + std::fabs(slope.back())));
-        }
-        EXPECT_CLOSE(act.host(), want, sums);
-        EXPECT_CLOSE(dpre.host(), slope, slope_sums);
-    }
-}
-
-TEST(gelu_of_what_is_not_finite) {
-    const std::vector<floatX> pre = {floatX(real(NAN)), floatX(real(INFINITY)), floatX(real(-1e30)),
-                                     floatX(real(1e30))};
-    const OnDevice dev_pre(pre), one(std::vector<floatX>(4, floatX(real(1)))), act(poisoned<floatX>(4)),
-        d(poisoned<floatX>(4));
-    cuda::gelu_forward(act, dev_pre, 4);
-    cuda::gelu_backward(d, one, dev_pre, 4);
-    const auto a = act.host(), b = d.host();
-    EXPECT(std::isnan(double(a[0])) && std::isinf(double(a[1])) && double(a[2]) == 0 && double(a[3]) > 9e29);
-    EXPECT(std::isnan(double(b[0])) && double(b[1]) == 1 && double(b[2]) == 0 && double(b[3]) == 1);
-}
-
 TEST(order_changes_no_bit) {
     const auto first = column_sums({700, 264});
     const auto values = normals<real>(5000, 1);
@@ -288,7 +245,6 @@ TEST(moves_no_more_than_its_floor) {
     const OnDevice total(std::vector<double>{1});
     EXPECT_FLOORS([&] {
         cuda::round_to(a, in, count), cuda::sum_in_order(total, in, count);
-        cuda::gelu_forward(a, b, count), cuda::gelu_backward(a, a, b, count);
         const floatX* const three[] = {a, b, a};
         const real* const two[] = {in, in};
         cuda::sum_terms(a, three, 3, count), cuda::sum_rounded(in, two, 2, count);

@@ -1,12 +1,13 @@
 // Every product is cuBLASLt's or plain cuBLAS's, whichever is faster. Bias, GELU and their gradients are an
-// epilogue of cuBLASLt or a kernel of their own: candidates of the op (choices.h).
+// epilogue of cuBLASLt or a kernel of their own: candidates of the op (choices.h). Other activations are a
+// kernel of their own.
 //
 // GELU reads the stored, rounded pre-activation in every candidate, so that recomputation gives the same
 // bits. cuBLASLt's GELU epilogue reads the sum before rounding: no candidate uses the epilogue.
 #include <algorithm>
 
 #include "llmc/base/check.h"
-#include "llmc/ops/cuda/products/gelu.h"
+#include "llmc/ops/cuda/products/activation.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/sums.h"
@@ -94,11 +95,11 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
             if (!fused) add_bias(out, t.bias, N, OC);
             break;
         case Op::GeluForward:
-            if (fused) gelu_forward(out, t.pre, size_t(N) * OC);
+            if (fused) activation_forward(out, t.pre, Activation::Gelu, N, OC);
             else add_bias_gelu(out, t.pre, t.bias, N, OC);
             break;
         case Op::GeluInput:
-            if (!fused) gelu_backward(out, out, t.pre, size_t(N) * C);
+            if (!fused) activation_backward(out, out, t.pre, Activation::Gelu, N, C);
             break;
         case Op::WeightBias:
             if (fused) add_columns({.out = {t.db, nullptr}, .partial = gradient, .rows = 1, .columns = OC});
@@ -119,15 +120,14 @@ void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX*
     run(bias ? Op::BiasForward : Op::Forward, N, C, OC, {.out = out, .left = x, .right = w, .bias = bias});
 }
 
-void matmul_gelu_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
-                         int N, int C, int OC) {
-    if (walked(matmul_gelu_forward_cost, N, C, OC, bias != nullptr)) return;
-    if (bias)
-        return run(Op::GeluForward, N, C, OC,
-                   {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
+void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
+                               Activation f, int N, int C, int F) {
+    if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
+    if (f == Activation::Gelu && bias)
+        return run(Op::GeluForward, N, C, F, {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
     const Unrecorded parts;
-    matmul_forward(pre, x, w, nullptr, N, C, OC);
-    gelu_forward(act, pre, size_t(N) * OC);
+    matmul_forward(pre, x, w, bias, N, C, pre_width(f, F));
+    activation_forward(act, pre, f, N, F);
 }
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
@@ -135,10 +135,15 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
     run(Op::Input, N, C, OC, {.out = dx, .left = dout, .right = w});
 }
 
-void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* w, const floatX* pre, int N,
-                                int C, int OC) {
-    if (walked(matmul_gelu_backward_input_cost, N, C, OC)) return;
-    run(Op::GeluInput, N, C, OC, {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre)});
+void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* dout, const floatX* w,
+                                      const floatX* pre, Activation f, int N, int F, int OC) {
+    if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
+    if (f == Activation::Gelu)
+        return run(Op::GeluInput, N, F, OC,
+                   {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre)});
+    const Unrecorded parts;
+    matmul_backward_input(dact, dout, w, N, F, OC);
+    activation_backward(dpre, dact, pre, f, N, F);
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {

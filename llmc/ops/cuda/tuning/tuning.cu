@@ -18,10 +18,10 @@ static constexpr int kRepeats = 5;
 static Task product_task(const Cost& c) {
     const int m = c.dims[0], n = c.dims[1], k = c.dims[2];
     const std::string_view name = c.name;
-    if (name == "matmul_forward") return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n}};
-    if (name == "matmul_gelu_forward") return {c.dims[3] ? Op::GeluForward : Op::Forward, {m, k, n}};
-    if (name == "matmul_backward_input") return {Op::Input, {m, n, k}};
+    if (name == "matmul_gelu_forward" && c.dims[3]) return {Op::GeluForward, {m, k, n}};
     if (name == "matmul_gelu_backward_input") return {Op::GeluInput, {m, n, k}};
+    if (name.ends_with("_forward")) return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n}};
+    if (name.ends_with("_backward_input")) return {Op::Input, {m, n, k}};
     CHECK(name.starts_with("matmul_backward_weight"), "no task for {}", c.name);
     return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m}};
 }

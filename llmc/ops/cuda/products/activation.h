@@ -1,12 +1,12 @@
-// What matmul.cu asks of gelu.cu.
+// What matmul.cu asks of activation.cu.
 #pragma once
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
 namespace cuda {
 
-// dpre = dact * gelu'(pre); dpre may be dact
-void gelu_backward(floatX* dpre, const floatX* dact, const floatX* pre, size_t count);
+// dpre (N, P) = the gradient where that of act = f(pre) is dact (N, F). Without a gate dpre may be dact.
+void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F);
 
 // out += bias (OC), for (N, OC); with GELU: act = gelu(pre), of the rounded pre += bias
 void add_bias(floatX* out, const floatX* bias, int N, int OC);

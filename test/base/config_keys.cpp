@@ -1,0 +1,35 @@
+// INTERFACE.md's table: every key is there, and no other.
+#include <set>
+#include <sstream>
+
+#include "llmc/base/config/fields.h"
+#include "test/test.h"
+
+using std::string;
+
+TEST(keys_are_those_of_the_interface) {
+    std::stringstream table(
+        "about run.dir run.seed run.device run.precision run.threads run.hang_timeout "
+        "model.layers model.heads model.channels model.context model.vocab model.init "
+        "model.norm model.norm_gain model.norm_eps model.bias model.attention_scale "
+        "model.activation model.ffn_channels "
+        "data.train data.val data.tokenizer data.shuffle "
+        "train.steps train.batch_tokens train.micro_batch train.max_skips "
+        "optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay "
+        "optimizer.grad_clip optimizer.schedule optimizer.warmup optimizer.final_lr optimizer.decay "
+        "optimizer.stochastic_rounding "
+        "parallel.tp parallel.pp parallel.cp parallel.zero parallel.zero_group parallel.ranks "
+        "parallel.transport parallel.schedule parallel.virtual_stages parallel.overlap "
+        "parallel.reduce parallel.reduce_dtype "
+        "memory.recompute memory.offload eval.every eval.batches "
+        "sample.every sample.tokens sample.temperature sample.top_k sample.top_p sample.prompt "
+        "checkpoint.every checkpoint.keep_last checkpoint.keep_every checkpoint.resume "
+        "checkpoint.async checkpoint.override log.every log.comm log.peak_tflops");
+    std::set<string> promised;
+    for (string key; table >> key;) promised.insert(key);
+    Config c;
+    std::set<string> found;
+    for (const Field& f : fields(c)) EXPECT(found.insert(f.path()).second, "%s twice", f.path().c_str());
+    for (const string& p : promised) EXPECT(found.contains(p), "%s is missing", p.c_str());
+    for (const string& p : found) EXPECT(promised.contains(p), "%s is not promised", p.c_str());
+}
