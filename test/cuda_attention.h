@@ -4,13 +4,14 @@
 
 namespace PRECISION {
 
-struct AttentionShape { int B, Tq, Tk, NH, D, q_offset, k_offset; };
+// group: heads of queries that share a head of keys
+struct AttentionShape { int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1; };
 
 // Rows of q lie further apart than heads need, as do those of k and v.
 template <class Dims> Dims dims_of(const AttentionShape& s) {
-    const size_t C = size_t(s.NH) * s.D;
-    return {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 8, .kv_stride = 2 * C,
-            .q_offset = s.q_offset, .k_offset = s.k_offset};
+    const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group);
+    return {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 8, .kv_stride = 2 * CK,
+            .q_offset = s.q_offset, .k_offset = s.k_offset, .key_heads = s.NH / s.group};
 }
 
 struct AttentionInputs {
@@ -37,7 +38,9 @@ struct AttentionByFormula {
     double maybe_rounded(double x) const { return round ? double(bfloat16(float(x))) : x; }
     size_t outputs(int b, int h, int t) const { return ((size_t(b) * s.Tq + t) * s.NH + h) * s.D; }
     size_t queries(int b, int h, int t) const { return (size_t(b) * s.Tq + t) * d.q_stride + h * s.D; }
-    size_t keys(int b, int h, int u) const { return (size_t(b) * s.Tk + u) * d.kv_stride + h * s.D; }
+    size_t keys(int b, int h, int u) const {
+        return (size_t(b) * s.Tk + u) * d.kv_stride + h / s.group * s.D;
+    }
     template <class F> void for_queries(F f) const {
         for (int b = 0; b < s.B; b++)
             for (int h = 0; h < s.NH; h++)

@@ -29,7 +29,7 @@ inline Config tiny_config() {
     return cfg;
 }
 
-// Kinds of models, by the settings that differ from GPT-2's.
+// Kinds of models, by the settings that differ from GPT-2's. kv_heads: heads that share one of keys.
 inline const ModelConfig kKinds[] = {
     {},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false},
@@ -37,11 +37,14 @@ inline const ModelConfig kKinds[] = {
     {.norm_gain = false, .bias = false, .attention_scale = 0.5, .activation = Activation::Relu2,
      .ffn_channels = 24},
     {.norm = NormKind::RmsNorm, .activation = Activation::Swiglu, .ffn_channels = 36},
+    {.norm = NormKind::RmsNorm, .bias = false, .kv_heads = 2, .activation = Activation::Swiglu},
+    {.kv_heads = 2, .head_channels = 24},
 };
-// The kind in place of a model's own, with the model's sizes.
+// The kind in place of a model's own, with the model's sizes; the heads are those of keys.
 inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {
     ModelConfig m = kind;
-    m.layers = sizes.layers, m.heads = sizes.heads, m.channels = sizes.channels;
+    m.layers = sizes.layers, m.channels = sizes.channels;
+    m.heads = sizes.heads * std::max(1, kind.kv_heads), m.kv_heads = kind.kv_heads ? sizes.heads : 0;
     m.context = sizes.context, m.vocab = sizes.vocab;
     return m;
 }

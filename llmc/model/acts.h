@@ -34,27 +34,28 @@ struct ActRow {
 inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
-    using A = BlockActs;
-    const size_t C = size_t(d.C), W = size_t(d.A), NH = size_t(d.NH), F = size_t(d.F), P = size_t(d.P());
+    using G = BlockActs;
+    const size_t C = size_t(d.C), A = size_t(d.A), W = size_t(d.W), NH = size_t(d.NH), F = size_t(d.F),
+                 P = size_t(d.P());
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from
-    { "x",         &A::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
-    { "ln1",       &A::ln1,  nullptr,         n * C,     Selective,  false },
-    { "ln1_mean",  nullptr,  &A::ln1_mean,    n,         Block,      false },
-    { "ln1_rstd",  nullptr,  &A::ln1_rstd,    n,         Block,      false },
-    { "qkv",       &A::qkv,  nullptr,         N * 3 * W, Block,      false },
-    { "atty",      &A::atty, nullptr,         N * W,     Block,      false },
-    { "lse",       nullptr,  &A::lse,         N * NH,    Block,      false },
-    { "x1",        &A::x1,   nullptr,         n * C,     Block,      keeps_x1(d) },  // after attention
-    { "ln2",       &A::ln2,  nullptr,         n * C,     Selective,  false },
-    { "ln2_mean",  nullptr,  &A::ln2_mean,    n,         Block,      false },
-    { "ln2_rstd",  nullptr,  &A::ln2_rstd,    n,         Block,      false },
-    { "pre",       &A::pre,  nullptr,         N * P,     Block,      false },   // before the activation
-    { "act",       &A::act,  nullptr,         N * F,     Selective,  false },   // after
+    { "x",         &G::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
+    { "ln1",       &G::ln1,  nullptr,         n * C,     Selective,  false },
+    { "ln1_mean",  nullptr,  &G::ln1_mean,    n,         Block,      false },
+    { "ln1_rstd",  nullptr,  &G::ln1_rstd,    n,         Block,      false },
+    { "qkv",       &G::qkv,  nullptr,         N * W,     Block,      false },
+    { "atty",      &G::atty, nullptr,         N * A,     Block,      false },
+    { "lse",       nullptr,  &G::lse,         N * NH,    Block,      false },
+    { "x1",        &G::x1,   nullptr,         n * C,     Block,      keeps_x1(d) },  // after attention
+    { "ln2",       &G::ln2,  nullptr,         n * C,     Selective,  false },
+    { "ln2_mean",  nullptr,  &G::ln2_mean,    n,         Block,      false },
+    { "ln2_rstd",  nullptr,  &G::ln2_rstd,    n,         Block,      false },
+    { "pre",       &G::pre,  nullptr,         N * P,     Block,      false },   // before the activation
+    { "act",       &G::act,  nullptr,         N * F,     Selective,  false },   // after
     };
     if (d.kind.rms)
-        std::erase_if(rows, [](const ActRow& row) { return row.s == &A::ln1_mean || row.s == &A::ln2_mean; });
+        std::erase_if(rows, [](const ActRow& row) { return row.s == &G::ln1_mean || row.s == &G::ln2_mean; });
     return rows;
 }
 

@@ -6,8 +6,8 @@ namespace PRECISION {
 
 ops::AttentionDims Block::attention_dims(Span span) const {
     return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
-            .q_stride = size_t(3 * d.A), .kv_stride = size_t(3 * d.A), .q_offset = span.t0, .k_offset = 0,
-            .scale = d.kind.scale};
+            .q_stride = size_t(d.W), .kv_stride = size_t(d.W), .q_offset = span.t0, .k_offset = 0,
+            .scale = d.kind.scale, .key_heads = d.KV};
 }
 
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
@@ -21,8 +21,8 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
                             .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b, .eps = eps()},
                            mine, C);
     a.h1 = tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, 3 * A);
-    ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + 2 * A, attention_dims(span));
+    ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, d.W);
+    ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + A + d.K, attention_dims(span));
     Stream middle = {.x = a.x1};
     if (!again || !keeps_x1(d)) {
         ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);
@@ -69,12 +69,12 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     dout = tp.all_gather(s.dh, dx, nC);
     ops::matmul_backward_weight(dw.attprojw, dout, a.atty, N, A, C);
     ops::matmul_backward_input(s.datty, dout, w.attprojw, N, A, C);
-    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + 2 * A,
+    ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                              .dout = s.datty, .out = a.atty, .lse = a.lse,
-                             .q = a.qkv, .k = a.qkv + A, .v = a.qkv + 2 * A}, attention_dims(span));
+                             .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K}, attention_dims(span));
     h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
-    ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, 3 * A);
-    ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, 3 * A);
+    ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, d.W);
+    ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, d.W);
     ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
                             a.ln1_mean, a.ln1_rstd, mine, C);
 }
@@ -104,7 +104,7 @@ void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, s
     arena.add("block scratch", &s.bias, C);
     if (!backward) return;
     arena.add("block scratch", &s.dh, all * C);
-    arena.add("block scratch", &s.dqkv, N * 3 * A);
+    arena.add("block scratch", &s.dqkv, N * size_t(d.W));
     arena.add("block scratch", &s.datty, N * A);
     arena.add("block scratch", &s.dpre, N * size_t(d.P()));
 }

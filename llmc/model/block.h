@@ -47,7 +47,7 @@ struct BlockScratch {
     floatX* slice;    // (n, C)      r or dh after the scatter
     floatX* bias;     // (C)         still to be added to the stream
     floatX* dh;       // (n tp, C)   gradients, from here on
-    floatX* dqkv;     // (N, 3A)
+    floatX* dqkv;     // (N, W)
     floatX* datty;    // (N, A)
     floatX* dpre;     // (N, P)
 };

@@ -11,7 +11,7 @@ void Decoder::add_to(Arena& arena) {
     const size_t Vp = part.last ? size_t(d.Vp) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     const char* name = "generation: activations";
-    for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * size_t(3 * d.A));
+    for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * size_t(d.W));
     for (const ActRow& row : block_acts(d, N, n)) {
         if (row.x == &BlockActs::qkv) continue;                 // in the cache
         if (row.x) arena.add(name, &(acts[0].*row.x), row.count);

@@ -13,7 +13,7 @@ struct Decoder {
     Part part;
     Block block;
     int rows;                          // most tokens of one call
-    std::vector<floatX*> cache;        // per block (maxT, 3A)
+    std::vector<floatX*> cache;        // per block (maxT, W)
     std::vector<BlockActs> acts;       // one, shared by all blocks
     BlockScratch scratch;
     HeadActs head = {};
@@ -61,7 +61,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         a.kv = cache[size_t(l)];
-        a.qkv = cache[size_t(l)] + size_t(t0) * size_t(3 * d.A);
+        a.qkv = cache[size_t(l)] + size_t(t0) * size_t(d.W);
         stream = block.forward(weights.block(l), a, stream, scratch, span);
     }
     if (!chunk.ends) {

@@ -3,13 +3,13 @@
 //     L   blocks                         B   sequences of a micro-batch
 //     C   channels                       T   tokens of a sequence; maxT: positions of the model
 //     NH  heads here                     N   tokens of a micro-batch, B T
-//     D   channels of a head             n   tokens of a rank's slice, N / tp rounded up
-//     A   channels of the heads here     V   vocabulary;  Vp: rows here, a multiple of 128;
-//     F   width of the feed-forward here     v0: the first row here
-//     P   width before its activation: 2F with a gate, else F
+//     KV  heads of keys and values here  n   tokens of a rank's slice, N / tp rounded up
+//     D   channels of a head             V   vocabulary;  Vp: rows here, a multiple of 128;
+//     A   NH D;  K: KV D;  W: A + 2K         v0: the first row here
+//     F   width of the feed-forward here;  P: its width before the activation, 2F with a gate, else F
 //
-// On one rank of GPT-2 A = C, F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp may hold rows past
-// the vocabulary, even only such rows.
+// On one rank of GPT-2 KV = NH, A = K = C, P = F = 4C, v0 = 0, and Vp is V rounded up. The last ranks of tp
+// may hold rows past the vocabulary, even only such rows.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ModelKind {
 };
 
 struct Dims {
-    int L, C, NH, D, A, F, V, Vp, v0, maxT;
+    int L, C, NH, KV, D, A, K, W, F, V, Vp, v0, maxT;
     int tp, tp_index;
     ModelKind kind = {};
 
@@ -39,12 +39,13 @@ struct Dims {
     int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
 
-// REQUIRES: m.vocab is resolved, tp.size divides m.heads and m.ffn_channels.
-inline Dims make_dims(const ModelConfig& m, const Axis& tp = {}) {
-    const int D = m.channels / m.heads, NH = m.heads / tp.size;
-    const int F = m.ffn_channels ? m.ffn_channels : 4 * m.channels;
+// REQUIRES: settings.vocab is resolved, tp.size divides kv_heads and ffn_channels.
+inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
+    const ModelConfig m = with_sizes(settings);
+    const int D = m.head_channels, NH = m.heads / tp.size, KV = m.kv_heads / tp.size;
     const int Vp = (m.vocab + 128 * tp.size - 1) / (128 * tp.size) * 128;
-    return {.L = m.layers, .C = m.channels, .NH = NH, .D = D, .A = NH * D, .F = F / tp.size,
+    return {.L = m.layers, .C = m.channels, .NH = NH, .KV = KV, .D = D, .A = NH * D, .K = KV * D,
+            .W = (NH + 2 * KV) * D, .F = m.ffn_channels / tp.size,
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,

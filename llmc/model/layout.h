@@ -74,17 +74,24 @@ std::vector<Tensor> whole_tensors(const Dims& d);
 template <class F> void for_each_run(const Tensor& t, size_t first, size_t count, F&& f) {
     const Param& p = t.param;
     const bool rows_join = p.cols == p.whole_cols;
-    const size_t cols = size_t(p.cols), fused_rows = size_t(p.rows / p.fused),
-                 whole_fused_rows = size_t(p.whole_rows / p.fused);
+    const size_t cols = size_t(p.cols), whole_cols = size_t(p.whole_cols);
     for (size_t at = first, end = first + count, n; at < end; at += n) {
-        const size_t row = at / cols, matrix = row / fused_rows,
-                     in_matrix = size_t(p.first_row) + row % fused_rows;
-        const size_t here = rows_join ? (matrix + 1) * fused_rows * cols : (row + 1) * cols;
-        n = std::min(end, here) - at;
-        if (in_matrix >= whole_fused_rows) continue;
-        const size_t there = rows_join ? (whole_fused_rows - in_matrix) * cols - at % cols : n;
-        const size_t global_row = matrix * whole_fused_rows + in_matrix;
-        f(at, global_row * size_t(p.whole_cols) + size_t(p.first_col) + at % cols, std::min(n, there));
+        // Of the matrix that has the row: first row, number of rows, here and in the whole tensor; which of
+        // its whole rows is the first here.
+        const size_t row = at / cols;
+        size_t begin = 0, rows = size_t(p.rows), whole_begin = 0, whole_rows = size_t(p.whole_rows);
+        size_t first_row = size_t(p.first_row);
+        for (size_t m = 0; m < p.fused.size() && p.is_fused(); m++) {
+            rows = size_t(p.fused[m]), whole_rows = rows * size_t(p.tp);
+            first_row = rows * size_t(p.tp_index);
+            if (row < begin + rows) break;
+            begin += rows, whole_begin += whole_rows;
+        }
+        const size_t in_matrix = first_row + row - begin;
+        n = std::min(end, (rows_join ? begin + rows : row + 1) * cols) - at;
+        if (in_matrix >= whole_rows) continue;
+        const size_t there = rows_join ? (whole_rows - in_matrix) * cols - at % cols : n;
+        f(at, (whole_begin + in_matrix) * whole_cols + size_t(p.first_col) + at % cols, std::min(n, there));
     }
 }
 

@@ -4,6 +4,7 @@
 // export derive from these rows: a new weight is a row, a struct field and a line of math.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -34,21 +35,25 @@ struct Param {
     Split split;
     Init init;
     bool decay;
-    int fused;                    // matrices fused by rows (q, k, v: 3), each split and exported by itself
+    std::array<int, 3> fused = {};        // rows here of each matrix that is fused by rows into this one
+                                          // (q, k, v), split and exported by itself. None: it is one matrix
 
-    // Filled in by place(): row i of a fused matrix here is row first_row + i of the whole matrix, unless
-    // the whole matrix is shorter; likewise columns.
-    int whole_cols = 0, first_row = 0, first_col = 0;
+    // Filled in by place(). Row i here is row first_row + i of the whole matrix, unless that is shorter; row
+    // i of the m-th fused matrix is row tp_index fused[m] + i of the whole fused matrix, which has
+    // tp fused[m] rows. Likewise columns.
+    int whole_cols = 0, first_row = 0, first_col = 0, tp = 1, tp_index = 0;
 
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
     size_t whole() const { return size_t(whole_rows) * whole_cols; }        // counted, saved, exported
-    int used_rows() const { return std::clamp(whole_rows - fused * first_row, 0, rows); }
+    bool is_fused() const { return fused[0] > 0; }
+    int used_rows() const { return is_fused() ? rows : std::clamp(whole_rows - first_row, 0, rows); }
     size_t used() const { return size_t(used_rows()) * cols; }              // stored, without padding rows
 };
 
 inline void place(Param& p, const Dims& d) {
     p.whole_cols = p.split == Split::Cols ? p.cols * d.tp : p.cols;
-    p.first_row = p.split == Split::Rows ? p.rows / p.fused * d.tp_index : 0;
+    if (p.split != Split::None) p.tp = d.tp, p.tp_index = d.tp_index;
+    p.first_row = p.split == Split::Rows ? p.rows * d.tp_index : 0;
     p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
 }
 
@@ -67,9 +72,9 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
     return placed<G>({
-    // member       name         rows          cols whole  split init      decay  fused
-    { &G::wte,      {"wte",      Vp,           C,   V,     Rows, Normal,   true,  1} },
-    { &G::wpe,      {"wpe",      maxT,         C,   maxT,  None, Normal,   true,  1} },
+    // member       name         rows      cols whole   split init      decay
+    { &G::wte,      {"wte",      Vp,       C,   V,      Rows, Normal,   true } },
+    { &G::wpe,      {"wpe",      maxT,     C,   maxT,   None, Normal,   true } },
     }, d);
 }
 
@@ -77,22 +82,23 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     using G = BlockTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C, A = d.A, F = d.F, P = d.P(), halves = P / F, C3 = 3 * C, P4 = P * d.tp;
+    const int C = d.C, A = d.A, K = d.K, W = d.W, F = d.F, P = d.P(), tp = d.tp;
     const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
+    const std::array<int, 3> qkv = {A, K, K}, halves = P > F ? std::array{F, F, 0} : std::array{0, 0, 0};
     return placed<G>({
-    // member       name         rows          cols whole  split init      decay  fused
-    { &G::ln1w,     {"ln1w",     gain,         1,   C,     None, Ones,     false, 1} },
-    { &G::ln1b,     {"ln1b",     shift,        1,   C,     None, Zeros,    false, 1} },
-    { &G::qkvw,     {"qkvw",     3 * A,        C,   C3,    Rows, Normal,   true,  3} },
-    { &G::qkvb,     {"qkvb",     bias * 3 * A, 1,   C3,    Rows, Zeros,    false, 3} },
-    { &G::attprojw, {"attprojw", C,            A,   C,     Cols, Residual, true,  1} },
-    { &G::attprojb, {"attprojb", bias * C,     1,   C,     None, Zeros,    false, 1} },
-    { &G::ln2w,     {"ln2w",     gain,         1,   C,     None, Ones,     false, 1} },
-    { &G::ln2b,     {"ln2b",     shift,        1,   C,     None, Zeros,    false, 1} },
-    { &G::fcw,      {"fcw",      P,            C,   P4,    Rows, Normal,   true,  halves} },
-    { &G::fcb,      {"fcb",      bias * P,     1,   P4,    Rows, Zeros,    false, halves} },
-    { &G::fcprojw,  {"fcprojw",  C,            F,   C,     Cols, Residual, true,  1} },
-    { &G::fcprojb,  {"fcprojb",  bias * C,     1,   C,     None, Zeros,    false, 1} },
+    // member       name         rows      cols whole   split init      decay  fused
+    { &G::ln1w,     {"ln1w",     gain,     1,   C,      None, Ones,     false} },
+    { &G::ln1b,     {"ln1b",     shift,    1,   C,      None, Zeros,    false} },
+    { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Normal,   true,  qkv} },
+    { &G::qkvb,     {"qkvb",     bias * W, 1,   W * tp, Rows, Zeros,    false, qkv} },
+    { &G::attprojw, {"attprojw", C,        A,   C,      Cols, Residual, true } },
+    { &G::attprojb, {"attprojb", bias * C, 1,   C,      None, Zeros,    false} },
+    { &G::ln2w,     {"ln2w",     gain,     1,   C,      None, Ones,     false} },
+    { &G::ln2b,     {"ln2b",     shift,    1,   C,      None, Zeros,    false} },
+    { &G::fcw,      {"fcw",      P,        C,   P * tp, Rows, Normal,   true,  halves} },
+    { &G::fcb,      {"fcb",      bias * P, 1,   P * tp, Rows, Zeros,    false, halves} },
+    { &G::fcprojw,  {"fcprojw",  C,        F,   C,      Cols, Residual, true } },
+    { &G::fcprojb,  {"fcprojb",  bias * C, 1,   C,      None, Zeros,    false} },
     }, d);
 }
 
@@ -102,7 +108,7 @@ template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dim
     using enum Init;
     const int C = d.C, gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0;
     return placed<G>({
-    { &G::lnfw,     {"lnfw",     gain,         1,   C,     None, Ones,     false, 1} },
-    { &G::lnfb,     {"lnfb",     shift,        1,   C,     None, Zeros,    false, 1} },
+    { &G::lnfw,     {"lnfw",     gain,     1,   C,      None, Ones,     false} },
+    { &G::lnfb,     {"lnfb",     shift,    1,   C,      None, Zeros,    false} },
     }, d);
 }

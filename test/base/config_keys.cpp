@@ -12,6 +12,7 @@ TEST(keys_are_those_of_the_interface) {
         "about run.dir run.seed run.device run.precision run.threads run.hang_timeout "
         "model.layers model.heads model.channels model.context model.vocab model.init "
         "model.norm model.norm_gain model.norm_eps model.bias model.attention_scale "
+        "model.kv_heads model.head_channels "
         "model.activation model.ffn_channels "
         "data.train data.val data.tokenizer data.shuffle "
         "train.steps train.batch_tokens train.micro_batch train.max_skips "

@@ -26,6 +26,7 @@ TEST(mistakes_in_settings) {
     refused("--train.steps=many", {"train.steps", "many"});
     refused("--model.heads=0", {"model.heads"});
     refused("--model.heads=5", {"5", "64"});
+    refused("--model.heads=8 --model.kv_heads=3", {"model.kv_heads = 3", "model.heads = 8", "is 2"});
     refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
     refused("--run.dir=/proc/nope", {"/proc/nope"});
     std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";

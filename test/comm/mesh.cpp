@@ -113,7 +113,9 @@ TEST(meshes_that_do_not_fit) {
     Config c = config_of(2, 2);
     c.model.heads = 3;
     has(c, {"parallel.tp = 2", "model.heads = 3"});
-    c.model.heads = 4, c.model.ffn_channels = 25;
+    c.model.heads = 6, c.model.kv_heads = 3;
+    has(c, {"parallel.tp = 2", "model.kv_heads = 3", "the largest that does is 1"});
+    c.model.heads = 4, c.model.kv_heads = 0, c.model.ffn_channels = 25;
     has(c, {"parallel.tp = 2", "model.ffn_channels = 25", "24 and 26"});
     c = config_of(4, 1, 4);
     c.model.layers = 3;

@@ -4,7 +4,7 @@ namespace PRECISION {
 
 using cpu::AttentionDims;
 
-struct Shape { int B, Tq, Tk, NH, D, q_offset, k_offset; };
+struct Shape { int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1; };     // group: of query heads
 
 static const Shape kShapes[] = {
     {1, 1, 1, 1, 8, 0, 0},     {3, 5, 5, 2, 16, 0, 0},     {2, 64, 64, 1, 64, 0, 0},
@@ -12,6 +12,7 @@ static const Shape kShapes[] = {
     {2, 70, 70, 2, 5, 0, 0},   {1, 129, 129, 1, 80, 0, 0}, {1, 1, 77, 2, 64, 76, 0},
     {2, 3, 40, 2, 32, 37, 0},  {1, 5, 11, 1, 17, 10, 4},   {1, 70, 40, 1, 16, 3, 0},
     {1, 33, 33, 25, 64, 0, 0}, {1, 300, 300, 2, 32, 0, 0}, {1, 150, 600, 1, 16, 449, 0},
+    {2, 70, 70, 6, 24, 0, 0, 3}, {1, 300, 300, 4, 32, 0, 0, 4}, {2, 3, 40, 4, 16, 37, 0, 2},
 };
 
 // q, k and v in one packed matrix where queries and keys are the same rows, else in two.
@@ -21,16 +22,18 @@ struct Tensors {
     std::vector<real> lse;
 
     Tensors(const Shape& s, double size = 1) {
-        const size_t C = size_t(s.NH) * s.D, q_rows = size_t(s.B) * s.Tq, k_rows = size_t(s.B) * s.Tk;
+        const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group), q_rows = size_t(s.B) * s.Tq,
+                     k_rows = size_t(s.B) * s.Tk;
         d = {.B = s.B,
              .Tq = s.Tq,
              .Tk = s.Tk,
              .NH = s.NH,
              .D = s.D,
              .q_stride = C + 3,
-             .kv_stride = 2 * C + 1,
+             .kv_stride = 2 * CK + 1,
              .q_offset = s.q_offset,
-             .k_offset = s.k_offset};
+             .k_offset = s.k_offset,
+             .key_heads = s.NH / s.group};
         q = normals<floatX>(q_rows * d.q_stride, 1, size), k = normals<floatX>(k_rows * d.kv_stride, 2, size);
         v = normals<floatX>(k_rows * d.kv_stride, 3), dout = normals<floatX>(q_rows * C, 4);
         out = poisoned<floatX>(q_rows * C), lse = poisoned<real>(size_t(s.B) * s.NH * s.Tq);
@@ -78,7 +81,7 @@ struct Reference {
         const double scale = 1 / std::sqrt(double(d.D));
         const int keys = std::min(d.Tk, d.q_offset + i - d.k_offset + 1);
         Wide s(keys), p(keys), sizes(keys), dp(keys), dp_sums(keys);
-        auto key = [&](int u) { return (size_t(b) * d.Tk + u) * d.kv_stride + h * d.D; };
+        auto key = [&](int u) { return (size_t(b) * d.Tk + u) * d.kv_stride + h / d.group() * d.D; };
         double max = -INFINITY, total = 0, delta = 0, delta_sum = 0;
         for (int u = 0; u < keys; u++) {
             for (int c = 0; c < d.D; c++) {
@@ -128,14 +131,15 @@ static void expect_the_reference(const Shape& s, double size) {
     t.run();
     const Reference r(t, size > 2);
     const size_t C = size_t(s.NH) * s.D, qs = t.d.q_stride, ks = t.d.kv_stride;
-    auto inside = [&](const auto& m, size_t stride) { return columns(m, stride, 0, C); };
+    const auto width = [&](size_t stride) { return stride == qs ? C : C / size_t(s.group); };
+    auto inside = [&](const auto& m, size_t stride) { return columns(m, stride, 0, width(stride)); };
     EXPECT_CLOSE(t.out, r.out, r.out_sums);
     EXPECT(compare_sums(t.lse, r.lse, r.lse_sums).excess <= 1, "B %d T %d", s.B, s.Tq);
     EXPECT_CLOSE(inside(t.dq, qs), inside(r.dq, qs), inside(r.dq_sums, qs), 2);
     EXPECT_CLOSE(inside(t.dk, ks), inside(r.dk, ks), inside(r.dk_sums, ks), 2);
     EXPECT_CLOSE(inside(t.dv, ks), inside(r.dv, ks), inside(r.dv_sums, ks), 2);
     auto untouched = [&](const std::vector<floatX>& m, size_t stride, const char* what) {
-        for (const floatX x : columns(m, stride, C, stride))
+        for (const floatX x : columns(m, stride, width(stride), stride))
             EXPECT(std::isnan(double(x)), "%s between the rows was written", what);
     };
     untouched(t.dq, qs, "dq"), untouched(t.dk, ks, "dk"), untouched(t.dv, ks, "dv");

@@ -266,6 +266,8 @@ struct ShapeKeys {
 };
 // Why the limits of the settings exclude the shape; empty: the shape is valid. REQUIRES: vocab is resolved.
 std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
+// The same for the rules between settings alone. REQUIRES: each is within its own limits.
+std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys);
 
 // Every value as JSON, in the order of visit.
 std::string to_json(const Config& cfg);

@@ -13,12 +13,13 @@ struct ModelConfig {
     double norm_eps = 1e-5;
     bool bias = true;
     double attention_scale = 0;
+    int kv_heads = 0, head_channels = 0;
     Choice<Activation> activation = Activation::Gelu;
     int ffn_channels = 0;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
-        f("heads", heads, "attention heads (NH); they divide model.channels", range(1, 4096));
+        f("heads", heads, "attention heads (NH)", range(1, 4096));
         f("channels", channels, "width of the residual stream (C)", range(1, 1 << 20));
         f("context", context, "tokens of a sequence (T)", range(1, 1 << 24));
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
@@ -30,8 +31,20 @@ struct ModelConfig {
         f("bias", bias, "of all matrices of blocks, and of layernorm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
           range(0, 1e3));
+        f("kv_heads", kv_heads, "heads of keys and values, each shared by equally many of model.heads; 0: "
+          "model.heads", range(0, 4096));
+        f("head_channels", head_channels, "channels of a head (D); 0: model.channels / model.heads",
+          range(0, 1 << 16));
         f("activation", activation, "of the feed-forward layer; relu2: the square of relu");
         f("ffn_channels", ffn_channels, "width of the feed-forward layer; 0: 4 model.channels",
           range(0, 1 << 20));
     }
 };
+
+// With the value that a 0 stands for in kv_heads, head_channels and ffn_channels.
+inline ModelConfig with_sizes(ModelConfig m) {
+    if (m.kv_heads == 0) m.kv_heads = m.heads;
+    if (m.head_channels == 0) m.head_channels = m.channels / m.heads;
+    if (m.ffn_channels == 0) m.ffn_channels = 4 * m.channels;
+    return m;
+}

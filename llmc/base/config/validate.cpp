@@ -74,36 +74,6 @@ void check_batch(const Config& cfg, int dp, int micro_batch) {
     check_batch(cfg.train.batch_tokens, batch_unit(cfg, dp, micro_batch));
 }
 
-static int nearest_divisor(int n, int d) {
-    for (int away = 0;; away++) {
-        if (d - away > 0 && n % (d - away) == 0) return d - away;
-        if (n % (d + away) == 0) return d + away;
-    }
-}
-
-// Empty: the sizes divide. REQUIRES: heads above 0.
-static std::string wrong_heads(const ModelConfig& m, const ShapeKeys& keys) {
-    if (m.channels % m.heads == 0) return "";
-    return fmt::format("{} = {} does not divide {} = {}: each head has channels / heads of them; the "
-                       "nearest that divides is {}", keys.heads, m.heads, keys.channels, m.channels,
-                       nearest_divisor(m.channels, m.heads));
-}
-
-std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
-    Config c;
-    c.model = shape;
-    const std::pair<const char*, const char*> names[] = {
-        {"model.layers", keys.layers}, {"model.heads", keys.heads}, {"model.channels", keys.channels},
-        {"model.context", keys.context}, {"model.vocab", keys.vocab}};
-    for (const Field& f : fields(c))
-        for (const auto& [path, key] : names)
-            if (f.path() == path && !allowed(f))
-                return fmt::format("{} = {}: expected {}", key, value_json(f.value), expected(f));
-    if (shape.vocab < 1) return fmt::format("{} = {}: expected an integer of at least 1", keys.vocab,
-                                            shape.vocab);
-    return wrong_heads(shape, keys);
-}
-
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
@@ -111,7 +81,7 @@ void validate(const Config& cfg) {
                     expected(f));
     check_device(c);
     check_parallel(c);
-    const std::string wrong = wrong_heads(c.model, {});
+    const std::string wrong = wrong_model(c.model, {});
     CHECK_INPUT(wrong.empty(), "{}", wrong);
     BatchUnit unit = batch_unit(c, 1, c.train.micro_batch);
     unit.group = 1;         // --export needs no mesh: check_mesh() has the ranks
@@ -139,11 +109,12 @@ static void check_axes(const ParallelConfig& p, const ModelConfig& m, int ranks)
                 "parallel.tp x parallel.pp = {} x {} = {} does not divide the {} of this job: start a "
                 "multiple of {} ranks, or make parallel.tp or parallel.pp smaller",
                 p.tp, p.pp, unit, counted(ranks, "rank"), unit);
+    const char* const heads = m.kv_heads ? "model.kv_heads" : "model.heads";
+    const int shared = m.kv_heads ? m.kv_heads : m.heads;
     CHECK_INPUT(
-        m.heads % p.tp == 0,
-        "parallel.tp = {} does not divide model.heads = {}: each rank computes whole heads; the largest "
-        "that does is {}",
-        p.tp, m.heads, largest_divisor(m.heads, p.tp));
+        shared % p.tp == 0,
+        "parallel.tp = {} does not divide {} = {}: each rank computes whole heads; the largest that does is "
+        "{}", p.tp, heads, shared, largest_divisor(shared, p.tp));
     CHECK_INPUT(m.ffn_channels % p.tp == 0,
                 "parallel.tp = {} does not divide model.ffn_channels = {}: each rank computes an equal part; "
                 "the nearest multiples are {} and {}", p.tp, m.ffn_channels,

@@ -45,9 +45,9 @@ static size_t slice_elements(int T, int D) {
     return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
-size_t attention_scratch(int threads, int T, int D) {
+size_t attention_scratch(int threads, int T, int D, int group) {
     const size_t bytes = slice_elements(T, D) * sizeof(real);
-    return std::max(bytes, attention_products_scratch(T, D)) * size_t(threads);
+    return std::max(bytes, attention_products_scratch(T, D, group)) * size_t(threads);
 }
 
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
@@ -82,8 +82,9 @@ static Queries queries_of(const AttentionDims& d, int head, int q0) {
             .first = first, .keys = std::min(first + nq, d.Tk)};
 }
 
+// head: of keys, over all sequences
 static size_t key_offset(const AttentionDims& d, int head) {
-    return size_t(head / d.NH) * d.Tk * d.kv_stride + size_t(head % d.NH) * d.D;
+    return size_t(head / d.KV()) * d.Tk * d.kv_stride + size_t(head % d.KV()) * d.D;
 }
 
 // A block of scores: queries against keys [k0, k0 + nk).
@@ -231,7 +232,7 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int task = 0; task < heads * parts; task++) {
         const int head = task / parts;
-        const size_t at = key_offset(d, head);
+        const size_t at = key_offset(d, head / d.group());
         Slice slice = slice_of(scratch, omp_get_thread_num(), elements);
         const Keys keys = pack(k + at, v + at, d.kv_stride, d.Tk, d.D, slice);
         for (int block = task % parts; block < blocks; block += parts)
@@ -302,7 +303,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
             store(out + i * stride + j, load(tile + size_t(i) * padded(D) + j), D - j);
 }
 
-// A task is a head: its dk and dv sum over its blocks of queries, in order.
+// A task is a head of keys: its dk and dv sum over its heads of queries and their blocks, in order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     if (walked(attention_backward_cost, d)) return;
     if (attention_by_products(d)) return attention_products_backward(t, d);
@@ -310,15 +311,16 @@ void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
     std::byte* scratch = context.scratch;
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int head = 0; head < d.B * d.NH; head++) {
+    for (int head = 0; head < d.B * d.KV(); head++) {
         const size_t at = key_offset(d, head);
         Slice slice = slice_of(scratch, omp_get_thread_num(), elements);
         const Keys keys = pack(t.k + at, t.v + at, d.kv_stride, d.Tk, d.D, slice);
         const Keys grads = {slice.take(count), slice.take(count)};
         std::fill(grads.k, grads.k + count, real(0));
         std::fill(grads.v, grads.v + count, real(0));
-        for (int q0 = 0; q0 < d.Tq; q0 += kQueries)
-            backward_block(grads, keys, t, d, queries_of(d, head, q0), slice);
+        for (int h = head * d.group(); h < (head + 1) * d.group(); h++)
+            for (int q0 = 0; q0 < d.Tq; q0 += kQueries)
+                backward_block(grads, keys, t, d, queries_of(d, h, q0), slice);
         store_rows(t.dk + at, d.kv_stride, grads.k, d.Tk, d.D);
         store_rows(t.dv + at, d.kv_stride, grads.v, d.Tk, d.D);
     }

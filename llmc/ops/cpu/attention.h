@@ -12,12 +12,13 @@ inline real attention_scale(const AttentionDims& d) {
     return d.scale > 0 ? real(d.scale) : 1 / std::sqrt(real(d.D));
 }
 
-size_t attention_scratch(int threads, int T, int D);    // bytes of context.scratch; T keys
+// Bytes of context.scratch for T keys, where `group` heads of queries share a head of keys.
+size_t attention_scratch(int threads, int T, int D, int group);
 
 // Attention by BF16 products: whether the products are faster here, bytes of scratch for each thread, the
 // ops.
 bool attention_by_products(const AttentionDims& d);
-size_t attention_products_scratch(int T, int D);    // 0: never used on this CPU
+size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
 void attention_products_warm_up(int T, int D);      // builds the calling thread's products of T tokens
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d);

@@ -53,9 +53,14 @@ struct Room {
     }
 };
 
-size_t attention_products_scratch(int T, int D) {
+// Rows of dk and dv that backward keeps: of a block of keys, or of all keys where several heads of queries
+// add to them, each from its first block to its last.
+static int kept_rows(int T, int group) { return group > 1 ? T : kKeys; }
+
+size_t attention_products_scratch(int T, int D, int group) {
     if (!fast_here(D)) return 0;
-    const size_t block = size_t(kQueries) * kKeys, rows = size_t(T) + 2 * kKeys + kQueries;
+    const size_t block = size_t(kQueries) * kKeys, kept = size_t(kept_rows(T, group));
+    const size_t rows = size_t(T) + 2 * kept + kQueries;
     return kLibrary + block * (2 * sizeof(real) + 2 * sizeof(floatX)) + rows * D * sizeof(real) +
            4 * size_t(T) * D * sizeof(floatX) + (size_t(T) + 2 * kQueries) * sizeof(real) + 20 * 64;
 }
@@ -143,11 +148,12 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKey
     }
 }
 
-static Room room_of(std::byte* scratch, int T, int D) {
-    return {scratch + size_t(omp_get_thread_num()) * (attention_products_scratch(T, D) / 64 * 64)};
+static Room room_of(std::byte* scratch, const AttentionDims& d) {
+    const size_t bytes = attention_products_scratch(d.Tk, d.D, d.group()) / 64 * 64;
+    return {scratch + size_t(omp_get_thread_num()) * bytes};
 }
 static void check_scratch(const AttentionDims& d) {
-    const size_t needed = attention_products_scratch(d.Tk, d.D) * size_t(context.threads);
+    const size_t needed = attention_products_scratch(d.Tk, d.D, d.group()) * size_t(context.threads);
     CHECK(context.scratch_bytes >= needed, "attention: {} bytes of scratch, {} needed",
           context.scratch_bytes, needed);
 }
@@ -161,9 +167,9 @@ void attention_products_forward(floatX* out, real* lse, const floatX* q, const f
     std::byte* scratch = context.scratch;
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int task = 0; task < heads * parts; task++) {
-        const int head = task / parts, h = head % d.NH;
+        const int head = task / parts, h = head % d.NH / d.group();
         const size_t at = size_t(head / d.NH) * d.Tk * d.kv_stride + size_t(h) * d.D;
-        Room room = room_of(scratch, d.Tk, d.D);
+        Room room = room_of(scratch, d);
         const HeadKeys keys = {pack(room, k + at, d.kv_stride, d.Tk, d.D),
                                pack(room, v + at, d.kv_stride, d.Tk, d.D)};
         for (int block = task % parts; block < blocks; block += parts)
@@ -191,21 +197,32 @@ static void softmax_backward(floatX* p, floatX* ds, real* s, real* dp, const rea
     }
 }
 
-// A head: key block after key block, each over the queries that see the block.
-static void backward_head(const AttentionBackward& t, const AttentionDims& d, int head, Room room) {
+// A head of keys, packed, and the sums of its gradients.
+struct HeadGradients {
+    const floatX *k, *v;
+    real *dk, *dv;              // (kept_rows(), D)
+};
+
+static void store_gradients(const HeadGradients& t, const AttentionBackward& to, size_t at, int rows,
+                            const AttentionDims& d) {
+    store_rows(to.dk + at, d.kv_stride, t.dk, rows, d.D, attention_scale(d));
+    store_rows(to.dv + at, d.kv_stride, t.dv, rows, d.D, 1);
+}
+
+// What head `head` of queries adds: key block after key block, each over the queries that see the block.
+// at_k: offset of the first key. A block's sums are stored at once where no other head adds to them.
+static void backward_head(const AttentionBackward& t, const AttentionDims& d, int head,
+                          const HeadGradients& keys, size_t at_k, Room room) {
     const int b = head / d.NH, h = head % d.NH, D = d.D, apart = d.q_offset - d.k_offset;
+    const bool alone = d.group() == 1;
     const size_t o_stride = size_t(d.NH) * D, at_q = size_t(b) * d.Tq * d.q_stride + size_t(h) * D,
-                 at_o = size_t(b) * d.Tq * o_stride + size_t(h) * D,
-                 at_k = size_t(b) * d.Tk * d.kv_stride + size_t(h) * D;
+                 at_o = size_t(b) * d.Tq * o_stride + size_t(h) * D;
     const real c = attention_scale(d), *lse = t.lse + size_t(head) * d.Tq;
     std::byte* library = room.take<std::byte>(kLibrary);
     real *s = room.take<real>(kKeys * kQueries), *dp = room.take<real>(kKeys * kQueries);
     floatX *p = room.take<floatX>(kKeys * kQueries), *ds = room.take<floatX>(kKeys * kQueries);
-    real *dk = room.take<real>(size_t(kKeys) * D), *dv = room.take<real>(size_t(kKeys) * D);
     real *dq = room.take<real>(size_t(d.Tq) * D), *delta = room.take<real>(size_t(d.Tq));
     const floatX* q = pack(room, t.q + at_q, d.q_stride, d.Tq, D);
-    const floatX* k = pack(room, t.k + at_k, d.kv_stride, d.Tk, D);
-    const floatX* v = pack(room, t.v + at_k, d.kv_stride, d.Tk, D);
     const floatX* dout = pack(room, t.dout + at_o, o_stride, d.Tq, D);
     for (int i = 0; i < d.Tq; i++) {
         const floatX *x = dout + size_t(i) * D, *y = t.out + at_o + i * o_stride;
@@ -213,36 +230,47 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
     }
     for (int k0 = 0; k0 < d.Tk; k0 += kKeys) {
         const int nk = std::min(kKeys, d.Tk - k0), start = std::max(0, k0 - apart) / kQueries * kQueries;
-        const floatX *keys = k + size_t(k0) * D, *values = v + size_t(k0) * D;
-        int written = 0;            // rows of dk and dv; later queries see as many keys or more
+        const size_t row = size_t(k0) * D;
+        const HeadGradients block = {keys.k + row, keys.v + row, keys.dk + (alone ? 0 : row),
+                                     keys.dv + (alone ? 0 : row)};
+        if (alone)
+            for (real* sum : {block.dk, block.dv}) std::fill(sum, sum + size_t(nk) * D, real(0));
         for (int q0 = start; q0 < d.Tq; q0 += kQueries) {
             const int nq = std::min(kQueries, d.Tq - q0), seen = std::min(nk, q0 + nq + apart - k0);
             if (seen <= 0) continue;
             const floatX *queries = q + size_t(q0) * D, *grads = dout + size_t(q0) * D;
-            multiply(s, false, {keys}, {queries, true}, seen, nq, D, library);
-            multiply(dp, false, {values}, {grads, true}, seen, nq, D, library);
+            multiply(s, false, {block.k}, {queries, true}, seen, nq, D, library);
+            multiply(dp, false, {block.v}, {grads, true}, seen, nq, D, library);
             for (int u = 0; u < seen; u++)
                 softmax_backward(p + u * nq, ds + u * nq, s + u * nq, dp + u * nq, lse + q0, delta + q0,
                                  std::clamp(k0 + u - apart - q0, 0, nq), nq, c);
-            for (real* sum : {dk, dv}) std::fill(sum + size_t(written) * D, sum + size_t(seen) * D, real(0));
-            written = std::max(written, seen);
-            multiply(dv, true, {p}, {grads}, seen, D, nq, library);
-            multiply(dk, true, {ds}, {queries}, seen, D, nq, library);
-            multiply(dq + size_t(q0) * D, k0 > 0, {ds, true}, {keys}, nq, D, seen, library);
+            multiply(block.dv, true, {p}, {grads}, seen, D, nq, library);
+            multiply(block.dk, true, {ds}, {queries}, seen, D, nq, library);
+            multiply(dq + size_t(q0) * D, k0 > 0, {ds, true}, {block.k}, nq, D, seen, library);
         }
-        for (real* sum : {dk, dv}) std::fill(sum + size_t(written) * D, sum + size_t(nk) * D, real(0));
-        store_rows(t.dk + at_k + size_t(k0) * d.kv_stride, d.kv_stride, dk, nk, D, c);
-        store_rows(t.dv + at_k + size_t(k0) * d.kv_stride, d.kv_stride, dv, nk, D, 1);
+        if (alone) store_gradients(block, t, at_k + size_t(k0) * d.kv_stride, nk, d);
     }
     store_rows(t.dq + at_q, d.q_stride, dq, d.Tq, D, c);
 }
 
+// A task is a head of keys.
 void attention_products_backward(const AttentionBackward& t, const AttentionDims& d) {
     check_scratch(d);
     std::byte* scratch = context.scratch;
+    const int group = d.group();
+    const size_t kept = size_t(kept_rows(d.Tk, group)) * d.D;
     #pragma omp parallel for schedule(dynamic) num_threads(context.threads)
-    for (int head = 0; head < d.B * d.NH; head++)
-        backward_head(t, d, head, room_of(scratch, d.Tk, d.D));
+    for (int head = 0; head < d.B * d.KV(); head++) {
+        const size_t at = size_t(head / d.KV()) * d.Tk * d.kv_stride + size_t(head % d.KV()) * d.D;
+        Room room = room_of(scratch, d);
+        const HeadGradients keys = {pack(room, t.k + at, d.kv_stride, d.Tk, d.D),
+                                    pack(room, t.v + at, d.kv_stride, d.Tk, d.D),
+                                    room.take<real>(kept), room.take<real>(kept)};
+        if (group > 1)
+            for (real* sum : {keys.dk, keys.dv}) std::fill(sum, sum + kept, real(0));
+        for (int h = head * group; h < (head + 1) * group; h++) backward_head(t, d, h, keys, at, room);
+        if (group > 1) store_gradients(keys, t, at, d.Tk, d);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------

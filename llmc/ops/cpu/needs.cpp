@@ -34,12 +34,13 @@ Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias) 
 Needs bias_backward(const Target& t, int N, int OC) {
     return on_gpu(t) ? of_gpu(cuda::bias_scratch(N, OC)) : Needs{};
 }
-Needs attention_forward(const Target& t, int Tk, int D) {
-    return on_gpu(t) ? Needs{} : Needs{.scratch = cpu::attention_scratch(t.threads, Tk, D), .library = 0};
+Needs attention_forward(const Target& t, int Tk, int D, int group) {
+    if (on_gpu(t)) return {};
+    return {.scratch = cpu::attention_scratch(t.threads, Tk, D, group), .library = 0};
 }
-Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D) {
-    return on_gpu(t) ? of_gpu(cuda::attention_scratch(B * Tq, NH))
-                     : Needs{.scratch = cpu::attention_scratch(t.threads, Tk, D), .library = 0};
+Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group) {
+    if (on_gpu(t)) return of_gpu(cuda::attention_scratch(B * Tq, NH));
+    return {.scratch = cpu::attention_scratch(t.threads, Tk, D, group), .library = 0};
 }
 Needs encoder_backward(const Target& t, int N, int C) {
     return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};

@@ -4,8 +4,9 @@
 //     s[t, u] = q[t] . k[u] * scale            for positions u <= t; scale = 1 / sqrt(D) where none is set
 //     out[t]  = sum_u exp(s[t, u] - lse[t]) v[u],    lse[t] = log sum_u exp(s[t, u])
 //
-// Rows of q, k and v are read in place: a packed (N, 3C) matrix, a cache of past keys. Query row t has
-// position q_offset + t, key row u has position k_offset + u.
+// Rows of q, k and v are read in place: a packed matrix, a cache of past keys. Query row t has position
+// q_offset + t, key row u has position k_offset + u. Several heads of queries may share a head of keys and
+// values (GQA: Ainslie et al. 2023, arXiv 2305.13245): query head h reads key head h / group().
 
 struct AttentionDims {
     int B, Tq, Tk;                   // sequences; rows of queries, of keys in each: b's start at b Tq, b Tk
@@ -13,6 +14,10 @@ struct AttentionDims {
     size_t q_stride, kv_stride;      // elements from row to row of q, and of k and v
     int q_offset, k_offset;          // REQUIRES: every query sees at least one key
     double scale = 0;                // 0: D^-1/2
+    int key_heads = 0;               // they divide NH; 0: NH
+
+    constexpr int KV() const { return key_heads ? key_heads : NH; }
+    constexpr int group() const { return NH / KV(); }
 };
 
 void attention_forward(floatX* out,                              // (B Tq, NH D)
@@ -35,11 +40,11 @@ inline Cost attention_cost(const char* name, const AttentionDims& d, int product
             .flops = 2 * products * d.D * attention_pairs(d)};
 }
 inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
-    const size_t row = size_t(d.NH) * size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH);
+    const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
     Cost c = attention_cost("attention_forward", d, 2);
-    c.read = B * size_t(d.Tq + 2 * d.Tk) * row;
-    c.written = B * size_t(d.Tq) * (row + NH * sizeof(real));
-    c.needs = needs::attention_forward(on, d.Tk, d.D);
+    c.read = B * (size_t(d.Tq) * NH + size_t(2 * d.Tk) * KV) * head;
+    c.written = B * size_t(d.Tq) * NH * (head + sizeof(real));
+    c.needs = needs::attention_forward(on, d.Tk, d.D, d.group());
     return c;
 }
 
@@ -52,10 +57,11 @@ struct AttentionBackward {
 };
 void attention_backward(const AttentionBackward& t, const AttentionDims& d);
 inline Cost attention_backward_cost(const Target& on, const AttentionDims& d) {
-    const size_t row = size_t(d.NH) * size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH);
+    const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
+    const size_t queries = size_t(d.Tq) * NH, keys = size_t(2 * d.Tk) * KV;
     Cost c = attention_cost("attention_backward", d, 5);
-    c.read = B * (size_t(3 * d.Tq + 2 * d.Tk) * row + size_t(d.Tq) * NH * sizeof(real));
-    c.written = B * size_t(d.Tq + 2 * d.Tk) * row;
-    c.needs = needs::attention_backward(on, d.B, d.Tq, d.Tk, d.NH, d.D);
+    c.read = B * ((3 * queries + keys) * head + queries * sizeof(real));
+    c.written = B * (queries + keys) * head;
+    c.needs = needs::attention_backward(on, d.B, d.Tq, d.Tk, d.NH, d.D, d.group());
     return c;
 }

@@ -8,8 +8,8 @@ Needs product_backward_input(const Target& t, int N, int C, int OC);
 Needs product_activation_backward_input(const Target& t, int N, int F, int OC);
 Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias);
 Needs bias_backward(const Target& t, int N, int OC);
-Needs attention_forward(const Target& t, int Tk, int D);
-Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D);
+Needs attention_forward(const Target& t, int Tk, int D, int group);      // group: query heads of a key head
+Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group);
 Needs encoder_backward(const Target& t, int N, int C);
 Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db
 }  // namespace needs

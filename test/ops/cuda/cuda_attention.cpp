@@ -9,6 +9,7 @@ static const Shape kShapes[] = {
     {1, 65, 65, 2, 32, 0, 0}, {2, 130, 130, 3, 24, 0, 0}, {1, 100, 100, 1, 128, 0, 0},
     {1, 97, 97, 1, 80, 0, 0}, {1, 1, 77, 2, 64, 76, 0},   {2, 3, 40, 2, 32, 37, 0},
     {1, 5, 11, 1, 96, 10, 4}, {1, 70, 40, 1, 16, 3, 0},   {1, 40, 40, 1, 72, 0, 0},
+    {2, 70, 70, 6, 24, 0, 0, 3}, {1, 65, 65, 4, 64, 0, 0, 4}, {2, 3, 40, 4, 16, 37, 0, 2},
 };
 
 struct Results {
@@ -53,7 +54,9 @@ struct Sums {
                                  l = (size_t(b) * s.NH + h) * s.Tq + t,
                                  qi = (size_t(b) * s.Tq + t) * d.q_stride + h * s.D;
                     const int keys = std::min(s.Tk, s.q_offset + t - s.k_offset + 1);
-                    const auto key = [&](int u) { return (size_t(b) * s.Tk + u) * d.kv_stride + h * s.D; };
+                    const auto key = [&](int u) {
+                        return (size_t(b) * s.Tk + u) * d.kv_stride + h / s.group * s.D;
+                    };
                     Wide p(keys), dp(keys);
                     double delta = 0;
                     for (int u = 0; u < keys; u++) {
@@ -102,14 +105,17 @@ TEST(matches_the_cpu) {
                                        d);
             const Sums sums(s, in, lse);
             const size_t C = size_t(s.NH) * s.D, qs = d.q_stride, ks = d.kv_stride;
-            const auto rows = [&](const auto& m, size_t stride) { return inside(m, stride, 0, C); };
+            const size_t CK = C / size_t(s.group);
+            const auto rows = [&](const auto& m, size_t stride) {
+                return inside(m, stride, 0, stride == qs ? C : CK);
+            };
             EXPECT_CLOSE(got.out, out, sums.out, 2);
             EXPECT_CLOSE(got.lse, lse, sums.lse);
             EXPECT_CLOSE(rows(got.dq, qs), rows(dq, qs), rows(sums.dq, qs), 2);
             EXPECT_CLOSE(rows(got.dk, ks), rows(dk, ks), rows(sums.dk, ks), 2);
             EXPECT_CLOSE(rows(got.dv, ks), rows(dv, ks), rows(sums.dv, ks), 2);
             for (const auto& between :
-                 {inside(got.dq, qs, C, qs), inside(got.dk, ks, C, ks), inside(got.dv, ks, C, ks)})
+                 {inside(got.dq, qs, C, qs), inside(got.dk, ks, CK, ks), inside(got.dv, ks, CK, ks)})
                 for (const floatX x : between) EXPECT(std::isnan(double(x)), "written between the rows");
         }
 }
@@ -122,6 +128,7 @@ TEST(order_changes_no_bit) {
 
 TEST(moves_no_more_than_its_floor) {
     for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
+    EXPECT_FLOORS([=] { run({1, 160, 160, 4, 64, 0, 0, 2}); });
 }
 
 // Twice the scale are twice the queries: powers of two change no bit.

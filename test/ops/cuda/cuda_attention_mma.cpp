@@ -116,9 +116,10 @@ static void expect_alike(const char* what, const Case& c, const std::string& var
 static void expect_alike(const Case& c, double size) {
     const auto d = c.dims();
     const size_t C = size_t(c.s.NH) * c.s.D;
-    const auto rows = [&](const auto& m, size_t stride) { return inside(m, stride, 0, C); };
+    const auto width = [&](size_t stride) { return stride == d.q_stride ? C : C / size_t(c.s.group); };
+    const auto rows = [&](const auto& m, size_t stride) { return inside(m, stride, 0, width(stride)); };
     const auto untouched = [&](const auto& m, size_t stride) {
-        for (const floatX x : inside(m, stride, C, stride))
+        for (const floatX x : inside(m, stride, width(stride), stride))
             EXPECT(std::isnan(double(x)), "written between the rows");
     };
     for_variants(
@@ -167,10 +168,19 @@ TEST(offsets) {
         for (AttentionShape s : kOffsets) if (!few(s.D = D)) expect_alike(Case(s), 1);
 }
 
+// Heads of queries that share keys.
+static const AttentionShape kGroups[] = {{2, 160, 160, 6, 0, 0, 0, 3}, {1, 70, 70, 4, 0, 0, 0, 4},
+                                         {1, 3, 140, 4, 0, 137, 0, 2}, {1, 20, 150, 2, 0, 10, 0, 2}};
+
+TEST(shared_keys) {
+    for (const int D : kHeadSizes)
+        for (AttentionShape s : kGroups) if (!few(s.D = D)) expect_alike(Case(s), 1);
+}
+
 TEST(order_changes_no_bit) {
     if (kAgain) return test::skip("one order has to do there, as in the other tests");
     for (const int D : {64, 80, 128}) {
-        const Case c({1, 140, 140, 1, D, 0, 0});
+        const Case c({1, 140, 140, D == 80 ? 2 : 1, D, 0, 0, D == 80 ? 2 : 1});
         for_variants(
             D,
             [&](const Forward& v) {
@@ -198,6 +208,7 @@ TEST(moves_and_multiplies_what_its_floor_says) {
     for (const int D : kHeadSizes)
         for (const int T : {1, 17, 160, 200}) if (!few(D)) check({1, T, T, 1, D, 0, 0});
     for (AttentionShape s : kOffsets) s.D = 64, check(s);
+    for (AttentionShape s : kGroups) s.D = 64, check(s);
 }
 
 TEST(the_chosen_variant_runs) {

@@ -36,7 +36,8 @@ static auto variant_of(const Variants& variants, const Candidate* candidate, con
     return fit.empty() ? nullptr : fit[0];
 }
 
-// Choices are for whole sequences; generating text, with Tq < Tk, takes the default.
+// Choices are for whole sequences, timed with keys for each head of queries; generating text, with Tq < Tk,
+// takes the default.
 template <class Variants>
 static auto chosen_variant(Op op, const Variants& variants, const AttentionDims& d) {
     return variant_of(variants, d.Tq == d.Tk ? chosen_for({op, {d.B, d.Tq, d.NH, d.D}}) : nullptr, d);

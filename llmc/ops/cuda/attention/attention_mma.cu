@@ -49,16 +49,16 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sK = sQ + rows * pitch, *sV = sK + 2 * tile;     // K and V: one used, one to come
-    const Head at(d, order);
+    const QueryHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
     const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d), d.kv_stride}, 2 * tile,
-                         {x.v + at.keys(d), d.kv_stride}, j * N, d.Tk);
+        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
+                         {x.v + at.keys(d, order), d.kv_stride}, j * N, d.Tk);
     };
-    fetch_rows<D, rows>(sQ, {x.q + at.queries(d), d.q_stride}, 0, {}, start, d.Tq);
+    fetch_rows<D, rows>(sQ, {x.q + at.queries(d, order), d.q_stride}, 0, {}, start, d.Tq);
     ptx::cp_async_commit();
     fetch(0);
     ptx::cp_async_commit();
@@ -87,7 +87,7 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
         __syncthreads();                        // the next fetch writes over this tile
     }
 
-    const Head end(d, order, ptx::block_again());
+    const QueryHead end(order, ptx::block_again());
     float factor[M][2];
     #pragma unroll
     for (int m = 0; m < M; m++)
@@ -96,12 +96,13 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
             const int t = row + 16 * m + 8 * r;
             const float sum = quad_sum(softmax.sum[m][r]);
             if (lane % 4 == 0 && t < d.Tq)
-                x.lse[end.statistics(d) + t] = (softmax.max[m][r] + log2f(sum)) * kLn2;
+                x.lse[end.statistics(d, order) + t] = (softmax.max[m][r] + log2f(sum)) * kLn2;
             factor[m][r] = 1 / sum;
         }
     const size_t stride = size_t(d.NH) * D;
     if (first < d.Tq)
-        store_rows<D, M>(x.out + end.outputs(d) + first * stride, stride, d.Tq - first, own, O, factor);
+        store_rows<D, M>(x.out + end.outputs(d, order) + first * stride, stride, d.Tq - first, own, O,
+                         factor);
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -23,18 +23,18 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sdO = sQ + rows * pitch, *sK = sdO + rows * pitch, *sV = sK + 2 * tile;
-    const Head at(d, order);
+    const QueryHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
     const size_t out_stride = size_t(d.NH) * D;
     const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d), d.kv_stride}, 2 * tile,
-                         {x.v + at.keys(d), d.kv_stride}, j * N, d.Tk);
+        fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
+                         {x.v + at.keys(d, order), d.kv_stride}, j * N, d.Tk);
     };
-    fetch_rows<D, rows>(sQ, {x.q + at.queries(d), d.q_stride}, rows * pitch,
-                        {x.dout + at.outputs(d), out_stride}, start, d.Tq);
+    fetch_rows<D, rows>(sQ, {x.q + at.queries(d, order), d.q_stride}, rows * pitch,
+                        {x.dout + at.outputs(d, order), out_stride}, start, d.Tq);
     ptx::cp_async_commit();
     fetch(0);
     ptx::cp_async_commit();
@@ -49,14 +49,14 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
         const int t = row + 8 * i;
         float sum = 0;
         for (int c = lane % 4 * Pack::size; t < d.Tq && c < D; c += 4 * Pack::size) {
-            const Pack o = Pack::load(x.out + at.outputs(d) + t * out_stride + c);
+            const Pack o = Pack::load(x.out + at.outputs(d, order) + t * out_stride + c);
             const Pack g = Pack::load(sdO + (t - start) * pitch + c);
             #pragma unroll
             for (int k = 0; k < Pack::size; k++) sum += float(o[k]) * float(g[k]);
         }
         delta[i / 2][i % 2] = quad_sum(sum);
-        if (lane % 4 == 0 && t < d.Tq) deltas[at.statistics(d) + t] = delta[i / 2][i % 2];
-        lse[i / 2][i % 2] = t < d.Tq ? x.lse[at.statistics(d) + t] * kLog2e : INFINITY;
+        if (lane % 4 == 0 && t < d.Tq) deltas[at.statistics(d, order) + t] = delta[i / 2][i % 2];
+        lse[i / 2][i % 2] = t < d.Tq ? x.lse[at.statistics(d, order) + t] * kLog2e : INFINITY;
     }
 
     const float exponent = scale * kLog2e;
@@ -85,14 +85,14 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     float factor[M][2];
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) factor[i / 2][i % 2] = scale;
-    const Head end(d, order, ptx::block_again());
+    const QueryHead end(order, ptx::block_again());
     if (first < d.Tq)
-        store_rows<D, M>(x.dq + end.queries(d) + first * d.q_stride, d.q_stride, d.Tq - first, own, dQ,
+        store_rows<D, M>(x.dq + end.queries(d, order) + first * d.q_stride, d.q_stride, d.Tq - first, own, dQ,
                          factor);
 }
 
 // dK and dV: the rows of a block are keys, the products transposed
-// FLOOR bytes = (4 B Tk + 2 queries) NH D sizeof(floatX) + 8 queries NH, mma flops = 8 D pairs NH B,
+// FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH, mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
 template <int D, int M, int N>
 __global__ void __launch_bounds__(kThreads, M == 1 && D == 32 ? 3 : 2)
@@ -103,29 +103,32 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sK = shared, *sV = sK + rows * pitch, *sQ = sV + rows * pitch, *sdO = sQ + 2 * tile;
     float* statistics = reinterpret_cast<float*>(sdO + 2 * tile);          // lse and delta (N) of two tiles
-    const Head at(d, order);
+    const KeyHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, offset = d.q_offset - d.k_offset;
     const int block_sees = first_to_see(d, start), sees = first_to_see(d, first);   // queries: the first to
-    const int from = block_sees / N, end = block_sees < d.Tq ? div_up(d.Tq, N) : 0;  // see a key of these
+    const int from = block_sees / N, tiles = block_sees < d.Tq ? div_up(d.Tq, N) - from : 0;    // see a key
+    const int steps = tiles * order.sharing;            // the tiles of each head of queries in turn
     const size_t out_stride = size_t(d.NH) * D;
-    const auto fetch = [&](int j) {
-        fetch_rows<D, N>(sQ + j % 2 * tile, {x.q + at.queries(d), d.q_stride}, 2 * tile,
-                         {x.dout + at.outputs(d), out_stride}, j * N, d.Tq);
+    const auto head_of = [&](int step) { return order.sharing == 1 ? 0 : step / tiles; };
+    const auto fetch = [&](int step) {
+        const int i = head_of(step), j = from + step - i * tiles;       // tile j of head i of queries
+        fetch_rows<D, N>(sQ + step % 2 * tile, {x.q + at.queries(d, order, i), d.q_stride}, 2 * tile,
+                         {x.dout + at.outputs(d, order, i), out_stride}, j * N, d.Tq);
     };
-    // Of tile j, for this thread to store. Queries behind the last get weights of exp2(-inf).
-    const auto statistic = [&](int j) {
-        const int t = j * N + threadIdx.x % N;
-        if (threadIdx.x < N) return t < d.Tq ? x.lse[at.statistics(d) + t] * kLog2e : INFINITY;
-        return t < d.Tq && threadIdx.x < 2 * N ? deltas[at.statistics(d) + t] : 0;
+    // Of a tile, for this thread to store. Queries behind the last get weights of exp2(-inf).
+    const auto statistic = [&](int step) {
+        const int i = head_of(step), t = (from + step - i * tiles) * N + threadIdx.x % N;
+        if (threadIdx.x < N) return t < d.Tq ? x.lse[at.statistics(d, order, i) + t] * kLog2e : INFINITY;
+        return t < d.Tq && threadIdx.x < 2 * N ? deltas[at.statistics(d, order, i) + t] : 0;
     };
-    const auto store_statistic = [&](int j, float value) {
-        if (threadIdx.x < 2 * N) statistics[j % 2 * 2 * N + threadIdx.x] = value;
+    const auto store_statistic = [&](int step, float value) {
+        if (threadIdx.x < 2 * N) statistics[step % 2 * 2 * N + threadIdx.x] = value;
     };
-    fetch_rows<D, rows>(sK, {x.k + at.keys(d), d.kv_stride}, rows * pitch, {x.v + at.keys(d), d.kv_stride},
-                        start, d.Tk);
+    fetch_rows<D, rows>(sK, {x.k + at.keys(d, order), d.kv_stride}, rows * pitch,
+                        {x.v + at.keys(d, order), d.kv_stride}, start, d.Tk);
     ptx::cp_async_commit();
-    if (from < end) fetch(from), store_statistic(from, statistic(from));
+    if (steps > 0) fetch(0), store_statistic(0, statistic(0));
     ptx::cp_async_commit();
     ptx::cp_async_wait<1>();
     __syncthreads();
@@ -134,36 +137,37 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
 
     const float exponent = scale * kLog2e;
     float dK[M][D / 8][4] = {}, dV[M][D / 8][4] = {};
-    for (int j = from; j < end; j++) {
-        if (j + 1 < end) fetch(j + 1);
+    for (int step = 0; step < steps; step++) {
+        if (step + 1 < steps) fetch(step + 1);
         ptx::cp_async_commit();
-        const float next = j + 1 < end ? statistic(j + 1) : 0;
+        const float next = step + 1 < steps ? statistic(step + 1) : 0;
+        const int j = from + step - head_of(step) * tiles;
         ptx::cp_async_wait<1>();
         __syncthreads();
         if ((j + 1) * N > sees && sees < d.Tq) {
             float s[M][N / 8][4], dp[M][N / 8][4];
-            products<D, M, N>(s, K, sQ + j % 2 * tile);
-            products<D, M, N>(dp, V, sdO + j % 2 * tile);
+            products<D, M, N>(s, K, sQ + step % 2 * tile);
+            products<D, M, N>(dp, V, sdO + step % 2 * tile);
             if (first + 16 * M - 1 > offset + j * N)
                 hide<M, N>(s, [&](int r, int c) { return first + r > offset + j * N + c; });
             #pragma unroll
-            for (int i = 0; i < M * N / 2; i++) {
-                const int c = i / M % (N / 8), k = i / M / (N / 8), m = i % M;
-                const float* of_query = statistics + j % 2 * 2 * N + 8 * c + 2 * (lane % 4) + k % 2;
+            for (int e = 0; e < M * N / 2; e++) {
+                const int c = e / M % (N / 8), k = e / M / (N / 8), m = e % M;
+                const float* of_query = statistics + step % 2 * 2 * N + 8 * c + 2 * (lane % 4) + k % 2;
                 const float p = ptx::exp2_approx(s[m][c][k] * exponent - of_query[0]);
                 s[m][c][k] = p, dp[m][c][k] = p * (dp[m][c][k] - of_query[N]);
             }
-            add_weighted<D, M, N>(dV, s, sdO + j % 2 * tile);
-            add_weighted<D, M, N>(dK, dp, sQ + j % 2 * tile);
+            add_weighted<D, M, N>(dV, s, sdO + step % 2 * tile);
+            add_weighted<D, M, N>(dK, dp, sQ + step % 2 * tile);
         }
-        if (j + 1 < end) store_statistic(j + 1, next);
+        if (step + 1 < steps) store_statistic(step + 1, next);
         __syncthreads();                        // the next fetch writes over this tile
     }
     float scales[M][2], ones[M][2];
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) scales[i / 2][i % 2] = scale, ones[i / 2][i % 2] = 1;
     if (first >= d.Tk) return;
-    const size_t to = at.keys(d) + first * d.kv_stride;
+    const size_t to = at.keys(d, order) + first * d.kv_stride;
     store_rows<D, M>(x.dk + to, d.kv_stride, d.Tk - first, own_K, dK, scales);
     store_rows<D, M>(x.dv + to, d.kv_stride, d.Tk - first, own_V, dV, ones);
 }
@@ -196,9 +200,9 @@ template <int M, int N, class Heads> struct Keys {
     static size_t shared(int D) { return tiles_bytes<M, N>(D) + 4 * N * sizeof(float); }
     static bool supports(int D) { return Heads::has(D) && shared(D) <= shared_limit(); }
     static Floor floor(const AttentionDims& d) {
-        const double heads = double(d.B) * d.NH;
+        const double heads = double(d.B) * d.NH, row = double(d.D) * sizeof(floatX);
         const Work work = work_on_keys<M, N>(d);
-        return {.bytes = heads * ((4. * d.Tk + 2 * work.rows) * d.D * sizeof(floatX) + 8 * work.rows),
+        return {.bytes = 4. * d.B * d.KV() * d.Tk * row + heads * work.rows * (2 * row + 8),
                 .mma_flops = heads * work.pairs * 8 * d.D};
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {

@@ -103,11 +103,11 @@ static __device__ __forceinline__ float row_max(float v) {
 }
 
 // Where a block works: a head of a sequence, a tile of its rows, and a row of that for each thread.
-struct Place {
+template <class Head> struct Place {
     Head head;
     int start, row, part;
-    __device__ __forceinline__ Place(const AttentionDims& d, const HeadOrder& order)
-        : head(d, order), start(head.tile * kRows), row(threadIdx.x / 8), part(threadIdx.x % 8) {}
+    __device__ __forceinline__ explicit Place(const HeadOrder& order)
+        : head(order), start(head.tile * kRows), row(threadIdx.x / 8), part(threadIdx.x % 8) {}
 };
 
 // Keys that the queries of a tile see: [0, seen)
@@ -119,7 +119,7 @@ static __device__ __forceinline__ int seen_by(const AttentionDims& d, int start)
 // ---------------------------------------------------------------------------------------------------------
 // kernels
 
-// FLOOR bytes = 2 (B Tq + B Tk) NH D sizeof(floatX) + 4 B NH Tq          K and V from L2 but once
+// FLOOR bytes = 2 B (Tq NH + Tk KV) D sizeof(floatX) + 4 B NH Tq         K and V from L2 but once
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads)
 attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const floatX* k, const floatX* v,
@@ -127,16 +127,16 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
     DYN_SHARED(float, shared);
     const int D = d.D, tile = kRows * (D + 4);
     float *Q = shared, *K = Q + tile, *V = K + tile, *P = V + tile;
-    const Place at(d, order);
+    const Place<QueryHead> at(order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
-    load_tile(Q, q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
+    load_tile(Q, q + at.head.queries(d, order), d.q_stride, at.start, d.Tq, D, scale);
 
     float max = kLowest, sum = 0;
     Channels<MaxD> O;
     for (int key = 0; key < seen; key += kRows) {
         __syncthreads();                        // the tiles of the last round have been read
-        load_tile(K, k + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
-        load_tile(V, v + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(K, k + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(V, v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         __syncthreads();
         float s[4];
         products(s, Q + at.row * (D + 4), K, at.part, D);
@@ -162,16 +162,16 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
         O.add(P + at.row * kPitch, V, at.part, D);
     }
     sum = row_sum(sum);
-    const Head end(d, order, ptx::block_again());
-    if (at.part == 0 && t < d.Tq) lse[end.statistics(d) + t] = max + logf(sum);
+    const QueryHead end(order, ptx::block_again());
+    if (at.part == 0 && t < d.Tq) lse[end.statistics(d, order) + t] = max + logf(sum);
     __syncthreads();
     O.store(Q + at.row * (D + 4), at.part, D, 1 / sum);
     __syncthreads();
-    store_tile(out + end.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, Q);
+    store_tile(out + end.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, Q);
 }
 
 // dQ, and delta for the next kernel
-// FLOOR bytes = (4 B Tq + 2 B Tk) NH D sizeof(floatX) + 8 B NH Tq
+// FLOOR bytes = B (4 Tq NH + 2 Tk KV) D sizeof(floatX) + 8 B NH Tq
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads)
 attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
@@ -179,24 +179,24 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     DYN_SHARED(float, shared);
     const int D = d.D, tile = kRows * (D + 4);
     float *Q = shared, *dO = Q + tile, *K = dO + tile, *V = K + tile, *dS = V + tile;
-    const Place at(d, order);
+    const Place<QueryHead> at(order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
     const float* own_dO = dO + at.row * (D + 4);
-    load_tile(Q, x.q + at.head.queries(d), d.q_stride, at.start, d.Tq, D, scale);
-    load_tile(dO, x.dout + at.head.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, 1);
-    load_tile(K, x.out + at.head.outputs(d), size_t(d.NH) * D, at.start, d.Tq, D, 1);
+    load_tile(Q, x.q + at.head.queries(d, order), d.q_stride, at.start, d.Tq, D, scale);
+    load_tile(dO, x.dout + at.head.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, 1);
+    load_tile(K, x.out + at.head.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, 1);
     __syncthreads();
     float delta = 0;
     for (int c = at.part; c < D; c += 8) delta += own_dO[c] * K[at.row * (D + 4) + c];
     delta = row_sum(delta);
-    if (at.part == 0 && t < d.Tq) deltas[at.head.statistics(d) + t] = delta;
-    const float lse = t < d.Tq ? x.lse[at.head.statistics(d) + t] : 0;
+    if (at.part == 0 && t < d.Tq) deltas[at.head.statistics(d, order) + t] = delta;
+    const float lse = t < d.Tq ? x.lse[at.head.statistics(d, order) + t] : 0;
 
     Channels<MaxD> dQ;
     for (int key = 0; key < seen; key += kRows) {
         __syncthreads();
-        load_tile(K, x.k + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
-        load_tile(V, x.v + at.head.keys(d), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(K, x.k + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
+        load_tile(V, x.v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         __syncthreads();
         float s[4], dp[4];
         products(s, Q + at.row * (D + 4), K, at.part, D);
@@ -213,11 +213,12 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     __syncthreads();
     dQ.store(Q + at.row * (D + 4), at.part, D, scale);
     __syncthreads();
-    store_tile(x.dq + Head(d, order, ptx::block_again()).queries(d), d.q_stride, at.start, d.Tq, D, Q);
+    const QueryHead end(order, ptx::block_again());
+    store_tile(x.dq + end.queries(d, order), d.q_stride, at.start, d.Tq, D, Q);
 }
 
 // dK and dV: the rows of a tile are keys here
-// FLOOR bytes = (2 B Tq + 4 B Tk) NH D sizeof(floatX) + 8 B NH Tq
+// FLOOR bytes = B (2 Tq NH + 4 Tk KV) D sizeof(floatX) + 8 B NH Tq
 template <int MaxD>
 __global__ void __launch_bounds__(kThreads, 2)
 attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
@@ -226,44 +227,45 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
     const int D = d.D, tile = kRows * (D + 4);
     float *K = shared, *V = K + tile, *Q = V + tile, *dO = Q + tile, *P = dO + tile, *dS = P + kRows * kPitch;
     float *lse = dS + kRows * kPitch, *delta = lse + kRows;
-    const Place at(d, order);
+    const Place<KeyHead> at(order);
     const int u = at.start + at.row,
               first = d.k_offset + at.start - d.q_offset;  // query that sees the first key
-    load_tile(K, x.k + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, 1);
-    load_tile(V, x.v + at.head.keys(d), d.kv_stride, at.start, d.Tk, D, 1);
+    load_tile(K, x.k + at.head.keys(d, order), d.kv_stride, at.start, d.Tk, D, 1);
+    load_tile(V, x.v + at.head.keys(d, order), d.kv_stride, at.start, d.Tk, D, 1);
 
     Channels<MaxD> dK, dV;
-    for (int query = first > 0 ? first / kRows * kRows : 0; query < d.Tq; query += kRows) {
-        __syncthreads();
-        load_tile(Q, x.q + at.head.queries(d), d.q_stride, query, d.Tq, D, scale);
-        load_tile(dO, x.dout + at.head.outputs(d), size_t(d.NH) * D, query, d.Tq, D, 1);
-        if (threadIdx.x < kRows) {
-            const int t = query + threadIdx.x;
-            lse[threadIdx.x] = t < d.Tq ? x.lse[at.head.statistics(d) + t] : 0;
-            delta[threadIdx.x] = t < d.Tq ? deltas[at.head.statistics(d) + t] : 0;
+    for (int h = 0; h < order.sharing; h++)
+        for (int query = first > 0 ? first / kRows * kRows : 0; query < d.Tq; query += kRows) {
+            __syncthreads();
+            load_tile(Q, x.q + at.head.queries(d, order, h), d.q_stride, query, d.Tq, D, scale);
+            load_tile(dO, x.dout + at.head.outputs(d, order, h), size_t(d.NH) * D, query, d.Tq, D, 1);
+            if (threadIdx.x < kRows) {
+                const int t = query + threadIdx.x;
+                lse[threadIdx.x] = t < d.Tq ? x.lse[at.head.statistics(d, order, h) + t] : 0;
+                delta[threadIdx.x] = t < d.Tq ? deltas[at.head.statistics(d, order, h) + t] : 0;
+            }
+            __syncthreads();
+            float s[4], dp[4];
+            products(s, K + at.row * (D + 4), Q, at.part, D);
+            products(dp, V + at.row * (D + 4), dO, at.part, D);
+            #pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int j = at.part + 8 * i, t = query + j;
+                const bool visible = t < d.Tq && d.k_offset + u <= d.q_offset + t;
+                const float p = visible ? exp2f((s[i] - lse[j]) * kLog2e) : 0;
+                P[at.row * kPitch + j] = p, dS[at.row * kPitch + j] = p * (dp[i] - delta[j]);
+            }
+            __syncwarp();
+            dV.add(P + at.row * kPitch, dO, at.part, D);
+            dK.add(dS + at.row * kPitch, Q, at.part, D);
         }
-        __syncthreads();
-        float s[4], dp[4];
-        products(s, K + at.row * (D + 4), Q, at.part, D);
-        products(dp, V + at.row * (D + 4), dO, at.part, D);
-        #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int j = at.part + 8 * i, t = query + j;
-            const bool visible = t < d.Tq && d.k_offset + u <= d.q_offset + t;
-            const float p = visible ? exp2f((s[i] - lse[j]) * kLog2e) : 0;
-            P[at.row * kPitch + j] = p, dS[at.row * kPitch + j] = p * (dp[i] - delta[j]);
-        }
-        __syncwarp();
-        dV.add(P + at.row * kPitch, dO, at.part, D);
-        dK.add(dS + at.row * kPitch, Q, at.part, D);
-    }
     __syncthreads();
     dK.store(K + at.row * (D + 4), at.part, D, 1);
     dV.store(V + at.row * (D + 4), at.part, D, 1);
     __syncthreads();
-    const Head end(d, order, ptx::block_again());
-    store_tile(x.dk + end.keys(d), d.kv_stride, at.start, d.Tk, D, K);
-    store_tile(x.dv + end.keys(d), d.kv_stride, at.start, d.Tk, D, V);
+    const KeyHead end(order, ptx::block_again());
+    store_tile(x.dk + end.keys(d, order), d.kv_stride, at.start, d.Tk, D, K);
+    store_tile(x.dv + end.keys(d, order), d.kv_stride, at.start, d.Tk, D, V);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -280,8 +282,8 @@ static size_t shared_bytes(int D, int tiles, int weights) {
     return size_t(tiles * kRows * (D + 4) + weights * kRows * kPitch + 2 * kRows) * sizeof(float);
 }
 static double bytes_of(const AttentionDims& d, double of_queries, double of_keys, double statistics) {
-    const double channels = double(d.B) * d.NH * d.D * sizeof(floatX);
-    return channels * (of_queries * d.Tq + of_keys * d.Tk) + 4 * statistics * d.B * d.NH * d.Tq;
+    const double head = double(d.B) * d.D * sizeof(floatX);
+    return head * (of_queries * d.Tq * d.NH + of_keys * d.Tk * d.KV()) + 4 * statistics * d.B * d.NH * d.Tq;
 }
 
 void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,

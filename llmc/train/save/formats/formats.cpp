@@ -64,11 +64,10 @@ void check_export_format(const std::string& to) {
 
 void check_export_kind(const std::string& to, const ModelConfig& model) {
     Config own, gpt2;
-    own.model = model;
     const ModelConfig& m = model;
-    gpt2.model = {.layers = m.layers, .heads = m.heads, .channels = m.channels, .context = m.context,
-                  .vocab = m.vocab, .init = m.init};
-    if (m.ffn_channels == 4 * m.channels) gpt2.model.ffn_channels = m.ffn_channels;
+    gpt2.model = with_sizes({.layers = m.layers, .heads = m.heads, .channels = m.channels,
+                             .context = m.context, .vocab = m.vocab, .init = m.init});
+    own.model = with_sizes(model);
     const std::vector<Field> ours = fields(own), theirs = fields(gpt2);
     for (size_t i = 0; i < ours.size(); i++) {
         const std::string value = value_json(ours[i].value), expected = value_json(theirs[i].value);

@@ -1,0 +1,37 @@
+// The rules between settings of a model.
+#include "llmc/base/check.h"
+#include "llmc/base/config/config.h"
+#include "llmc/base/config/fields.h"
+
+static int nearest_divisor(int n, int d) {
+    for (int away = 0;; away++) {
+        if (d - away > 0 && n % (d - away) == 0) return d - away;
+        if (n % (d + away) == 0) return d + away;
+    }
+}
+
+std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys) {
+    if (m.kv_heads && m.heads % m.kv_heads != 0)
+        return fmt::format("model.kv_heads = {} does not divide {} = {}: equally many heads share keys and "
+                           "values; the nearest that divides is {}", m.kv_heads, keys.heads, m.heads,
+                           nearest_divisor(m.heads, m.kv_heads));
+    if (m.head_channels || m.channels % m.heads == 0) return "";
+    return fmt::format("{} = {} does not divide {} = {}: each head has channels / heads of them; the "
+                       "nearest that divides is {}", keys.heads, m.heads, keys.channels, m.channels,
+                       nearest_divisor(m.channels, m.heads));
+}
+
+std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys) {
+    Config c;
+    c.model = shape;
+    const std::pair<const char*, const char*> names[] = {
+        {"model.layers", keys.layers}, {"model.heads", keys.heads}, {"model.channels", keys.channels},
+        {"model.context", keys.context}, {"model.vocab", keys.vocab}};
+    for (const Field& f : fields(c))
+        for (const auto& [path, key] : names)
+            if (f.path() == path && !allowed(f))
+                return fmt::format("{} = {}: expected {}", key, value_json(f.value), expected(f));
+    if (shape.vocab < 1) return fmt::format("{} = {}: expected an integer of at least 1", keys.vocab,
+                                            shape.vocab);
+    return wrong_model(shape, keys);
+}
