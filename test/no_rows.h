@@ -31,6 +31,16 @@ inline void matmul_on_no_rows(real* sums, floatX* w) {
     bias_backward(sums, w, 0, OC);
 }
 
+inline void rotary_on_no_rows(real* sums, floatX* w) {
+    for (const QkNorm norm : {QkNorm::None, QkNorm::Before, QkNorm::After}) {
+        const Rotary t = {.qkv = w, .before = w, .turns = sums, .q_gain = norm == QkNorm::None ? nullptr : w,
+                          .k_gain = norm == QkNorm::None ? nullptr : w, .norm = norm, .eps = 1, .N = 0,
+                          .T = 1, .NH = 2, .KV = 1, .D = 32, .stride = 128, .t0 = 0};
+        rotary_forward(t);
+        rotary_backward(w, sums, sums, t);
+    }
+}
+
 // No sequences, no queries, no heads.
 inline void attention_on_no_rows(real* sums, floatX* w) {
     for (const auto& [B, Tq, NH] : {std::array{0, 5, 2}, {2, 0, 2}, {2, 5, 0}}) {
@@ -84,6 +94,7 @@ inline void everything_on_no_rows(real* sums, floatX* w, double* total, const Gr
     layernorm_on_no_rows(sums, w);
     matmul_on_no_rows(sums, w);
     attention_on_no_rows(sums, w);
+    rotary_on_no_rows(sums, w);
     classifier_on_no_rows(sums, w);
     vectors_on_no_elements(sums, w, total);
     adamw_on_no_elements(sums, w, state);

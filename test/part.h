@@ -7,6 +7,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/model/decoder.h"
+#include "llmc/model/turns.h"
 #include "test/compare.h"
 
 namespace PRECISION {
@@ -77,6 +78,7 @@ struct Rank {
         arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(ops::device_allocate, ops::device_free);
         gpt.ready();
+        fill_turns(gpt.block.turns, d), fill_turns(decoder.block.turns, d);
         gpt.clear_loss();
         use();
     }

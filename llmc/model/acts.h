@@ -14,7 +14,7 @@
 namespace PRECISION {
 
 struct BlockActs {
-    floatX *x, *ln1, *qkv, *atty, *x1, *ln2, *pre, *act;
+    floatX *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // without means of an RMSNorm
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // ln1 and ln2 of all of tp, where they were gathered last
@@ -35,8 +35,8 @@ inline bool keeps_x1(const Dims& d) { return d.tp > 1; }
 
 inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     using G = BlockActs;
-    const size_t C = size_t(d.C), A = size_t(d.A), W = size_t(d.W), NH = size_t(d.NH), F = size_t(d.F),
-                 P = size_t(d.P());
+    const size_t C = size_t(d.C), A = size_t(d.A), K = size_t(d.K), W = size_t(d.W), F = size_t(d.F),
+                 P = size_t(d.P()), NH = size_t(d.NH);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from
@@ -45,6 +45,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "ln1_mean",  nullptr,  &G::ln1_mean,    n,         Block,      false },
     { "ln1_rstd",  nullptr,  &G::ln1_rstd,    n,         Block,      false },
     { "qkv",       &G::qkv,  nullptr,         N * W,     Block,      false },
+    { "qk",        &G::qk,   nullptr,         N * (A + K), Block,    false },   // q and k before their norm
     { "atty",      &G::atty, nullptr,         N * A,     Block,      false },
     { "lse",       nullptr,  &G::lse,         N * NH,    Block,      false },
     { "x1",        &G::x1,   nullptr,         n * C,     Block,      keeps_x1(d) },  // after attention
@@ -54,6 +55,8 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "pre",       &G::pre,  nullptr,         N * P,     Block,      false },   // before the activation
     { "act",       &G::act,  nullptr,         N * F,     Selective,  false },   // after
     };
+    if (d.kind.qk_norm == QkNorm::None)
+        std::erase_if(rows, [](const ActRow& row) { return row.x == &G::qk; });
     if (d.kind.rms)
         std::erase_if(rows, [](const ActRow& row) { return row.s == &G::ln1_mean || row.s == &G::ln2_mean; });
     return rows;

@@ -10,6 +10,12 @@ ops::AttentionDims Block::attention_dims(Span span) const {
             .scale = d.kind.scale, .key_heads = d.KV};
 }
 
+ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {
+    return {.qkv = a.qkv, .before = a.qk, .turns = turns, .q_gain = w.qnw, .k_gain = w.knw,
+            .norm = d.kind.qk_norm, .eps = eps(), .N = span.B * span.T, .T = span.T, .NH = d.NH, .KV = d.KV,
+            .D = d.D, .stride = size_t(d.W), .t0 = span.t0};
+}
+
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                         bool again) const {
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
@@ -22,6 +28,7 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
                            mine, C);
     a.h1 = tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, d.W);
+    if (d.kind.rotary()) ops::rotary_forward(rotary(w, a, span));
     ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + A + d.K, attention_dims(span));
     Stream middle = {.x = a.x1};
     if (!again || !keeps_x1(d)) {
@@ -72,6 +79,7 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     ops::attention_backward({.dq = s.dqkv, .dk = s.dqkv + A, .dv = s.dqkv + A + d.K,
                              .dout = s.datty, .out = a.atty, .lse = a.lse,
                              .q = a.qkv, .k = a.qkv + A, .v = a.qkv + A + d.K}, attention_dims(span));
+    if (d.kind.rotary()) ops::rotary_backward(s.dqkv, dw.qnw, dw.knw, rotary(w, a, span));
     h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, d.W);
     ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, d.W);

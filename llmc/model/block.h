@@ -1,6 +1,6 @@
 // One transformer block:
 //
-//     x1 = x  + Wattproj attention(Wqkv norm(x))
+//     x1 = x  + Wattproj attention(rotary(Wqkv norm(x)))
 //     x2 = x1 + Wfcproj f(Wfc norm(x1))
 //
 // Dims::kind says which norm and activation f, and which gains and biases there are. The next norm (of the
@@ -58,6 +58,7 @@ struct Block {
     Dims d;
     const Axis& tp;
     Recompute level;
+    real* turns = nullptr;      // turns.h
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
@@ -74,6 +75,7 @@ private:
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
+    ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
     real eps() const { return real(d.kind.eps); }
 };
 

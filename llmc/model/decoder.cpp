@@ -1,5 +1,7 @@
 #include "llmc/model/decoder.h"
 
+#include "llmc/model/turns.h"
+
 namespace PRECISION {
 
 Decoder::Decoder(const Dims& dims, const Axis& axis, const Part& p)
@@ -13,10 +15,11 @@ void Decoder::add_to(Arena& arena) {
     const char* name = "generation: activations";
     for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * size_t(d.W));
     for (const ActRow& row : block_acts(d, N, n)) {
-        if (row.x == &BlockActs::qkv) continue;                 // in the cache
+        if (row.x == &BlockActs::qkv || row.x == &BlockActs::qk) continue;      // in the cache; for backward
         if (row.x) arena.add(name, &(acts[0].*row.x), row.count);
         else arena.add(name, &(acts[0].*row.s), row.count);
     }
+    if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     arena.add(name, &head.xf, part.last ? n * C : 0);
     arena.add(name, &head.lnf, part.last ? n * C : 0);

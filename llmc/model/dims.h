@@ -17,6 +17,12 @@
 #include "llmc/base/config/model_config.h"
 #include "llmc/comm/axis.h"
 
+// Rotary positions (turns.h).
+struct RopeKind {
+    bool used = false;          // in place of learned positions
+    double theta = 1e4, still = 0;
+};
+
 // The kind of model: which rows the tables of params.h and acts.h have, and which op stands in a slot. The
 // defaults are GPT-2's.
 struct ModelKind {
@@ -26,6 +32,11 @@ struct ModelKind {
     double eps = 1e-5;
     double scale = 0;           // of attention; 0: D^-1/2
     Activation activation = Activation::Gelu;
+    RopeKind rope = {};
+    QkNorm qk_norm = QkNorm::None;
+    bool qk_gain = false;
+
+    bool rotary() const { return rope.used || qk_norm != QkNorm::None; }
 
     bool shift() const { return bias && !rms; }
 };
@@ -49,5 +60,8 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
-                     .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation}};
+                     .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation,
+                     .rope = {.used = m.position == PositionKind::Rope, .theta = m.rope_theta,
+                              .still = m.rope_still},
+                     .qk_norm = m.qk_norm, .qk_gain = m.qk_norm != QkNorm::None && m.qk_gain}};
 }

@@ -1,5 +1,7 @@
 #include "llmc/model/gpt.h"
 
+#include "llmc/model/turns.h"
+
 namespace PRECISION {
 
 Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<int>& buffers)
@@ -37,6 +39,7 @@ void Gpt::add_to(Arena& arena) {
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
+    if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
     for (HeadActs& a : head) {
         arena.add("final norm", &a.xf, n * C);

@@ -86,7 +86,8 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
                    const std::vector<std::string>& owned_whole) {
     Layout layout;
     const std::vector<Tensor> all = whole_tensors(d);
-    const size_t block = block_params<float>(d).size(), finals = final_params<float>(d).size();
+    const size_t embeds = embed_params<float>(d).size(), block = block_params<float>(d).size(),
+                 finals = final_params<float>(d).size();
     size_t at = 0;
     // Of consecutive tensors. starts: of each in the bucket.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
@@ -106,9 +107,9 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();
     if (part.first || part.last) layout.wte = bucket(0, 1);
-    if (part.first) layout.wpe = bucket(1, 1);
+    if (part.first && embeds > 1) layout.wpe = bucket(1, 1);
     layout.blocks = int(layout.buckets.size());
-    for (const int l : part.layers) bucket(2 + size_t(l) * block, block, &layout.block_at);
+    for (const int l : part.layers) bucket(embeds + size_t(l) * block, block, &layout.block_at);
     if (part.last) layout.final = bucket(all.size() - finals, finals, &layout.final_at);
     layout.buckets.push_back(at);
     return layout;

@@ -22,7 +22,8 @@ enum class Init { Ones, Zeros, Normal, Residual };
 
 template <class T> struct EmbedTensors { T *wte, *wpe; };
 template <class T> struct BlockTensors {
-    T *ln1w, *ln1b, *qkvw, *qkvb, *attprojw, *attprojb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw, *fcprojb;
+    T *ln1w, *ln1b, *qkvw, *qkvb, *qnw, *knw, *attprojw, *attprojb, *ln2w, *ln2b;
+    T *fcw, *fcb, *fcprojw, *fcprojb;
 };
 template <class T> struct FinalTensors { T *lnfw, *lnfb; };
 
@@ -70,11 +71,11 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     using G = EmbedTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT;
+    const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT, learned = d.kind.rope.used ? 0 : maxT;
     return placed<G>({
     // member       name         rows      cols whole   split init      decay
     { &G::wte,      {"wte",      Vp,       C,   V,      Rows, Normal,   true } },
-    { &G::wpe,      {"wpe",      maxT,     C,   maxT,   None, Normal,   true } },
+    { &G::wpe,      {"wpe",      learned,  C,   maxT,   None, Normal,   true } },
     }, d);
 }
 
@@ -84,6 +85,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     using enum Init;
     const int C = d.C, A = d.A, K = d.K, W = d.W, F = d.F, P = d.P(), tp = d.tp;
     const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
+    const int D = d.D, of_head = d.kind.qk_gain ? D : 0;
     const std::array<int, 3> qkv = {A, K, K}, halves = P > F ? std::array{F, F, 0} : std::array{0, 0, 0};
     return placed<G>({
     // member       name         rows      cols whole   split init      decay  fused
@@ -91,6 +93,8 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     { &G::ln1b,     {"ln1b",     shift,    1,   C,      None, Zeros,    false} },
     { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Normal,   true,  qkv} },
     { &G::qkvb,     {"qkvb",     bias * W, 1,   W * tp, Rows, Zeros,    false, qkv} },
+    { &G::qnw,      {"qnw",      of_head,  1,   D,      None, Ones,     false} },
+    { &G::knw,      {"knw",      of_head,  1,   D,      None, Ones,     false} },
     { &G::attprojw, {"attprojw", C,        A,   C,      Cols, Residual, true } },
     { &G::attprojb, {"attprojb", bias * C, 1,   C,      None, Zeros,    false} },
     { &G::ln2w,     {"ln2w",     gain,     1,   C,      None, Ones,     false} },

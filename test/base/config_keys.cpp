@@ -11,7 +11,8 @@ TEST(keys_are_those_of_the_interface) {
     std::stringstream table(
         "about run.dir run.seed run.device run.precision run.threads run.hang_timeout "
         "model.layers model.heads model.channels model.context model.vocab model.init "
-        "model.norm model.norm_gain model.norm_eps model.bias model.attention_scale "
+        "model.norm model.norm_gain model.norm_eps model.bias model.position "
+        "model.rope_theta model.rope_still model.qk_norm model.qk_gain model.attention_scale "
         "model.kv_heads model.head_channels "
         "model.activation model.ffn_channels "
         "data.train data.val data.tokenizer data.shuffle "

@@ -46,6 +46,8 @@ template <class E> struct Choice {
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
+enum class PositionKind : uint8_t { Learned, Rope };
+enum class QkNorm : uint8_t { None, Before, After };             // the turn by the position
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
@@ -60,6 +62,8 @@ constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
+constexpr const char* words_of(PositionKind) { return "learned|rope"; }
+constexpr const char* words_of(QkNorm) { return "none|before|after"; }
 constexpr const char* words_of(Activation) { return "gelu|relu2|swiglu"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }

@@ -12,6 +12,10 @@ struct ModelConfig {
     bool norm_gain = true;
     double norm_eps = 1e-5;
     bool bias = true;
+    Choice<PositionKind> position = PositionKind::Learned;
+    double rope_theta = 1e4, rope_still = 0;
+    Choice<QkNorm> qk_norm = QkNorm::None;
+    bool qk_gain = true;
     double attention_scale = 0;
     int kv_heads = 0, head_channels = 0;
     Choice<Activation> activation = Activation::Gelu;
@@ -29,6 +33,13 @@ struct ModelConfig {
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
         f("bias", bias, "of all matrices of blocks, and of layernorm");
+        f("position", position, "learned: an embedding; rope: queries and keys turn");
+        f("rope_theta", rope_theta, "base of the angles: pair i of a head's channels turns by theta^(-2i/D) "
+          "from token to token", range(1e-3, 1e12));
+        f("rope_still", rope_still, "fraction of the pairs that do not turn, the slowest; the m others turn "
+          "by theta^(-i/(m-1))", half_open(0, 1));
+        f("qk_norm", qk_norm, "rmsnorm of each head's queries and keys, before or after their turn");
+        f("qk_gain", qk_gain, "a learned factor for each channel of a qk_norm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
           range(0, 1e3));
         f("kv_heads", kv_heads, "heads of keys and values, each shared by equally many of model.heads; 0: "

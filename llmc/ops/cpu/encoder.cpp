@@ -11,7 +11,7 @@ namespace cpu {
 static bool here(int32_t token, const Encoder& e) { return token >= e.v0 && token - e.v0 < e.V; }
 
 void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e) {
-    if (walked(encoder_forward_cost, e)) return;
+    if (walked(encoder_forward_cost, e, wpe != nullptr)) return;
     const size_t C = size_t(e.C);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < e.N; n++) {
@@ -21,6 +21,10 @@ void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const En
             continue;
         }
         const floatX* token = wte + size_t(e.tokens[n] - e.v0) * C;
+        if (!wpe) {
+            std::copy(token, token + C, row);
+            continue;
+        }
         const floatX* position = wpe + size_t(e.t0 + n % e.T) * C;
         for (int i = 0; i < e.C; i += W)
             store(row + i, load(token + i, e.C - i) + load(position + i, e.C - i), e.C - i);
@@ -33,7 +37,7 @@ static void add_columns(real* sum, const floatX* dout, int first, int last) {
 }
 
 void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
-    if (walked(encoder_backward_cost, e)) return;
+    if (walked(encoder_backward_cost, e, dwpe != nullptr)) return;
     const size_t C = size_t(e.C);
     const int threads = context.threads, columns = ((e.C + threads - 1) / threads + W - 1) / W * W;
     #pragma omp parallel for schedule(static) num_threads(threads)
@@ -42,7 +46,7 @@ void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder&
         for (int n = 0; n < e.N; n++) {
             if (!here(e.tokens[n], e)) continue;
             add_columns(dwte + size_t(e.tokens[n] - e.v0) * C, dout + n * C, first, last);
-            add_columns(dwpe + size_t(e.t0 + n % e.T) * C, dout + n * C, first, last);
+            if (dwpe) add_columns(dwpe + size_t(e.t0 + n % e.T) * C, dout + n * C, first, last);
         }
     }
 }

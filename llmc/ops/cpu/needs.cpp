@@ -1,6 +1,7 @@
 // Scratch of GPUs by the formulas of ops/cuda/scratch.h, of CPUs by what the ops of this folder say.
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/matmul.h"
+#include "llmc/ops/cpu/rotary.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/ops.h"
 
@@ -44,6 +45,10 @@ Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, 
 }
 Needs encoder_backward(const Target& t, int N, int C) {
     return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};
+}
+Needs rotary_backward(const Target& t, int N, int D) {
+    return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, D, 2))
+                     : Needs{.scratch = cpu::rotary_scratch(D), .library = 0};
 }
 Needs layernorm_backward(const Target& t, int N, int C, int outputs) {
     return on_gpu(t) && outputs ? of_gpu(cuda::layernorm_scratch(N, C, outputs)) : Needs{};

@@ -19,7 +19,7 @@ static __device__ __forceinline__ bool here(int32_t token, const Encoder& e) {
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
-// FLOOR bytes = (2 N + min(T, N)) C sizeof(floatX) + 4 N
+// FLOOR bytes = (2 N + (wpe ? min(T, N) : 0)) C sizeof(floatX) + 4 N
 __global__ void __launch_bounds__(256)
 encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encoder e) {
     const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * Pack::size;
@@ -29,7 +29,8 @@ encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encode
     Pack sum = Pack::filled(floatX(0.f));
     if (here(token, e)) {
         const Pack t = Pack::load(wte + size_t(token - e.v0) * e.C + c);
-        const Pack p = Pack::load_cached(wpe + size_t(e.t0 + n % e.T) * e.C + c);
+        const Pack p = wpe ? Pack::load_cached(wpe + size_t(e.t0 + n % e.T) * e.C + c)
+                           : Pack::filled(floatX(0.f));
         #pragma unroll
         for (int k = 0; k < Pack::size; k++) sum[k] = floatX(float(t[k]) + float(p[k]));
     }
@@ -39,9 +40,9 @@ encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encode
 static dim3 blocks_of(size_t threads) { return dim3(unsigned(div_up(threads, 256))); }
 
 void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const Encoder& e) {
-    if (walked(encoder_forward_cost, e)) return;
+    if (walked(encoder_forward_cost, e, wpe != nullptr)) return;
     check_packs("encoder: C", e.C);
-    const int positions = e.T < e.N ? e.T : e.N;
+    const int positions = !wpe ? 0 : e.T < e.N ? e.T : e.N;
     launch(encoder_forward_kernel, blocks_of(size_t(e.N) * e.C / Pack::size), dim3(256), 0,
            {.bytes = (2. * e.N + positions) * e.C * sizeof(floatX) + 4. * e.N}, out, wte, wpe, e);
 }
@@ -242,12 +243,13 @@ encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N,
 }
 
 void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
-    if (walked(encoder_backward_cost, e)) return;
+    if (walked(encoder_backward_cost, e, dwpe != nullptr)) return;
     check_packs("encoder: C", e.C);
     const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
     const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;
-    launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,
-           {.bytes = read + 8. * positions * e.C + 4. * e.N}, dwpe, dout, e);
+    if (dwpe)
+        launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,
+               {.bytes = read + 8. * positions * e.C + 4. * e.N}, dwpe, dout, e);
     size_t used = 0;
     const Sorted s = sort_by_row(e, used);
     float* partial = scratch<float>(size_t(buckets) * e.C, used);

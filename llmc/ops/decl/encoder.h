@@ -1,6 +1,7 @@
 // encoder -- token and position embedding.
 //
-//     out[n] = wte[tokens[n]] + wpe[t0 + n % T]        where v0 <= tokens[n] < v0 + V, else 0
+//     out[n] = wte[tokens[n]] + wpe[t0 + n % T]        where v0 <= tokens[n] < v0 + V, else 0;
+//                                                      without wpe, a null pointer, out[n] = wte[tokens[n]]
 //
 // v0 is the first row of this rank's part of wte: summed over the parts, the rows are whole.
 
@@ -13,22 +14,24 @@ struct Encoder {
 
 void encoder_forward(floatX* out,           // (N, C)
                      const floatX* wte,     // (V, C)
-                     const floatX* wpe,     // (maxT, C)
+                     const floatX* wpe,     // (maxT, C), or null
                      const Encoder& e);
 // Positions are read once for all sequences.
-inline Cost encoder_forward_cost(const Target&, const Encoder& e) {
-    const size_t N = size_t(e.N), T = size_t(e.T < e.N ? e.T : e.N), row = size_t(e.C) * sizeof(floatX);
+inline Cost encoder_forward_cost(const Target&, const Encoder& e, bool positions) {
+    const size_t N = size_t(e.N), row = size_t(e.C) * sizeof(floatX);
+    const size_t T = positions ? size_t(e.T < e.N ? e.T : e.N) : 0;
     return {.name = "encoder_forward", .read = (N + T) * row + N * sizeof(int32_t), .written = N * row};
 }
 
 // dwte += and dwpe +=, in the order of the tokens: deterministic, without atomics.
 void encoder_backward(real* dwte,           // (V, C)
-                      real* dwpe,           // (maxT, C)
+                      real* dwpe,           // (maxT, C), or null
                       const floatX* dout,   // (N, C)
                       const Encoder& e);
 // At most: as many rows of wte as tokens.
-inline Cost encoder_backward_cost(const Target& on, const Encoder& e) {
-    const size_t N = size_t(e.N), T = size_t(e.T < e.N ? e.T : e.N), V = size_t(e.V), C = size_t(e.C);
+inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool positions) {
+    const size_t N = size_t(e.N), V = size_t(e.V), C = size_t(e.C);
+    const size_t T = positions ? size_t(e.T < e.N ? e.T : e.N) : 0;
     const size_t rows = (N < V ? N : V) + T;
     return {.name = "encoder_backward",
             .read = N * C * sizeof(floatX) + rows * C * sizeof(real) + N * sizeof(int32_t),

@@ -2,6 +2,7 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/model/turns.h"
 
 namespace PRECISION {
 
@@ -139,6 +140,8 @@ void Model::allocate() {
     zero.lend_staging(staging, staging_bytes);
     mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
     gpt.ready();
+    fill_turns(gpt.block.turns, gpt.d);
+    if (decoder) fill_turns(decoder->block.turns, gpt.d);
 }
 
 // The next meeting of these ranks is after their memory is freed (comm/transport/launch.cpp).

@@ -43,6 +43,9 @@ static std::vector<Op> ops_of(Rooms& r) {
                              .Vp = Vp, .v0 = 0, .parts = 1};
     const cuda::Layernorm norm{.x1 = r.x, .y = r.y, .mean = r.a, .rstd = r.b, .x = r.x, .r = r.z, .bias = r.w,
                                .w = r.w + C, .b = r.w + 2 * C};
+    const cuda::Rotary rotary{.qkv = r.x, .before = r.y, .turns = r.a, .q_gain = r.w, .k_gain = r.w + 64,
+                              .norm = QkNorm::Before, .eps = 1, .N = N, .T = T, .NH = 4, .KV = 4, .D = 64,
+                              .stride = C, .t0 = 0};
     cuda::Layernorm alone = norm;
     alone.r = alone.bias = nullptr, alone.x1 = nullptr;
     static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .decay = 0};
@@ -58,6 +61,8 @@ static std::vector<Op> ops_of(Rooms& r) {
         {"gelu_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Gelu, N, C); }},
         {"relu2_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Relu2, N, C); }},
         {"swiglu_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Swiglu, N, C / 2); }},
+        {"rotary_forward", 1, [=] { cuda::rotary_forward(rotary); }},
+        {"rotary_backward", 2, [=, &r] { cuda::rotary_backward(r.z, r.c, r.d, rotary); }},
         {"bias_backward", 2, [&r] { cuda::bias_backward(r.a, r.x, N, C); }},
         {"classifier_forward", 1, [=] { cuda::classifier_forward(k); }},
         {"classifier_forward_backward", 1, [=] { cuda::classifier_forward_backward(k, 1); }},

@@ -1,0 +1,35 @@
+#include "llmc/model/turns.h"
+
+#include <cmath>
+
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+
+std::vector<double> turn_frequencies(const RopeKind& rope, int D) {
+    std::vector<double> frequencies(size_t(D / 2), 0.);
+    const int turning = int(std::lround((1 - rope.still) * D / 2));
+    for (int i = 0; i < turning; i++) {
+        const double exponent = rope.still == 0 ? 2. * i / D : turning > 1 ? i / double(turning - 1) : 0;
+        frequencies[size_t(i)] = std::pow(rope.theta, -exponent);
+    }
+    return frequencies;
+}
+
+size_t turn_count(const Dims& d) { return d.kind.rope.used ? size_t(d.maxT) * size_t(d.D) : 0; }
+
+void fill_turns(real* turns, const Dims& d) {
+    if (turn_count(d) == 0) return;
+    const std::vector<double> frequencies = turn_frequencies(d.kind.rope, d.D);
+    std::vector<real> table(turn_count(d));
+    for (int t = 0; t < d.maxT; t++) {
+        real* const cosines = &table[size_t(t) * size_t(d.D)], *const sines = cosines + d.D / 2;
+        for (size_t i = 0; i < frequencies.size(); i++) {
+            cosines[i] = real(std::cos(t * frequencies[i]));
+            sines[i] = real(std::sin(t * frequencies[i]));
+        }
+    }
+    ops::copy_to_device(turns, table.data(), table.size() * sizeof(real));
+}
+
+}  // namespace PRECISION
