@@ -36,11 +36,11 @@ struct Whole {
     EmbedTensors<floatX> embed() { return {at(layout.wte), at(layout.wpe)}; }
     BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), d, layout); }
     FinalTensors<floatX> final() { return bind_final(at(layout.final), d, layout); }
-    const floatX* head() { return at(layout.wte); }
+    HeadTensors<floatX> head() { return {at(layout.wte), nullptr}; }
     EmbedTensors<real> embed_grads() { return {grad(layout.wte), grad(layout.wpe)}; }
     BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), d, layout); }
     FinalTensors<real> final_grads() { return bind_final(grad(layout.final), d, layout); }
-    real* head_grads() { return grad(layout.wte); }
+    HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }
     void done_embed() {}
     void done_block(int) {}
     void done_final() {}

@@ -70,7 +70,8 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     }
     final_norm(weights, head, stream, mine, d);
     const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(count));
-    ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, weights.head(), nullptr, 1, d.C, d.Vp);
+    const HeadTensors<floatX> w = weights.head();
+    ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, w.w, w.b, 1, d.C, d.Vp);
     return tp.all_gather(all_logits, own_logits, size_t(d.Vp));
 }
 

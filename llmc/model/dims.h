@@ -29,6 +29,7 @@ struct ModelKind {
     bool rms = false;           // RMSNorm in place of LayerNorm
     bool gain = true;           // of norms
     bool bias = true;           // of matrices, and of LayerNorm
+    bool tied = true;           // the head is wte
     double eps = 1e-5;
     double scale = 0;           // of attention; 0: D^-1/2
     Activation activation = Activation::Gelu;
@@ -59,7 +60,7 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .W = (NH + 2 * KV) * D, .F = m.ffn_channels / tp.size,
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
-            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias,
+            .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
                      .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation,
                      .rope = {.used = m.position == PositionKind::Rope, .theta = m.rope_theta,
                               .still = m.rope_still},

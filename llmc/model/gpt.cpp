@@ -53,7 +53,7 @@ void Gpt::add_to(Arena& arena) {
     arena.add("losses", &losses, part.last ? N : 0);
     arena.add("losses", &loss, 1);
     arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
-    shape.apart = shape.apart && kApart && shape.backward && part.first && part.last;
+    shape.apart = shape.apart && kApart && shape.backward && part.first && part.last && d.kind.tied;
     if (shape.apart) arena.add("gradient of wte as embedding", &dtokens, Vp * C);
 }
 

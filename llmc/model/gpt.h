@@ -1,4 +1,4 @@
-// A rank's part of the model: embedding, blocks, final norm, tied head; forward above backward. The part is a
+// A rank's part of the model: embedding, blocks, final norm, head; forward above backward. The part is a
 // few chunks of blocks; a call runs a chunk for a micro-batch, with the activations in a buffer of the chunk.
 //
 // Weights and gradients come from a provider in train/, which knows the placement over ranks:
@@ -8,8 +8,8 @@
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
 //
 // No floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
-// The head is wte again. Chunks that embed call embed(), chunks that end call final() and head(). On a rank
-// with both, the gradient of wte is complete at done_embed().
+// A tied head is wte again. Chunks that embed call embed(), chunks that end call final() and head(). On a
+// rank with both, the gradient of wte is complete at done_embed().
 #pragma once
 #include <algorithm>
 
@@ -62,8 +62,8 @@ struct Gpt {
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
 
-    // wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each part in
-    // the order of its tokens and adds the two at the end of the step: the bits do not depend on the cut of
+    // A tied wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each part
+    // in the order of its tokens and adds the two at the end of the step: the bits do not depend on the cut of
     // the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
@@ -144,13 +144,13 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
 template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
     const int N = b.B * b.T;
-    const floatX* wte = weights.head();
+    const HeadTensors<floatX> w = weights.head();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
         const ops::Classifier t = classifier(b, n0, rows);
-        ops::matmul_forward(logits, h + size_t(n0) * d.C, wte, nullptr, rows, d.C, d.Vp);
+        ops::matmul_forward(logits, h + size_t(n0) * d.C, w.w, w.b, rows, d.C, d.Vp);
         ops::classifier_forward(t);
         ops::classifier_merge(t, tp.all_gather(stats, t.stats, size_t(3 * rows)));
     }
@@ -160,19 +160,19 @@ template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
 // The logits become their gradients in place, and are used while warm. dlnf is in scratch.dh.
 template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dloss, int buffer) {
     const int N = b.B * b.T, C = d.C;
-    const floatX* wte = weights.head();
-    real* dwte = weights.head_grads();
+    const HeadTensors<floatX> w = weights.head();
+    const HeadTensors<real> dw = weights.head_grads();
     const floatX* h = tp.all_gather(scratch.h, head[size_t(buffer)].lnf, stream_count(N));
     for (int n0 = 0; n0 < N; n0 += logit_rows) {
         beat();
         const int rows = std::min(logit_rows, N - n0);
         const size_t at = size_t(n0) * C;
         const ops::Classifier t = classifier(b, n0, rows);
-        ops::matmul_forward(logits, h + at, wte, nullptr, rows, C, d.Vp);
+        ops::matmul_forward(logits, h + at, w.w, w.b, rows, C, d.Vp);
         ops::classifier_forward_backward(t, dloss);
         ops::classifier_merge_backward(t, tp.all_gather(stats, t.stats, size_t(3 * rows)), dloss);
-        ops::matmul_backward_weight(dwte, logits, h + at, rows, C, d.Vp);
-        ops::matmul_backward_input(scratch.dh + at, logits, wte, rows, C, d.Vp);
+        ops::matmul_backward_weight_bias(dw.w, dw.b, logits, h + at, rows, C, d.Vp);
+        ops::matmul_backward_input(scratch.dh + at, logits, w.w, rows, C, d.Vp);
     }
     weights.done_head();
     finish_losses(N);

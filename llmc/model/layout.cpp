@@ -106,7 +106,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();
-    if (part.first || part.last) layout.wte = bucket(0, 1);
+    if (part.first || (part.last && d.kind.tied)) layout.wte = bucket(0, 1);
     if (part.first && embeds > 1) layout.wpe = bucket(1, 1);
     layout.blocks = int(layout.buckets.size());
     for (const int l : part.layers) bucket(embeds + size_t(l) * block, block, &layout.block_at);

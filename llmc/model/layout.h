@@ -25,7 +25,7 @@ struct Chunk {
 struct Part {
     std::vector<int> layers;        // number in the whole model of each block here
     std::vector<Chunk> chunks;
-    bool first, last;               // a chunk embeds, a chunk ends: either holds wte
+    bool first, last;               // a chunk embeds, a chunk ends. Either holds a tied wte
 };
 
 // Stage `stage` of `stages`, each of `virtual_stages` chunks: chunk c is number c * stages + stage of the
@@ -110,4 +110,10 @@ template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d, const La
     FinalTensors<T> g{};
     bind_tensors(g, bucket, final_params<T>(d), layout.final_at);
     return g;
+}
+
+// The head: final.headw, or the tied wte without a bias.
+template <class T> struct HeadTensors { T *w, *b; };
+template <class T> HeadTensors<T> head_of(T* wte, const FinalTensors<T>& final, const Dims& d) {
+    return d.kind.tied ? HeadTensors<T>{wte, nullptr} : HeadTensors<T>{final.headw, final.headb};
 }

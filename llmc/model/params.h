@@ -25,7 +25,7 @@ template <class T> struct BlockTensors {
     T *ln1w, *ln1b, *qkvw, *qkvb, *qnw, *knw, *attprojw, *attprojb, *ln2w, *ln2b;
     T *fcw, *fcb, *fcprojw, *fcprojb;
 };
-template <class T> struct FinalTensors { T *lnfw, *lnfb; };
+template <class T> struct FinalTensors { T *lnfw, *lnfb, *headw, *headb; };       // head: where not tied
 
 // A row of the tables below: a tensor without its place in memory.
 struct Param {
@@ -110,9 +110,12 @@ template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dim
     using G = FinalTensors<T>;
     using enum Split;
     using enum Init;
-    const int C = d.C, gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0;
+    const int C = d.C, V = d.V, gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0;
+    const int own = d.kind.tied ? 0 : d.Vp, bias = d.kind.bias ? own : 0;
     return placed<G>({
     { &G::lnfw,     {"lnfw",     gain,     1,   C,      None, Ones,     false} },
     { &G::lnfb,     {"lnfb",     shift,    1,   C,      None, Zeros,    false} },
+    { &G::headw,    {"headw",    own,      C,   V,      Rows, Normal,   true } },
+    { &G::headb,    {"headb",    bias,     1,   V,      Rows, Zeros,    false} },
     }, d);
 }

@@ -21,7 +21,8 @@ static std::vector<double> uncached(Tiny& t, const std::vector<int32_t>& ids) {
     const int T = int(ids.size());
     CHECK(T <= gpt.logit_rows, "{} rows of logits in a chunk of {}", T, gpt.logit_rows);
     gpt.forward(t.model.zero, {.tokens = ids.data(), .targets = nullptr, .B = 1, .T = T});
-    ops::matmul_forward(gpt.logits, gpt.head[0].lnf, t.model.zero.embed().wte, nullptr, T, t.d.C, t.d.Vp);
+    const HeadTensors<floatX> w = t.model.zero.head();
+    ops::matmul_forward(gpt.logits, gpt.head[0].lnf, w.w, w.b, T, t.d.C, t.d.Vp);
     std::vector<double> logits;
     for (int row = 0; row < T; row++)
         for (int i = 0; i < t.d.V; i++) logits.push_back(double(gpt.logits[row * t.d.Vp + i]));

@@ -130,8 +130,13 @@ TEST(every_preset_does_what_is_walked) {
 // mfu goes by 6N + 6LCT. A walk counts products and attention alone, with padded vocabularies and the scores
 // that the backward pass computes again.
 TEST(mfu_counts_the_flops_that_are_walked) {
-    for (const char* preset : {"gpt2_124M", "gpt2_1558M", "gpt3_13B"}) {
-        const Config cfg = load_config(fmt::format("scripts/{}.json", preset));
+    std::vector<Config> configs;
+    for (const char* preset : {"gpt2_124M", "gpt2_1558M", "gpt3_13B"})
+        configs.push_back(load_config(fmt::format("scripts/{}.json", preset)));
+    Config own_head = configs[0];
+    own_head.model.tied = false, own_head.model.head_channels = 128, own_head.model.kv_heads = 4;
+    configs.push_back(own_head);
+    for (const Config& cfg : configs) {
         const Walk walk = walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 1});
         int64_t parameters = 0;
         for (const Tensor& t : whole_tensors(dims_of(cfg, cfg.model.vocab)))

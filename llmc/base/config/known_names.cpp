@@ -35,8 +35,7 @@ static constexpr KnownName kNames[] = {
     {"layer_norm_epsilon layer_norm_eps rms_norm_eps layernorm_epsilon", "model.norm_eps", nullptr},
     {"norm_type normalization", "model.norm", nullptr},
     {"use_bias add_bias_linear", "model.bias", nullptr},
-    {"tie_word_embeddings tie_weights tie_embeddings", nullptr,
-     "The head is the token embedding, as GPT-2's is: leave it out"},
+    {"tie_word_embeddings tie_weights tie_embeddings", "model.tied", nullptr},
     {"initializer_range init_std init_method_std", nullptr,
      "Weights start with GPT-2's deviation of 0.02: leave it out"},
     {"dropout attn_pdrop resid_pdrop embd_pdrop hidden_dropout attention_dropout dropout_p drop_rate "

@@ -20,6 +20,7 @@ struct ModelConfig {
     int kv_heads = 0, head_channels = 0;
     Choice<Activation> activation = Activation::Gelu;
     int ffn_channels = 0;
+    bool tied = true;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -49,6 +50,7 @@ struct ModelConfig {
         f("activation", activation, "of the feed-forward layer; relu2: the square of relu");
         f("ffn_channels", ffn_channels, "width of the feed-forward layer; 0: 4 model.channels",
           range(0, 1 << 20));
+        f("tied", tied, "the head is the token embedding; false: a matrix of its own");
     }
 };
 

@@ -2,9 +2,14 @@
 
 namespace PRECISION {
 
+static double flops_of(ModelConfig m, const StartInfo& info) {
+    m.vocab = info.vocab;
+    return model_flops_per_token(m, info.params);
+}
+
 StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, RunState& s)
     : cfg(c), model(m), log(l), state(s),
-      meter(c, model_flops_per_token(c.model, info.params), info.peak_tflops, info.bus_id, s) {}
+      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s) {}
 
 void StepLog::begin() {
     traffic.take(model.mesh);

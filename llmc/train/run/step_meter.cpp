@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
-double model_flops_per_token(const ModelConfig& m, int64_t params) {
-    return 6.0 * double(params) + 6.0 * m.layers * m.channels * m.context;
+double model_flops_per_token(const ModelConfig& settings, int64_t params) {
+    const ModelConfig m = with_sizes(settings);
+    const double looked_up = m.tied ? 0 : double(m.vocab) * m.channels;
+    return 6.0 * (double(params) - looked_up) + 6.0 * m.layers * m.heads * m.head_channels * m.context;
 }
 
 StepMeter::StepMeter(const Config& cfg, double f, double peak, const std::string& bus_id, RunState& s)

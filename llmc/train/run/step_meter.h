@@ -50,5 +50,6 @@ private:
     Clock::time_point step_begin, loop_begin;
 };
 
-// 6 N + 6 L C T: forward and backward, attention causal
+// 6 N + 6 L A T: forward and backward, attention causal. N: params without an embedding that is not the head
+// too; A: channels of all heads. REQUIRES: m.vocab is resolved.
 double model_flops_per_token(const ModelConfig& m, int64_t params);

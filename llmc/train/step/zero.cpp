@@ -95,7 +95,7 @@ size_t Zero::staging_bytes() const {
     const int b = largest(false);
     most = std::max(most, staging_of(mesh.shard, layout.size(b)));
     most = std::max(most, staging_of(mesh.replica, shard(b)));
-    if (layout.wte >= 0) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
+    if (layout.wte >= 0 && d.kind.tied) most = std::max(most, staging_of(mesh.tied, shard(layout.wte)));
     return most;
 }
 

@@ -119,7 +119,7 @@ void Zero::finish() {
         mesh.replica.all_reduce(grad_shard(b), shard(b));
     }
     sum_over_tp();
-    if (layout.wte >= 0) mesh.tied.all_reduce(grad_shard(layout.wte), shard(layout.wte));
+    if (layout.wte >= 0 && d.kind.tied) mesh.tied.all_reduce(grad_shard(layout.wte), shard(layout.wte));
 }
 
 // Tensors that every rank of tp has whole, all at once.
