@@ -1,5 +1,7 @@
 #include "llmc/model/decoder.h"
 
+#include <cmath>
+
 #include "llmc/model/turns.h"
 
 namespace PRECISION {
@@ -34,6 +36,12 @@ void Decoder::add_to(Arena& arena) {
 std::vector<floatX> Decoder::on_host(const floatX* logits) const {
     std::vector<floatX> values(size_t(d.V));
     ops::copy_to_host(values.data(), logits, values.size() * sizeof(floatX));
+    const double c = d.kind.softcap;
+    const bool tanh = d.kind.softcap_kind == SoftcapKind::Tanh;
+    for (size_t i = 0; c > 0 && i < values.size(); i++) {
+        const double l = double(values[i]);
+        values[i] = floatX(real(tanh ? c * std::tanh(l / c) : c * l / std::sqrt(l * l + c * c)));
+    }
     return values;
 }
 

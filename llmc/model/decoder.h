@@ -40,7 +40,7 @@ struct Decoder {
     template <class W>
     const floatX* forward(W& weights, const int32_t* ids, int count, int t0, int chunk = 0);
 
-    // Copies the logits that forward() returned to the host.
+    // Copies the logits that forward() returned to the host, and caps them where the model does.
     std::vector<floatX> on_host(const floatX* logits) const;
 };
 

@@ -65,7 +65,7 @@ void Gpt::ready() {
 ops::Classifier Gpt::classifier(const Batch& b, int n0, int rows) const {
     return {.losses = losses + n0, .logits = logits, .stats = stats + size_t(tp.index) * size_t(3 * rows),
             .targets = b.targets + n0, .N = rows, .V = d.vocab_here(), .Vp = d.Vp, .v0 = d.v0,
-            .parts = tp.size};
+            .parts = tp.size, .cap = real(d.kind.softcap), .cap_kind = d.kind.softcap_kind};
 }
 
 void Gpt::begin_step() {

@@ -62,9 +62,9 @@ struct Gpt {
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
 
-    // A tied wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each part
-    // in the order of its tokens and adds the two at the end of the step: the bits do not depend on the cut of
-    // the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
+    // A tied wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each
+    // part in the order of its tokens and adds the two at the end of the step: the bits do not depend on the
+    // cut of the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
     Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& buffers);

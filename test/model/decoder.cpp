@@ -45,7 +45,8 @@ static constexpr double kAllowed = kIsFp64 ? 1e-12 : kIsBf16 ? 0.05 : 1e-5;
 // A sequence in pieces of any size, past the decoder's 64 rows: the logits after each piece are those without
 // a cache.
 TEST(cached_logits_are_the_uncached_ones) {
-    const std::pair<int, size_t> cases[] = {{37, 0}, {150, 0}, {37, 1}, {70, 2}, {37, 3}};
+    const std::pair<int, size_t> cases[] = {{37, 0}, {150, 0}, {37, 1}, {70, 2}, {37, 3},
+                                             {37, 4}, {37, 6}, {150, 7}, {70, 8}, {37, 9}};
     for (const auto& [context, kind] : cases) {
         Config cfg = config_of(context);
         cfg.model = of_kind(kKinds[kind], cfg.model);
@@ -63,6 +64,27 @@ TEST(cached_logits_are_the_uncached_ones) {
                 EXPECT(d <= kAllowed, "kind %zu, context %d, %d tokens at %d: logits %.3g apart", kind,
                        context, count, t0, d);
             }
+    }
+}
+
+TEST(logits_on_the_host_are_capped) {
+    for (const size_t kind : {8, 9}) {
+        Config cfg = config_of(37);
+        cfg.model = of_kind(kKinds[kind], cfg.model);
+        Tiny t(cfg, true);
+        t.shake(2);
+        const auto ids = test::random_ids(5, t.d.V, 4);
+        Decoder& decoder = *t.model.decoder;
+        const floatX* row = decoder.forward(t.model.zero, ids.data(), 5, 0);
+        const std::vector<floatX> capped = decoder.on_host(row);
+        const double c = cfg.model.softcap;
+        double beyond = 0;
+        for (size_t i = 0; i < capped.size(); i++) {
+            const double l = double(row[i]), y = kind == 8 ? c * std::tanh(l / c) : c * l / std::hypot(l, c);
+            EXPECT_NEAR(double(capped[i]), y, kIsBf16 ? 0.01 * c : 1e-6 * c);
+            beyond = std::max(beyond, std::fabs(l));
+        }
+        EXPECT(beyond > c, "kind %zu: the largest logit is %g", kind, beyond);
     }
 }
 

@@ -7,14 +7,32 @@ struct Shape { int N, V, Vp; };
 static const Shape kShapes[] = {{1, 1, 128},     {3, 10, 128},   {5, 1026, 1152},
                                 {2, 4099, 4224}, {33, 258, 384}, {2, 128, 128}};
 
+// Of the logits, by the formula: value and slope.
+struct Cap {
+    double c = 0;
+    SoftcapKind kind = SoftcapKind::Tanh;
+
+    double of(double l) const {
+        if (c == 0) return l;
+        return kind == SoftcapKind::Tanh ? c * std::tanh(l / c) : c * l / std::sqrt(l * l + c * c);
+    }
+    double slope(double l) const {
+        if (c == 0) return 1;
+        if (kind == SoftcapKind::Tanh) return 1 / (std::cosh(l / c) * std::cosh(l / c));
+        return std::pow(1 + l / c * l / c, -1.5);
+    }
+};
+static const Cap kCaps[] = {{}, {5, SoftcapKind::Tanh}, {5, SoftcapKind::Sqrt}};
+
 struct Tensors {
     Shape s;
+    Cap cap;
     std::vector<floatX> logits;
     std::vector<int32_t> targets;
     std::vector<real> losses;
 
-    explicit Tensors(const Shape& s, double size = 3)
-        : s(s), logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)), losses(poisoned<real>(s.N)) {
+    explicit Tensors(const Shape& s, double size = 3, const Cap& cap = {})
+        : s(s), cap(cap), logits(normals<floatX>(size_t(s.N) * s.Vp, 1, size)), losses(poisoned<real>(s.N)) {
         for (int n = 0; n < s.N; n++) {
             targets.push_back(n == 0 ? s.V - 1 : int32_t(uniform(1, 2, n) * s.V));
             for (int i = s.V; i < s.Vp; i++) logits[size_t(n) * s.Vp + i] = floatX(real(NAN));
@@ -22,7 +40,8 @@ struct Tensors {
     }
     cpu::Classifier call() {
         return {.losses = losses.data(), .logits = logits.data(), .stats = nullptr, .targets = targets.data(),
-                .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1};
+                .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1, .cap = real(cap.c),
+                .cap_kind = cap.kind};
     }
     void forward() { cpu::classifier_forward(call()); }
     void backward(real dloss) { cpu::classifier_forward_backward(call(), dloss); }
@@ -30,22 +49,25 @@ struct Tensors {
 
 TEST(matches_the_reference) {
     for (const Shape& s : kShapes)
-        for (const double size : {3., 1e3}) {
+        for (const auto& [size, cap] : {std::pair{3., kCaps[0]}, {1e3, kCaps[0]}, {3., kCaps[1]},
+                                        {30., kCaps[1]}, {3., kCaps[2]}, {30., kCaps[2]}}) {
             const Lent lent(2);
-            Tensors t(s, size), f(s, size);
+            Tensors t(s, size, cap), f(s, size, cap);
             const double dloss = 1.0 / 1024;
             Wide losses, gradient(t.logits.size()), loss_sums, sums(t.logits.size(), 1e-30);
             for (int n = 0; n < s.N; n++) {
-                const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+                const floatX* const logits = t.logits.data() + size_t(n) * s.Vp;
+                Wide row;
+                for (int i = 0; i < s.V; i++) row.push_back(cap.of(double(logits[i])));
                 double max = -INFINITY, total = 0;
                 for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
                 for (int i = 0; i < s.V; i++) total += std::exp(double(row[i]) - max);
                 losses.push_back(max + std::log(total) - double(row[t.targets[n]]));
                 loss_sums.push_back(std::fabs(max) + std::log(total) + std::fabs(double(row[t.targets[n]])));
                 for (int i = 0; i < s.V; i++) {
-                    const double p = std::exp(double(row[i]) - max) / total, hot = i == t.targets[n];
-                    gradient[size_t(n) * s.Vp + i] = (p - hot) * dloss,
-                                                sums[size_t(n) * s.Vp + i] = (p + hot) * dloss + 1e-38;
+                    const double p = std::exp(row[i] - max) / total, hot = i == t.targets[n];
+                    gradient[size_t(n) * s.Vp + i] = (p - hot) * dloss * cap.slope(double(logits[i]));
+                    sums[size_t(n) * s.Vp + i] = (p + hot) * dloss + 1e-38;
                 }
             }
             f.forward();
@@ -85,7 +107,7 @@ struct Parts {
     Parts(const Tensors& whole, int parts, int width)
         : V(whole.s.V), parts(parts), width(width), stats(poisoned<real>(size_t(parts * whole.s.N * 3))) {
         for (int p = 0; p < parts; p++) {
-            all.emplace_back(Shape{whole.s.N, std::clamp(V - p * width, 0, width), width});
+            all.emplace_back(Shape{whole.s.N, std::clamp(V - p * width, 0, width), width}, 3, whole.cap);
             Tensors& t = all.back();
             t.targets = whole.targets;
             for (int n = 0; n < t.s.N; n++)
@@ -113,8 +135,9 @@ struct Parts {
 TEST(parts_of_the_vocabulary_are_the_whole) {
     const Lent lent(2);
     for (const auto& [parts, width] : {std::pair{2, 640}, {3, 384}, {4, 384}, {8, 128}, {12, 128}})
-        for (const double size : {3., 1e3}) {
-            Tensors whole({5, 1026 - 10 * (parts == 8), 1152}, size);
+        for (const auto& [size, cap] : {std::pair{3., kCaps[0]}, {1e3, kCaps[0]}, {8., kCaps[1]},
+                                        {8., kCaps[2]}}) {
+            Tensors whole({5, 1026 - 10 * (parts == 8), 1152}, size, cap);
             Parts p(whole, parts, width), f(whole, parts, width);
             const double dloss = 0.1;
             f.forward();
@@ -171,14 +194,16 @@ TEST(threads_change_no_bit) {
 
 TEST_IF(sizeof(floatX) == 8, finite_differences) {
     const Lent lent(2);
-    Tensors t({2, 19, 128}), g({2, 19, 128});
-    g.backward(real(0.7));
-    for (int n = 0; n < 2; n++)
-        for (int i = 0; i < 19; i++) {
-            const size_t at = size_t(n) * 128 + i;
-            const double slope = slope_of(t.logits[at], [&] { t.forward(); return double(t.losses[n]); });
-            EXPECT_NEAR(g.logits[at], 0.7 * slope, 1e-8);
-        }
+    for (const Cap& cap : kCaps) {
+        Tensors t({2, 19, 128}, 3, cap), g({2, 19, 128}, 3, cap);
+        g.backward(real(0.7));
+        for (int n = 0; n < 2; n++)
+            for (int i = 0; i < 19; i++) {
+                const size_t at = size_t(n) * 128 + i;
+                const double slope = slope_of(t.logits[at], [&] { t.forward(); return double(t.losses[n]); });
+                EXPECT_NEAR(g.logits[at], 0.7 * slope, 1e-8);
+            }
+    }
 }
 
 }  // namespace PRECISION

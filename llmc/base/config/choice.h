@@ -49,6 +49,7 @@ enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
 enum class QkNorm : uint8_t { None, Before, After };             // the turn by the position
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
+enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
 enum class TransportKind : uint8_t { Auto, Mpi, Nccl, Threads };
 enum class PipelineSchedule : uint8_t { OneFOneB, Interleaved };
@@ -65,6 +66,7 @@ constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(PositionKind) { return "learned|rope"; }
 constexpr const char* words_of(QkNorm) { return "none|before|after"; }
 constexpr const char* words_of(Activation) { return "gelu|relu2|swiglu"; }
+constexpr const char* words_of(SoftcapKind) { return "tanh|sqrt"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

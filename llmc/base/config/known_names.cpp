@@ -27,6 +27,7 @@ static constexpr KnownName kNames[] = {
      "FORMAT:PATH is a model of another program: --help lists the formats"},
     {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", "model.ffn_channels", nullptr},
     {"n_kv_head n_kv_heads num_key_value_heads num_query_groups", "model.kv_heads", nullptr},
+    {"final_logit_softcapping logit_softcap logits_soft_cap logit_cap", "model.softcap", nullptr},
     {"rotary_base rope_base rotary_emb_base", "model.rope_theta", nullptr},
     {"qk_layernorm use_qk_norm qk_layer_norm", "model.qk_norm", nullptr},
     {"pos_emb position_embedding position_embedding_type", "model.position", nullptr},

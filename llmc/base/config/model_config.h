@@ -21,6 +21,8 @@ struct ModelConfig {
     Choice<Activation> activation = Activation::Gelu;
     int ffn_channels = 0;
     bool tied = true;
+    double softcap = 0;
+    Choice<SoftcapKind> softcap_kind = SoftcapKind::Tanh;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -51,6 +53,8 @@ struct ModelConfig {
         f("ffn_channels", ffn_channels, "width of the feed-forward layer; 0: 4 model.channels",
           range(0, 1 << 20));
         f("tied", tied, "the head is the token embedding; false: a matrix of its own");
+        f("softcap", softcap, "bound c of the logits; 0: none", range(0, 1e6));
+        f("softcap_kind", softcap_kind, "tanh: c tanh(l / c); sqrt: c l / sqrt(l^2 + c^2)");
     }
 };
 

@@ -17,62 +17,97 @@ static constexpr int kBlock = 16 * W;
 // 600 GFLOP/s and 25 GB/s.
 int logit_rows() { return reached_by_host() ? 1024 : kLogitRowsOfGpu; }
 
-struct Softmax { real max, sum; };      // of a row: exp(x - max) / sum
+// What stands between the logits in memory and those of the softmax. slope: of y with respect to l.
+struct NoCap {
+    [[gnu::always_inline]] real operator()(real l) const { return l; }
+    [[gnu::always_inline]] real slope(real) const { return 1; }
+};
+struct TanhCap {
+    real c;
+    [[gnu::always_inline]] real operator()(real l) const { return c * vtanh(l / c); }
+    [[gnu::always_inline]] real slope(real y) const { return 1 - (y / c) * (y / c); }
+};
+struct SqrtCap {
+    real c;
+    [[gnu::always_inline]] real operator()(real l) const { return c * l / std::sqrt(l * l + c * c); }
+    [[gnu::always_inline]] real slope(real y) const {
+        const real rest = 1 - (y / c) * (y / c);
+        return rest * std::sqrt(rest);
+    }
+};
 
-// block[i] = exp(x[i] - max), returns their sum
-static real exp_block(real* block, const floatX* x, int n, real max) {
+// f(cap) of t's kind.
+template <class F> static void with_cap(const Classifier& t, F f) {
+    if (t.cap == 0) f(NoCap());
+    else if (t.cap_kind == SoftcapKind::Tanh) f(TanhCap{t.cap});
+    else f(SqrtCap{t.cap});
+}
+
+struct Softmax { real max, sum; };      // of a row: exp(y - max) / sum
+
+// block[i] = exp(cap(x[i]) - max), returns their sum
+template <class Cap> static real exp_block(real* block, const floatX* x, int n, real max, Cap cap) {
     #pragma omp simd
-    for (int i = 0; i < n; i++) block[i] = vexp_negative(real(x[i]) - max);
+    for (int i = 0; i < n; i++) block[i] = vexp_negative(cap(real(x[i])) - max);
     return sum<real>(n, [&](int i, int left) { return load(block + i, left); });
 }
 
-static real max_of(const floatX* x, int n, real max) {
+template <class Cap> static real max_of(const floatX* x, int n, real max, Cap cap) {
     #pragma omp simd reduction(max : max)
-    for (int i = 0; i < n; i++) max = real(x[i]) > max ? real(x[i]) : max;
+    for (int i = 0; i < n; i++) {
+        const real y = cap(real(x[i]));
+        max = y > max ? y : max;
+    }
     return max;
 }
 
 // NaN among the logits, or +inf, makes the sum NaN. The lowest finite number as first maximum, and not -inf,
 // keeps rows with some -inf right.
-static Softmax softmax_of(const floatX* x, int V) {
+template <class Cap> static Softmax softmax_of(const floatX* x, int V, Cap cap) {
     alignas(64) real block[kBlock];
     real max = std::numeric_limits<real>::lowest();
     double total = 0;
     for (int i = 0; i < V; i += kBlock) {
         const int n = std::min(kBlock, V - i);
-        const real larger = max_of(x + i, n, max);
+        const real larger = max_of(x + i, n, max, cap);
         if (larger > max) total *= std::exp(double(max) - double(larger)), max = larger;
-        total += double(exp_block(block, x + i, n, max));
+        total += double(exp_block(block, x + i, n, max, cap));
     }
     return {max, real(total)};
 }
 
-static real loss_of(const Softmax& s, floatX target) { return std::log(s.sum) + (s.max - real(target)); }
+static real loss_of(const Softmax& s, real target) { return std::log(s.sum) + (s.max - target); }
 
 // The statistics of a part: maximum, sum, and the target's logit if it is here.
-static void part_of(real* stats, const floatX* row, int column, int V) {
-    const Softmax s = softmax_of(row, V);
-    stats[0] = s.max, stats[1] = s.sum, stats[2] = column >= 0 && column < V ? real(row[column]) : real(0);
+template <class Cap> static void part_of(real* stats, const floatX* row, int column, int V, Cap cap) {
+    const Softmax s = softmax_of(row, V, cap);
+    stats[0] = s.max, stats[1] = s.sum;
+    stats[2] = column >= 0 && column < V ? cap(real(row[column])) : real(0);
 }
 
 static void parts_of(const Classifier& t) {
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < t.N; n++)
-        part_of(t.stats + 3 * size_t(n), t.logits + size_t(n) * t.Vp, t.targets[n] - t.v0, t.V);
+    with_cap(t, [&](auto cap) {
+        #pragma omp parallel for schedule(static) num_threads(context.threads)
+        for (int n = 0; n < t.N; n++)
+            part_of(t.stats + 3 * size_t(n), t.logits + size_t(n) * t.Vp, t.targets[n] - t.v0, t.V, cap);
+    });
 }
 
 void classifier_forward(const Classifier& t) {
     if (walked(classifier_forward_cost, t)) return;
     if (t.parts > 1) return parts_of(t);
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < t.N; n++) {
-        const floatX* row = t.logits + size_t(n) * t.Vp;
-        t.losses[n] = loss_of(softmax_of(row, t.V), row[t.targets[n]]);
-    }
+    with_cap(t, [&](auto cap) {
+        #pragma omp parallel for schedule(static) num_threads(context.threads)
+        for (int n = 0; n < t.N; n++) {
+            const floatX* row = t.logits + size_t(n) * t.Vp;
+            t.losses[n] = loss_of(softmax_of(row, t.V, cap), cap(real(row[t.targets[n]])));
+        }
+    });
 }
 
-// The row becomes exp(row - max) * dloss / sum, the target's column less dloss.
-static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, int V, int Vp) {
+// The row becomes exp(y - max) * dloss / sum, the target's column less dloss, times the slope of y.
+template <class Cap>
+static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, int V, int Vp, Cap cap) {
     const bool here = column >= 0 && column < V;
     const floatX logit = here ? row[column] : floatX(0);
     const real scale = dloss / s.sum;
@@ -80,23 +115,29 @@ static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, i
         const int n = std::min(kBlock, V - i);
         alignas(64) real block[kBlock];
         #pragma omp simd
-        for (int k = 0; k < n; k++) block[k] = vexp(real(row[i + k]) - s.max) * scale;
+        for (int k = 0; k < n; k++) {
+            const real y = cap(real(row[i + k]));
+            block[k] = vexp(y - s.max) * scale * cap.slope(y);
+        }
         for (int k = 0; k < n; k += W) store(row + i + k, load(block + k), n - k);
     }
-    if (here) row[column] = floatX((vexp(real(logit) - s.max) / s.sum - 1) * dloss);
+    const real y = cap(real(logit));
+    if (here) row[column] = floatX((vexp(y - s.max) / s.sum - 1) * dloss * cap.slope(y));
     std::fill(row + V, row + Vp, floatX(0));
 }
 
 void classifier_forward_backward(const Classifier& t, real dloss) {
     if (walked(classifier_forward_backward_cost, t)) return;
     if (t.parts > 1) return parts_of(t);
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < t.N; n++) {
-        floatX* row = t.logits + size_t(n) * t.Vp;
-        const Softmax s = softmax_of(row, t.V);
-        t.losses[n] = loss_of(s, row[t.targets[n]]);
-        gradient_of(row, s, t.targets[n], dloss, t.V, t.Vp);
-    }
+    with_cap(t, [&](auto cap) {
+        #pragma omp parallel for schedule(static) num_threads(context.threads)
+        for (int n = 0; n < t.N; n++) {
+            floatX* row = t.logits + size_t(n) * t.Vp;
+            const Softmax s = softmax_of(row, t.V, cap);
+            t.losses[n] = loss_of(s, cap(real(row[t.targets[n]])));
+            gradient_of(row, s, t.targets[n], dloss, t.V, t.Vp, cap);
+        }
+    });
 }
 
 // Of row n over all parts.
@@ -112,13 +153,16 @@ static Softmax merged(const Classifier& t, const real* stats, int n) {
 
 static void merge(const Classifier& t, const real* stats, const real* dloss) {
     if (t.parts == 1) return;
-    #pragma omp parallel for schedule(static) num_threads(context.threads)
-    for (int n = 0; n < t.N; n++) {
-        const Softmax s = merged(t, stats, n);
-        const size_t owner = size_t(t.targets[n] / t.Vp);
-        t.losses[n] = std::log(s.sum) + (s.max - stats[3 * (owner * t.N + n) + 2]);
-        if (dloss) gradient_of(t.logits + size_t(n) * t.Vp, s, t.targets[n] - t.v0, *dloss, t.V, t.Vp);
-    }
+    with_cap(t, [&](auto cap) {
+        #pragma omp parallel for schedule(static) num_threads(context.threads)
+        for (int n = 0; n < t.N; n++) {
+            const Softmax s = merged(t, stats, n);
+            const size_t owner = size_t(t.targets[n] / t.Vp);
+            t.losses[n] = loss_of(s, stats[3 * (owner * t.N + n) + 2]);
+            if (!dloss) continue;
+            gradient_of(t.logits + size_t(n) * t.Vp, s, t.targets[n] - t.v0, *dloss, t.V, t.Vp, cap);
+        }
+    });
 }
 
 void classifier_merge(const Classifier& t, const real* stats) {

@@ -20,6 +20,24 @@ static constexpr size_t kStaticShared = 1024;               // what the reductio
 
 static constexpr float kLn2 = 0.6931471805599453f;
 
+// What stands between the logits in memory and those of the softmax: y = c f(l / c). None: y = l.
+enum class Cap : uint8_t { None, Tanh, Sqrt };
+
+// tanh by an exponential: off by some 1e-7, which is 1e-7 c of a logit.
+template <Cap kCap> static __device__ __forceinline__ float capped(float l, float c) {
+    if constexpr (kCap == Cap::Tanh) {
+        const float t = ptx::exp2_approx(fabsf(l) * (-2 * kLog2e / c));
+        return copysignf(c * __fdividef(1 - t, 1 + t), l);
+    }
+    if constexpr (kCap == Cap::Sqrt) return l * rsqrtf(1 + (l / c) * (l / c));
+    return l;
+}
+// dy/dl
+template <Cap kCap> static __device__ __forceinline__ float cap_slope(float y, float c) {
+    const float rest = 1 - (y / c) * (y / c);
+    return kCap == Cap::Tanh ? rest : kCap == Cap::Sqrt ? rest * sqrtf(fmaxf(rest, 0)) : 1;
+}
+
 // Of some logits: the largest, times log2(e), and the sum of 2^(x log2(e) - max). NaN among the logits, or
 // +inf, makes the sum NaN. The first maximum is the lowest finite number: -inf would spoil rows with -inf.
 struct Softmax { float max, sum; };
@@ -29,12 +47,12 @@ static __device__ __forceinline__ Softmax join(Softmax a, Softmax b) {
     return {max, a.sum * ptx::exp2_approx(a.max - max) + b.sum * ptx::exp2_approx(b.max - max)};
 }
 
-// The logits of a pack at column c; -inf behind the V columns that count.
-struct Logits {
+// The logits of a pack at column c, capped; -inf behind the V columns that count.
+template <Cap kCap> struct Logits {
     float x[Pack::size];
-    __device__ __forceinline__ Logits(const Pack& pack, int c, int V) {
+    __device__ __forceinline__ Logits(const Pack& pack, int c, int V, float cap) {
         #pragma unroll
-        for (int k = 0; k < Pack::size; k++) x[k] = pack.as_float(k);
+        for (int k = 0; k < Pack::size; k++) x[k] = capped<kCap>(pack.as_float(k), cap);
         if (c + Pack::size > V)
             #pragma unroll
             for (int k = 0; k < Pack::size; k++)
@@ -42,7 +60,8 @@ struct Logits {
     }
 };
 
-static __device__ __forceinline__ Softmax add_logits(Softmax s, const Logits& l) {
+template <Cap kCap>
+static __device__ __forceinline__ Softmax add_logits(Softmax s, const Logits<kCap>& l) {
     float largest = l.x[0], sum = 0;
     #pragma unroll
     for (int k = 1; k < Pack::size; k++) largest = fmaxf(largest, l.x[k]);
@@ -76,37 +95,43 @@ static __device__ __forceinline__ float loss_of(const Softmax& s, float target) 
 }
 
 // FLOOR bytes = N V sizeof(floatX) + 8 N
+template <Cap kCap>
 __global__ void __launch_bounds__(kThreads)
-classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* targets, int V, int Vp) {
+classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* targets, int V, int Vp,
+                          float cap) {
     const floatX* row = logits + size_t(blockIdx.x) * Vp;
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, V, kStep, [=](int c) { return load_logits(row, c, V); },
-                  [&](const Pack& x, int c) { mine = add_logits(mine, {x, c, V}); });
+                  [&](const Pack& x, int c) { mine = add_logits<kCap>(mine, {x, c, V, cap}); });
     const Softmax s = block_join(mine);
-    if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, float(row[targets[blockIdx.x]]));
+    if (threadIdx.x == 0)
+        losses[blockIdx.x] = loss_of(s, capped<kCap>(float(row[targets[blockIdx.x]]), cap));
 }
 
 // The statistics of a part of a row: maximum, sum, and the target's logit if it is here.
 // FLOOR bytes = N V sizeof(floatX) + 16 N
-__global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t) {
+template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t) {
     const floatX* row = t.logits + size_t(blockIdx.x) * t.Vp;
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.V, kStep,
                   [=](int c) { return load_logits(row, c, t.V); },
-                  [&](const Pack& x, int c) { mine = add_logits(mine, {x, c, t.V}); });
+                  [&](const Pack& x, int c) { mine = add_logits<kCap>(mine, {x, c, t.V, t.cap}); });
     const Softmax s = block_join(mine);
     if (threadIdx.x != 0) return;
     const int column = t.targets[blockIdx.x] - t.v0;
     float* stats = t.stats + 3 * size_t(blockIdx.x);
-    stats[0] = s.max, stats[1] = s.sum, stats[2] = column >= 0 && column < t.V ? float(row[column]) : 0;
+    stats[0] = s.max, stats[1] = s.sum;
+    stats[2] = column >= 0 && column < t.V ? capped<kCap>(float(row[column]), t.cap) : 0;
 }
 
 struct Gradient {
     float max, scale, dloss;        // scale = dloss / sum
     int target;
+    float cap;
 };
 
-static __device__ __forceinline__ void store_gradient(floatX* row, int c, const Logits& l,
+template <Cap kCap>
+static __device__ __forceinline__ void store_gradient(floatX* row, int c, const Logits<kCap>& l,
                                                       const Gradient& g) {
     float dx[Pack::size];
     #pragma unroll
@@ -115,6 +140,10 @@ static __device__ __forceinline__ void store_gradient(floatX* row, int c, const 
         #pragma unroll
         for (int k = 0; k < Pack::size; k++)
             if (c + k == g.target) dx[k] -= g.dloss;
+    if constexpr (kCap != Cap::None)                        // -inf behind the columns that count: 0 times NaN
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++)
+            dx[k] = l.x[k] == -INFINITY ? 0 : dx[k] * cap_slope<kCap>(l.x[k], g.cap);
     Pack pack;
     #pragma unroll
     for (int k = 0; k < Pack::size; k++) pack[k] = floatX(dx[k]);
@@ -123,9 +152,10 @@ static __device__ __forceinline__ void store_gradient(floatX* row, int c, const 
 
 // on_chip: columns that registers and shared memory hold, a multiple of a pack
 // FLOOR bytes = N (V + Vp) sizeof(floatX) + 8 N
+template <Cap kCap>
 __global__ void __launch_bounds__(kThreads, 2)
     classifier_forward_backward_kernel(float* losses, floatX* logits, const int32_t* targets, float dloss,
-                                       int V, int Vp, int on_chip) {
+                                       int V, int Vp, int on_chip, float cap) {
     DYN_SHARED(floatX, shared);  // columns [kHeldColumns, on_chip)
     floatX* row = logits + size_t(blockIdx.x) * Vp;
     const int first = threadIdx.x * Pack::size, beyond = first + kHeldColumns;
@@ -141,25 +171,25 @@ __global__ void __launch_bounds__(kThreads, 2)
     Softmax mine = {kLowest, 0};
     #pragma unroll
     for (int i = 0; i < kPacks; i++) {
-        if (first + i * kStep < V) mine = add_logits(mine, {held[i].pack(), first + i * kStep, V});
+        if (first + i * kStep < V) mine = add_logits<kCap>(mine, {held[i].pack(), first + i * kStep, V, cap});
         held[i].keep();
     }
     ptx::cp_async_wait<0>();
     int c = beyond;
     for (; c < on_chip; c += kStep)
-        mine = add_logits(mine, {Pack::load(shared + c - kHeldColumns), c, V});
-    for (; c < V; c += kStep) mine = add_logits(mine, {load_logits(row, c, V), c, V});
+        mine = add_logits<kCap>(mine, {Pack::load(shared + c - kHeldColumns), c, V, cap});
+    for (; c < V; c += kStep) mine = add_logits<kCap>(mine, {load_logits(row, c, V), c, V, cap});
 
     const Softmax s = block_join(mine);
-    if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, target_logit);
-    const Gradient g = {s.max, dloss / s.sum, dloss, target};
+    if (threadIdx.x == 0) losses[blockIdx.x] = loss_of(s, capped<kCap>(target_logit, cap));
+    const Gradient g = {s.max, dloss / s.sum, dloss, target, cap};
     #pragma unroll
     for (int i = 0; i < kPacks; i++)
         if (first + i * kStep < Vp)
-            store_gradient(row, first + i * kStep, {held[i].pack(), first + i * kStep, V}, g);
+            store_gradient<kCap>(row, first + i * kStep, {held[i].pack(), first + i * kStep, V, cap}, g);
     for (c = beyond; c < on_chip; c += kStep)
-        store_gradient(row, c, {Pack::load(shared + c - kHeldColumns), c, V}, g);
-    for (; c < Vp; c += kStep) store_gradient(row, c, {load_logits(row, c, V), c, V}, g);
+        store_gradient<kCap>(row, c, {Pack::load(shared + c - kHeldColumns), c, V, cap}, g);
+    for (; c < Vp; c += kStep) store_gradient<kCap>(row, c, {load_logits(row, c, V), c, V, cap}, g);
 }
 
 // Of row n over all parts, in their order.
@@ -183,16 +213,17 @@ __global__ void __launch_bounds__(kThreads) classifier_merge_kernel(Classifier t
 }
 
 // FLOOR bytes = N (V + Vp) sizeof(floatX) + (8 parts + 12) N
+template <Cap kCap>
 __global__ void __launch_bounds__(kThreads)
     classifier_merge_backward_kernel(Classifier t, const float* stats, float dloss) {
     floatX* row = t.logits + size_t(blockIdx.x) * t.Vp;
     const int target = load_cached(t.targets + blockIdx.x);
     const Softmax s = merged(t, stats, blockIdx.x);
     if (threadIdx.x == 0) t.losses[blockIdx.x] = merged_loss(t, stats, s, blockIdx.x, target);
-    const Gradient g = {s.max, dloss / s.sum, dloss, target - t.v0};
+    const Gradient g = {s.max, dloss / s.sum, dloss, target - t.v0, t.cap};
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.Vp, kStep,
                   [=](int c) { return load_logits(row, c, t.V); },
-                  [&](const Pack& x, int c) { store_gradient(row, c, {x, c, t.V}, g); });
+                  [&](const Pack& x, int c) { store_gradient<kCap>(row, c, {x, c, t.V, t.cap}, g); });
 }
 
 static void check_columns(int Vp) {
@@ -201,16 +232,28 @@ static void check_columns(int Vp) {
 
 static double row_bytes(const Classifier& t, int columns) { return double(t.N) * columns * sizeof(floatX); }
 
+// f(constant of t's cap)
+template <class F> static void with_cap(const Classifier& t, F f) {
+    if (t.cap == 0) f(std::integral_constant<Cap, Cap::None>());
+    else if (t.cap_kind == SoftcapKind::Tanh) f(std::integral_constant<Cap, Cap::Tanh>());
+    else f(std::integral_constant<Cap, Cap::Sqrt>());
+}
+
 static void part_statistics(const Classifier& t) {
-    launch(classifier_part_kernel, dim3(t.N), dim3(kThreads), 0, {.bytes = row_bytes(t, t.V) + 16. * t.N}, t);
+    with_cap(t, [&](auto cap) {
+        launch(classifier_part_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
+               {.bytes = row_bytes(t, t.V) + 16. * t.N}, t);
+    });
 }
 
 void classifier_forward(const Classifier& t) {
     if (walked(classifier_forward_cost, t)) return;
     check_columns(t.Vp);
     if (t.parts > 1) return part_statistics(t);
-    launch(classifier_forward_kernel, dim3(t.N), dim3(kThreads), 0,
-           {.bytes = row_bytes(t, t.V) + 8. * t.N}, t.losses, t.logits, t.targets, t.V, t.Vp);
+    with_cap(t, [&](auto cap) {
+        launch(classifier_forward_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
+               {.bytes = row_bytes(t, t.V) + 8. * t.N}, t.losses, t.logits, t.targets, t.V, t.Vp, t.cap);
+    });
 }
 
 // A chunk moves 12 bytes for each element of wte and computes 6 x 4096 operations: a twelfth of its time at
@@ -224,9 +267,11 @@ void classifier_forward_backward(const Classifier& t, real dloss) {
     const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
     const size_t rest = t.Vp > kHeldColumns ? size_t(t.Vp - kHeldColumns) : 0;
     const size_t shared = rest < room ? rest : room;
-    launch(classifier_forward_backward_kernel, dim3(t.N), dim3(kThreads), shared * sizeof(floatX),
-           {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits, t.targets, dloss, t.V, t.Vp,
-           kHeldColumns + int(shared));
+    with_cap(t, [&](auto cap) {
+        launch(classifier_forward_backward_kernel<cap>, dim3(t.N), dim3(kThreads), shared * sizeof(floatX),
+               {.bytes = row_bytes(t, t.V + t.Vp) + 8. * t.N}, t.losses, t.logits, t.targets, dloss, t.V,
+               t.Vp, kHeldColumns + int(shared), t.cap);
+    });
 }
 
 void classifier_merge(const Classifier& t, const real* stats) {
@@ -239,8 +284,10 @@ void classifier_merge(const Classifier& t, const real* stats) {
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss) {
     if (walked(classifier_merge_backward_cost, t)) return;
     if (t.parts == 1) return;
-    launch(classifier_merge_backward_kernel, dim3(t.N), dim3(kThreads), 0,
-           {.bytes = row_bytes(t, t.V + t.Vp) + (8. * t.parts + 12) * t.N}, t, stats, dloss);
+    with_cap(t, [&](auto cap) {
+        launch(classifier_merge_backward_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
+               {.bytes = row_bytes(t, t.V + t.Vp) + (8. * t.parts + 12) * t.N}, t, stats, dloss);
+    });
 }
 
 }  // namespace cuda

@@ -3,7 +3,11 @@
 //     losses[n] = logsumexp(logits[n, :V]) - logits[n, targets[n]]
 //     logits[n] becomes its gradient, (softmax(logits[n]) - onehot(targets[n])) * dloss
 //
-// Columns V..Vp-1, the padding, become 0. One read and one write of a row.
+// Columns V..Vp-1, the padding, become 0. One read and one write of a row. With a cap c, the logits of the
+// formulas are y = cap(l) of those in memory:
+//
+//     tanh    y = c tanh(l / c)              dy/dl = 1 - (y / c)^2
+//     sqrt    y = c l / sqrt(l^2 + c^2)      dy/dl = (1 - (y / c)^2)^(3/2)
 //
 // A vocabulary may be cut into `parts` of Vp columns each, of which `logits` has the one that starts at v0.
 // With one part, classifier_forward() and classifier_forward_backward() do everything. With more they write
@@ -19,6 +23,8 @@ struct Classifier {
     const int32_t* targets;     // (N)       of the whole vocabulary
     int N, V, Vp;               // V: used columns here, 0 or more
     int v0, parts;
+    real cap = 0;               // 0: none
+    SoftcapKind cap_kind = SoftcapKind::Tanh;
 };
 
 // Rows of logits that a model should have at once: enough that the head's products, which read wte twice and
