@@ -13,7 +13,7 @@ struct Char {
 // Whether a byte continues a character: 10xxxxxx.
 inline bool continues(uint8_t b) { return (b & 0xc0) == 0x80; }
 
-// The character at text, which has n >= 1 bytes. Overlong forms, surrogates and cut-off characters are
+// The first character of the n >= 1 bytes at s. Overlong forms, surrogates and cut-off characters are
 // invalid, a byte at a time.
 inline Char decode_utf8(const uint8_t* s, size_t n) {
     const uint32_t b = s[0];

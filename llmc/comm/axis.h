@@ -56,7 +56,7 @@ struct Axis {
 
     // Place for the input of a scatter into dst: dst itself on one rank, else the buffer.
     template <class T> T* whole(T* dst, T* buffer) const { return size == 1 ? dst : buffer; }
-    // Elements of a buffer that only collectives fill.
+    // Elements of a buffer that collectives fill: none on one rank, which has no collectives.
     size_t staging(size_t count) const { return size == 1 ? 0 : count; }
 
     // Staging of a reduction of `bytes` over the whole axis, in bytes. The memory plan lends the staging
@@ -78,7 +78,7 @@ struct Mesh {
     Axis pp, cp, tp;
     Axis shard, replica;    // dp x cp = replica x shard; gradients are summed over both. The shards of ZeRO
                             // lie on consecutive ranks of dp x cp
-    Axis tied;              // first and last stage of a pipeline: both hold the token embedding
+    Axis tied;              // first and last stage of a pipeline: both hold a tied token embedding
     Axis world;             // all ranks
     int rank = 0;
 };

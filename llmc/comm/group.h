@@ -12,6 +12,7 @@
 
 #include "llmc/base/dtype.h"
 
+// Type of the elements of a message.
 enum class Wire : uint8_t { Byte, BF16, F32, F64, I32, I64 };
 
 constexpr size_t size_of(Wire t) {
@@ -79,7 +80,7 @@ struct Transport {
     void (*recv)(Group&, void* data, size_t bytes, int peer);
     bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: unavailable
     bool needs_staging;                             // reductions receive the slices of others, then sum
-    bool on_device = false;                         // memory of the device is at home, in order with the ops
+    bool on_device = false;                         // takes memory of the device, in order with the ops
     void (*look_at_times)(Group&) = nullptr;        // adds ended collectives to Group::device; never waits
 };
 
@@ -92,7 +93,7 @@ struct Group {
     bool native = false;                // the library's own order of sums, if any
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
-    size_t message = size_t(1) << 30;   // bytes at once, where counts are of 31 bits; tests have less
+    size_t message = size_t(1) << 30;   // bytes of one call of a library whose counts have 31 bits, at most
 
     std::byte* staging = nullptr;       // lent
     size_t staging_bytes = 0;

@@ -47,7 +47,7 @@ enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
-enum class QkNorm : uint8_t { None, Before, After };             // the turn by the position
+enum class QkNorm : uint8_t { None, Before, After };             // before or after the turn by the position
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };

@@ -226,7 +226,7 @@ struct Config {
     template <class F> void visit(F&& f) {
         f("about", about, "free text: what this run is for");
         f("run", run, "the run");
-        f("model", model, "shape of the network");
+        f("model", model, "size and kind of the network");
         f("data", data, "tokens");
         f("train", train, "batches and steps");
         f("optimizer", optimizer, "AdamW and its learning rate");

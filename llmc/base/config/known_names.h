@@ -3,7 +3,8 @@
 #include <span>
 #include <string>
 
-// The meant key, or a sentence on the alternative; with both, the sentence is about the key.
+// What to answer to a name of another program: the key of this program, a sentence, or the key with a
+// sentence about it.
 struct KnownName {
     const char* names;          // separated by spaces; "wandb*" is a prefix, "-b" a flag of llm.c
     const char* key;            // null: this program has no such setting

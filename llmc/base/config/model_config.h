@@ -35,7 +35,7 @@ struct ModelConfig {
         f("norm", norm, "of the stream before attention, feed-forward and head");
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
-        f("bias", bias, "of all matrices of blocks, and of layernorm");
+        f("bias", bias, "of all matrices of blocks, of layernorm, and of a head of its own");
         f("position", position, "learned: an embedding; rope: queries and keys turn");
         f("rope_theta", rope_theta, "base of the angles: pair i of a head's channels turns by theta^(-2i/D) "
           "from token to token", range(1e-3, 1e12));

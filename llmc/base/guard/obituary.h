@@ -5,8 +5,9 @@
 // Marks the coming exit code as intended. Safe in a signal handler.
 void ends_on_purpose();
 
-// Returns true to a single rank of the job, which prints the error line. Across processes: on one host, while
-// the speaker lives. If another user holds the job's name, every rank gets true.
+// True for a single rank of a host, which prints the error line; false for the host's other ranks as long as
+// that rank's process lives. Where another user has taken the name by which the processes of a job agree,
+// every process gets true.
 bool first_to_speak();
 // Waits after the error line, long enough for other processes to notice.
 void hold_the_floor();

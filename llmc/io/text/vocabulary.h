@@ -15,7 +15,7 @@ struct Vocabulary {
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};
     uint32_t eot = 0;
-    bool words_are_tokens = false;      // known: the bytes of each token, as a word, encode to the token
+    bool words_are_tokens = false;      // each token's bytes, encoded as a word, are known to give the token
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const {

@@ -1,4 +1,4 @@
-// Products of matrices by cuBLASLt, or plain cuBLAS, in their order: column by column.
+// Products of matrices by cuBLASLt, or plain cuBLAS. Matrices are column-major, as in BLAS.
 //
 //     D (m, n) = op(A) (m, k) op(B) (k, n) [+ D]
 //

@@ -21,7 +21,7 @@ struct StepReport {
     // StepMeter::measure() fills in the rest
     int64_t tokens = 0;             // since the start of the run
     double ms = 0, tokens_per_s = 0, tflops = 0;
-    double mfu = 0;                 // share of the matmul rate; NaN: that is unknown
+    double mfu = 0;                 // share of the matmul rate; NaN: unknown rate
     double seconds_left = 0;        // of the run, with evaluations, texts and checkpoints on the way
     std::optional<double> loss_z = {}, norm_z = {};     // against the last steps (Trailing)
 };
