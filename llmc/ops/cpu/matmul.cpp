@@ -116,6 +116,15 @@ static void plain_activation_forward(floatX* act, floatX* pre, const floatX* x, 
     plain_forward(pre, x, w, bias, N, C, P, 0, F, act, f);
 }
 
+// The products of a panel of `width` features: calls product(first column of pre, columns) for each. A panel
+// of all features is one product, else each half of pre has its own.
+template <class F> static bool for_each_half(int j, int width, int features, int P, F product) {
+    if (width == features) return product(0, P);
+    for (int at = j; at < P; at += features)
+        if (!product(at, width)) return false;
+    return true;
+}
+
 void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
                                Activation f, int N, int C, int F) {
     if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
@@ -126,12 +135,12 @@ void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const 
         const floatX* from = x + size_t(n) * C;
         floatX *to = pre + size_t(n) * P, *out = act + size_t(n) * F;
         const bool done = in_columns(F, false, [=](int j, int width) {
-            for (int at = j; at < P; at += F) {         // the columns of each half
-                const Product p = forward_product(rows, C, P, width, bias != nullptr);
-                const ProductTensors t = {.c = to + at, .a = from, .b = w + size_t(at) * C,
-                                          .bias = bias ? bias + at : nullptr};
-                if (!by_dnnl(p, t)) return false;
-            }
+            const bool computed = for_each_half(j, width, F, P, [=](int at, int columns) {
+                return by_dnnl(forward_product(rows, C, P, columns, bias != nullptr),
+                               {.c = to + at, .a = from, .b = w + size_t(at) * C,
+                                .bias = bias ? bias + at : nullptr});
+            });
+            if (!computed) return false;
             #pragma omp parallel for schedule(static) num_threads(context.threads)
             for (int i = 0; i < rows; i++)
                 activate(out + size_t(i) * F + j, to + size_t(i) * P + j, f, size_t(width), F);
@@ -294,8 +303,10 @@ Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, b
     const int P = pre_width(f, F);
     return needs_of(threads, [=](auto add) {
         for_each_panel(N, [&](int rows) {
-            in_columns(F, false, [&](int, int width) {
-                return add(forward_product(rows, C, P, width, bias), 0);
+            in_columns(F, false, [&](int j, int width) {
+                return for_each_half(j, width, F, P, [&](int, int columns) {
+                    return add(forward_product(rows, C, P, columns, bias), 0);
+                });
             });
         });
     });
