@@ -171,8 +171,11 @@ TEST(order_changes_no_bit) {
 TEST(moves_no_more_than_its_floor) {
     // a row that registers and shared memory hold: of FP32, sm_86 holds less
     const Shape s = shared_limit() > 128 << 10 ? Shape{2, 50257, 50304} : Shape{2, 20000, 20096};
-    EXPECT_FLOORS([&] { run(s, Tensors(s, 3), 1); });
-    EXPECT_FLOORS([&] { run_parts({9, 5000, 5120}, Tensors({9, 5000, 5120}, 3), 1, 2560); });
+    const Shape small = {9, 5000, 5120};
+    for (const Cap& cap : kCaps) {
+        EXPECT_FLOORS([&] { run(cap.c ? small : s, Tensors(cap.c ? small : s, 3, cap), 1); });
+        EXPECT_FLOORS([&] { run_parts(small, Tensors(small, 3, cap), 1, 2560); });
+    }
 }
 
 }  // namespace PRECISION
