@@ -23,6 +23,7 @@ namespace fp64::cpu {
 #include "llmc/ops/decl/layernorm.h"
 #include "llmc/ops/decl/matmul.h"
 #include "llmc/ops/decl/memory.h"
+#include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 #endif
 }  // namespace fp64::cpu

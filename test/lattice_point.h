@@ -29,6 +29,7 @@ struct Point {
     bool overlap = true, bf16_wire = false;
     int delay_us = 0;           // each call of a collective waits up to this long, at random
     size_t kind = 0;            // of kKinds
+    bool muon = false;
 
     // "2 1 4 3 block 1 2 0 1"
     static Point parse(const char* words) {
@@ -47,9 +48,10 @@ struct Point {
     }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
-                           "group {}{}, kind {}",
+                           "group {}{}, kind {}{}",
                            dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
-                           native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind);
+                           native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
+                           muon ? ", Muon" : "");
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -63,6 +65,7 @@ struct Point {
         cfg.parallel.reduce_dtype = bf16_wire ? "bf16" : "fp32";
         cfg.memory.recompute = recompute;
         cfg.train.micro_batch = micro_batch;
+        if (muon) cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 3;
         return cfg;
     }
 };

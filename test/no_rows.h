@@ -79,12 +79,22 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
 }
 
 inline void adamw_on_no_elements(real* sums, floatX* w, const GradientState* state) {
-    const AdamwTensor none = {.start = 0, .count = 0, .global = 0, .decay = 0};
+    const AdamwTensor none = {.start = 0, .count = 0, .global = 0, .lr = 1, .decay = 0};
     const Adamw a = {.param = sizeof(floatX) == sizeof(real) ? nullptr : w, .master = sums, .m = sums,
-                     .v = sums, .grad = sums, .state = state, .lr = 1, .beta1 = 0, .beta2 = 0, .eps = 1,
+                     .v = sums, .grad = sums, .state = state, .beta1 = 0, .beta2 = 0, .eps = 1,
                      .step = 1, .stochastic = false, .seed = 1};
     adamw_update(a, &none, 0);
     adamw_update(a, &none, 1);
+}
+
+inline void muon_on_no_elements(real* sums, floatX* w, const GradientState* state) {
+    const double squares = 1;
+    muon_momentum(sums, sums, sums, state, 0, 0);
+    muon_normalize(w, sums, &squares, 0, 8, 1);
+    linear_combination(w, 1, w, 1, w, 0);
+    muon_update({.param = nullptr, .master = sums, .x = w, .x_stride = 8, .state = state, .rows = 0,
+                 .cols = 8, .lr = 1, .stretch = 1, .decay = 0, .step = 1, .stochastic = false,
+                 .cautious = false, .seed = 1, .global = 0, .stride = 8});
 }
 
 inline void everything_on_no_rows(real* sums, floatX* w, double* total, const GradientState* state) {
@@ -98,4 +108,5 @@ inline void everything_on_no_rows(real* sums, floatX* w, double* total, const Gr
     classifier_on_no_rows(sums, w);
     vectors_on_no_elements(sums, w, total);
     adamw_on_no_elements(sums, w, state);
+    muon_on_no_elements(sums, w, state);
 }

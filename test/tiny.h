@@ -89,6 +89,11 @@ struct Tiny {
             if (slot.name == name) return slot.memory;
         fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
     }
+    std::vector<real> values(const std::string& name) const {
+        for (const StateSlot& slot : model.zero.state)
+            if (slot.name == name) return {slot.memory, slot.memory + slot.at.back()};
+        fatal(kExitInternal, __FILE__, __LINE__, "no slot {}", name);
+    }
     size_t size() const { return model.zero.layout.size(); }
     const Tensor& tensor(const std::string& name) const {
         for (const Tensor& t : model.zero.layout.tensors)
@@ -133,7 +138,7 @@ struct Trace {
         const size_t n = t.size();
         params.assign(t.model.zero.params, t.model.zero.params + n),
             masters.assign(t.masters(), t.masters() + n);
-        m.assign(t.state("m"), t.state("m") + n), v.assign(t.state("v"), t.state("v") + n);
+        m = t.values("m"), v = t.values("v");
     }
 };
 

@@ -57,10 +57,12 @@ static bool fit(const std::vector<Tensor*>& whole, size_t flat, size_t shard, si
     return true;
 }
 
-// Sets start, from the bucket's first element on, and owner. Returns the elements of a shard: for whole
-// tensors the least for which first-fit-decreasing finds room, by bisection (MULTIFIT: Coffman, Garey,
-// Johnson 1978).
-static size_t pack(std::span<Tensor> tensors, size_t shards, const std::vector<std::string>& owned_whole) {
+struct Packed { size_t shard, flat; };     // elements of a shard, and before the whole tensors
+
+// Sets start, from the bucket's first element on, and owner. A shard is the smallest for which
+// first-fit-decreasing finds room for the whole tensors, by bisection (MULTIFIT: Coffman, Garey, Johnson
+// 1978).
+static Packed pack(std::span<Tensor> tensors, size_t shards, const std::vector<std::string>& owned_whole) {
     std::vector<Tensor*> whole;
     size_t flat = 0, wholes = 0;
     for (Tensor& t : tensors) {
@@ -79,7 +81,7 @@ static size_t pack(std::span<Tensor> tensors, size_t shards, const std::vector<s
         else low = middle + kTensorAlign;
     }
     CHECK(fit(whole, flat, high, shards), "no room in {} shards of {} elements", shards, high);
-    return high;
+    return {high, flat};
 }
 
 Layout make_layout(const Dims& d, const Part& part, size_t shards,
@@ -92,7 +94,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     // Of consecutive tensors. starts: of each in the bucket.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
-        const size_t shard = pack(tensors, shards, owned_whole);
+        const Packed packed = pack(tensors, shards, owned_whole);
         if (starts) starts->clear();
         for (Tensor& t : tensors) {
             if (starts) starts->push_back(t.start);
@@ -102,7 +104,8 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
                   [](const Tensor& a, const Tensor& b) { return a.start < b.start; });
         layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
         layout.buckets.push_back(at);
-        at += shard * shards;
+        layout.flat.push_back(packed.flat);
+        at += packed.shard * shards;
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();

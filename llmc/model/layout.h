@@ -49,6 +49,7 @@ struct Layout {
     std::vector<size_t> block_at, final_at;     // start in its bucket of each row of block_params() and
                                                 // final_params()
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
+    std::vector<size_t> flat;       // elements of bucket i before the tensors that are owned whole
     size_t parameters = 0;          // of the whole model, without padding of any kind
     int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets, -1 where not here; the first block's
 

@@ -28,6 +28,7 @@ namespace cpu {
 #include "llmc/ops/decl/layernorm.h"
 #include "llmc/ops/decl/matmul.h"
 #include "llmc/ops/decl/memory.h"
+#include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 }  // namespace cpu
 
@@ -39,6 +40,7 @@ namespace cuda {
 #include "llmc/ops/decl/layernorm.h"
 #include "llmc/ops/decl/matmul.h"
 #include "llmc/ops/decl/memory.h"
+#include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 }  // namespace cuda
 

@@ -17,7 +17,6 @@ struct Tensors {
                     .v = nullptr,
                     .grad = nullptr,
                     .state = nullptr,
-                    .lr = real(0.01),
                     .beta1 = real(0.9),
                     .beta2 = real(0.95),
                     .eps = real(1e-8),
@@ -40,14 +39,17 @@ struct Tensors {
     }
 };
 
+static constexpr real kLr = real(0.01);
+
 // Runs with and without decay and a gap between them; 40,000 elements are several pieces.
 static const std::vector<AdamwTensor> kRuns = {
-    {0, 1, 100, 0}, {1, 40000, 1000, real(0.1)}, {40008, 17, 90001, 0}};
+    {0, 1, 100, kLr, 0}, {1, 40000, 1000, 2 * kLr, real(0.1)}, {40008, 17, 90001, kLr, 0}};
 static constexpr size_t kCount = 40030;
 
-TEST(matches_the_formula) {
+static void expect_the_formula(bool cautious) {
     const Lent lent(2);
     Tensors t(kCount), before(kCount);
+    t.a.cautious = cautious;
     t.update(kRuns);
     Wide master = wide(before.master), m = wide(before.m), v = wide(before.v), sums(kCount, 1),
          m_sums(kCount, 1), v_sums(kCount, 1);
@@ -59,10 +61,11 @@ TEST(matches_the_formula) {
             m_sums[i] = std::fabs(b1 * m[i]) + std::fabs((1 - b1) * g),
             v_sums[i] = b2 * v[i] + (1 - b2) * g * g;
             m[i] = b1 * m[i] + (1 - b1) * g, v[i] = b2 * v[i] + (1 - b2) * g * g;
-            const double step =
-                double(t.a.lr) / (std::sqrt(v[i] / (1 - b2 * b2 * b2)) + 1e-8) / (1 - b1 * b1 * b1);
+            const double lr = double(run.lr);
+            const double step = lr / (std::sqrt(v[i] / (1 - b2 * b2 * b2)) + 1e-8) / (1 - b1 * b1 * b1);
+            const bool decays = !cautious || step * m[i] * master[i] >= 0;
             sums[i] = std::fabs(master[i]) + step * m_sums[i];
-            master[i] -= step * m[i] + double(t.a.lr) * double(run.decay) * master[i];
+            master[i] -= step * m[i] + (decays ? lr * double(run.decay) * master[i] : 0);
         }
     EXPECT_CLOSE(t.master, master, sums);
     EXPECT_CLOSE(t.m, m, m_sums);
@@ -73,6 +76,10 @@ TEST(matches_the_formula) {
         else EXPECT(std::isnan(double(t.param[i])), "param[%zu] was written", i);
 }
 
+TEST(matches_the_formula) {
+    for (const bool cautious : {false, true}) expect_the_formula(cautious);
+}
+
 // The same elements in other runs, on other threads: the same bits, those of stochastic rounding included.
 TEST(cuts_and_threads_change_no_bit) {
     std::vector<Tensors> runs;
@@ -81,7 +88,8 @@ TEST(cuts_and_threads_change_no_bit) {
             const Lent lent(threads);
             runs.emplace_back(kCount);
             runs.back().a.stochastic = true;
-            runs.back().update({{1, cut, 1000, real(0.1)}, {1 + cut, 40000 - cut, 1000 + cut, real(0.1)}});
+            runs.back().update({{1, cut, 1000, kLr, real(0.1)},
+                                {1 + cut, 40000 - cut, 1000 + cut, kLr, real(0.1)}});
         }
     for (const Tensors& t : runs)
         EXPECT(same_bits(t.master, runs[0].master) && same_bits(t.param, runs[0].param));
@@ -98,10 +106,10 @@ TEST_IF(sizeof(floatX) == 2, columns_round_as_in_the_whole) {
         for (size_t i = 0; i < t->master.size(); i++)
             t->master[i] = real(1 + 0.25 / 128), t->m[i] = t->v[i] = t->grad[i] = 0;
     }
-    whole.update({{0, rows * stride, 1000, 0}});
+    whole.update({{0, rows * stride, 1000, kLr, 0}});
     const size_t cut = 300 * cols;
-    part.update({{0, cut, 1000 + first, 0, cols, stride},
-                 {cut, rows * cols - cut, 1000 + first + 300 * stride, 0, cols, stride}});
+    part.update({{0, cut, 1000 + first, kLr, 0, cols, stride},
+                 {cut, rows * cols - cut, 1000 + first + 300 * stride, kLr, 0, cols, stride}});
     int wrong = 0, up = 0;
     for (size_t i = 0; i < rows * cols; i++) {
         wrong += double(part.param[i]) != double(whole.param[i / cols * stride + first + i % cols]);
@@ -126,7 +134,7 @@ TEST_IF(sizeof(floatX) == 2, stochastic_rounding) {
         for (size_t i = 0; i < 40000; i++)
             t.master[i] = real(1 + 0.25 / 128), t.m[i] = t.v[i] = t.grad[i] = 0;
         t.a.stochastic = true, t.a.step = step, t.a.seed = seed;
-        t.update({{0, 40000, global, 0}});
+        t.update({{0, 40000, global, kLr, 0}});
         std::vector<int> up;
         for (const floatX p : t.param) {
             EXPECT(double(p) == 1 || double(p) == 1 + 1. / 128, "%g", double(p));
@@ -148,7 +156,7 @@ TEST_IF(sizeof(floatX) == 2, stochastic_rounding) {
     Tensors t(2);
     t.master = {real(INFINITY), std::numeric_limits<real>::quiet_NaN()}, t.grad = t.m = t.v = {0, 0},
     t.a.stochastic = true;
-    t.update({{0, 2, 0, 0}});
+    t.update({{0, 2, 0, kLr, 0}});
     EXPECT(!std::isfinite(double(t.param[0])) && std::isnan(double(t.param[1])));
 }
 

@@ -73,20 +73,43 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
+    Choice<OptimizerKind> kind = OptimizerKind::Adamw;
+    double matrix_lr = 0.02, matrix_decay = 0, momentum = 0.95;
+    int64_t momentum_warmup = 300;
+    Choice<Polynomial> polynomial = Polynomial::Polar;
+    int iterations = 0;
+    bool cautious = false;
+    double embed_lr = 0, head_lr = 0, vector_lr = 0;
     double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;
     Choice<LrSchedule> schedule = LrSchedule::Cosine;
     int64_t warmup = 100, decay = 0;
     double final_lr = 0.1;
     bool stochastic_rounding = false;
-    // No setting: tensors (names of model/params.h) that the optimizer needs whole on one rank.
+    // No setting: tensors (names of model/params.h) that AdamW gets whole on one rank.
     std::vector<std::string> owned_whole = {};
 
     template <class F> void visit(F&& f) {
-        f("lr", lr, "peak learning rate", range(0, 10));
+        f("kind", kind, "muon: matrices of blocks by Muon, all else by AdamW");
+        f("matrix_lr", matrix_lr, "peak learning rate of Muon's matrices; follows the schedule of lr",
+          range(0, 10));
+        f("matrix_decay", matrix_decay, "weight decay of Muon's matrices, times matrix_lr", range(0, 10));
+        f("momentum", momentum, "decay of Muon's momentum per step", half_open(0, 1));
+        f("momentum_warmup", momentum_warmup, "steps in which momentum goes from 0.85 to its value",
+          range(0, kMany));
+        f("polynomial", polynomial, "of Muon's iterations toward an orthogonal matrix");
+        f("iterations", iterations, "of the polynomial; 0: as many as suit it (polar 5, quintic 5, cubic 12)",
+          range(0, 100));
+        f("cautious", cautious, "weight decay only where update and weight have one sign");
+        f("embed_lr", embed_lr, "peak learning rate of embeddings, by the schedule of lr; 0: lr",
+          range(0, 10));
+        f("head_lr", head_lr, "the same of a head of its own; 0: lr", range(0, 10));
+        f("vector_lr", vector_lr, "the same of gains and biases; 0: lr", range(0, 10));
+        f("lr", lr, "peak learning rate of AdamW; 0: nothing is trained", range(0, 10));
         f("beta1", beta1, "decay of AdamW's first moment per step", half_open(0, 1));
         f("beta2", beta2, "decay of AdamW's second moment per step", half_open(0, 1));
         f("eps", eps, "added to the root of AdamW's second moment", range(1e-30, 1));
-        f("weight_decay", weight_decay, "decoupled, times the learning rate, on matrices only", range(0, 10));
+        f("weight_decay", weight_decay, "of AdamW's matrices: decoupled, times their learning rate",
+          range(0, 10));
         f("grad_clip", grad_clip, "largest global norm of the gradient; 0: no clipping", at_least(0));
         f("schedule", schedule, "of the learning rate after warmup");
         f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
@@ -229,7 +252,7 @@ struct Config {
         f("model", model, "size and kind of the network");
         f("data", data, "tokens");
         f("train", train, "batches and steps");
-        f("optimizer", optimizer, "AdamW and its learning rate");
+        f("optimizer", optimizer, "AdamW or Muon, and learning rates");
         f("parallel", parallel, "the ranks");
         f("memory", memory, "less memory for more time");
         f("eval", eval, "validation loss");

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "llmc/base/context.h"
-#include "llmc/base/rng.h"
+#include "llmc/ops/cpu/rounding.h"
 #include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
@@ -30,18 +30,19 @@ void gradient_state(GradientState* state, const double* squares, const double* l
 }
 
 static constexpr size_t kGrain = 1 << 14;      // elements of one piece of a thread's work
-static constexpr size_t kDraw = 1024;          // random words drawn at once
 
 // Constants of a run.
-struct Coefficients { real scale, beta1, beta2, lr, step_size, inverse_bias2, eps, decay; };
+struct Coefficients { real scale, beta1, beta2, step_size, inverse_bias2, eps, decay; };
 
-static Coefficients coefficients(const Adamw& a, real decay) {
-    const double t = double(a.step);
-    const double bias1 = 1 - std::pow(double(a.beta1), t), bias2 = 1 - std::pow(double(a.beta2), t);
-    return {.scale = a.state->scale, .beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr,
-            .step_size = real(a.lr / bias1), .inverse_bias2 = real(1 / bias2), .eps = a.eps, .decay = decay};
+static Coefficients coefficients(const Adamw& a, const AdamwTensor& t) {
+    const double steps = double(a.step);
+    const double bias1 = 1 - std::pow(double(a.beta1), steps), bias2 = 1 - std::pow(double(a.beta2), steps);
+    return {.scale = a.state->scale, .beta1 = a.beta1, .beta2 = a.beta2,
+            .step_size = real(t.lr / bias1), .inverse_bias2 = real(1 / bias2), .eps = a.eps,
+            .decay = t.lr * t.decay};
 }
 
+template <bool kCautious>
 static void update(real* __restrict master, real* __restrict m, real* __restrict v,
                    const real* __restrict grad, size_t count, const Coefficients& k) {
     const Coefficients c = k;
@@ -50,39 +51,9 @@ static void update(real* __restrict master, real* __restrict m, real* __restrict
         const real g = grad[i] * c.scale;
         m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
         v[i] = c.beta2 * v[i] + (1 - c.beta2) * (g * g);
-        master[i] -=
-            c.step_size * m[i] / (std::sqrt(v[i] * c.inverse_bias2) + c.eps) + c.lr * c.decay * master[i];
-    }
-}
-
-// words[i] = the random word of element first + i: word e % 4 of Philox at (seed, step, e / 4). first is a
-// multiple of 4.
-static void draw(uint32_t* words, uint64_t seed, uint64_t step, uint64_t first, size_t count) {
-    #pragma omp simd
-    for (size_t q = 0; q < count / 4; q++) {
-        const Philox p = philox(seed, step, first / 4 + q);
-        for (int k = 0; k < 4; k++) words[4 * q + k] = p.x[k];
-    }
-}
-
-// Rounds the bits below bfloat16's up with the probability of the part cut off. What is not finite
-// keeps its kind.
-static bfloat16 round_stochastically(float x, uint32_t random) {
-    const uint32_t u = std::bit_cast<uint32_t>(x), up = (u + (random >> 16)) >> 16;
-    bfloat16 nearest(x), result;
-    result.bits = uint16_t((u & 0x7f800000) == 0x7f800000 ? nearest.bits : up);
-    return result;
-}
-
-static void round_run(floatX* param, const real* master, size_t count, uint64_t global, const Adamw& a) {
-    uint32_t words[kDraw];
-    for (size_t i = 0; i < count;) {
-        const uint64_t first = (global + i) / 4 * 4;
-        const size_t skip = size_t(global + i - first), n = std::min(kDraw - skip, count - i);
-        draw(words, a.seed, uint64_t(a.step), first, (skip + n + 3) / 4 * 4);
-        for (size_t k = 0; k < n; k++)
-            param[i + k] = floatX(round_stochastically(float(master[i + k]), words[skip + k]));
-        i += n;
+        const real u = c.step_size * m[i] / (std::sqrt(v[i] * c.inverse_bias2) + c.eps);
+        const real decay = kCautious && u * master[i] < 0 ? real(0) : c.decay;
+        master[i] -= u + decay * master[i];
     }
 }
 
@@ -96,7 +67,7 @@ static void round_piece(const Adamw& a, const AdamwTensor& t, size_t first, size
     }
     for (size_t i = first, n; i < first + count; i += n) {
         n = std::min(t.cols - i % t.cols, first + count - i);
-        round_run(param + i, master + i, n, t.global + i / t.cols * t.stride + i % t.cols, a);
+        round_run(param + i, master + i, n, t.global + i / t.cols * t.stride + i % t.cols, a.seed, a.step);
     }
 }
 
@@ -106,13 +77,14 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     #pragma omp parallel num_threads(context.threads)
     for (size_t t = 0; t < count; t++) {
         const AdamwTensor& run = tensors[t];
-        const Coefficients c = coefficients(a, run.decay);
+        const Coefficients c = coefficients(a, run);
+        const auto update_all = a.cautious ? update<true> : update<false>;
         const int64_t pieces = int64_t((run.count + kGrain - 1) / kGrain);
         #pragma omp for schedule(static) nowait
         for (int64_t p = 0; p < pieces; p++) {
             const size_t from = size_t(p) * kGrain, at = run.start + from,
                          n = std::min(kGrain, run.count - from);
-            update(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
+            update_all(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
             if (a.param) round_piece(a, run, from, n);
         }
     }

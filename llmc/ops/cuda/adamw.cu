@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "llmc/base/check.h"
-#include "llmc/base/rng.h"
+#include "llmc/ops/cuda/stochastic.h"
 #include "llmc/ops/cuda/sums.h"
 
 namespace PRECISION {
@@ -73,7 +73,7 @@ struct Run {
     size_t start, end;
     uint64_t global;            // of element `start`
     size_t cols, stride;        // see AdamwTensor
-    float decay;
+    float step_size, decay;     // lr / (1 - beta1^t), lr decay
     uint32_t first_block;
 
     // The key of an element, given its distance from `start`.
@@ -86,21 +86,13 @@ struct Run {
     }
 };
 // The runs are a kernel argument, up to 32,764 bytes since CUDA 12.1: no copy to the device, nothing to keep
-// alive. One launch is enough for 50 layers.
-static constexpr int kRuns = 620;
+// alive. One launch is enough for 47 layers.
+static constexpr int kRuns = 580;
 struct Runs {
     Run run[kRuns];
     int count;
 };
-struct Coefficients { float beta1, beta2, lr, step_size, inverse_bias2, eps; };
-
-// The bits below bfloat16's are rounded up with the probability of the part cut off; what is not finite keeps
-// its kind.
-static __device__ __forceinline__ floatX round_stochastically(float x, uint32_t random) {
-    const uint32_t u = std::bit_cast<uint32_t>(x);
-    if ((u & 0x7f800000) == 0x7f800000) return floatX(x);
-    return floatX(std::bit_cast<float>((u + (random >> 16)) & 0xffff0000));
-}
+struct Coefficients { float beta1, beta2, inverse_bias2, eps; };
 
 // words[k] = the random word of element first + k: word e % 4 of Philox at (seed, step, e / 4). Runs mostly
 // start at multiples of 4; where not, a word may be of the next quadruple.
@@ -119,11 +111,12 @@ static __device__ __forceinline__ void draw(uint32_t (&words)[4], uint64_t seed,
 }
 
 static __device__ __forceinline__ void update(float& w, float& m, float& v, float grad, float scale,
-                                              float decay, const Coefficients& c) {
+                                              const Run& run, const Coefficients& c, bool cautious) {
     const float g = grad * scale;
     m = c.beta1 * m + (1 - c.beta1) * g;
     v = c.beta2 * v + (1 - c.beta2) * (g * g);
-    w -= c.step_size * m / (sqrtf(v * c.inverse_bias2) + c.eps) + c.lr * decay * w;
+    const float u = run.step_size * m / (sqrtf(v * c.inverse_bias2) + c.eps);
+    w -= u + (cautious && u * w < 0 ? 0.f : run.decay) * w;
 }
 
 template <bool Stochastic>
@@ -137,7 +130,7 @@ static __device__ __forceinline__ void update_pack(const Adamw& a, const Run& ru
     Four rounded;
     #pragma unroll
     for (int k = 0; k < Four::size; k++) {
-        update(w[k], m[k], v[k], g[k], scale, run.decay, c);
+        update(w[k], m[k], v[k], g[k], scale, run, c, a.cautious);
         if constexpr (Stochastic) rounded[k] = round_stochastically(w[k], random[k]);
         else rounded[k] = floatX(w[k]);
     }
@@ -151,12 +144,10 @@ static __device__ __forceinline__ void update_elements(const Adamw& a, const Run
                                        const Coefficients& c) {
     const size_t end = at + Four::size < run.end ? at + Four::size : run.end;
     for (size_t i = at < run.start ? run.start : at; i < end; i++) {
-        update(a.master[i], a.m[i], a.v[i], a.grad[i], scale, run.decay, c);
+        update(a.master[i], a.m[i], a.v[i], a.grad[i], scale, run, c, a.cautious);
         if (!a.param) continue;
         if constexpr (Stochastic) {
-            const uint64_t e = run.key(i - run.start);
-            const Philox p = philox(a.seed, uint64_t(a.step), e / 4);
-            const uint32_t word = e % 4 == 0 ? p.x[0] : e % 4 == 1 ? p.x[1] : e % 4 == 2 ? p.x[2] : p.x[3];
+            const uint32_t word = random_word(a.seed, uint64_t(a.step), run.key(i - run.start));
             a.param[i] = round_stochastically(a.master[i], word);
         } else {
             a.param[i] = floatX(a.master[i]);
@@ -189,10 +180,8 @@ __global__ void __launch_bounds__(kUpdateThreads)
 }
 
 static Coefficients coefficients(const Adamw& a) {
-    const double t = double(a.step);
-    const double bias1 = 1 - std::pow(double(a.beta1), t), bias2 = 1 - std::pow(double(a.beta2), t);
-    return {.beta1 = a.beta1, .beta2 = a.beta2, .lr = a.lr, .step_size = real(a.lr / bias1),
-            .inverse_bias2 = real(1 / bias2), .eps = a.eps};
+    const double bias2 = 1 - std::pow(double(a.beta2), double(a.step));
+    return {.beta1 = a.beta1, .beta2 = a.beta2, .inverse_bias2 = real(1 / bias2), .eps = a.eps};
 }
 
 static auto update_kernel(const Adamw& a) {
@@ -206,6 +195,7 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
     check_aligned(a.master, "master"), check_aligned(a.m, "m"), check_aligned(a.v, "v");
     check_aligned(a.grad, "grad"), check_aligned(a.param, "param");
     const double each = 28 + (a.param ? sizeof(floatX) : 0);
+    const double bias1 = 1 - std::pow(double(a.beta1), double(a.step));
     for (size_t i = 0; i < count;) {
         Runs runs = {};
         uint32_t blocks = 0;
@@ -213,8 +203,8 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
         for (; i < count && runs.count < kRuns; i++) {
             const AdamwTensor& t = tensors[i];
             if (t.count == 0) continue;
-            runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols,
-                                      t.stride, t.decay, blocks};
+            runs.run[runs.count++] = {t.start, t.start + t.count, t.global, t.cols, t.stride,
+                                      real(t.lr / bias1), t.lr * t.decay, blocks};
             blocks += uint32_t(div_up(t.start % Four::size + t.count, kBlockElements));
             elements += double(t.count);
         }

@@ -3,7 +3,9 @@
 //
 //     g = grad * scale
 //     m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
-//     master -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * master)
+//     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
+//     master -= lr (u + decay * master)                   cautious: decay only where u * master >= 0
+//               (Chen et al. 2025, arXiv 2510.12402)
 //     param   = master, rounded to nearest, or stochastically: up with the probability of the part cut off
 
 // Norm and clipping of a step's gradients, in the memory of the gradients: the update reads the state there,
@@ -33,7 +35,7 @@ inline Cost gradient_state_cost(const Target&) {
 struct AdamwTensor {
     size_t start, count;      // in the flat buffers
     uint64_t global;
-    real decay;               // weight decay, 0 for vectors
+    real lr, decay;           // weight decay, 0 for vectors
     size_t cols = SIZE_MAX, stride = 0;
 };
 
@@ -42,9 +44,9 @@ struct Adamw {
     real *master, *m, *v;
     const real* grad;
     const GradientState* state;
-    real lr, beta1, beta2, eps;
+    real beta1, beta2, eps;
     int64_t step;             // t, counted from 1; steps that were skipped count
-    bool stochastic;
+    bool stochastic, cautious = false;
     uint64_t seed;
 };
 void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count);

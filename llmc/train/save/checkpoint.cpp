@@ -64,7 +64,9 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
         if (init != "random") load_weights(init);
         return {};
     }
-    const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0;      // which begin as zeros
+    // which begin as zeros; those of another optimizer do not fit
+    const bool moments = cfg.train.steps > 0 && origin->manifest.step > 0 &&
+                         origin->settings.optimizer.kind == cfg.optimizer.kind;
     load_state(zero, origin->folder, origin->manifest, moments);
     newest = origin->folder;
     run = origin->manifest.run;

@@ -19,7 +19,7 @@ struct StateArray {
     const char *name, *dtype;
     size_t element;
     std::byte* memory;
-    bool weights = false;      // lies as the weights do, not as the optimizer's state
+    const StateSlot* slot = nullptr;       // null: lies as the weights do
 };
 
 template <class T> StateArray array_of(const char* name, T* memory) {
@@ -29,9 +29,11 @@ template <class T> StateArray array_of(const char* name, T* memory) {
 std::vector<StateArray> arrays_of(const Zero& zero) {
     std::vector<StateArray> arrays;
     arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", zero.params));
-    arrays[0].weights = true;
-    for (const StateSlot& slot : zero.state)        // of step 0 all but the masters is zero
-        if (zero.trains || slot.weights) arrays.push_back(array_of(slot.name, slot.memory));
+    for (const StateSlot& slot : zero.state) {      // of step 0 all but the masters is zero
+        if (!zero.trains && !slot.weights) continue;
+        arrays.push_back(array_of(slot.name, slot.memory));
+        arrays.back().slot = &slot;
+    }
     return arrays;
 }
 
@@ -63,12 +65,12 @@ RankShare share_to_save(const Zero& zero) {
     const size_t replicas = size_t(zero.mesh.replica.size), replica = size_t(zero.mesh.replica.index);
     for (const StateArray& array : arrays_of(zero))
         for (const Tensor& t : zero.layout.tensors) {
-            if (!writes(zero, t)) continue;
+            if (!writes(zero, t) || (array.slot && !array.slot->has(t))) continue;
             const size_t shard = zero.shard(t.bucket), own = zero.own_offset(t.bucket);
             const Range range = within(zero.layout, t, own + shard * replica / replicas,
                                        own + shard * (replica + 1) / replicas);
-            const ptrdiff_t bucket =
-                base_of(array.weights ? zero.stored_weights(t.bucket) : zero.stored_state(t.bucket));
+            const ptrdiff_t bucket = base_of(array.slot ? zero.stored_state(*array.slot, t.bucket)
+                                                        : zero.stored_weights(t.bucket));
             for (const Piece& p : pieces_of(t, range.first, range.count)) {
                 SavedPiece s{.tensor = t.name, .array = array.name, .dtype = array.dtype,
                              .shape = saved_shape(t.param), .start = {int64_t(p.row)},
@@ -201,11 +203,11 @@ void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool m
         const ptrdiff_t at = ptrdiff_t(t.start - zero.layout.start(b));
         const Range owned = within(zero.layout, t, state.from, state.from + state.count),
                     kept = within(zero.layout, t, weights.from, weights.from + weights.count);
-        const ptrdiff_t state_at = base_of(state) + at;
         const bool bits = !kMasterIsParam && in.find(t, "weights");
         in.read(t, bits ? "weights" : "master", kept, zero.params, base_of(weights) + at);
         for (const StateSlot& slot : zero.state)
-            if (slot.memory && (slot.weights || moments)) in.read(t, slot.name, owned, slot.memory, state_at);
+            if (slot.memory && slot.has(t) && (slot.weights || moments))
+                in.read(t, slot.name, owned, slot.memory, base_of(zero.stored_state(slot, b)) + at);
     }
     zero.weights_changed();
 }

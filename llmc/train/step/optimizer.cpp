@@ -16,27 +16,53 @@ bool Optimizer::counts(const Tensor& t, int tp) const {
     return !again && !(t.bucket == zero.layout.wte && zero.mesh.tied.index > 0);
 }
 
-std::vector<StateSlot> Optimizer::slots() {
+std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
     std::vector<StateSlot> slots;
     if (!kMasterIsParam) slots.push_back({.name = "master", .planned = "master weights", .weights = true});
     slots.push_back({.name = "m", .planned = "first moments"});
-    slots.push_back({.name = "v", .planned = "second moments"});
+    slots.push_back({.name = "v", .planned = "second moments", .of_whole = kind == OptimizerKind::Adamw});
     return slots;
 }
 
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
-    for (int b = 0; b < zero.layout.count(); b++) {
-        const size_t owned = zero.stored_state(b).count, chunk = zero.offload ? kChunk : owned;
-        for (size_t from = 0; from < owned; from += chunk)
-            slices.push_back(make_slice(b, from, std::min(chunk, owned - from)));
+    if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero.mesh.tp);
+    for (int b = 0; b < zero.layout.count(); b++) add_slices(b);
+}
+
+// At least one per bucket: every rank awaits the collectives around the update of each bucket.
+void Optimizer::add_slices(int b) {
+    const Zero::Extent owned = zero.stored_state(b);
+    const size_t flat = muon ? std::max(owned.from, zero.layout.flat[size_t(b)]) - owned.from : owned.count;
+    const size_t count = std::min(flat, owned.count);
+    const size_t chunk = zero.offload ? kChunk : std::max<size_t>(1, count);
+    size_t from = 0;
+    do {
+        slices.push_back(make_slice(b, from, std::min(chunk, count - from)));
+        from += chunk;
+    } while (from < count);
+    for (const Tensor& t : zero.layout.tensors) {
+        const size_t at = t.start - zero.layout.start(b);
+        if (!muon || t.bucket != b || t.owner < 0) continue;
+        if (at < owned.from || at >= owned.from + owned.count) continue;        // another rank's
+        slices.push_back({.bucket = b, .from = at - owned.from, .count = t.param.count(), .tensors = {},
+                          .rates = {}, .matrix = &t});
     }
+}
+
+double Optimizer::peak_rate(const Tensor& t) const {
+    const bool embeds = t.bucket == zero.layout.wte || t.bucket == zero.layout.wpe;
+    double own = 0;
+    if (t.param.cols == 1) own = cfg.vector_lr;
+    else if (embeds) own = cfg.embed_lr;
+    else if (t.layer < 0) own = cfg.head_lr;
+    return own > 0 ? own : cfg.lr;
 }
 
 // A tensor cut over columns has an entry per rectangle, any other tensor an entry per contiguous run.
 Optimizer::Slice Optimizer::make_slice(int b, size_t from, size_t count) const {
-    Slice slice{b, from, count, {}};
+    Slice slice{.bucket = b, .from = from, .count = count, .tensors = {}, .rates = {}};
     const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
     for (const Tensor& t : zero.layout.tensors) {
         const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
@@ -48,13 +74,15 @@ Optimizer::Slice Optimizer::make_slice(int b, size_t from, size_t count) const {
                 slice.tensors.push_back({.start = t.start + local - base,
                                         .count = n,
                                         .global = t.global + global,
+                                        .lr = 0,
                                         .decay = decay});
             });
         else
             for (const Piece& p : pieces_of(t, first - t.start, end - first))
                 slice.tensors.push_back({.start = t.start + p.at - base, .count = p.count(),
-                                        .global = t.global + p.row * cols + p.col, .decay = decay,
+                                        .global = t.global + p.row * cols + p.col, .lr = 0, .decay = decay,
                                         .cols = p.cols, .stride = cols});
+        slice.rates.resize(slice.tensors.size(), peak_rate(t));
     }
     return slice;
 }
@@ -66,12 +94,16 @@ void Optimizer::add_to(Arena& arena) {
                                                   [](const auto& runs) { return norm_blocks(runs); }));
     arena.add("gradient norm", &sums, most);
     arena.add("gradient norm", &state, 1);
+    if (muon) muon->add_to(arena, zero.layout);
     if (!zero.offload) return;
-    size_t chunk = 0;
-    for (const Slice& t : slices) chunk = std::max(chunk, t.count);
     for (State& s : chunks) {
         s.resize(zero.state.size());
-        for (real*& slot : s) arena.add("offloaded state in use", &slot, chunk);
+        for (size_t i = 0; i < s.size(); i++) {
+            size_t chunk = 0;
+            for (const Slice& t : slices)
+                if (has(zero.state[i], t)) chunk = std::max(chunk, t.count);
+            arena.add("offloaded state in use", &s[i], chunk);
+        }
     }
 }
 
@@ -93,25 +125,34 @@ void Optimizer::clip(const double* all, const double* loss) {
 // the update
 
 Optimizer::State Optimizer::state_of(const Slice& t) const {
-    const size_t at = zero.stored_state(t.bucket).at + t.from;
     State state;
-    for (const StateSlot& slot : zero.state) state.push_back(slot.memory + at);
+    for (const StateSlot& slot : zero.state)
+        state.push_back(has(slot, t) ? slot.memory + slot.at[size_t(t.bucket)] + t.from : nullptr);
     return state;
 }
 
 void Optimizer::load(const Slice& t, const State& to) const {
     const State from = state_of(t);
     const size_t bytes = t.count * sizeof(real);
-    for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
+    for (size_t i = 0; i < to.size(); i++)
+        if (from[i]) ops::start_copy(to[i], from[i], bytes);
 }
 
 void Optimizer::store(const Slice& t, const State& from) const {
     const State to = state_of(t);
     const size_t bytes = t.count * sizeof(real);
-    for (size_t i = 0; i < to.size(); i++) ops::start_copy(to[i], from[i], bytes);
+    for (size_t i = 0; i < to.size(); i++)
+        if (to[i]) ops::start_copy(to[i], from[i], bytes);
 }
 
-void Optimizer::update(const Slice& t, const State& s, ops::Adamw adamw) const {
+// The rate of this step where lr is the schedule's, of a tensor whose own rate follows the same schedule.
+static double rate_now(double peak, const OptimizerConfig& cfg, double lr) {
+    if (peak == cfg.lr) return lr;
+    return cfg.lr > 0 ? peak * (lr / cfg.lr) : 0;
+}
+
+void Optimizer::update(Slice& t, const State& s, ops::Adamw adamw, double lr) const {
+    for (size_t i = 0; i < t.tensors.size(); i++) t.tensors[i].lr = real(rate_now(t.rates[i], cfg, lr));
     floatX* param = zero.owned_params(t.bucket) + t.from;
     adamw.param = kMasterIsParam ? nullptr : param;
     adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front();
@@ -121,24 +162,34 @@ void Optimizer::update(const Slice& t, const State& s, ops::Adamw adamw) const {
     ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
 }
 
+void Optimizer::update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr,
+                             int64_t step) const {
+    if (!t.matrix) return update(t, s, adamw, lr);
+    floatX* const param = zero.owned_params(t.bucket) + t.from;
+    muon->update({.tensor = t.matrix, .param = kMasterIsParam ? nullptr : param,
+                  .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
+                  .momentum = s[s.size() - 2], .grad = zero.owned_grads(t.bucket) + t.from, .state = state},
+                 rate_now(cfg.matrix_lr, cfg, lr), step);
+}
+
 // Offloaded state has two buffers on the device: during the update of a chunk, the previous chunk is copied
 // back and the next chunk is loaded.
 void Optimizer::update(double lr, int64_t step) {
     const ops::Adamw adamw{.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr,
-                           .state = state, .lr = real(lr), .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
+                           .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
-                           .seed = seed};
+                           .cautious = cfg.cautious, .seed = seed};
     const size_t count = slices.size();
     if (zero.offload && count) load(slices[0], chunks[0]);
     for (size_t i = 0; i < count; i++) {
-        const Slice& t = slices[i];
-        if (t.from == 0) zero.before_update(t.bucket);
+        Slice& t = slices[i];
+        if (i == 0 || slices[i - 1].bucket != t.bucket) zero.before_update(t.bucket);
         if (zero.offload) {
             ops::finish_copies();
             if (i > 0) store(slices[i - 1], chunks[(i - 1) % 2]);
             if (i + 1 < count) load(slices[i + 1], chunks[(i + 1) % 2]);
-            update(t, chunks[i % 2], adamw);
-        } else update(t, state_of(t), adamw);
+            update_slice(t, chunks[i % 2], adamw, lr, step);
+        } else update_slice(t, state_of(t), adamw, lr, step);
         if (i + 1 == count || slices[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
     }
     if (zero.offload && count) store(slices[count - 1], chunks[(count - 1) % 2]);

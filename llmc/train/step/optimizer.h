@@ -1,6 +1,10 @@
-// AdamW over the flat buffers: the global gradient norm, then an update of this rank's elements.
+// The optimizer: the global gradient norm, then an update of this rank's elements, by AdamW over the flat
+// buffers, or of matrices that Muon has by muon_step.h.
 #pragma once
+#include <optional>
+
 #include "llmc/base/config/config.h"
+#include "llmc/train/step/muon_step.h"
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION {
@@ -14,8 +18,12 @@ struct Optimizer {
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
-    // What AdamW keeps of each weight.
-    static std::vector<StateSlot> slots();
+    // What the optimizer keeps of each weight. Muon's momentum is in the slot of first moments.
+    static std::vector<StateSlot> slots(OptimizerKind kind);
+    // Tensors that a rank needs whole (layout.h).
+    static std::vector<std::string> owned_whole(const OptimizerConfig& o, const Dims& d) {
+        return o.kind == OptimizerKind::Muon ? muon_tensors(d) : o.owned_whole;
+    }
 
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
@@ -32,23 +40,30 @@ struct Optimizer {
     void update(double lr, int64_t step);
 
 private:
-    // A slice of a bucket, updated at once: this rank's elements, or a chunk of these.
+    // A slice of a bucket, updated at once: a chunk of this rank's elements, or a matrix for Muon.
     struct Slice {
         int bucket;
         size_t from, count;                        // of the owned elements
         std::vector<ops::AdamwTensor> tensors;     // inside the chunk
+        std::vector<double> rates;                 // peak learning rate of each
+        const Tensor* matrix = nullptr;
     };
-    using State = std::vector<real*>;              // of each slot of zero.state
+    using State = std::vector<real*>;              // of each slot of zero.state; null: the slice has none
 
     bool counts(const Tensor& t, int tp) const;
+    double peak_rate(const Tensor& t) const;
+    void add_slices(int bucket);
     Slice make_slice(int bucket, size_t from, size_t count) const;
+    static bool has(const StateSlot& slot, const Slice& t) { return slot.of_whole || !t.matrix; }
     State state_of(const Slice& t) const;
     void load(const Slice& t, const State& to) const;          // offloaded state, to the device
     void store(const Slice& t, const State& from) const;
-    void update(const Slice& t, const State& s, ops::Adamw adamw) const;
+    void update(Slice& t, const State& s, ops::Adamw adamw, double lr) const;
+    void update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr, int64_t step) const;
 
     std::vector<Zero::Run> counted;
     std::vector<Slice> slices;
+    std::optional<Muon> muon;
     State chunks[2];                               // offloaded state on the device
 };
 

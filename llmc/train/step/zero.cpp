@@ -22,6 +22,7 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
     }
     grads_at.push_back(at);
     if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
+    for (StateSlot& slot : state) place_slot(slot);
 
     const bool first_copy = mesh.replica.index == 0;
     for (const Tensor& t : layout.tensors) {
@@ -79,8 +80,17 @@ void Zero::add_masters_to(Arena& arena, Arena& host) {
         if (slot.weights) add_slot_to(arena, host, slot);
 }
 
+// As large on every rank of a stage.
+void Zero::place_slot(StateSlot& slot) const {
+    slot.at = {0};
+    for (int b = 0; b < layout.count(); b++) {
+        const size_t most = sharding.state ? shard(b) : layout.size(b);
+        slot.at.push_back(slot.at.back() + (slot.of_whole ? most : std::min(most, layout.flat[size_t(b)])));
+    }
+}
+
 void Zero::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
-    (offload ? host : arena).add(slot.planned, &slot.memory, stored_size(sharding.state));
+    (offload ? host : arena).add(slot.planned, &slot.memory, slot.at.back());
 }
 
 // An all-reduce works on equal pieces of as many elements.

@@ -37,7 +37,11 @@ inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 struct StateSlot {
     const char *name, *planned;    // in checkpoints, and in the memory plan
     bool weights = false;          // the weights in full precision: kept by runs without training as well
+    bool of_whole = true;          // also of tensors that are owned whole
     real* memory = nullptr;
+    std::vector<size_t> at = {};   // start of each bucket in memory; one more at the end. Filled in by Zero
+
+    bool has(const Tensor& t) const { return of_whole || t.owner < 0; }
 };
 
 struct ZeroOptions {
@@ -125,6 +129,12 @@ struct Zero {
     struct Extent { size_t from, count, at; };
     Extent stored_weights(int b) const { return stored(b, sharding.weights); }
     Extent stored_state(int b) const { return stored(b, sharding.state); }
+    Extent stored_state(const StateSlot& slot, int b) const {
+        Extent e = stored_state(b);
+        if (!slot.of_whole) e.count = std::min(e.count, std::max(e.from, layout.flat[size_t(b)]) - e.from);
+        e.at = slot.at[size_t(b)];
+        return e;
+    }
     // The elements whose state is here: this rank updates them.
     floatX* owned_params(int b) const {
         const Extent weights = stored_weights(b);
@@ -183,6 +193,7 @@ private:
         if (sharded) return {own_offset(b), shard(b), layout.start(b) / shards()};
         return {0, layout.size(b), layout.start(b)};
     }
+    void place_slot(StateSlot& slot) const;
     void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
     size_t stored_size(bool sharded) const { return sharded ? layout.size() / shards() : layout.size(); }
     bool stages_grads(int b) const { return sharding.grads && is_block(b); }

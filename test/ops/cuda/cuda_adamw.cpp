@@ -11,6 +11,7 @@ struct Settings {
     bool stochastic = false;
     int finite = 1;
     real scale = real(0.5);
+    bool cautious = false;
 };
 
 struct Tensors {
@@ -39,34 +40,37 @@ static Tensors updated(Tensors t, const std::vector<AdamwTensor>& runs, const Se
                         .v = v,
                         .grad = grad,
                         .state = state,
-                        .lr = real(0.01),
                         .beta1 = real(0.9),
                         .beta2 = real(0.95),
                         .eps = real(1e-8),
                         .step = s.step,
                         .stochastic = s.stochastic,
+                        .cautious = s.cautious,
                         .seed = 42},
                        runs.data(), runs.size());
     t.master = master.host(), t.m = m.host(), t.v = v.host(), t.param = param.host();
     return t;
 }
 
+static constexpr real kLr = real(0.01);
+
 // With and without decay, at any offset, of any length and key; 40,000 elements are several blocks.
-static const std::vector<AdamwTensor> kRuns = {{0, 1, 100, 0},
-                                               {1, 40000, 1000, real(0.1)},
-                                               {40008, 17, 90001, 0},
-                                               {40025, 0, 1, 0},
-                                               {40032, 8, 90018, 0}};
+static const std::vector<AdamwTensor> kRuns = {{0, 1, 100, kLr, 0},
+                                               {1, 40000, 1000, 2 * kLr, real(0.1)},
+                                               {40008, 17, 90001, kLr, 0},
+                                               {40025, 0, 1, kLr, 0},
+                                               {40032, 8, 90018, kLr, 0}};
 static constexpr size_t kCount = 40047;
 
-TEST(matches_the_cpu) {
-    const Tensors before(kCount), t = updated(before, kRuns, {});
+static void expect_the_cpus(bool cautious) {
+    const Tensors before(kCount), t = updated(before, kRuns, {.cautious = cautious});
     Wide master = wide(before.master), m = wide(before.m), v = wide(before.v), sums(kCount, 1),
          m_sums(kCount, 1), v_sums(kCount, 1);
     const Wide grad = wide(before.grad), m0 = m, v0 = v;
     const oracle::GradientState state = {.norm = 1, .scale = 0.5, .finite = 1};
     std::vector<oracle::AdamwTensor> runs;
-    for (const AdamwTensor& r : kRuns) runs.push_back({r.start, r.count, r.global, double(r.decay)});
+    for (const AdamwTensor& r : kRuns)
+        runs.push_back({r.start, r.count, r.global, double(r.lr), double(r.decay)});
     const double b1 = double(real(0.9)), b2 = double(real(0.95));
     oracle::adamw_update({.param = nullptr,
                           .master = master.data(),
@@ -74,19 +78,19 @@ TEST(matches_the_cpu) {
                           .v = v.data(),
                           .grad = grad.data(),
                           .state = &state,
-                          .lr = double(real(0.01)),
                           .beta1 = b1,
                           .beta2 = b2,
                           .eps = double(real(1e-8)),
                           .step = 3,
                           .stochastic = false,
+                          .cautious = cautious,
                           .seed = 42},
                          runs.data(), runs.size());
     for (size_t i = 0; i < kCount; i++) {
         m_sums[i] = std::fabs(b1 * m0[i]) + std::fabs((1 - b1) * grad[i] * 0.5);
         v_sums[i] = b2 * v0[i] + (1 - b2) * grad[i] * grad[i] * 0.25;
         sums[i] = std::fabs(double(before.master[i])) +
-                  0.01 / (1 - b1 * b1 * b1) * m_sums[i] / std::sqrt(v[i] / (1 - b2 * b2 * b2));
+                  0.02 / (1 - b1 * b1 * b1) * m_sums[i] / std::sqrt(v[i] / (1 - b2 * b2 * b2));
     }
     EXPECT_CLOSE(t.master, master, sums);
     EXPECT_CLOSE(t.m, m, m_sums);
@@ -96,6 +100,10 @@ TEST(matches_the_cpu) {
             EXPECT(double(t.param[i]) == double(floatX(t.master[i])), "param[%zu]", i);
     for (const size_t i : {size_t(40001), size_t(40007), size_t(40031), size_t(40040)})
         EXPECT(std::isnan(double(t.param[i])) && t.master[i] == before.master[i], "gap at %zu", i);
+}
+
+TEST(matches_the_cpu) {
+    for (const bool cautious : {false, true}) expect_the_cpus(cautious);
 }
 
 // Equal masters give the bits of the CPU's rounding: a step that changes no master.
@@ -109,10 +117,10 @@ TEST(stochastic_rounding_is_the_cpus) {
             std::fill(t.m.begin(), t.m.end(), real(0)), std::fill(t.grad.begin(), t.grad.end(), real(0));
             t.master[40] = real(INFINITY), t.master[41] = std::numeric_limits<real>::quiet_NaN();
             Tensors want = t;
-            const Tensors got = updated(t, {{start, 4990, global, 0, cols, stride}},
+            const Tensors got = updated(t, {{start, 4990, global, kLr, 0, cols, stride}},
                                         {.step = 7, .stochastic = true});
             const cpu::GradientState state = {.norm = 1, .scale = 1, .finite = 1};
-            const cpu::AdamwTensor run = {start, 4990, global, 0, cols, stride};
+            const cpu::AdamwTensor run = {start, 4990, global, kLr, 0, cols, stride};
             const Lent lent(1);
             cpu::adamw_update({.param = kMasterIsParam ? nullptr : want.param.data(),
                                .master = want.master.data(),
@@ -120,8 +128,7 @@ TEST(stochastic_rounding_is_the_cpus) {
                                .v = want.v.data(),
                                .grad = want.grad.data(),
                                .state = &state,
-                               .lr = real(0.01),
-                               .beta1 = real(0.9),
+                                      .beta1 = real(0.9),
                                .beta2 = real(0.95),
                                .eps = real(1e-8),
                                .step = 7,
@@ -138,7 +145,8 @@ TEST(stochastic_rounding_is_the_cpus) {
 TEST(cuts_and_order_change_no_bit) {
     const Tensors t(kCount);
     const auto cut_at = [&](size_t cut) {
-        return updated(t, {{1, cut, 1000, real(0.1)}, {1 + cut, 40000 - cut, 1000 + cut, real(0.1)}},
+        return updated(t, {{1, cut, 1000, kLr, real(0.1)},
+                           {1 + cut, 40000 - cut, 1000 + cut, kLr, real(0.1)}},
                        {.stochastic = true});
     };
     const Tensors first = cut_at(40000);
@@ -148,7 +156,7 @@ TEST(cuts_and_order_change_no_bit) {
 
 TEST(many_tensors) {
     std::vector<AdamwTensor> runs;
-    for (size_t i = 0; i < 1300; i++) runs.push_back({8 * i, 1 + i % 8, 8 * i, real(i % 2)});
+    for (size_t i = 0; i < 1300; i++) runs.push_back({8 * i, 1 + i % 8, 8 * i, kLr, real(i % 2)});
     const Tensors before(8 * 1300), t = updated(before, runs, {});
     for (const AdamwTensor& r : runs)
         for (size_t i = r.start; i < r.start + 8; i++)
@@ -191,8 +199,8 @@ TEST(norm_and_clipping) {
 
 TEST(moves_no_more_than_its_floor) {
     EXPECT_FLOORS([] {
-        updated(Tensors(40960), {{0, 30000, 0, 0}, {30016, 10944, 30000, 0}}, {.stochastic = true});
-        updated(Tensors(40960), {{0, 40960, 0, 0}}, {});
+        updated(Tensors(40960), {{0, 30000, 0, kLr, 0}, {30016, 10944, 30000, kLr, 0}}, {.stochastic = true});
+        updated(Tensors(40960), {{0, 40960, 0, kLr, 0}}, {});
     });
     const auto grad = normals<real>(cuda::kNormBlock + 8, 1);
     const OnDevice on_device(grad), sums(poisoned<real>(2));

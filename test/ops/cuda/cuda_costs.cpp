@@ -48,9 +48,9 @@ static std::vector<Op> ops_of(Rooms& r) {
                               .stride = C, .t0 = 0};
     cuda::Layernorm alone = norm;
     alone.r = alone.bias = nullptr, alone.x1 = nullptr;
-    static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .decay = 0};
+    static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .lr = 1, .decay = 0};
     const cuda::Adamw update{.param = sizeof(floatX) == sizeof(real) ? nullptr : r.w.p, .master = r.a,
-                             .m = r.b, .v = r.c, .grad = r.d, .state = r.state, .lr = 1, .beta1 = 1,
+                             .m = r.b, .v = r.c, .grad = r.d, .state = r.state, .beta1 = 1,
                              .beta2 = 1, .eps = 1, .step = 1, .stochastic = false, .seed = 1};
     return {
         {"layernorm_forward with residual", 1, [=] { cuda::layernorm_forward(norm, N, C); }},

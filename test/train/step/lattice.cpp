@@ -144,6 +144,18 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
     }
 }
 
+TEST_IF(kIsFp64, muon_trains_as_one_rank) {
+    for (const size_t kind : {0, 8}) {
+        Point one{1, 1, 1};
+        one.kind = kind, one.muon = true;
+        const Outcome one_rank = run(one);
+        for (Point p : chosen({{2, 2, 2, 0, "block"}, {1, 4, 1}, {1, 2, 2}, {4, 1, 1}})) {
+            p.kind = kind, p.muon = true;
+            expect_stages(p, one_rank);
+        }
+    }
+}
+
 // Shards within groups, copies between them.
 TEST_IF(kIsFp64, hybrid_shards_train_as_one_rank) {
     const Outcome one_rank = run({1, 1, 1});

@@ -57,6 +57,27 @@ TEST(whole_matrices_train_the_same) {
     }
 }
 
+// Muon's matrices are dealt out over the shards, or with the whole state updated by every rank.
+TEST(muon_trains_the_same) {
+    Outcome one;
+    for (const int ranks : {1, 2, 3}) {
+        std::vector<Outcome> o;
+        for (int zero = 0; zero < 4; zero++) {
+            Config cfg = zero_config(ranks, zero);
+            cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 2;
+            cfg.optimizer.matrix_decay = 0.1;
+            o.push_back(run(cfg));
+            if (ranks == 1 && zero == 0) one = o[0];
+            if (kIsFp64) expect_near("Muon", o.back(), one, 1e-10);
+            cfg.memory.offload = "optimizer";
+            EXPECT(run(cfg) == o.back(), "%d ranks, ZeRO %d: offloading changes the result", ranks, zero);
+            cfg.memory.offload = "none", cfg.parallel.overlap = false;
+            EXPECT(run(cfg, 300) == o.back(), "%d ranks, ZeRO %d: overlap changes the result", ranks, zero);
+        }
+        EXPECT(o[0] == o[1] && o[2] == o[3], "%d ranks: ZeRO 0 and 1, or 2 and 3, differ", ranks);
+    }
+}
+
 // Collectives that take their time, at random, beside the computation or not: not a bit changes.
 TEST(overlap_changes_no_bit) {
     for (int zero = 0; zero < 4; zero++) {

@@ -1,0 +1,67 @@
+// Memory-bound passes around the products; each result depends on one element alone.
+#include <cmath>
+
+#include "llmc/base/context.h"
+#include "llmc/ops/cpu/rounding.h"
+#include "llmc/ops/ops.h"
+
+namespace PRECISION {
+namespace cpu {
+
+void muon_momentum(real* u, real* m, const real* grad, const GradientState* state, real mu, size_t count) {
+    if (walked(muon_momentum_cost, count)) return;
+    const real scale = state->scale;
+    const bool finite = state->finite;
+    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
+    for (size_t i = 0; i < count; i++) {
+        const real g = (1 - mu) * (grad[i] * scale), next = mu * m[i] + g;
+        m[i] = finite ? next : m[i];
+        u[i] = finite ? g + mu * next : real(0);
+    }
+}
+
+void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
+    if (walked(muon_normalize_cost, rows, cols)) return;
+    const real factor = real(1 / (1.01 * std::sqrt(*squares) + 1e-7));
+    const size_t width = size_t(cols / parts);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < parts; part++) {
+            const real* from = u + (size_t(part) * size_t(rows) + size_t(row)) * width;
+            floatX* to = x + size_t(row) * size_t(cols) + size_t(part) * width;
+            for (size_t j = 0; j < width; j++) to[j] = floatX(from[j] * factor);
+        }
+}
+
+void linear_combination(floatX* out, real a, const floatX* x, real b, const floatX* y, size_t count) {
+    if (walked(linear_combination_cost, count)) return;
+    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
+    for (size_t i = 0; i < count; i++) out[i] = floatX(a * real(x[i]) + b * real(y[i]));
+}
+
+void muon_update(const MuonUpdate& m) {
+    if (walked(muon_update_cost, m)) return;
+    if (!m.state->finite) return;
+    const MuonUpdate c = m;                 // aliases nothing that the loop writes
+    const size_t cols = size_t(c.cols);
+    const real rate = c.lr * c.stretch, decay = c.lr * c.decay;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int row = 0; row < c.rows; row++) {
+        real* const master = c.master + size_t(row) * cols;
+        const floatX* const x = c.x + size_t(row) * c.x_stride;
+        for (size_t j = 0; j < cols; j++) {
+            const real u = rate * real(x[j]);
+            const bool decays = !c.cautious || u * master[j] >= 0;
+            master[j] -= u + (decays ? decay : real(0)) * master[j];
+        }
+        if (!c.param) continue;
+        floatX* const param = c.param + size_t(row) * cols;
+        if (c.stochastic)
+            round_run(param, master, cols, c.global + uint64_t(row) * c.stride, c.seed, c.step);
+        else
+            for (size_t j = 0; j < cols; j++) param[j] = floatX(master[j]);
+    }
+}
+
+}  // namespace cpu
+}  // namespace PRECISION

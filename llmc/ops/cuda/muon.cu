@@ -1,0 +1,131 @@
+// Memory-bound passes around the products. A thread takes kEach elements, a block apart, one element a load:
+// a matrix inside a fused matrix may begin at any element.
+#include <cmath>
+
+#include "llmc/base/check.h"
+#include "llmc/ops/cuda/elementwise.h"
+#include "llmc/ops/cuda/stochastic.h"
+
+namespace PRECISION {
+namespace cuda {
+
+static constexpr int kMuonThreads = 256, kEach = 4;
+
+// Calls f(i) for each element of this thread.
+template <class F> static __device__ __forceinline__ void for_mine(uint32_t count, F f) {
+    #pragma unroll
+    for (int k = 0; k < kEach; k++) {
+        const uint32_t i = (blockIdx.x * kEach + uint32_t(k)) * kMuonThreads + threadIdx.x;
+        if (i < count) f(i);
+    }
+}
+
+static unsigned blocks_of(size_t count) { return unsigned(div_up(count, kMuonThreads * kEach)); }
+
+static uint32_t checked(size_t count) {
+    CHECK(count < size_t(UINT32_MAX) - kMuonThreads * kEach, "muon: a matrix of {} elements, at most 2^32",
+          count);
+    return uint32_t(count);
+}
+
+// FLOOR bytes = 16 count + 8
+__global__ void __launch_bounds__(kMuonThreads)
+    muon_momentum_kernel(float* u, float* m, const float* grad, const GradientState* state, float mu,
+                         uint32_t count) {
+    const float scale = load_cached(&state->scale);
+    const bool finite = load_cached(&state->finite);
+    for_mine(count, [=](uint32_t i) {
+        const float old = load_streaming(m + i);
+        const float g = (1 - mu) * (load_streaming(grad + i) * scale), next = mu * old + g;
+        store_streaming(m + i, finite ? next : old);
+        u[i] = finite ? g + mu * next : 0.f;
+    });
+}
+
+void muon_momentum(real* u, real* m, const real* grad, const GradientState* state, real mu, size_t count) {
+    if (walked(muon_momentum_cost, count)) return;
+    launch(muon_momentum_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
+           {.bytes = 16. * double(count) + 8}, u, m, grad, state, mu, checked(count));
+}
+
+// FLOOR bytes = (4 + sizeof(floatX)) rows cols + 8
+__global__ void __launch_bounds__(kMuonThreads)
+    muon_normalize_kernel(floatX* x, const float* u, const double* squares, uint32_t rows, uint32_t cols,
+                          uint32_t width) {
+    const float factor = float(1 / (1.01 * sqrt(load_cached(squares)) + 1e-7));
+    for_mine(rows * cols, [=](uint32_t i) {
+        uint32_t at = i;
+        if (width != cols) {
+            const uint32_t row = i / cols, col = i % cols;
+            at = (col / width * rows + row) * width + col % width;
+        }
+        x[i] = floatX(load_streaming(u + at) * factor);
+    });
+}
+
+void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
+    if (walked(muon_normalize_cost, rows, cols)) return;
+    const size_t count = size_t(rows) * size_t(cols);
+    (void)checked(count);
+    launch(muon_normalize_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
+           {.bytes = (4. + sizeof(floatX)) * double(count) + 8}, x, u, squares, uint32_t(rows),
+           uint32_t(cols), uint32_t(cols / parts));
+}
+
+// FLOOR bytes = 3 count sizeof(floatX)
+__global__ void __launch_bounds__(kElementwiseThreads)
+    linear_combination_kernel(floatX* out, float a, const floatX* x, float b, const floatX* y, size_t count) {
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
+    if (i + Pack::size <= count) {
+        const Pack p = Pack::load(x + i), q = Pack::load(y + i);
+        Pack sum;
+        #pragma unroll
+        for (int k = 0; k < Pack::size; k++) sum[k] = floatX(a * float(p[k]) + b * float(q[k]));
+        sum.store(out + i);
+        return;
+    }
+    for (size_t k = i; k < count; k++) out[k] = floatX(a * float(x[k]) + b * float(y[k]));
+}
+
+void linear_combination(floatX* out, real a, const floatX* x, real b, const floatX* y, size_t count) {
+    if (walked(linear_combination_cost, count)) return;
+    CHECK((uintptr_t(out) | uintptr_t(x) | uintptr_t(y)) % 16 == 0,
+          "linear_combination: not aligned to 16 bytes");
+    launch(linear_combination_kernel, dim3(unsigned(div_up(div_up(count, Pack::size), kElementwiseThreads))),
+           dim3(kElementwiseThreads), 0, {.bytes = 3. * double(count) * sizeof(floatX)}, out, a, x, b, y,
+           count);
+}
+
+// FLOOR bytes = (8 + sizeof(floatX) + (param ? sizeof(floatX) : 0)) rows cols + 4
+__global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate m) {
+    if (!load_cached(&m.state->finite)) return;
+    const uint32_t cols = uint32_t(m.cols);
+    const float rate = m.lr * m.stretch, decay = m.lr * m.decay;
+    for_mine(uint32_t(m.rows) * cols, [=](uint32_t i) {
+        const uint32_t row = i / cols, col = i % cols;
+        float w = load_streaming(m.master + i);
+        const float u = rate * float(load_streaming(m.x + size_t(row) * m.x_stride + col));
+        const bool decays = !m.cautious || u * w >= 0;
+        w -= u + (decays ? decay : 0.f) * w;
+        store_streaming(m.master + i, w);
+        if (!m.param) return;
+        if (sizeof(floatX) == 2 && m.stochastic) {
+            const uint64_t e = m.global + uint64_t(row) * m.stride + col;
+            m.param[i] = round_stochastically(w, random_word(m.seed, uint64_t(m.step), e));
+        } else {
+            m.param[i] = floatX(w);
+        }
+    });
+}
+
+void muon_update(const MuonUpdate& m) {
+    if (walked(muon_update_cost, m)) return;
+    const size_t count = size_t(m.rows) * size_t(m.cols);
+    (void)checked(count);
+    const double each = 8. + sizeof(floatX) + (m.param ? sizeof(floatX) : 0);
+    launch(muon_update_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
+           {.bytes = each * double(count) + 4}, m);
+}
+
+}  // namespace cuda
+}  // namespace PRECISION

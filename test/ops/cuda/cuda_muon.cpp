@@ -1,0 +1,107 @@
+#include "test/cuda.h"
+#include "test/muon.h"
+
+namespace PRECISION {
+
+static constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
+
+struct Results {
+    std::vector<real> m, u, master;
+    std::vector<floatX> x, sum, param;
+    bool operator==(const Results& o) const {
+        return same_bits(m, o.m) && same_bits(u, o.u) && same_bits(master, o.master) && same_bits(x, o.x) &&
+               same_bits(sum, o.sum) && same_bits(param, o.param);
+    }
+};
+
+struct Settings { bool finite = true, cautious = false, stochastic = false; };
+
+// All ops; the matrix to normalize is the momentum, of `parts` ranks' columns where they divide.
+static Results run(const MuonShape& s, const Settings& o, int parts = 1) {
+    const MuonInputs in(s);
+    const size_t count = in.m.size();
+    const OnDevice m(in.m), grad(in.grad), master(in.master), u(poisoned<real>(count));
+    const OnDevice x(in.x), y(in.y), param(poisoned<floatX>(count)), normal(poisoned<floatX>(count));
+    const cuda::GradientState step = {.norm = 1, .scale = real(kScale), .finite = o.finite};
+    const OnDevice state(std::vector<cuda::GradientState>{step});
+    const OnDevice squares(std::vector<double>{7});
+    cuda::muon_momentum(u, m, grad, state, real(kMu), count);
+    cuda::muon_normalize(normal, m, squares, s.rows, s.cols, parts);
+    cuda::muon_update({.param = kMasterIsParam ? nullptr : param.p, .master = master, .x = x,
+                       .x_stride = s.x_stride, .state = state, .rows = s.rows, .cols = s.cols,
+                       .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
+                       .stochastic = o.stochastic, .cautious = o.cautious, .seed = 42, .global = 1001,
+                       .stride = s.stride});
+    cuda::linear_combination(y, 3, x, -2, y, in.y.size());
+    return {m.host(), u.host(), master.host(), normal.host(), y.host(), param.host()};
+}
+
+TEST(matches_the_formulas) {
+    for (const MuonShape& s : kMuonShapes)
+        for (const bool cautious : {false, true}) {
+            const int parts = s.cols % 3 == 0 ? 3 : 1;
+            const MuonInputs in(s);
+            const Results got = run(s, {.cautious = cautious}, parts);
+            const MuonMomentum momentum = momentum_of(in);
+            EXPECT_CLOSE(got.m, momentum.m, momentum.m_sums);
+            EXPECT_CLOSE(got.u, momentum.u, momentum.u_sums);
+            const MuonWeights weights = weights_of(in, s, 0.125, 2, 0.5, cautious);
+            EXPECT_CLOSE(got.master, weights.master, weights.sums);
+            for (size_t i = 0; i < got.param.size() && !kMasterIsParam; i++)
+                EXPECT(double(got.param[i]) == double(floatX(got.master[i])), "param[%zu]", i);
+            Wide x(got.x.size()), sums(got.x.size()), sum, terms;
+            const int width = s.cols / parts;
+            for (int i = 0; i < s.rows; i++)
+                for (int j = 0; j < s.cols; j++) {
+                    const size_t to = size_t(i * s.cols + j),
+                                 from = size_t((j / width * s.rows + i) * width + j % width);
+                    x[to] = double(got.m[from]) / (1.01 * std::sqrt(7) + 1e-7);
+                    sums[to] = std::fabs(x[to]);
+                }
+            EXPECT_CLOSE(got.x, x, sums);
+            for (size_t i = 0; i < in.x.size(); i++) {
+                sum.push_back(3 * double(in.x[i]) - 2 * double(in.y[i]));
+                terms.push_back(3 * std::fabs(double(in.x[i])) + 2 * std::fabs(double(in.y[i])));
+            }
+            EXPECT_CLOSE(got.sum, sum, terms);
+        }
+}
+
+TEST_IF(sizeof(floatX) == 2, stochastic_rounding_is_the_cpus) {
+    for (const MuonShape& s : kMuonShapes) {
+        const Results got = run(s, {.stochastic = true});
+        const Lent lent(1);
+        std::vector<real> master = got.master;
+        auto want = poisoned<floatX>(master.size());
+        const MuonInputs in(s);
+        const cpu::GradientState state = {.norm = 1, .scale = 1, .finite = 1};
+        cpu::muon_update({.param = want.data(), .master = master.data(), .x = in.x.data(),
+                          .x_stride = s.x_stride, .state = &state, .rows = s.rows, .cols = s.cols, .lr = 0,
+                          .stretch = 2, .decay = 0, .step = 3, .stochastic = true, .cautious = false,
+                          .seed = 42, .global = 1001, .stride = s.stride});
+        EXPECT(same_bits(got.param, want), "%d x %d", s.rows, s.cols);
+    }
+}
+
+TEST(nothing_moves_where_the_gradient_is_not_finite) {
+    const MuonShape s = kMuonShapes[2];
+    const MuonInputs in(s);
+    const Results got = run(s, {.finite = false});
+    EXPECT(same_bits(got.m, in.m) && same_bits(got.master, in.master), "something has moved");
+    for (const real u : got.u) EXPECT(double(u) == 0, "u is %g", double(u));
+}
+
+TEST(order_changes_no_bit) {
+    const MuonShape s = kMuonShapes[4];
+    const Results first = run(s, {.stochastic = true});
+    in_every_order([&] { EXPECT(run(s, {.stochastic = true}) == first); });
+}
+
+TEST(moves_no_more_than_its_floor) {
+    EXPECT_FLOORS([] {
+        run({64, 512, 512, 512}, {});
+        run({64, 384, 384, 768}, {.stochastic = true}, 3);
+    });
+}
+
+}  // namespace PRECISION
