@@ -33,11 +33,11 @@ struct Whole {
 
     floatX* at(int bucket) { return params.data() + layout.start(bucket); }
     real* grad(int bucket) { return grads.data() + layout.start(bucket); }
-    EmbedTensors<floatX> embed() { return {at(layout.wte), at(layout.wpe)}; }
+    EmbedTensors<floatX> embed() { return bind_embed(at(layout.wte), at(layout.embed), d, layout); }
     BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), d, layout); }
     FinalTensors<floatX> final() { return bind_final(at(layout.final), d, layout); }
     HeadTensors<floatX> head() { return {at(layout.wte), nullptr}; }
-    EmbedTensors<real> embed_grads() { return {grad(layout.wte), grad(layout.wpe)}; }
+    EmbedTensors<real> embed_grads() { return bind_embed(grad(layout.wte), grad(layout.embed), d, layout); }
     BlockTensors<real> block_grads(int l) { return bind_block(grad(layout.block(l)), d, layout); }
     FinalTensors<real> final_grads() { return bind_final(grad(layout.final), d, layout); }
     HeadTensors<real> head_grads() { return {grad(layout.wte), nullptr}; }

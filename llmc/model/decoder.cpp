@@ -23,6 +23,7 @@ void Decoder::add_to(Arena& arena) {
     }
     if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
+    if (part.first) add_embed_acts(arena, name, embedded, d, n);
     arena.add(name, &head.xf, part.last ? n * C : 0);
     arena.add(name, &head.lnf, part.last ? n * C : 0);
     if (!d.kind.rms) arena.add(name, &head.mean, part.last ? n : 0);

@@ -16,6 +16,7 @@ struct Decoder {
     std::vector<floatX*> cache;        // per block (maxT, W)
     std::vector<BlockActs> acts;       // one, shared by all blocks
     BlockScratch scratch;
+    EmbedActs embedded = {};
     HeadActs head = {};
     floatX* sent;                      // (n, C)
     floatX* own_logits;                // (1, Vp)
@@ -54,8 +55,8 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     BlockActs& a = acts[0];
     if (chunk.embeds) {
         ops::copy_to_device(tokens, ids, size_t(count) * sizeof *ids);
-        embed(weights, tp, a.x, scratch.h, {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count, .T = count,
-                                            .C = d.C, .t0 = t0});
+        embed(weights, tp, embedded, a.x, scratch.h,
+              {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count, .T = count, .C = d.C, .t0 = t0}, d);
     }
     Stream stream{.x = a.x};
     for (int l = chunk.begin; l < chunk.end; l++) {

@@ -13,6 +13,7 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
     for (size_t c = 0; c < buffers.size(); c++)
         count += size_t(buffers[c] * (p.chunks[c].end - p.chunks[c].begin));
     acts.resize(count);
+    if (p.first) embedded.resize(size_t(buffers.front()));
     if (p.last) head.resize(size_t(buffers.back()));
 }
 
@@ -33,6 +34,13 @@ BlockActs& Gpt::of(int l, int buffer) {
     }
 }
 
+void add_embed_acts(Arena& arena, const char* name, EmbedActs& a, const Dims& d, size_t n) {
+    if (!d.kind.embed_norm) return;
+    arena.add(name, &a.raw, n * size_t(d.C));
+    if (!d.kind.rms) arena.add(name, &a.mean, n);
+    arena.add(name, &a.rstd, n);
+}
+
 void Gpt::add_to(Arena& arena) {
     const int tokens = shape.B * shape.T;
     const size_t N = size_t(tokens), n = size_t(Slice(tp, tokens).n), C = size_t(d.C);
@@ -41,6 +49,7 @@ void Gpt::add_to(Arena& arena) {
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
     if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
+    for (EmbedActs& a : embedded) add_embed_acts(arena, "norm of the embedding", a, d, n);
     for (HeadActs& a : head) {
         arena.add("final norm", &a.xf, n * C);
         arena.add("final norm", &a.lnf, n * C);

@@ -34,6 +34,13 @@ struct GptShape {
     bool apart = true;    // see Gpt::kApart
 };
 
+// Activations of the norm right after the embedding, kept for backward; without embed_norm none.
+struct EmbedActs {
+    floatX* raw;          // (n, C)       the embedded tokens
+    real *mean, *rstd;    // (n)          of an RMSNorm without means
+};
+void add_embed_acts(Arena& arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
+
 // Activations of the final norm and the head, kept for backward.
 struct HeadActs {
     floatX* xf;           // (n, C)       the residual stream after the last block
@@ -51,7 +58,8 @@ struct Gpt {
     int logit_rows;                       // rows of logits in memory at once
 
     std::vector<BlockActs> acts;          // of the first chunk's first buffer, its second, ..., the next's
-    std::vector<HeadActs> head;           // per buffer
+    std::vector<EmbedActs> embedded;      // per buffer of the chunk that embeds
+    std::vector<HeadActs> head;           // per buffer of the chunk that ends
     BlockScratch scratch;
     floatX* sent;         // (n, C)       the residual stream after a chunk that does not end
     floatX* logits;       // (logit_rows, Vp)
@@ -104,18 +112,27 @@ private:
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
+    template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
     template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);
     ops::Classifier classifier(const Batch& b, int n0, int rows) const;
     void finish_losses(int N) { ops::sum_in_order(loss, losses, size_t(N)); }
 };
 
 // The ends of the model in forward, for training and generation. embed: x (n, C) = this rank's rows of the
-// embedded tokens; scratch: (N, C) where tp cuts the stream.
-template <class W> void embed(W& weights, const Axis& tp, floatX* x, floatX* scratch, const ops::Encoder& e) {
+// embedded tokens, or with embed_norm their norm; scratch: (N, C) where tp cuts the stream.
+template <class W>
+void embed(W& weights, const Axis& tp, const EmbedActs& a, floatX* x, floatX* scratch, const ops::Encoder& e,
+           const Dims& d) {
     const auto w = weights.embed();
-    floatX* whole = tp.whole(x, scratch);
+    const Slice slice(tp, e.N);
+    floatX* const raw = d.kind.embed_norm ? a.raw : x;
+    floatX* whole = tp.whole(raw, scratch);
     ops::encoder_forward(whole, w.wte, w.wpe, e);
-    tp.reduce_scatter(x, whole, size_t(Slice(tp, e.N).n) * size_t(e.C));
+    tp.reduce_scatter(raw, whole, size_t(slice.n) * size_t(e.C));
+    if (d.kind.embed_norm)
+        ops::layernorm_forward({.x1 = nullptr, .y = x, .mean = a.mean, .rstd = a.rstd, .x = raw, .r = nullptr,
+                                .bias = nullptr, .w = w.lnew, .b = w.lneb, .eps = real(d.kind.eps)},
+                               slice.mine, e.C);
 }
 // lnf (rows, C) = norm(stream); rows: this rank's.
 template <class W>
@@ -130,7 +147,8 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
     const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
     Stream stream{.x = input(c, buffer)};
-    if (chunk.embeds) embed(weights, tp, input(c, buffer), scratch.h, encoder(b));
+    if (chunk.embeds)
+        embed(weights, tp, embedded[size_t(buffer)], input(c, buffer), scratch.h, encoder(b), d);
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
@@ -200,12 +218,23 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
         weights.done_block(l);
     }
 
-    if (chunk.embeds) {
-        const auto grads = weights.embed_grads();
-        const floatX* dout = tp.all_gather(scratch.h, dx, nC);
-        ops::encoder_backward(apart ? dtokens : grads.wte, grads.wpe, dout, encoder(b));
-        weights.done_embed();
+    if (chunk.embeds) embed_backward(weights, b, buffer);
+}
+
+template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buffer) {
+    const size_t nC = stream_count(b.B * b.T);
+    const auto grads = weights.embed_grads();
+    const floatX* draw = dx;
+    if (d.kind.embed_norm) {
+        const EmbedActs& a = embedded[size_t(buffer)];
+        ops::set_zero(scratch.dh, nC * sizeof(floatX));
+        ops::layernorm_backward(scratch.dh, grads.lnew, grads.lneb, dx, a.raw, weights.embed().lnew, a.mean,
+                                a.rstd, Slice(tp, b.B * b.T).mine, d.C);
+        draw = scratch.dh;
     }
+    const floatX* dout = tp.all_gather(scratch.h, draw, nC);
+    ops::encoder_backward(apart ? dtokens : grads.wte, grads.wpe, dout, encoder(b));
+    weights.done_embed();
 }
 
 }  // namespace PRECISION

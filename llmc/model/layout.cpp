@@ -110,7 +110,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();
     if (part.first || (part.last && d.kind.tied)) layout.wte = bucket(0, 1);
-    if (part.first && embeds > 1) layout.wpe = bucket(1, 1);
+    if (part.first && embeds > 1) layout.embed = bucket(1, embeds - 1, &layout.embed_at);
     layout.blocks = int(layout.buckets.size());
     for (const int l : part.layers) bucket(embeds + size_t(l) * block, block, &layout.block_at);
     if (part.last) layout.final = bucket(all.size() - finals, finals, &layout.final_at);

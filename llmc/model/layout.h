@@ -1,9 +1,9 @@
 // Layout of a rank: its blocks, and the place of every tensor in the flat buffers of parameters, gradients,
 // master weights and moments.
 //
-// A flat buffer is a row of buckets: wte, wpe, each block, the final norm. A collective gathers or reduces
-// one bucket; its size is a multiple of 64 times the number of shards. Tensors start at
-// multiples of 64 elements; the gaps are zero and stay zero.
+// A flat buffer is a row of buckets: wte, the rest of the embedding, each block, the final group. A
+// collective gathers or reduces one bucket; its size is a multiple of 64 times the number of shards. Tensors
+// start at multiples of 64 elements; the gaps are zero and stay zero.
 //
 // Most tensors follow each other and are cut wherever a shard ends. A tensor that is owned whole lies inside
 // a shard, for optimizers that need a matrix on one rank, and comes last in its bucket.
@@ -46,12 +46,12 @@ struct Tensor {
 
 struct Layout {
     std::vector<Tensor> tensors;    // by start
-    std::vector<size_t> block_at, final_at;     // start in its bucket of each row of block_params() and
-                                                // final_params()
+    // Start in its bucket of each row of embed_params() behind wte, block_params() and final_params().
+    std::vector<size_t> embed_at, block_at, final_at;
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     std::vector<size_t> flat;       // elements of bucket i before the tensors that are owned whole
     size_t parameters = 0;          // of the whole model, without padding of any kind
-    int wte = -1, wpe = -1, blocks = -1, final = -1;        // buckets, -1 where not here; the first block's
+    int wte = -1, embed = -1, blocks = -1, final = -1;      // buckets, -1 where not here; the first block's
 
     int block(int l) const { return blocks + l; }           // l: of the blocks here
     size_t start(int bucket) const { return buckets[size_t(bucket)]; }
@@ -101,6 +101,15 @@ template <class F> void for_each_run(const Tensor& t, size_t first, size_t count
 template <class G, class T>
 void bind_tensors(G& group, T* memory, const std::vector<ParamRow<G>>& table, const std::vector<size_t>& at) {
     for (size_t i = 0; i < table.size(); i++) group.*(table[i].member) = memory + at[i];
+}
+// wte, bucket: the first element of layout.wte and layout.embed.
+template <class T> EmbedTensors<T> bind_embed(T* wte, T* bucket, const Dims& d, const Layout& layout) {
+    EmbedTensors<T> g{};
+    std::vector<ParamRow<EmbedTensors<T>>> rest = embed_params<T>(d);
+    rest.erase(rest.begin());
+    bind_tensors(g, bucket, rest, layout.embed_at);
+    g.wte = wte;
+    return g;
 }
 template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d, const Layout& layout) {
     BlockTensors<T> g{};

@@ -20,7 +20,7 @@ enum class Split { None, Rows, Cols };
 // Normal: std 0.02. Residual: 0.02 / sqrt(2L), for matrices that write into the residual stream (GPT-2).
 enum class Init { Ones, Zeros, Normal, Residual };
 
-template <class T> struct EmbedTensors { T *wte, *wpe; };
+template <class T> struct EmbedTensors { T *wte, *wpe, *lnew, *lneb; };      // ln: with embed_norm
 template <class T> struct BlockTensors {
     T *ln1w, *ln1b, *qkvw, *qkvb, *qnw, *knw, *attprojw, *attprojb, *ln2w, *ln2b;
     T *fcw, *fcb, *fcprojw, *fcprojb;
@@ -72,10 +72,14 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     using enum Split;
     using enum Init;
     const int C = d.C, V = d.V, Vp = d.Vp, maxT = d.maxT, learned = d.kind.rope.used ? 0 : maxT;
+    const int norm = d.kind.embed_norm ? C : 0;
+    const int gain = d.kind.gain ? norm : 0, shift = d.kind.shift() ? norm : 0;
     return placed<G>({
     // member       name         rows      cols whole   split init      decay
     { &G::wte,      {"wte",      Vp,       C,   V,      Rows, Normal,   true } },
     { &G::wpe,      {"wpe",      learned,  C,   maxT,   None, Normal,   true } },
+    { &G::lnew,     {"lnew",     gain,     1,   C,      None, Ones,     false} },
+    { &G::lneb,     {"lneb",     shift,    1,   C,      None, Zeros,    false} },
     }, d);
 }
 

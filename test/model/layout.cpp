@@ -126,7 +126,7 @@ TEST(buckets_divide_by_the_shards) {
             const Layout layout = make_layout(dims(2, 0), part, shards);
             const bool ends = part.first || part.last;
             EXPECT(layout.count() == int(part.layers.size()) + part.first + ends + part.last);
-            EXPECT((layout.wte >= 0) == ends && (layout.wpe >= 0) == part.first);
+            EXPECT((layout.wte >= 0) == ends && (layout.embed >= 0) == part.first);
             EXPECT((layout.final >= 0) == part.last);
             for (int b = 0; b < layout.count(); b++)
                 EXPECT(layout.size(b) / (64 * shards) * (64 * shards) == layout.size(b) && layout.size(b) > 0,

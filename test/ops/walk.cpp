@@ -96,7 +96,7 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 1, .tp = 1, .pp = 2, .virtual_stages = 2},
                            Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"},
                            Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3, .recompute = "selective", .kind = 1},
-                           Point{.dp = 1, .tp = 2, .pp = 2, .kind = 2}})
+                           Point{.dp = 1, .tp = 2, .pp = 2, .kind = 6}})
         expect_walked(p.text(), p.config());
 }
 

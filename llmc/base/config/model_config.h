@@ -23,6 +23,7 @@ struct ModelConfig {
     bool tied = true;
     double softcap = 0;
     Choice<SoftcapKind> softcap_kind = SoftcapKind::Tanh;
+    bool embed_norm = false;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -55,6 +56,7 @@ struct ModelConfig {
         f("tied", tied, "the head is the token embedding; false: a matrix of its own");
         f("softcap", softcap, "bound c of the logits; 0: none", range(0, 1e6));
         f("softcap_kind", softcap_kind, "tanh: c tanh(l / c); sqrt: c l / sqrt(l^2 + c^2)");
+        f("embed_norm", embed_norm, "a norm right after the embedding, with gain and shift as other norms");
     }
 };
 

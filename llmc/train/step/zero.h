@@ -12,9 +12,9 @@
 // A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every stage the norm is
 // taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
-// sharded buffer. The ends of the model (wte, wpe, final norm and own head) are a buffer each, and staging
-// would save no memory: their gradients are whole at every stage, summed over micro-batches and reduced once
-// a step, by finish(); sharded weights of the ends stay gathered from begin_step() on.
+// sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are a buffer each,
+// and staging would save no memory: their gradients are whole at every stage, summed over micro-batches and
+// reduced once a step, by finish(); sharded weights of the ends stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
@@ -86,7 +86,9 @@ struct Zero {
 
     // ---- the provider of the model's weights; see model/gpt.h
 
-    EmbedTensors<floatX> embed() const { return {end_weights(layout.wte), end_weights(layout.wpe)}; }
+    EmbedTensors<floatX> embed() const {
+        return bind_embed(end_weights(layout.wte), end_weights(layout.embed), d, layout);
+    }
     HeadTensors<floatX> head() const { return head_of(end_weights(layout.wte), final(), d); }
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d, layout); }
     BlockTensors<floatX> block(int l) {
@@ -94,7 +96,9 @@ struct Zero {
         return bind_block(sharding.weights ? gathered(l) : params + start(l), d, layout);
     }
 
-    EmbedTensors<real> embed_grads() const { return {end_grads(layout.wte), end_grads(layout.wpe)}; }
+    EmbedTensors<real> embed_grads() const {
+        return bind_embed(end_grads(layout.wte), end_grads(layout.embed), d, layout);
+    }
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), d); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
     BlockTensors<real> block_grads(int l) {
