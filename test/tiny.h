@@ -40,14 +40,15 @@ inline const ModelConfig kKinds[] = {
     {.norm = NormKind::RmsNorm, .bias = false, .kv_heads = 2, .activation = Activation::Swiglu},
     {.kv_heads = 2, .head_channels = 24, .embed_norm = true},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
-     .rope_theta = 1e2, .qk_norm = QkNorm::Before, .kv_heads = 2, .head_channels = 20,
-     .activation = Activation::Swiglu},                                                         // Qwen3
+     .rope_theta = 1e2, .qk_norm = QkNorm::Before,
+     .kv_heads = 2, .head_channels = 20, .activation = Activation::Swiglu},                     // Qwen3
     {.norm = NormKind::RmsNorm, .norm_gain = false, .bias = false, .position = PositionKind::Rope,
      .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2, .head_channels = 8,
      .activation = Activation::Relu2, .tied = false, .softcap = 2, .embed_norm = true},         // NanoChat
     {.norm = NormKind::RmsNorm, .position = PositionKind::Rope, .rope_theta = 1024, .rope_still = 0.5,
      .qk_norm = QkNorm::After, .attention_scale = 0.12, .activation = Activation::Relu2, .tied = false,
-     .softcap = 2, .softcap_kind = SoftcapKind::Sqrt, .embed_norm = true},                      // `simple`
+     .softcap = 2, .softcap_kind = SoftcapKind::Sqrt, .embed_norm = true,
+     .init_kind = InitKind::Unit},                                                              // `simple`
 };
 // The kind in place of a model's own, with the model's sizes; the heads are those of keys.
 inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {

@@ -31,6 +31,7 @@ struct ModelKind {
     bool bias = true;           // of matrices, and of LayerNorm
     bool tied = true;           // the head is wte
     bool embed_norm = false;    // right after the embedding
+    InitKind init = InitKind::Gpt2;
     double softcap = 0;         // of logits; 0: none
     SoftcapKind softcap_kind = SoftcapKind::Tanh;
     double eps = 1e-5;
@@ -64,7 +65,7 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
-                     .embed_norm = m.embed_norm,
+                     .embed_norm = m.embed_norm, .init = m.init_kind,
                      .softcap = m.softcap, .softcap_kind = m.softcap_kind,
                      .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation,
                      .rope = {.used = m.position == PositionKind::Rope, .theta = m.rope_theta,

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,8 +18,8 @@
 // features (or vocabulary rows); Cols: input features.
 enum class Split { None, Rows, Cols };
 
-// Normal: std 0.02. Residual: 0.02 / sqrt(2L), for matrices that write into the residual stream (GPT-2).
-enum class Init { Ones, Zeros, Normal, Residual };
+// The last four start with normal numbers; see deviation(). Residual: a matrix that writes into the stream.
+enum class Init { Ones, Zeros, Embed, Matrix, Residual, Head };
 
 template <class T> struct EmbedTensors { T *wte, *wpe, *lnew, *lneb; };      // ln: with embed_norm
 template <class T> struct BlockTensors {
@@ -58,6 +59,14 @@ inline void place(Param& p, const Dims& d) {
     p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
 }
 
+// Of the normal numbers that a tensor starts with. Gpt2: 0.02, and of Residual 0.02 / sqrt(2L).
+inline double deviation(const Param& p, const Dims& d) {
+    if (p.init == Init::Ones || p.init == Init::Zeros) return 0;
+    if (d.kind.init == InitKind::Gpt2) return p.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
+    if (p.init == Init::Embed) return 1;
+    return p.init == Init::Matrix ? 1 / std::sqrt(double(p.whole_cols)) : 0;
+}
+
 template <class Group> struct ParamRow;
 template <template <class> class G, class T> struct ParamRow<G<T>> { T* G<T>::* member; Param param; };
 
@@ -76,8 +85,8 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     const int gain = d.kind.gain ? norm : 0, shift = d.kind.shift() ? norm : 0;
     return placed<G>({
     // member       name         rows      cols whole   split init      decay
-    { &G::wte,      {"wte",      Vp,       C,   V,      Rows, Normal,   true } },
-    { &G::wpe,      {"wpe",      learned,  C,   maxT,   None, Normal,   true } },
+    { &G::wte,      {"wte",      Vp,       C,   V,      Rows, Embed,    true } },
+    { &G::wpe,      {"wpe",      learned,  C,   maxT,   None, Embed,    true } },
     { &G::lnew,     {"lnew",     gain,     1,   C,      None, Ones,     false} },
     { &G::lneb,     {"lneb",     shift,    1,   C,      None, Zeros,    false} },
     }, d);
@@ -95,7 +104,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     // member       name         rows      cols whole   split init      decay  fused
     { &G::ln1w,     {"ln1w",     gain,     1,   C,      None, Ones,     false} },
     { &G::ln1b,     {"ln1b",     shift,    1,   C,      None, Zeros,    false} },
-    { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Normal,   true,  qkv} },
+    { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Matrix,   true,  qkv} },
     { &G::qkvb,     {"qkvb",     bias * W, 1,   W * tp, Rows, Zeros,    false, qkv} },
     { &G::qnw,      {"qnw",      of_head,  1,   D,      None, Ones,     false} },
     { &G::knw,      {"knw",      of_head,  1,   D,      None, Ones,     false} },
@@ -103,7 +112,7 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     { &G::attprojb, {"attprojb", bias * C, 1,   C,      None, Zeros,    false} },
     { &G::ln2w,     {"ln2w",     gain,     1,   C,      None, Ones,     false} },
     { &G::ln2b,     {"ln2b",     shift,    1,   C,      None, Zeros,    false} },
-    { &G::fcw,      {"fcw",      P,        C,   P * tp, Rows, Normal,   true,  halves} },
+    { &G::fcw,      {"fcw",      P,        C,   P * tp, Rows, Matrix,   true,  halves} },
     { &G::fcb,      {"fcb",      bias * P, 1,   P * tp, Rows, Zeros,    false, halves} },
     { &G::fcprojw,  {"fcprojw",  C,        F,   C,      Cols, Residual, true } },
     { &G::fcprojb,  {"fcprojb",  bias * C, 1,   C,      None, Zeros,    false} },
@@ -119,7 +128,7 @@ template <class T> std::vector<ParamRow<FinalTensors<T>>> final_params(const Dim
     return placed<G>({
     { &G::lnfw,     {"lnfw",     gain,     1,   C,      None, Ones,     false} },
     { &G::lnfb,     {"lnfb",     shift,    1,   C,      None, Zeros,    false} },
-    { &G::headw,    {"headw",    own,      C,   V,      Rows, Normal,   true } },
+    { &G::headw,    {"headw",    own,      C,   V,      Rows, Head,     true } },
     { &G::headb,    {"headb",    bias,     1,   V,      Rows, Zeros,    false} },
     }, d);
 }

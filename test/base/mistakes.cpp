@@ -28,6 +28,7 @@ TEST(mistakes_in_settings) {
     refused("--model.heads=5", {"5", "64"});
     refused("--model.heads=8 --model.kv_heads=3", {"model.kv_heads = 3", "model.heads = 8", "is 2"});
     refused("--model.position=rope --model.head_channels=9", {"9 channels", "even", "model.head_channels"});
+    refused("--model.init_kind=zero", {"model.init_kind", "zero", "gpt2, unit"});
     refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
     refused("--run.dir=/proc/nope", {"/proc/nope"});
     std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";

@@ -59,4 +59,35 @@ TEST_IF(kIsFp64, a_kind_has_the_rows_of_its_settings) {
     }
 }
 
+// The deviation of a tensor's random numbers, by the words of --help.
+static double expected_deviation(const std::string& tensor, const ModelConfig& m, bool unit) {
+    const std::string name = tensor.substr(tensor.rfind('.') + 1);
+    const bool projects = name == "attprojw" || name == "fcprojw";
+    if (!unit) return projects ? 0.02 / std::sqrt(2. * m.layers) : 0.02;
+    if (name == "wte" || name == "wpe") return 1;
+    return projects || name == "headw" ? 0 : 1 / std::sqrt(double(m.channels));
+}
+
+TEST(weights_start_as_init_kind_says) {
+    for (const bool unit : {false, true})
+        for (const bool tied : {false, true}) {
+            Config cfg = tiny_config();
+            cfg.model.init_kind = unit ? InitKind::Unit : InitKind::Gpt2, cfg.model.tied = tied;
+            Tiny t(cfg);
+            for (const Tensor& tensor : whole_tensors(t.d)) {
+                if (tensor.param.cols == 1) continue;
+                double sum = 0, squares = 0;
+                const std::vector<real> values = t.whole(tensor);
+                for (const real v : values) sum += double(v), squares += double(v) * double(v);
+                const double n = double(values.size()), found = std::sqrt(squares / n);
+                const double expected = expected_deviation(tensor.name, cfg.model, unit);
+                EXPECT(std::fabs(found - expected) <= expected * 4 / std::sqrt(2 * n) &&
+                       std::fabs(sum / n) <= expected * 4 / std::sqrt(n),
+                       "%s: mean %g, deviation %g, expected %g", tensor.name.c_str(), sum / n, found,
+                       expected);
+            }
+            if (unit && !tied) EXPECT_NEAR(loss_of(t), std::log(66.), kIsFp64 ? 1e-12 : 1e-5);
+        }
+}
+
 }  // namespace PRECISION

@@ -50,6 +50,7 @@ enum class PositionKind : uint8_t { Learned, Rope };
 enum class QkNorm : uint8_t { None, Before, After };             // before or after the turn by the position
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
+enum class InitKind : uint8_t { Gpt2, Unit };
 enum class OptimizerKind : uint8_t { Adamw, Muon };
 enum class Polynomial : uint8_t { Polar, Quintic, Cubic };       // of Muon's iterations
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
@@ -71,6 +72,7 @@ constexpr const char* words_of(Activation) { return "gelu|relu2|swiglu"; }
 constexpr const char* words_of(SoftcapKind) { return "tanh|sqrt"; }
 constexpr const char* words_of(OptimizerKind) { return "adamw|muon"; }
 constexpr const char* words_of(Polynomial) { return "polar|quintic|cubic"; }
+constexpr const char* words_of(InitKind) { return "gpt2|unit"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

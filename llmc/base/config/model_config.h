@@ -24,6 +24,7 @@ struct ModelConfig {
     double softcap = 0;
     Choice<SoftcapKind> softcap_kind = SoftcapKind::Tanh;
     bool embed_norm = false;
+    Choice<InitKind> init_kind = InitKind::Gpt2;
 
     template <class F> void visit(F&& f) {
         f("layers", layers, "transformer blocks (L)", range(1, 1024));
@@ -57,6 +58,9 @@ struct ModelConfig {
         f("softcap", softcap, "bound c of the logits; 0: none", range(0, 1e6));
         f("softcap_kind", softcap_kind, "tanh: c tanh(l / c); sqrt: c l / sqrt(l^2 + c^2)");
         f("embed_norm", embed_norm, "a norm right after the embedding, with gain and shift as other norms");
+        f("init_kind", init_kind, "random weights. gpt2: deviation 0.02, of projections into the stream "
+          "0.02 / root of 2 layers; unit: embeddings 1, matrices 1 / root of their inputs, projections into "
+          "the stream and a head of its own 0");
     }
 };
 

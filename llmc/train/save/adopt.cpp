@@ -20,13 +20,14 @@ ReadModel model_of(const std::string& init) {
     return {init, open_init(init, {}, Check::Sizes).settings.model, file_exists(tokenizer) ? tokenizer : ""};
 }
 
-// Calls f(own, theirs) for each setting of a model but its weights.
+// Calls f(own, theirs) for each setting of a model but those of its first weights.
 template <class F> static void each_of_shape(Config& cfg, const ModelConfig& shape, F&& f) {
     Config other;
     other.model = shape;
     const std::vector<Field> own = fields(cfg), theirs = fields(other);
     for (size_t i = 0; i < own.size(); i++)
-        if (own[i].section == "model" && own[i].key != "init") f(own[i], theirs[i]);
+        if (own[i].section == "model" && own[i].key != "init" && own[i].key != "init_kind")
+            f(own[i], theirs[i]);
 }
 
 // model.vocab = 0 leaves the vocabulary open.

@@ -196,8 +196,7 @@ void Zero::init_weights(uint64_t seed) {
     stale = true;
     for (const Tensor& t : layout.tensors) {
         beat();
-        const bool random = t.param.init == Init::Normal || t.param.init == Init::Residual;
-        const double std = t.param.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
+        const double std = deviation(t.param, d);
         const uint64_t stream = stream_of(t.name.c_str());
         const size_t used = t.param.used();
         const Extent here = stored_weights(t.bucket);
@@ -215,7 +214,7 @@ void Zero::init_weights(uint64_t seed) {
                     real* out = values.data() + (local - start);
                     if (elsewhere(local, n)) return;
                     for (size_t i = 0; i < n; i++)
-                        out[i] = random ? real(std * normal(seed, stream, global + i))
+                        out[i] = std > 0 ? real(std * normal(seed, stream, global + i))
                                         : real(t.param.init == Init::Ones);
                 });
             for_each_run(t, start, end - start, [&](size_t local, size_t, size_t n) {

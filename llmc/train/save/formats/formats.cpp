@@ -66,7 +66,8 @@ void check_export_kind(const std::string& to, const ModelConfig& model) {
     Config own, gpt2;
     const ModelConfig& m = model;
     gpt2.model = with_sizes({.layers = m.layers, .heads = m.heads, .channels = m.channels,
-                             .context = m.context, .vocab = m.vocab, .init = m.init});
+                             .context = m.context, .vocab = m.vocab, .init = m.init,
+                             .init_kind = m.init_kind});
     own.model = with_sizes(model);
     const std::vector<Field> ours = fields(own), theirs = fields(gpt2);
     for (size_t i = 0; i < ours.size(); i++) {
