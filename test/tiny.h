@@ -40,7 +40,7 @@ inline const ModelConfig kKinds[] = {
     {.norm = NormKind::RmsNorm, .bias = false, .kv_heads = 2, .activation = Activation::Swiglu},
     {.kv_heads = 2, .head_channels = 24, .embed_norm = true},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
-     .rope_theta = 1e2, .qk_norm = QkNorm::Before,
+     .rope_theta = 1e2, .rope_scaling = {true, 4, 1, 3, 20}, .qk_norm = QkNorm::Before,
      .kv_heads = 2, .head_channels = 20, .activation = Activation::Swiglu},                     // Qwen3
     {.norm = NormKind::RmsNorm, .norm_gain = false, .bias = false, .position = PositionKind::Rope,
      .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2, .head_channels = 8,

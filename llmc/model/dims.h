@@ -21,6 +21,7 @@
 struct RopeKind {
     bool used = false;          // in place of learned positions
     double theta = 1e4, still = 0;
+    RopeScaling scaling = {};
 };
 
 // The kind of model: which rows the tables of params.h and acts.h have, and which op stands in a slot. The
@@ -69,6 +70,6 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
                      .softcap = m.softcap, .softcap_kind = m.softcap_kind,
                      .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation,
                      .rope = {.used = m.position == PositionKind::Rope, .theta = m.rope_theta,
-                              .still = m.rope_still},
+                              .still = m.rope_still, .scaling = m.rope_scaling},
                      .qk_norm = m.qk_norm, .qk_gain = m.qk_norm != QkNorm::None && m.qk_gain}};
 }

@@ -1,17 +1,27 @@
 #include "llmc/model/turns.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
+
+// A wave of w = 2 pi / f tokens turns context / w times over the first training's context.
+static double scaled(double f, const RopeScaling& s) {
+    const double turns = s.context * f / (2 * std::numbers::pi);
+    const double kept = std::clamp((turns - s.low) / (s.high - s.low), 0., 1.);
+    return (1 - kept) * f / s.factor + kept * f;
+}
 
 std::vector<double> turn_frequencies(const RopeKind& rope, int D) {
     std::vector<double> frequencies(size_t(D / 2), 0.);
     const int turning = int(std::lround((1 - rope.still) * D / 2));
     for (int i = 0; i < turning; i++) {
         const double exponent = rope.still == 0 ? 2. * i / D : turning > 1 ? i / double(turning - 1) : 0;
-        frequencies[size_t(i)] = std::pow(rope.theta, -exponent);
+        const double f = std::pow(rope.theta, -exponent);
+        frequencies[size_t(i)] = rope.scaling.used ? scaled(f, rope.scaling) : f;
     }
     return frequencies;
 }

@@ -8,7 +8,7 @@
 namespace PRECISION {
 
 // Radians that each pair of channels of a head turns by from token to token, D/2 of them, falling. With
-// `still`, only the first m = (1 - still) D/2 pairs turn.
+// `still`, only the first m = (1 - still) D/2 pairs turn. Scaled where the model says so.
 std::vector<double> turn_frequencies(const RopeKind& rope, int D);
 
 // Elements of a model's table, ops::Rotary::turns; 0: its positions are learned.

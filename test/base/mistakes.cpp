@@ -29,6 +29,12 @@ TEST(mistakes_in_settings) {
     refused("--model.heads=8 --model.kv_heads=3", {"model.kv_heads = 3", "model.heads = 8", "is 2"});
     refused("--model.position=rope --model.head_channels=9", {"9 channels", "even", "model.head_channels"});
     refused("--model.init_kind=zero", {"model.init_kind", "zero", "gpt2, unit"});
+    refused("--model.rope_scaling=yarn", {"model.rope_scaling", "yarn", "none, or {\"type\": \"llama3\""});
+    const string llama3 = "'--model.rope_scaling={\"type\": \"llama3\", \"factor\": 8, \"low\": 1, "
+                          "\"high\": ";
+    refused(llama3 + "4}'", {"model.rope_scaling", "\"context\": 1 or more"});
+    refused(llama3 + "1, \"context\": 64}'", {"model.rope_scaling", "\"high\": above low"});
+    refused(llama3 + "4, \"context\": 64}'", {"model.rope_scaling is for model.position = rope"});
     refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
     refused("--run.dir=/proc/nope", {"/proc/nope"});
     std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";

@@ -48,6 +48,11 @@ static std::string json_of(const Word& v) { return json_string(v.text()); }
 static std::string json_of(const Corpus& v) {
     return "{\"path\": " + json_string(v.path) + ", \"weight\": " + json_number(v.weight) + "}";
 }
+static std::string json_of(const RopeScaling& v) {
+    if (!v.used) return "\"none\"";
+    return fmt::format("{{\"type\": \"llama3\", \"factor\": {}, \"low\": {}, \"high\": {}, \"context\": {}}}",
+                       json_of(v.factor), json_of(v.low), json_of(v.high), v.context);
+}
 template <class T> static std::string json_of(const std::vector<T>& v) {
     if constexpr (std::is_same_v<T, Corpus>)
         if (v.size() == 1 && v[0].weight == 1) return json_string(v[0].path);
@@ -90,6 +95,9 @@ std::string expected(const Field& f) {
         if constexpr (std::is_same_v<T, std::vector<std::string>>)
             return "a JSON list of texts, such as [\"optimizer.lr\"]";
         if constexpr (std::is_same_v<T, Word>) return "one of " + with_commas(p->words);
+        if constexpr (std::is_same_v<T, RopeScaling>)
+            return "none, or {\"type\": \"llama3\", \"factor\": 1 or more, \"low\": above 0, "
+                   "\"high\": above low, \"context\": 1 or more}";
         return "a text";
     }, f.value);
 }
@@ -104,6 +112,8 @@ bool allowed(const Field& f) {
         } else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return !p->empty() && std::all_of(p->begin(), p->end(), [](const Corpus& c) {
                 return !c.path.empty() && std::isfinite(c.weight) && c.weight > 0; });
+        else if constexpr (std::is_same_v<T, RopeScaling>)
+            return p->factor >= 1 && p->low > 0 && p->high > p->low && p->context >= 1;
         else return true;
     }, f.value);
 }

@@ -1,9 +1,19 @@
 // The section `model` of config.h: size and kind of the model. The defaults are GPT-2's.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "llmc/base/config/choice.h"
 #include "llmc/base/config/visit.h"
+
+// Llama 3's longer turns: angles whose wave is longer than context / low are divided by factor, those shorter
+// than context / high stay, and between the two the change is smooth.
+struct RopeScaling {
+    bool used = false;
+    double factor = 8, low = 1, high = 4;
+    int context = 8192;             // of the first training
+    bool operator==(const RopeScaling&) const = default;
+};
 
 struct ModelConfig {
     int layers = 12, heads = 12, channels = 768, context = 1024, vocab = 0;
@@ -14,6 +24,7 @@ struct ModelConfig {
     bool bias = true;
     Choice<PositionKind> position = PositionKind::Learned;
     double rope_theta = 1e4, rope_still = 0;
+    RopeScaling rope_scaling = {};
     Choice<QkNorm> qk_norm = QkNorm::None;
     bool qk_gain = true;
     double attention_scale = 0;
@@ -43,6 +54,8 @@ struct ModelConfig {
           "from token to token", range(1e-3, 1e12));
         f("rope_still", rope_still, "fraction of the pairs that do not turn, the slowest; the m others turn "
           "by theta^(-i/(m-1))", half_open(0, 1));
+        f("rope_scaling", rope_scaling, "slower turns for a context longer than that of the first training, "
+          "as Llama 3.1 has them");
         f("qk_norm", qk_norm, "rmsnorm of each head's queries and keys, before or after their turn");
         f("qk_gain", qk_gain, "a learned factor for each channel of a qk_norm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",

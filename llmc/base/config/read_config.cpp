@@ -43,6 +43,18 @@ static bool assign(Corpus& to, const Json& v) {
     return v.members().size() == (weight ? 2 : 1) && (!weight || assign(to.weight, *weight));
 }
 
+// Every number is named: a default would be a guess about somebody's weights.
+static bool assign(RopeScaling& to, const Json& v) {
+    to = {};
+    if (v.is_string()) return v.string() == "none";
+    const Json* const type = v.find("type");
+    to.used = v.is_object() && v.members().size() == 5 && type && type->is_string() &&
+              type->string() == "llama3";
+    const auto number = [&](const char* key, auto& n) { return v.find(key) && assign(n, v.get(key)); };
+    return to.used && number("factor", to.factor) && number("low", to.low) && number("high", to.high) &&
+           number("context", to.context);
+}
+
 template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     to.clear();
     if constexpr (std::is_same_v<T, Corpus>)
@@ -87,13 +99,14 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
     const bool is_text = std::holds_alternative<std::string*>(f->value) ||
                          std::holds_alternative<Word*>(f->value);
     const bool is_glob = std::holds_alternative<std::vector<Corpus>*>(f->value) && !text.starts_with("[");
+    const bool is_word = std::holds_alternative<RopeScaling*>(f->value) && !text.starts_with("{");
     double number;
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, number);
     const bool is_number = rest == end && error == std::errc();    // JSON does not have .5 and 1.
     Json v;                                                         // null fits nowhere
     try {
-        v = is_text || is_glob ? Json(text) : parse_json(text);
+        v = is_text || is_glob || is_word ? Json(text) : parse_json(text);
     } catch (const JsonError&) {
         if (is_number) v = number;
     }

@@ -15,6 +15,8 @@ std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys) {
         return fmt::format("model.kv_heads = {} does not divide {} = {}: equally many heads share keys and "
                            "values; the nearest that divides is {}", m.kv_heads, keys.heads, m.heads,
                            nearest_divisor(m.heads, m.kv_heads));
+    if (m.rope_scaling.used && m.position != PositionKind::Rope)
+        return "model.rope_scaling is for model.position = rope: learned positions do not turn";
     const int D = m.head_channels ? m.head_channels : m.channels / m.heads;
     if (D % 2 && (m.position == PositionKind::Rope || m.qk_norm != QkNorm::None))
         return fmt::format("heads of {} channels: model.position = rope and model.qk_norm need an even "
