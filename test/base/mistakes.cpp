@@ -26,6 +26,8 @@ TEST(mistakes_in_settings) {
     refused("--train.steps=many", {"train.steps", "many"});
     refused("--model.heads=0", {"model.heads"});
     refused("--model.heads=5", {"5", "64"});
+    refused("--model.depth=12 --model.vocab=0", {"model.depth = 12", "needs model.vocab"});
+    refused("--optimizer.kind=adam", {"optimizer.kind", "adamw", "muon"});
     refused("--model.heads=8 --model.kv_heads=3", {"model.kv_heads = 3", "model.heads = 8", "is 2"});
     refused("--model.position=rope --model.head_channels=9", {"9 channels", "even", "model.head_channels"});
     refused("--model.init_kind=zero", {"model.init_kind", "zero", "gpt2, unit"});

@@ -18,6 +18,7 @@ struct RopeScaling {
 struct ModelConfig {
     int layers = 12, heads = 12, channels = 768, context = 1024, vocab = 0;
     std::string init = "random";
+    int depth = 0;
     Choice<NormKind> norm = NormKind::LayerNorm;
     bool norm_gain = true;
     double norm_eps = 1e-5;
@@ -45,6 +46,8 @@ struct ModelConfig {
         f("vocab", vocab, "token ids (V); 0: the tokenizer's, or the shards'", range(0, 1 << 24));
         f("init", init, "random, or weights to start from: a folder step_N, or a "
           "model of another program (--export has the formats). They set every model.* that is not named");
+        f("depth", depth, "a dial: layers, channels, heads, batch, steps and learning rates by the rules of "
+          "scripts/nano.json, where they are not named; 0: off", range(0, 1024));
         f("norm", norm, "of the stream before attention, feed-forward and head");
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));

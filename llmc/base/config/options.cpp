@@ -7,6 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/cxxopts.h"
+#include "llmc/base/config/depth.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/known_names.h"
 
@@ -99,6 +100,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
                 kUsage);
     o.config = load_config(o.config_path);
     for (const auto& [path, value] : settings) set_value(o.config, path, value);
+    apply_depth(o.config);
     if (complete) complete(o);
     validate(o.config);
     return o;

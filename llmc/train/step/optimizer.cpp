@@ -52,11 +52,9 @@ void Optimizer::add_slices(int b) {
 }
 
 double Optimizer::peak_rate(const Tensor& t) const {
-    const bool embeds = t.bucket == zero.layout.wte || t.bucket == zero.layout.wpe;
     double own = 0;
     if (t.param.cols == 1) own = cfg.vector_lr;
-    else if (embeds) own = cfg.embed_lr;
-    else if (t.layer < 0) own = cfg.head_lr;
+    else if (t.layer < 0) own = t.bucket == zero.layout.final ? cfg.head_lr : cfg.embed_lr;
     return own > 0 ? own : cfg.lr;
 }
 

@@ -136,6 +136,24 @@ TEST(every_mesh_reads_what_every_other_wrote) {
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4));
 }
 
+// checkpoint.override lets the optimizer change: weights stay, moments begin as zeros.
+TEST(another_optimizer_begins_without_moments) {
+    for (const bool muon : {false, true}) {
+        MeshCase m{1};
+        m.muon = muon;
+        const std::string dir = fresh("before");
+        train(m, dir, "", 3, [](int64_t) { return false; });
+        m.muon = !muon;
+        Tiny t(config_on(m, fresh("after")));
+        Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
+        const std::vector<real> initial(t.masters(), t.masters() + t.size());
+        (void)checkpoint.load_or_init(open_checkpoint(dir + "/step_3"));
+        for (const char* slot : {"m", "v"})
+            for (const real x : t.values(slot)) EXPECT(x == 0, "%s is not zero", slot);
+        EXPECT(memcmp(t.masters(), initial.data(), initial.size() * sizeof(real)) != 0, "no weights came");
+    }
+}
+
 // Of 4 matrices in 4 blocks there are no second moments.
 TEST(every_mesh_reads_what_muon_wrote) {
     const auto muon = [](MeshCase m) {

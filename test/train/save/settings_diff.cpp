@@ -22,6 +22,7 @@ TEST(nothing_changed) {
 TEST(what_changes_the_math_is_refused) {
     for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{
              {"model.layers", "3"}, {"data.train", "other.bin"}, {"optimizer.lr", "1e-2"}, {"run.seed", "9"},
+             {"optimizer.kind", "muon"},
              {"run.precision", "fp64"}, {"train.batch_tokens", "1024"}, {"train.steps", "77"}}) {
         const SettingsDiff d = diff_of({{key, value}});
         EXPECT(d.refused == "\"" + key + "\"", "%s: '%s'", key.c_str(), d.refused.c_str());
@@ -31,6 +32,11 @@ TEST(what_changes_the_math_is_refused) {
         EXPECT(allowed.refused.empty() && allowed.table.find("refused") == std::string::npos, "%s",
                allowed.table.c_str());
     }
+}
+
+TEST(a_change_of_the_optimizer_names_both) {
+    const std::string table = diff_of({{"optimizer.kind", "muon"}}).table;
+    EXPECT(table.find("adamw") != table.npos && table.find("muon") != table.npos, "'%s'", table.c_str());
 }
 
 TEST(what_does_not_is_only_shown) {

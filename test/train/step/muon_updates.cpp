@@ -119,7 +119,7 @@ static void expect_the_formula(const Config& cfg) {
                 error += std::pow(got.master[i] - want.master[i], 2);
                 moved += std::pow(want.master[i] - before[tensor.name].master[i], 2);
             }
-            const double off = std::sqrt(error / moved), most = kIsFp64 ? 1e-9 : kIsBf16 ? 0.25 : 1e-2;
+            const double off = std::sqrt(error / moved), most = kIsFp64 ? 1e-9 : kIsBf16 ? 0.5 : 1e-2;
             EXPECT(off <= most, "%s, step %d: the update is off by %.2g", tensor.name.c_str(), int(step),
                    off);
         }

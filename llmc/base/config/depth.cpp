@@ -1,0 +1,46 @@
+#include "llmc/base/config/depth.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/check.h"
+
+static int channels_of(int depth) { return (64 * depth + 127) / 128 * 128; }
+
+// Parameters of block matrices and head.
+static double scaled_parameters(ModelConfig m, int depth, int channels) {
+    m.layers = depth, m.channels = channels;
+    m.heads = std::max(1, channels / 128);
+    m = with_sizes(m);
+    const double C = channels, D = m.head_channels, A = D * m.heads, K = D * m.kv_heads;
+    const double matrices = has_gate(m.activation) ? 3 : 2;
+    return depth * ((A + 2 * K) * C + C * A + matrices * C * m.ffn_channels) + double(m.vocab) * C;
+}
+
+void apply_depth(Config& cfg) {
+    const int depth = cfg.model.depth;
+    if (depth == 0) return;
+    CHECK_INPUT(cfg.model.vocab > 0, "model.depth = {} needs model.vocab: batch and steps follow from the "
+                "size of the head", depth);
+    const auto set = [&](const char* path, auto& to, double value) {
+        const auto& named = cfg.named;
+        if (std::find(named.begin(), named.end(), path) == named.end()) to = decltype(+to)(value);
+    };
+    const ModelConfig as_written = cfg.model;
+    set("model.layers", cfg.model.layers, depth);
+    set("model.channels", cfg.model.channels, channels_of(depth));
+    set("model.heads", cfg.model.heads, std::max(1, cfg.model.channels / 128));
+    const double P = scaled_parameters(as_written, cfg.model.layers, cfg.model.channels);
+    const double of_12 = scaled_parameters(as_written, 12, channels_of(12));
+    const double batch = std::exp2(std::round(19 + 0.383 * std::log2(P / of_12)));
+    set("train.batch_tokens", cfg.train.batch_tokens, batch);
+    const double tokens = double(cfg.train.batch_tokens);
+    set("train.steps", cfg.train.steps, std::max(1., std::round(10.5 * P / tokens)));
+    set("optimizer.decay", cfg.optimizer.decay, std::round(0.65 * double(cfg.train.steps)));
+    const double s = std::sqrt(tokens / std::exp2(19)), w = 1 / std::sqrt(cfg.model.channels / 768.);
+    set("optimizer.matrix_lr", cfg.optimizer.matrix_lr, 0.02 * s);
+    set("optimizer.embed_lr", cfg.optimizer.embed_lr, 0.3 * s * w);
+    set("optimizer.head_lr", cfg.optimizer.head_lr, 0.008 * s * w);
+    set("optimizer.lr", cfg.optimizer.lr, 0.008 * s * w);
+    cfg.model.depth = 0;
+}

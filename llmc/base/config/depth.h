@@ -1,0 +1,14 @@
+// One dial: a model and its training by model.depth, after nanochat (github.com/karpathy/nanochat).
+//
+//     channels     64 depth, rounded up to 128          heads     channels / 128
+//     tokens       10.5 P;  P: parameters of block matrices and head
+//     batch        2^round(log2(2^19 (P / P of depth 12)^0.383))
+//     steps        tokens / batch;  decay: the last 65% of them
+//     matrix_lr    0.02 s;  embed_lr 0.3 s w;  head_lr, lr: 0.008 s w
+//                  s = (batch / 2^19)^0.5, w = (channels / 768)^-0.5
+#pragma once
+#include "llmc/base/config/config.h"
+
+// Sets what depth implies, where neither file nor command line names it, and depth to 0. Does nothing at
+// depth 0. REQUIRES: model.vocab is named.
+void apply_depth(Config& cfg);
