@@ -45,7 +45,9 @@ static void fill_shape(Config& cfg, const ModelConfig& shape) {
 
 // The context may be shorter: later positions are left out.
 static void check_shape(Config& cfg, const ReadModel& model) {
-    each_of_shape(cfg, model.shape, [&](const Field& own, const Field& theirs) {
+    Config sized = cfg;
+    sized.model = with_sizes(cfg.model);
+    each_of_shape(sized, with_sizes(model.shape), [&](const Field& own, const Field& theirs) {
         const std::string path = own.path(), here = value_json(own.value), there = value_json(theirs.value);
         if (own.key != "context")
             CHECK_INPUT(here == there, "{} = {}, but the model of model.init = '{}' has {}; set {} to {}, or "

@@ -142,11 +142,11 @@ TEST(every_tensor_counts) {
 
 TEST(every_key_that_changes_the_math) {
     const std::vector<std::pair<const char*, std::vector<json>>> wrong = {
-        {"activation_function", {"gelu", "relu", "silu"}}, {"layer_norm_epsilon", {1e-6, 1e-12}},
-        {"n_inner", {128, 255}}, {"scale_attn_weights", {false}},
+        {"activation_function", {"gelu", "relu", "silu"}}, {"layer_norm_epsilon", {-1, "x"}},
+        {"n_inner", {-1, 0.5}}, {"scale_attn_weights", {false}},
         {"scale_attn_by_inverse_layer_idx", {true}}, {"add_cross_attention", {true}},
         {"pruned_heads", {{{"0", {1}}}}}, {"quantization_config", {{{"bits", 4}}}},
-        {"auto_map", {{{"AutoModel", "mine.py"}}}}, {"model_type", {"llama"}}};
+        {"auto_map", {{{"AutoModel", "mine.py"}}}}, {"model_type", {"mamba"}}};
     for (const auto& [key, values] : wrong)
         for (const json& v : values)
             refused(key, evaluate("key", hf_folder("key_model", nullptr, {{key, v}})), {key, "config.json"});
@@ -158,6 +158,8 @@ TEST(every_key_that_changes_the_math) {
         const Ran ran = evaluate("right" + std::to_string(count++), hf_folder("key_model", nullptr, config));
         EXPECT(ran.code == 0, "%s: code %d, '%s'", config.dump().c_str(), ran.code, ran.err.c_str());
     }
+    EXPECT(evaluate("eps", hf_folder("key_model", nullptr, {{"layer_norm_epsilon", 1e-2}})).code == 0, "eps");
+    EXPECT(rows_of("eps", "val").at(0)["loss"] != rows_of("right0", "val").at(0)["loss"], "the epsilon");
 }
 
 TEST(folders_that_are_not_complete) {
@@ -166,7 +168,7 @@ TEST(folders_that_are_not_complete) {
     run("mv " + dir + "/model.safetensors " + dir + "/model-00001-of-00002.safetensors");
     refused("nothing", evaluate("hub", dir), {"there is no model.safetensors"});
     std::ofstream(dir + "/model.safetensors.index.json") << "{}";
-    refused("several files", evaluate("hub", dir), {"several files", "model.safetensors"});
+    refused("several files", evaluate("hub", dir), {"weight_map", "index.json"});
 }
 
 // Stand-ins for torch and safetensors: tensors may share memory, and save_file refuses shared memory.

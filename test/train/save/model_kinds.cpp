@@ -1,4 +1,5 @@
-// A model that is no GPT-2, as a user trains it: it resumes as its own kind, and no format of GPT-2 takes it.
+// Models that are no GPT-2, as users train them: they resume as their own kind, and go to formats that hold
+// the kind.
 #include "test/program.h"
 
 using namespace test;
@@ -22,7 +23,7 @@ TEST(no_format_of_gpt2_holds_another_kind) {
     for (const std::string& to : std::vector<std::string>{"hf:" + folder("hf"), "gguf:" + folder("x.gguf"),
                                                           "llmc:" + folder("x.bin")}) {
         const Ran ran = train_gpt(trained(), "--export=" + to);
-        EXPECT(ran.code == 78 && has(ran.err, "the model has model.norm = \"rmsnorm\"") &&
+        EXPECT(ran.code == 78 && has(ran.err, "has model.norm = \"layernorm\", not \"rmsnorm\"") &&
                no_message(ran.err).empty(), "%s: code %d, '%s'", to.c_str(), ran.code, ran.err.c_str());
     }
 }
@@ -45,4 +46,32 @@ TEST(a_checkpoint_goes_on_as_its_own_kind_only) {
         EXPECT(other.code == 78 && has(other.err, key), "%s: code %d, '%s'", key, other.code,
                other.err.c_str());
     }
+}
+
+TEST(a_llama_goes_to_hugging_face_and_back) {
+    const std::string config = tiny_program_config(
+        "llama", {{"model", {{"norm", "rmsnorm"}, {"bias", false}, {"position", "rope"}, {"heads", 4},
+                             {"activation", "swiglu"}, {"kv_heads", 2}, {"ffn_channels", 96},
+                             {"tied", false}}},
+                  {"train", {{"steps", 3}}}, {"checkpoint", {{"every", 3}}}});
+    const Ran made = train_gpt(config), out = train_gpt(config, "--export=hf:" + folder("llama_hf"));
+    EXPECT(made.code == 0 && out.code == 0 && has(out.out, "computes the same"), "'%s' '%s'",
+           made.err.c_str(), out.err.c_str());
+    const auto again = [&](const std::string& args) {
+        return train_gpt(config, fmt::format("--run.dir={} --train.steps=0 --model.init=hf:{} {}",
+                                             folder("back"), folder("llama_hf"), args));
+    };
+    const Ran back = again("");
+    EXPECT(back.code == 0, "'%s'", back.err.c_str());
+    EXPECT(rows_of("back", "val").at(0)["loss"] == rows_of("llama", "val").back()["loss"], "another loss");
+    const std::pair<const char*, const char*> named[] = {
+        {"kv_heads", "4"}, {"norm_eps", "1e-06"}, {"tied", "true"}, {"activation", "relu2"},
+        {"qk_norm", "before"}};
+    for (const auto& [key, value] : named) {
+        const Ran other = again(fmt::format("--model.{}={}", key, value));
+        EXPECT(other.code == 78 && has(other.err, std::string("model.") + key) && has(other.err, value),
+               "%s: code %d, '%s'", key, other.code, other.err.c_str());
+    }
+    const Ran sized = again("--model.head_channels=0 --run.dir=" + folder("sized"));
+    EXPECT(sized.code == 0, "0 is what it stands for: '%s'", sized.err.c_str());
 }

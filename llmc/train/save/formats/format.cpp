@@ -4,25 +4,52 @@
 
 #include "llmc/base/check.h"
 
-std::string foreign_name(std::span<const TensorName> names, const char* blocks, const Tensor& t) {
-    for (const TensorName& name : names)
-        if (!strcmp(name.own, t.param.name))
-            return t.layer < 0 ? name.theirs : blocks + std::to_string(t.layer) + "." + name.theirs;
-    fatal(kExitInternal, __FILE__, __LINE__, "no name for the tensor {} beside '{}'", t.param.name,
-          names.front().theirs);
+size_t row_there(Rows order, size_t row, size_t D) {
+    const size_t head = row / D * D, channel = row % D;
+    if (order == Rows::Swapped) return head + (channel + D / 2) % D;
+    if (order == Rows::Pairs) return head + channel % (D / 2) * 2 + channel / (D / 2);
+    return row;
 }
 
-ModelConfig shape_by_keys(const ShapeKeys& keys, const std::string& path,
-                          const std::function<int(const char* key)>& number) {
-    ModelConfig m;
-    m.layers = number(keys.layers);
-    m.heads = number(keys.heads);
-    m.channels = number(keys.channels);
-    m.context = number(keys.context);
-    m.vocab = number(keys.vocab);
-    const std::string wrong = wrong_shape(m, keys);
-    CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
-    return m;
+std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, const char* blocks,
+                                           const Tensor& t) {
+    const std::string before = t.layer < 0 ? "" : blocks + std::to_string(t.layer) + ".";
+    std::vector<ForeignTensor> parts;
+    for (const TensorName& name : names)
+        if (!strcmp(name.own, t.param.name))
+            parts.push_back({.name = before + name.theirs, .first = 0, .rows = size_t(t.param.whole_rows),
+                             .order = name.order});
+    if (parts.size() <= 1) return parts;
+    size_t first = 0;
+    for (size_t m = 0; m < parts.size(); m++) {
+        parts[m].first = first;
+        parts[m].rows = size_t(t.param.fused[m]) * size_t(t.param.tp);
+        first += parts[m].rows;
+    }
+    return parts;
+}
+
+void read_by_parts(const std::vector<ForeignTensor>& parts, const Tensor& t, size_t D, size_t row,
+                   size_t rows, float* out, const ReadPart& read) {
+    const size_t cols = size_t(t.param.whole_cols);
+    for (const ForeignTensor& p : parts) {
+        const size_t begin = std::max(row, p.first), end = std::min(row + rows, p.first + p.rows);
+        const bool at_once = p.order == Rows::Same;
+        for (size_t at = begin, n; at < end; at += n) {
+            n = at_once ? end - at : 1;
+            read(p, row_there(p.order, at - p.first, D), n, out + (at - row) * cols);
+        }
+    }
+}
+
+std::vector<float> values_of_part(const ForeignTensor& p, size_t cols, size_t D,
+                                  const std::vector<float>& all) {
+    std::vector<float> values(p.rows * cols);
+    for (size_t row = 0; row < p.rows; row++) {
+        const float* from = &all[(p.first + row) * cols];
+        std::copy(from, from + cols, &values[row_there(p.order, row, D) * cols]);
+    }
+    return values;
 }
 
 bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
@@ -40,7 +67,7 @@ bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
 }
 
 void check_head(const ForeignModel& m, const Tensor& wte) {
-    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '{}': its lm_head.weight is not its wte.weight. "
-                "This program computes with tied ones only (tie_word_embeddings = true):\n       the logits "
-                "would be others than the model's", m.from);
+    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '{}': its lm_head.weight is not its embedding, "
+                "which it says is the head (tie_word_embeddings = true, or no word of it).\n       Set "
+                "tie_word_embeddings to what the model is", m.from);
 }

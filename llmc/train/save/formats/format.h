@@ -34,6 +34,8 @@ struct ForeignModel {
     std::function<void(size_t row, size_t rows, float* out)> head;
 };
 
+struct ForeignKind;                         // kind.h
+
 struct Format {
     const char* prefix;                     // "hf" of "hf:DIR"
     const char* place;                      // "DIR" or "FILE": the kind of path behind the colon
@@ -42,21 +44,41 @@ struct Format {
     bool writes_bf16;                       // run.precision=bf16 chooses bf16 weights for an export
     ForeignModel (*open)(const std::string& path);
     void (*write)(const OwnModel& m, const std::string& path);
+    std::vector<const ForeignKind*> (*kinds)();             // of models that the format holds
     // Files that write() makes, in the order of their removal; tokenizer: whether the model has one.
     std::vector<std::string> (*files)(const std::string& path, bool tokenizer);
     // For an error message: the model.init that a path without a prefix stands for; empty: another format's.
     std::string (*meant)(const std::string& path);
 };
 
-// The table's name of a tensor, and a format's.
-struct TensorName { const char *own, *theirs; };
+// Order of the rows of a head's channels in a foreign matrix. Here channel i turns together with i + D/2.
+// Swapped: the second half comes first, which turns the other way. Pairs: i and i + D/2 lie side by side.
+enum class Rows : uint8_t { Same, Swapped, Pairs };
+size_t row_there(Rows order, size_t row, size_t D);         // D: channels of a head
 
-// "wte.weight", or within a block "h.3.attn.c_attn.weight": blocks = "h." goes before the block's number.
-std::string foreign_name(std::span<const TensorName> names, const char* blocks, const Tensor& t);
+// A tensor here and a foreign one. A fused matrix has one row in all, or a row for each matrix in it.
+struct TensorName { const char *own, *theirs; Rows order = Rows::Same; };
 
-// The sizes by a format's own keys; path is for messages. number: a key's value, at most INT32_MAX.
-ModelConfig shape_by_keys(const ShapeKeys& keys, const std::string& path,
-                          const std::function<int(const char* key)>& number);
+// A foreign tensor: `rows` rows of a tensor here, from `first` on.
+struct ForeignTensor {
+    std::string name;
+    size_t first, rows;
+    Rows order;
+};
+
+// None: the format has no such tensor. blocks: what goes before a block's number, "h." of
+// "h.3.attn.c_attn.weight"; other names stand alone.
+std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, const char* blocks,
+                                           const Tensor& t);
+
+// Rows row to row + rows of t, by reading rows of the foreign tensors.
+using ReadPart = std::function<void(const ForeignTensor& p, size_t row, size_t rows, float* out)>;
+void read_by_parts(const std::vector<ForeignTensor>& parts, const Tensor& t, size_t D, size_t row,
+                   size_t rows, float* out, const ReadPart& read);
+
+// The values of a foreign tensor, from those of the tensor here.
+std::vector<float> values_of_part(const ForeignTensor& p, size_t cols, size_t D,
+                                  const std::vector<float>& all);
 
 bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // value by value
 void check_head(const ForeignModel& m, const Tensor& wte);              // refuses an untied model

@@ -5,25 +5,33 @@
 #include "llmc/base/check.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/vocabulary.h"
-#include "llmc/train/save/formats/format.h"
+#include "llmc/train/save/formats/kind.h"
 
 static constexpr const char* kHead = "output.weight";
 
-static constexpr TensorName kGgufNames[] = {
-    {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
-    {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
-    {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
-    {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
-    {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
-    {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
-    {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
-    {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}};
+static const ForeignKind& gpt2() {
+    static const ForeignKind kind = {
+        .name = "GPT-2 of llama.cpp", .id = "gpt2", .blocks = "blk.",
+        .tensors = {
+            {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
+            {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
+            {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
+            {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
+            {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
+            {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
+            {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
+            {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}},
+        .keys = {{"gpt2.context_length", "context"}, {"gpt2.embedding_length", "channels"},
+                 {"gpt2.feed_forward_length", "ffn_channels"}, {"gpt2.block_count", "layers"},
+                 {"gpt2.attention.head_count", "heads"},
+                 {"gpt2.attention.layer_norm_epsilon", "norm_eps"}, {"gpt2.vocab_size", "vocab"}},
+        .others = {}, .fixed = {}};
+    return kind;
+}
 
-static constexpr ShapeKeys kGgufKeys = {.layers = "gpt2.block_count", .heads = "gpt2.attention.head_count",
-                                        .channels = "gpt2.embedding_length",
-                                        .context = "gpt2.context_length", .vocab = "gpt2.vocab_size"};
-
-static std::string gguf_name(const Tensor& t) { return foreign_name(kGgufNames, "blk.", t); }
+static std::string gguf_name(const Tensor& t) {
+    return foreign_tensors(gpt2().tensors, gpt2().blocks, t).at(0).name;
+}
 
 static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
     if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
@@ -55,17 +63,21 @@ static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokeniz
     pairs.push_back({"tokenizer.ggml.add_bos_token", false});
 }
 
+// 1e-5, not the double nearest to the FP32 nearest to 1e-5.
+static Json shortest(float x) { return parse_json(fmt::format("{}", x)); }
+
+// Every number is of 32 bits.
+static GgufValue value_in_gguf(const Json& v) {
+    if (v.is_natural()) return uint32_t(v.natural());
+    return float(v.number());
+}
+
 static void write_gguf(const OwnModel& m, const std::string& path) {
     std::vector<GgufPair> pairs = {{"general.architecture", std::string("gpt2")},
                                    {"general.name", std::string("train_gpt")},
-                                   {"general.file_type", uint32_t(0)},          // all FP32
-                                   {kGgufKeys.context, uint32_t(m.shape.context)},
-                                   {kGgufKeys.channels, uint32_t(m.shape.channels)},
-                                   {"gpt2.feed_forward_length", uint32_t(4 * m.shape.channels)},
-                                   {kGgufKeys.layers, uint32_t(m.shape.layers)},
-                                   {kGgufKeys.heads, uint32_t(m.shape.heads)},
-                                   {"gpt2.attention.layer_norm_epsilon", 1e-5f},
-                                   {kGgufKeys.vocab, uint32_t(m.shape.vocab)}};
+                                   {"general.file_type", uint32_t(0)}};         // all FP32
+    for (const auto& [key, value] : keys_to_write(gpt2(), m.shape))
+        pairs.push_back({key, value_in_gguf(value)});
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
     for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_in_gguf(t)});
@@ -85,10 +97,14 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
 static ForeignModel open_gguf(const std::string& path) {
     auto file = std::make_shared<GgufFile>(path);
     ForeignModel m;
-    m.shape = shape_by_keys(kGgufKeys, path, [&](const char* key) {
-        const uint32_t n = file->number(key);
-        CHECK_INPUT(n <= INT32_MAX, "{}: {} = {} is out of range", path, key, n);
-        return int(n);
+    std::map<std::string, Json> values;
+    for (const auto& [key, value] : file->pairs) {
+        if (const uint32_t* n = std::get_if<uint32_t>(&value)) values[key] = Json(*n);
+        if (const float* x = std::get_if<float>(&value)) values[key] = shortest(*x);
+    }
+    m.shape = settings_of(gpt2(), path, [&](const char* key) -> const Json* {
+        const auto found = values.find(key);
+        return found == values.end() ? nullptr : &found->second;
     });
     m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {
         const size_t cols = size_t(t.param.whole_cols);
@@ -101,10 +117,11 @@ static ForeignModel open_gguf(const std::string& path) {
     return m;
 }
 
+static std::vector<const ForeignKind*> kinds_of_gguf() { return {&gpt2()}; }
 static std::vector<std::string> files_of_gguf(const std::string& path, bool) { return {path}; }
 static std::string meant_as_gguf(const std::string&) { return ""; }
 
 extern const Format kGguf = {.prefix = "gguf", .place = "FILE", .meaning = "llama.cpp",
                              .imported = false,      // complete only where train_gpt has written the file
                              .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
-                             .files = files_of_gguf, .meant = meant_as_gguf};
+                             .kinds = kinds_of_gguf, .files = files_of_gguf, .meant = meant_as_gguf};

@@ -11,22 +11,15 @@
 #include "llmc/io/files/safetensors.h"
 #include "llmc/io/text/vocabulary.h"
 
-bool transposed(const Tensor& t) { return t.layer >= 0 && t.param.whole_cols > 1; }
+bool transposed(const HfClass& c, const Tensor& t) {
+    return c.transposed && t.layer >= 0 && t.param.whole_cols > 1;
+}
 
-static constexpr TensorName kHfNames[] = {
-    {"wte", "wte.weight"}, {"wpe", "wpe.weight"}, {"ln1w", "ln_1.weight"}, {"ln1b", "ln_1.bias"},
-    {"qkvw", "attn.c_attn.weight"}, {"qkvb", "attn.c_attn.bias"},
-    {"attprojw", "attn.c_proj.weight"}, {"attprojb", "attn.c_proj.bias"},
-    {"ln2w", "ln_2.weight"}, {"ln2b", "ln_2.bias"}, {"fcw", "mlp.c_fc.weight"}, {"fcb", "mlp.c_fc.bias"},
-    {"fcprojw", "mlp.c_proj.weight"}, {"fcprojb", "mlp.c_proj.bias"},
-    {"lnfw", "ln_f.weight"}, {"lnfb", "ln_f.bias"}};
-
-std::string hf_name(const Tensor& t) { return foreign_name(kHfNames, "h.", t); }
-
-std::vector<int64_t> shape_in_hf(const Tensor& t) {
-    if (t.param.whole_cols == 1) return {t.param.whole_rows};
-    if (transposed(t)) return {t.param.whole_cols, t.param.whole_rows};
-    return {t.param.whole_rows, t.param.whole_cols};
+std::vector<int64_t> shape_in_hf(const HfClass& c, const ForeignTensor& p, const Tensor& t) {
+    const int64_t rows = int64_t(p.rows);
+    if (t.param.whole_cols == 1) return {rows};
+    if (transposed(c, t)) return {t.param.whole_cols, rows};
+    return {rows, t.param.whole_cols};
 }
 
 void transpose(const float* in, size_t rows, size_t cols, float* out) {
@@ -35,21 +28,6 @@ void transpose(const float* in, size_t rows, size_t cols, float* out) {
         for (size_t c0 = 0; c0 < cols; c0 += kTile)
             for (size_t r = r0; r < std::min(rows, r0 + kTile); r++)
                 for (size_t c = c0; c < std::min(cols, c0 + kTile); c++) out[c * rows + r] = in[r * cols + c];
-}
-
-static std::string config_json(const OwnModel& m) {
-    const ModelConfig& s = m.shape;
-    const Json eot = m.tokenizer ? Json(m.tokenizer->eot()) : Json();
-    return to_text(Json::Members{{"architectures", Json::List{"GPT2LMHeadModel"}}, {"model_type", "gpt2"},
-                                 {kHfKeys.layers, s.layers}, {kHfKeys.heads, s.heads},
-                                 {kHfKeys.channels, s.channels},
-                                 {kHfKeys.context, s.context}, {"n_ctx", s.context}, {"n_inner", nullptr},
-                                 {kHfKeys.vocab, s.vocab}, {"activation_function", "gelu_new"},
-                                 {"layer_norm_epsilon", 1e-5}, {"initializer_range", 0.02},
-                                 {"scale_attn_weights", true}, {"tie_word_embeddings", true},
-                                 {"use_cache", true}, {"attn_pdrop", 0.0}, {"embd_pdrop", 0.0},
-                                 {"resid_pdrop", 0.0}, {"torch_dtype", "float32"}, {"bos_token_id", eot},
-                                 {"eos_token_id", eot}}, 2) + "\n";
 }
 
 static void write_tokenizer(const OwnModel& m, const std::string& dir) {
@@ -84,24 +62,42 @@ static std::vector<std::string> files_of_hf(const std::string& dir, bool tokeniz
     return files;
 }
 
+static const HfClass& class_for(const ModelConfig& m) {
+    for (const HfClass& c : hf_classes())
+        if (in_the_way(m, c.kind).empty()) return c;
+    fatal(kExitInternal, __FILE__, __LINE__, "no class of Hugging Face holds the model");
+}
+
+static std::string name_in_hf(const HfClass& c, const ForeignTensor& p) {
+    return p.name == kHfHead ? p.name : c.prefix + p.name;
+}
+
 static void write_hf(const OwnModel& m, const std::string& dir) {
+    const HfClass& c = class_for(m.shape);
     make_directories(dir);
     remove_file(dir + "/config.json");          // of an earlier export
+    const auto parts = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
-        infos.push_back({.name = kHfPrefix + hf_name(t), .dtype = "F32", .shape = shape_in_hf(t)});
+        for (const ForeignTensor& p : parts(t))
+            infos.push_back({.name = name_in_hf(c, p), .dtype = "F32", .shape = shape_in_hf(c, p, t)});
     SafetensorsWriter file(dir + "/model.safetensors", infos, {{"format", "pt"}});
+    const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
-        std::vector<float> values = m.read(t);
-        if (transposed(t)) {
-            const std::vector<float> own = values;
-            transpose(own.data(), size_t(t.param.whole_rows), size_t(t.param.whole_cols), values.data());
+        const std::vector<float> all = m.read(t);
+        const size_t cols = size_t(t.param.whole_cols);
+        for (const ForeignTensor& p : parts(t)) {
+            std::vector<float> values = values_of_part(p, cols, D, all);
+            if (transposed(c, t)) {
+                const std::vector<float> own = values;
+                transpose(own.data(), p.rows, cols, values.data());
+            }
+            file.write(values.data(), values.size() * sizeof(float));
         }
-        file.write(values.data(), values.size() * sizeof(float));
     }
     file.close();
     if (m.tokenizer) write_tokenizer(m, dir);
-    write_file(dir + "/config.json", config_json(m));
+    write_file(dir + "/config.json", hf_config_json(c, m));
 }
 
 static std::string meant_as_hf(const std::string& path) {
@@ -114,6 +110,7 @@ static std::string meant_as_hf(const std::string& path) {
     return hub ? "hf:DIR, after hf download openai-community/gpt2 --local-dir DIR" : "";
 }
 
-extern const Format kHf = {.prefix = "hf", .place = "DIR", .meaning = "Hugging Face's GPT-2",
+extern const Format kHf = {.prefix = "hf", .place = "DIR",
+                           .meaning = "Hugging Face: GPT-2, Llama, Qwen3, NanoChat",
                            .imported = true, .writes_bf16 = false, .open = open_hf, .write = write_hf,
-                           .files = files_of_hf, .meant = meant_as_hf};
+                           .kinds = hf_kinds, .files = files_of_hf, .meant = meant_as_hf};

@@ -7,7 +7,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
-#include "llmc/train/save/formats/format.h"
+#include "llmc/train/save/formats/kind.h"
 
 static constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;
 static constexpr size_t kHeader = 256;
@@ -111,6 +111,15 @@ static ForeignModel open_llmc(const std::string& path) {
     return m;
 }
 
+static std::vector<const ForeignKind*> kinds_of_llmc() {
+    static const ForeignKind gpt2 = {
+        .name = "llm.c's GPT-2", .id = "gpt2", .blocks = "", .tensors = {},
+        .keys = {{"layers", "layers"}, {"heads", "heads"}, {"channels", "channels"}, {"context", "context"},
+                 {"vocab", "vocab"}},
+        .others = {}, .fixed = {}};
+    return {&gpt2};
+}
+
 static std::vector<std::string> files_of_llmc(const std::string& path, bool) { return {path}; }
 static std::string meant_as_llmc(const std::string& path) {
     return path.ends_with(".bin") ? "llmc:" + path : "";
@@ -119,4 +128,4 @@ static std::string meant_as_llmc(const std::string& path) {
 extern const Format kLlmc = {.prefix = "llmc", .place = "FILE",
                              .meaning = "llm.c, version 3; with run.precision=bf16 version 5",
                              .imported = true, .writes_bf16 = true, .open = open_llmc, .write = write_llmc,
-                             .files = files_of_llmc, .meant = meant_as_llmc};
+                             .kinds = kinds_of_llmc, .files = files_of_llmc, .meant = meant_as_llmc};

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/base/config/fields.h"
+#include "llmc/train/save/formats/kind.h"
 
 // The table; each row is in the file of its name.
 extern const Format kHf, kGguf, kLlmc;
@@ -63,18 +63,20 @@ void check_export_format(const std::string& to) {
 }
 
 void check_export_kind(const std::string& to, const ModelConfig& model) {
-    Config own, gpt2;
-    const ModelConfig& m = model;
-    gpt2.model = with_sizes({.layers = m.layers, .heads = m.heads, .channels = m.channels,
-                             .context = m.context, .vocab = m.vocab, .init = m.init,
-                             .init_kind = m.init_kind});
-    own.model = with_sizes(model);
-    const std::vector<Field> ours = fields(own), theirs = fields(gpt2);
-    for (size_t i = 0; i < ours.size(); i++) {
-        const std::string value = value_json(ours[i].value), expected = value_json(theirs[i].value);
-        CHECK_INPUT(value == expected, "--export={}: the model has {} = {}, the format holds GPT-2 with {}",
-                    to, ours[i].path(), value, expected);
+    const std::vector<const ForeignKind*> kinds = format_of(to)->kinds();
+    const ForeignKind* nearest = nullptr;
+    std::vector<std::string> least;
+    for (const ForeignKind* kind : kinds) {
+        const std::vector<std::string> why = in_the_way(model, *kind);
+        if (why.empty()) return;
+        if (nearest && why.size() >= least.size()) continue;
+        nearest = kind;
+        least = why;
     }
+    std::string has;
+    for (const std::string& why : least) has += (has.empty() ? "" : "; ") + why;
+    CHECK_INPUT(false, "--export={}: no model of this format has the settings of yours. {} comes nearest, "
+                "and has {}", to, nearest->name, has);
 }
 
 void export_to(const OwnModel& m, const std::string& to) { format_of(to)->write(m, path_of(to)); }

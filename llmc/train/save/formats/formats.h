@@ -18,7 +18,7 @@ ForeignModel open_foreign(const std::string& from);
 
 // Exports, to = "PREFIX:PATH".
 void check_export_format(const std::string& to);                // refuses other names
-void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses other kinds than GPT-2
+void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses what no kind holds
 void export_to(const OwnModel& m, const std::string& to);
 std::vector<std::string> files_of_export(const std::string& to);     // every file that an export may write
 void remove_export(const std::string& to, bool tokenizer);      // tokenizer: the export had one

@@ -1,0 +1,72 @@
+// Small models of the kinds that formats hold, exported, with the trainer's logits.
+#pragma once
+#include <filesystem>
+#include <map>
+
+#include "llmc/io/files/safetensors.h"
+#include "llmc/train/save/formats/formats.h"
+#include "test/plain_model.h"
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+// Under the name of Hugging Face's class.
+inline const std::map<std::string, ModelConfig> kForeign = {
+    {"Llama", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope, .rope_theta = 1e3,
+               .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu, .ffn_channels = 40,
+               .tied = false}},
+    {"LlamaTied", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .position = PositionKind::Rope,
+                   .activation = Activation::Swiglu}},          // with biases
+    {"Qwen3", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
+               .rope_theta = 1e2, .qk_norm = QkNorm::Before, .kv_heads = 2, .head_channels = 20,
+               .activation = Activation::Swiglu}},
+    {"NanoChat", {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-6, .bias = false,
+                  .position = PositionKind::Rope, .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2,
+                  .head_channels = 8, .activation = Activation::Relu2, .tied = false, .softcap = 2,
+                  .embed_norm = true}}};
+
+struct Exported {
+    Config cfg;
+    std::vector<int32_t> ids;
+    test::Vector logits;                                        // after the last token
+    std::map<std::string, std::vector<float>> values;           // by our names
+};
+
+// A model with random gains and biases, exported to each of `to`.
+inline Exported export_kind(const std::string& kind, const std::vector<std::string>& to) {
+    Exported x{.cfg = tiny_config(), .ids = {}, .logits = {}, .values = {}};
+    x.cfg.model = of_kind(kForeign.at(kind), x.cfg.model);
+    x.cfg.train.micro_batch = 1, x.cfg.train.batch_tokens = x.cfg.model.context;
+    Tiny t(x.cfg, true);
+    t.shake();
+    const auto read = [&](const Tensor& tensor) {
+        std::vector<real> values(tensor.param.whole());
+        t.model.zero.export_tensor(tensor, 0, values.size(), values.data());
+        return std::vector<float>(values.begin(), values.end());
+    };
+    for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);
+    const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
+                       .tokenizer = nullptr, .bf16 = false};
+    for (const std::string& place : to) {
+        check_export_kind(place, x.cfg.model);
+        export_to(own, place);
+    }
+    x.ids = test::random_ids(29, t.d.V, 4);
+    const floatX* row = t.model.decoder->forward(t.model.zero, x.ids.data(), int(x.ids.size()), 0);
+    const auto logits = t.model.decoder->on_host(row);
+    x.logits.assign(logits.begin(), logits.end());
+    return x;
+}
+
+inline void expect_same(const test::Vector& theirs, const test::Vector& own, const std::string& whose) {
+    double worst = 0, scale = 0;
+    EXPECT(theirs.size() == own.size(), "%s: %zu logits", whose.c_str(), theirs.size());
+    for (size_t i = 0; i < std::min(own.size(), theirs.size()); i++) {
+        scale = std::max(scale, std::abs(own[i]));
+        worst = test::larger_difference(worst, std::abs(own[i] - theirs[i]));
+    }
+    EXPECT(scale > 0.1 && worst <= 1e-5 * scale, "%s: logits %.3g apart, of %.3g", whose.c_str(), worst,
+           scale);
+}
+
+}  // namespace PRECISION
