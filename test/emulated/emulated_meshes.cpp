@@ -56,13 +56,14 @@ static std::vector<Mesh> meshes() {
     return all;
 }
 
-static void expect_same(const Mesh& m, int zero, const char* transport, const Outcome& one) {
+static void expect_same(const Mesh& m, int zero, const char* transport, const Outcome& one,
+                        const string& more = "") {
     const string set = fmt::format("--parallel.ranks={} --parallel.tp={} --parallel.pp={} --parallel.zero={} "
                                    "--parallel.virtual_stages={} --parallel.schedule={} "
                                    "--parallel.transport={}",
                                    m.dp * m.tp * m.pp, m.tp, m.pp, zero, m.virtual_stages,
                                    m.virtual_stages > 1 ? "interleaved" : "1f1b", transport);
-    const Ran ran = trained("mesh", set);
+    const Ran ran = trained("mesh", set + more);
     EXPECT(ran.code == 0, "%s: exit code %d, '%s'", set.c_str(), ran.code, ran.err.c_str());
     expect_all_used(set);
     const Outcome o = outcome_of("mesh");
@@ -89,4 +90,14 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
             }
         turn++;
     }
+}
+
+// Matrices that are cut by rows, by columns and over shards.
+TEST(muon_trains_as_one_rank) {
+    const string muon = " --optimizer.kind=muon --optimizer.momentum_warmup=2";
+    const Ran ran = trained("one", muon);
+    EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
+    const Outcome one = outcome_of("one");
+    expect_same({2, 2, 1}, 2, "nccl", one, muon);
+    expect_same({2, 1, 2}, 3, "threads", one, muon + " --memory.offload=optimizer");
 }
