@@ -36,9 +36,20 @@ struct PlainModel {
         return y;
     }
 
+    // Llama 3's scaling: waves beyond context / low are slowed down, those below context / high stay.
+    double frequency(size_t i) const {
+        const double f = std::pow(m.rope_theta, -2. * double(i) / double(D()));
+        const RopeScaling& s = m.rope_scaling;
+        const double wave = 2 * M_PI / f;
+        if (!s.used || wave < s.context / s.high) return f;
+        if (wave > s.context / s.low) return f / s.factor;
+        const double smooth = (s.context / wave - s.low) / (s.high - s.low);
+        return (1 - smooth) * f / s.factor + smooth * f;
+    }
+
     void turn(double* head, size_t t) const {
         for (size_t i = 0; i < D() / 2; i++) {
-            const double angle = double(t) * std::pow(m.rope_theta, -2. * double(i) / double(D()));
+            const double angle = double(t) * frequency(i);
             const double c = std::cos(angle), s = other_way ? -std::sin(angle) : std::sin(angle);
             const double x1 = head[i], x2 = head[i + D() / 2];
             head[i] = x1 * c - x2 * s;

@@ -182,6 +182,10 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("Qwen3", {{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types", "sliding"});
     const json yarn = {{"rope_type", "yarn"}, {"factor", 4.}};
     change("Llama", {{"rope_parameters", yarn}}, {"rope_parameters", "yarn"});
+    const json llama3 = {{"rope_type", "llama3"}, {"factor", 4.}, {"low_freq_factor", 1.},
+                         {"original_max_position_embeddings", 8192}};
+    change("Llama", {{"rope_parameters", llama3}}, {"rope_parameters", "high_freq_factor"});
+    change("LlamaTied", {{"rope_scaling", {{"factor", 8.}}}}, {"rope_scaling", "rope_parameters"});
     change("Llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4.}}}}, {"rope_scaling", "linear"});
     change("Llama", {{"rope_theta", 5e5}}, {"rope_theta", "500000", "1000"});
     change("Llama", {{"hidden_act", "gelu"}}, {"hidden_act", "gelu", "silu"});

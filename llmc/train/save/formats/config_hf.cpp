@@ -16,8 +16,11 @@ const HfClass& hf_class_of(const Json& config, const std::string& path) {
                 for_message(*type), known);
 }
 
-// The turns as one form says; nothing: the file does not have it.
-struct Turns { std::optional<double> theta; };
+// The turns, as one of the forms says; nothing: the file does not have the form, or not the number.
+struct Turns {
+    std::optional<double> theta;
+    std::optional<RopeScaling> scaling;
+};
 
 static std::optional<double> theta_of(const Json& from, const std::string& path) {
     const Json* theta = from.find("rope_theta");
@@ -27,23 +30,43 @@ static std::optional<double> theta_of(const Json& from, const std::string& path)
     return theta->number();
 }
 
+static RopeScaling llama3_of(const Json& form, const std::string& where) {
+    const auto number = [&](const char* key) {
+        const Json& v = form.get(key);
+        CHECK_INPUT(v.is_number() && v.number() > 0 && v.number() <= 1 << 24, "{}: {} is {}, expected a number "
+                    "above 0", where, key, for_message(v));
+        return v.number();
+    };
+    const RopeScaling s = {.used = true, .factor = number("factor"), .low = number("low_freq_factor"),
+                           .high = number("high_freq_factor"),
+                           .context = int(number("original_max_position_embeddings"))};
+    CHECK_INPUT(s.factor >= 1 && s.high > s.low && s.context >= 1, "{}: factor {:g}, low_freq_factor {:g}, "
+                "high_freq_factor {:g}: expected a factor of 1 or more, and high above low", where, s.factor,
+                s.low, s.high);
+    return s;
+}
+
 static Turns turns_of(const Json& config, const char* key, const std::string& path) {
     const Json& form = config.get(key);
     if (form.is_null()) return {};
     CHECK_INPUT(form.is_object(), "{}: {} is {}, expected an object", path, key, for_message(form));
     const Json& type = form.find("rope_type") ? form.get("rope_type") : form.get("type");
-    CHECK_INPUT(type.is_null() || type == Json("default"), "{}: {} has the type {}, expected \"default\": "
-                "this program computes no other turns", path, key, for_message(type));
-    return {.theta = theta_of(form, path)};
+    const bool usual = type.is_null() || type == Json("default"), llama3 = type == Json("llama3");
+    CHECK_INPUT(usual || llama3, "{}: {} has the type {}, expected \"default\" or \"llama3\": this program "
+                "computes no other turns", path, key, for_message(type));
+    return {.theta = theta_of(form, path),
+            .scaling = llama3 ? llama3_of(form, path + ": " + key) : RopeScaling()};
 }
 
 static void read_turns(const Json& config, const std::string& path, ModelConfig& m) {
-    const Turns now = turns_of(config, "rope_parameters", path);
-    turns_of(config, "rope_scaling", path);
+    const Turns now = turns_of(config, "rope_parameters", path), old = turns_of(config, "rope_scaling", path);
     const std::optional<double> before = theta_of(config, path);
     CHECK_INPUT(!now.theta || !before || *now.theta == *before, "{}: rope_theta is {:g}, and {:g} in "
                 "rope_parameters; leave one out", path, *before, *now.theta);
+    CHECK_INPUT(!now.scaling || !old.scaling || *now.scaling == *old.scaling, "{}: rope_scaling is other than "
+                "rope_parameters; leave one out", path);
     m.rope_theta = now.theta.value_or(before.value_or(1e4));
+    m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
 
 static void check_layer_types(const Json& config, const std::string& path) {
@@ -65,15 +88,22 @@ ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string&
     });
 }
 
+static Json::Members scaling_members(const RopeScaling& s) {
+    if (!s.used) return {{"rope_type", "default"}};
+    return {{"rope_type", "llama3"}, {"factor", s.factor}, {"low_freq_factor", s.low},
+            {"high_freq_factor", s.high}, {"original_max_position_embeddings", s.context}};
+}
+
 std::string hf_config_json(const HfClass& c, const OwnModel& m) {
     const Json eot = m.tokenizer ? Json(m.tokenizer->eot()) : Json();
     Json::Members members = {{"architectures", Json::List{c.kind.name}}, {"model_type", c.kind.id}};
     for (auto& member : keys_to_write(c.kind, m.shape)) members.push_back(std::move(member));
     if (has_turns(c)) {
-        members.emplace_back("rope_parameters", Json::Members{{"rope_type", "default"},
-                                                              {"rope_theta", m.shape.rope_theta}});
+        Json::Members scaling = scaling_members(m.shape.rope_scaling), turns = scaling;
+        turns.emplace_back("rope_theta", m.shape.rope_theta);
+        members.emplace_back("rope_parameters", std::move(turns));
         members.emplace_back("rope_theta", m.shape.rope_theta);
-        members.emplace_back("rope_scaling", nullptr);
+        members.emplace_back("rope_scaling", m.shape.rope_scaling.used ? Json(std::move(scaling)) : Json());
     }
     members.emplace_back("bos_token_id", eot);
     members.emplace_back("eos_token_id", eot);

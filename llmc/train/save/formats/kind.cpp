@@ -123,6 +123,7 @@ static ModelConfig canonical(ModelConfig m) {
     const ModelConfig usual;
     m = with_sizes(m);
     if (m.qk_norm == QkNorm::None) m.qk_gain = usual.qk_gain;
+    if (!m.rope_scaling.used) m.rope_scaling = {};
     if (m.position == PositionKind::Learned) m.rope_theta = usual.rope_theta, m.rope_still = usual.rope_still;
     if (m.softcap == 0) m.softcap_kind = usual.softcap_kind;
     if (m.attention_scale == 1 / std::sqrt(m.head_channels)) m.attention_scale = 0;
