@@ -33,8 +33,8 @@ static std::optional<double> theta_of(const Json& from, const std::string& path)
 static RopeScaling llama3_of(const Json& form, const std::string& where) {
     const auto number = [&](const char* key) {
         const Json& v = form.get(key);
-        CHECK_INPUT(v.is_number() && v.number() > 0 && v.number() <= 1 << 24, "{}: {} is {}, expected a number "
-                    "above 0", where, key, for_message(v));
+        CHECK_INPUT(v.is_number() && v.number() > 0 && v.number() <= 1 << 24, "{}: {} is {}, expected a "
+                    "number above 0", where, key, for_message(v));
         return v.number();
     };
     const RopeScaling s = {.used = true, .factor = number("factor"), .low = number("low_freq_factor"),
@@ -59,12 +59,13 @@ static Turns turns_of(const Json& config, const char* key, const std::string& pa
 }
 
 static void read_turns(const Json& config, const std::string& path, ModelConfig& m) {
-    const Turns now = turns_of(config, "rope_parameters", path), old = turns_of(config, "rope_scaling", path);
+    const Turns now = turns_of(config, "rope_parameters", path);
+    const Turns old = turns_of(config, "rope_scaling", path);
     const std::optional<double> before = theta_of(config, path);
     CHECK_INPUT(!now.theta || !before || *now.theta == *before, "{}: rope_theta is {:g}, and {:g} in "
                 "rope_parameters; leave one out", path, *before, *now.theta);
-    CHECK_INPUT(!now.scaling || !old.scaling || *now.scaling == *old.scaling, "{}: rope_scaling is other than "
-                "rope_parameters; leave one out", path);
+    CHECK_INPUT(!now.scaling || !old.scaling || *now.scaling == *old.scaling, "{}: rope_scaling is other "
+                "than rope_parameters; leave one out", path);
     m.rope_theta = now.theta.value_or(before.value_or(1e4));
     m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
