@@ -25,7 +25,7 @@ from sass import (INSTRUCTIONS, demangled, family, find_cuobjdump, functions, sh
                   wrong_instructions)
 
 SPILLS = {      # by precision and kernel: why it may, and how many bytes at most
-    ("fp32", "attention_plain_queries_kernel<128>"):
+    ("fp32", "attention_plain_queries_kernel<128, false>"):
         (32, "three words on sm_90, read once for each tile of keys, outside of the loops over channels"),
 }
 HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/*.cpp")

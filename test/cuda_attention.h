@@ -5,13 +5,19 @@
 namespace PRECISION {
 
 // group: heads of queries that share a head of keys
-struct AttentionShape { int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1; };
+struct AttentionShape {
+    int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0;
+
+    // The first key in the window of query t.
+    int first_key(int t) const { return window ? std::max(0, q_offset + t - k_offset + 1 - window) : 0; }
+};
 
 // Rows of q lie further apart than heads need, as do those of k and v.
 template <class Dims> Dims dims_of(const AttentionShape& s) {
     const size_t C = size_t(s.NH) * s.D, CK = C / size_t(s.group);
     return {.B = s.B, .Tq = s.Tq, .Tk = s.Tk, .NH = s.NH, .D = s.D, .q_stride = C + 8, .kv_stride = 2 * CK,
-            .q_offset = s.q_offset, .k_offset = s.k_offset, .key_heads = s.NH / s.group};
+            .q_offset = s.q_offset, .k_offset = s.k_offset, .key_heads = s.NH / s.group,
+            .window = s.window};
 }
 
 struct AttentionInputs {
@@ -44,7 +50,8 @@ struct AttentionByFormula {
     template <class F> void for_queries(F f) const {
         for (int b = 0; b < s.B; b++)
             for (int h = 0; h < s.NH; h++)
-                for (int t = 0; t < s.Tq; t++) f(b, h, t, std::min(s.Tk, s.q_offset + t - s.k_offset + 1));
+                for (int t = 0; t < s.Tq; t++)
+                    f(b, h, t, s.first_key(t), std::min(s.Tk, s.q_offset + t - s.k_offset + 1));
     }
     double dot(const Wide& a, size_t i, const Wide& b, size_t j) const {
         double sum = 0;
@@ -58,15 +65,15 @@ struct AttentionByFormula {
     void forward(const Wide& q, const Wide& k, const Wide& v) {
         out.assign(size_t(s.B) * s.Tq * s.NH * s.D, 0), lse.assign(size_t(s.B) * s.NH * s.Tq, 0);
         const double scale = 1 / std::sqrt(double(s.D));
-        for_queries([&](int b, int h, int t, int seen) {
-            Wide p(seen);
+        for_queries([&](int b, int h, int t, int first, int seen) {
+            Wide p(seen, -INFINITY);
             double max = -INFINITY, sum = 0;
-            for (int u = 0; u < seen; u++) {
+            for (int u = first; u < seen; u++) {
                 p[u] = scale * dot(q, queries(b, h, t), k, keys(b, h, u));
                 max = std::max(max, p[u]);
             }
             for (double& x : p) sum += x = std::exp(x - max);
-            for (int u = 0; u < seen; u++)
+            for (int u = first; u < seen; u++)
                 add(out, outputs(b, h, t), maybe_rounded(p[u]) / sum, v, keys(b, h, u));
             lse[(size_t(b) * s.NH + h) * s.Tq + t] = max + std::log(sum);
         });
@@ -76,10 +83,10 @@ struct AttentionByFormula {
                   const Wide& of_forward) {
         dq.assign(q.size(), 0), dk.assign(k.size(), 0), dv.assign(v.size(), 0);
         const double scale = 1 / std::sqrt(double(s.D));
-        for_queries([&](int b, int h, int t, int seen) {
+        for_queries([&](int b, int h, int t, int first, int seen) {
             const size_t i = queries(b, h, t), o = outputs(b, h, t);
             const double delta = dot(dout, o, rounded, o);
-            for (int u = 0; u < seen; u++) {
+            for (int u = first; u < seen; u++) {
                 const size_t j = keys(b, h, u);
                 const double p = std::exp(scale * dot(q, i, k, j) -
                                           of_forward[(size_t(b) * s.NH + h) * s.Tq + t]);

@@ -36,12 +36,12 @@ inline const ModelConfig kKinds[] = {
     {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-2},
     {.norm_gain = false, .bias = false, .attention_scale = 0.5, .activation = Activation::Relu2,
      .ffn_channels = 24},
-    {.norm = NormKind::RmsNorm, .activation = Activation::Swiglu, .ffn_channels = 36},
+    {.norm = NormKind::RmsNorm, .window = {3}, .activation = Activation::Swiglu, .ffn_channels = 36},
     {.norm = NormKind::RmsNorm, .bias = false, .kv_heads = 2, .activation = Activation::Swiglu},
     {.kv_heads = 2, .head_channels = 24, .embed_norm = true},
     {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
      .rope_theta = 1e2, .rope_scaling = {true, 4, 1, 3, 20}, .qk_norm = QkNorm::Before,
-     .kv_heads = 2, .head_channels = 20, .activation = Activation::Swiglu},                     // Qwen3
+     .window = {5, 0, 8}, .kv_heads = 2, .head_channels = 20, .activation = Activation::Swiglu},   // Qwen3
     {.norm = NormKind::RmsNorm, .norm_gain = false, .bias = false, .position = PositionKind::Rope,
      .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2, .head_channels = 8,
      .activation = Activation::Relu2, .tied = false, .softcap = 2, .embed_norm = true},         // NanoChat

@@ -7,7 +7,7 @@ namespace PRECISION {
 ops::AttentionDims Block::attention_dims(Span span) const {
     return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
             .q_stride = size_t(d.W), .kv_stride = size_t(d.W), .q_offset = span.t0, .k_offset = 0,
-            .scale = d.kind.scale, .key_heads = d.KV};
+            .scale = d.kind.scale, .key_heads = d.KV, .window = span.window};
 }
 
 ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {

@@ -30,6 +30,7 @@ struct Stream {
 // qkv points at row t0 of the rows that kv points at.
 struct Span {
     int B, T, t0 = 0;
+    int window = 0;         // of the block's attention
 };
 
 // A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks may have

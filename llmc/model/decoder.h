@@ -49,7 +49,7 @@ template <class W>
 const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0, int c) {
     CHECK(count <= rows && t0 + count <= d.maxT,
           "decoder: {} tokens at position {} of {}", count, t0, d.maxT);
-    const Span span{.B = 1, .T = count, .t0 = t0};
+    Span span{.B = 1, .T = count, .t0 = t0};
     const Chunk chunk = part.chunks[size_t(c)];
     const int mine = Slice(tp, count).mine;
     BlockActs& a = acts[0];
@@ -61,6 +61,7 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     Stream stream{.x = a.x};
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
+        span.window = d.kind.window(part.layers[size_t(l)]);
         a.kv = cache[size_t(l)];
         a.qkv = cache[size_t(l)] + size_t(t0) * size_t(d.W);
         stream = block.forward(weights.block(l), a, stream, scratch, span);

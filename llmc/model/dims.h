@@ -13,6 +13,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "llmc/base/config/model_config.h"
 #include "llmc/comm/axis.h"
@@ -37,6 +38,7 @@ struct ModelKind {
     SoftcapKind softcap_kind = SoftcapKind::Tanh;
     double eps = 1e-5;
     double scale = 0;           // of attention; 0: D^-1/2
+    std::vector<int> windows = {0};     // of attention, repeated over the layers; 0: all
     Activation activation = Activation::Gelu;
     RopeKind rope = {};
     QkNorm qk_norm = QkNorm::None;
@@ -45,6 +47,7 @@ struct ModelKind {
     bool rotary() const { return rope.used || qk_norm != QkNorm::None; }
 
     bool shift() const { return bias && !rms; }
+    int window(int layer) const { return windows[size_t(layer) % windows.size()]; }
 };
 
 struct Dims {
@@ -68,7 +71,8 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
                      .embed_norm = m.embed_norm, .init = m.init_kind,
                      .softcap = m.softcap, .softcap_kind = m.softcap_kind,
-                     .eps = m.norm_eps, .scale = m.attention_scale, .activation = m.activation,
+                     .eps = m.norm_eps, .scale = m.attention_scale, .windows = m.window,
+                     .activation = m.activation,
                      .rope = {.used = m.position == PositionKind::Rope, .theta = m.rope_theta,
                               .still = m.rope_still, .scaling = m.rope_scaling},
                      .qk_norm = m.qk_norm, .qk_gain = m.qk_norm != QkNorm::None && m.qk_gain}};

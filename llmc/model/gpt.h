@@ -109,6 +109,9 @@ struct Gpt {
 
 private:
     BlockActs& of(int l, int buffer);       // activations of a block
+    Span span(const Batch& b, int l) const {
+        return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)])};
+    }
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
     }
@@ -144,7 +147,6 @@ void final_norm(W& weights, const HeadActs& a, const Stream& stream, int rows, c
 }
 
 template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buffer) {
-    const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
     Stream stream{.x = input(c, buffer)};
     if (chunk.embeds)
@@ -152,7 +154,7 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch, span);
+        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch, span(b, l));
     }
 
     const int mine = Slice(tp, b.B * b.T).mine;
@@ -197,7 +199,6 @@ template <class W> void Gpt::head_backward(W& weights, const Batch& b, real dlos
 }
 
 template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, int c, int buffer) {
-    const Span span{.B = b.B, .T = b.T};
     const Chunk chunk = part.chunks[size_t(c)];
     const size_t nC = stream_count(b.B * b.T);
     if (chunk.ends) {
@@ -213,8 +214,8 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         const BlockWeights w = weights.block(l);
-        block.recompute(w, of(l, buffer), scratch, span);
-        block.backward(w, weights.block_grads(l), of(l, buffer), dx, scratch, span);
+        block.recompute(w, of(l, buffer), scratch, span(b, l));
+        block.backward(w, weights.block_grads(l), of(l, buffer), dx, scratch, span(b, l));
         weights.done_block(l);
     }
 

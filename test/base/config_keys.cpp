@@ -12,7 +12,7 @@ TEST(keys_are_those_of_the_interface) {
         "about run.dir run.seed run.device run.precision run.threads run.hang_timeout "
         "model.layers model.heads model.channels model.context model.vocab model.init "
         "model.norm model.norm_gain model.norm_eps model.bias model.position "
-        "model.rope_theta model.rope_still model.qk_norm model.qk_gain model.attention_scale "
+        "model.rope_theta model.rope_still model.qk_norm model.qk_gain model.attention_scale model.window "
         "model.kv_heads model.head_channels "
         "model.activation model.ffn_channels model.tied model.softcap "
         "model.softcap_kind model.embed_norm model.init_kind model.rope_scaling "

@@ -37,6 +37,8 @@ TEST(mistakes_in_settings) {
     refused(llama3 + "4}'", {"model.rope_scaling", "\"context\": 1 or more"});
     refused(llama3 + "1, \"context\": 64}'", {"model.rope_scaling", "\"high\": above low"});
     refused(llama3 + "4, \"context\": 64}'", {"model.rope_scaling is for model.position = rope"});
+    refused("--model.window=-1", {"model.window", "an integer of 0 to 16777216, or a list of them"});
+    refused("--model.window=[]", {"model.window", "a list of them"});
     refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
     refused("--run.dir=/proc/nope", {"/proc/nope"});
     std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";

@@ -96,7 +96,8 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 1, .tp = 1, .pp = 2, .virtual_stages = 2},
                            Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"},
                            Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3, .recompute = "selective", .kind = 1},
-                           Point{.dp = 1, .tp = 2, .pp = 2, .kind = 6}})
+                           Point{.dp = 1, .tp = 2, .pp = 2, .kind = 6},
+                           Point{.dp = 2, .tp = 1, .pp = 2, .recompute = "block", .kind = 7}})
         expect_walked(p.text(), p.config());
 }
 
@@ -144,6 +145,13 @@ TEST(mfu_counts_the_flops_that_are_walked) {
         const double formula = cfg.model.context * model_flops_per_token(cfg.model, parameters);
         EXPECT_NEAR(walk.flops() / formula, 1, 0.03);
     }
+}
+
+TEST(mfu_counts_windows_where_they_are_smaller) {
+    ModelConfig m = {.layers = 5, .heads = 3, .channels = 48, .context = 37, .vocab = 66};
+    const double all = model_flops_per_token(m, 1000);
+    m.window = {8, 0, 100};
+    EXPECT_NEAR(all - model_flops_per_token(m, 1000), 6 * 48 * 2 * (37 - 8), 1e-9);      // layers 0 and 3
 }
 
 TEST(what_is_walked_is_done_on_one_rank) {

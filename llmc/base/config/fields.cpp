@@ -56,6 +56,8 @@ static std::string json_of(const RopeScaling& v) {
 template <class T> static std::string json_of(const std::vector<T>& v) {
     if constexpr (std::is_same_v<T, Corpus>)
         if (v.size() == 1 && v[0].weight == 1) return json_string(v[0].path);
+    if constexpr (std::is_same_v<T, int>)
+        if (v.size() == 1) return json_of(v[0]);
     std::string text = "[";
     for (const T& x : v) text += (text.size() > 1 ? ", " : "") + json_of(x);
     return text + "]";
@@ -92,6 +94,8 @@ std::string expected(const Field& f) {
         if constexpr (std::is_same_v<T, bool>) return "true or false";
         if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return "a glob, or [{\"path\": glob, \"weight\": number above 0}, ...]";
+        if constexpr (std::is_same_v<T, std::vector<int>>)
+            return "an integer of 0 to 16777216, or a list of them";
         if constexpr (std::is_same_v<T, std::vector<std::string>>)
             return "a JSON list of texts, such as [\"optimizer.lr\"]";
         if constexpr (std::is_same_v<T, Word>) return "one of " + with_commas(p->words);
@@ -112,6 +116,9 @@ bool allowed(const Field& f) {
         } else if constexpr (std::is_same_v<T, std::vector<Corpus>>)
             return !p->empty() && std::all_of(p->begin(), p->end(), [](const Corpus& c) {
                 return !c.path.empty() && std::isfinite(c.weight) && c.weight > 0; });
+        else if constexpr (std::is_same_v<T, std::vector<int>>)
+            return !p->empty() && std::all_of(p->begin(), p->end(),
+                                              [](int n) { return n >= 0 && n <= 1 << 24; });
         else if constexpr (std::is_same_v<T, RopeScaling>)
             return p->factor >= 1 && p->low > 0 && p->high > p->low && p->context >= 1;
         else return true;

@@ -28,6 +28,7 @@ static constexpr KnownName kNames[] = {
     {"n_inner intermediate_size ffn_dim d_ff ffn_hidden_size", "model.ffn_channels", nullptr},
     {"n_kv_head n_kv_heads num_key_value_heads num_query_groups", "model.kv_heads", nullptr},
     {"final_logit_softcapping logit_softcap logits_soft_cap logit_cap", "model.softcap", nullptr},
+    {"sliding_window sliding_window_size window_size attention_window", "model.window", nullptr},
     {"rotary_base rope_base rotary_emb_base", "model.rope_theta", nullptr},
     {"qk_layernorm use_qk_norm qk_layer_norm", "model.qk_norm", nullptr},
     {"pos_emb position_embedding position_embedding_type", "model.position", nullptr},

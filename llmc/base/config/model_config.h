@@ -29,6 +29,7 @@ struct ModelConfig {
     Choice<QkNorm> qk_norm = QkNorm::None;
     bool qk_gain = true;
     double attention_scale = 0;
+    std::vector<int> window = {0};
     int kv_heads = 0, head_channels = 0;
     Choice<Activation> activation = Activation::Gelu;
     int ffn_channels = 0;
@@ -63,6 +64,8 @@ struct ModelConfig {
         f("qk_gain", qk_gain, "a learned factor for each channel of a qk_norm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
           range(0, 1e3));
+        f("window", window, "tokens that a token attends to, itself the last; a list is repeated over the "
+          "layers; 0: all");
         f("kv_heads", kv_heads, "heads of keys and values, each shared by equally many of model.heads; 0: "
           "model.heads", range(0, 4096));
         f("head_channels", head_channels, "channels of a head (D); 0: model.channels / model.heads",

@@ -59,6 +59,8 @@ template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     to.clear();
     if constexpr (std::is_same_v<T, Corpus>)
         if (v.is_string()) return to.push_back({v.string()}), true;
+    if constexpr (std::is_same_v<T, int>)
+        if (v.is_number()) return assign(to.emplace_back(), v);
     if (!v.is_list()) return false;
     for (const Json& x : v.list())
         if (!assign(to.emplace_back(), x)) return false;

@@ -7,9 +7,9 @@
 //     delta = rowsum(dO * O)
 //
 // Q carries the factor scale from its tile on. K and V of a head are packed once: rows of a packed qkv
-// matrix lie far apart and share a few sets of the cache. Blocks above the diagonal are skipped. Every sum
-// runs in the order of the keys or of the queries, and depends neither on threads nor on other sequences. On
-// CPUs with fast BF16 products, attention_products.cpp computes instead.
+// matrix lie far apart and share a few sets of the cache. Blocks above the diagonal or before the window are
+// skipped. Every sum runs in the order of the keys or of the queries, and depends neither on threads nor on
+// other sequences. On CPUs with fast BF16 products, attention_products.cpp computes instead.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -71,6 +71,8 @@ struct Queries {
     size_t q, o, stats;         // offsets: of query row q0, of its output, of it in (B, NH, Tq)
     int first;                  // position of query q0, counted from the first key
     int keys;                   // that the last query sees
+    int from;                   // the first block of keys that the first query sees
+    int window;                 // 0: all
 };
 
 static Queries queries_of(const AttentionDims& d, int head, int q0) {
@@ -79,7 +81,8 @@ static Queries queries_of(const AttentionDims& d, int head, int q0) {
     const size_t row = size_t(b) * d.Tq + q0;
     return {.nq = nq, .nqp = round_up(nq, W), .q = row * d.q_stride + size_t(h) * d.D,
             .o = (row * d.NH + h) * d.D, .stats = size_t(head) * d.Tq + q0,
-            .first = first, .keys = std::min(first + nq, d.Tk)};
+            .first = first, .keys = std::min(first + nq, d.Tk), .from = d.first_key(q0) / kKeys * kKeys,
+            .window = d.window};
 }
 
 // head: of keys, over all sequences
@@ -93,6 +96,9 @@ struct Pair {
     int k0, nk;
 
     int first_query(int u) const { return std::clamp(k0 + u - q.first, 0, q.nq); }     // that sees key u
+    int end_query(int u) const {                            // after the last that sees key u
+        return q.window ? std::clamp(k0 + u - q.first + q.window, 0, q.nqp) : q.nqp;
+    }
     int keys_below(int j) const { return std::clamp(q.first + j - k0, 0, nk); }  // that queries before j see
 };
 
@@ -122,11 +128,12 @@ static void add_over_queries(real* c, const real* s, const real* b, const Pair& 
     }
 }
 
-// Masks the vector that holds the first query to see key u: earlier queries get -inf. Returns the vector's
-// start.
+// Masks the vector that holds the first query to see key u: earlier queries get -inf, as do the queries whose
+// window begins later. Returns the vector's start.
 static int mask_row(real* s, const Pair& p, int u) {
     const int seen = p.first_query(u), start = seen / W * W;
     for (int q = start; q < seen; q++) s[u * kQueries + q] = kNever;
+    for (int q = p.end_query(u); q < p.q.nqp; q++) s[u * kQueries + q] = kNever;
     return start;
 }
 
@@ -198,7 +205,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
     std::fill(oT, oT + size_t(Dp) * kQueries, real(0));
     transpose<true>(qT, kQueries, q + t.q, d.q_stride, t.nq, D, attention_scale(d));
 
-    for (int k0 = 0; k0 < t.keys; k0 += kKeys) {
+    for (int k0 = t.from; k0 < t.keys; k0 += kKeys) {
         const Pair p = pair_of(t, k0);
         scores(s, keys.k + size_t(k0) * Dp, qT, p, D);
         if (online_softmax(s, state, p)) scale_columns(oT, state.scale, D, t.nqp);
@@ -284,7 +291,7 @@ static void backward_block(const Keys& grads, const Keys& keys, const AttentionB
                        ? sum<real>(D, [&](int j, int left) { return load(a + j, left) * load(b + j, left); })
                        : 0;
     }
-    for (int k0 = 0; k0 < at.keys; k0 += kKeys) {
+    for (int k0 = at.from; k0 < at.keys; k0 += kKeys) {
         const Pair p = pair_of(at, k0);
         const size_t row = size_t(k0) * Dp;
         scores(s, keys.k + row, qT, p, D);

@@ -6,10 +6,10 @@
 //         S^T = K Q^T      P^T = exp(c S^T - lse)           dV += P^T dO
 //         dP^T = V dO^T    dS^T = P^T (dP^T - delta)        dK += c dS^T Q      dQ += c dS K
 //
-// c = scale, delta = rowsum(dO * O). Blocks above the diagonal are skipped. Every sum runs in the order
-// of the blocks, and depends neither on threads nor on other sequences. Rows of a head are packed first:
-// where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T of 128 and 256 rows: 53 against
-// 19 us).
+// c = scale, delta = rowsum(dO * O). Blocks above the diagonal or before the window are skipped. Every sum
+// runs in the order of the blocks, and depends neither on threads nor on other sequences. Rows of a head are
+// packed first: where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T of 128 and 256
+// rows: 53 against 19 us).
 #include <omp.h>
 
 #include <algorithm>
@@ -98,14 +98,16 @@ static void store_rows(floatX* out, size_t stride, const real* from, int rows, i
 // ---------------------------------------------------------------------------------------------------------
 // forward
 
-// p = exp(c s - max) over the first `seen` of n keys, rounded, and 0 over the others. Returns the factor of
+// p = exp(c s - max) over keys from .. seen - 1 of n, rounded, and 0 over the others. Returns the factor of
 // the earlier sums after the larger maximum.
-static real online_softmax(floatX* p, real* s, int seen, int n, real c, real& max, real& sum_so_far) {
+static real online_softmax(floatX* p, real* s, int from, int seen, int n, real c, real& max,
+                           real& sum_so_far) {
     real larger = max;
     #pragma omp simd reduction(max : larger)
-    for (int u = 0; u < seen; u++) larger = c * s[u] > larger ? c * s[u] : larger;
+    for (int u = from; u < seen; u++) larger = c * s[u] > larger ? c * s[u] : larger;
+    for (int u = 0; u < from; u++) s[u] = 0;
     #pragma omp simd
-    for (int u = 0; u < seen; u++) s[u] = vexp_negative(c * s[u] - larger);
+    for (int u = from; u < seen; u++) s[u] = vexp_negative(c * s[u] - larger);
     for (int u = seen; u < n; u++) s[u] = 0;
     for (int u = 0; u < n; u += width<real>) store(p + u, load(s + u), n - u);
     const real scale = vexp(max - larger);
@@ -120,7 +122,8 @@ struct HeadKeys { const floatX *k, *v; };
 static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKeys& t, const AttentionDims& d,
                           int head, int q0, Room room) {
     const int b = head / d.NH, h = head % d.NH, D = d.D, nq = std::min(kQueries, d.Tq - q0);
-    const int first = d.q_offset + q0 - d.k_offset, keys = std::min(first + nq, d.Tk);
+    const int first = d.apart() + q0, keys = std::min(first + nq, d.Tk);
+    const int begin = d.first_key(q0) / kKeys * kKeys;
     const size_t row = size_t(b) * d.Tq + q0;
     const real c = attention_scale(d);
     std::byte* library = room.take<std::byte>(kLibrary);
@@ -130,17 +133,18 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKey
     const floatX* block = pack(room, q + row * d.q_stride + size_t(h) * D, d.q_stride, nq, D);
     std::fill(max, max + nq, std::numeric_limits<real>::lowest());
     std::fill(total, total + nq, real(0));
-    for (int k0 = 0; k0 < keys; k0 += kKeys) {
+    for (int k0 = begin; k0 < keys; k0 += kKeys) {
         const int nk = std::min(kKeys, keys - k0);
         multiply(s, false, {block}, {t.k + size_t(k0) * D, true}, nq, nk, D, library);
         for (int i = 0; i < nq; i++) {
             const int seen = std::clamp(first + i + 1 - k0, 0, nk);
-            const real scale = online_softmax(p + i * nk, s + i * nk, seen, nk, c, max[i], total[i]);
-            if (k0 == 0 || scale == 1) continue;
+            const int from = std::clamp(d.first_key(q0 + i) - k0, 0, nk);
+            const real scale = online_softmax(p + i * nk, s + i * nk, from, seen, nk, c, max[i], total[i]);
+            if (k0 == begin || scale == 1) continue;
             #pragma omp simd
             for (int j = 0; j < D; j++) o[i * D + j] *= scale;
         }
-        multiply(o, k0 > 0, {p}, {t.v + size_t(k0) * D}, nq, D, nk, library);
+        multiply(o, k0 > begin, {p}, {t.v + size_t(k0) * D}, nq, D, nk, library);
     }
     for (int i = 0; i < nq; i++) {
         store_rows(out + (row + i) * d.NH * D + size_t(h) * D, 0, o + size_t(i) * D, 1, D, 1 / total[i]);
@@ -181,12 +185,13 @@ void attention_products_forward(floatX* out, real* lse, const floatX* q, const f
 // backward
 
 // Rows of keys, columns of queries: p = exp(c s - lse), ds = p (dp - delta), rounded; 0 for the queries that
-// do not see the key.
+// do not see the key, before `unseen` and from `end` on.
 static void softmax_backward(floatX* p, floatX* ds, real* s, real* dp, const real* lse, const real* delta,
-                             int unseen, int n, real c) {
+                             int unseen, int end, int n, real c) {
     for (int j = 0; j < unseen; j++) s[j] = dp[j] = 0;
+    for (int j = end; j < n; j++) s[j] = dp[j] = 0;
     #pragma omp simd
-    for (int j = unseen; j < n; j++) {
+    for (int j = unseen; j < end; j++) {
         const real e = vexp_negative(c * s[j] - lse[j]);
         s[j] = e;
         dp[j] = e * (dp[j] - delta[j]);
@@ -213,7 +218,7 @@ static void store_gradients(const HeadGradients& t, const AttentionBackward& to,
 // at_k: offset of the first key. A block's sums are stored at once where no other head adds to them.
 static void backward_head(const AttentionBackward& t, const AttentionDims& d, int head,
                           const HeadGradients& keys, size_t at_k, Room room) {
-    const int b = head / d.NH, h = head % d.NH, D = d.D, apart = d.q_offset - d.k_offset;
+    const int b = head / d.NH, h = head % d.NH, D = d.D, apart = d.apart();
     const bool alone = d.group() == 1;
     const size_t o_stride = size_t(d.NH) * D, at_q = size_t(b) * d.Tq * d.q_stride + size_t(h) * D,
                  at_o = size_t(b) * d.Tq * o_stride + size_t(h) * D;
@@ -235,7 +240,8 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
                                      keys.dv + (alone ? 0 : row)};
         if (alone)
             for (real* sum : {block.dk, block.dv}) std::fill(sum, sum + size_t(nk) * D, real(0));
-        for (int q0 = start; q0 < d.Tq; q0 += kQueries) {
+        const int end = d.end_query(k0 + nk - 1);
+        for (int q0 = start; q0 < end; q0 += kQueries) {
             const int nq = std::min(kQueries, d.Tq - q0), seen = std::min(nk, q0 + nq + apart - k0);
             if (seen <= 0) continue;
             const floatX *queries = q + size_t(q0) * D, *grads = dout + size_t(q0) * D;
@@ -243,10 +249,12 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
             multiply(dp, false, {block.v}, {grads, true}, seen, nq, D, library);
             for (int u = 0; u < seen; u++)
                 softmax_backward(p + u * nq, ds + u * nq, s + u * nq, dp + u * nq, lse + q0, delta + q0,
-                                 std::clamp(k0 + u - apart - q0, 0, nq), nq, c);
+                                 std::clamp(k0 + u - apart - q0, 0, nq),
+                                 std::clamp(d.end_query(k0 + u) - q0, 0, nq), nq, c);
             multiply(block.dv, true, {p}, {grads}, seen, D, nq, library);
             multiply(block.dk, true, {ds}, {queries}, seen, D, nq, library);
-            multiply(dq + size_t(q0) * D, k0 > 0, {ds, true}, {block.k}, nq, D, seen, library);
+            const bool adds = k0 > d.first_key(q0) / kKeys * kKeys;
+            multiply(dq + size_t(q0) * D, adds, {ds, true}, {block.k}, nq, D, seen, library);
         }
         if (alone) store_gradients(block, t, at_k + size_t(k0) * d.kv_stride, nk, d);
     }
@@ -276,26 +284,29 @@ void attention_products_backward(const AttentionBackward& t, const AttentionDims
 // ---------------------------------------------------------------------------------------------------------
 
 // The products of sequences of T queries and keys are those of the loops above.
-void attention_products_warm_up(int T, int D) {
+void attention_products_warm_up(int T, int D, int window) {
     if (!fast_here(D) || T <= kFewQueries) return;
+    const AttentionDims d = {.B = 1, .Tq = T, .Tk = T, .NH = 1, .D = D, .q_stride = 0, .kv_stride = 0,
+                             .q_offset = 0, .k_offset = 0, .window = window};
+    const auto begin = [&](int q0) { return d.first_key(q0) / kKeys * kKeys; };
     const auto build = [](bool add, bool a_transposed, bool b_transposed, int m, int n, int k) {
         dnnl_scratch(block_product(add, a_transposed, b_transposed, m, n, k), 1);
     };
     for (int q0 = 0; q0 < T; q0 += kQueries) {
         const int nq = std::min(kQueries, T - q0), keys = q0 + nq;
-        for (int k0 = 0; k0 < keys; k0 += kKeys) {
+        for (int k0 = begin(q0); k0 < keys; k0 += kKeys) {
             const int nk = std::min(kKeys, keys - k0);
             build(false, false, true, nq, nk, D);
-            build(k0 > 0, false, false, nq, D, nk);
+            build(k0 > begin(q0), false, false, nq, D, nk);
         }
     }
     for (int k0 = 0; k0 < T; k0 += kKeys) {
         const int nk = std::min(kKeys, T - k0), start = k0 / kQueries * kQueries;
-        for (int q0 = start; q0 < T; q0 += kQueries) {
+        for (int q0 = start; q0 < d.end_query(k0 + nk - 1); q0 += kQueries) {
             const int nq = std::min(kQueries, T - q0), seen = std::min(nk, q0 + nq - k0);
             build(false, false, true, seen, nq, D);
             build(true, false, false, seen, D, nq);
-            build(k0 > 0, true, false, nq, D, seen);
+            build(k0 > begin(q0), true, false, nq, D, seen);
         }
     }
 }

@@ -1,7 +1,8 @@
 // attention -- causal softmax attention, blocked with an online softmax: no (T, T) matrix ever in memory
 // (Dao et al. 2022, arXiv 2205.14135; backward recomputes the probabilities from lse).
 //
-//     s[t, u] = q[t] . k[u] * scale            for positions u <= t; scale = 1 / sqrt(D) where none is set
+//     s[t, u] = q[t] . k[u] * scale            for positions u <= t, and with a window w for t - w < u alone;
+//                                              scale = 1 / sqrt(D) where none is set
 //     out[t]  = sum_u exp(s[t, u] - lse[t]) v[u],    lse[t] = log sum_u exp(s[t, u])
 //
 // Rows of q, k and v are read in place: a packed matrix, a cache of past keys. Query row t has position
@@ -15,9 +16,24 @@ struct AttentionDims {
     int q_offset, k_offset;          // REQUIRES: every query sees at least one key
     double scale = 0;                // 0: D^-1/2
     int key_heads = 0;               // they divide NH; 0: NH
+    int window = 0;                  // tokens that a query sees, itself the last; 0: all before it
 
     constexpr int KV() const { return key_heads ? key_heads : NH; }
     constexpr int group() const { return NH / KV(); }
+    constexpr int apart() const { return q_offset - k_offset; }
+
+    // Whether a window hides a key from a query.
+    constexpr bool windowed() const { return window > 0 && window < apart() + Tq; }
+    // The first row of keys in the window of query row t, and the row of queries after the last whose window
+    // has key row u.
+    constexpr int first_key(int t) const {
+        const int first = apart() + t - window + 1;
+        return window > 0 && first > 0 ? first : 0;
+    }
+    constexpr int end_query(int u) const {
+        const int end = u - apart() + window;
+        return window == 0 || end > Tq ? Tq : end > 0 ? end : 0;
+    }
 };
 
 void attention_forward(floatX* out,                              // (B Tq, NH D)
@@ -28,21 +44,21 @@ void attention_forward(floatX* out,                              // (B Tq, NH D)
 inline double attention_pairs(const AttentionDims& d) {
     double pairs = 0;
     for (int t = 0; t < d.Tq; t++) {
-        const int seen = d.q_offset + t - d.k_offset + 1;
-        pairs += seen < d.Tk ? seen : d.Tk;
+        const int seen = d.apart() + t + 1;
+        pairs += (seen < d.Tk ? seen : d.Tk) - d.first_key(t);
     }
     return pairs * d.B * d.NH;
 }
 // Two products of D terms for each pair; backward five, with the scores computed again.
 inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
     return {.name = name, .kind = Kind::Attention,
-            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.q_offset - d.k_offset},
+            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.apart(), d.windowed() ? d.window : 0},
             .flops = 2 * products * d.D * attention_pairs(d)};
 }
 inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
     const size_t head = size_t(d.D) * sizeof(floatX), B = size_t(d.B), NH = size_t(d.NH), KV = size_t(d.KV());
     Cost c = attention_cost("attention_forward", d, 2);
-    c.read = B * (size_t(d.Tq) * NH + size_t(2 * d.Tk) * KV) * head;
+    c.read = B * (size_t(d.Tq) * NH + size_t(2 * (d.Tk - d.first_key(0))) * KV) * head;
     c.written = B * size_t(d.Tq) * NH * (head + sizeof(real));
     c.needs = needs::attention_forward(on, d.Tk, d.D, d.group());
     return c;

@@ -10,6 +10,9 @@ static const Shape kShapes[] = {
     {1, 97, 97, 1, 80, 0, 0}, {1, 1, 77, 2, 64, 76, 0},   {2, 3, 40, 2, 32, 37, 0},
     {1, 5, 11, 1, 96, 10, 4}, {1, 70, 40, 1, 16, 3, 0},   {1, 40, 40, 1, 72, 0, 0},
     {2, 70, 70, 6, 24, 0, 0, 3}, {1, 65, 65, 4, 64, 0, 0, 4}, {2, 3, 40, 4, 16, 37, 0, 2},
+    {1, 65, 65, 2, 32, 0, 0, 1, 1}, {1, 100, 100, 1, 24, 0, 0, 1, 40}, {1, 97, 97, 1, 80, 0, 0, 1, 33},
+    {2, 70, 70, 6, 24, 0, 0, 3, 20}, {1, 5, 40, 2, 48, 35, 0, 1, 6},   {1, 40, 40, 1, 72, 0, 0, 1, 64},
+    {1, 20, 90, 2, 112, 10, 0, 2, 8},
 };
 
 struct Results {
@@ -53,13 +56,14 @@ struct Sums {
                     const size_t o = (size_t(b) * s.Tq + t) * C + h * s.D,
                                  l = (size_t(b) * s.NH + h) * s.Tq + t,
                                  qi = (size_t(b) * s.Tq + t) * d.q_stride + h * s.D;
+                    const int from = s.first_key(t);
                     const int keys = std::min(s.Tk, s.q_offset + t - s.k_offset + 1);
                     const auto key = [&](int u) {
                         return (size_t(b) * s.Tk + u) * d.kv_stride + h / s.group * s.D;
                     };
                     Wide p(keys), dp(keys);
                     double delta = 0;
-                    for (int u = 0; u < keys; u++) {
+                    for (int u = from; u < keys; u++) {
                         double score = 0, size = 0;
                         for (int c = 0; c < s.D; c++) {
                             score += double(in.q[qi + c]) * double(in.k[key(u) + c]) * scale;
@@ -70,7 +74,7 @@ struct Sums {
                         for (int c = 0; c < s.D; c++) out[o + c] += p[u] * abs_of(in.v[key(u) + c]);
                     }
                     for (int c = 0; c < s.D; c++) delta += abs_of(in.dout[o + c]) * out[o + c];
-                    for (int u = 0; u < keys; u++)
+                    for (int u = from; u < keys; u++)
                         for (int c = 0; c < s.D; c++) {
                             const double ds = p[u] * (dp[u] + delta) * scale;
                             dq[qi + c] += ds * abs_of(in.k[key(u) + c]),
@@ -121,14 +125,27 @@ TEST(matches_the_cpu) {
 }
 
 TEST(order_changes_no_bit) {
-    const Shape s = {1, 70, 70, 2, 40, 0, 0};
-    const Results first = run(s);
-    in_every_order([&] { EXPECT(run(s) == first); });
+    for (const int window : {0, 20}) {
+        const Shape s = {1, 70, 70, 2, 40, 0, 0, 1, window};
+        const Results first = run(s);
+        in_every_order([&] { EXPECT(run(s) == first); });
+    }
 }
 
 TEST(moves_no_more_than_its_floor) {
     for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 1, D, 0, 0}); });
     EXPECT_FLOORS([=] { run({1, 160, 160, 4, 64, 0, 0, 2}); });
+    for (const int window : {1, 40, 64})
+        for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 2, D, 0, 0, 2, window}); });
+    EXPECT_FLOORS([=] { run({1, 5, 160, 2, 48, 155, 0, 1, 40}); });
+}
+
+TEST(a_window_over_everything_changes_no_bit) {
+    for (const int D : {40, 64}) {
+        const Results plain = run({1, 70, 70, 2, D, 0, 0});
+        EXPECT(run({1, 70, 70, 2, D, 0, 0, 1, 70}) == plain, "D %d", D);
+        EXPECT(!(run({1, 70, 70, 2, D, 0, 0, 1, 69}) == plain), "D %d: the window has no effect", D);
+    }
 }
 
 // Twice the scale are twice the queries: powers of two change no bit.

@@ -159,28 +159,25 @@ TEST(errs_as_a_plain_program_that_rounds_alike) {
 }
 
 // Queries and keys of other positions: of a cache, of keys that are missing, and of keys that no query sees.
-static const AttentionShape kOffsets[] = {{1, 1, 77, 2, 0, 76, 0}, {3, 3, 140, 1, 0, 137, 0},
-                                          {1, 5, 11, 1, 0, 10, 4}, {1, 150, 40, 1, 0, 3, 0},
-                                          {1, 20, 150, 1, 0, 10, 0}, {1, 150, 200, 1, 0, 130, 100}};
+// Heads of queries that share keys. Windows of one token, of a tile or not, over everything.
+static const AttentionShape kShapes[] = {
+    {1, 1, 77, 2, 0, 76, 0},             {3, 3, 140, 1, 0, 137, 0},          {1, 5, 11, 1, 0, 10, 4},
+    {1, 150, 40, 1, 0, 3, 0},            {1, 20, 150, 1, 0, 10, 0},          {1, 150, 200, 1, 0, 130, 100},
+    {2, 160, 160, 6, 0, 0, 0, 3},        {1, 70, 70, 4, 0, 0, 0, 4},         {1, 3, 140, 4, 0, 137, 0, 2},
+    {1, 20, 150, 2, 0, 10, 0, 2},        {1, 160, 160, 1, 0, 0, 0, 1, 1},    {1, 200, 200, 1, 0, 0, 0, 1, 37},
+    {2, 160, 160, 4, 0, 0, 0, 2, 64},    {1, 3, 140, 1, 0, 137, 0, 1, 70},   {1, 20, 150, 1, 0, 10, 0, 1, 8},
+    {1, 70, 70, 1, 0, 0, 0, 1, 200},     {1, 20, 250, 2, 0, 220, 0, 2, 9},
+    {1, 150, 200, 1, 0, 130, 100, 1, 50}};
 
-TEST(offsets) {
-    for (const int D : {64, 96, 128})
-        for (AttentionShape s : kOffsets) if (!few(s.D = D)) expect_alike(Case(s), 1);
-}
-
-// Heads of queries that share keys.
-static const AttentionShape kGroups[] = {{2, 160, 160, 6, 0, 0, 0, 3}, {1, 70, 70, 4, 0, 0, 0, 4},
-                                         {1, 3, 140, 4, 0, 137, 0, 2}, {1, 20, 150, 2, 0, 10, 0, 2}};
-
-TEST(shared_keys) {
+TEST(offsets_shared_keys_and_windows) {
     for (const int D : kHeadSizes)
-        for (AttentionShape s : kGroups) if (!few(s.D = D)) expect_alike(Case(s), 1);
+        for (AttentionShape s : kShapes) if (!few(s.D = D)) expect_alike(Case(s), 1);
 }
 
 TEST(order_changes_no_bit) {
     if (kAgain) return test::skip("one order has to do there, as in the other tests");
     for (const int D : {64, 80, 128}) {
-        const Case c({1, 140, 140, D == 80 ? 2 : 1, D, 0, 0, D == 80 ? 2 : 1});
+        const Case c({1, 140, 140, D == 80 ? 2 : 1, D, 0, 0, D == 80 ? 2 : 1, D == 64 ? 0 : 50});
         for_variants(
             D,
             [&](const Forward& v) {
@@ -207,8 +204,7 @@ TEST(moves_and_multiplies_what_its_floor_says) {
     };
     for (const int D : kHeadSizes)
         for (const int T : {1, 17, 160, 200}) if (!few(D)) check({1, T, T, 1, D, 0, 0});
-    for (AttentionShape s : kOffsets) s.D = 64, check(s);
-    for (AttentionShape s : kGroups) s.D = 64, check(s);
+    for (AttentionShape s : kShapes) s.D = 64, check(s);
 }
 
 TEST(the_chosen_variant_runs) {

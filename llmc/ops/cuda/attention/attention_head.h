@@ -4,6 +4,8 @@
 // goes through groups of heads whose rows fit in an eighth of L2 (H100 has L2 in two halves): memory is read
 // once. Within a group the longest block of each head starts first: the launch ends with short blocks.
 #pragma once
+#include <type_traits>
+
 #include "llmc/ops/cuda/kernel.h"
 #include "llmc/ops/ops.h"
 
@@ -13,6 +15,12 @@ namespace cuda {
 // The factor of the scores: AttentionDims::scale, or 1 / sqrt(D).
 inline double attention_scale(const AttentionDims& d) {
     return d.scale > 0 ? d.scale : 1 / sqrt(double(d.D));
+}
+
+// f(constant of whether a window hides a key): without one, kernels have no code for windows.
+template <class F> void with_window(const AttentionDims& d, F f) {
+    if (d.windowed()) f(std::true_type());
+    else f(std::false_type());
 }
 
 struct HeadOrder {

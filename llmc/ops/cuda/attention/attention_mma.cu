@@ -43,7 +43,7 @@ template <int D, int M> static constexpr bool kHoldQ = M * D <= 128;
 
 // FLOOR bytes = (2 B Tq + 2 keys) NH D sizeof(floatX) + 4 B NH Tq, mma flops = 4 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
-template <int D, int M, int N>
+template <int D, int M, int N, bool Windowed>
 __global__ void __launch_bounds__(kThreads, M == 1 && D <= 96 ? 3 : 2)
 attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
@@ -54,13 +54,14 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
+    const int from = Windowed ? d.first_key(start) / N : 0;
     const auto fetch = [&](int j) {
         fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
                          {x.v + at.keys(d, order), d.kv_stride}, j * N, d.Tk);
     };
     fetch_rows<D, rows>(sQ, {x.q + at.queries(d, order), d.q_stride}, 0, {}, start, d.Tq);
     ptx::cp_async_commit();
-    fetch(0);
+    fetch(from);
     ptx::cp_async_commit();
     ptx::cp_async_wait<1>();
     __syncthreads();
@@ -71,16 +72,18 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
     RunningSoftmax<M> softmax;
     #pragma unroll
     for (int i = 0; i < 2 * M; i++) softmax.max[i / 2][i % 2] = kLowest, softmax.sum[i / 2][i % 2] = 0;
-    for (int j = 0; j < tiles; j++) {
+    for (int j = from; j < tiles; j++) {
         if (j + 1 < tiles) fetch(j + 1);
         ptx::cp_async_commit();
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if (j * N < seen) {
+        if (j * N < seen && (!Windowed || (j + 1) * N > d.first_key(first))) {
             float s[M][N / 8][4];
             products<D, M, N>(s, Q, sK + j % 2 * tile);
             if ((j + 1) * N > d.Tk || (j + 1) * N > offset + first + 1)
                 hide<M, N>(s, [&](int r, int c) { return j * N + c > min(offset + first + r, d.Tk - 1); });
+            if (Windowed && j * N < offset + first + 16 * M - d.window)
+                hide<M, N>(s, [&](int r, int c) { return j * N + c <= offset + first + r - d.window; });
             soften<D, M, N>(s, O, softmax, scale);
             add_weighted<D, M, N>(O, s, sV + j % 2 * tile);
         }
@@ -120,8 +123,10 @@ template <int M, int N, class Heads> struct Forward {
     static void run(const AttentionForward& t, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_forward_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
-                   floor(d), t, d, order, float(kLog2e * attention_scale(d)));
+            with_window(d, [&](auto windowed) {
+                launch(attention_mma_forward_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
+                       shared(D), floor(d), t, d, order, float(kLog2e * attention_scale(d)));
+            });
         });
     }
 };

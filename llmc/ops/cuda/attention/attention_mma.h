@@ -3,7 +3,7 @@
 // A block owns 64 M rows of a head, a warp 16 M rows: queries, or keys for gradients of keys. The rows of the
 // other side come N at a time; cp.async loads the next tile while a tile is used. Values of pairs of rows
 // stay in registers: the accumulators of a product are, packed, the left operand of the next product. A warp
-// skips tiles outside its rows' sight.
+// skips tiles outside its rows' sight: above the diagonal, and Windowed those before the window.
 //
 // Rows of a tile are D + 8 elements apart: the eight rows of an ldmatrix lie in different banks.
 #pragma once
@@ -180,6 +180,16 @@ HOST_DEVICE inline int first_to_see(const AttentionDims& d, int start) {
     return first < 0 ? 0 : first < d.Tq && start < d.Tk ? first : d.Tq;
 }
 
+// The row of queries after the last that sees one of `rows` keys from `start` on.
+HOST_DEVICE inline int end_of_keys(const AttentionDims& d, int start, int rows) {
+    return d.end_query((start + rows < d.Tk ? start + rows : d.Tk) - 1);
+}
+// Tiles of N rows from number `first` to row `end`.
+HOST_DEVICE inline int tiles_from(int first, int N, int end) {
+    const int tiles = div_up(end, N) - first;
+    return tiles > 0 ? tiles : 0;
+}
+
 // Of a head: pairs (row, row) with a computed score, and the rows of the other side that blocks read for the
 // pairs.
 struct Work { double pairs = 0, rows = 0; };
@@ -187,10 +197,11 @@ struct Work { double pairs = 0, rows = 0; };
 template <int M, int N> static Work work_on_queries(const AttentionDims& d) {
     Work sum;
     for (int start = 0; start < d.Tq; start += 16 * M) {
-        sum.pairs += double(16 * M * N) * div_up(seen_before(d, start + 16 * M), N);
+        const int first = d.first_key(start) / N;           // tile
+        sum.pairs += double(16 * M * N) * (div_up(seen_before(d, start + 16 * M), N) - first);
         if (start % (16 * M * kWarps)) continue;
         const int keys = div_up(seen_before(d, start + 16 * M * kWarps), N) * N;
-        sum.rows += keys < d.Tk ? keys : d.Tk;
+        sum.rows += (keys < d.Tk ? keys : d.Tk) - first * N;
     }
     return sum;
 }
@@ -199,8 +210,9 @@ template <int M, int N> static Work work_on_keys(const AttentionDims& d) {
     for (int start = 0; start < d.Tk; start += 16 * M) {
         const int first = first_to_see(d, start) / N;
         if (first_to_see(d, start) == d.Tq) continue;
-        sum.pairs += double(16 * M * N) * (div_up(d.Tq, N) - first);
-        if (start % (16 * M * kWarps) == 0) sum.rows += d.Tq - first * N;
+        sum.pairs += double(16 * M * N) * tiles_from(first, N, end_of_keys(d, start, 16 * M));
+        const int end = tiles_from(first, N, end_of_keys(d, start, 16 * M * kWarps)) * N + first * N;
+        if (start % (16 * M * kWarps) == 0) sum.rows += (end < d.Tq ? end : d.Tq) - first * N;
     }
     return sum;
 }

@@ -16,8 +16,8 @@ template <int D, int M> static constexpr bool kHold = M * D <= 64;
 // dQ, and delta for the other pass
 // FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq, mma flops = 6 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
-template <int D, int M, int N>
-__global__ void __launch_bounds__(kThreads, D == 32 || (M == 1 && D == 128) ? 3 : 2)
+template <int D, int M, int N, bool Windowed>
+__global__ void __launch_bounds__(kThreads, (D == 32 && M <= 2 - Windowed) || (M == 1 && D == 128) ? 3 : 2)
 attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
                              float scale) {
     DYN_SHARED(floatX, shared);
@@ -28,6 +28,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
+    const int from = Windowed ? d.first_key(start) / N : 0;
     const size_t out_stride = size_t(d.NH) * D;
     const auto fetch = [&](int j) {
         fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
@@ -36,7 +37,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     fetch_rows<D, rows>(sQ, {x.q + at.queries(d, order), d.q_stride}, rows * pitch,
                         {x.dout + at.outputs(d, order), out_stride}, start, d.Tq);
     ptx::cp_async_commit();
-    fetch(0);
+    fetch(from);
     ptx::cp_async_commit();
     ptx::cp_async_wait<1>();
     __syncthreads();
@@ -61,17 +62,25 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
 
     const float exponent = scale * kLog2e;
     float dQ[M][D / 8][4] = {};
-    for (int j = 0; j < tiles; j++) {
+    for (int j = from; j < tiles; j++) {
         if (j + 1 < tiles) fetch(j + 1);
         ptx::cp_async_commit();
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if (j * N < seen) {
+        if (j * N < seen && (!Windowed || (j + 1) * N > d.first_key(first))) {
             float s[M][N / 8][4], dp[M][N / 8][4];
             products<D, M, N>(s, Q, sK + j % 2 * tile);
             products<D, M, N>(dp, dO, sV + j % 2 * tile);
-            if ((j + 1) * N > d.Tk || (j + 1) * N > offset + first + 1)
+            const bool last = (j + 1) * N > d.Tk || (j + 1) * N > offset + first + 1;
+            if constexpr (Windowed) {           // both ends at once: apart, they spill
+                if (last || j * N < offset + first + 16 * M - d.window)
+                    hide<M, N>(s, [&](int r, int c) {
+                        const int u = j * N + c, t = offset + first + r;
+                        return u > min(t, d.Tk - 1) || u <= t - d.window;
+                    });
+            } else if (last) {
                 hide<M, N>(s, [&](int r, int c) { return j * N + c > min(offset + first + r, d.Tk - 1); });
+            }
             #pragma unroll
             for (int i = 0; i < M * N / 2; i++) {
                 const int m = i / (N / 2), c = i / 4 % (N / 8), r = i % 4 / 2;
@@ -94,7 +103,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
 // dK and dV: the rows of a block are keys, the products transposed
 // FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH, mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
-template <int D, int M, int N>
+template <int D, int M, int N, bool Windowed>
 __global__ void __launch_bounds__(kThreads, M == 1 && D == 32 ? 3 : 2)
 attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
                           float scale) {
@@ -107,7 +116,9 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, offset = d.q_offset - d.k_offset;
     const int block_sees = first_to_see(d, start), sees = first_to_see(d, first);   // queries: the first to
-    const int from = block_sees / N, tiles = block_sees < d.Tq ? div_up(d.Tq, N) - from : 0;    // see a key
+    const int end = Windowed ? end_of_keys(d, first, 16 * M) : d.Tq;                // see a key; to this end
+    const int last = Windowed ? end_of_keys(d, start, rows) : d.Tq, from = block_sees / N;
+    const int tiles = block_sees < d.Tq ? tiles_from(from, N, last) : 0;
     const int steps = tiles * order.sharing;            // the tiles of each head of queries in turn
     const size_t out_stride = size_t(d.NH) * D;
     const auto head_of = [&](int step) { return order.sharing == 1 ? 0 : step / tiles; };
@@ -144,12 +155,14 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
         const int j = from + step - head_of(step) * tiles;
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if ((j + 1) * N > sees && sees < d.Tq) {
+        if ((j + 1) * N > sees && sees < d.Tq && (!Windowed || j * N < end)) {
             float s[M][N / 8][4], dp[M][N / 8][4];
             products<D, M, N>(s, K, sQ + step % 2 * tile);
             products<D, M, N>(dp, V, sdO + step % 2 * tile);
             if (first + 16 * M - 1 > offset + j * N)
                 hide<M, N>(s, [&](int r, int c) { return first + r > offset + j * N + c; });
+            if (Windowed && offset + (j + 1) * N > first + d.window)
+                hide<M, N>(s, [&](int r, int c) { return offset + j * N + c >= first + r + d.window; });
             #pragma unroll
             for (int e = 0; e < M * N / 2; e++) {
                 const int c = e / M % (N / 8), k = e / M / (N / 8), m = e % M;
@@ -190,8 +203,10 @@ template <int M, int N, class Heads> struct Queries {
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_queries_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads),
-                   tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            with_window(d, [&](auto windowed) {
+                launch(attention_mma_queries_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
+                       tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            });
         });
     }
 };
@@ -208,8 +223,10 @@ template <int M, int N, class Heads> struct Keys {
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_keys(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            launch(attention_mma_keys_kernel<D, M, N>, dim3(order.blocks), dim3(kThreads), shared(D),
-                   floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            with_window(d, [&](auto windowed) {
+                launch(attention_mma_keys_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
+                       shared(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            });
         });
     }
 };
