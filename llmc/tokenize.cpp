@@ -42,8 +42,9 @@ int train(const Options& o) {
     { NewFile writable(o.out); }        // found out before the work, not after it
     const double start = seconds_now();
     DocumentReader reader(o.inputs, 0, ".", o.as_text);
-    const WordCounts words = count_words(reader, o.threads);
-    const Tokenizer tokenizer(train_bpe(words, o.vocab));
+    const Pattern& pattern = *pattern_named(o.pattern);
+    const WordCounts words = count_words(reader, o.threads, pattern);
+    const Tokenizer tokenizer(train_bpe(words, o.vocab, pattern));
     tokenizer.save(o.out);
     printf("%s: %u ids from %s with %s, %s\n", for_terminal(o.out).c_str(), tokenizer.vocab_size(),
            counted(int64_t(reader.documents), "document").c_str(),
@@ -195,7 +196,7 @@ int run(int argc, char** argv) {
             return kExitDone;
         }
     }
-    const Command commands[] = {{"train", "vocab out as", train},
+    const Command commands[] = {{"train", "vocab out as pattern", train},
                                 {"encode", "tokenizer out val shard-tokens as", encode},
                                 {"decode", "tokenizer", decode},
                                 {"ids", "tokenizer as", ids},

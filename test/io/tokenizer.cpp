@@ -10,6 +10,7 @@
 #include "llmc/base/rng.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/pretokenize.h"
+#include "llmc/io/text/safe_cut.h"
 #include "llmc/io/text/unicode.h"
 #include "test/test.h"
 
@@ -75,7 +76,7 @@ static std::vector<size_t> fast_starts(std::string_view text) {
     std::string padded(text);
     padded.append(kTextPadding, 'x');       // bytes behind the text must not matter
     std::vector<uint64_t> bits((text.size() + 63) / 64);
-    mark_starts(padded.data(), text.size(), bits.data());
+    mark_gpt2(padded.data(), text.size(), bits.data());
     std::vector<size_t> starts;
     for (size_t i = 0; i < bits.size() * 64; i++) if (bits[i / 64] >> i % 64 & 1) starts.push_back(i);
     return starts;

@@ -71,7 +71,7 @@ TEST(malformed_json_is_refused) {
     bad("no model", [](json& f) { f.erase("model"); }, {"bad.json", "model"});
     bad("another model", [](json& f) { f["model"]["type"] = "Unigram"; }, {"BPE"});
     bad("a dropout", [](json& f) { f["model"]["dropout"] = 0.1; }, {"dropout", "0.1"});
-    bad("a normalizer", [](json& f) { f["normalizer"] = {{"type", "NFC"}}; }, {"normalizer"});
+    bad("a normalizer", [](json& f) { f["normalizer"] = {{"type", "NFKC"}}; }, {"normalizer", "NFKC"});
     bad("another split", [](json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; },
         {"pre_tokenizer", "Whitespace"});
     bad("a prefix space", [](json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; },

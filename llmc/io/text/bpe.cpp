@@ -10,9 +10,12 @@
 constexpr size_t kSlack = 4096;       // extra slots at the end: probing never wraps
 
 Bpe::Bpe(const Vocabulary& v, size_t merges)
-    : byte_rank(65536, kNoRank), byte_of(v.size(), -1), ends(v.size()) {
+    : unknown(v.unknown), byte_rank(65536, kNoRank), byte_of(v.size(), -1), ends(v.size()) {
     memcpy(byte_id, v.byte_id, sizeof byte_id);
-    for (int b = 0; b < 256; b++) byte_of[byte_id[b]] = int16_t(b);
+    for (int b = 0; b < 256; b++) {
+        if (byte_id[b] == kNoByte) lacks_bytes = true;
+        else byte_of[byte_id[b]] = int16_t(b);
+    }
     for (uint32_t id = 0; id < v.size(); id++) {
         const std::string_view text = v.text_of(id);
         if (!text.empty()) ends[id] = {uint8_t(text.front()), uint8_t(text.back())};
@@ -197,4 +200,44 @@ size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
         count += encode_part(bpe, word.substr(begin, end - begin), ids + count);
     }
     return count;
+}
+
+// A word where some bytes have no id.
+static size_t encode_known(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    std::string known;
+    size_t count = 0;
+    const auto flush = [&] {
+        count += bpe_encode(bpe, known, ids + count);
+        known.clear();
+    };
+    for (const char c : word) {
+        if (bpe.byte_id[uint8_t(c)] != kNoByte) known += c;
+        else if (bpe.unknown >= 0) {
+            flush();
+            ids[count++] = uint32_t(bpe.unknown);
+        }
+    }
+    flush();
+    return count;
+}
+
+size_t encode_word(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+    if (!bpe.whole_words.empty()) {
+        const auto found = bpe.whole_words.find(word);
+        if (found != bpe.whole_words.end()) {
+            ids[0] = found->second;
+            return 1;
+        }
+    }
+    return bpe.lacks_bytes ? encode_known(bpe, word, ids) : bpe_encode(bpe, word, ids);
+}
+
+void find_whole_words(Bpe& bpe, const Vocabulary& v) {
+    std::vector<uint32_t> ids;
+    for (uint32_t id = 0; id < v.size(); id++) {
+        const std::string_view word = v.text_of(id);
+        if (v.added[id]) continue;
+        ids.resize(std::max(ids.size(), word.size()));
+        if (bpe_encode(bpe, word, ids.data()) != 1 || ids[0] != id) bpe.whole_words.emplace(word, id);
+    }
 }

@@ -2,7 +2,9 @@
 // until no merge applies.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +19,7 @@ struct Bpe {
     Table<uint64_t> slots;                  // left, right, rank + 1; 0: empty
     int shift;
     uint64_t nothing = 0;                   // an empty slot
+    int64_t unknown;                        // what a byte without an id becomes, -1: nothing
     uint64_t filter[8192] = {};
     std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
     uint32_t byte_id[256];
@@ -25,6 +28,8 @@ struct Bpe {
     struct Ends { uint8_t first, last; };
     std::vector<Ends> ends;                 // of an id: its bytes at both ends
     uint64_t joined[1024] = {};             // bit first << 8 | second: some merge joins the two bytes
+    bool lacks_bytes = false;               // some byte_id is kNoByte
+    std::map<std::string, uint32_t, std::less<>> whole_words;   // tokens that merges do not give, see below
 
     Bpe(const Vocabulary& v, size_t merges);        // no merges yet, but room for `merges`
     bool add(Merge m);                      // at the next rank; false: duplicate pair
@@ -45,5 +50,12 @@ struct Bpe {
 // separately. In scripts without spaces a part is often a character.
 size_t part_end(const Bpe& bpe, std::string_view word, size_t begin);
 
-// Writes the ids of the pre-token, at most an id per byte; returns their number.
+// Writes the ids by merges, at most an id per byte; returns their number. REQUIRES: each byte has an id.
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);
+
+// The same of a whole pre-token, any bytes. A pre-token of `whole_words` becomes that token. Bytes without
+// an id become `unknown`, or are dropped, and then their neighbours may merge.
+size_t encode_word(const Bpe& bpe, std::string_view word, uint32_t* ids);
+
+// Fills whole_words, for a vocabulary that ignores merges: tokens that their merges do not give.
+void find_whole_words(Bpe& bpe, const Vocabulary& v);

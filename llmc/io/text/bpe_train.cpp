@@ -184,7 +184,7 @@ std::vector<Merge> last_of_each(const std::vector<Merge>& merges) {
 
 }  // namespace
 
-Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
+Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern) {
     CHECK_INPUT(vocab >= 257 && vocab <= kMaxVocabulary,
                 "a vocabulary of {}: expected at least 257 (256 bytes and end-of-text) and at most {}", vocab,
                 kMaxVocabulary);
@@ -213,5 +213,8 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab) {
     tokens.added.back() = 1;
     Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(tokens.text.size() - 1), "the trained vocabulary");
     v.merges = last_of_each(t.merges);
+    v.pattern = &pattern;
+    v.nfc = pattern.nfc;
+    v.ignore_merges = pattern.ignore_merges;
     return v;
 }

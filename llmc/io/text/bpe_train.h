@@ -22,8 +22,8 @@ struct WordCounts {
     std::vector<uint64_t> count;
 };
 
-WordCounts count_words(DocumentReader& reader, int threads);
+WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern = patterns()[0]);
 
 // Trains a vocabulary of `vocab` ids, fewer if the text runs out of pairs. End-of-text is counted, as the
 // last id.
-Vocabulary train_bpe(const WordCounts& words, uint32_t vocab);
+Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pattern = patterns()[0]);

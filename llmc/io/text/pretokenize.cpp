@@ -17,10 +17,19 @@ Masks classify(const uint8_t* s) {
             c.high()};
 }
 
-bool space_at(const uint8_t* s, size_t n) {
-    if (n == 0) return true;        // spaces at the end of the text give nothing back
-    if (s[0] < 0x80) return s[0] == ' ' || uint8_t(s[0] - '\t') < 5;
-    return class_of(decode_utf8(s, n)) == kSpace;
+// Digits of SmolLM2 are Rust's numeric characters, of Unicode 17.0: 13 more than \p{N} of Unicode 16.0 has.
+template <bool digits> CharClass class_here(uint32_t code) {
+    const bool newer = (code >= 0x11de0 && code <= 0x11de9) || (code >= 0x16ff4 && code <= 0x16ff6);
+    if (digits && newer) return kNumber;
+    return class_of(code);
+}
+
+// Whether a run of spaces gives nothing back to what is at s: the end of the text, or of a piece of it.
+template <bool digits> bool keeps_spaces(const uint8_t* s, size_t n) {
+    if (n == 0) return true;
+    if (s[0] < 0x80) return is_ascii_space(s[0]) || (digits && uint8_t(s[0] - '0') < 10);
+    const CharClass c = class_here<digits>(decode_utf8(s, n).code);
+    return c == kSpace || (digits && c == kNumber);
 }
 
 // State passed from a block of 64 to the next.
@@ -33,6 +42,7 @@ struct Carry {
 
 // Characters beyond ASCII: their class, for each of their bytes. `inner` gets every byte but the first of a
 // character, `last_space` the spaces with another character behind.
+template <bool digits>
 void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64_t& last_space,
                    Carry& carry) {
     uint64_t by_class[4] = {};
@@ -43,13 +53,13 @@ void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64
         const int i = std::countr_zero(high);
         if (size_t(i) >= n) break;
         const Char c = decode_utf8(s + i, n - size_t(i));
-        const CharClass k = class_of(c);
+        const CharClass k = class_here<digits>(c.code);
         const uint64_t bytes = (uint64_t(1) << c.bytes) - 1;
         by_class[k] |= bytes << i;
         inner |= (bytes - 1) << i;
         high &= ~(bytes << i);
         const size_t end = size_t(i) + c.bytes;
-        if (k == kSpace && !space_at(s + end, n - end)) last_space |= uint64_t(1) << i;
+        if (k == kSpace && !keeps_spaces<digits>(s + end, n - end)) last_space |= uint64_t(1) << i;
         if (end > 64) carry.tail = bytes >> (64 - i), carry.tail_class = k;
     }
     m.letter |= by_class[kLetter];
@@ -77,23 +87,27 @@ uint64_t contract(const uint8_t* s, size_t n, uint64_t starts, uint64_t quotes, 
 }
 
 // The starts among the 64 bytes at s; the text has n bytes left.
-inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
+template <bool digits> inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
     Masks m = classify(s);
     const uint64_t valid = n >= 64 ? ~uint64_t(0) : (uint64_t(1) << n) - 1;
     uint64_t inner = 0, last = 0;
     m.high &= valid;
     m.letter &= valid, m.number &= valid, m.space |= ~valid;    // the end counts as space
     const uint64_t ascii_space = m.space;
-    if (m.high | carry.tail) [[unlikely]] classify_high(s, n, m, inner, last, carry);
+    if (m.high | carry.tail) [[unlikely]] classify_high<digits>(s, n, m, inner, last, carry);
 
     const uint64_t other = ~(m.letter | m.number | m.space);
-    const uint64_t next_space = m.space >> 1 | uint64_t(n <= 64 || space_at(s + 64, n - 64)) << 63;
+    const uint64_t keepers = m.space | (digits ? m.number : 0);
+    const bool kept = n <= 64 || keeps_spaces<digits>(s + 64, n - 64);
+    const uint64_t next_space = keepers >> 1 | uint64_t(kept) << 63;
     last |= ascii_space & ~next_space;
 
     const uint64_t after_blank = m.blank << 1 | carry.blank;
-    uint64_t starts = (m.letter & ~(m.letter << 1 | carry.letter)) |
-                      (m.number & ~(m.number << 1 | carry.number)) | (other & ~(other << 1 | carry.other));
-    starts = (starts & ~after_blank) | (m.space & (~(m.space << 1 | carry.space) | last));
+    const uint64_t in_number = digits ? 0 : m.number << 1 | carry.number;
+    uint64_t starts = (m.letter & ~(m.letter << 1 | carry.letter)) | (m.number & ~in_number) |
+                      (other & ~(other << 1 | carry.other));
+    starts &= ~after_blank | (digits ? m.number : 0);
+    starts |= m.space & (~(m.space << 1 | carry.space) | last);
     starts &= ~inner & valid;
     starts = (starts & ~carry.clear) | (carry.set & valid);
     carry.letter = m.letter >> 63, carry.number = m.number >> 63, carry.other = other >> 63;
@@ -106,42 +120,11 @@ inline uint64_t block_starts(const uint8_t* s, size_t n, Carry& carry) {
 
 }  // namespace
 
-void mark_starts(const char* text, size_t n, uint64_t* starts) {
+template <bool digits> static void mark_all(const char* text, size_t n, uint64_t* starts) {
     const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
     Carry carry;
-    for (size_t i = 0; i < n; i += 64) *starts++ = block_starts(s + i, n - i, carry);
+    for (size_t i = 0; i < n; i += 64) *starts++ = block_starts<digits>(s + i, n - i, carry);
 }
 
-// Whether a space character can end at s[n - 1]: an ASCII space, or the last bytes of one of the ten others.
-static bool may_end_space(const uint8_t* s, size_t n) {
-    const uint8_t c = s[n - 1];
-    if (c < 0x80) return c == ' ' || uint8_t(c - '\t') < 5;
-    for (size_t k = 2; k <= 3 && k <= n; k++) {
-        const Char d = decode_utf8(s + n - k, k);
-        if (d.bytes == k && class_of(d) == kSpace) return true;
-    }
-    return false;
-}
-
-// Whether the characters before and at i are of two classes, and neither is a space. Also false where a
-// character is cut off or invalid.
-static bool class_changes(const uint8_t* s, size_t n, size_t i) {
-    const auto begins = [&](size_t k) { return (s[k] & 0xc0) != 0x80; };
-    if (!begins(i) || (s[i] >= 0x80 && n - i < 4)) return false;
-    size_t before = i - 1;
-    while (before > 0 && i - before < 4 && !begins(before)) before--;
-    const Char last = decode_utf8(s + before, i - before);
-    if (!begins(before) || before + last.bytes != i || last.code == '\'') return false;
-    const CharClass left = class_of(last), right = class_of(decode_utf8(s + i, n - i));
-    return left != right && left != kSpace && right != kSpace;
-}
-
-size_t safe_cut(const char* text, size_t n, size_t first) {
-    const uint8_t* s = reinterpret_cast<const uint8_t*>(text);
-    for (size_t i = n; i-- > first;) {
-        if ((s[i] == ' ' || uint8_t(s[i] - '\t') < 5) && !may_end_space(s, i)) return i;
-    }
-    for (size_t i = n; i-- > first;)
-        if (class_changes(s, n, i)) return i;
-    return 0;
-}
+void mark_gpt2(const char* text, size_t n, uint64_t* starts) { mark_all<false>(text, n, starts); }
+void mark_smollm(const char* text, size_t n, uint64_t* starts) { mark_all<true>(text, n, starts); }

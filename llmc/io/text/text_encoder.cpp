@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/io/text/nfc.h"
 
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes
@@ -93,10 +94,23 @@ template <class Id> void Encoder<Id>::insert(const Slot& s) {
 template <class Id> void Encoder<Id>::encode(const char* text, size_t n, IdBuffer<Id>& ids) {
     CHECK(n < 0xffffffff, "a text of {} bytes at once", n);
     if (n == 0) return;
+    if (tokenizer.vocabulary.nfc && !is_surely_nfc(text, n)) {
+        std::string normal = nfc_of({text, n});
+        const size_t size = normal.size();
+        normal.append(kTextPadding, '\0');
+        encode_normal(normal.data(), size, ids);
+    } else {
+        encode_normal(text, n, ids);
+    }
+}
+
+// A text in the tokenizer's normal form.
+template <class Id> void Encoder<Id>::encode_normal(const char* text, size_t n, IdBuffer<Id>& ids) {
+    CHECK(n < 0xffffffff, "a text of {} bytes at once", n);
     ids.reserve(ids.count + n + kInline + 1);       // at most an id per byte; copies write a few more
     Id* out = ids.data.get() + ids.count;
     starts.resize((n + 63) / 64);
-    mark_starts(text, n, starts.data());
+    tokenizer.vocabulary.pattern->mark_starts(text, n, starts.data());
 
     uint32_t at[kBatch + 64 + 8];
     size_t have = 0;
@@ -154,7 +168,8 @@ Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words
 // A word of at most 15 bytes, missing from the cache.
 template <class Id> Id* Encoder<Id>::encode_new(const char* word, size_t n, Slot s, Id* out) {
     uint32_t ids[kMaxKey];
-    const size_t count = bpe_encode(*tokenizer.bpe, {word, n}, ids);
+    const size_t count = encode_word(*tokenizer.bpe, {word, n}, ids);
+    if (count == 0) return out;
     s.count = Id(std::min(count, kInline + 1));
     for (size_t i = 0; i < count; i++) out[i] = Id(ids[i]);
     for (size_t i = 0; i < count && count <= kInline; i++) s.ids[i] = Id(ids[i]);
@@ -171,11 +186,11 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
         for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
         return out + s.count;
     }
-    if (word.size() > kLongWord) return encode_parts(word, out);
+    if (word.size() > kLongWord && !tokenizer.bpe->lacks_bytes) return encode_parts(word, out);
     scratch.resize(word.size());
-    const size_t count = bpe_encode(*tokenizer.bpe, word, scratch.data());
+    const size_t count = encode_word(*tokenizer.bpe, word, scratch.data());
     for (size_t k = 0; k < count; k++) out[k] = Id(scratch[k]);
-    add_long(word, hash, count);
+    if (count && word.size() <= kLongWord) add_long(word, hash, count);
     return out + count;
 }
 

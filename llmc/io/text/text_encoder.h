@@ -54,6 +54,7 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     std::vector<uint64_t> starts;
     std::vector<uint32_t> scratch;
 
+    void encode_normal(const char* text, size_t n, IdBuffer<Id>& ids);
     void reset(int log2_slots);
     void insert(const Slot& s);
     Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);

@@ -6,12 +6,14 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/cxxopts.h"
 #include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/text/pattern.h"
 #include "llmc/io/files/shard.h"
 
-const char* const kTokenizeHelp = R"(Byte-level BPE, with GPT-2's pre-tokenization.
+const char* const kTokenizeHelp = R"(Byte-level BPE.
 
-  ./tokenize train  --vocab=N --out=tokenizer.json INPUT...
+  ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] INPUT...
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
+      NAME, the pre-tokenization: gpt2 (default), llama3, qwen2, smollm, o200k
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
       writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
       FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);
@@ -26,7 +28,8 @@ const char* const kTokenizeHelp = R"(Byte-level BPE, with GPT-2's pre-tokenizati
 INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (standard
         input, as .txt); with --as=text a file of any suffix is read as .txt
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
-        (end-of-text gets the id after its last rank)
+        (GPT-2's pre-tokenization; end-of-text gets the id after its last rank). A tokenizer.json says its
+        pre-tokenization; those of --pattern are known. Text of added tokens is ordinary text
 --version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
@@ -48,17 +51,19 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     };
     spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
         "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
-        "as", "", text("text"))("inputs", "", cxxopts::value<std::vector<std::string>>());
+        "as", "", text("text"))("pattern", "", text("gpt2"))(
+        "inputs", "", cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
     cxxopts::ParseResult args;
     try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}; ./tokenize --help lists the commands and options", e.what());
     }
-    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as"})
+    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as", "pattern"})
         CHECK_INPUT(!args.count(name) || strstr(allowed, name),
                     "./tokenize {} takes no --{}; ./tokenize --help lists what it takes", command, name);
     const auto given = [&](const char* name) { return args[name].as<std::string>(); };
-    TokenizeOptions o = {.command = command, .tokenizer = given("tokenizer"), .out = given("out")};
+    TokenizeOptions o = {.command = command, .tokenizer = given("tokenizer"), .out = given("out"),
+                         .pattern = given("pattern")};
     o.vocab = number_of<uint32_t>("vocab", given("vocab"), "a number of ids");
     o.val = number_of<double>("val", given("val"), "a fraction of at least 0 and less than 1");
     o.shard_tokens = number_of<uint64_t>("shard-tokens", given("shard-tokens"), "a number of tokens");
@@ -73,6 +78,7 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     CHECK_INPUT(o.shard_tokens >= 1 && o.shard_tokens <= kMaxShardTokens,
                 "--shard-tokens={}, expected 1 to {}", o.shard_tokens,
                 kMaxShardTokens);
+    CHECK_INPUT(pattern_named(o.pattern), "--pattern={}, expected {}", o.pattern, pattern_names());
     if (o.threads == 0) o.threads = available_threads();
     return o;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 struct TokenizeOptions {
-    std::string command, tokenizer, out;
+    std::string command, tokenizer, out, pattern;
     uint32_t vocab = 0;
     double val = 0;
     uint64_t shard_tokens = 0;

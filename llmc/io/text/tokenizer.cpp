@@ -5,7 +5,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/io/text/bpe.h"
-#include "llmc/io/text/pretokenize.h"
+#include "llmc/io/text/nfc.h"
+#include "llmc/io/text/tokenizer_pipeline.h"
 
 // Hash of everything that decides ids and bytes, independent of the file's format.
 static uint64_t hash_of(const Vocabulary& v) {
@@ -17,6 +18,10 @@ static uint64_t hash_of(const Vocabulary& v) {
     add(v.text.data(), v.text.size());
     add(v.added.data(), v.added.size());
     add(v.merges.data(), v.merges.size() * sizeof v.merges[0]);
+    const std::string pattern = v.pattern->name;
+    if (v.pattern != &patterns()[0]) add(pattern.data(), pattern.size());
+    if (v.nfc) add("nfc", 3);
+    if (v.ignore_merges) add("ignore_merges", 13);
     const uint64_t hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return hash ? hash : 1;
@@ -27,25 +32,57 @@ Tokenizer::Tokenizer(Vocabulary v) : vocabulary(std::move(v)) {
     for (const Merge& m : vocabulary.merges) {
         CHECK(tables->add(m), "ids {} and {} merge twice", m.left, m.right);
     }
+    if (vocabulary.ignore_merges) {
+        find_whole_words(*tables, vocabulary);
+        vocabulary.words_are_tokens = true;
+    }
     bpe = std::move(tables);
     content_hash = hash_of(vocabulary);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-    std::string padded(text);
+    std::string padded = vocabulary.nfc ? nfc_of(text) : std::string(text);
+    const size_t n = padded.size();
     padded.append(kTextPadding, '\0');
-    const size_t n = text.size();
     std::vector<uint64_t> starts((n + 63) / 64);
-    mark_starts(padded.data(), n, starts.data());
+    vocabulary.pattern->mark_starts(padded.data(), n, starts.data());
     std::vector<uint32_t> ids(n);
     size_t count = 0;
     for (size_t at = 0; at < n;) {
         size_t end = at + 1;
         while (end < n && !(starts[end / 64] >> end % 64 & 1)) end++;
-        count += bpe_encode(*bpe, text.substr(at, end - at), ids.data() + count);
+        count += encode_word(*bpe, std::string_view(padded).substr(at, end - at), ids.data() + count);
         at = end;
     }
     return {ids.begin(), ids.begin() + std::ptrdiff_t(count)};
+}
+
+std::vector<int32_t> Tokenizer::encode_with_added(std::string_view text) const {
+    std::vector<std::pair<std::string_view, uint32_t>> added;
+    for (uint32_t id = 0; id < vocab_size(); id++)
+        if (vocabulary.added[id]) added.emplace_back(vocabulary.text_of(id), id);
+    std::vector<int32_t> ids;
+    const auto add_text = [&](std::string_view part) {
+        const std::vector<int32_t> more = encode(part);
+        ids.insert(ids.end(), more.begin(), more.end());
+    };
+    size_t begin = 0;
+    for (size_t at = 0; at < text.size();) {
+        size_t bytes = 0;
+        uint32_t found = 0;
+        for (const auto& [name, id] : added) {
+            if (name.size() <= bytes || !text.substr(at).starts_with(name)) continue;
+            bytes = name.size();
+            found = id;
+        }
+        at += std::max<size_t>(bytes, 1);
+        if (!bytes) continue;
+        add_text(text.substr(begin, at - bytes - begin));
+        ids.push_back(int32_t(found));
+        begin = at;
+    }
+    add_text(text.substr(begin));
+    return ids;
 }
 
 std::string_view Tokenizer::bytes_of(uint32_t id) const {
@@ -85,7 +122,9 @@ Tokenizer Tokenizer::load(const std::string& path) {
         ends_with(path, ".json"),
         "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
         path);
-    return Tokenizer(vocabulary_of_json(read_file(path), path));
+    Vocabulary v = vocabulary_of_json(read_file(path), path);
+    read_tokenizer_config(parent_directory(path) + "/tokenizer_config.json", v);
+    return Tokenizer(std::move(v));
 }
 
 void Tokenizer::save(const std::string& path) const { write_file(path, json_of_vocabulary(vocabulary)); }

@@ -1,8 +1,9 @@
-// A byte-level BPE with GPT-2's pre-tokenization: the vocabulary and its operations.
+// A byte-level BPE: the vocabulary and its operations.
 //
-// Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes. Each of the 256
-// single bytes has an id: any bytes can be encoded, and decoding restores the bytes exactly. The text
-// "<|endoftext|>" inside an input is ordinary text: encode() never yields eot().
+// Every id but end-of-text (and other added tokens of a foreign file) is a sequence of bytes. With an id for
+// each of the 256 single bytes, and without NFC, any bytes can be encoded, and decoding restores the bytes
+// exactly. The text "<|endoftext|>" inside an input is ordinary text: encode() never yields eot() or another
+// added token.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,9 +31,16 @@ struct Tokenizer {
 
     uint32_t vocab_size() const { return vocabulary.size(); }      // end-of-text included
     uint32_t eot() const { return vocabulary.eot; }
+    // Where a text begins and ends by the tokenizer's file; -1: the file does not say.
+    int64_t bos() const { return vocabulary.bos; }
+    int64_t eos() const { return vocabulary.eos; }
+    bool adds_bos() const { return vocabulary.adds_bos; }          // ids of a text begin with bos
     uint64_t hash() const { return content_hash; }                 // the same from any kind of file; never 0
 
     std::vector<int32_t> encode(std::string_view text) const;
+    // The same, where added tokens in the text (of a chat template, say) become their ids: the leftmost, of
+    // several the longest.
+    std::vector<int32_t> encode_with_added(std::string_view text) const;
     // End-of-text, and ids outside the vocabulary, give nothing.
     std::string decode(std::span<const int32_t> ids) const;
     std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty

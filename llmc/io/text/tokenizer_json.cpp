@@ -1,4 +1,5 @@
 // Hugging Face's tokenizer.json, and GPT-2's vocab.bpe with encoder.json.
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -6,6 +7,7 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/shard.h"
 #include "llmc/io/text/bpe.h"
+#include "llmc/io/text/tokenizer_pipeline.h"
 #include "llmc/io/text/vocabulary.h"
 
 namespace {
@@ -24,6 +26,7 @@ struct Names {
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
+    std::vector<uint32_t> not_special;
 
     explicit Names(const std::string& name) : file(name.c_str()) {}
 
@@ -76,10 +79,9 @@ struct Names {
     }
 
     Vocabulary finish(std::vector<Merge> merges) {
-        uint32_t eot = 0;
-        while (eot < tokens.text.size() && !(tokens.added[eot] && tokens.text[eot] == kEndOfText)) eot++;
-        if (eot == tokens.text.size()) put(eot, std::string(kEndOfText), true);
-        Vocabulary v = vocabulary_of_tokens(tokens, eot, file);
+        if (tokens.find_added(kEndNames) < 0) put(tokens.text.size(), std::string(kEndOfText), true);
+        Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(tokens.find_added(kEndNames)), file);
+        v.bos = tokens.find_added(kBeginNames);
         Bpe seen(v, merges.size());
         for (size_t i = 0; i < merges.size(); i++) {
             CHECK_INPUT(seen.add(merges[i]), "{}: merge {} is there twice", file, i);
@@ -96,24 +98,11 @@ void check_model(const Json& model, const char* name) {
                 "{}: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
                 name);
     for (const char* key :
-         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}) {
+         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
         const Json& value = model.get(key);
         const bool off = value.is_null() || value == false || value == "" || value == 0.0;
         CHECK_INPUT(off, "{}: model.{} is {}, which is not supported", name, key, to_text(value));
     }
-}
-
-void check_pipeline(const Json& file, const char* name) {
-    CHECK_INPUT(file.get("normalizer").is_null(),
-                "{}: a normalizer is not supported: only byte-level BPE with GPT-2's pre-tokenization", name);
-    const Json& split = file.get("pre_tokenizer");
-    const Json* regex = split.find("use_regex");
-    const bool gpt2 = split.get("type") == "ByteLevel" && split.get("add_prefix_space") == false &&
-                      (!regex || *regex == true);
-    CHECK_INPUT(gpt2,
-                "{}: pre_tokenizer is {:.100}, expected GPT-2's: type ByteLevel, add_prefix_space false, "
-                "use_regex true",
-                name, to_text(split));
 }
 
 void put_added(const Json& added, Names& names) {
@@ -125,8 +114,21 @@ void put_added(const Json& added, Names& names) {
         const std::string& content = token.at("content").string();
         CHECK_INPUT(names.added_text.insert(content).second, "{}: the added token \"{}\" is there twice",
                     names.file, content);
-        names.put(token.at("id").natural(), content, true);
+        const uint64_t id = token.at("id").natural();
+        names.put(id, content, true);
+        if (token.get("special") == false) names.not_special.push_back(uint32_t(id));
     }
+}
+
+// What becomes of bytes without a token.
+void read_unknown(const Json& model, const Names& names, Vocabulary& v) {
+    const Json& unknown = model.get("unk_token");
+    if (!unknown.is_string() || std::find(v.byte_id, v.byte_id + 256, kNoByte) == v.byte_id + 256) return;
+    CHECK_INPUT(model.get("fuse_unk") != true,
+                "{}: model.fuse_unk is true, and some bytes have no token: not supported", names.file);
+    v.unknown = names.tokens.find_added(unknown.string());
+    CHECK_INPUT(v.unknown >= 0, "{}: model.unk_token is {}, expected the text of an added token", names.file,
+                to_text(unknown));
 }
 
 }  // namespace
@@ -137,7 +139,7 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
                 name);
     const Json& model = file.at("model");
     check_model(model, name.c_str());
-    check_pipeline(file, name.c_str());
+    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name.c_str());
     Names names(name);
     put_added(file.get("added_tokens"), names);
     names.put_vocab(model.at("vocab"));
@@ -150,7 +152,14 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
         merges.push_back(pair ? names.merge(m.list()[0].string(), m.list()[1].string(), merges.size())
                               : names.merge_of_line(m.string(), merges.size()));
     }
-    return names.finish(std::move(merges));
+    Vocabulary v = names.finish(std::move(merges));
+    std::sort(names.not_special.begin(), names.not_special.end());
+    v.not_special = std::move(names.not_special);
+    v.pattern = &pattern;
+    v.ignore_merges = model.get("ignore_merges") == true;
+    read_unknown(model, names, v);
+    read_pipeline(file, name.c_str(), v);
+    return v;
 }
 
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
@@ -178,27 +187,28 @@ std::string json_of_vocabulary(const Vocabulary& v) {
     for (uint32_t id = 0; id < v.size(); id++) {
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
         if (!v.added[id]) continue;
+        const bool special = !std::binary_search(v.not_special.begin(), v.not_special.end(), id);
         added.push_back(Json::Members{{"id", id}, {"content", name[id]}, {"single_word", false},
                                       {"lstrip", false}, {"rstrip", false}, {"normalized", false},
-                                      {"special", true}});
+                                      {"special", special}});
     }
     for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
     for (const Merge& m : v.merges) merges.push_back(Json::List{name[m.left], name[m.right]});
-    const Json byte_level = Json::Members{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-    Json::Members model = {{"type", "BPE"}};
-    for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"})
+    Json::Members model = {{"type", "BPE"}, {"dropout", nullptr}};
+    model.emplace_back("unk_token", v.unknown < 0 ? Json() : Json(name[size_t(v.unknown)]));
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
         model.emplace_back(key, nullptr);
-    for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model.emplace_back(key, false);
+    for (const char* key : {"fuse_unk", "byte_fallback"}) model.emplace_back(key, false);
+    model.emplace_back("ignore_merges", v.ignore_merges);
     model.emplace_back("vocab", std::move(vocab));
     model.emplace_back("merges", std::move(merges));
 
     Json::Members file = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
     file.emplace_back("added_tokens", std::move(added));
-    file.emplace_back("normalizer", nullptr);
-    file.emplace_back("pre_tokenizer", byte_level);
-    file.emplace_back("post_processor", nullptr);
-    file.emplace_back("decoder", byte_level);
+    file.emplace_back("normalizer", json_of_normalizer(v));
+    file.emplace_back("pre_tokenizer", json_of_pattern(*v.pattern));
+    file.emplace_back("post_processor", json_of_template(v));
+    file.emplace_back("decoder", json_of_pattern(patterns()[0]));
     file.emplace_back("model", std::move(model));
     return to_text(std::move(file), 1) + "\n";
 }

@@ -1,11 +1,17 @@
 #include "llmc/io/text/unicode.h"
 
 #include "llmc/io/text/byte_block.h"
+#include "llmc/io/text/letter_tables.h"
 #include "llmc/io/text/unicode_tables.h"
 
 CharClass class_of(uint32_t code) {
     if (code >= 0x110000) return kOther;
     return CharClass(kUnicodeClass[kUnicodeBlock[code >> 7]][(code & 127) >> 2] >> (code & 3) * 2 & 3);
+}
+
+LetterClass letter_class_of(uint32_t code) {
+    if (code >= 0x110000) return kNoLetter;
+    return LetterClass(kLetterClass[kLetterBlock[code >> 7]][(code & 127) >> 1] >> (code & 1) * 4 & 15);
 }
 
 // Unicode 16.0, table 3-7: bytes that lead two, three or four, bytes that continue, and the narrower second

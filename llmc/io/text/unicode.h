@@ -12,3 +12,17 @@ bool is_utf8(const char* text, size_t n);
 
 CharClass class_of(uint32_t code);                  // an invalid byte is kOther, as U+FFFD is
 inline CharClass class_of(Char c) { return class_of(c.code); }
+
+// The same with letters by their case (\p{Lu} and \p{Lt}; \p{Ll}), and marks (\p{M}) apart from the rest.
+// The first four are those of CharClass.
+enum LetterClass : uint8_t { kNoLetter, kCaseless, kDigit, kGap, kUpper, kLower, kMark };
+LetterClass letter_class_of(uint32_t code);
+
+inline bool is_ascii_space(uint8_t c) { return c == ' ' || uint8_t(c - '\t') < 5; }
+
+// The class of the character at s, with n bytes left; the end of the text counts as space.
+inline CharClass class_at(const uint8_t* s, size_t n) {
+    if (n == 0) return kSpace;
+    if (is_ascii_space(s[0])) return kSpace;
+    return class_of(decode_utf8(s, n));
+}

@@ -44,28 +44,36 @@ std::string characters_of_bytes(std::string_view bytes) {
     return characters;
 }
 
+int64_t TokenList::find_added(std::string_view name) const {
+    for (size_t id = 0; id < text.size(); id++)
+        if (added[id] && text[id] == name) return int64_t(id);
+    return -1;
+}
+
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name) {
     const size_t n = tokens.text.size();
     CHECK_INPUT(n <= kMaxVocabulary, "{}: {} tokens, expected at most {}", name, n, kMaxVocabulary);
     Vocabulary v;
     v.added = tokens.added;
     v.eot = eot;
+    v.eos = eot;
+    std::fill_n(v.byte_id, 256, kNoByte);
     v.start.reserve(n + 1);
     v.start.push_back(0);
-    bool have[256] = {};
     for (uint32_t id = 0; id < n; id++) {
         const std::string& t = tokens.text[id];
         CHECK_INPUT(!t.empty(), "{}: token {} is empty", name, id);
         v.text.insert(v.text.end(), t.begin(), t.end());
         v.start.push_back(uint32_t(v.text.size()));
         if (t.size() > 1 || v.added[id]) continue;
-        CHECK_INPUT(!have[uint8_t(t[0])], "{}: tokens {} and {} are both the byte 0x{:02x}", name,
+        CHECK_INPUT(v.byte_id[uint8_t(t[0])] == kNoByte,
+                    "{}: tokens {} and {} are both the byte 0x{:02x}", name,
                     v.byte_id[uint8_t(t[0])], id, uint8_t(t[0]));
-        have[uint8_t(t[0])] = true;
         v.byte_id[uint8_t(t[0])] = id;
     }
-    const long missing = std::find(have, have + 256, false) - have;
-    CHECK_INPUT(missing == 256, "{}: no token for the byte 0x{:02x}: not a byte-level vocabulary", name,
-                missing);
+    for (uint8_t b = ' '; b <= '~'; b++) {
+        CHECK_INPUT(v.byte_id[b] != kNoByte,
+                    "{}: no token for the byte 0x{:02x}: not a byte-level vocabulary", name, b);
+    }
     return v;
 }

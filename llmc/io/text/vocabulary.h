@@ -1,10 +1,15 @@
-// A vocabulary: the bytes of each token and the merges; and shared parts of the parsers of tokenizer files.
+// A vocabulary: the bytes of each token, the merges and what else decides ids; and shared parts of the
+// parsers of tokenizer files.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "llmc/io/text/pattern.h"
+
+constexpr uint32_t kNoByte = 0xffffffff;
 
 struct Merge { uint32_t left, right, id; };     // two ids become one; rank is the place in the list
 
@@ -13,9 +18,16 @@ struct Vocabulary {
     std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
     std::vector<uint8_t> added;  // of id i: 1: no merge yields i (end-of-text, a foreign file's extras)
     std::vector<Merge> merges;
-    uint32_t byte_id[256] = {};
+    uint32_t byte_id[256] = {};         // kNoByte: no token has this byte alone
+    int64_t unknown = -1;               // what such a byte becomes; -1: it is dropped, as in Hugging Face's
     uint32_t eot = 0;
     bool words_are_tokens = false;      // each token's bytes, encoded as a word, are known to give the token
+    const Pattern* pattern = &patterns()[0];
+    bool nfc = false;                   // text is normalized first
+    bool ignore_merges = false;         // a word that is a token becomes the token, whatever the merges
+    int64_t bos = -1, eos = -1;         // -1: not known
+    bool adds_bos = false;              // a text begins with bos
+    std::vector<uint32_t> not_special;  // added tokens that are not marked special, by id
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const {
@@ -39,11 +51,23 @@ std::string characters_of_bytes(std::string_view bytes);
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
+// Names of added tokens that end a text and begin one, in order of preference.
+constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>"};
+constexpr std::string_view kBeginNames[] = {"<|begin_of_text|>", "<|startoftext|>", "<|bos|>"};
+
 // Tokens of a file, by id; `added` ids are no result of merges and their text is used unchanged.
 struct TokenList {
     std::vector<std::string> text;
     std::vector<uint8_t> added;
+
+    int64_t find_added(std::string_view name) const;        // its id, -1: none
+    template <size_t n> int64_t find_added(const std::string_view (&names)[n]) const {
+        for (const std::string_view name : names)
+            if (const int64_t id = find_added(name); id >= 0) return id;
+        return -1;
+    }
 };
 
-// Checks for every single byte and for duplicate texts, and lays out the vocabulary without merges.
+// Checks for printable single bytes, which a text cannot do without, and for duplicate texts; lays out the
+// vocabulary without merges.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);

@@ -6,8 +6,8 @@
 
 #include "llmc/base/progress.h"
 #include "llmc/io/text/bpe_train.h"
+#include "llmc/io/text/nfc.h"
 #include "llmc/io/text/ordered_jobs.h"
-#include "llmc/io/text/pretokenize.h"
 
 namespace {
 
@@ -45,9 +45,16 @@ struct Counter {
         }
     }
 
-    void add_text(const char* s, size_t n) {
+    void add_text(const char* s, size_t n, const Pattern& pattern) {
+        std::string normal;
+        if (pattern.nfc && !is_surely_nfc(s, n)) {
+            normal = nfc_of({s, n});
+            n = normal.size();
+            normal.append(kTextPadding, '\0');
+            s = normal.data();
+        }
         starts.resize((n + 63) / 64);
-        mark_starts(s, n, starts.data());
+        pattern.mark_starts(s, n, starts.data());
         size_t begin = 0;
         for (size_t block = 0; block < starts.size(); block++) {
             for (uint64_t bits = starts[block]; bits; bits &= bits - 1) {
@@ -62,7 +69,7 @@ struct Counter {
 
 }  // namespace
 
-WordCounts count_words(DocumentReader& reader, int threads) {
+WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern) {
     std::vector<Counter> counters(size_t(std::max(threads, 1)));
     Progress progress("count words", "B", reader.total_bytes);
     run_pipeline<Chunk>(
@@ -74,7 +81,7 @@ WordCounts count_words(DocumentReader& reader, int threads) {
         [&](int thread, Chunk& chunk) {
             Counter& counter = counters[size_t(thread)];
             for (const DocumentSpan& p : chunk.spans)
-                counter.add_text(chunk.text.data() + p.begin, p.end - p.begin);
+                counter.add_text(chunk.text.data() + p.begin, p.end - p.begin, pattern);
             if (chunk.size > kJobBytes) counter.starts = {};
         },
         [](Chunk&) {});

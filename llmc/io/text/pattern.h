@@ -1,0 +1,27 @@
+// The pre-tokenizations of today's models: a row each.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "llmc/base/json_value.h"
+#include "llmc/io/text/pretokenize.h"
+
+struct Pattern {
+    const char* name;               // in --pattern=
+    const char* gguf;               // its names in tokenizer.ggml.pre, with blanks around each
+    const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, which is GPT-2's
+    bool digits;                    // Digits(individual_digits) come first
+    // What such models' tokenizers do besides: training and GGUF files, which do not say, assume it.
+    bool nfc;                       // text is normalized to NFC
+    bool ignore_merges;             // a match that is a token becomes that token
+    MarkStarts* mark_starts;
+};
+
+std::span<const Pattern> patterns();                        // GPT-2's is the first
+const Pattern* pattern_named(std::string_view name);        // nullptr: none
+std::string pattern_names();                                // for messages
+
+// tokenizer.json's "pre_tokenizer". Another one than those of the table ends in CHECK_INPUT, which prints it.
+const Pattern& pattern_of_json(const Json& pre_tokenizer, const char* file);
+Json json_of_pattern(const Pattern& pattern);

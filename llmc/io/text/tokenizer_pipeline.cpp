@@ -1,0 +1,92 @@
+#include "llmc/io/text/tokenizer_pipeline.h"
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+
+// The steps of a Sequence, or the single step; none for null.
+static Json::List sequence_of(const Json& step, const char* list) {
+    if (step.is_null()) return {};
+    if (step.get("type") != "Sequence") return {step};
+    const Json& steps = step.get(list);
+    return steps.is_list() ? steps.list() : Json::List();
+}
+
+static int64_t id_of_added(const Vocabulary& v, std::string_view name) {
+    for (uint32_t id = 0; id < v.size(); id++)
+        if (v.added[id] && v.text_of(id) == name) return id;
+    return -1;
+}
+
+// "single" of TemplateProcessing: special tokens, and "A" for the text.
+static void read_template(const Json& step, const char* name, Vocabulary& v) {
+    const Json& single = step.get("single");
+    CHECK_INPUT(single.is_list(), "{}: post_processor: a TemplateProcessing without the list \"single\"",
+                name);
+    bool text = false;
+    for (const Json& part : single.list()) {
+        if (part.find("Sequence")) {
+            text = true;
+            continue;
+        }
+        const Json& token = part.get("SpecialToken").get("id");
+        const int64_t id = token.is_string() ? id_of_added(v, token.string()) : -1;
+        CHECK_INPUT(id >= 0 && !(v.adds_bos && !text),
+                    "{}: post_processor has {}, expected one added token before the text, one after it, or "
+                    "none", name, to_text(part));
+        if (text) v.eos = id;
+        else v.bos = id;
+        v.adds_bos = v.adds_bos || !text;
+    }
+}
+
+void read_pipeline(const Json& file, const char* name, Vocabulary& v) {
+    for (const Json& step : sequence_of(file.get("normalizer"), "normalizers")) {
+        CHECK_INPUT(step.get("type") == "NFC",
+                    "{}: the normalizer {:.200} is not supported, expected NFC or null", name, to_text(step));
+        v.nfc = true;
+    }
+    for (const Json& step : sequence_of(file.get("post_processor"), "processors")) {
+        if (step.get("type") == "ByteLevel") continue;       // moves offsets, not ids
+        CHECK_INPUT(step.get("type") == "TemplateProcessing",
+                    "{}: post_processor has {:.200}, expected ByteLevel or TemplateProcessing", name,
+                    to_text(step));
+        read_template(step, name, v);
+    }
+}
+
+Json json_of_normalizer(const Vocabulary& v) {
+    if (!v.nfc) return Json();
+    return Json::Members{{"type", "NFC"}};
+}
+
+Json json_of_template(const Vocabulary& v) {
+    if (!v.adds_bos) return Json();
+    const uint32_t id = uint32_t(v.bos);
+    const std::string name(v.text_of(id));
+    const auto sequence = [](const char* which, int type) {
+        return Json(Json::Members{{"Sequence", Json::Members{{"id", which}, {"type_id", type}}}});
+    };
+    const Json begin = Json::Members{{"SpecialToken", Json::Members{{"id", name}, {"type_id", 0}}}};
+    const Json token = Json::Members{{"id", name}, {"ids", Json::List{id}}, {"tokens", Json::List{name}}};
+    return Json::Members{{"type", "TemplateProcessing"},
+                         {"single", Json::List{begin, sequence("A", 0)}},
+                         {"pair", Json::List{begin, sequence("A", 0), sequence("B", 1)}},
+                         {"special_tokens", Json::Members{{name, token}}}};
+}
+
+void read_tokenizer_config(const std::string& path, Vocabulary& v) {
+    if (!file_exists(path)) return;
+    Json config;
+    try {
+        config = parse_json(read_file(path));
+    } catch (const JsonError& e) {
+        CHECK_INPUT(false, "{}: broken JSON: {}", path, e.what());
+    }
+    const auto read = [&](const char* key, int64_t& id) {
+        const Json &value = config.get(key), &token = value.is_object() ? value.get("content") : value;
+        const int64_t found = token.is_string() ? id_of_added(v, token.string()) : -1;
+        if (found >= 0) id = found;
+    };
+    if (!v.adds_bos) read("bos_token", v.bos);
+    read("eos_token", v.eos);
+}

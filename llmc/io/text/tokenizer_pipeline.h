@@ -1,0 +1,15 @@
+// What stands around the model in a tokenizer.json: the normalizer before it, the template of a text after
+// it.
+#pragma once
+#include "llmc/base/json_value.h"
+#include "llmc/io/text/vocabulary.h"
+
+// Reads "normalizer" and "post_processor" of the file into nfc, bos, eos and adds_bos. Other steps,
+// which would change ids, end in CHECK_INPUT.
+void read_pipeline(const Json& file, const char* name, Vocabulary& v);
+
+Json json_of_normalizer(const Vocabulary& v);
+Json json_of_template(const Vocabulary& v);
+
+// What a tokenizer_config.json beside the file says of bos and eos; a file that is not there says nothing.
+void read_tokenizer_config(const std::string& path, Vocabulary& v);
