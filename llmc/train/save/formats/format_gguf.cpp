@@ -9,7 +9,7 @@
 
 static constexpr const char* kHead = "output.weight";
 
-static const ForeignKind& gpt2() {
+static const ForeignKind& gpt2_in_gguf() {
     static const ForeignKind kind = {
         .name = "GPT-2 of llama.cpp", .id = "gpt2", .blocks = "blk.",
         .tensors = {
@@ -30,7 +30,7 @@ static const ForeignKind& gpt2() {
 }
 
 static std::string gguf_name(const Tensor& t) {
-    return foreign_tensors(gpt2().tensors, gpt2().blocks, t).at(0).name;
+    return foreign_tensors(gpt2_in_gguf().tensors, gpt2_in_gguf().blocks, t).at(0).name;
 }
 
 static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
@@ -76,7 +76,7 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
     std::vector<GgufPair> pairs = {{"general.architecture", std::string("gpt2")},
                                    {"general.name", std::string("train_gpt")},
                                    {"general.file_type", uint32_t(0)}};         // all FP32
-    for (const auto& [key, value] : keys_to_write(gpt2(), m.shape))
+    for (const auto& [key, value] : keys_to_write(gpt2_in_gguf(), m.shape))
         pairs.push_back({key, value_in_gguf(value)});
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
@@ -102,7 +102,7 @@ static ForeignModel open_gguf(const std::string& path) {
         if (const uint32_t* n = std::get_if<uint32_t>(&value)) values[key] = Json(*n);
         if (const float* x = std::get_if<float>(&value)) values[key] = shortest(*x);
     }
-    m.shape = settings_of(gpt2(), path, [&](const char* key) -> const Json* {
+    m.shape = settings_of(gpt2_in_gguf(), path, [&](const char* key) -> const Json* {
         const auto found = values.find(key);
         return found == values.end() ? nullptr : &found->second;
     });
@@ -117,7 +117,7 @@ static ForeignModel open_gguf(const std::string& path) {
     return m;
 }
 
-static std::vector<const ForeignKind*> kinds_of_gguf() { return {&gpt2()}; }
+static std::vector<const ForeignKind*> kinds_of_gguf() { return {&gpt2_in_gguf()}; }
 static std::vector<std::string> files_of_gguf(const std::string& path, bool) { return {path}; }
 static std::string meant_as_gguf(const std::string&) { return ""; }
 
