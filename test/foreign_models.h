@@ -18,6 +18,9 @@ inline const std::map<std::string, ModelConfig> kForeign = {
     {"LlamaTied", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .position = PositionKind::Rope,
                    .rope_scaling = {.used = true, .factor = 4, .low = 0.5, .high = 2, .context = 24},
                    .activation = Activation::Swiglu}},          // with biases
+    {"LlamaScaled", {.norm = NormKind::RmsNorm, .bias = false, .position = PositionKind::Rope,
+                     .rope_scaling = {.used = true, .factor = 4, .low = 0.5, .high = 2, .context = 24},
+                     .kv_heads = 2, .head_channels = 8, .activation = Activation::Swiglu}},
     {"Qwen3", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
                .rope_theta = 1e2, .qk_norm = QkNorm::Before, .kv_heads = 2, .head_channels = 20,
                .activation = Activation::Swiglu}},

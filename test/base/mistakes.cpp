@@ -83,7 +83,7 @@ TEST(habits_of_other_programs) {
     refused("--model.init=ckpt.pt", {"save_pretrained"});
     refused("--model.init=gpt2-xl", {"hf download"});
     refused("--model.init=hf:", {"path is missing"});
-    refused("--model.init=gguf:x.gguf", {"not read in this version"});
+    refused("--model.init=gguf:x.gguf", {"x.gguf"});
     const string config = tiny_program_config("habits", {{"checkpoint", {{"every", 10}}}});
     EXPECT(train_gpt(config).code == 0, "a run");
     refused("--model.init=" + folder("habits"), {"Did you mean " + folder("habits/step_10?")});

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "llmc/base/check.h"
+#include "llmc/base/dtype.h"
+#include "llmc/base/half.h"
+#include "llmc/base/json.h"
 
 using ull = unsigned long long;
 
 static constexpr uint32_t kGgufVersion = 3;
 static constexpr uint64_t kAlign = 32, kMaxCount = 1 << 24, kMaxText = 1 << 24;
-enum Type : uint32_t { U32 = 4, I32 = 5, F32 = 6, Bool = 7, Text = 8, Array = 9 };
-static constexpr uint32_t kTensorF32 = 0;
+enum Type : uint32_t { U8 = 0, I8 = 1, U16 = 2, I16 = 3, U32 = 4, I32 = 5, F32 = 6, Bool = 7, Text = 8,
+                       Array = 9, U64 = 10, I64 = 11, F64 = 12 };
 
 static uint64_t aligned(uint64_t at) { return (at + kAlign - 1) / kAlign * kAlign; }
 
@@ -34,6 +38,7 @@ static void put(std::string& out, const std::string& text) {
 static void put_value(std::string& out, uint32_t v) { put(out, uint32_t(U32)), put(out, v); }
 static void put_value(std::string& out, int32_t v) { put(out, uint32_t(I32)), put(out, v); }
 static void put_value(std::string& out, float v) { put(out, uint32_t(F32)), put(out, v); }
+static void put_value(std::string& out, double v) { put(out, uint32_t(F64)), put(out, v); }
 static void put_value(std::string& out, bool v) { put(out, uint32_t(Bool)), put(out, uint8_t(v)); }
 static void put_value(std::string& out, const std::string& v) { put(out, uint32_t(Text)), put(out, v); }
 template <class T> static void put_value(std::string& out, const std::vector<T>& list) {
@@ -59,7 +64,7 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
         put(head, t.name);
         put(head, uint32_t(t.shape.size()));
         for (size_t i = t.shape.size(); i-- > 0;) put(head, t.shape[i]);
-        put(head, kTensorF32);
+        put(head, uint32_t(GgufType::F32));
         put(head, offset);
         offset = aligned(offset + elements(t) * sizeof(float));
     }
@@ -113,84 +118,168 @@ struct Reader {
     }
     uint64_t count(uint64_t least_bytes) {
         const uint64_t n = get<uint64_t>();
-        CHECK_INPUT(n <= kMaxCount && n * least_bytes <= size - at, "{}, byte {}: a count of {}",
+        CHECK_INPUT(n <= kMaxCount && n <= (size - at) / least_bytes, "{}, byte {}: a count of {}",
                     path, (ull)at, (ull)n);
         return n;
     }
+    template <class T> GgufValue integer() {
+        const T v = get<T>();
+        if (std::in_range<uint32_t>(v)) return uint32_t(v);
+        if (std::in_range<int32_t>(v)) return int32_t(v);
+        return double(v);
+    }
     GgufValue list() {
         const uint32_t type = get<uint32_t>();
-        const uint64_t n = count(type == Text ? 8 : 4);
-        CHECK_INPUT(type == Text || type == I32, "{}: a list of type {}", path, type);
-        if (type == I32) {
-            std::vector<int32_t> v(static_cast<size_t>(n));
-            bytes(v.data(), n * 4);
-            return v;
+        static constexpr uint8_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
+        CHECK_INPUT(type <= F64 && type != Array, "{}: a list of type {}", path, type);
+        const uint64_t n = count(kBytes[type]);
+        std::vector<int32_t> numbers;
+        std::vector<std::string> texts;
+        if (type == Text) {
+            for (uint64_t i = 0; i < n; i++) texts.push_back(text());
+            return texts;
         }
-        std::vector<std::string> v;
-        for (uint64_t i = 0; i < n; i++) v.push_back(text());
-        return v;
+        if (type == I32 || type == U32) {
+            numbers.resize(size_t(n));
+            bytes(numbers.data(), n * 4);
+        } else at += n * kBytes[type];
+        return numbers;
     }
     GgufValue value() {
         const uint32_t type = get<uint32_t>();
         switch (type) {
+            case U8: return integer<uint8_t>();
+            case I8: return integer<int8_t>();
+            case U16: return integer<uint16_t>();
+            case I16: return integer<int16_t>();
             case U32: return get<uint32_t>();
             case I32: return get<int32_t>();
+            case U64: return integer<uint64_t>();
+            case I64: return integer<int64_t>();
             case F32: return get<float>();
+            case F64: return get<double>();
             case Bool: return get<uint8_t>() != 0;
             case Text: return text();
             case Array: return list();
         }
-        fatal(kExitConfig, __FILE__, __LINE__, "{}: a value of type {}, which is not read here", path,
-              type);
+        fatal(kExitConfig, __FILE__, __LINE__, "{}: a value of type {}, expected 0 to 12", path, type);
     }
     GgufTensor tensor() {
         GgufTensor t;
         t.name = text();
-        t.shape.resize(std::min(get<uint32_t>(), 5u));
-        CHECK_INPUT(t.shape.size() <= 4, "{}: tensor '{}' has more than 4 dimensions", path,
-                    t.name);
+        const uint32_t dimensions = get<uint32_t>();
+        CHECK_INPUT(dimensions <= 4, "{}: tensor {} has {} dimensions, expected 4 at most", path,
+                    json_string(t.name), dimensions);
+        t.shape.resize(dimensions);
         for (size_t i = t.shape.size(); i-- > 0;) t.shape[i] = get<uint64_t>();
-        const uint32_t type = get<uint32_t>();
-        CHECK_INPUT(type == kTensorF32, "{}: tensor '{}' is of type {}, expected FP32 (0)", path,
-                    t.name, type);
+        t.type = GgufType(get<uint32_t>());
         t.offset = get<uint64_t>();
         return t;
     }
 };
 
+struct Block { uint64_t elements, bytes; };
+Block block_of(const GgufTensor& t, const std::string& path) {
+    switch (t.type) {
+        case GgufType::F32: return {1, 4};
+        case GgufType::F16: return {1, 2};
+        case GgufType::BF16: return {1, 2};
+        case GgufType::Q4_0: return {32, 18};
+        case GgufType::Q4_1: return {32, 20};
+        case GgufType::Q8_0: return {32, 34};
+    }
+    fatal(kExitConfig, __FILE__, __LINE__, "{}: tensor {} has elements of type {}, expected F32 (0), F16 "
+          "(1), Q4_0 (2), Q4_1 (3), Q8_0 (8) or BF16 (30)", path, json_string(t.name), uint32_t(t.type));
+}
+
 }  // namespace
+
+// data_bytes: of the file, behind its header.
+static void check_tensor(const GgufTensor& t, const std::string& path, uint64_t align,
+                         uint64_t data_bytes) {
+    const Block block = block_of(t, path);
+    uint64_t n = 1;
+    bool fits = true;
+    for (const uint64_t d : t.shape) fits = fits && !__builtin_mul_overflow(n, d, &n);
+    const uint64_t row = t.shape.empty() ? 1 : t.shape.back();
+    CHECK_INPUT(row % block.elements == 0, "{}: tensor {} has rows of {}, expected a multiple of {}", path,
+                json_string(t.name), (ull)row, (ull)block.elements);
+    fits = fits && t.offset <= data_bytes && n / block.elements <= (data_bytes - t.offset) / block.bytes;
+    CHECK_INPUT(fits, "{}: tensor {} reaches beyond the end of the file: truncated\n       copy or make it "
+                "again", path, json_string(t.name));
+    CHECK_INPUT(t.offset % align == 0, "{}: tensor {} begins at byte {} of the data, expected a multiple of "
+                "{}", path, json_string(t.name), (ull)t.offset, (ull)align);
+}
 
 GgufFile::GgufFile(const std::string& p) : path(p), fd(open_read(p)) {
     Reader in{.path = path, .fd = fd.fd, .size = size_of_file(fd.fd, path)};
     char magic[4];
     in.bytes(magic, 4);
     const uint32_t version = in.get<uint32_t>();
-    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && version == kGgufVersion, "{}: not a GGUF file of version {}",
-                path, kGgufVersion);
-    const uint64_t tensor_count = in.count(24), pair_count = in.count(16);
+    CHECK_INPUT(memcmp(magic, "GGUF", 4) == 0 && (version == 2 || version == kGgufVersion),
+                "{}: not a GGUF file of version 2 or {}", path, kGgufVersion);
+    const uint64_t tensor_count = in.count(24), pair_count = in.count(13);
     for (uint64_t i = 0; i < pair_count; i++) {
         const std::string key = in.text();
-        CHECK_INPUT(pairs.emplace(key, in.value()).second, "{}: the key '{}' is there twice", path,
-                    key);
+        CHECK_INPUT(pairs.emplace(key, in.value()).second, "{}: the key {} is there twice", path,
+                    json_string(key));
     }
-    for (uint64_t i = 0; i < tensor_count; i++) tensors.push_back(in.tensor());
-    data_start = aligned(in.at);
+    for (uint64_t i = 0; i < tensor_count; i++) {
+        GgufTensor t = in.tensor();
+        const std::string name = t.name;
+        CHECK_INPUT(tensors.emplace(name, std::move(t)).second, "{}: tensor {} is there twice", path,
+                    json_string(name));
+    }
+    uint64_t align = kAlign;
+    if (const auto named = pairs.find("general.alignment"); named != pairs.end()) {
+        const uint32_t* n = std::get_if<uint32_t>(&named->second);
+        CHECK_INPUT(n && *n >= 8 && *n <= 1 << 20 && (*n & (*n - 1)) == 0, "{}: general.alignment is no "
+                    "power of two of 8 or more", path);
+        align = *n;
+    }
+    data_start = (in.at + align - 1) / align * align;
+    const uint64_t data_bytes = in.size - std::min(in.size, data_start);
+    for (const auto& [name, t] : tensors) check_tensor(t, path, align, data_bytes);
 }
 
-uint32_t GgufFile::number(const std::string& key) const {
-    const auto found = pairs.find(key);
-    CHECK_INPUT(found != pairs.end() && std::holds_alternative<uint32_t>(found->second),
-                "{}: no number '{}'", path, key);
-    return std::get<uint32_t>(found->second);
+const GgufTensor* GgufFile::find(const std::string& name) const {
+    const auto found = tensors.find(name);
+    return found == tensors.end() ? nullptr : &found->second;
 }
 
-void GgufFile::read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first,
-                    size_t count, float* out) const {
-    const auto t = std::find_if(tensors.begin(), tensors.end(), [&](auto& x) { return x.name == name; });
-    CHECK_INPUT(t != tensors.end() && t->shape == shape, "{}: no tensor '{}' of the expected shape",
-                path, name);
-    const uint64_t size = size_of_file(fd.fd, path), bytes = elements(*t) * sizeof(float);
-    CHECK_INPUT(data_start + t->offset <= size && bytes <= size - data_start - t->offset,
-                "{}: tensor '{}' reaches beyond the end of the file", path, name);
-    pread_all(fd.fd, out, count * sizeof(float), data_start + t->offset + first * sizeof(float), path);
+static void decode(GgufType type, const uint8_t* in, size_t count, float* out) {
+    const auto number = [&]<class T>(T, size_t at) {
+        T v;
+        memcpy(&v, in + at, sizeof v);
+        return float(v);
+    };
+    if (type == GgufType::F32) memcpy(out, in, count * sizeof(float));
+    if (type == GgufType::F16)
+        for (size_t i = 0; i < count; i++) out[i] = number(half(), 2 * i);
+    if (type == GgufType::BF16)
+        for (size_t i = 0; i < count; i++) out[i] = number(bfloat16(), 2 * i);
+    if (type == GgufType::Q8_0)
+        for (size_t i = 0; i < count; i++) {
+            const size_t block = i / 32 * 34;
+            out[i] = number(half(), block) * float(int8_t(in[block + 2 + i % 32]));
+        }
+    if (type != GgufType::Q4_0 && type != GgufType::Q4_1) return;
+    const bool shifted = type == GgufType::Q4_1;
+    for (size_t i = 0; i < count; i++) {
+        const size_t block = i / 32 * (shifted ? 20 : 18), j = i % 32;
+        const uint8_t pair = in[block + (shifted ? 4 : 2) + j % 16];
+        const int q = j < 16 ? pair & 15 : pair >> 4;
+        const float d = number(half(), block);
+        out[i] = shifted ? d * float(q) + number(half(), block + 2) : d * float(q - 8);
+    }
+}
+
+void GgufFile::read(const GgufTensor& t, uint64_t first, size_t count, float* out) const {
+    const Block block = block_of(t, path);
+    CHECK(first % block.elements == 0 && count % block.elements == 0 && first + count <= elements(t),
+          "{}: elements {} + {} of {}", t.name, (ull)first, count, (ull)elements(t));
+    std::vector<uint8_t> stored(count / block.elements * block.bytes);
+    const uint64_t at = data_start + t.offset + first / block.elements * block.bytes;
+    pread_all(fd.fd, stored.data(), stored.size(), at, path);
+    decode(t.type, stored.data(), count, out);
 }

@@ -14,14 +14,20 @@
 
 #include "llmc/base/files.h"
 
+// Readers give integers of other sizes as 32 bits where these hold them, else as double.
 using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
-                               std::vector<int32_t>>;
+                               std::vector<int32_t>, double>;
 struct GgufPair { std::string key; GgufValue value; };
+
+// Formats of a tensor's elements. Q: blocks of 32 elements of a row, with an FP16 scale d: Q8_0 d q of 8
+// bits; Q4_0 d (q - 8) of 4 bits; Q4_1 d q + m, with an FP16 m.
+enum class GgufType : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, BF16 = 30 };
 
 struct GgufTensor {
     std::string name;
     std::vector<uint64_t> shape;     // slowest dimension first, as everywhere in this project
     uint64_t offset = 0;             // bytes, from the start of the data
+    GgufType type = GgufType::F32;
 };
 
 // Streams a file of FP32 tensors, in their order.
@@ -34,17 +40,18 @@ struct GgufWriter {
     void close();
 };
 
-// Reads the writer's files: FP32 tensors, and the types of GgufValue. Other files end in CHECK_INPUT.
+// An open file with a verified header: keys and names unique, every tensor of a known type, aligned, inside
+// the file and in whole blocks. Lists of other elements than texts and 32-bit integers are left out. Other
+// files end in CHECK_INPUT, before memory is allocated for missing data.
 struct GgufFile {
     std::string path;
     Fd fd;
     std::map<std::string, GgufValue> pairs;
-    std::vector<GgufTensor> tensors;
+    std::map<std::string, GgufTensor> tensors;
     uint64_t data_start;
 
     explicit GgufFile(const std::string& path);
-    uint32_t number(const std::string& key) const;
-    // `count` elements, from element `first` on, of a tensor of this shape.
-    void read(const std::string& name, const std::vector<uint64_t>& shape, uint64_t first, size_t count,
-              float* out) const;
+    const GgufTensor* find(const std::string& name) const;      // nullptr: not there
+    // `count` elements from element `first` on, as FP32. REQUIRES: whole rows.
+    void read(const GgufTensor& t, uint64_t first, size_t count, float* out) const;
 };

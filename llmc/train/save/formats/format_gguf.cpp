@@ -1,41 +1,43 @@
-// GGUF as llama.cpp reads GPT-2: its names of tensors and keys.
+#include "llmc/train/save/formats/format_gguf.h"
+
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <numbers>
+#include <set>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/config.h"
+#include "llmc/base/config/fields.h"
+#include "llmc/base/json.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/vocabulary.h"
-#include "llmc/train/save/formats/kind.h"
 
-static constexpr const char* kHead = "output.weight";
+static constexpr const char* kTurns = "rope_freqs.weight";              // divisors of the angles
+static constexpr const char* kScaling = "train_gpt.rope_scaling";       // the setting behind them, as JSON
 
-static const ForeignKind& gpt2_in_gguf() {
-    static const ForeignKind kind = {
-        .name = "GPT-2 of llama.cpp", .id = "gpt2", .blocks = "blk.",
-        .tensors = {
-            {"wte", "token_embd.weight"}, {"wpe", "position_embd.weight"},
-            {"ln1w", "attn_norm.weight"}, {"ln1b", "attn_norm.bias"},
-            {"qkvw", "attn_qkv.weight"}, {"qkvb", "attn_qkv.bias"},
-            {"attprojw", "attn_output.weight"}, {"attprojb", "attn_output.bias"},
-            {"ln2w", "ffn_norm.weight"}, {"ln2b", "ffn_norm.bias"},
-            {"fcw", "ffn_up.weight"}, {"fcb", "ffn_up.bias"},
-            {"fcprojw", "ffn_down.weight"}, {"fcprojb", "ffn_down.bias"},
-            {"lnfw", "output_norm.weight"}, {"lnfb", "output_norm.bias"}},
-        .keys = {{"gpt2.context_length", "context"}, {"gpt2.embedding_length", "channels"},
-                 {"gpt2.feed_forward_length", "ffn_channels"}, {"gpt2.block_count", "layers"},
-                 {"gpt2.attention.head_count", "heads"},
-                 {"gpt2.attention.layer_norm_epsilon", "norm_eps"}, {"gpt2.vocab_size", "vocab"}},
-        .others = {}, .fixed = {}};
-    return kind;
+static std::vector<const ForeignKind*> kinds_of_gguf() {
+    std::vector<const ForeignKind*> kinds;
+    for (const ForeignKind& kind : gguf_kinds()) kinds.push_back(&kind);
+    return kinds;
 }
 
-static std::string gguf_name(const Tensor& t) {
-    return foreign_tensors(gpt2_in_gguf().tensors, gpt2_in_gguf().blocks, t).at(0).name;
+static std::vector<uint64_t> shape_in_gguf(const ForeignTensor& p, const Tensor& t) {
+    if (t.param.whole_cols == 1) return {p.rows};
+    return {p.rows, uint64_t(t.param.whole_cols)};
 }
 
-static std::vector<uint64_t> shape_in_gguf(const Tensor& t) {
-    if (t.param.whole_cols == 1) return {uint64_t(t.param.whole_rows)};
-    return {uint64_t(t.param.whole_rows), uint64_t(t.param.whole_cols)};
+// What Llama 3's scaling divides each angle by.
+static std::vector<float> divisors_of(const ModelConfig& m) {
+    const int D = with_sizes(m).head_channels;
+    const RopeScaling& s = m.rope_scaling;
+    std::vector<float> divisors;
+    for (int i = 0; i < D / 2; i++) {
+        const double turns = s.context * std::pow(m.rope_theta, -2. * i / D) / (2 * std::numbers::pi);
+        const double kept = std::clamp((turns - s.low) / (s.high - s.low), 0., 1.);
+        divisors.push_back(float(1 / ((1 - kept) / s.factor + kept)));
+    }
+    return divisors;
 }
 
 // llama.cpp wants as many tokens as the embedding has rows; those beyond the tokenizer's are marked unused.
@@ -72,56 +74,169 @@ static GgufValue value_in_gguf(const Json& v) {
     return float(v.number());
 }
 
+// ---------------------------------------------------------------------------------------------------------
+// export
+
 static void write_gguf(const OwnModel& m, const std::string& path) {
-    std::vector<GgufPair> pairs = {{"general.architecture", std::string("gpt2")},
+    const ForeignKind& kind = *kind_for(m.shape, kinds_of_gguf());
+    const bool scaled = m.shape.rope_scaling.used, doubled = kind.id == std::string("gpt2");
+    std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
                                    {"general.name", std::string("train_gpt")},
                                    {"general.file_type", uint32_t(0)}};         // all FP32
-    for (const auto& [key, value] : keys_to_write(gpt2_in_gguf(), m.shape))
+    for (const auto& [key, value] : keys_to_write(kind, m.shape))
         pairs.push_back({key, value_in_gguf(value)});
+    if (scaled) pairs.push_back({kScaling, to_text(value_of_setting(m.shape, "rope_scaling"))});
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
-    for (const Tensor& t : m.layout.tensors) infos.push_back({gguf_name(t), shape_in_gguf(t)});
-    // the tied head once more: not every version of llama.cpp takes it from the embedding
+    const auto parts = [&](const Tensor& t) { return foreign_tensors(kind.tensors, kind.blocks, t); };
+    for (const Tensor& t : m.layout.tensors)
+        for (const ForeignTensor& p : parts(t)) infos.push_back({p.name, shape_in_gguf(p, t)});
+    const std::vector<float> divisors = divisors_of(m.shape);
+    if (scaled) infos.push_back({kTurns, {divisors.size()}});
+    // GPT-2's tied head once more: not every version of llama.cpp takes it from the embedding
     const Tensor& wte = m.layout.tensors.front();
-    infos.push_back({kHead, shape_in_gguf(wte)});
+    if (doubled) infos.push_back({kHead, shape_in_gguf(parts(wte)[0], wte)});
     GgufWriter file(path, pairs, infos);
+    const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
-        const std::vector<float> values = m.read(t);
-        file.write(values.data(), values.size());
+        const std::vector<float> all = m.read(t);
+        for (const ForeignTensor& p : parts(t)) {
+            const std::vector<float> values = values_of_part(p, size_t(t.param.whole_cols), D, all);
+            file.write(values.data(), values.size());
+        }
     }
-    const std::vector<float> head = m.read(wte);
-    file.write(head.data(), head.size());
+    if (scaled) file.write(divisors.data(), divisors.size());
+    const std::vector<float> head = doubled ? m.read(wte) : std::vector<float>();
+    if (doubled) file.write(head.data(), head.size());
     file.close();
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// import
+
+static std::map<std::string, Json> values_of(const GgufFile& file) {
+    std::map<std::string, Json> values;
+    for (const auto& [key, value] : file.pairs) {
+        if (const uint32_t* n = std::get_if<uint32_t>(&value)) values[key] = Json(*n);
+        if (const int32_t* n = std::get_if<int32_t>(&value)) values[key] = Json(int64_t(*n));
+        if (const float* x = std::get_if<float>(&value)) values[key] = shortest(*x);
+        if (const double* x = std::get_if<double>(&value)) values[key] = Json(*x);
+        if (const std::string* text = std::get_if<std::string>(&value)) values[key] = Json(*text);
+    }
+    return values;
+}
+
+static const ForeignKind& kind_of(const std::map<std::string, Json>& values, const std::string& path) {
+    const auto found = values.find("general.architecture");
+    CHECK_INPUT(found != values.end(), "{}: no general.architecture", path);
+    for (const ForeignKind& kind : gguf_kinds())
+        if (found->second == Json(kind.id)) return kind;
+    CHECK_INPUT(false, "{}: general.architecture is {}, expected gpt2, llama or qwen3: this program computes "
+                "no other", path, for_message(found->second));
+}
+
+// The divisors do not say which setting they are of: the key does, else Llama 3's own low and high.
+static void read_scaling(const GgufFile& file, const std::map<std::string, Json>& values, ModelConfig& m) {
+    const GgufTensor* t = file.find(kTurns);
+    if (!t) return;
+    const size_t pairs = size_t(with_sizes(m).head_channels) / 2;
+    CHECK_INPUT(t->shape == std::vector<uint64_t>{pairs} && t->type == GgufType::F32, "{}: {} is of another "
+                "shape than the {} pairs of a head", file.path, kTurns, pairs);
+    std::vector<float> found(pairs);
+    file.read(*t, 0, pairs, found.data());
+    Config cfg;
+    cfg.model = m;
+    const auto named = values.find(kScaling);
+    if (named != values.end()) {
+        const std::string text = named->second.is_string() ? named->second.string() : "";
+        set_value(cfg, "model.rope_scaling", text);
+        bool fits = false;
+        for (const Field& f : fields(cfg))
+            if (f.path() == "model.rope_scaling") fits = allowed(f);
+        CHECK_INPUT(fits, "{}: {} is {}", file.path, kScaling, for_message(named->second));
+    } else {
+        const float largest = *std::max_element(found.begin(), found.end());
+        cfg.model.rope_scaling = {.used = true, .factor = double(largest)};
+    }
+    m.rope_scaling = cfg.model.rope_scaling;
+    const std::vector<float> expected = divisors_of(m);
+    for (size_t i = 0; i < pairs; i++)
+        CHECK_INPUT(std::abs(found[i] - expected[i]) <= 1e-4f * expected[i], "{}: {} has {:g} for pair {}, "
+                    "where Llama 3's scaling by {:g} has {:g}: this program computes no other", file.path,
+                    kTurns,
+                    found[i], i, m.rope_scaling.factor, expected[i]);
+}
+
+static void check_tensors(const ForeignKind& kind, const GgufFile& file, const ModelConfig& m) {
+    std::set<std::string> others;
+    for (const auto& [name, t] : file.tensors) others.insert(name);
+    for_each_foreign(kind, m, [&](const ForeignTensor& p, const Tensor& t) {
+        const GgufTensor* found = file.find(p.name);
+        CHECK_INPUT(found, "{}: there is no tensor '{}'; the file says {} blocks", file.path, p.name,
+                    m.layers);
+        CHECK_INPUT(found->shape == shape_in_gguf(p, t), "{}: tensor '{}' has another shape than the {} x {} "
+                    "of its keys", file.path, p.name, p.rows, t.param.whole_cols);
+        others.erase(p.name);
+    });
+    if (m.tied) others.erase(kHead);
+    if (m.rope_scaling.used) others.erase(kTurns);
+    CHECK_INPUT(others.empty(), "{}: the tensor {} is no part of a {}; without it the model would compute "
+                "something else", file.path, json_string(*others.begin()), kind.name);
+}
+
+static ModelConfig settings_of_gguf(const ForeignKind& kind, const GgufFile& file,
+                                    std::map<std::string, Json> values) {
+    const std::string arch = kind.id;
+    const GgufTensor* wte = file.find("token_embd.weight");
+    if (wte && wte->shape.size() == 2) values.try_emplace(arch + ".vocab_size", Json(wte->shape[0]));
+    const auto value = [&](const std::string& key) -> const Json* {
+        const auto found = values.find(key);
+        return found == values.end() ? nullptr : &found->second;
+    };
+    return settings_of(kind, file.path, value, [&](ModelConfig& m) {
+        if (arch == "gpt2") return;
+        m.tied = !file.find(kHead);
+        if (arch == "llama") read_scaling(file, values, m);
+        const Json D = with_sizes(m).head_channels;
+        for (const char* name : {".attention.value_length", ".rope.dimension_count"}) {
+            const Json* found = value(arch + name);
+            CHECK_INPUT(!found || *found == D, "{}: {}{} is {}, but heads have {} channels: this program "
+                        "computes with one size", file.path, arch, name, for_message(*found), to_text(D));
+        }
+    });
 }
 
 static ForeignModel open_gguf(const std::string& path) {
     auto file = std::make_shared<GgufFile>(path);
+    const std::map<std::string, Json> values = values_of(*file);
+    const ForeignKind& kind = kind_of(values, path);
     ForeignModel m;
-    std::map<std::string, Json> values;
-    for (const auto& [key, value] : file->pairs) {
-        if (const uint32_t* n = std::get_if<uint32_t>(&value)) values[key] = Json(*n);
-        if (const float* x = std::get_if<float>(&value)) values[key] = shortest(*x);
-    }
-    m.shape = settings_of(gpt2_in_gguf(), path, [&](const char* key) -> const Json* {
-        const auto found = values.find(key);
-        return found == values.end() ? nullptr : &found->second;
-    });
-    m.read = [file](const Tensor& t, size_t row, size_t rows, float* out) {
+    m.shape = settings_of_gguf(kind, *file, values);
+    check_tensors(kind, *file, m.shape);
+    const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
+    m.read = [file, &kind, D](const Tensor& t, size_t row, size_t rows, float* out) {
         const size_t cols = size_t(t.param.whole_cols);
-        file->read(gguf_name(t), shape_in_gguf(t), row * cols, rows * cols, out);
+        read_by_parts(foreign_tensors(kind.tensors, kind.blocks, t), t, D, row, rows, out,
+                      [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
+            file->read(*file->find(p.name), first * cols, count * cols, to);
+        });
     };
-    m.head = [file, V = uint64_t(m.shape.vocab), C = uint64_t(m.shape.channels)](size_t row, size_t rows,
-                                                                               float* out) {
-        file->read(kHead, {V, C}, row * C, rows * C, out);
+    const GgufTensor* head = file->find(kHead);
+    if (!head || !m.shape.tied) return m;
+    CHECK_INPUT(head->shape == file->find("token_embd.weight")->shape, "{}: {} has another shape than the "
+                "embedding", path, kHead);
+    m.head = [file, head, C](size_t row, size_t rows, float* out) {
+        file->read(*head, row * C, rows * C, out);
     };
     return m;
 }
 
-static std::vector<const ForeignKind*> kinds_of_gguf() { return {&gpt2_in_gguf()}; }
 static std::vector<std::string> files_of_gguf(const std::string& path, bool) { return {path}; }
-static std::string meant_as_gguf(const std::string&) { return ""; }
+static std::string meant_as_gguf(const std::string& path) {
+    return path.ends_with(".gguf") ? "gguf:" + path : "";
+}
 
-extern const Format kGguf = {.prefix = "gguf", .place = "FILE", .meaning = "llama.cpp",
-                             .imported = false,      // complete only where train_gpt has written the file
+extern const Format kGguf = {.prefix = "gguf", .place = "FILE", .meaning = "llama.cpp: GPT-2, Llama, Qwen3",
+                             .imported = true,
                              .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
                              .kinds = kinds_of_gguf, .files = files_of_gguf, .meant = meant_as_gguf};

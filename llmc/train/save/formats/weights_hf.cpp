@@ -7,7 +7,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
 #include "llmc/train/save/formats/format_hf.h"
-#include "llmc/train/save/formats/half.h"
+#include "llmc/base/half.h"
 
 static constexpr size_t kMostFiles = 10000;
 

@@ -1,0 +1,183 @@
+// GGUF's Llama and Qwen3: an export gives the trainer's logits in plain loops, an import is the model that
+// was written, blocks of every format are read, and a file that lies is refused.
+#include "llmc/io/files/gguf.h"
+#include "test/foreign_models.h"
+#include "test/gguf.h"
+
+namespace PRECISION {
+
+using test::folder;
+using std::string;
+
+static string file_of(const string& kind) { return folder(TEST_PRECISION "_" + kind + ".gguf"); }
+
+// With and without scaled turns; GGUF has no biases.
+static const Exported& exported(const string& kind) {
+    static std::map<string, Exported> all;
+    if (!all.contains(kind)) all.emplace(kind, export_kind(kind, {"gguf:" + file_of(kind)}));
+    return all.at(kind);
+}
+static const std::vector<string> kNames = {"Llama", "LlamaScaled", "Qwen3"};
+
+// Hugging Face's name of a tensor of llama.cpp.
+static string gguf_name(const string& name) {
+    static const std::vector<std::pair<string, string>> parts = {
+        {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"},
+        {"model.layers.", "blk."}, {"post_attention_layernorm", "ffn_norm"}, {"input_layernorm", "attn_norm"},
+        {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+        {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+        {"self_attn.k_norm", "attn_k_norm"}, {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"},
+        {"mlp.down_proj", "ffn_down"}};
+    string theirs = name;
+    for (const auto& [from, to] : parts)
+        if (const size_t at = theirs.find(from); at != string::npos) theirs.replace(at, from.size(), to);
+    return theirs;
+}
+
+TEST_IF(!kIsBf16, exports_give_the_same_logits) {
+    for (const string& kind : kNames) {
+        const Exported& e = exported(kind);
+        const test::Gguf g = test::read_gguf(file_of(kind));
+        const ModelConfig m = with_sizes(e.cfg.model);
+        const size_t D = size_t(m.head_channels), C = size_t(m.channels);
+        const auto get = [&](const string& name) {
+            const string theirs = gguf_name(name);
+            const std::vector<float>& v = g.tensors.at(theirs).values;
+            test::Vector out(v.begin(), v.end());
+            const bool turns = theirs.ends_with("attn_q.weight") || theirs.ends_with("attn_k.weight");
+            if (!turns || kind == "Qwen3") return out;
+            // llama.cpp turns neighbours
+            for (size_t row = 0; row < v.size() / C; row++) {
+                const size_t i = row % D, here = row / D * D + i / 2 + (i % 2 ? D / 2 : 0);
+                for (size_t c = 0; c < C; c++) out[here * C + c] = v[row * C + c];
+            }
+            return out;
+        };
+        test::PlainModel plain{m, get};
+        expect_same(plain.logits(e.ids), e.logits, kind);
+        if (!m.rope_scaling.used) continue;
+        const std::vector<float>& divisors = g.tensors.at("rope_freqs.weight").values;
+        for (size_t i = 0; i < D / 2; i++) {
+            const double bare = std::pow(m.rope_theta, -2. * double(i) / double(D));
+            EXPECT_NEAR(bare / double(divisors[i]), plain.frequency(i), 1e-6 * bare);
+        }
+    }
+}
+
+TEST_IF(!kIsBf16, imports_are_what_was_exported) {
+    for (const string& kind : kNames) {
+        const Exported& e = exported(kind);
+        const ForeignModel m = open_foreign("gguf:" + file_of(kind));
+        Config own, theirs;
+        own.model = with_sizes(e.cfg.model);
+        theirs.model = m.shape;
+        EXPECT(to_json(own) == to_json(theirs), "%s: %s\n%s", kind.c_str(), to_json(own).c_str(),
+               to_json(theirs).c_str());
+        for (const Tensor& t : whole_tensors(make_dims(m.shape))) {
+            const std::vector<float>& values = e.values.at(t.name);
+            std::vector<float> read(values.size());
+            const size_t rows = size_t(t.param.whole_rows), cols = size_t(t.param.whole_cols);
+            for (size_t row = 0, n; row < rows; row += n) {
+                n = std::min<size_t>(7, rows - row);
+                m.read(t, row, n, &read[row * cols]);
+            }
+            EXPECT(read == values, "%s: %s", kind.c_str(), t.name.c_str());
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// files made here
+
+template <class T> static void put(string& out, T v) {
+    out.append(reinterpret_cast<const char*>(&v), sizeof v);
+}
+static void put(string& out, const string& text) {
+    put(out, uint64_t(text.size()));
+    out += text;
+}
+
+// One tensor of two rows of 32 elements, in blocks of `type`.
+static string one_tensor(uint32_t type, const string& data, uint64_t cols = 32, uint64_t offset = 0) {
+    string file = "GGUF";
+    put(file, uint32_t(3)), put(file, uint64_t(1)), put(file, uint64_t(1));
+    put(file, string("general.alignment")), put(file, uint32_t(4)), put(file, uint32_t(64));
+    put(file, string("x")), put(file, uint32_t(2)), put(file, cols), put(file, uint64_t(2));
+    put(file, type), put(file, offset);
+    file.resize((file.size() + 63) / 64 * 64);
+    const string path = folder(TEST_PRECISION "_one.gguf");
+    std::ofstream(path, std::ios::binary) << file + data;
+    return path;
+}
+
+TEST_IF(!kIsBf16, every_format_of_blocks) {
+    const uint16_t half = 0x3800, quarter = 0x3400;         // 0.5 and 0.25 in FP16
+    struct Case { uint32_t type; string row; std::function<float(int)> value; };
+    string q8, q40, q41, f16, b16, f32;
+    put(q8, half), put(q40, half), put(q41, half), put(q41, quarter);
+    for (int i = 0; i < 32; i++) q8 += char(i - 16);
+    for (int i = 0; i < 16; i++) q40 += char(i | (15 - i) << 4), q41 += char(i | (15 - i) << 4);
+    for (int i = 0; i < 32; i++)
+        put(f16, uint16_t(i)), put(b16, bfloat16_bits(float(i))), put(f32, float(i) / 3);
+    const auto nibble = [](int i) { return i < 16 ? i : 31 - i; };
+    const std::vector<Case> cases = {
+        {0, f32, [](int i) { return float(i) / 3; }}, {30, b16, [](int i) { return float(i); }},
+        {1, f16, [](int i) { return std::ldexp(float(i), -24); }},
+        {8, q8, [](int i) { return 0.5f * float(i - 16); }},
+        {2, q40, [&](int i) { return 0.5f * float(nibble(i) - 8); }},
+        {3, q41, [&](int i) { return 0.5f * float(nibble(i)) + 0.25f; }}};
+    for (const Case& c : cases) {
+        const GgufFile file(one_tensor(c.type, string(c.row.size(), '\0') + c.row));
+        std::vector<float> values(32);
+        file.read(*file.find("x"), 32, 32, values.data());
+        for (int i = 0; i < 32; i++)
+            EXPECT(values[size_t(i)] == c.value(i), "type %u: [%d] is %g, expected %g", c.type, i,
+                   double(values[size_t(i)]), double(c.value(i)));
+    }
+}
+
+TEST_IF(!kIsBf16, a_file_that_lies) {
+    const auto refused = [](const string& path, const string& word) {
+        const Fatal end = test::fatal_of([&] { GgufFile file(path); });
+        EXPECT(end.code == kExitConfig && strstr(end.what(), word.c_str()), "no '%s' in '%s'", word.c_str(),
+               end.what());
+    };
+    refused(one_tensor(7, string(256, 'x')), "of type 7");
+    refused(one_tensor(0, string(255, 'x')), "beyond the end");
+    refused(one_tensor(8, string(68, 'x'), 31), "rows of 31");
+    refused(one_tensor(8, string(68, 'x'), uint64_t(1) << 63), "beyond the end");
+    refused(one_tensor(0, string(512, 'x'), 32, 4), "multiple of 64");
+    refused(one_tensor(0, string(512, 'x'), 32, ~uint64_t(63)), "beyond the end");
+    const auto count = [&](size_t at, uint64_t n, const string& word) {
+        const string path = one_tensor(0, string(256, 'x'));
+        std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(std::streamoff(at));
+        file.write(reinterpret_cast<const char*>(&n), sizeof n);
+        file.close();
+        refused(path, word);
+    };
+    count(8, 1 << 20, "a count of 1048576");
+    count(16, uint64_t(1) << 60, "a count of");
+    count(24, uint64_t(1) << 40, "a text of");
+}
+
+// Words of an architecture that this program does not compute.
+TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
+    exported("Llama");
+    const string good = test::text_of(file_of("Llama")), path = folder(TEST_PRECISION "_bad.gguf");
+    const auto change = [&](const string& from, const string& to, const string& word) {
+        string bad = good;
+        const size_t at = bad.find(from);
+        CHECK(at != string::npos && from.size() == to.size(), "{}", from);
+        std::ofstream(path, std::ios::binary) << bad.replace(at, to.size(), to);
+        const Fatal end = test::fatal_of([&] { open_foreign("gguf:" + path); });
+        EXPECT(end.code == kExitConfig && strstr(end.what(), word.c_str()), "no '%s' in '%s'", word.c_str(),
+               end.what());
+    };
+    change("llama", "mamba", "general.architecture");
+    change("llama.block_count", "llama.block_cound", "llama.block_count");
+    change("blk.1.ffn_up", "blk.9.ffn_up", "blk.1.ffn_up");
+    change("output_norm", "outpux_norm", "output_norm");
+}
+
+}  // namespace PRECISION
