@@ -25,8 +25,8 @@ from sass import (INSTRUCTIONS, demangled, family, find_cuobjdump, functions, sh
                   wrong_instructions)
 
 SPILLS = {      # by precision and kernel: why it may, and how many bytes at most
-    ("fp32", "attention_plain_queries_kernel<128, false>"):
-        (32, "three words on sm_90, read once for each tile of keys, outside of the loops over channels"),
+    ("bf16", "attention_plain_queries_kernel<64, false>"):
+        (12, "a word on sm_90, written once and read twice, so that four blocks fit a processor"),
 }
 HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/*.cpp")
 # warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
