@@ -6,7 +6,7 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kThreads = 256;
+static constexpr int kTurnThreads = 256;
 
 // One pack of each half of a head, in FP32.
 struct HeadPart {
@@ -64,9 +64,9 @@ static __device__ __forceinline__ HeadPart gain_of(const floatX* gain, int c, in
 
 // FLOOR bytes = (before ? 3 : 2) N (NH + KV) D sizeof(floatX) + (turns ? 4 min(T, N) D : 0)
 //             + (gain ? 2 D sizeof(floatX) : 0)
-__global__ void __launch_bounds__(kThreads) rotary_forward_kernel(Rotary t, int lanes) {
+__global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, int lanes) {
     const int half = t.D / 2, heads = t.NH + t.KV, c = int(threadIdx.x) % lanes * Pack::size;
-    const size_t item = size_t(blockIdx.x) * (kThreads / lanes) + threadIdx.x / lanes;
+    const size_t item = size_t(blockIdx.x) * (kTurnThreads / lanes) + threadIdx.x / lanes;
     const int n = int(item / heads), h = int(item % heads);
     const bool here = n < t.N && c < half;          // else the lane only takes part in sums
     floatX* x = t.qkv + size_t(n) * t.stride + size_t(h) * t.D + c;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) rotary_forward_kernel(Rotary t, int 
 
 // Where the sums of a block's threads wait, four floats of each side by side: neither stores nor the loads of
 // neighbouring columns meet in a bank.
-static constexpr int kPlane = kThreads * PackF::size + 16, kPlanes = 2 * Pack::size / PackF::size;
+static constexpr int kPlane = kTurnThreads * PackF::size + 16, kPlanes = 2 * Pack::size / PackF::size;
 
 // The sum of column i that the lanes of `group` left.
 static __device__ __forceinline__ float summand(const float* sums, int i, int group, int lanes, int half) {
@@ -109,10 +109,10 @@ struct BackwardPart { float* partial; int rows, lanes; };
 // FLOOR bytes = (norm ? 3 : 2) N (NH + KV) D sizeof(floatX) + (turns ? 4 min(T, N) D : 0)
 //             + (gain ? 2 D sizeof(floatX) + 8 blocks D : 0)
 template <bool Gain>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kTurnThreads)
 rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
     SMEM(float[Gain ? kPlanes * kPlane : 1], sums);
-    const int lanes = part.lanes, groups = kThreads / lanes, group = int(threadIdx.x) / lanes;
+    const int lanes = part.lanes, groups = kTurnThreads / lanes, group = int(threadIdx.x) / lanes;
     const int half = t.D / 2, c = int(threadIdx.x) % lanes * Pack::size, start = blockIdx.x * part.rows;
     const int rows = t.N - start < part.rows ? t.N - start : part.rows;
     const bool before = t.norm == QkNorm::Before, after = t.norm == QkNorm::After, has = c < half;
@@ -154,7 +154,7 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
             float* own = sums + threadIdx.x * PackF::size;
             store_floats(own, da, kPlane), store_floats(own + kPlanes / 2 * kPlane, db, kPlane);
             __syncthreads();
-            for (int i = threadIdx.x; i < t.D; i += kThreads) {
+            for (int i = threadIdx.x; i < t.D; i += kTurnThreads) {
                 float sum = 0;
                 for (int j = 0; j < groups; j++) sum += summand(sums, i, j, lanes, half);
                 part.partial[(size_t(blockIdx.x) * 2 + of_keys) * t.D + i] = sum;
@@ -177,14 +177,14 @@ void rotary_forward(const Rotary& t) {
     const int lanes = lanes_of(t.D);
     const size_t items = size_t(t.N) * t.heads();
     const double bytes = double(items) * t.D * sizeof(floatX);
-    launch(rotary_forward_kernel, dim3(unsigned(div_up(items, kThreads / lanes))), dim3(kThreads), 0,
+    launch(rotary_forward_kernel, dim3(unsigned(div_up(items, kTurnThreads / lanes))), dim3(kTurnThreads), 0,
            {.bytes = (t.before ? 3 : 2) * bytes + double(rotary_tables(t))}, t, lanes);
 }
 
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t) {
     if (walked(rotary_backward_cost, t)) return;
     check(t);
-    const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kThreads / lanes;
+    const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kTurnThreads / lanes;
     const bool gain = t.q_gain != nullptr;
     const Parts parts = gain ? parts_of(t.N, kNormParts) : Parts{div_up(groups, heads),
                                                                  div_up(t.N, div_up(groups, heads))};
@@ -192,7 +192,7 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
     float* partial = gain ? scratch<float>(size_t(parts.count) * columns) : nullptr;
     const double bytes = double(t.N) * heads * t.D * sizeof(floatX);
     launch(gain ? rotary_backward_kernel<true> : rotary_backward_kernel<false>, dim3(parts.count),
-           dim3(kThreads), 0,
+           dim3(kTurnThreads), 0,
            {.bytes = (t.norm != QkNorm::None ? 3 : 2) * bytes + double(rotary_tables(t)) +
                      (gain ? 4. * double(columns) * parts.count : 0)},
            dqkv, t, BackwardPart{partial, parts.rows, lanes});
