@@ -3,7 +3,7 @@
 
 using enum FormatKey::Use;
 
-static ForeignKind gpt2() {
+static ForeignKind gpt2_kind() {
     return {
         .name = "GPT-2 of llama.cpp", .id = "gpt2", .blocks = "blk.",
         .tensors = {
@@ -42,7 +42,7 @@ static std::vector<TensorName> llama_tensors(Rows turns) {
             {"fcprojw", "ffn_down.weight"}, {"lnfw", "output_norm.weight"}, {"headw", kHead}};
 }
 
-static ForeignKind llama() {
+static ForeignKind llama_kind() {
     return {.name = "Llama of llama.cpp", .id = "llama", .blocks = "blk.",
             .tensors = llama_tensors(Rows::Pairs), .keys = LLAMA_KEYS("llama"),
             .others = {"tied", "rope_scaling"},
@@ -50,7 +50,7 @@ static ForeignKind llama() {
                       {"bias", "false"}}};
 }
 
-static ForeignKind qwen3() {
+static ForeignKind qwen3_kind() {
     ForeignKind kind = {
         .name = "Qwen3 of llama.cpp", .id = "qwen3", .blocks = "blk.", .tensors = llama_tensors(Rows::Same),
         .keys = LLAMA_KEYS("qwen3"), .others = {"tied"},
@@ -63,6 +63,6 @@ static ForeignKind qwen3() {
 #undef LLAMA_KEYS
 
 const std::vector<ForeignKind>& gguf_kinds() {
-    static const std::vector<ForeignKind> kinds = {gpt2(), llama(), qwen3()};
+    static const std::vector<ForeignKind> kinds = {gpt2_kind(), llama_kind(), qwen3_kind()};
     return kinds;
 }
