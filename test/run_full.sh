@@ -11,7 +11,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
-#   - the fixture of test/test_gpt computed again by PyTorch
+#   - the fixture of test/test_gpt computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
@@ -161,6 +161,20 @@ reference() {
     else echo "0 passed, 1 failed"; fi
 }
 
+# Ids of every pre-tokenization, 40 MB each (TOKENIZER_MB), against Hugging Face's.
+tokenizers() {
+    local venv=$out/tokenizers
+    plain_make tokenize >"$out/tokenizers-build.log" 2>&1 || { tail -n 30 "$out/tokenizers-build.log"; return; }
+    if ! "$venv/bin/python3" -c 'import tokenizers' 2>"$out/tokenizers-import.log" &&
+        ! { "${PYTHON:-/usr/bin/python3}" -m venv "$venv" &&
+            "$venv/bin/pip" install -q 'tokenizers==0.23.*'; } >"$out/tokenizers-import.log" 2>&1; then
+        echo "skip  tokenizers: PyPI's tokenizers cannot be had (python3 -m venv, pip install tokenizers)"
+        echo "0 passed, 0 failed, 1 skipped"
+        return
+    fi
+    timeout "$limit" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-40}"
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
@@ -182,7 +196,7 @@ if [ $# != 0 ]; then
     lane "$@"
 else
     compiled=(assembler sanitizers portable races)
-    native=(emulation deaths crashes floats slow_bf16 reference fuzzers)
+    native=(emulation deaths crashes floats slow_bf16 reference tokenizers fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")

@@ -1,0 +1,63 @@
+#!/usr/bin/python3
+"""What test/io/patterns.cpp compares with, from PyPI's tokenizers. Rewrites test/data/tokenizer/patterns.*:
+
+patterns.txt    text that pre-tokenizers get wrong, of dev/tokenizer_judge.py
+patterns.json   by pattern: bytes of each match, and the ids by the vocabulary of
+                hf.json; for llama3, which ignores merges, without the last 300 merges
+"""
+import json
+import os
+import random
+
+from tokenizers import Regex, Tokenizer, normalizers
+from tokenizer_judge import MIXED, SPACES, piece
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
+
+OUT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", "data", "tokenizer")
+WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA = WORD + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + REST
+O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{WORD}?|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{WORD}?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + REST)
+
+
+def split(pattern):
+    return Sequence([Split(Regex(pattern), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+GPT2 = ByteLevel(add_prefix_space=False)
+PATTERNS = {
+    "gpt2": GPT2,
+    "llama3": split(LLAMA),
+    "qwen2": split(LLAMA.replace("{1,3}", "")),
+    "smollm": Sequence([Digits(individual_digits=True), GPT2]),
+    "o200k": split(O200K),
+}
+
+
+def main():
+    rng = random.Random(5)
+    text = "".join(rng.choice(MIXED) + rng.choice(["", "", rng.choice(SPACES)]) for _ in range(500))
+    text += "".join(piece(rng)[:150] for _ in range(9))
+    open(f"{OUT}/patterns.txt", "w", newline="").write(text)
+    result = {}
+    for name, pre_tokenizer in PATTERNS.items():
+        file = json.load(open(f"{OUT}/hf.json"))
+        if name == "llama3":
+            file["model"]["ignore_merges"] = True
+            del file["model"]["merges"][-300:]
+        judge = Tokenizer.from_str(json.dumps(file))
+        judge.encode_special_tokens = True
+        judge.pre_tokenizer = pre_tokenizer
+        normal = text
+        if name == "qwen2":
+            judge.normalizer = normalizers.NFC()
+            normal = judge.normalizer.normalize_str(text)
+        ends = [len(normal[:end].encode()) for _, (_, end) in pre_tokenizer.pre_tokenize_str(normal)]
+        lengths = [b - a for a, b in zip([0] + ends, ends)]
+        result[name] = {"lengths": lengths, "ids": judge.encode(text).ids}
+    open(f"{OUT}/patterns.json", "w").write(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+main()

@@ -1,0 +1,120 @@
+// Every pre-tokenization against matches and ids of Hugging Face's tokenizers (dev/pattern_fixtures.py), and
+// what tokenizer files say besides.
+#include "llmc/io/text/pattern.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "llmc/base/files.h"
+#include "llmc/io/text/nfc.h"
+#include "llmc/io/text/text_encoder.h"
+#include "llmc/io/text/tokenizer_gguf.h"
+#include "test/test.h"
+
+using nlohmann::json;
+
+static const std::string kData = "test/data/tokenizer/";
+
+static json hf_json() { return json::parse(read_file(kData + "hf.json")); }
+
+static Tokenizer tokenizer_with(const Pattern& p) {
+    Vocabulary v = vocabulary_of_json(read_file(kData + "hf.json"), "hf.json");
+    if (p.ignore_merges) v.merges.resize(v.merges.size() - 300);
+    v.pattern = &p;
+    v.nfc = p.nfc;
+    v.ignore_merges = p.ignore_merges;
+    return Tokenizer(vocabulary_of_json(json_of_vocabulary(Tokenizer(v).vocabulary), "again.json"));
+}
+
+static std::vector<size_t> lengths_of(const Pattern& p, const std::string& text) {
+    std::string padded = text + std::string(kTextPadding, 'x');
+    std::vector<uint64_t> starts((text.size() + 63) / 64);
+    p.mark_starts(padded.data(), text.size(), starts.data());
+    std::vector<size_t> lengths;
+    for (size_t i = 0, begin = 0; i < text.size(); i++) {
+        if (i + 1 < text.size() && !(starts[(i + 1) / 64] >> (i + 1) % 64 & 1)) continue;
+        lengths.push_back(i + 1 - begin);
+        begin = i + 1;
+    }
+    return lengths;
+}
+
+TEST(matches_and_ids_equal_those_of_hugging_face) {
+    const std::string text = read_file(kData + "patterns.txt");
+    const json expected = json::parse(read_file(kData + "patterns.json"));
+    EXPECT(patterns().size() == expected.size());
+    for (const Pattern& p : patterns()) {
+        const auto lengths = expected[p.name]["lengths"].get<std::vector<size_t>>();
+        const auto ids = expected[p.name]["ids"].get<std::vector<int32_t>>();
+        const Tokenizer t = tokenizer_with(p);
+        EXPECT(t.vocabulary.pattern == &p && lengths.size() > 500 && ids.size() > 1000, "%s", p.name);
+        EXPECT(lengths_of(p, p.nfc ? nfc_of(text) : text) == lengths, "matches of %s", p.name);
+        EXPECT(t.encode(text) == ids, "ids of %s", p.name);
+        Encoder<uint16_t> encoder(t);
+        IdBuffer<uint16_t> out;
+        encoder.encode((text + std::string(kTextPadding, 'x')).data(), text.size(), out);
+        EXPECT(std::equal(ids.begin(), ids.end(), out.data.get(), out.data.get() + out.count), "%s", p.name);
+    }
+}
+
+// With every pattern a match ends between a letter and a line end: the rest has the same matches at every
+// place of a block.
+TEST(matches_at_every_offset_of_a_block) {
+    const std::string text = "\n" + read_file(kData + "patterns.txt").substr(0, 1500);
+    for (const Pattern& p : patterns()) {
+        const std::vector<size_t> expected = lengths_of(p, text);
+        for (size_t shift = 1; shift < 130; shift++) {
+            std::vector<size_t> found = lengths_of(p, std::string(shift, 'q') + text);
+            EXPECT(found[0] == shift, "%s: %zu", p.name, shift);
+            found.erase(found.begin());
+            if (found != expected) EXPECT(false, "%s moved by %zu", p.name, shift);
+        }
+    }
+}
+
+TEST(an_unknown_pattern_is_shown) {
+    json file = hf_json();
+    file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "\\d+|x"}}}, {"behavior", "Isolated"}};
+    const Fatal f = test::fatal_of([&] { vocabulary_of_json(file.dump(), "odd.json"); });
+    EXPECT(f.code == kExitConfig);
+    for (const char* word : {"odd.json", "\\d+|x", "gpt2, llama3, qwen2, smollm, o200k"})
+        EXPECT(std::string(f.what()).find(word) != std::string::npos, "no %s in %s", word, f.what());
+}
+
+TEST(added_tokens_and_the_first_token) {
+    json file = hf_json();
+    file["added_tokens"].push_back({{"id", 1500}, {"content", "<|begin_of_text|>"}, {"special", true}});
+    file["added_tokens"].push_back({{"id", 1501}, {"content", "<think>"}, {"special", false}});
+    const json bos = {{"SpecialToken", {{"id", "<|begin_of_text|>"}, {"type_id", 0}}}};
+    const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+    file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {bos, text}}};
+    const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
+    EXPECT(t.bos() == 1500 && t.adds_bos() && t.eos() == 1499 && t.vocabulary.not_special[0] == 1501);
+    const auto plain = t.encode("a <think>");
+    EXPECT(std::find(plain.begin(), plain.end(), 1501) == plain.end() && plain.size() > 3);
+    const auto apart = t.encode_with_added("a <think><|begin_of_text|>b");
+    EXPECT(apart.size() >= 4 && apart[apart.size() - 3] == 1501 && apart[apart.size() - 2] == 1500);
+    EXPECT(t.decode(apart) == "a <think><|begin_of_text|>b");
+
+    const Vocabulary again = vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again");
+    EXPECT(again.adds_bos && again.bos == 1500 && again.not_special == t.vocabulary.not_special);
+    const Tokenizer from_gguf = tokenizer_of_gguf(gguf_of_tokenizer(t), "x.gguf");
+    EXPECT(from_gguf.hash() == t.hash() && from_gguf.adds_bos() && from_gguf.bos() == 1500);
+    GgufVocabulary odd = gguf_of_tokenizer(t);
+    odd.pre = "tekken";
+    EXPECT(test::fatal_of([&] { tokenizer_of_gguf(odd, "x.gguf"); }).code == kExitConfig);
+}
+
+TEST(bytes_without_a_token_are_dropped) {
+    json file = hf_json();
+    const std::string control = characters_of_bytes("\x04");
+    file["model"]["vocab"].erase(control);
+    const int id = hf_json()["model"]["vocab"][control];
+    file["model"]["vocab"]["zzzz"] = id;
+    const Tokenizer t(vocabulary_of_json(file.dump(), "x"));
+    EXPECT(t.encode("=\x04=") == t.encode("==") && t.encode("==").size() == 1 && t.encode("\x04").empty());
+    Encoder<uint16_t> encoder(t);
+    IdBuffer<uint16_t> ids;
+    encoder.encode((std::string("\x04") + std::string(kTextPadding, 'x')).data(), 1, ids);
+    EXPECT(ids.count == 0, "%zu ids", ids.count);
+}
