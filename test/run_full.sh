@@ -164,7 +164,8 @@ reference() {
 # Ids of every pre-tokenization, 40 MB each (TOKENIZER_MB), against Hugging Face's.
 tokenizers() {
     local venv=$out/tokenizers
-    plain_make tokenize >"$out/tokenizers-build.log" 2>&1 || { tail -n 30 "$out/tokenizers-build.log"; return; }
+    plain_make tokenize >"$out/tokenizers-build.log" 2>&1 ||
+        { tail -n 30 "$out/tokenizers-build.log"; return; }
     if ! "$venv/bin/python3" -c 'import tokenizers' 2>"$out/tokenizers-import.log" &&
         ! { "${PYTHON:-/usr/bin/python3}" -m venv "$venv" &&
             "$venv/bin/pip" install -q 'tokenizers==0.23.*'; } >"$out/tokenizers-import.log" 2>&1; then
