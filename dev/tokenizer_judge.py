@@ -11,6 +11,7 @@ model takes the bytes (not for Qwen, which normalizes). The first difference is 
 """
 import argparse
 import codecs
+import concurrent.futures
 import os
 import random
 import subprocess
@@ -186,6 +187,17 @@ def judge_file(path, seed, size, folder, normalizes):
     return (not batch) or compare(), done
 
 
+def judge_pattern(job):
+    """Trains a vocabulary, unless one is given, and judges it."""
+    name, folder, training, options = job
+    own = os.path.join(folder, name)
+    os.mkdir(own)
+    path = options.tokenizer or os.path.join(own, "tokenizer.json")
+    if not options.tokenizer:
+        run("./tokenize", "train", "--vocab=20000", f"--pattern={name}", f"--out={path}", training)
+    return judge_file(path, options.seed, options.mb * 1e6, own, name == "qwen2")
+
+
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -198,16 +210,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         training = os.path.join(folder, "training.txt")
         with open(training, "wb") as f:
-            for data in pieces(options.seed + 1000, 8_000_000):
+            for data in pieces(options.seed + 1000, 4_000_000):
                 f.write(data)
-        for name in options.pattern or PATTERNS:
-            path = options.tokenizer or os.path.join(folder, name + ".json")
-            if not options.tokenizer:
-                run("./tokenize", "train", "--vocab=20000", f"--pattern={name}", f"--out={path}", training)
-            equal, size = judge_file(path, options.seed, options.mb * 1e6, folder, name == "qwen2")
-            print(f"{'ok   ' if equal else 'FAIL '} {name}: {size / 1e6:.1f} MB", flush=True)
-            passed += equal
-            failed += not equal
+        names = options.pattern or PATTERNS
+        jobs = [(name, folder, training, options) for name in names]
+        with concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for name, (equal, size) in zip(names, pool.map(judge_pattern, jobs)):
+                print(f"{'ok   ' if equal else 'FAIL '} {name}: {size / 1e6:.1f} MB", flush=True)
+                passed += equal
+                failed += not equal
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)
 

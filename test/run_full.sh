@@ -16,8 +16,8 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
-# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300. Parts can be named:
-# test/run_full.sh sanitizers fuzzers
+# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers twice as much. Parts can be
+# named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=build/full
@@ -173,7 +173,7 @@ tokenizers() {
         echo "0 passed, 0 failed, 1 skipped"
         return
     fi
-    timeout "$limit" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-40}"
+    timeout "$((2 * limit))" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-40}"
 }
 
 races() {
