@@ -173,7 +173,7 @@ def judge_file(path, seed, size, folder, normalizes):
 
     # A piece ends in a letter and begins with "\n\n": a split of every pattern lies between.
     for data in pieces(seed, size):
-        if normalizes and b"\xef\xbf\xbd" not in data:
+        if normalizes:
             try:
                 data.decode()
             except UnicodeDecodeError:
