@@ -1,5 +1,7 @@
 // Any bytes as a tokenizer's file: a vocabulary that encodes and decodes its own input, or one fatal() with
 // exit code 78. The first byte chooses the kind of file.
+#include <algorithm>
+
 #include "llmc/io/text/tokenizer.h"
 #include "test/fuzz/fuzz.h"
 
