@@ -95,9 +95,9 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
 // Matrices that are cut by rows, by columns and over shards.
 TEST(muon_trains_as_one_rank) {
     const string muon = " --optimizer.kind=muon --optimizer.momentum_warmup=2";
-    const Ran ran = trained("one", muon);
+    const Ran ran = trained("muon", muon);
     EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
-    const Outcome one = outcome_of("one");
+    const Outcome one = outcome_of("muon");
     expect_same({2, 2, 1}, 2, "nccl", one, muon);
     expect_same({2, 1, 2}, 3, "threads", one, muon + " --memory.offload=optimizer");
 }

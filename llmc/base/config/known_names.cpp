@@ -55,7 +55,7 @@ static constexpr KnownName kNames[] = {
     {"num_workers dataloader_num_workers num_proc prefetch_factor", nullptr,
      "The loader needs no workers: leave it out"},
     // train
-    {"max_iters max_steps num_iterations num_iters train_iters iterations total_steps num_steps n_steps "
+    {"max_iters max_steps num_iterations num_iters train_iters total_steps num_steps n_steps "
      "num_train_steps num_training_steps training_steps train_steps max_train_steps -x", "train.steps",
      nullptr},
     {"epochs num_epochs num_train_epochs max_epochs n_epochs epoch", "train.steps",
