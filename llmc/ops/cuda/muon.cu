@@ -1,5 +1,5 @@
-// Memory-bound passes around the products. A thread takes kEach elements, a block apart, one element a load:
-// a matrix inside a fused matrix may begin at any element.
+// Memory-bound passes around the products. A thread takes a few elements, a block apart, one element a load: a
+// matrix inside a fused matrix may begin at any element.
 #include <cmath>
 
 #include "llmc/base/check.h"
@@ -9,21 +9,23 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kMuonThreads = 256, kEach = 4;
+static constexpr int kMuonThreads = 256, kMuonEach = 4;
 
 // Calls f(i) for each element of this thread.
-template <class F> static __device__ __forceinline__ void for_mine(uint32_t count, F f) {
+template <class F> static __device__ __forceinline__ void for_muon_elements(uint32_t count, F f) {
     #pragma unroll
-    for (int k = 0; k < kEach; k++) {
-        const uint32_t i = (blockIdx.x * kEach + uint32_t(k)) * kMuonThreads + threadIdx.x;
+    for (int k = 0; k < kMuonEach; k++) {
+        const uint32_t i = (blockIdx.x * kMuonEach + uint32_t(k)) * kMuonThreads + threadIdx.x;
         if (i < count) f(i);
     }
 }
 
-static unsigned blocks_of(size_t count) { return unsigned(div_up(count, kMuonThreads * kEach)); }
+static unsigned muon_blocks(size_t count) {
+    return unsigned(div_up(count, kMuonThreads * kMuonEach));
+}
 
-static uint32_t checked(size_t count) {
-    CHECK(count < size_t(UINT32_MAX) - kMuonThreads * kEach, "muon: a matrix of {} elements, at most 2^32",
+static uint32_t muon_count(size_t count) {
+    CHECK(count < size_t(UINT32_MAX) - kMuonThreads * kMuonEach, "muon: a matrix of {} elements, at most 2^32",
           count);
     return uint32_t(count);
 }
@@ -34,7 +36,7 @@ __global__ void __launch_bounds__(kMuonThreads)
                          uint32_t count) {
     const float scale = load_cached(&state->scale);
     const bool finite = load_cached(&state->finite);
-    for_mine(count, [=](uint32_t i) {
+    for_muon_elements(count, [=](uint32_t i) {
         const float old = load_streaming(m + i);
         const float g = (1 - mu) * (load_streaming(grad + i) * scale), next = mu * old + g;
         store_streaming(m + i, finite ? next : old);
@@ -44,8 +46,8 @@ __global__ void __launch_bounds__(kMuonThreads)
 
 void muon_momentum(real* u, real* m, const real* grad, const GradientState* state, real mu, size_t count) {
     if (walked(muon_momentum_cost, count)) return;
-    launch(muon_momentum_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
-           {.bytes = 16. * double(count) + 8}, u, m, grad, state, mu, checked(count));
+    launch(muon_momentum_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
+           {.bytes = 16. * double(count) + 8}, u, m, grad, state, mu, muon_count(count));
 }
 
 // FLOOR bytes = (4 + sizeof(floatX)) rows cols + 8
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(kMuonThreads)
     muon_normalize_kernel(floatX* x, const float* u, const double* squares, uint32_t rows, uint32_t cols,
                           uint32_t width) {
     const float factor = float(1 / (1.01 * sqrt(load_cached(squares)) + 1e-7));
-    for_mine(rows * cols, [=](uint32_t i) {
+    for_muon_elements(rows * cols, [=](uint32_t i) {
         uint32_t at = i;
         if (width != cols) {
             const uint32_t row = i / cols, col = i % cols;
@@ -66,8 +68,8 @@ __global__ void __launch_bounds__(kMuonThreads)
 void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
     if (walked(muon_normalize_cost, rows, cols)) return;
     const size_t count = size_t(rows) * size_t(cols);
-    (void)checked(count);
-    launch(muon_normalize_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
+    (void)muon_count(count);
+    launch(muon_normalize_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
            {.bytes = (4. + sizeof(floatX)) * double(count) + 8}, x, u, squares, uint32_t(rows),
            uint32_t(cols), uint32_t(cols / parts));
 }
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate m)
     if (!load_cached(&m.state->finite)) return;
     const uint32_t cols = uint32_t(m.cols);
     const float rate = m.lr * m.stretch, decay = m.lr * m.decay;
-    for_mine(uint32_t(m.rows) * cols, [=](uint32_t i) {
+    for_muon_elements(uint32_t(m.rows) * cols, [=](uint32_t i) {
         const uint32_t row = i / cols, col = i % cols;
         float w = load_streaming(m.master + i);
         const float u = rate * float(load_streaming(m.x + size_t(row) * m.x_stride + col));
@@ -121,9 +123,9 @@ __global__ void __launch_bounds__(kMuonThreads) muon_update_kernel(MuonUpdate m)
 void muon_update(const MuonUpdate& m) {
     if (walked(muon_update_cost, m)) return;
     const size_t count = size_t(m.rows) * size_t(m.cols);
-    (void)checked(count);
+    (void)muon_count(count);
     const double each = 8. + sizeof(floatX) + (m.param ? sizeof(floatX) : 0);
-    launch(muon_update_kernel, dim3(blocks_of(count)), dim3(kMuonThreads), 0,
+    launch(muon_update_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
            {.bytes = each * double(count) + 4}, m);
 }
 
