@@ -1,5 +1,5 @@
-// Memory-bound passes around the products. A thread takes a few elements, a block apart, one element a load: a
-// matrix inside a fused matrix may begin at any element.
+// Memory-bound passes around the products. A thread takes a few elements, a block apart, one element a load:
+// a matrix inside a fused matrix may begin at any element.
 #include <cmath>
 
 #include "llmc/base/check.h"
@@ -25,8 +25,8 @@ static unsigned muon_blocks(size_t count) {
 }
 
 static uint32_t muon_count(size_t count) {
-    CHECK(count < size_t(UINT32_MAX) - kMuonThreads * kMuonEach, "muon: a matrix of {} elements, at most 2^32",
-          count);
+    CHECK(count < size_t(UINT32_MAX) - kMuonThreads * kMuonEach,
+          "muon: a matrix of {} elements, at most 2^32", count);
     return uint32_t(count);
 }
 
