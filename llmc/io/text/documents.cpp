@@ -6,6 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/io/text/json_line.h"
+#include "llmc/io/text/pretokenize.h"
 #include "llmc/io/text/safe_cut.h"
 
 char* Chunk::grow(size_t bytes) {
