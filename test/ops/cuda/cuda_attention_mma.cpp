@@ -202,8 +202,11 @@ TEST(moves_and_multiplies_what_its_floor_says) {
                 EXPECT_FLOORS([&] { run(c, queries, keys); });
             });
     };
-    for (const int D : kHeadSizes)
-        for (const int T : {1, 17, 160, 200}) if (!few(D)) check({1, T, T, 1, D, 0, 0});
+    for (const int D : kHeadSizes) {
+        if (few(D)) continue;
+        for (const int T : {1, 17, 160, 200}) check({1, T, T, 1, D, 0, 0});
+        check({1, 160, 160, 1, D, 0, 0, 1, 50});
+    }
     for (AttentionShape s : kShapes) s.D = 64, check(s);
 }
 
