@@ -113,15 +113,6 @@ struct Reference {
     }
 };
 
-// The columns of a strided matrix: those of its rows, and unused columns between.
-template <class T>
-std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
-    std::vector<T> out;
-    for (size_t row = 0; row < m.size(); row += stride)
-        for (size_t i = first; i < last; i++) out.push_back(m[row + i]);
-    return out;
-}
-
 inline void expect_the_reference(const Shape& s, double size) {
     const Lent lent(2);
     Tensors t(s, size);

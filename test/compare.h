@@ -38,6 +38,15 @@ template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>&
     return a.size() == b.size() && (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
+// Columns [first, last) of a matrix whose rows are `stride` apart.
+template <class T>
+std::vector<T> columns(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
+    std::vector<T> out;
+    for (size_t row = 0; row < m.size(); row += stride)
+        for (size_t i = first; i < last; i++) out.push_back(m[row + i]);
+    return out;
+}
+
 // excess: the error as a multiple of what is allowed; above 1 fails.
 struct Mismatch { double excess; size_t at; double got, want; };
 

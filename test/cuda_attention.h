@@ -99,13 +99,4 @@ struct AttentionByFormula {
     }
 };
 
-// Elements [first, last) of each row.
-template <class T>
-std::vector<T> inside(const std::vector<T>& m, size_t stride, size_t first, size_t last) {
-    std::vector<T> out;
-    for (size_t row = 0; row < m.size(); row += stride)
-        for (size_t i = first; i < last; i++) out.push_back(m[row + i]);
-    return out;
-}
-
 }  // namespace PRECISION

@@ -44,8 +44,7 @@ inline Exported export_kind(const std::string& kind, const std::vector<std::stri
     Tiny t(x.cfg, true);
     t.shake();
     const auto read = [&](const Tensor& tensor) {
-        std::vector<real> values(tensor.param.whole());
-        t.model.zero.export_tensor(tensor, 0, values.size(), values.data());
+        const std::vector<real> values = t.whole(tensor);
         return std::vector<float>(values.begin(), values.end());
     };
     for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);

@@ -111,7 +111,7 @@ TEST(matches_the_cpu) {
             const size_t C = size_t(s.NH) * s.D, qs = d.q_stride, ks = d.kv_stride;
             const size_t CK = C / size_t(s.group);
             const auto rows = [&](const auto& m, size_t stride) {
-                return inside(m, stride, 0, stride == qs ? C : CK);
+                return columns(m, stride, 0, stride == qs ? C : CK);
             };
             EXPECT_CLOSE(got.out, out, sums.out, 2);
             EXPECT_CLOSE(got.lse, lse, sums.lse);
@@ -119,7 +119,7 @@ TEST(matches_the_cpu) {
             EXPECT_CLOSE(rows(got.dk, ks), rows(dk, ks), rows(sums.dk, ks), 2);
             EXPECT_CLOSE(rows(got.dv, ks), rows(dv, ks), rows(sums.dv, ks), 2);
             for (const auto& between :
-                 {inside(got.dq, qs, C, qs), inside(got.dk, ks, CK, ks), inside(got.dv, ks, CK, ks)})
+                 {columns(got.dq, qs, C, qs), columns(got.dk, ks, CK, ks), columns(got.dv, ks, CK, ks)})
                 for (const floatX x : between) EXPECT(std::isnan(double(x)), "written between the rows");
         }
 }

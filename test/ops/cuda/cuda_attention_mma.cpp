@@ -117,9 +117,9 @@ static void expect_alike(const Case& c, double size) {
     const auto d = c.dims();
     const size_t C = size_t(c.s.NH) * c.s.D;
     const auto width = [&](size_t stride) { return stride == d.q_stride ? C : C / size_t(c.s.group); };
-    const auto rows = [&](const auto& m, size_t stride) { return inside(m, stride, 0, width(stride)); };
+    const auto rows = [&](const auto& m, size_t stride) { return columns(m, stride, 0, width(stride)); };
     const auto untouched = [&](const auto& m, size_t stride) {
-        for (const floatX x : inside(m, stride, width(stride), stride))
+        for (const floatX x : columns(m, stride, width(stride), stride))
             EXPECT(std::isnan(double(x)), "written between the rows");
     };
     for_variants(
