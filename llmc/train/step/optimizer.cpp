@@ -34,8 +34,7 @@ Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed
 // At least one per bucket: every rank awaits the collectives around the update of each bucket.
 void Optimizer::add_slices(int b) {
     const Zero::Extent owned = zero.stored_state(b);
-    const size_t flat = muon ? std::max(owned.from, zero.layout.flat[size_t(b)]) - owned.from : owned.count;
-    const size_t count = std::min(flat, owned.count);
+    const size_t count = muon ? zero.flat_count(owned, b) : owned.count;
     const size_t chunk = zero.offload ? kChunk : std::max<size_t>(1, count);
     size_t from = 0;
     do {

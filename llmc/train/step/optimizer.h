@@ -54,7 +54,7 @@ private:
     double peak_rate(const Tensor& t) const;
     void add_slices(int bucket);
     Slice make_slice(int bucket, size_t from, size_t count) const;
-    static bool has(const StateSlot& slot, const Slice& t) { return slot.of_whole || !t.matrix; }
+    static bool has(const StateSlot& slot, const Slice& t) { return !t.matrix || slot.has(*t.matrix); }
     State state_of(const Slice& t) const;
     void load(const Slice& t, const State& to) const;          // offloaded state, to the device
     void store(const Slice& t, const State& from) const;

@@ -133,9 +133,13 @@ struct Zero {
     struct Extent { size_t from, count, at; };
     Extent stored_weights(int b) const { return stored(b, sharding.weights); }
     Extent stored_state(int b) const { return stored(b, sharding.state); }
+    // Elements of e before the tensors that are owned whole.
+    size_t flat_count(const Extent& e, int b) const {
+        return std::min(e.count, std::max(e.from, layout.flat[size_t(b)]) - e.from);
+    }
     Extent stored_state(const StateSlot& slot, int b) const {
         Extent e = stored_state(b);
-        if (!slot.of_whole) e.count = std::min(e.count, std::max(e.from, layout.flat[size_t(b)]) - e.from);
+        if (!slot.of_whole) e.count = flat_count(e, b);
         e.at = slot.at[size_t(b)];
         return e;
     }
