@@ -32,6 +32,7 @@ using std::string;
 
 struct Shared {                     // of all ranks, in a file
     std::atomic<int64_t> arrived[16];
+    std::atomic<int64_t> entered[16];   // phases
     std::atomic<double> alive[16];  // seconds_now() when this rank last did something
 };
 
@@ -50,11 +51,20 @@ inline void meet(Shared& s, int rank, int world) {
     beat();
 }
 
+// The rank that FAULT names, as in "end:3:kill:3", enters a phase last: all are there when its process ends.
+inline void enter(Shared& s, int rank, int world, Phase p, int64_t step) {
+    const char* fault = getenv("FAULT");
+    if (fault && string(fault).ends_with(fmt::format(":{}", rank)))
+        for (int r = 0; r < world; r++) while (r != rank && s.entered[r] <= s.entered[rank]) usleep(500);
+    phase(p, step);
+    s.entered[rank]++;
+}
+
 inline int rank_of_program(Shared& s, int rank, int world, int64_t steps) {
     context.rank = rank;
     const auto work = [&](Phase p, int64_t step) {
         s.alive[rank] = seconds_now();
-        phase(p, step);
+        enter(s, rank, world, p, step);
         usleep(2000);
         s.alive[rank] = seconds_now();
         meet(s, rank, world);
