@@ -123,21 +123,21 @@ TEST(a_screen_that_is_gone_is_told_to_who_prints) {
 }
 
 TEST(a_run_goes_on_while_nobody_reads) {
-    const std::string config = test::tiny_program_config("stalled", {{"train", {{"steps", 400}}}});
+    const std::string config = test::tiny_program_config("stalled", {{"train", {{"steps", 100}}}});
     Started run("./train_gpt " + config + " --log.every=1 --eval.every=0 --run.hang_timeout=3 2>/dev/null");
     EXPECT(until([] { return test::rows_of("stalled", "done").size() == 1; }, 60),
            "the run has stopped at step %zu", test::rows_of("stalled", "train").size());
     usleep(4000000);            // longer than a hang
     const std::string shown = run.out.read_all();
     EXPECT(run.code() == 0, "the code");
-    EXPECT(shown.find("step   400") != shown.npos || shown.find("400/400") != shown.npos, "'%s'",
+    EXPECT(shown.find("step   100") != shown.npos || shown.find("100/100") != shown.npos, "'%s'",
            shown.substr(shown.size() - std::min<size_t>(shown.size(), 300)).c_str());
 }
 
 TEST(a_signal_ends_a_run_whose_screen_is_stuck) {
     const std::string config = test::tiny_program_config("stuck", {{"train", {{"steps", 1000000}}}});
     Started run("./train_gpt " + config + " --log.every=1 --eval.every=0 --run.hang_timeout=3 2>/dev/null");
-    EXPECT(until([] { return test::rows_of("stuck", "train").size() > 500; }, 60), "it has stopped");
+    EXPECT(until([] { return test::rows_of("stuck", "train").size() > 100; }, 60), "it has stopped");
     kill(run.pid, SIGTERM);
     const double start = seconds_now();
     EXPECT(run.code() == kExitRestart, "the code");
@@ -147,7 +147,7 @@ TEST(a_signal_ends_a_run_whose_screen_is_stuck) {
 TEST(the_obituary_does_not_wait_for_stdout) {
     const std::string config = test::tiny_program_config("dead", {{"train", {{"steps", 1000000}}}});
     const std::string errors = test::folder("dead.err");
-    Started run("env FAULT=train:900:kill ./train_gpt " + config +
+    Started run("env FAULT=train:150:kill ./train_gpt " + config +
                 " --log.every=1 --eval.every=0 2>" + errors);
     EXPECT(until([&] { return test::text_of(errors).find("SIGKILL") != std::string::npos; }, 60), "'%s'",
            test::text_of(errors).c_str());

@@ -19,7 +19,7 @@ struct AttentionDims {
     int window = 0;                  // tokens that a query sees, itself the last; 0: all before it
 
     constexpr int KV() const { return key_heads ? key_heads : NH; }
-    constexpr int group() const { return NH / KV(); }
+    constexpr int group() const { return key_heads ? NH / key_heads : 1; }
     constexpr int apart() const { return q_offset - k_offset; }
 
     // Whether a window hides a key from a query.
