@@ -7,7 +7,8 @@
 #   - tests of operations and model without oneDNN and for x86-64-v3 (AVX2, no AVX-512); and with a oneDNN
 #     that is told to use no more than AVX2, on which bf16 is not fast
 #   - the CUDA kernels in the emulation: every access checked; each architecture; random order, copies at
-#     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is
+#     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is, for every
+#     GPU (ASSEMBLE_FOR="sm_80 sm_90": for these)
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
@@ -122,7 +123,7 @@ assembler() {
         echo "skip  assembler: no nvcc here"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
     plain_make build/cpu-native/libcuda.a >"$out/assembler-build.log" 2>&1
-    timeout "$limit" make -s --no-print-directory ptxas
+    timeout "$limit" make -s --no-print-directory ptxas ${ASSEMBLE_FOR:+GPUS="$ASSEMBLE_FOR"}
 }
 
 lattice() {
