@@ -1,4 +1,4 @@
-// PyTorch's GPT of dev/reference.py, and ours made to do the same.
+// PyTorch's models of dev/reference.py and dev/reference_kinds.py, and ours made to do the same.
 #pragma once
 #include <omp.h>
 
@@ -18,12 +18,13 @@ using Values = std::map<std::string, Numbers>;      // by name, padding left out
 
 struct Reference {
     SafetensorsFile file{"test/data/gpt_reference.safetensors"};
+    std::string prefix = "";            // of the names of a model's tensors
 
     double number(const char* key) const { return strtod(file.metadata.at(key).c_str(), nullptr); }
     int integer(const char* key) const { return int(number(key)); }
     template <class T> std::vector<T> tensor(const std::string& name) const {
-        const TensorInfo* t = file.find(name);
-        CHECK(t && t->bytes() % sizeof(T) == 0, "{}: no tensor {}", file.path, name);
+        const TensorInfo* t = file.find(prefix + name);
+        CHECK(t && t->bytes() % sizeof(T) == 0, "{}: no tensor {}{}", file.path, prefix, name);
         std::vector<T> values(t->bytes() / sizeof(T));
         file.read(*t, values.data());
         return values;
@@ -50,17 +51,19 @@ inline Config config_of(const Reference& ref) {
 // Starts from the weights of the reference.
 struct Ours {
     Reference ref;
-    Config cfg = config_of(ref);
-    int B = ref.integer("batch"), T = ref.integer("tokens");
+    Config cfg;
+    std::vector<int64_t> shape = ref.file.find(ref.prefix + "tokens")->shape;     // (steps, B, T + 1)
+    int B = int(shape[1]), T = int(shape[2]) - 1;
     Dims d = dims_of(cfg, cfg.model.vocab);
     Model model{cfg, Mesh(), B, false};
     std::vector<int32_t> inputs, targets;
 
-    Ours() {
+    Ours() : Ours(Reference(), config_of(Reference())) {}
+    Ours(Reference from, const Config& c) : ref(std::move(from)), cfg(c) {
         omp_set_num_threads(context.threads);
         model.allocate();
         for (const Tensor& t : model.zero.layout.tensors) {
-            ref.file.require("init." + t.name, "F32", shape_of(t.param));
+            ref.file.require(ref.prefix + "init." + t.name, "F32", shape_of(t.param));
             const auto init = ref.tensor<float>("init." + t.name);
             const std::vector<real> values(init.begin(), init.end());
             model.zero.import_tensor(t, 0, values.size(), values.data());
@@ -105,7 +108,7 @@ struct Ours {
     }
 
     // logits, loss, norm, grad.X and final.X, as the reference has them
-    Values ten_steps() {
+    Values steps() {
         Values out;
         const auto lr = ref.tensor<double>("lr");
         for (int step = 0; step < int(lr.size()); step++) {
@@ -129,7 +132,7 @@ struct Ours {
 };
 
 inline const Values& ours() {
-    static const Values values = Ours().ten_steps();
+    static const Values values = Ours().steps();
     return values;
 }
 

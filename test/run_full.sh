@@ -12,7 +12,7 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
-#   - the fixture of test/test_gpt computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers
+#   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
@@ -158,7 +158,8 @@ reference() {
     if ! "$python" -c 'import torch' 2>"$out/reference-import.log"; then
         echo "skip  reference: no torch (apt-get install python3-torch)"
         echo "0 passed, 0 failed, 1 skipped"
-    elif timeout "$limit" "$python" dev/reference.py --check; then echo "1 passed, 0 failed"
+    elif timeout "$limit" "$python" dev/reference.py --check &&
+        timeout "$limit" "$python" dev/reference_kinds.py --check; then echo "2 passed, 0 failed"
     else echo "0 passed, 1 failed"; fi
 }
 
