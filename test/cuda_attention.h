@@ -1,15 +1,15 @@
 // What the tests of CUDA's attention share: shapes, inputs, and attention by its formulas.
 #pragma once
 #include "test/cuda.h"
+#include "test/documents.h"
 
 namespace PRECISION {
 
-// group: heads of queries that share a head of keys
+// group: heads of queries that share a head of keys; mean: of the documents' lengths, 0: none
 struct AttentionShape {
-    int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0;
+    int B, Tq, Tk, NH, D, q_offset, k_offset, group = 1, window = 0, mean = 0;
 
-    // The first key in the window of query t.
-    int first_key(int t) const { return window ? std::max(0, q_offset + t - k_offset + 1 - window) : 0; }
+    test::PackedRows rows() const { return {B, Tq, mean}; }
 };
 
 // Rows of q lie further apart than heads need, as do those of k and v.
@@ -19,6 +19,17 @@ template <class Dims> Dims dims_of(const AttentionShape& s) {
             .q_offset = s.q_offset, .k_offset = s.k_offset, .key_heads = s.NH / s.group,
             .window = s.window};
 }
+
+// dims_of() with documents, in the device's memory.
+struct DeviceDims {
+    cuda::AttentionDims d;
+    OnDevice<int32_t> positions, ends;
+
+    explicit DeviceDims(const AttentionShape& s)
+        : d(dims_of<cuda::AttentionDims>(s)), positions(s.rows().positions), ends(s.rows().ends) {
+        if (s.mean) d.documents = {positions, ends};
+    }
+};
 
 struct AttentionInputs {
     std::vector<floatX> q, k, v, dout;
@@ -36,6 +47,7 @@ struct AttentionByFormula {
     const AttentionShape s;
     const cuda::AttentionDims d;
     const bool round;
+    const test::PackedRows rows = s.rows();
     Wide out, lse, dq, dk, dv;
 
     AttentionByFormula(const AttentionShape& shape, bool round)
@@ -47,11 +59,16 @@ struct AttentionByFormula {
     size_t keys(int b, int h, int u) const {
         return (size_t(b) * s.Tk + u) * d.kv_stride + h / s.group * s.D;
     }
+    // Of the window and the document of query t.
+    int first_key(int b, int t) const {
+        const int first = s.window ? s.q_offset + t - s.k_offset + 1 - s.window : 0;
+        return std::max(first, rows.begin(b, t));
+    }
     template <class F> void for_queries(F f) const {
         for (int b = 0; b < s.B; b++)
             for (int h = 0; h < s.NH; h++)
                 for (int t = 0; t < s.Tq; t++)
-                    f(b, h, t, s.first_key(t), std::min(s.Tk, s.q_offset + t - s.k_offset + 1));
+                    f(b, h, t, first_key(b, t), std::min(s.Tk, s.q_offset + t - s.k_offset + 1));
     }
     double dot(const Wide& a, size_t i, const Wide& b, size_t j) const {
         double sum = 0;

@@ -55,7 +55,8 @@ std::vector<std::string> off_floor(const KernelCount& c) {
     if (!(c.scattered || sectors <= most + few))
         off.push_back(fmt::format("sectors of {:.0f} bytes in all where {:.0f} are the floor", sectors,
                                   c.floor_bytes));
-    if (double(c.mma_flops) != c.floor_flops)
+    const double flops = double(c.mma_flops);
+    if (!(c.at_most ? flops <= c.floor_flops : flops == c.floor_flops))
         off.push_back(fmt::format("{:.0f} flops where {:.0f} are the floor", double(c.mma_flops),
                                   c.floor_flops));
     if (!(double(c.shared_waves) <= 1.4 * double(c.shared_ideal)))

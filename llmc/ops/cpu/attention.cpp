@@ -7,9 +7,9 @@
 //     delta = rowsum(dO * O)
 //
 // Q carries the factor scale from its tile on. K and V of a head are packed once: rows of a packed qkv
-// matrix lie far apart and share a few sets of the cache. Blocks above the diagonal or before the window are
-// skipped. Every sum runs in the order of the keys or of the queries, and depends neither on threads nor on
-// other sequences. On CPUs with fast BF16 products, attention_products.cpp computes instead.
+// matrix lie far apart and share a few sets of the cache. Blocks above the diagonal, before the window or of
+// other documents are skipped. Every sum runs in the order of the keys or of the queries, and depends neither
+// on threads nor on other sequences. On CPUs with fast BF16 products, attention_products.cpp computes instead.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>
@@ -72,7 +72,8 @@ struct Queries {
     int first;                  // position of query q0, counted from the first key
     int keys;                   // that the last query sees
     int from;                   // the first block of keys that the first query sees
-    int window;                 // 0: all
+    int b, q0;
+    const AttentionDims& d;
 };
 
 static Queries queries_of(const AttentionDims& d, int head, int q0) {
@@ -81,8 +82,8 @@ static Queries queries_of(const AttentionDims& d, int head, int q0) {
     const size_t row = size_t(b) * d.Tq + q0;
     return {.nq = nq, .nqp = round_up(nq, W), .q = row * d.q_stride + size_t(h) * d.D,
             .o = (row * d.NH + h) * d.D, .stats = size_t(head) * d.Tq + q0,
-            .first = first, .keys = std::min(first + nq, d.Tk), .from = d.first_key(q0) / kKeys * kKeys,
-            .window = d.window};
+            .first = first, .keys = std::min(first + nq, d.Tk),
+            .from = d.first_key(q0, b) / kKeys * kKeys, .b = b, .q0 = q0, .d = d};
 }
 
 // head: of keys, over all sequences
@@ -97,7 +98,7 @@ struct Pair {
 
     int first_query(int u) const { return std::clamp(k0 + u - q.first, 0, q.nq); }     // that sees key u
     int end_query(int u) const {                            // after the last that sees key u
-        return q.window ? std::clamp(k0 + u - q.first + q.window, 0, q.nqp) : q.nqp;
+        return q.d.bounded() ? std::clamp(q.d.end_query(k0 + u, q.b) - q.q0, 0, q.nqp) : q.nqp;
     }
     int keys_below(int j) const { return std::clamp(q.first + j - k0, 0, nk); }  // that queries before j see
 };

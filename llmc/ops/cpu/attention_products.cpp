@@ -123,7 +123,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKey
                           int head, int q0, Room room) {
     const int b = head / d.NH, h = head % d.NH, D = d.D, nq = std::min(kQueries, d.Tq - q0);
     const int first = d.apart() + q0, keys = std::min(first + nq, d.Tk);
-    const int begin = d.first_key(q0) / kKeys * kKeys;
+    const int begin = d.first_key(q0, b) / kKeys * kKeys;
     const size_t row = size_t(b) * d.Tq + q0;
     const real c = attention_scale(d);
     std::byte* library = room.take<std::byte>(kLibrary);
@@ -138,7 +138,7 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const HeadKey
         multiply(s, false, {block}, {t.k + size_t(k0) * D, true}, nq, nk, D, library);
         for (int i = 0; i < nq; i++) {
             const int seen = std::clamp(first + i + 1 - k0, 0, nk);
-            const int from = std::clamp(d.first_key(q0 + i) - k0, 0, nk);
+            const int from = std::clamp(d.first_key(q0 + i, b) - k0, 0, nk);
             const real scale = online_softmax(p + i * nk, s + i * nk, from, seen, nk, c, max[i], total[i]);
             if (k0 == begin || scale == 1) continue;
             #pragma omp simd
@@ -240,7 +240,7 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
                                      keys.dv + (alone ? 0 : row)};
         if (alone)
             for (real* sum : {block.dk, block.dv}) std::fill(sum, sum + size_t(nk) * D, real(0));
-        const int end = d.end_query(k0 + nk - 1);
+        const int end = d.end_query(k0 + nk - 1, b);
         for (int q0 = start; q0 < end; q0 += kQueries) {
             const int nq = std::min(kQueries, d.Tq - q0), seen = std::min(nk, q0 + nq + apart - k0);
             if (seen <= 0) continue;
@@ -250,10 +250,10 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
             for (int u = 0; u < seen; u++)
                 softmax_backward(p + u * nq, ds + u * nq, s + u * nq, dp + u * nq, lse + q0, delta + q0,
                                  std::clamp(k0 + u - apart - q0, 0, nq),
-                                 std::clamp(d.end_query(k0 + u) - q0, 0, nq), nq, c);
+                                 std::clamp(d.end_query(k0 + u, b) - q0, 0, nq), nq, c);
             multiply(block.dv, true, {p}, {grads}, seen, D, nq, library);
             multiply(block.dk, true, {ds}, {queries}, seen, D, nq, library);
-            const bool adds = k0 > d.first_key(q0) / kKeys * kKeys;
+            const bool adds = k0 > d.first_key(q0, b) / kKeys * kKeys;
             multiply(dq + size_t(q0) * D, adds, {ds, true}, {block.k}, nq, D, seen, library);
         }
         if (alone) store_gradients(block, t, at_k + size_t(k0) * d.kv_stride, nk, d);

@@ -25,7 +25,7 @@ void encoder_forward(floatX* out, const floatX* wte, const floatX* wpe, const En
             std::copy(token, token + C, row);
             continue;
         }
-        const floatX* position = wpe + size_t(e.t0 + n % e.T) * C;
+        const floatX* position = wpe + size_t(e.position(n)) * C;
         for (int i = 0; i < e.C; i += W)
             store(row + i, load(token + i, e.C - i) + load(position + i, e.C - i), e.C - i);
     }
@@ -46,7 +46,7 @@ void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder&
         for (int n = 0; n < e.N; n++) {
             if (!here(e.tokens[n], e)) continue;
             add_columns(dwte + size_t(e.tokens[n] - e.v0) * C, dout + n * C, first, last);
-            if (dwpe) add_columns(dwpe + size_t(e.t0 + n % e.T) * C, dout + n * C, first, last);
+            if (dwpe) add_columns(dwpe + size_t(e.position(n)) * C, dout + n * C, first, last);
         }
     }
 }

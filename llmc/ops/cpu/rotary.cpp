@@ -45,7 +45,7 @@ static real rstd_of(const floatX* x, const Rotary& t) {
 }
 
 static const real* turn_of(const Rotary& t, int n) {
-    return t.turns ? t.turns + size_t(t.t0 + n % t.T) * size_t(t.D) : nullptr;
+    return t.turns ? t.turns + size_t(t.position(n)) * size_t(t.D) : nullptr;
 }
 
 static void forward_head(floatX* x, floatX* before, const floatX* gain, const real* turn, const Rotary& t) {

@@ -1,5 +1,6 @@
 // Forward: a thread takes a pack of a token. Backward of positions: a thread owns four channels of a position
-// and adds up its tokens in order. Backward of tokens, without atomics and for any distribution of tokens: a
+// and adds up its tokens in order; rows that pack documents repeat positions at will, as tokens do, and go
+// the way of tokens. Backward of tokens, without atomics and for any distribution of tokens: a
 // stable radix sort by row of wte puts equal tokens side by side, in order (8 bits a pass; thread d of a
 // block owns digit d, so ranks need no atomics). The sorted list is cut into buckets of kBucket tokens. A
 // bucket adds up its runs of equal rows. For a run from an earlier bucket, the bucket leaves a partial sum;
@@ -29,7 +30,7 @@ encoder_forward_kernel(floatX* out, const floatX* wte, const floatX* wpe, Encode
     Pack sum = Pack::filled(floatX(0.f));
     if (here(token, e)) {
         const Pack t = Pack::load(wte + size_t(token - e.v0) * e.C + c);
-        const Pack p = wpe ? Pack::load_cached(wpe + size_t(e.t0 + n % e.T) * e.C + c)
+        const Pack p = wpe ? Pack::load_cached(wpe + size_t(e.position(n)) * e.C + c)
                            : Pack::filled(floatX(0.f));
         #pragma unroll
         for (int k = 0; k < Pack::size; k++) sum[k] = floatX(float(t[k]) + float(p[k]));
@@ -75,7 +76,7 @@ encoder_backward_positions_kernel(float* dwpe, const floatX* dout, Encoder e) {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// backward: the sort. A token's key is its row of wte; V where the row is not here.
+// backward: the sort. A token's key is its row of wte, or of wpe; behind the last if the token is not here.
 
 static constexpr int kDigitBits = 8, kScanThreads = 1024;
 static_assert(kDigits == 1 << kDigitBits);
@@ -83,12 +84,13 @@ static_assert(kDigits == 1 << kDigitBits);
 // Tokens in the order of the sort so far.
 struct Sorted { int32_t *key, *n; };
 
-// FLOOR bytes = 12 N
-__global__ void __launch_bounds__(256) encoder_keys_kernel(Sorted s, Encoder e) {
+// FLOOR bytes = (of_positions ? 16 : 12) N
+__global__ void __launch_bounds__(256) encoder_keys_kernel(Sorted s, Encoder e, bool of_positions) {
     const int n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= e.N) return;
     const int32_t token = e.tokens[n];
-    s.key[n] = here(token, e) ? token - e.v0 : e.V;
+    const int row = of_positions ? e.position(n) : token - e.v0;
+    s.key[n] = here(token, e) ? row : of_positions ? e.T : e.V;
     s.n[n] = n;
 }
 
@@ -154,14 +156,15 @@ encoder_move_kernel(Sorted to, Sorted from, const int32_t* starts, int N, int sh
         }
 }
 
-static Sorted sort_by_row(const Encoder& e, size_t& used) {
+static Sorted sort_by_row(const Encoder& e, bool of_positions, int rows, size_t& used) {
     const size_t N = size_t(e.N);
     Sorted a = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
     Sorted b = {scratch<int32_t>(N, used), scratch<int32_t>(N, used)};
     const int tiles = div_up(e.N, kTile), counters = kDigits * tiles;
     int32_t* counts = scratch<int32_t>(size_t(counters), used);
-    launch(encoder_keys_kernel, blocks_of(N), dim3(256), 0, {.bytes = 12. * e.N}, a, e);
-    for (int shift = 0; shift == 0 || e.V >> shift != 0; shift += kDigitBits) {
+    launch(encoder_keys_kernel, blocks_of(N), dim3(256), 0, {.bytes = (of_positions ? 16. : 12.) * e.N}, a, e,
+           of_positions);
+    for (int shift = 0; shift == 0 || rows >> shift != 0; shift += kDigitBits) {
         launch(encoder_digits_kernel, dim3(tiles), dim3(kDigits), 0, {.bytes = 4. * e.N + 4. * counters},
                counts, a.key, e.N, shift);
         launch(encoder_scan_kernel, dim3(1), dim3(kScanThreads), 0, {.bytes = 12. * counters}, counts,
@@ -242,24 +245,33 @@ encoder_backward_runs_kernel(float* dwte, const float* partial, Sorted s, int N,
     add_floats(dwte + size_t(e.last) * C + c, sum);
 }
 
-void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
-    if (walked(encoder_backward_cost, e, dwpe != nullptr)) return;
-    check_packs("encoder: C", e.C);
-    const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N, buckets = div_up(e.N, kBucket);
-    const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < e.V ? e.N : e.V;
-    if (dwpe)
-        launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,
-               {.bytes = read + 8. * positions * e.C + 4. * e.N}, dwpe, dout, e);
+// The gradients of wte's rows, or of wpe's, by the sort.
+static void add_by_row(float* table, const floatX* dout, const Encoder& e, bool of_positions) {
+    const int fours = e.C / Four::size, buckets = div_up(e.N, kBucket), V = of_positions ? e.T : e.V;
+    const double read = double(e.N) * e.C * sizeof(floatX), rows = e.N < V ? e.N : V;
     size_t used = 0;
-    const Sorted s = sort_by_row(e, used);
+    const Sorted s = sort_by_row(e, of_positions, V, used);
     float* partial = scratch<float>(size_t(buckets) * e.C, used);
     const int threads = fours < kBucketThreads ? div_up(fours, 32) * 32 : kBucketThreads;
     const dim3 grid(buckets, div_up(fours, threads));
     launch(encoder_backward_tokens_kernel, grid, dim3(threads), 0,
-           {.bytes = read + 8 * rows * e.C + 4. * buckets * e.C + 8. * e.N, .at_most = true}, dwte, partial,
-           dout, s, e.N, e.V, e.C);
+           {.bytes = read + 8 * rows * e.C + 4. * buckets * e.C + 8. * e.N, .at_most = true}, table, partial,
+           dout, s, e.N, V, e.C);
     launch(encoder_backward_runs_kernel, grid, dim3(threads), 0,
-           {.bytes = 12. * buckets * e.C, .at_most = true}, dwte, partial, s, e.N, e.V, e.C);
+           {.bytes = 12. * buckets * e.C, .at_most = true}, table, partial, s, e.N, V, e.C);
+}
+
+void encoder_backward(real* dwte, real* dwpe, const floatX* dout, const Encoder& e) {
+    if (walked(encoder_backward_cost, e, dwpe != nullptr)) return;
+    check_packs("encoder: C", e.C);
+    const int fours = e.C / Four::size, positions = e.T < e.N ? e.T : e.N;
+    if (dwpe && e.positions)
+        add_by_row(dwpe, dout, e, true);
+    else if (dwpe)
+        launch(encoder_backward_positions_kernel, blocks_of(size_t(positions) * fours), dim3(256), 0,
+               {.bytes = double(e.N) * e.C * sizeof(floatX) + 8. * positions * e.C + 4. * e.N}, dwpe, dout,
+               e);
+    add_by_row(dwte, dout, e, false);
 }
 
 }  // namespace cuda

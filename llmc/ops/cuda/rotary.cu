@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, 
         for (int k = 0; k < Pack::size; k++) v.a[k] *= rstd * g.a[k], v.b[k] *= rstd * g.b[k];
     };
     if (t.norm == QkNorm::Before) normed();
-    if (t.turns) v.turn(t.turns + size_t(t.t0 + n % t.T) * t.D + c, half, 1);
+    if (t.turns) v.turn(t.turns + size_t(t.position(n)) * t.D + c, half, 1);
     if (t.norm == QkNorm::After) normed();
     v.store(x, half);
 }
@@ -125,7 +125,7 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
             const int n = start + i / heads, h = i % heads + (of_keys ? t.NH : 0);
             floatX* dx = dqkv + size_t(n) * t.stride + size_t(h) * t.D + c;
             const floatX* x = t.before + (size_t(n) * (t.NH + t.KV) + h) * t.D + c;
-            const float* turns = t.turns ? t.turns + size_t(t.t0 + n % t.T) * t.D + c : nullptr;
+            const float* turns = t.turns ? t.turns + size_t(t.position(n)) * t.D + c : nullptr;
             const Pack zero = Pack::filled(floatX(0.f));
             HeadPart d(here ? Pack::load(dx) : zero, here ? Pack::load(dx + half) : zero);
             if (before && turns && here) d.turn(turns, half, -1);

@@ -37,7 +37,7 @@ inline size_t shared_limit() { return cuda_device().shared_limit; }
 // operations of its tensor-core instructions (2 m n k each).
 struct Floor {
     double bytes = 0, mma_flops = 0;
-    bool at_most = false;            // the data decides: bytes is the most
+    bool at_most = false;            // the data decides: these are the most
     bool scattered = false;          // the data decides where: not in whole sectors of 32 bytes
 };
 

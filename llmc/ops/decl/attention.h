@@ -8,6 +8,14 @@
 // Rows of q, k and v are read in place: a packed matrix, a cache of past keys. Query row t has position
 // q_offset + t, key row u has position k_offset + u. Several heads of queries may share a head of keys and
 // values (GQA: Ainslie et al. 2023, arXiv 2305.13245): query head h reads key head h / group().
+//
+// Of a row that packs documents, a query sees the keys of its own document alone.
+
+// Of the rows of B sequences of T tokens that pack documents: a row's place in its document, and the row
+// after the document's last, counted from the sequence's first. Null: a sequence is one document.
+struct Documents {
+    const int32_t *positions = nullptr, *ends = nullptr;        // (B T)
+};
 
 struct AttentionDims {
     int B, Tq, Tk;                   // sequences; rows of queries, of keys in each: b's start at b Tq, b Tk
@@ -17,13 +25,15 @@ struct AttentionDims {
     double scale = 0;                // 0: D^-1/2
     int key_heads = 0;               // they divide NH; 0: NH
     int window = 0;                  // tokens that a query sees, itself the last; 0: all before it
+    Documents documents = {};        // REQUIRES: queries and keys are the same rows
 
     constexpr int KV() const { return key_heads ? key_heads : NH; }
     constexpr int group() const { return key_heads ? NH / key_heads : 1; }
     constexpr int apart() const { return q_offset - k_offset; }
 
-    // Whether a window hides a key from a query.
+    // Whether a window hides a key from a query; whether the first key that a query sees is not always key 0.
     constexpr bool windowed() const { return window > 0 && window < apart() + Tq; }
+    constexpr bool bounded() const { return windowed() || documents.positions; }
     // The first row of keys in the window of query row t, and the row of queries after the last whose window
     // has key row u.
     constexpr int first_key(int t) const {
@@ -34,13 +44,23 @@ struct AttentionDims {
         const int end = u - apart() + window;
         return window == 0 || end > Tq ? Tq : end > 0 ? end : 0;
     }
+    // Likewise in sequence b, its documents included.
+    constexpr int first_key(int t, int b) const {
+        const int first = first_key(t), row = b * Tq + t;
+        const int own = documents.positions ? t - documents.positions[row] : 0;
+        return first > own ? first : own;
+    }
+    constexpr int end_query(int u, int b) const {
+        const int end = end_query(u), own = documents.ends ? documents.ends[b * Tk + u] : Tq;
+        return end < own ? end : own;
+    }
 };
 
 void attention_forward(floatX* out,                              // (B Tq, NH D)
                        real* lse,                                // (B, NH, Tq)
                        const floatX* q, const floatX* k, const floatX* v, const AttentionDims& d);
 
-// Pairs of a query and a key that it sees, over all heads and sequences.
+// Pairs of a query and a key that it sees, over all heads and sequences of one document each.
 inline double attention_pairs(const AttentionDims& d) {
     double pairs = 0;
     for (int t = 0; t < d.Tq; t++) {

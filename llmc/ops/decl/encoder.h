@@ -1,7 +1,8 @@
 // encoder -- token and position embedding.
 //
-//     out[n] = wte[tokens[n]] + wpe[t0 + n % T]        where v0 <= tokens[n] < v0 + V, else 0;
+//     out[n] = wte[tokens[n]] + wpe[position]          where v0 <= tokens[n] < v0 + V, else 0;
 //                                                      without wpe, a null pointer, out[n] = wte[tokens[n]]
+//     position = t0 + n % T, or positions[n]
 //
 // v0 is the first row of this rank's part of wte: summed over the parts, the rows are whole.
 
@@ -10,6 +11,9 @@ struct Encoder {
     int v0, V;                // first row of wte here, number of rows here
     int N, T, C;              // tokens, tokens of a sequence, channels
     int t0;                   // position of a sequence's first token
+    const int32_t* positions = nullptr;     // (N), below T
+
+    constexpr int position(int n) const { return positions ? positions[n] : t0 + n % T; }
 };
 
 void encoder_forward(floatX* out,           // (N, C)

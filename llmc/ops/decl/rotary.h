@@ -4,7 +4,8 @@
 //     norm    y = x rstd g                       rstd = 1 / sqrt(mean of x^2 + eps), over a head
 //     turn    y1 = x1 c - x2 s, y2 = x2 c + x1 s     x1, x2: the halves of a head;  c, s: of the position
 //
-// The norm comes before the turn or after; either may be absent. Position of token n: t0 + n % T.
+// The norm comes before the turn or after; either may be absent. Position of token n: t0 + n % T, or
+// positions[n].
 
 struct Rotary {
     floatX* qkv;            // (N, stride)     in and out: NH heads of queries, then KV of keys, D each
@@ -16,7 +17,9 @@ struct Rotary {
     int N, T, NH, KV, D;    // D is even, on GPUs with whole packs in a half
     size_t stride;
     int t0;
+    const int32_t* positions = nullptr;     // (N)
 
+    constexpr int position(int n) const { return positions ? positions[n] : t0 + n % T; }
     constexpr size_t heads() const { return size_t(NH) + size_t(KV); }
 };
 void rotary_forward(const Rotary& t);

@@ -12,7 +12,8 @@ static const Shape kShapes[] = {
     {2, 70, 70, 6, 24, 0, 0, 3}, {1, 65, 65, 4, 64, 0, 0, 4}, {2, 3, 40, 4, 16, 37, 0, 2},
     {1, 65, 65, 2, 32, 0, 0, 1, 1}, {1, 100, 100, 1, 24, 0, 0, 1, 40}, {1, 97, 97, 1, 80, 0, 0, 1, 33},
     {2, 70, 70, 6, 24, 0, 0, 3, 20}, {1, 5, 40, 2, 48, 35, 0, 1, 6},   {1, 40, 40, 1, 72, 0, 0, 1, 64},
-    {1, 20, 90, 2, 112, 10, 0, 2, 8},
+    {1, 20, 90, 2, 112, 10, 0, 2, 8},  {2, 70, 70, 4, 24, 0, 0, 2, 0, 12},
+    {1, 97, 97, 1, 72, 0, 0, 1, 20, 40},
 };
 
 struct Results {
@@ -28,7 +29,8 @@ static Results run(const Shape& s, double size = 1, double scale = 0, double tim
     AttentionInputs in(s, size);
     for (floatX& x : in.q) x = floatX(float(double(x) * times_q));
     const CudaScratch lent;
-    auto d = dims_of<cuda::AttentionDims>(s);
+    DeviceDims dims(s);
+    cuda::AttentionDims& d = dims.d;
     d.scale = scale;
     const OnDevice q(in.q), k(in.k), v(in.v), dout(in.dout), out(poisoned<floatX>(in.dout.size()));
     const OnDevice dq(poisoned<floatX>(in.q.size())), dk(poisoned<floatX>(in.k.size())),
@@ -49,6 +51,7 @@ struct Sums {
         out.assign(in.dout.size(), 0), lse.assign(lses.size(), 0), dq.assign(in.q.size(), 0);
         dk.assign(in.k.size(), 0), dv.assign(in.v.size(), 0);
         const double scale = 1 / std::sqrt(double(s.D));
+        const AttentionByFormula formula(s, false);
         const auto abs_of = [](floatX x) { return std::fabs(double(x)); };
         for (int b = 0; b < s.B; b++)
             for (int h = 0; h < s.NH; h++)
@@ -56,7 +59,7 @@ struct Sums {
                     const size_t o = (size_t(b) * s.Tq + t) * C + h * s.D,
                                  l = (size_t(b) * s.NH + h) * s.Tq + t,
                                  qi = (size_t(b) * s.Tq + t) * d.q_stride + h * s.D;
-                    const int from = s.first_key(t);
+                    const int from = formula.first_key(b, t);
                     const int keys = std::min(s.Tk, s.q_offset + t - s.k_offset + 1);
                     const auto key = [&](int u) {
                         return (size_t(b) * s.Tk + u) * d.kv_stride + h / s.group * s.D;
@@ -91,7 +94,9 @@ TEST(matches_the_cpu) {
             if (size != 1 && s.Tq != 65) continue;
             const AttentionInputs in(s, size);
             const Results got = run(s, size);
-            const auto d = dims_of<oracle::AttentionDims>(s);
+            auto d = dims_of<oracle::AttentionDims>(s);
+            const test::PackedRows packed = s.rows();
+            if (s.mean) d.documents = {packed.positions.data(), packed.ends.data()};
             const Wide q = wide(in.q), k = wide(in.k), v = wide(in.v), dout = wide(in.dout);
             Wide out(dout.size()), lse(got.lse.size()), dq(q.size()), dk(k.size()), dv(v.size());
             const OracleScratch lent;
@@ -138,6 +143,7 @@ TEST(moves_no_more_than_its_floor) {
     for (const int window : {1, 40, 64})
         for (const int D : {48, 64, 112}) EXPECT_FLOORS([=] { run({1, 160, 160, 2, D, 0, 0, 2, window}); });
     EXPECT_FLOORS([=] { run({1, 5, 160, 2, 48, 155, 0, 1, 40}); });
+    EXPECT_FLOORS([=] { run({1, 160, 160, 2, 48, 0, 0, 2, 0, 60}); });
 }
 
 TEST(a_window_over_everything_changes_no_bit) {

@@ -41,7 +41,7 @@ using Backward = cuda::AttentionVariant<cuda::AttentionGradients>;
 static Results run(const Case& c, const Forward& forward) {
     const OnDevice q(c.in.q), k(c.in.k), v(c.in.v), out(poisoned<floatX>(c.out.size()));
     const OnDevice lse(poisoned<real>(c.lse.size()));
-    forward.run({out, lse, q, k, v}, c.dims());
+    forward.run({out, lse, q, k, v}, DeviceDims(c.s).d);
     return {.out = out.host(), .dq = {}, .dk = {}, .dv = {}, .lse = lse.host()};
 }
 static Results run(const Case& c, const Backward& queries, const Backward& keys) {
@@ -52,8 +52,9 @@ static Results run(const Case& c, const Backward& queries, const Backward& keys)
     const cuda::AttentionGradients g = {
         {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .lse = lse, .q = q, .k = k, .v = v},
         reinterpret_cast<float*>(deltas.p)};
-    queries.run(g, c.dims());
-    keys.run(g, c.dims());
+    const DeviceDims dims(c.s);
+    queries.run(g, dims.d);
+    keys.run(g, dims.d);
     return {.out = {}, .dq = dq.host(), .dk = dk.host(), .dv = dv.host(), .lse = {}};
 }
 
@@ -159,7 +160,8 @@ TEST(errs_as_a_plain_program_that_rounds_alike) {
 }
 
 // Queries and keys of other positions: of a cache, of keys that are missing, and of keys that no query sees.
-// Heads of queries that share keys. Windows of one token, of a tile or not, over everything.
+// Heads of queries that share keys. Windows of one token, of a tile or not, over everything. Rows that pack
+// documents.
 static const AttentionShape kShapes[] = {
     {1, 1, 77, 2, 0, 76, 0},             {3, 3, 140, 1, 0, 137, 0},          {1, 5, 11, 1, 0, 10, 4},
     {1, 150, 40, 1, 0, 3, 0},            {1, 20, 150, 1, 0, 10, 0},          {1, 150, 200, 1, 0, 130, 100},
@@ -167,9 +169,10 @@ static const AttentionShape kShapes[] = {
     {1, 20, 150, 2, 0, 10, 0, 2},        {1, 160, 160, 1, 0, 0, 0, 1, 1},    {1, 200, 200, 1, 0, 0, 0, 1, 37},
     {2, 160, 160, 4, 0, 0, 0, 2, 64},    {1, 3, 140, 1, 0, 137, 0, 1, 70},   {1, 20, 150, 1, 0, 10, 0, 1, 8},
     {1, 70, 70, 1, 0, 0, 0, 1, 200},     {1, 20, 250, 2, 0, 220, 0, 2, 9},
-    {1, 150, 200, 1, 0, 130, 100, 1, 50}};
+    {1, 150, 200, 1, 0, 130, 100, 1, 50}, {2, 200, 200, 2, 0, 0, 0, 2, 0, 40},
+    {1, 160, 160, 1, 0, 0, 0, 1, 0, 1},  {2, 150, 150, 1, 0, 0, 0, 1, 37, 60}};
 
-TEST(offsets_shared_keys_and_windows) {
+TEST(offsets_shared_keys_windows_and_documents) {
     for (const int D : kHeadSizes)
         for (AttentionShape s : kShapes) if (!few(s.D = D)) expect_alike(Case(s), 1);
 }

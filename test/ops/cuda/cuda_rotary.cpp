@@ -16,9 +16,11 @@ struct Results {
     }
 };
 
-static Results run(const RotaryShape& s, const RotaryKind& k) {
+// positions: of the tokens, where they do not follow from their places
+static Results run(const RotaryShape& s, const RotaryKind& k, const std::vector<int32_t>& positions = {}) {
     const RotaryInputs in(s, k);
     const CudaScratch lent;
+    const OnDevice given(positions);
     const OnDevice qkv(in.qkv), dqkv(in.dqkv), q_gain(in.q_gain), k_gain(in.k_gain),
         before(poisoned<floatX>(in.kept()));
     const OnDevice turns(in.turns), dq_gain(in.dq_gain), dk_gain(in.dk_gain);
@@ -27,7 +29,7 @@ static Results run(const RotaryShape& s, const RotaryKind& k) {
                             .turns = k.turn ? turns.p : nullptr, .q_gain = k.gain ? q_gain.p : nullptr,
                             .k_gain = k.gain ? k_gain.p : nullptr, .norm = k.norm, .eps = real(1e-5),
                             .N = s.N, .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride,
-                            .t0 = s.t0};
+                            .t0 = s.t0, .positions = positions.empty() ? nullptr : given.p};
     cuda::rotary_forward(t);
     cuda::rotary_backward(dqkv, k.gain ? dq_gain.p : nullptr, k.gain ? dk_gain.p : nullptr, t);
     return {qkv.host(), before.host(), dqkv.host(), dq_gain.host(), dk_gain.host()};
@@ -57,6 +59,17 @@ TEST(order_changes_no_bit) {
         const Results first = run(s, k);
         in_every_order([&] { EXPECT(run(s, k) == first); });
     }
+}
+
+TEST(positions_may_be_given) {
+    for (const RotaryShape& s : kShapes)
+        for (const RotaryKind& k : kRotaryKinds) {
+            std::vector<int32_t> same, zeros(size_t(s.N), 0);
+            for (int n = 0; n < s.N; n++) same.push_back(s.t0 + n % s.T);
+            const Results expected = run(s, k);
+            EXPECT(run(s, k, same) == expected, "the positions of the places");
+            if (k.turn) EXPECT(!(run(s, k, zeros) == expected), "other positions have no effect");
+        }
 }
 
 TEST(moves_no_more_than_its_floor) {

@@ -17,9 +17,9 @@ inline double attention_scale(const AttentionDims& d) {
     return d.scale > 0 ? d.scale : 1 / sqrt(double(d.D));
 }
 
-// f(constant of whether a window hides a key): without one, kernels have no code for windows.
-template <class F> void with_window(const AttentionDims& d, F f) {
-    if (d.windowed()) f(std::true_type());
+// f(constant of whether a window or a document's begin hides a key): else kernels have no code for it.
+template <class F> void with_bounds(const AttentionDims& d, F f) {
+    if (d.bounded()) f(std::true_type());
     else f(std::false_type());
 }
 
@@ -62,6 +62,7 @@ template <bool OfKeys> struct Head {
         head = first + i % together;
         tile = order.last_first ? order.tiles - 1 - started : started;
     }
+    __device__ __forceinline__ int sequence(const HeadOrder& order) const { return head / order.of_sequence; }
     __device__ __forceinline__ int of_queries(const HeadOrder& order, int i) const {
         const int h = head % order.of_sequence;
         return OfKeys ? h * order.sharing + i : h;
@@ -72,14 +73,14 @@ template <bool OfKeys> struct Head {
     }
     __device__ __forceinline__ size_t queries(const AttentionDims& d, const HeadOrder& order,
                                               int i = 0) const {
-        return size_t(head / order.of_sequence) * d.Tq * d.q_stride + size_t(of_queries(order, i)) * d.D;
+        return size_t(sequence(order)) * d.Tq * d.q_stride + size_t(of_queries(order, i)) * d.D;
     }
     __device__ __forceinline__ size_t keys(const AttentionDims& d, const HeadOrder& order) const {
-        return size_t(head / order.of_sequence) * d.Tk * d.kv_stride + size_t(of_keys(order)) * d.D;
+        return size_t(sequence(order)) * d.Tk * d.kv_stride + size_t(of_keys(order)) * d.D;
     }
     __device__ __forceinline__ size_t outputs(const AttentionDims& d, const HeadOrder& order,
                                               int i = 0) const {
-        return (size_t(head / order.of_sequence) * d.Tq * d.NH + of_queries(order, i)) * d.D;
+        return (size_t(sequence(order)) * d.Tq * d.NH + of_queries(order, i)) * d.D;
     }
     __device__ __forceinline__ size_t statistics(const AttentionDims& d, const HeadOrder& order,
                                                  int i = 0) const {

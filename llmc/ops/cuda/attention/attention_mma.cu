@@ -43,18 +43,20 @@ template <int D, int M> static constexpr bool kHoldQ = M * D <= 128;
 
 // FLOOR bytes = (2 B Tq + 2 keys) NH D sizeof(floatX) + 4 B NH Tq, mma flops = 4 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
-template <int D, int M, int N, bool Windowed>
+template <int D, int M, int N, bool Bounded>
 __global__ void __launch_bounds__(kThreads, M == 1 && D <= 96 ? 3 : 2)
 attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sK = sQ + rows * pitch, *sV = sK + 2 * tile;     // K and V: one used, one to come
+    int* const bounds = reinterpret_cast<int*>(sV + 2 * tile);
     const QueryHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
-    const int from = Windowed ? d.first_key(start) / N : 0;
+    const int from = Bounded ? d.first_key(start, at.sequence(order)) / N : 0;
+    if (Bounded) first_keys<rows>(bounds, d, start, at.sequence(order));
     const auto fetch = [&](int j) {
         fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
                          {x.v + at.keys(d, order), d.kv_stride}, j * N, d.Tk);
@@ -66,6 +68,7 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
     ptx::cp_async_wait<1>();
     __syncthreads();
     floatX* own = sQ + warp * 16 * M * pitch;
+    const int* lowest = bounds + warp * 16 * M;
     const Left<D, M, kHoldQ<D, M>> Q(own);
 
     float O[M][D / 8][4] = {};
@@ -77,13 +80,13 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
         ptx::cp_async_commit();
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if (j * N < seen && (!Windowed || (j + 1) * N > d.first_key(first))) {
+        if (j * N < seen && (!Bounded || (j + 1) * N > lowest[0])) {
             float s[M][N / 8][4];
             products<D, M, N>(s, Q, sK + j % 2 * tile);
             if ((j + 1) * N > d.Tk || (j + 1) * N > offset + first + 1)
                 hide<M, N>(s, [&](int r, int c) { return j * N + c > min(offset + first + r, d.Tk - 1); });
-            if (Windowed && j * N < offset + first + 16 * M - d.window)
-                hide<M, N>(s, [&](int r, int c) { return j * N + c <= offset + first + r - d.window; });
+            if (Bounded && j * N < lowest[16 * M - 1])
+                hide<M, N>(s, [&](int r, int c) { return j * N + c < lowest[r]; });
             soften<D, M, N>(s, O, softmax, scale);
             add_weighted<D, M, N>(O, s, sV + j % 2 * tile);
         }
@@ -113,19 +116,23 @@ attention_mma_forward_kernel(AttentionForward x, AttentionDims d, HeadOrder orde
 
 template <int M, int N, class Heads> struct Forward {
     static size_t shared(int D) { return size_t(16 * M * kWarps + 4 * N) * (D + 8) * sizeof(floatX); }
-    static bool supports(int D) { return Heads::has(D) && shared(D) <= shared_limit(); }
+    static bool supports(int D) {
+        return Heads::has(D) && shared(D) + kBoundsBytes<M> <= shared_limit();
+    }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH;
         const Work work = work_on_queries<M, N>(d);
         return {.bytes = heads * (2 * (d.Tq + work.rows) * d.D * sizeof(floatX) + 4. * d.Tq),
-                .mma_flops = heads * work.pairs * 4 * d.D};
+                .mma_flops = heads * work.pairs * 4 * d.D,
+                .at_most = d.documents.positions != nullptr};
     }
     static void run(const AttentionForward& t, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            with_window(d, [&](auto windowed) {
-                launch(attention_mma_forward_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
-                       shared(D), floor(d), t, d, order, float(kLog2e * attention_scale(d)));
+            with_bounds(d, [&](auto bounded) {
+                launch(attention_mma_forward_kernel<D, M, N, bounded>, dim3(order.blocks), dim3(kThreads),
+                       shared(D) + bounds_bytes<M>(d), floor(d), t, d, order,
+                       float(kLog2e * attention_scale(d)));
             });
         });
     }

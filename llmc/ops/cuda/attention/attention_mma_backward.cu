@@ -16,19 +16,21 @@ template <int D, int M> static constexpr bool kHold = M * D <= 64;
 // dQ, and delta for the other pass
 // FLOOR bytes = (4 B Tq + 2 keys) NH D sizeof(floatX) + 8 B NH Tq, mma flops = 6 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the keys that blocks read for them, mostly from L2
-template <int D, int M, int N, bool Windowed>
-__global__ void __launch_bounds__(kThreads, (D == 32 && M <= 2 - Windowed) || (M == 1 && D == 128) ? 3 : 2)
+template <int D, int M, int N, bool Bounded>
+__global__ void __launch_bounds__(kThreads, (D == 32 && M <= 2 - Bounded) || (M == 1 && D == 128) ? 3 : 2)
 attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
                              float scale) {
     DYN_SHARED(floatX, shared);
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sQ = shared, *sdO = sQ + rows * pitch, *sK = sdO + rows * pitch, *sV = sK + 2 * tile;
+    int* const bounds = reinterpret_cast<int*>(sV + 2 * tile);
     const QueryHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, row = first + lane / 4;       // row: and each eighth after it
     const int offset = d.q_offset - d.k_offset, tiles = div_up(seen_before(d, start + rows), N);
     const int seen = first < d.Tq ? seen_before(d, first + 16 * M) : 0;    // by this warp
-    const int from = Windowed ? d.first_key(start) / N : 0;
+    const int from = Bounded ? d.first_key(start, at.sequence(order)) / N : 0;
+    if (Bounded) first_keys<rows>(bounds, d, start, at.sequence(order));
     const size_t out_stride = size_t(d.NH) * D;
     const auto fetch = [&](int j) {
         fetch_rows<D, N>(sK + j % 2 * tile, {x.k + at.keys(d, order), d.kv_stride}, 2 * tile,
@@ -43,6 +45,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
     __syncthreads();
 
     floatX* own = sQ + warp * 16 * M * pitch;
+    const int* lowest = bounds + warp * 16 * M;
     const Left<D, M, kHold<D, M>> Q(own), dO(sdO + warp * 16 * M * pitch);
     float lse[M][2], delta[M][2];               // lse in units of the exponent of 2
     #pragma unroll
@@ -67,16 +70,16 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
         ptx::cp_async_commit();
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if (j * N < seen && (!Windowed || (j + 1) * N > d.first_key(first))) {
+        if (j * N < seen && (!Bounded || (j + 1) * N > lowest[0])) {
             float s[M][N / 8][4], dp[M][N / 8][4];
             products<D, M, N>(s, Q, sK + j % 2 * tile);
             products<D, M, N>(dp, dO, sV + j % 2 * tile);
             const bool last = (j + 1) * N > d.Tk || (j + 1) * N > offset + first + 1;
-            if constexpr (Windowed) {           // both ends at once: apart, they spill
-                if (last || j * N < offset + first + 16 * M - d.window)
+            if constexpr (Bounded) {            // both ends at once: apart, they spill
+                if (last || j * N < lowest[16 * M - 1])
                     hide<M, N>(s, [&](int r, int c) {
-                        const int u = j * N + c, t = offset + first + r;
-                        return u > min(t, d.Tk - 1) || u <= t - d.window;
+                        const int u = j * N + c;
+                        return u > min(offset + first + r, d.Tk - 1) || u < lowest[r];
                     });
             } else if (last) {
                 hide<M, N>(s, [&](int r, int c) { return j * N + c > min(offset + first + r, d.Tk - 1); });
@@ -103,7 +106,7 @@ attention_mma_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d
 // dK and dV: the rows of a block are keys, the products transposed
 // FLOOR bytes = B (4 Tk KV + 2 queries NH) D sizeof(floatX) + 8 B queries NH, mma flops = 8 D pairs NH B,
 // for the pairs in tiles that are not skipped, and the queries that blocks read for them, mostly from L2
-template <int D, int M, int N, bool Windowed>
+template <int D, int M, int N, bool Bounded>
 __global__ void __launch_bounds__(kThreads, M == 1 && D == 32 ? 3 : 2)
 attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
                           float scale) {
@@ -112,12 +115,14 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     constexpr int pitch = kPitch<D>, rows = 16 * M * kWarps, tile = N * pitch;
     floatX *sK = shared, *sV = sK + rows * pitch, *sQ = sV + rows * pitch, *sdO = sQ + 2 * tile;
     float* statistics = reinterpret_cast<float*>(sdO + 2 * tile);          // lse and delta (N) of two tiles
+    int* const bounds = reinterpret_cast<int*>(statistics + 4 * N);
     const KeyHead at(order);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, start = at.tile * rows;
     const int first = start + warp * 16 * M, offset = d.q_offset - d.k_offset;
     const int block_sees = first_to_see(d, start), sees = first_to_see(d, first);   // queries: the first to
-    const int end = Windowed ? end_of_keys(d, first, 16 * M) : d.Tq;                // see a key; to this end
-    const int last = Windowed ? end_of_keys(d, start, rows) : d.Tq, from = block_sees / N;
+    const int sequence = Bounded ? at.sequence(order) : 0, from = block_sees / N;   // see a key; to this end
+    const int last = Bounded ? d.end_query(min(start + rows, d.Tk) - 1, sequence) : d.Tq;
+    if (Bounded) end_queries<rows>(bounds, d, start, sequence);
     const int tiles = block_sees < d.Tq ? tiles_from(from, N, last) : 0;
     const int steps = tiles * order.sharing;            // the tiles of each head of queries in turn
     const size_t out_stride = size_t(d.NH) * D;
@@ -144,6 +149,7 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
     ptx::cp_async_wait<1>();
     __syncthreads();
     floatX *own_K = sK + warp * 16 * M * pitch, *own_V = sV + warp * 16 * M * pitch;
+    const int* ends = bounds + warp * 16 * M;
     const Left<D, M, kHold<D, M>> K(own_K), V(own_V);
 
     const float exponent = scale * kLog2e;
@@ -155,14 +161,14 @@ attention_mma_keys_kernel(AttentionBackward x, const float* deltas, AttentionDim
         const int j = from + step - head_of(step) * tiles;
         ptx::cp_async_wait<1>();
         __syncthreads();
-        if ((j + 1) * N > sees && sees < d.Tq && (!Windowed || j * N < end)) {
+        if ((j + 1) * N > sees && sees < d.Tq && (!Bounded || j * N < ends[16 * M - 1])) {
             float s[M][N / 8][4], dp[M][N / 8][4];
             products<D, M, N>(s, K, sQ + step % 2 * tile);
             products<D, M, N>(dp, V, sdO + step % 2 * tile);
             if (first + 16 * M - 1 > offset + j * N)
                 hide<M, N>(s, [&](int r, int c) { return first + r > offset + j * N + c; });
-            if (Windowed && offset + (j + 1) * N > first + d.window)
-                hide<M, N>(s, [&](int r, int c) { return offset + j * N + c >= first + r + d.window; });
+            if (Bounded && (j + 1) * N > ends[0])
+                hide<M, N>(s, [&](int r, int c) { return j * N + c >= ends[r]; });
             #pragma unroll
             for (int e = 0; e < M * N / 2; e++) {
                 const int c = e / M % (N / 8), k = e / M / (N / 8), m = e % M;
@@ -193,19 +199,23 @@ template <int M, int N> static size_t tiles_bytes(int D) {
 }
 
 template <int M, int N, class Heads> struct Queries {
-    static bool supports(int D) { return Heads::has(D) && tiles_bytes<M, N>(D) <= shared_limit(); }
+    static bool supports(int D) {
+        return Heads::has(D) && tiles_bytes<M, N>(D) + kBoundsBytes<M> <= shared_limit();
+    }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH;
         const Work work = work_on_queries<M, N>(d);
         return {.bytes = heads * ((4. * d.Tq + 2 * work.rows) * d.D * sizeof(floatX) + 8. * d.Tq),
-                .mma_flops = heads * work.pairs * 6 * d.D};
+                .mma_flops = heads * work.pairs * 6 * d.D,
+                .at_most = d.documents.positions != nullptr};
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_queries(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            with_window(d, [&](auto windowed) {
-                launch(attention_mma_queries_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
-                       tiles_bytes<M, N>(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            with_bounds(d, [&](auto bounded) {
+                launch(attention_mma_queries_kernel<D, M, N, bounded>, dim3(order.blocks), dim3(kThreads),
+                       tiles_bytes<M, N>(D) + bounds_bytes<M>(d), floor(d), g.t,
+                       g.deltas, d, order, float(attention_scale(d)));
             });
         });
     }
@@ -213,19 +223,23 @@ template <int M, int N, class Heads> struct Queries {
 
 template <int M, int N, class Heads> struct Keys {
     static size_t shared(int D) { return tiles_bytes<M, N>(D) + 4 * N * sizeof(float); }
-    static bool supports(int D) { return Heads::has(D) && shared(D) <= shared_limit(); }
+    static bool supports(int D) {
+        return Heads::has(D) && shared(D) + kBoundsBytes<M> <= shared_limit();
+    }
     static Floor floor(const AttentionDims& d) {
         const double heads = double(d.B) * d.NH, row = double(d.D) * sizeof(floatX);
         const Work work = work_on_keys<M, N>(d);
         return {.bytes = 4. * d.B * d.KV() * d.Tk * row + heads * work.rows * (2 * row + 8),
-                .mma_flops = heads * work.pairs * 8 * d.D};
+                .mma_flops = heads * work.pairs * 8 * d.D,
+                .at_most = d.documents.positions != nullptr};
     }
     static void run(const AttentionGradients& g, const AttentionDims& d) {
         const HeadOrder order = blocks_of_keys(d, 16 * M * kWarps);
         Heads::with(d.D, [&](auto D) {
-            with_window(d, [&](auto windowed) {
-                launch(attention_mma_keys_kernel<D, M, N, windowed>, dim3(order.blocks), dim3(kThreads),
-                       shared(D), floor(d), g.t, g.deltas, d, order, float(attention_scale(d)));
+            with_bounds(d, [&](auto bounded) {
+                launch(attention_mma_keys_kernel<D, M, N, bounded>, dim3(order.blocks), dim3(kThreads),
+                       shared(D) + bounds_bytes<M>(d), floor(d), g.t,
+                       g.deltas, d, order, float(attention_scale(d)));
             });
         });
     }

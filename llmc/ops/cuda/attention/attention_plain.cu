@@ -5,7 +5,8 @@
 //
 // Q carries the factor of the scores. Eight threads share a row of the tile: each computes every eighth score
 // and four in 32 of the row's channels. Each output summed over tiles has a kernel (O; dQ; dK and dV) and so
-// a fixed order of sums. Tiles above the diagonal are skipped, and Windowed those before the window.
+// a fixed order of sums. Tiles above the diagonal are skipped, and Bounded those before the window or of
+// other documents.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/attention/attention_head.h"
@@ -120,8 +121,8 @@ static __device__ __forceinline__ int seen_by(const AttentionDims& d, int start)
 // kernels
 
 // FLOOR bytes = 2 B (Tq NH + Tk KV) D sizeof(floatX) + 4 B NH Tq         K and V from L2 but once
-template <int MaxD, bool Windowed>
-__global__ void __launch_bounds__(kThreads, Windowed ? 2 : 0)       // for more blocks, windows spill
+template <int MaxD, bool Bounded>
+__global__ void __launch_bounds__(kThreads, Bounded ? 2 : 0)       // for more blocks, bounds spill
 attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const floatX* k, const floatX* v,
                                AttentionDims d, HeadOrder order, float scale) {
     DYN_SHARED(float, shared);
@@ -129,11 +130,13 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
     float *Q = shared, *K = Q + tile, *V = K + tile, *P = V + tile;
     const Place<QueryHead> at(order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
+    const int sequence = Bounded ? at.head.sequence(order) : 0;
+    const int lowest = Bounded ? d.first_key(t < d.Tq ? t : d.Tq - 1, sequence) : 0;    // key of this row
     load_tile(Q, q + at.head.queries(d, order), d.q_stride, at.start, d.Tq, D, scale);
 
     float max = kLowest, sum = 0;
     Channels<MaxD> O;
-    for (int key = Windowed ? d.first_key(at.start) / kRows * kRows : 0; key < seen; key += kRows) {
+    for (int key = Bounded ? d.first_key(at.start, sequence) / kRows * kRows : 0; key < seen; key += kRows) {
         __syncthreads();                        // the tiles of the last round have been read
         load_tile(K, k + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         load_tile(V, v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
@@ -144,7 +147,7 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
         #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int u = key + at.part + 8 * i;
-            if (u > last || u >= d.Tk || (Windowed && u <= last - d.window)) s[i] = -INFINITY;
+            if (u > last || u >= d.Tk || (Bounded && u < lowest)) s[i] = -INFINITY;
             larger = fmaxf(larger, s[i]);
         }
         larger = row_max(larger);
@@ -172,8 +175,8 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
 
 // dQ, and delta for the next kernel
 // FLOOR bytes = B (4 Tq NH + 2 Tk KV) D sizeof(floatX) + 8 B NH Tq
-template <int MaxD, bool Windowed>
-__global__ void __launch_bounds__(kThreads, Windowed ? 2 : 0)       // for more blocks, windows spill
+template <int MaxD, bool Bounded>
+__global__ void __launch_bounds__(kThreads, Bounded ? 2 : 0)       // for more blocks, bounds spill
 attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims d, HeadOrder order,
                                float scale) {
     DYN_SHARED(float, shared);
@@ -181,6 +184,8 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     float *Q = shared, *dO = Q + tile, *K = dO + tile, *V = K + tile, *dS = V + tile;
     const Place<QueryHead> at(order);
     const int t = at.start + at.row, last = d.q_offset + t - d.k_offset, seen = seen_by(d, at.start);
+    const int sequence = Bounded ? at.head.sequence(order) : 0;
+    const int lowest = Bounded ? d.first_key(t < d.Tq ? t : d.Tq - 1, sequence) : 0;    // key of this row
     const float* own_dO = dO + at.row * (D + 4);
     load_tile(Q, x.q + at.head.queries(d, order), d.q_stride, at.start, d.Tq, D, scale);
     load_tile(dO, x.dout + at.head.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, 1);
@@ -193,7 +198,7 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     const float lse = t < d.Tq ? x.lse[at.head.statistics(d, order) + t] : 0;
 
     Channels<MaxD> dQ;
-    for (int key = Windowed ? d.first_key(at.start) / kRows * kRows : 0; key < seen; key += kRows) {
+    for (int key = Bounded ? d.first_key(at.start, sequence) / kRows * kRows : 0; key < seen; key += kRows) {
         __syncthreads();
         load_tile(K, x.k + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         load_tile(V, x.v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
@@ -204,7 +209,7 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
         #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int u = key + at.part + 8 * i;
-            const bool hidden = u > last || u >= d.Tk || (Windowed && u <= last - d.window);
+            const bool hidden = u > last || u >= d.Tk || (Bounded && u < lowest);
             const float p = hidden ? 0 : exp2f((s[i] - lse) * kLog2e);
             dS[at.row * kPitch + at.part + 8 * i] = p * (dp[i] - delta);
         }
@@ -220,7 +225,7 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
 
 // dK and dV: the rows of a tile are keys here
 // FLOOR bytes = B (2 Tq NH + 4 Tk KV) D sizeof(floatX) + 8 B NH Tq
-template <int MaxD, bool Windowed>
+template <int MaxD, bool Bounded>
 __global__ void __launch_bounds__(kThreads, 2)
 attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionDims d, HeadOrder order,
                             float scale) {
@@ -232,7 +237,9 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
     const int u = at.start + at.row,
               first = d.k_offset + at.start - d.q_offset;  // query that sees the first key
     const int last_key = (at.start + kRows < d.Tk ? at.start + kRows : d.Tk) - 1;
-    const int last_query = Windowed ? d.end_query(last_key) : d.Tq;
+    const int sequence = Bounded ? at.head.sequence(order) : 0;
+    const int last_query = Bounded ? d.end_query(last_key, sequence) : d.Tq;
+    const int end = Bounded ? d.end_query(u < d.Tk ? u : d.Tk - 1, sequence) : d.Tq;    // of this key
     load_tile(K, x.k + at.head.keys(d, order), d.kv_stride, at.start, d.Tk, D, 1);
     load_tile(V, x.v + at.head.keys(d, order), d.kv_stride, at.start, d.Tk, D, 1);
 
@@ -255,7 +262,7 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
             for (int i = 0; i < 4; i++) {
                 const int j = at.part + 8 * i, t = query + j;
                 const bool visible = t < d.Tq && d.k_offset + u <= d.q_offset + t &&
-                                     (!Windowed || d.q_offset + t < d.k_offset + u + d.window);
+                                     (!Bounded || t < end);
                 const float p = visible ? exp2f((s[i] - lse[j]) * kLog2e) : 0;
                 P[at.row * kPitch + j] = p, dS[at.row * kPitch + j] = p * (dp[i] - delta[j]);
             }
@@ -267,9 +274,9 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
     dK.store(K + at.row * (D + 4), at.part, D, 1);
     dV.store(V + at.row * (D + 4), at.part, D, 1);
     __syncthreads();
-    const KeyHead end(order, ptx::block_again());
-    store_tile(x.dk + end.keys(d, order), d.kv_stride, at.start, d.Tk, D, K);
-    store_tile(x.dv + end.keys(d, order), d.kv_stride, at.start, d.Tk, D, V);
+    const KeyHead again(order, ptx::block_again());
+    store_tile(x.dk + again.keys(d, order), d.kv_stride, at.start, d.Tk, D, K);
+    store_tile(x.dv + again.keys(d, order), d.kv_stride, at.start, d.Tk, D, V);
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -290,6 +297,11 @@ static double bytes_of(const AttentionDims& d, double of_queries, double of_keys
     return head * (of_queries * d.Tq * d.NH + of_keys * d.Tk * d.KV()) + 4 * statistics * d.B * d.NH * d.Tq;
 }
 
+// Documents leave out more.
+static Floor floor_of(const AttentionDims& d, double bytes) {
+    return {.bytes = bytes, .at_most = d.documents.positions != nullptr};
+}
+
 // Without the keys that no query reads.
 static AttentionDims of_read_keys(AttentionDims d) {
     d.Tk -= d.first_key(0) / kRows * kRows;
@@ -300,11 +312,11 @@ void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floa
                              const AttentionDims& d) {
     attention_check(d);
     const HeadOrder order = blocks_of_queries(d, kRows);
-    with_window(d, [&](auto windowed) {
-        const auto kernel = d.D <= 64 ? attention_plain_forward_kernel<64, windowed>
-                                      : attention_plain_forward_kernel<128, windowed>;
+    with_bounds(d, [&](auto bounded) {
+        const auto kernel = d.D <= 64 ? attention_plain_forward_kernel<64, bounded>
+                                      : attention_plain_forward_kernel<128, bounded>;
         launch(kernel, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 3, 1),
-               {.bytes = bytes_of(of_read_keys(d), 2, 2, 1)}, out, lse, q, k, v, d, order,
+               floor_of(d, bytes_of(of_read_keys(d), 2, 2, 1)), out, lse, q, k, v, d, order,
                float(attention_scale(d)));
     });
 }
@@ -314,15 +326,15 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
     float* deltas = scratch<float>(size_t(d.B) * d.NH * d.Tq);
     const float scale = float(attention_scale(d));
     const HeadOrder order = blocks_of_queries(d, kRows), order_of_keys = blocks_of_keys(d, kRows);
-    with_window(d, [&](auto windowed) {
-        const auto queries = d.D <= 64 ? attention_plain_queries_kernel<64, windowed>
-                                       : attention_plain_queries_kernel<128, windowed>;
-        const auto keys = d.D <= 64 ? attention_plain_keys_kernel<64, windowed>
-                                    : attention_plain_keys_kernel<128, windowed>;
+    with_bounds(d, [&](auto bounded) {
+        const auto queries = d.D <= 64 ? attention_plain_queries_kernel<64, bounded>
+                                       : attention_plain_queries_kernel<128, bounded>;
+        const auto keys = d.D <= 64 ? attention_plain_keys_kernel<64, bounded>
+                                    : attention_plain_keys_kernel<128, bounded>;
         launch(queries, dim3(order.blocks), dim3(kThreads), shared_bytes(d.D, 4, 1),
-               {.bytes = bytes_of(of_read_keys(d), 4, 2, 2)}, t, deltas, d, order, scale);
+               floor_of(d, bytes_of(of_read_keys(d), 4, 2, 2)), t, deltas, d, order, scale);
         launch(keys, dim3(order_of_keys.blocks), dim3(kThreads), shared_bytes(d.D, 4, 2),
-               {.bytes = bytes_of(d, 2, 4, 2)}, t, deltas, d, order_of_keys, scale);
+               floor_of(d, bytes_of(d, 2, 4, 2)), t, deltas, d, order_of_keys, scale);
     });
 }
 
