@@ -94,7 +94,8 @@ objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),
 
 # Host code that calls operations, or runs once: a third less time to compile.
 COLD  := $(filter-out llmc/comm/reductions.cpp,$(filter llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
-         $(filter-out %/byte_stream.cpp %/shard.cpp,$(filter llmc/io/files/%,$(SOURCES))) \
+         $(filter-out %/byte_stream.cpp %/document_index.cpp %/shard.cpp %/shard_writer.cpp,$(filter \
+         llmc/io/files/%,$(SOURCES))) \
          llmc/io/text/tokenizer_json.cpp llmc/io/text/tokenize_options.cpp \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk

@@ -18,7 +18,7 @@
 #include "llmc/base/json.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/version.h"
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/shard_writer.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/measure.h"
 #include "llmc/train/run/model.h"

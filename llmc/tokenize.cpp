@@ -87,7 +87,9 @@ struct Output {
 std::vector<std::string> shards_of(const Options& o) {
     std::vector<std::string> all;
     for (const std::string& pattern : o.inputs) {
-        const auto paths = glob_files(pattern);
+        // a * of the shell takes indexes along
+        if (o.inputs.size() > 1 && pattern.ends_with(kIndexSuffix)) continue;
+        const auto paths = shard_files(pattern);
         CHECK_INPUT(!paths.empty(), "{}: no such file, and no file of such a name", pattern);
         all.insert(all.end(), paths.begin(), paths.end());
     }

@@ -1,5 +1,5 @@
 // Token shards: written ids come back, in one file or in seven; messages tell foreign from damaged files.
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/shard_writer.h"
 
 #include <unistd.h>
 

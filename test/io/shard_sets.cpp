@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llmc/io/files/shard_writer.h"
 #include "llmc/train/run/run_data.h"
 #include "test/shards.h"
 

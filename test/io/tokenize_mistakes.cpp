@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "llmc/base/files.h"
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/shard_writer.h"
 #include "test/test.h"
 
 static const std::string kData = "test/data/tokenizer/", kRanks = " --tokenizer=" + kData + "hf.tiktoken ";
@@ -72,10 +72,12 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     EXPECT(content_of(folder) == before, "shards of the set before have changed");
 
     write_file(folder + "/x_train_000077.bin" + kUnfinished, "of one that was killed");
+    write_file(folder + "/x_train_000077.idx" + kUnfinished, "its index");
     write_file(folder + "/x_train_000000.other", "of nobody");
     test::run("./tokenize " + encode + text);
     const auto now = glob_files(folder + "/*");
-    EXPECT(now.size() == 2 && now[0].ends_with("x_train_000000.bin"), "%zu files", now.size());
+    EXPECT(now.size() == 3 && now[0].ends_with("x_train_000000.bin") &&
+               now[1].ends_with("x_train_000000.idx"), "%zu files", now.size());
 }
 
 // Tokens and merges reach the terminal escaped, and no longer than a message.

@@ -8,14 +8,7 @@
 
 #include "llmc/base/check.h"
 
-constexpr int32_t kMagic16 = 20240520, kVersion16 = 1, kMagic32 = 20240801, kVersion32 = 7;
-enum {
-    kMagic, kFormat, kCount, kVocab, kLargest, kHashLow, kHashHigh, kFields = 256
-};
-
 static uint64_t join(int32_t low, int32_t high) { return uint64_t(uint32_t(high)) << 32 | uint32_t(low); }
-static int32_t low_of(uint64_t v) { return int32_t(uint32_t(v)); }
-static int32_t high_of(uint64_t v) { return int32_t(uint32_t(v >> 32)); }
 
 // Whether the head may be ids of 16 bits: GPT-2's end at 50,256. Random bytes pass with a chance of 10^-59.
 static bool all_ids(std::string_view head) {
@@ -39,6 +32,8 @@ static std::string looks_like(std::string_view head) {
         return "this is an HTML page, likely an error page saved by a download: download the file again";
     if (starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd"))
         return "this is compressed: unpack it first";
+    if (starts("\xe0\xda\x34\x01"))
+        return "this is the index of a shard's documents: name the .bin beside it";
     if (starts("\x93numpy"))
         return "this is an array of NumPy: data/README.md has the lines that make shards of it";
     if (starts("par1"))
@@ -54,22 +49,22 @@ static std::string looks_like(std::string_view head) {
 }
 
 static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
-    const bool known = magic == kMagic16 || magic == kMagic32;
+    const bool known = magic == kShardMagic16 || magic == kShardMagic32;
     CHECK_INPUT(known && head.size() == kShardHeaderBytes,
                 "{}: not a token shard: expected magic {} or {} and a header of {} bytes, found {} in a "
                 "file of {}{} bytes\n"
                 "       {}",
-                path, kMagic16, kMagic32, kShardHeaderBytes, magic,
+                path, kShardMagic16, kShardMagic32, kShardHeaderBytes, magic,
                 head.size() == kShardHeaderBytes ? "at least " : "", head.size(), looks_like(head));
-    const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
+    const int32_t expected = magic == kShardMagic16 ? kShardVersion16 : kShardVersion32;
     CHECK_INPUT(version == expected, "{}: a token shard of version {}, expected version {} for magic {}",
                 path, version, expected, magic);
 }
 
 // The fields that llm.c leaves zero.
-static void read_ours(const int32_t* header, ShardInfo& info) {
+static void read_ours(const ShardHeader& header, ShardInfo& info) {
     const char* path = info.path.c_str();
-    const int32_t vocab = header[kVocab], largest = header[kLargest];
+    const int32_t vocab = header.vocab, largest = header.largest;
     const int32_t most = info.id_bytes == 2 ? 1 << 16 : int32_t(kMaxVocabulary);
     CHECK_INPUT(vocab >= 0 && vocab <= most,
                 "{}: the header says a vocabulary of {}, expected at most {} in {}-byte ids: the file is "
@@ -81,23 +76,29 @@ static void read_ours(const int32_t* header, ShardInfo& info) {
     info.vocab = uint32_t(vocab);
     info.has_largest = true;
     info.largest = uint32_t(largest);
-    info.tokenizer_hash = join(header[kHashLow], header[kHashHigh]);
+    info.tokenizer_hash = join(header.hash_low, header.hash_high);
+}
+
+std::vector<std::string> shard_files(const std::string& glob) {
+    std::vector<std::string> paths = glob_files(glob);
+    std::erase_if(paths, [&](const std::string& p) { return p.ends_with(kIndexSuffix) && p != glob; });
+    return paths;
 }
 
 ShardFile open_shard_file(const std::string& path) {
     ShardFile s{open_read(path), {.path = path}};
     const uint64_t size = size_of_file(s.fd.fd, path);
-    int32_t header[kFields] = {};
+    ShardHeader header = {};
     const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
-    pread_all(s.fd.fd, header, have, 0, path);
-    check_magic(path.c_str(), {reinterpret_cast<const char*>(header), have}, header[kMagic],
-                header[kFormat]);
+    pread_all(s.fd.fd, &header, have, 0, path);
+    check_magic(path.c_str(), {reinterpret_cast<const char*>(&header), have}, header.magic,
+                header.version);
 
     ShardInfo& info = s.info;
-    info.id_bytes = header[kMagic] == kMagic16 ? 2 : 4;
-    CHECK_INPUT(header[kCount] >= 0, "{}: the header says {} tokens: the file is damaged", path,
-                header[kCount]);
-    info.tokens = uint64_t(header[kCount]);
+    info.id_bytes = header.magic == kShardMagic16 ? 2 : 4;
+    CHECK_INPUT(header.tokens >= 0, "{}: the header says {} tokens: the file is damaged", path,
+                header.tokens);
+    info.tokens = uint64_t(header.tokens);
     const uint64_t expected = kShardHeaderBytes + info.tokens * uint64_t(info.id_bytes);
     CHECK_INPUT(size == expected,
                 "{}: {}: header says {} tokens = {} bytes, file has {}\n       copy or make it again",
@@ -133,10 +134,6 @@ uint32_t scan_largest(const ShardFile& shard) {
     return largest;
 }
 
-static std::string shard_path(const std::string& prefix, size_t number) {
-    return fmt::format("{}_{:06}.bin", prefix, number);
-}
-
 std::string replacement_mark(const std::string& prefix) { return prefix + ".replacing"; }
 
 // PREFIX of a shard PREFIX_train_NNNNNN.bin or PREFIX_val_NNNNNN.bin; empty for other names.
@@ -159,72 +156,4 @@ void check_sets(const std::vector<ShardInfo>& shards) {
                         "{}: the shards do not belong together: ./tokenize encode was stopped while it "
                         "replaced the set ({} is there);\n       encode the text again", s.path,
                         replacement_mark(set));
-}
-
-ShardWriter::ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens)
-    : prefix(std::move(prefix)), vocab(vocab), tokenizer_hash(tokenizer_hash), shard_tokens(shard_tokens),
-      id_bytes(vocab <= 65536 ? 2 : 4) {
-    CHECK(shard_tokens >= 1 && shard_tokens <= kMaxShardTokens, "shards of {} tokens",
-          shard_tokens);
-}
-
-template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t largest) {
-    Id m = 0;
-    for (const Id id : ids) m = std::max(m, id);
-    return std::max(largest, uint32_t(m));
-}
-
-template <class Id, class F> static void split(ShardWriter& w, std::span<const Id> ids, F&& append_bytes) {
-    CHECK(w.id_bytes == sizeof(Id), "ids of {} bytes into shards of {}", sizeof(Id), w.id_bytes);
-    while (!ids.empty()) {
-        const auto part = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
-        w.largest = largest_of(part, w.largest);
-        append_bytes(part.data(), part.size());
-        ids = ids.subspan(part.size());
-    }
-}
-
-void ShardWriter::append(std::span<const uint16_t> ids) {
-    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
-}
-
-void ShardWriter::append(std::span<const uint32_t> ids) {
-    split(*this, ids, [&](const void* data, uint64_t n) { append_bytes(data, n); });
-}
-
-void ShardWriter::append_bytes(const void* ids, uint64_t count) {
-    if (pending.empty()) {
-        const std::string path = shard_path(prefix, paths.size());
-        pending.emplace_back(path + kUnfinished);
-        paths.push_back(path);
-        const char header[kShardHeaderBytes] = {};      // filled in by close_shard()
-        pending[0].write(header, sizeof header);
-    }
-    pending[0].write(ids, count * uint64_t(id_bytes));
-    tokens += count;
-    if (tokens == shard_tokens) close_shard();
-}
-
-void ShardWriter::close_shard() {
-    int32_t header[kFields] = {};
-    header[kMagic] = id_bytes == 2 ? kMagic16 : kMagic32;
-    header[kFormat] = id_bytes == 2 ? kVersion16 : kVersion32;
-    header[kCount] = int32_t(tokens);
-    header[kVocab] = int32_t(vocab);
-    header[kLargest] = int32_t(largest);
-    header[kHashLow] = low_of(tokenizer_hash), header[kHashHigh] = high_of(tokenizer_hash);
-    pwrite_all(pending[0].fd.fd, header, sizeof header, 0, pending[0].path);
-    pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
-    pending.clear();
-    total += tokens;
-    tokens = largest = 0;
-}
-
-void ShardWriter::close() { if (!pending.empty()) close_shard(); }
-
-void publish(std::span<const ShardWriter> halves) {
-    for (const ShardWriter& w : halves)
-        for (const std::string& path : w.paths)
-            CHECK_INPUT(rename((path + kUnfinished).c_str(), path.c_str()) == 0,
-                        "{}{}: cannot be renamed: {}", path, kUnfinished, strerror(errno));
 }

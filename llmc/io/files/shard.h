@@ -13,13 +13,19 @@
 // A set is a stream: its shards joined in the order of their names. A document starts with end-of-text.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "llmc/base/files.h"
 
+constexpr int32_t kShardMagic16 = 20240520, kShardVersion16 = 1;
+constexpr int32_t kShardMagic32 = 20240801, kShardVersion32 = 7;
 constexpr size_t kShardHeaderBytes = 1024;
+struct ShardHeader {
+    int32_t magic, version, tokens, vocab, largest, hash_low, hash_high, zeros[249];
+};
+static_assert(sizeof(ShardHeader) == kShardHeaderBytes);
+
 constexpr uint64_t kMaxShardTokens = 0x7fffffff;      // the header counts in an int32
 constexpr uint32_t kMaxVocabulary = 1 << 20;          // ids
 
@@ -38,6 +44,12 @@ struct ShardFile {
     ShardInfo info;
 };
 
+// Suffix of the index of a shard's documents (document_index.h).
+inline constexpr const char* kIndexSuffix = ".idx";
+
+// The shards that match a glob, sorted by name, without their indexes.
+std::vector<std::string> shard_files(const std::string& glob);
+
 // Opens and validates header and size; the error for any other file names the likely kind of file.
 ShardFile open_shard_file(const std::string& path);
 
@@ -53,32 +65,3 @@ std::string replacement_mark(const std::string& prefix);
 
 // Refuses shards of a set whose replacement was interrupted: they may be of two sets.
 void check_sets(const std::vector<ShardInfo>& shards);
-
-// Suffix of a shard until its set is complete: excluded from globs of *.bin.
-inline constexpr const char* kUnfinished = ".new";
-
-// Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
-// set stays whole where something fails on the way.
-struct ShardWriter {
-    std::string prefix;
-    uint32_t vocab;
-    uint64_t tokenizer_hash, shard_tokens;
-    int id_bytes;
-    std::vector<NewFile> pending;   // the open shard; empty: no shard is open
-    std::vector<std::string> paths; // of every shard, the open shard included
-    uint64_t tokens = 0;            // in the open shard
-    uint64_t total = 0;             // in every shard
-    uint32_t largest = 0;           // in the open shard
-
-    ShardWriter(std::string prefix, uint32_t vocab, uint64_t tokenizer_hash, uint64_t shard_tokens);
-    void append(std::span<const uint16_t> ids);     // where id_bytes is 2
-    void append(std::span<const uint32_t> ids);     // where id_bytes is 4
-    void close();                                   // the last shard; publish() renames the shards
-
-   private:
-    void append_bytes(const void* ids, uint64_t count);
-    void close_shard();
-};
-
-// Renames all shards of a set, of training and of validation. REQUIRES: the writers are closed.
-void publish(std::span<const ShardWriter> halves);

@@ -9,7 +9,7 @@
 #include "llmc/base/progress.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/ordered_jobs.h"
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/shard_writer.h"
 
 // Removes PREFIX_NNNNNN with an ending, except `written`. The prefix is a plain name: [ and * are no
 // wildcards.
@@ -35,10 +35,13 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
         IdBuffer<Id> ids[2];        // for training, for validation
         size_t bytes() const { return chunk.size; }
     };
-    ShardWriter sets[2] = {
-        {options.prefix + "_train", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens},
-        {options.prefix + "_val", tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens}};
-    for (const ShardWriter& s : sets) remove_others(s.prefix, std::string(".bin") + kUnfinished, {});
+    const auto writer = [&](const char* half) {
+        return ShardWriter(options.prefix + half, tokenizer.vocab_size(), tokenizer.hash(),
+                           options.shard_tokens, tokenizer.eot());
+    };
+    ShardWriter sets[2] = {writer("_train"), writer("_val")};
+    for (const ShardWriter& s : sets)
+        for (const std::string end : {".bin", kIndexSuffix}) remove_others(s.prefix, end + kUnfinished, {});
     std::vector<std::unique_ptr<Encoder<Id>>> encoders(size_t(std::max(options.threads, 1)));
     EncodeResult result = {};
     Progress progress("encode", "B", reader.total_bytes);
@@ -73,7 +76,10 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     write_file(mark, "");
     publish(sets);
     for (ShardWriter& s : sets) {
+        std::vector<std::string> indexes;
+        for (const std::string& path : s.paths) indexes.push_back(index_path(path));
         result.removed += remove_others(s.prefix, ".bin", s.paths);
+        remove_others(s.prefix, kIndexSuffix, indexes);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }
     unlink(mark.c_str());
