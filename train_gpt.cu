@@ -24,6 +24,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
     const Axis& world = model.mesh.world;
     const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
     return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(),
+            .rows = data.describe_rows(),
             .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,

@@ -16,7 +16,7 @@ TEST(keys_are_those_of_the_interface) {
         "model.kv_heads model.head_channels "
         "model.activation model.ffn_channels model.tied model.softcap "
         "model.softcap_kind model.embed_norm model.init_kind model.rope_scaling "
-        "data.train data.val data.tokenizer data.shuffle "
+        "data.train data.val data.tokenizer data.shuffle data.rows "
         "train.steps train.batch_tokens train.micro_batch train.max_skips "
         "optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay "
         "optimizer.grad_clip optimizer.schedule optimizer.warmup optimizer.final_lr optimizer.decay "

@@ -45,6 +45,7 @@ template <class E> struct Choice {
 
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
+enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
 enum class QkNorm : uint8_t { None, Before, After };             // before or after the turn by the position
@@ -65,6 +66,7 @@ constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
+constexpr const char* words_of(RowKind) { return "stream|documents"; }
 constexpr const char* words_of(NormKind) { return "layernorm|rmsnorm"; }
 constexpr const char* words_of(PositionKind) { return "learned|rope"; }
 constexpr const char* words_of(QkNorm) { return "none|before|after"; }

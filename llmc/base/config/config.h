@@ -45,6 +45,7 @@ struct DataConfig {
     std::vector<Corpus> train = {{"data/*_train_*.bin"}}, val = {{"data/*_val_*.bin"}};
     std::string tokenizer;
     bool shuffle = true;
+    Choice<RowKind> rows = RowKind::Stream;
 
     template <class F> void visit(F&& f) {
         f("train", train, "token shards to train on: a glob, or [{\"path\": glob, \"weight\": w}, ...]");
@@ -52,6 +53,8 @@ struct DataConfig {
         f("tokenizer", tokenizer,
           "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits per byte");
         f("shuffle", shuffle, "permute the rows anew each epoch");
+        f("rows", rows, "stream: a row begins where the one before ends; documents: each begins with a "
+          "document, and what does not fit is cut off");
     }
 };
 

@@ -52,6 +52,8 @@ static constexpr KnownName kNames[] = {
      "data.val", "It is a glob of token shards, which ./tokenize encode writes"},
     {"tokenizer_path tokenizer_name tokenizer_name_or_path tokenizer_file tokenizer_model vocab_file "
      "merge_file merges_file", "data.tokenizer", nullptr},
+    {"packing sample_packing pack_sequences bos_align best_fit_packing", "data.rows",
+     "documents: a row begins with a document, best fit; stream: text without a gap"},
     {"num_workers dataloader_num_workers num_proc prefetch_factor", nullptr,
      "The loader needs no workers: leave it out"},
     // train

@@ -41,9 +41,10 @@ static RunData open(const Config& cfg, uint64_t scan) {
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
     if (data.tokenizer) data.tokenizer_json = shared_text(json_of_vocabulary(data.tokenizer->vocabulary));
     const int T = cfg.model.context;
+    const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1};
     if (cfg.train.steps > 0)
-        data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle);
-    if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false);
+        data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle, rule);
+    if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false, rule);
     check_sets(shards_of({&data.train, &data.val}));
     // every row once: corpora share the samples as they share the rows
     for (size_t s = 0; cfg.eval.batches == 0 && s < data.val.streams.size(); s++)
@@ -79,5 +80,14 @@ static std::string describe(const Dataset& set) {
 std::string RunData::describe() const {
     std::string text = train.streams.empty() ? "none" : ::describe(train);
     if (!val.streams.empty()) text += ", validation " + ::describe(val);
+    return text;
+}
+
+std::string RunData::describe_rows() const {
+    std::string text;
+    for (const Dataset* set : {&train, &val})
+        if (const auto cut = cut_off(*set))
+            text += fmt::format("{} {:.1f}%{}", text.empty() ? "begin with documents: cut off are" : ",",
+                                *cut * 100, set == &val ? " for validation" : " of the tokens");
     return text;
 }

@@ -15,6 +15,7 @@ struct RunData {
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 
     std::string describe() const;        // for people
+    std::string describe_rows() const;   // the share of tokens in no row; empty: rows of a stream
 };
 
 // Rank 0 of `ranks` first: errors of the data are reported once.

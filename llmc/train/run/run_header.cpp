@@ -44,6 +44,7 @@ void print_header(const Config& cfg, const StartInfo& info, const std::string& o
     if (info.world > 1) printf("%d ranks of ", info.world);
     printf("%s, %s\n", counted(info.threads, "thread").c_str(), info.precision.c_str());
     if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
+    if (!info.rows.empty()) printf("rows    %s\n", info.rows.c_str());
     printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all%s\n",
            grouped(cfg.train.steps).c_str(), grouped(cfg.train.batch_tokens).c_str(), info.micro_batch,
            m.context, human_count(double(tokens)).c_str(), shown_epochs(info.epochs).c_str());

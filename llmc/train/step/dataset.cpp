@@ -61,6 +61,18 @@ void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const 
     }
 }
 
+void TokenStream::read_row(uint64_t row, int T, int vocab, int32_t* out) const {
+    if (!packed) return read(row * uint64_t(T), size_t(T) + 1, vocab, out);
+    for (const Passage& p : packed->row(row)) {
+        read(p.start(), p.length(), vocab, out);
+        CHECK_INPUT(*out == packed->eot,
+                    "data.rows = documents: token {} of '{}' is id {}, expected end-of-text {}: a shard, or "
+                    "its index ({}), has changed or is damaged; remove the index, and start again",
+                    p.start(), glob, *out, packed->eot, kIndexSuffix);
+        out += p.length();
+    }
+}
+
 void Dataset::sample(uint64_t i, int32_t* out) const {
     const Pick p = pick(i, weights);
     const TokenStream& stream = streams[p.stream];
@@ -68,7 +80,7 @@ void Dataset::sample(uint64_t i, int32_t* out) const {
     // each corpus and epoch its own: 8 bits of the corpus, 40 of the epoch, what the corpus has beyond
     const uint64_t s = p.stream, order = stream_of("shuffle") + (s >> 8 << 48) + (epoch << 8) + (s & 255);
     const uint64_t row = shuffle ? permute(at, stream.rows, seed, order) : at;
-    stream.read(row * uint64_t(T), size_t(T) + 1, vocab, out);
+    stream.read_row(row, T, vocab, out);
 }
 
 uint64_t Dataset::rows() const {
@@ -97,11 +109,25 @@ std::vector<Epochs> epochs_of(const Dataset& set, double samples) {
     return all;
 }
 
-static TokenStream open_stream(const std::string& key, const std::string& glob, int T) {
-    TokenStream stream{.glob = glob, .shards = {}, .first = {0}};
+std::optional<double> cut_off(const Dataset& set) {
+    if (set.streams.empty() || !set.streams[0].packed) return std::nullopt;
+    return 1 - double(set.rows()) * (double(set.T) + 1) / double(set.tokens());
+}
+
+static void pack(const std::string& key, TokenStream& stream, int T, int64_t eot) {
+    std::vector<ShardInfo> infos;
+    for (const ShardFile& s : stream.shards) infos.push_back(s.info);
+    check_sets(infos);          // an interrupted replacement leaves indexes of other shards: say the cause
+    stream.packed = pack_documents(fmt::format("{} = '{}'", key, stream.glob), stream.shards, stream.first, T,
+                                   eot);
+    stream.rows = stream.packed->rows();
+}
+
+static TokenStream open_stream(const std::string& key, const std::string& glob, int T, const RowRule& rule) {
+    TokenStream stream{.glob = glob, .shards = {}, .first = {0}, .packed = {}};
     CHECK_INPUT(!is_directory(glob), "{} = '{}' is a folder. Expected a glob of token shards, such as '{}'",
                 key, glob, (glob + (glob.ends_with("/") ? "*.bin" : "/*.bin")));
-    for (const std::string& path : glob_files(glob)) {
+    for (const std::string& path : shard_files(glob)) {
         stream.shards.push_back(open_shard_file(path));
         stream.first.push_back(stream.first.back() + stream.shards.back().info.tokens);
     }
@@ -109,11 +135,12 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
                 "{} = '{}': no file is there. Make token shards with ./tokenize encode, "
                 "or see data/README.md", key, glob);
     stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
+    if (rule.kind == RowKind::Documents && stream.rows > 0) pack(key, stream, T, rule.eot);
     return stream;
 }
 
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
-                     bool shuffle) {
+                     bool shuffle, const RowRule& rule) {
     Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .seed = seed, .shuffle = shuffle};
     // Scaled by a power of two, which is exact, to a largest weight below 1: their sum is finite.
     double largest = 0, sum = 0;
@@ -126,7 +153,7 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
     uint64_t given = 0;
     for (const Corpus& c : corpora) {
         if (c.weight == 0) continue;
-        set.streams.push_back(open_stream(key, c.path, T));
+        set.streams.push_back(open_stream(key, c.path, T, rule));
         set.weights.push_back(std::max<uint64_t>(1, uint64_t(std::llround(scaled(c) / sum * 0x1p32))));
         given += set.weights.back();
         const TokenStream& s = set.streams.back();

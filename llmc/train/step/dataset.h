@@ -1,15 +1,17 @@
 // The tokens of a sample: a pure function of (seed, sample index).
 //
 // A set is a stream of tokens, its shards joined in the order of their names. With context T, row i is
-// tokens [iT, iT + T]: T inputs and T targets. World size, micro-batch and accumulation decide which rank
-// computes a sample, never its tokens.
+// tokens [iT, iT + T]: T inputs and T targets; or rows begin with documents (packing.h). World size,
+// micro-batch and accumulation decide which rank computes a sample, never its tokens.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "llmc/base/config/config.h"
 #include "llmc/io/files/shard.h"
+#include "llmc/train/step/packing.h"
 
 // A corpus: the shards of a glob.
 struct TokenStream {
@@ -17,11 +19,14 @@ struct TokenStream {
     std::vector<ShardFile> shards;
     std::vector<uint64_t> first;         // index of each shard's first token; one more at the end
     uint64_t rows = 0;
+    std::optional<PackedRows> packed;    // of rows that begin with a document
 
     uint64_t tokens() const { return first.back(); }
     // Tokens i .. i + count - 1 of the stream; an id of `vocab` or more ends in fatal() with the shard's
     // name.
     void read(uint64_t i, size_t count, int vocab, int32_t* out) const;
+    // T inputs and their targets.
+    void read_row(uint64_t row, int T, int vocab, int32_t* out) const;
 };
 
 struct Dataset {
@@ -40,9 +45,18 @@ struct Dataset {
     size_t shards() const;
 };
 
+// How a stream is divided into rows. eot: end-of-text of data.tokenizer; -1: not known (packing.h).
+struct RowRule {
+    RowKind kind = RowKind::Stream;
+    int64_t eot = -1;
+};
+
 // Opens and validates: the files exist, whole, with at least a row in each corpus.
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
-                     bool shuffle);
+                     bool shuffle, const RowRule& rule = {});
+
+// Share of the tokens that are in no row, as rows begin with documents; none: rows of a stream.
+std::optional<double> cut_off(const Dataset& set);
 
 // Passes of `samples` samples through each corpus: 1 is every row once.
 struct Epochs { std::string glob; double count; };
