@@ -93,7 +93,8 @@ objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),
             p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
 
 # Host code that calls operations, or runs once: a third less time to compile.
-COLD  := $(filter-out llmc/comm/reductions.cpp,$(filter llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
+COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/step/packing.cpp,$(filter \
+         llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
          $(filter-out %/byte_stream.cpp %/document_index.cpp %/shard.cpp %/shard_writer.cpp,$(filter \
          llmc/io/files/%,$(SOURCES))) \
          llmc/io/text/tokenizer_json.cpp llmc/io/text/tokenize_options.cpp \
