@@ -16,7 +16,7 @@
 #include "llmc/io/text/encode_set.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/ordered_jobs.h"
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/document_index.h"
 #include "llmc/io/text/tokenize_options.h"
 
 namespace {
@@ -171,6 +171,8 @@ int info(const Options& o) {
         if (s.vocab)
             printf("vocabulary %u, tokenizer %016llx", s.vocab, (unsigned long long)s.tokenizer_hash);
         else printf("vocabulary and tokenizer not known");
+        if (const auto index = read_index(shard))
+            printf(", %s", counted(int64_t(index->starts.size()), "document").c_str());
         printf("\n");
         total += s.tokens;
     }

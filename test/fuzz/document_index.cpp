@@ -1,17 +1,22 @@
 // Any bytes as an index of documents, with the hash that belongs to them: documents of a shard in their
 // order, or one fatal() with exit code 78.
-#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "llmc/io/files/document_index.h"
 #include "test/fuzz/fuzz.h"
 
 // A shard of 1,000 tokens with an end-of-text, 0, at each tenth.
 static std::string write_shard() {
-    const std::string folder = "/tmp/fuzz_index_" + std::to_string(getpid()), path = folder + "/s.bin";
-    mkdir(folder.c_str(), 0700);
+    static const struct Folder {
+        std::string name = "/tmp/fuzz_index_" + std::to_string(getpid());
+        Folder() { std::filesystem::create_directory(name); }
+        ~Folder() { std::filesystem::remove_all(name); }
+    } folder;
+    const std::string path = folder.name + "/s.bin";
     std::vector<uint16_t> ids(512 + 1000, 5);
     const int32_t header[256] = {20240520, 1, 1000};
     memcpy(ids.data(), header, sizeof header);

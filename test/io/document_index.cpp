@@ -73,7 +73,8 @@ TEST(encode_writes_what_a_scan_finds) {
     EXPECT(shard_files(path_of("set_*")) == glob_files(path_of("set_*.bin")), "an index is no shard");
     for (const string& names : {path_of("set_*"), "'" + path_of("set_*") + "'"}) {    // the shell, and we
         const auto info = test::run("./tokenize info " + names);
-        EXPECT(info.code == 0 && info.out.find("2 shards") != info.out.npos, "%s%s", info.out.c_str(),
+        EXPECT(info.code == 0 && info.out.find("2 shards") != info.out.npos &&
+                   info.out.find(", 300 documents") != info.out.npos, "%s%s", info.out.c_str(),
                info.err.c_str());
     }
     expect_words("an index", test::fatal_of([] { open_shard_file(path_of("set_train_000000.idx")); }),

@@ -63,12 +63,17 @@ void TokenStream::read(uint64_t i, size_t count, int vocab, int32_t* out) const 
 
 void TokenStream::read_row(uint64_t row, int T, int vocab, int32_t* out) const {
     if (!packed) return read(row * uint64_t(T), size_t(T) + 1, vocab, out);
+    const char* const remedy = "a shard, or its index (NAME.idx), has changed or is damaged; remove the "
+                               "index, and start again";
     for (const Passage& p : packed->row(row)) {
         read(p.start(), p.length(), vocab, out);
         CHECK_INPUT(*out == packed->eot,
-                    "data.rows = documents: token {} of '{}' is id {}, expected end-of-text {}: a shard, or "
-                    "its index ({}), has changed or is damaged; remove the index, and start again",
-                    p.start(), glob, *out, packed->eot, kIndexSuffix);
+                    "data.rows = documents: token {} of '{}' is id {}, expected end-of-text {}: {}",
+                    p.start(), glob, *out, packed->eot, remedy);
+        const size_t next = size_t(std::find(out + 1, out + p.length(), packed->eot) - out);
+        CHECK_INPUT(next == p.length(),
+                    "data.rows = documents: token {} of '{}' is end-of-text, and no document is known to "
+                    "begin there: {}", p.start() + next, glob, remedy);
         out += p.length();
     }
 }

@@ -242,16 +242,19 @@ TEST(texts_that_fill_no_row) {
                  {"2 tokens", "needs 33"});
 }
 
-// A shard that changes under a run is noticed where a document should begin.
-TEST(a_document_without_its_first_token) {
-    vector<int32_t> ids = stream_of_documents({20, 13, 20, 13});
-    const Dataset set = open_set(write_wide("changed.bin", ids), 32);
-    FILE* f = fopen(path_of("changed.bin").c_str(), "r+b");
-    const int32_t other = 77;
-    fseek(f, 1024 + 4 * 53, SEEK_SET), fwrite(&other, 4, 1, f), fclose(f);
-    row_of(set, 0);
-    expect_words("changed", test::fatal_of([&] { row_of(set, 1); }),
-                 {"token 53", "changed.bin", "id 77", "end-of-text 0", ".idx"});
+// A shard that changes under a run, or an index that leaves a document out, is noticed where a row is read.
+TEST(rows_without_the_documents_that_they_should_have) {
+    const vector<int32_t> ids = stream_of_documents({20, 13, 20, 13});
+    for (const auto& [at, id, words] :
+         {std::tuple<long, int32_t, vector<string>>{53, 77, {"token 53", "id 77", "expected end-of-text 0"}},
+          {60, kEot, {"token 60", "is end-of-text", "no document"}}}) {
+        const Dataset set = open_set(write_wide("changed.bin", ids), 32);
+        FILE* f = fopen(path_of("changed.bin").c_str(), "r+b");
+        fseek(f, 1024 + 4 * at, SEEK_SET), fwrite(&id, 4, 1, f), fclose(f);
+        row_of(set, 0);
+        const Fatal e = test::fatal_of([&] { row_of(set, 1); });
+        expect_words("changed", e, words), expect_words("changed", e, {"changed.bin", "NAME.idx"});
+    }
 }
 
 // While encode replaces a set, an index may be that of another shard: the error names the cause.
