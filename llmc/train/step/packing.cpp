@@ -38,7 +38,6 @@ void Packer::place() {
 PackedRows Packer::finish() {
     while (!buffer.empty()) place();
     packed.passages.resize(packed.first.back());      // without the row that is not full
-    packed.passages.shrink_to_fit();
     return std::move(packed);
 }
 
