@@ -7,13 +7,13 @@ namespace PRECISION {
 ops::AttentionDims Block::attention_dims(Span span) const {
     return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
             .q_stride = size_t(d.W), .kv_stride = size_t(d.W), .q_offset = span.t0, .k_offset = 0,
-            .scale = d.kind.scale, .key_heads = d.KV, .window = span.window};
+            .scale = d.kind.scale, .key_heads = d.KV, .window = span.window, .documents = span.documents};
 }
 
 ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {
     return {.qkv = a.qkv, .before = a.qk, .turns = turns, .q_gain = w.qnw, .k_gain = w.knw,
             .norm = d.kind.qk_norm, .eps = eps(), .N = span.B * span.T, .T = span.T, .NH = d.NH, .KV = d.KV,
-            .D = d.D, .stride = size_t(d.W), .t0 = span.t0};
+            .D = d.D, .stride = size_t(d.W), .t0 = span.t0, .positions = span.documents.positions};
 }
 
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,

@@ -31,6 +31,7 @@ struct Stream {
 struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
+    ops::Documents documents = {};
 };
 
 // A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks may have

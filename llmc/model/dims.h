@@ -33,6 +33,7 @@ struct ModelKind {
     bool bias = true;           // of matrices, and of LayerNorm
     bool tied = true;           // the head is wte
     bool embed_norm = false;    // right after the embedding
+    bool documents = false;     // a token of a training row sees its own document alone
     InitKind init = InitKind::Gpt2;
     double softcap = 0;         // of logits; 0: none
     SoftcapKind softcap_kind = SoftcapKind::Tanh;
@@ -69,7 +70,7 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
-                     .embed_norm = m.embed_norm, .init = m.init_kind,
+                     .embed_norm = m.embed_norm, .documents = m.document_mask, .init = m.init_kind,
                      .softcap = m.softcap, .softcap_kind = m.softcap_kind,
                      .eps = m.norm_eps, .scale = m.attention_scale, .windows = m.window,
                      .activation = m.activation,

@@ -19,11 +19,13 @@
 
 namespace PRECISION {
 
-// A micro-batch: inputs and targets, (B, T) each. Every rank of tp has the same.
+// A micro-batch: inputs and targets, (B, T) each, and under a document mask the documents. Every rank of tp
+// has the same.
 struct Batch {
     const int32_t* tokens;
     const int32_t* targets;
     int B, T;
+    ops::Documents documents = {};
 };
 
 struct GptShape {
@@ -110,10 +112,12 @@ struct Gpt {
 private:
     BlockActs& of(int l, int buffer);       // activations of a block
     Span span(const Batch& b, int l) const {
-        return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)])};
+        return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)]),
+                .documents = b.documents};
     }
     ops::Encoder encoder(const Batch& b) const {
-        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0};
+        return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0,
+                .positions = b.documents.positions};
     }
     template <class W> void embed_backward(W& weights, const Batch& b, int buffer);
     template <class W> void head_backward(W& weights, const Batch& b, real dloss, int buffer);

@@ -37,6 +37,7 @@ struct ModelConfig {
     double softcap = 0;
     Choice<SoftcapKind> softcap_kind = SoftcapKind::Tanh;
     bool embed_norm = false;
+    bool document_mask = false;
     Choice<InitKind> init_kind = InitKind::Gpt2;
 
     template <class F> void visit(F&& f) {
@@ -77,11 +78,18 @@ struct ModelConfig {
         f("softcap", softcap, "bound c of the logits; 0: none", range(0, 1e6));
         f("softcap_kind", softcap_kind, "tanh: c tanh(l / c); sqrt: c l / sqrt(l^2 + c^2)");
         f("embed_norm", embed_norm, "a norm right after the embedding, with gain and shift as other norms");
+        f("document_mask", document_mask, "in training a token attends to its own document alone, whose "
+          "positions begin at 0; text is generated as one document");
         f("init_kind", init_kind, "random weights. gpt2: deviation 0.02, of projections into the stream "
           "0.02 / root of 2 layers; unit: embeddings 1, matrices 1 / root of their inputs, projections into "
           "the stream and a head of its own 0");
     }
 };
+
+// Of the settings of section `model`, those of its training: a file of weights has none of them.
+inline bool is_of_training(const std::string& key) {
+    return key == "init" || key == "init_kind" || key == "document_mask";
+}
 
 // With the value that a 0 stands for in kv_heads, head_channels and ffn_channels.
 inline ModelConfig with_sizes(ModelConfig m) {

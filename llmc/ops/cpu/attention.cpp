@@ -9,7 +9,7 @@
 // Q carries the factor scale from its tile on. K and V of a head are packed once: rows of a packed qkv
 // matrix lie far apart and share a few sets of the cache. Blocks above the diagonal, before the window or of
 // other documents are skipped. Every sum runs in the order of the keys or of the queries, and depends neither
-// on threads nor on other sequences. On CPUs with fast BF16 products, attention_products.cpp computes instead.
+// on threads nor on other sequences. On CPUs with fast BF16 products attention_products.cpp computes.
 #include "llmc/ops/cpu/attention.h"
 
 #include <omp.h>

@@ -41,7 +41,8 @@ static RunData open(const Config& cfg, uint64_t scan) {
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
     if (data.tokenizer) data.tokenizer_json = shared_text(json_of_vocabulary(data.tokenizer->vocabulary));
     const int T = cfg.model.context;
-    const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1};
+    const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1,
+                          cfg.model.document_mask};
     if (cfg.train.steps > 0)
         data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle, rule);
     if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false, rule);

@@ -20,13 +20,13 @@ ReadModel model_of(const std::string& init) {
     return {init, open_init(init, {}, Check::Sizes).settings.model, file_exists(tokenizer) ? tokenizer : ""};
 }
 
-// Calls f(own, theirs) for each setting of a model but those of its first weights.
+// Calls f(own, theirs) for each setting of a model but those of its training.
 template <class F> static void each_of_shape(Config& cfg, const ModelConfig& shape, F&& f) {
     Config other;
     other.model = shape;
     const std::vector<Field> own = fields(cfg), theirs = fields(other);
     for (size_t i = 0; i < own.size(); i++)
-        if (own[i].section == "model" && own[i].key != "init" && own[i].key != "init_kind")
+        if (own[i].section == "model" && !is_of_training(own[i].key))
             f(own[i], theirs[i]);
 }
 

@@ -144,6 +144,14 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
     return stream;
 }
 
+// The id that begins a document, for model.document_mask.
+static int32_t mask_eot(const Dataset& set, const RowRule& rule) {
+    if (rule.eot >= 0) return int32_t(rule.eot);
+    CHECK_INPUT(set.streams[0].packed, "model.document_mask: which id is end-of-text is not known; set "
+                "data.tokenizer to the tokenizer of {} = '{}'", set.key, set.streams[0].glob);
+    return set.streams[0].packed->eot;
+}
+
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,
                      bool shuffle, const RowRule& rule) {
     Dataset set{.key = key, .streams = {}, .weights = {}, .T = T, .seed = seed, .shuffle = shuffle};
@@ -170,6 +178,7 @@ Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora,
     }
     // rounding, at most 2^-32 per corpus: the largest weight absorbs the difference
     *std::max_element(set.weights.begin(), set.weights.end()) += (uint64_t(1) << 32) - given;
+    if (rule.masks) set.mask_eot = mask_eot(set, rule);
     return set;
 }
 

@@ -36,6 +36,7 @@ struct Dataset {
     int T = 0, vocab = 0;
     uint64_t seed = 0;
     bool shuffle = false;
+    int32_t mask_eot = -1;               // begins a document under model.document_mask; -1: no mask
 
     // Inputs and targets of sample i: tokens[0..T], T + 1 of them.
     void sample(uint64_t i, int32_t* tokens) const;
@@ -45,10 +46,12 @@ struct Dataset {
     size_t shards() const;
 };
 
-// How a stream is divided into rows. eot: end-of-text of data.tokenizer; -1: not known (packing.h).
+// How a stream is divided into rows, and whether a row's documents are apart for the model. eot: end-of-text
+// of data.tokenizer; -1: not known (packing.h).
 struct RowRule {
     RowKind kind = RowKind::Stream;
     int64_t eot = -1;
+    bool masks = false;
 };
 
 // Opens and validates: the files exist, whole, with at least a row in each corpus.

@@ -6,6 +6,19 @@
 #include "llmc/base/context.h"
 #include "llmc/base/start_thread.h"
 
+void find_documents(TokenBatch& batch, int T, int32_t eot) {
+    const int count = batch.B * T;
+    batch.positions.resize(size_t(count)), batch.ends.resize(size_t(count));
+    for (int i = 0; i < count; i++) {
+        const bool begins = i % T == 0 || batch.tokens[size_t(i)] == eot;
+        batch.positions[size_t(i)] = begins ? 0 : batch.positions[size_t(i - 1)] + 1;
+    }
+    for (int i = count - 1; i >= 0; i--) {
+        const bool ends = i % T == T - 1 || batch.positions[size_t(i + 1)] == 0;
+        batch.ends[size_t(i)] = ends ? i % T + 1 : batch.ends[size_t(i + 1)];
+    }
+}
+
 void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
     const size_t T = size_t(set.T);
     std::vector<int32_t> row(T + 1);
@@ -17,6 +30,7 @@ void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B) {
         std::copy_n(row.begin(), T, batch.tokens.begin() + std::ptrdiff_t(size_t(b) * T));
         std::copy_n(row.begin() + 1, T, batch.targets.begin() + std::ptrdiff_t(size_t(b) * T));
     }
+    if (set.mask_eot >= 0) find_documents(batch, set.T, set.mask_eot);
 }
 
 Loader::Loader(const Dataset& s, int micro_batch, uint64_t first, int rank, int ranks)

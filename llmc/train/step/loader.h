@@ -10,9 +10,10 @@
 
 #include "llmc/train/step/dataset.h"
 
-// Rows of tokens for the model: inputs (B, T) and targets (B, T).
+// Rows of tokens for the model: inputs (B, T) and targets (B, T). Under a document mask also each input's
+// place in its document, and the place in the row behind the document's last, (B, T) each.
 struct TokenBatch {
-    std::vector<int32_t> tokens, targets;
+    std::vector<int32_t> tokens, targets, positions, ends;
     int B = 0;
 };
 
@@ -41,6 +42,9 @@ private:
     std::condition_variable changed;
     std::thread thread;
 };
+
+// Sets positions and ends: a document begins with id `eot`, or with its row, and ends before the next.
+void find_documents(TokenBatch& batch, int T, int32_t eot);
 
 // Reads `B` samples from `first` on.
 void load_batch(TokenBatch& batch, const Dataset& set, uint64_t first, int B);

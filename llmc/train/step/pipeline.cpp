@@ -30,21 +30,25 @@ std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const
     return order;
 }
 
-// Starts to copy inputs and targets of a micro-batch to a buffer on the device. Ops called after
+// Starts to copy the tables of a micro-batch to a buffer on the device. Ops called after
 // finish_copies() see the copy. The host waits if kStaged micro-batches ahead of the device.
 void Pipeline::bring(const TokenBatch& b, size_t place) {
     const int buffer = int(brought++ % kStaged);
     ops::await_copies(buffer);
     int32_t* from = staging + size_t(buffer) * ids_of_batch();
+    int32_t* to = from;
     if (!only_walks())
-        std::copy(b.targets.begin(), b.targets.end(), std::copy(b.tokens.begin(), b.tokens.end(), from));
-    ops::start_copy(tokens + place * ids_of_batch(), from, 2 * ids_of(b) * sizeof *tokens);
+        for (const auto* table : {&b.tokens, &b.targets, &b.positions, &b.ends})
+            to = std::copy(table->begin(), table->end(), to);
+    ops::start_copy(tokens + place * ids_of_batch(), from, tables() * ids_of(b) * sizeof *tokens);
     ops::mark_copies(buffer);
 }
 
 Batch Pipeline::in_place(const TokenBatch& b, size_t place) const {
     const int32_t* inputs = tokens + place * ids_of_batch();
-    return {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.T};
+    Batch batch = {.tokens = inputs, .targets = inputs + ids_of(b), .B = b.B, .T = gpt.shape.T};
+    if (gpt.d.kind.documents) batch.documents = {inputs + 2 * ids_of(b), inputs + 3 * ids_of(b)};
+    return batch;
 }
 
 // In an evaluation: brought for the next call.

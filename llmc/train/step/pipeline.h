@@ -46,7 +46,7 @@ struct Pipeline {
 
 private:
     std::vector<TokenBatch> batches;             // of the micro-batches alive
-    int32_t* tokens = nullptr;                   // of each batch, with its targets
+    int32_t* tokens = nullptr;                   // of each batch, with its targets and documents
     int32_t* staging = nullptr;                  // on the host, on their way there
     size_t brought = 0;
     floatX* outbox = nullptr;                    // streams on their way to other stages
@@ -57,7 +57,8 @@ private:
     int buffer(const Action& a) const { return a.micro % stage.buffers[size_t(a.chunk)]; }
     size_t place(int micro) const { return size_t(micro) % places(); }
     size_t places() const { return size_t(stage.buffers[0]) + 1; }      // micro-batches alive, and the next
-    size_t ids_of_batch() const { return 2 * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
+    size_t tables() const { return gpt.d.kind.documents ? 4 : 2; }      // of a batch, (B, T) each
+    size_t ids_of_batch() const { return tables() * size_t(gpt.shape.B) * size_t(gpt.shape.T); }
     Batch of(int micro) { return in_place(batch(micro), place(micro)); }
     Batch in_place(const TokenBatch& b, size_t place) const;
     Batch brought_now(const TokenBatch& b);

@@ -137,16 +137,13 @@ static bool stored(const ForeignKind& kind, const std::string& setting) {
                        [&](const char* other) { return setting == other; });
 }
 
-// Settings of the weights, not of the model.
-static bool of_weights(const std::string& setting) { return setting == "init" || setting == "init_kind"; }
-
 std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kind) {
     Config own, held;
     own.model = canonical(m);
     for (const FixedSetting& f : kind.fixed) set_value(held, std::string("model.") + f.setting, f.value);
     const std::vector<Field> ours = fields(own), theirs = fields(held);
     for (size_t i = 0; i < ours.size(); i++)
-        if (ours[i].section == "model" && (stored(kind, ours[i].key) || of_weights(ours[i].key)))
+        if (ours[i].section == "model" && (stored(kind, ours[i].key) || is_of_training(ours[i].key)))
             std::visit([&](auto* to) { *to = *std::get<decltype(to)>(ours[i].value); }, theirs[i].value);
     held.model = canonical(held.model);
     std::vector<std::string> why;
