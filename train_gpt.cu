@@ -43,7 +43,7 @@ static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLo
 }
 static void sample(const Config& cfg, Generator& generator, RunLog& log, RunState& state) {
     phase(Phase::Sample, state.step);
-    const auto text = generator.run(cfg.sample.prompt, uint64_t(state.step));
+    const auto text = generator.run(prompt_ids(generator.tokenizer, cfg.sample.prompt), uint64_t(state.step));
     if (!text) return;
     state.sampled = true;
     log.sample(state.step, cfg.sample.prompt + *text);

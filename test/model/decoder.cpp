@@ -111,15 +111,16 @@ static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleCo
     cfg.sample = sample, cfg.run.seed = seed;
     std::string seen;
     Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero, tokenizer);
-    const std::string text = *generator.run(prompt, stream, [&](std::string_view piece) { seen += piece; });
+    const auto emit = [&](std::string_view piece) { seen += piece; };
+    const std::string text = *generator.run(prompt_ids(tokenizer, prompt), stream, emit);
     EXPECT(seen == text, "emit saw '%s' of '%s'", seen.c_str(), text.c_str());
     return text;
 }
 
 // Likeliest tokens by the whole forward, the window moving on by half when it is full.
 static std::string greedy(Tiny& t, const std::string& prompt, int tokens) {
-    std::vector<int32_t> ids = {256};
-    for (const unsigned char c : prompt) ids.push_back(c);
+    std::vector<int32_t> ids(prompt.begin(), prompt.end());
+    if (ids.empty()) ids.push_back(256);
     std::string text;
     size_t window = 0;
     for (int i = 0; i < tokens; i++) {
@@ -177,31 +178,48 @@ TEST(text_is_a_function_of_seed_and_stream) {
     EXPECT(a.size() <= 60 && a.size() > 0, "%zu bytes", a.size());
 }
 
+// The tokenizer with BOS 1, where it adds one, and EOS 2.
+static Tokenizer with_ends(bool adds_bos) {
+    Vocabulary v = bytes_tokenizer().vocabulary;
+    v.bos = 1, v.eos = 2, v.adds_bos = adds_bos;
+    return Tokenizer(std::move(v));
+}
+
+TEST(a_text_begins_as_its_tokenizer_says) {
+    using Ids = std::vector<int32_t>;
+    const Tokenizer bare = bytes_tokenizer(), silent = with_ends(false), begins = with_ends(true);
+    EXPECT(prompt_ids(bare, "ab") == (Ids{'a', 'b'}) && prompt_ids(silent, "ab") == (Ids{'a', 'b'}));
+    EXPECT(prompt_ids(begins, "ab") == (Ids{1, 'a', 'b'}));
+    EXPECT(prompt_ids(bare, "") == Ids{256} && prompt_ids(silent, "") == Ids{256});
+    EXPECT(prompt_ids(begins, "") == Ids{1});
+}
+
 // A model with equal logits for every id: the text equals the sampler's draws at (stream, number of earlier
-// ids). End-of-text ends the text and is left out.
+// ids). End-of-text ends the text and is left out, and so does EOS.
 TEST(text_is_drawn_id_by_id_until_its_document_ends) {
-    const Tokenizer tokenizer = bytes_tokenizer();
+    const Tokenizer tokenizer = with_ends(false);
     Tiny t(config_of(37, 257), true);
     const Tensor& wte = t.tensor("wte");
     const std::vector<real> zeros(wte.param.used(), 0);
     t.model.zero.import_tensor(wte, 0, zeros.size(), zeros.data());
     const SampleConfig sample{.tokens = 300, .temperature = 1, .top_p = 1};
     const std::vector<float> logits(257, 0);
-    int ended = 0;
-    for (uint64_t stream = 0; stream < 8; stream++) {
+    int ended_by_text = 0, ended_by_eos = 0;
+    for (uint64_t stream = 0; stream < 12; stream++) {
         Sampler sampler{sample, 1, {}};
         std::string expected;
         int32_t id = 0;
-        for (uint64_t i = 0; i < 300 && id != 256; i++) {
-            id = sampler.draw(logits.data(), 257, stream, 6 + i);
-            if (id != 256) expected += char(id);
+        for (uint64_t i = 0; i < 300 && id != 256 && id != 2; i++) {
+            id = sampler.draw(logits.data(), 257, stream, 5 + i);
+            if (id != 256 && id != 2) expected += char(id);
         }
-        ended += id == 256;
+        ended_by_text += id == 256, ended_by_eos += id == 2;
         const std::string text = generated(t, tokenizer, sample, "Hello", stream);
         EXPECT(text == expected, "stream %d: %zu bytes, expected %zu", int(stream), text.size(),
                expected.size());
     }
-    EXPECT(ended > 1 && ended < 8, "%d of 8 texts came to an end", ended);
+    EXPECT(ended_by_text > 1 && ended_by_eos > 1 && ended_by_text + ended_by_eos < 12,
+           "of 12 texts %d ended with end-of-text, %d with EOS", ended_by_text, ended_by_eos);
 }
 
 }  // namespace PRECISION

@@ -196,7 +196,7 @@ static void expect_known(const Point& p) {
         const uint64_t rows = t.model.pipeline.rows_of_evaluation(t.set, 2);
         const Walk done = walk_of(ops::target(), [&] {
             t.model.pipeline.evaluate(t.set, 2, {});
-            generator.run(prompt, 1);
+            generator.run(prompt_ids(tokenizer, prompt), 1);
         }, true);
         const auto described = described_mesh(c.parallel, ranks, mesh.rank);
         const Walk walk = walk_of_run(c, described->mesh,

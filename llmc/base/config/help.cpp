@@ -26,8 +26,8 @@ static const char* const kHead =
     "                                   of several ranks the fullest: of threads with parallel.ranks=N, of\n"
     "                                   processes with parallel.transport=mpi besides, or below mpirun\n"
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
-    "                                   run.dir. The model sees end-of-text first, as at the start of a\n"
-    "                                   document; other programs often leave it out\n"
+    "                                   run.dir, up to the end-of-text token. The model sees the text's\n"
+    "                                   tokens alone, behind BOS where the tokenizer adds one\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
     "                                   another program\n";
 

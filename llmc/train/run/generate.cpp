@@ -64,13 +64,13 @@ bool Generator::agree(int32_t* token) const {
 
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
     std::vector<int32_t> ids = tokenizer.encode(prompt);
-    ids.insert(ids.begin(), int32_t(tokenizer.eot()));
+    if (tokenizer.adds_bos()) ids.insert(ids.begin(), int32_t(tokenizer.bos()));
+    if (ids.empty()) ids.push_back(int32_t(tokenizer.eot()));
     return ids;
 }
 
-std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stream,
+std::optional<std::string> Generator::run(std::vector<int32_t> ids, uint64_t stream,
                                           const std::function<void(std::string_view)>& emit) {
-    std::vector<int32_t> ids = prompt_ids(tokenizer, prompt);
     size_t cached = 0, window = 0;
     std::string text;
     for (int i = 0; i < sampler.cfg.tokens; i++) {
@@ -78,7 +78,7 @@ std::optional<std::string> Generator::run(std::string_view prompt, uint64_t stre
         int32_t token = sampler.draw(row, decoder.d.V, stream, ids.size());
         if (!agree(&token)) return std::nullopt;
         ids.push_back(token);
-        if (ids.back() == int32_t(tokenizer.eot())) break;
+        if (token == int32_t(tokenizer.eot()) || token == tokenizer.eos()) break;
         const std::string piece = tokenizer.decode({&ids.back(), 1});
         text += piece;
         if (emit) emit(piece);

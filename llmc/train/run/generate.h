@@ -13,7 +13,8 @@
 
 namespace PRECISION {
 
-// The first ids of a text: end-of-text, then the prompt.
+// The first ids of a text: BOS where the tokenizer adds one, then the prompt. Where that leaves nothing,
+// end-of-text, which a document begins with.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
 
 struct Generator {
@@ -28,10 +29,10 @@ struct Generator {
 
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 
-    // The continuation of a prompt, which starts a document, up to sample.tokens tokens or the end of the
-    // document. `stream` keys the random numbers. emit receives the text piece by piece. Past the model's
-    // context the window moves by half. None if a signal to any rank interrupted the text.
-    std::optional<std::string> run(std::string_view prompt, uint64_t stream,
+    // What follows the ids, one at least: up to sample.tokens tokens, end-of-text or EOS. `stream` keys the
+    // random numbers. emit receives the text piece by piece. Past the model's context the window moves by
+    // half. None if a signal to any rank interrupted the text.
+    std::optional<std::string> run(std::vector<int32_t> ids, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 
 private:

@@ -107,7 +107,7 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
         if (mesh.rank == 0) shown.print(piece);
     };
     print(prompt);
-    generator.run(prompt, 0, print);
+    generator.run(prompt_ids(tokenizer, prompt), 0, print);
     print("\n");
     return kExitDone;
 }
