@@ -61,7 +61,7 @@ int train(Config cfg, const Mesh& mesh) {
     cfg.train.micro_batch = fitting_micro_batch(cfg, mesh, samples, available_to_rank(mesh), saved_batch);
     if (origin) check_settings(cfg, *origin, mesh.rank == 0);
     Model model(cfg, mesh, cfg.train.micro_batch, samples);         // planned, not yet allocated
-    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_json);
+    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_files);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
             samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);

@@ -98,11 +98,11 @@ TEST(added_tokens_and_the_first_token) {
 
     const Vocabulary again = vocabulary_of_json(json_of_vocabulary(t.vocabulary), "again");
     EXPECT(again.adds_bos && again.bos == 1500 && again.not_special == t.vocabulary.not_special);
-    const Tokenizer from_gguf = tokenizer_of_gguf(gguf_of_tokenizer(t), "x.gguf");
+    const Tokenizer from_gguf(vocabulary_of_gguf(gguf_of_vocabulary(t.vocabulary, 0), "x.gguf"));
     EXPECT(from_gguf.hash() == t.hash() && from_gguf.adds_bos() && from_gguf.bos() == 1500);
-    GgufVocabulary odd = gguf_of_tokenizer(t);
+    GgufVocabulary odd = gguf_of_vocabulary(t.vocabulary, 0);
     odd.pre = "tekken";
-    EXPECT(test::fatal_of([&] { tokenizer_of_gguf(odd, "x.gguf"); }).code == kExitConfig);
+    EXPECT(test::fatal_of([&] { vocabulary_of_gguf(odd, "x.gguf"); }).code == kExitConfig);
 }
 
 TEST(bytes_without_a_token_are_dropped) {

@@ -51,7 +51,8 @@ struct DataConfig {
         f("train", train, "token shards to train on: a glob, or [{\"path\": glob, \"weight\": w}, ...]");
         f("val", val, "token shards to evaluate on, written the same way");
         f("tokenizer", tokenizer,
-          "tokenizer.json, GPT-2's folder or a .tiktoken file; empty: no text, no bits per byte");
+          "tokenizer.json, GPT-2's folder, a .tiktoken or a GGUF file; empty: model.init's own, else no text "
+          "and no bits per byte");
         f("shuffle", shuffle, "permute the rows anew each epoch");
         f("rows", rows, "stream: a row begins where the one before ends; documents: each begins with a "
           "document, and what does not fit is cut off");

@@ -6,6 +6,7 @@
 #include "llmc/base/files.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/nfc.h"
+#include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
 // Hash of everything that decides ids and bytes, independent of the file's format.
@@ -109,21 +110,28 @@ Tokenizer Tokenizer::load(const std::string& path) {
                     "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
                     "merges.txt and vocab.json), or a tokenizer.json",
                     path);
-        return Tokenizer(vocabulary_of_gpt2(read_file(merges), read_file(ids), path));
+        Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), path);
+        read_tokenizer_config(path, v);
+        return Tokenizer(std::move(v));
     }
     CHECK_INPUT(file_exists(path),
                 "{}: no such file, expected a tokenizer: a tokenizer.json, a folder with GPT-2's vocab.bpe "
                 "and encoder.json,\n"
-                "       or a .tiktoken file. ./tokenize train makes one from text, data/gpt2_vocab.py brings "
-                "GPT-2's.",
+                "       a .tiktoken file, or a GGUF file. ./tokenize train makes one from text, "
+                "data/gpt2_vocab.py brings GPT-2's.",
                 path);
+    if (is_gguf(path)) {
+        const GgufFile file(path);
+        CHECK_INPUT(has_vocabulary(file), "{}: a GGUF file without a tokenizer", path);
+        return Tokenizer(vocabulary_of_gguf(read_gguf_vocabulary(file), path));
+    }
     if (ends_with(path, ".tiktoken")) return Tokenizer(vocabulary_of_tiktoken(read_file(path), path));
     CHECK_INPUT(
         ends_with(path, ".json"),
-        "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json",
-        path);
+        "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json, "
+        "or it is a GGUF file", path);
     Vocabulary v = vocabulary_of_json(read_file(path), path);
-    read_tokenizer_config(parent_directory(path) + "/tokenizer_config.json", v);
+    read_tokenizer_config(parent_directory(path), v);
     return Tokenizer(std::move(v));
 }
 

@@ -25,7 +25,7 @@ struct Tokenizer {
     explicit Tokenizer(Vocabulary v);
 
     // tokenizer.json, a folder with tokenizer.json or with vocab.bpe and encoder.json (merges.txt and
-    // vocab.json at Hugging Face), or a .tiktoken file. An invalid file ends in CHECK_INPUT.
+    // vocab.json at Hugging Face), a .tiktoken file, or a GGUF file. An invalid file ends in CHECK_INPUT.
     static Tokenizer load(const std::string& path);
     void save(const std::string& path) const;        // as Hugging Face's tokenizer.json
 

@@ -1,6 +1,7 @@
 #include "llmc/io/text/tokenizer_gguf.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "llmc/base/check.h"
@@ -8,13 +9,13 @@
 
 namespace {
 
-constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4;
+constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
 
 const Pattern& pattern_of(const GgufVocabulary& g, const char* name) {
     const std::string wanted = " " + g.pre + " ";
     std::string names;
     for (const Pattern& p : patterns()) {
-        if (std::string_view(p.gguf).find(wanted) != std::string_view::npos) return p;
+        if (g.pre.find(' ') == g.pre.npos && std::string_view(p.gguf).find(wanted) != wanted.npos) return p;
         names += p.gguf;
     }
     CHECK_INPUT(false,
@@ -22,9 +23,9 @@ const Pattern& pattern_of(const GgufVocabulary& g, const char* name) {
                 name, g.pre, names);
 }
 
-int64_t id_within(int64_t id, const char* key, const GgufVocabulary& g, const char* name) {
-    CHECK_INPUT(id >= -1 && id < int64_t(g.tokens.size()),
-                "{}: tokenizer.ggml.{} is {}, expected less than {}", name, key, id, g.tokens.size());
+int64_t id_within(int64_t id, const char* key, size_t tokens, const char* name) {
+    CHECK_INPUT(id >= -1 && id < int64_t(tokens),
+                "{}: tokenizer.ggml.{} is {}, expected less than {}", name, key, id, tokens);
     return id;
 }
 
@@ -34,8 +35,11 @@ TokenList tokens_of(const GgufVocabulary& g, const char* name) {
     CHECK_INPUT(g.token_type.empty() || g.token_type.size() == g.tokens.size(),
                 "{}: tokenizer.ggml.token_type has {} values, expected {}, one a token", name,
                 g.token_type.size(), g.tokens.size());
+    // names that fill the model's ids up
+    size_t count = g.tokens.size();
+    while (count > 0 && !g.token_type.empty() && g.token_type[count - 1] == kUnused) count--;
     TokenList list;
-    for (size_t id = 0; id < g.tokens.size(); id++) {
+    for (size_t id = 0; id < count; id++) {
         std::string bytes;
         const bool normal = g.token_type.empty() ? g.tokens[id] != kEndOfText : g.token_type[id] == kNormal;
         CHECK_INPUT(!normal || bytes_of_characters(g.tokens[id], bytes),
@@ -68,12 +72,64 @@ std::vector<Merge> merges_of(const GgufVocabulary& g, const char* name) {
 
 }  // namespace
 
-Tokenizer tokenizer_of_gguf(const GgufVocabulary& g, const std::string& path) {
+// A value of the file; nullptr: not there.
+template <class T>
+static const T* value_in(const GgufFile& file, const std::string& key, const char* type) {
+    const auto found = file.pairs.find(key);
+    if (found == file.pairs.end()) return nullptr;
+    const T* value = std::get_if<T>(&found->second);
+    CHECK_INPUT(value, "{}: {} is no {}", file.path, key, type);
+    return value;
+}
+
+static int64_t id_in(const GgufFile& file, const std::string& key) {
+    const auto found = file.pairs.find(key);
+    if (found == file.pairs.end()) return -1;
+    const uint32_t* id = std::get_if<uint32_t>(&found->second);
+    CHECK_INPUT(id, "{}: {} is no natural number of 32 bits", file.path, key);
+    return *id;
+}
+
+bool has_vocabulary(const GgufFile& file) {
+    const std::string* model = value_in<std::string>(file, "tokenizer.ggml.model", "text");
+    return model && *model != "none" && *model != "no_vocab";
+}
+
+GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
+    using Texts = std::vector<std::string>;
+    const std::string ggml = "tokenizer.ggml.";
+    GgufVocabulary g;
+    g.model = *value_in<std::string>(file, ggml + "model", "text");
+    if (const auto* pre = value_in<std::string>(file, ggml + "pre", "text")) g.pre = *pre;
+    if (const auto* tokens = value_in<Texts>(file, ggml + "tokens", "list of texts")) g.tokens = *tokens;
+    if (const auto* merges = value_in<Texts>(file, ggml + "merges", "list of texts")) g.merges = *merges;
+    const auto* types = value_in<std::vector<int32_t>>(file, ggml + "token_type", "list of integers");
+    if (types) g.token_type = *types;
+    CHECK_INPUT(!g.tokens.empty(), "{}: {}tokens is not there, or empty", file.path, ggml);
+    CHECK_INPUT(!types || types->size() == g.tokens.size(), "{}: {}token_type has {} integers of 32 bits, "
+                "expected {}, one a token", file.path, ggml, types->size(), g.tokens.size());
+    g.bos_token_id = id_in(file, ggml + "bos_token_id");
+    g.eos_token_id = id_in(file, ggml + "eos_token_id");
+    if (const bool* adds = value_in<bool>(file, ggml + "add_bos_token", "boolean")) g.add_bos_token = *adds;
+    const auto* chat = value_in<std::string>(file, "tokenizer.chat_template", "text");
+    if (chat) g.chat_template = *chat;
+    return g;
+}
+
+bool is_gguf(const std::string& path) {
+    const Fd file = open_read(path);
+    char magic[4] = {};
+    if (size_of_file(file.fd, path) < sizeof magic) return false;
+    pread_all(file.fd, magic, sizeof magic, 0, path);
+    return memcmp(magic, "GGUF", sizeof magic) == 0;
+}
+
+Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) {
     const char* name = path.c_str();
     const Pattern& pattern = pattern_of(g, name);
     TokenList tokens = tokens_of(g, name);
-    const int64_t bos = id_within(g.bos_token_id, "bos_token_id", g, name),
-                  eos = id_within(g.eos_token_id, "eos_token_id", g, name);
+    const int64_t bos = id_within(g.bos_token_id, "bos_token_id", tokens.text.size(), name),
+                  eos = id_within(g.eos_token_id, "eos_token_id", tokens.text.size(), name);
     int64_t eot = tokens.find_added(kEndNames);
     if (eot < 0) eot = eos;
     CHECK_INPUT(eot >= 0, "{}: no end-of-text token: neither {} nor tokenizer.ggml.eos_token_id", name,
@@ -93,14 +149,15 @@ Tokenizer tokenizer_of_gguf(const GgufVocabulary& g, const std::string& path) {
     v.eos = eos >= 0 ? eos : eot;
     // llama.cpp takes Llama 3's pre-tokenization as one that adds bos, where the file does not say
     v.adds_bos = v.bos >= 0 && (g.add_bos_token == 1 || (g.add_bos_token < 0 && g.pre == "llama-bpe"));
-    for (uint32_t id = 0; id < g.token_type.size(); id++)
+    v.chat_template = g.chat_template;
+    for (uint32_t id = 0; id < v.size() && id < g.token_type.size(); id++)
         if (g.token_type[id] != kNormal && g.token_type[id] != kControl) v.not_special.push_back(id);
-    return Tokenizer(std::move(v));
+    return v;
 }
 
-GgufVocabulary gguf_of_tokenizer(const Tokenizer& tokenizer) {
-    const Vocabulary& v = tokenizer.vocabulary;
-    GgufVocabulary g = {.model = "gpt2", .pre = {}, .tokens = {}, .merges = {}, .token_type = {}};
+GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
+    GgufVocabulary g;
+    g.model = "gpt2";
     const std::string_view names = std::string_view(v.pattern->gguf).substr(1);
     g.pre = names.substr(0, names.find(' '));
     for (uint32_t id = 0; id < v.size(); id++) {
@@ -109,8 +166,13 @@ GgufVocabulary gguf_of_tokenizer(const Tokenizer& tokenizer) {
         g.token_type.push_back(!v.added[id] ? kNormal : special ? kControl : kUserDefined);
     }
     for (const Merge& m : v.merges) g.merges.push_back(g.tokens[m.left] + " " + g.tokens[m.right]);
-    g.bos_token_id = v.bos;
-    g.eos_token_id = v.eos;
+    for (size_t id = v.size(); id < ids; id++) {
+        g.tokens.push_back("[unused " + std::to_string(id) + "]");
+        g.token_type.push_back(kUnused);
+    }
+    g.bos_token_id = v.bos >= 0 ? v.bos : v.eot;
+    g.eos_token_id = v.eos >= 0 ? v.eos : v.eot;
     g.add_bos_token = v.adds_bos;
+    g.chat_template = v.chat_template;
     return g;
 }

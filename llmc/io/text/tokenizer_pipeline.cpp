@@ -11,12 +11,6 @@ static Json::List sequence_of(const Json& step, const char* list) {
     return steps.is_list() ? steps.list() : Json::List();
 }
 
-static int64_t id_of_added(const Vocabulary& v, std::string_view name) {
-    for (uint32_t id = 0; id < v.size(); id++)
-        if (v.added[id] && v.text_of(id) == name) return id;
-    return -1;
-}
-
 // "single" of TemplateProcessing: special tokens, and "A" for the text.
 static void read_template(const Json& step, const char* name, Vocabulary& v) {
     const Json& single = step.get("single");
@@ -29,7 +23,7 @@ static void read_template(const Json& step, const char* name, Vocabulary& v) {
             continue;
         }
         const Json& token = part.get("SpecialToken").get("id");
-        const int64_t id = token.is_string() ? id_of_added(v, token.string()) : -1;
+        const int64_t id = token.is_string() ? v.find_added(token.string()) : -1;
         CHECK_INPUT(id >= 0 && !(v.adds_bos && !text),
                     "{}: post_processor has {}, expected one added token before the text, one after it, or "
                     "none", name, to_text(part));
@@ -74,7 +68,19 @@ Json json_of_template(const Vocabulary& v) {
                          {"special_tokens", Json::Members{{name, token}}}};
 }
 
-void read_tokenizer_config(const std::string& path, Vocabulary& v) {
+// A template by itself, or a list of several with names.
+static std::string default_template(const Json& value) {
+    if (value.is_string()) return value.string();
+    if (!value.is_list()) return "";
+    for (const Json& named : value.list())
+        if (named.get("name") == "default" && named.get("template").is_string())
+            return named.get("template").string();
+    return "";
+}
+
+void read_tokenizer_config(const std::string& folder, Vocabulary& v) {
+    const std::string path = folder + "/tokenizer_config.json", alone = folder + "/chat_template.jinja";
+    if (file_exists(alone)) v.chat_template = read_file(alone);
     if (!file_exists(path)) return;
     Json config;
     try {
@@ -84,9 +90,18 @@ void read_tokenizer_config(const std::string& path, Vocabulary& v) {
     }
     const auto read = [&](const char* key, int64_t& id) {
         const Json &value = config.get(key), &token = value.is_object() ? value.get("content") : value;
-        const int64_t found = token.is_string() ? id_of_added(v, token.string()) : -1;
+        const int64_t found = token.is_string() ? v.find_added(token.string()) : -1;
         if (found >= 0) id = found;
     };
     if (!v.adds_bos) read("bos_token", v.bos);
     read("eos_token", v.eos);
+    if (v.chat_template.empty()) v.chat_template = default_template(config.get("chat_template"));
+}
+
+Json::Members tokenizer_config(const Vocabulary& v) {
+    Json::Members members;
+    if (v.bos >= 0) members.emplace_back("bos_token", v.text_of(uint32_t(v.bos)));
+    if (v.eos >= 0) members.emplace_back("eos_token", v.text_of(uint32_t(v.eos)));
+    if (!v.chat_template.empty()) members.emplace_back("chat_template", v.chat_template);
+    return members;
 }

@@ -11,5 +11,7 @@ void read_pipeline(const Json& file, const char* name, Vocabulary& v);
 Json json_of_normalizer(const Vocabulary& v);
 Json json_of_template(const Vocabulary& v);
 
-// What a tokenizer_config.json beside the file says of bos and eos; a file that is not there says nothing.
-void read_tokenizer_config(const std::string& path, Vocabulary& v);
+// What stands beside tokenizer.json in a folder: BOS, EOS and the chat template in tokenizer_config.json, or
+// the template in chat_template.jinja, which goes before. Files that are not there say nothing.
+void read_tokenizer_config(const std::string& folder, Vocabulary& v);
+Json::Members tokenizer_config(const Vocabulary& v);        // what v has of these

@@ -44,6 +44,12 @@ std::string characters_of_bytes(std::string_view bytes) {
     return characters;
 }
 
+int64_t Vocabulary::find_added(std::string_view name) const {
+    for (uint32_t id = 0; id < size(); id++)
+        if (added[id] && text_of(id) == name) return id;
+    return -1;
+}
+
 int64_t TokenList::find_added(std::string_view name) const {
     for (size_t id = 0; id < text.size(); id++)
         if (added[id] && text[id] == name) return int64_t(id);

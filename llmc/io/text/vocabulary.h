@@ -28,11 +28,13 @@ struct Vocabulary {
     int64_t bos = -1, eos = -1;         // -1: not known
     bool adds_bos = false;              // a text begins with bos
     std::vector<uint32_t> not_special;  // added tokens that are not marked special, by id
+    std::string chat_template;          // as the file has it (chat.h); empty: none
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const {
         return {text.data() + start[id], start[id + 1] - start[id]};
     }
+    int64_t find_added(std::string_view name) const;        // its id, -1: none
 };
 
 // GPT-2 writes bytes as printable characters: byte b as the code point of_byte[b]. to_byte is the inverse, -1

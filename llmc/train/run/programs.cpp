@@ -100,7 +100,7 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr).load_weights(init);
+    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
     Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view piece) {
@@ -158,7 +158,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     check_export_kind(to, cfg.model);
     Model model(cfg, mesh, 1, true);
     model.allocate();
-    Checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr).load_weights(init);
+    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
     const auto read = [&](const Tensor& t) {
         std::vector<real> values(t.param.whole());
         for (size_t at = 0; at < values.size(); at += Zero::kExport)

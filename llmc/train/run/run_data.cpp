@@ -5,6 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
+#include "llmc/io/text/tokenizer_pipeline.h"
 
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
@@ -34,12 +35,21 @@ static std::vector<ShardInfo> shards_of(std::initializer_list<const Dataset*> se
     return all;
 }
 
+// tokenizer_config.json has what tokenizer.json does not say, if there is something.
+static std::vector<ExtraFile> files_of(const Vocabulary& v) {
+    std::vector<ExtraFile> files = {{"tokenizer.json", shared_text(json_of_vocabulary(v))}};
+    Json::Members more = tokenizer_config(v);
+    if (!more.empty())
+        files.push_back({"tokenizer_config.json", shared_text(to_text(std::move(more), 2) + "\n")});
+    return files;
+}
+
 // scan: bytes of shards to read in search of ids outside the vocabulary
 static RunData open(const Config& cfg, uint64_t scan) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    if (data.tokenizer) data.tokenizer_json = shared_text(json_of_vocabulary(data.tokenizer->vocabulary));
+    if (data.tokenizer) data.tokenizer_files = files_of(data.tokenizer->vocabulary);
     const int T = cfg.model.context;
     const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1,
                           cfg.model.document_mask};

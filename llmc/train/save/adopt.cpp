@@ -76,8 +76,7 @@ static std::string wrong_tokenizer(const std::string& path, int vocab) {
 std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
     if (!cfg.data.tokenizer.empty() || model.tokenizer.empty()) return "";
     const std::string why = wrong_tokenizer(model.tokenizer, model.shape.vocab);
-    if (!why.empty()) return fmt::format("{} has no tokenizer.json that can be used: {}", model.from,
-                                         why);
+    if (!why.empty()) return fmt::format("{} has no tokenizer that can be used: {}", model.from, why);
     cfg.data.tokenizer = model.tokenizer;
     return "";
 }

@@ -21,9 +21,9 @@ static std::string new_run_id() {
     return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s, SharedText tokenizer,
-                       Disk disk)
-    : cfg(c), zero(z), mesh(z.mesh), votes(v), snapshot(s), tokenizer_json(std::move(tokenizer)),
+Checkpoint::Checkpoint(const Config& c, Zero& z, Votes& v, std::byte* const& s,
+                       std::vector<ExtraFile> tokenizer, Disk disk)
+    : cfg(c), zero(z), mesh(z.mesh), votes(v), snapshot(s), tokenizer_files(std::move(tokenizer)),
       run(new_run_id()), share(share_to_save(z)), saver(mesh.world, c.checkpoint, v, std::move(disk)),
       folder(file_id(c.run.dir)) {
     total_bytes = uint64_t(sum_over<1>(mesh.world, {double(share.bytes)})[0]);
@@ -125,7 +125,7 @@ SaveJob Checkpoint::job(const RunState& state) const {
     now.seed = cfg.run.seed;
     j.manifest.state = to_json(now);
     j.extras.push_back({"config.json", shared_text(to_json(cfg) + "\n")});
-    if (tokenizer_json) j.extras.push_back({"tokenizer.json", tokenizer_json});
+    j.extras.insert(j.extras.end(), tokenizer_files.begin(), tokenizer_files.end());
     return j;
 }
 

@@ -21,7 +21,7 @@ struct Checkpoint {
     const Mesh& mesh;
     Votes& votes;                    // of the run's steps
     std::byte* const& snapshot;      // of the share, for asynchronous saves or state on a device
-    SharedText tokenizer_json;       // content of tokenizer.json in folders; null: no such file
+    std::vector<ExtraFile> tokenizer_files;      // in folders
     std::string run;                 // its id
     RankShare share;
     uint64_t total_bytes = 0;        // over all ranks
@@ -32,7 +32,7 @@ struct Checkpoint {
 
     // All ranks together, like every function here.
     Checkpoint(const Config& cfg, Zero& zero, Votes& votes, std::byte* const& snapshot,
-               SharedText tokenizer_json, Disk disk = posix_disk());
+               std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
 
     // Loads the state of the origin; without an origin, random weights or the weights of model.init.
     RunState load_or_init(const std::optional<Origin>& origin);

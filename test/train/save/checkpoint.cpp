@@ -32,7 +32,7 @@ static bool same(const std::vector<real>& a, const std::vector<real>& b) {
 static std::string save(Tiny& t, int64_t step) {
     RunState state;
     state.step = step;
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
     checkpoint.save(state, true);
     return checkpoint.newest;
 }
@@ -50,7 +50,7 @@ TEST(saved_weights_come_back_bit_for_bit) {
     cfg.model.init = path, cfg.run.seed = 5;
     Tiny b(cfg);
     EXPECT(!same(masters_of(b), saved), "another seed has other weights");
-    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr).load_or_init(std::nullopt);
+    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {}).load_or_init(std::nullopt);
     EXPECT(same(masters_of(b), saved), "masters differ");
     EXPECT(memcmp(b.model.zero.params, params.data(), params.size() * sizeof(floatX)) == 0, "weights differ");
     EXPECT(load_config(path + "/config.json").model.channels == 48, "the config is in the folder");
@@ -86,7 +86,7 @@ TEST(state_is_what_the_list_of_slots_says) {
         for (size_t i = t.start; i < t.start + t.param.used(); i++)
             for (size_t s = 0; s < slots.size(); s++) a.zero.state[s].memory[i] = real(i + s * size);
     Votes votes;
-    Checkpoint checkpoint(cfg, a.zero, votes, a.snapshot, nullptr);
+    Checkpoint checkpoint(cfg, a.zero, votes, a.snapshot, {});
     RunState state;
     state.step = 1;
     checkpoint.save(state, true);
@@ -107,7 +107,7 @@ TEST(weights_without_masters) {
     cfg.train.steps = 0, cfg.model.init = path;
     Tiny b(cfg);
     EXPECT(!b.model.zero.master() && !b.model.zero.grads, "there is memory for training");
-    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr).load_weights(path);
+    Checkpoint(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {}).load_weights(path);
     EXPECT(memcmp(b.model.zero.params, a.model.zero.params, a.size() * sizeof(floatX)) == 0,
            "weights differ");
 }
@@ -117,7 +117,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
     Config cfg = config_in(fresh_folder());
     cfg.checkpoint.every = 5;
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
+    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
     EXPECT(c.async(), "saves beside training");
     const auto at = [&](int64_t step, bool asked = false, bool ends = false) {
         RunState state;
@@ -142,7 +142,7 @@ TEST(what_a_signal_asks_for_is_saved_after_the_one_before) {
 TEST(votes_of_an_earlier_step_end_no_save) {
     Config cfg = config_in(fresh_folder());
     Tiny t(cfg);
-    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr);
+    Checkpoint c(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {});
     RunState state;
     state.step = 3;
     const Votes::Words before = {0, 0, 1, 0};
@@ -164,7 +164,7 @@ TEST(weights_of_another_shape) {
         Config cfg = config_in(dir);
         change(cfg.model);
         Tiny b(cfg);
-        Checkpoint c(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, nullptr);
+        Checkpoint c(b.cfg, b.model.zero, b.model.votes, b.model.snapshot, {});
         const Fatal e = test::fatal_of([&] { c.load_weights(path); });
         EXPECT(e.code == kExitConfig, "code %d, '%s'", e.code, e.what());
         for (const auto& w : words)
@@ -173,7 +173,7 @@ TEST(weights_of_another_shape) {
     load([](ModelConfig& m) { m.channels = 96; }, {path, "wte", "66", "96", "48"});
     load([](ModelConfig& m) { m.vocab = 70; }, {path, "wte", "70", "66"});
     load([](ModelConfig& m) { m.layers = 3; }, {path, "h.2.", "another model"});
-    Checkpoint of_a(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, nullptr);
+    Checkpoint of_a(a.cfg, a.model.zero, a.model.votes, a.model.snapshot, {});
     const Fatal e = test::fatal_of([&] { of_a.load_weights(dir + "/step_9"); });
     EXPECT(e.code == kExitConfig && strstr(e.what(), "step_9"), "code %d, '%s'", e.code, e.what());
 }

@@ -61,7 +61,7 @@ TEST(weights_may_move_while_they_are_written) {
     train_steps(t, 2);
     Trace then;
     then.keep_state(t);
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {}, waiting_disk());
     checkpoint.save(at(2), false);
     EXPECT(checkpoint.async() && checkpoint.saver.busy(), "it is not waited for");
     t.use();
@@ -80,7 +80,7 @@ TEST(weights_may_move_while_they_are_written) {
 // A save due meanwhile is skipped, with a line; the last save waits for both.
 TEST(one_at_a_time_and_the_last_waits) {
     Tiny t(config_in("due"));
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, waiting_disk());
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {}, waiting_disk());
     const std::string first = test::captured(2, [&] { checkpoint.save(at(1), false); });
     const std::string second = test::captured(2, [&] { checkpoint.save(at(2), false); });
     EXPECT(first.empty() && second.find("step 2 is skipped") != second.npos, "'%s' '%s'", first.c_str(),
@@ -105,7 +105,7 @@ TEST(only_the_writer_gives_way) {
         writers = own();
         return below(file, data, bytes);
     };
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, disk);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {}, disk);
     const int before = own();
     checkpoint.save(at(1), false), checkpoint.finish();
     EXPECT(checkpoint.saved == 1, "not saved");
@@ -121,7 +121,7 @@ TEST(a_failure_is_heard_of_later) {
     Disk disk = waiting_disk();
     bool fails = true;
     disk.sync = [&, below = disk.sync](int file) { return fails ? EIO : below(file); };
-    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, nullptr, disk);
+    Checkpoint checkpoint(t.cfg, t.model.zero, t.model.votes, t.model.snapshot, {}, disk);
     const auto steps = [&] {
         for (int i = 0; i < 5000 && checkpoint.saver.busy(); i++, usleep(100)) step_alone(checkpoint);
         return checkpoint.newest;

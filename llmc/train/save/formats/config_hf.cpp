@@ -96,7 +96,11 @@ static Json::Members scaling_members(const RopeScaling& s) {
 }
 
 std::string hf_config_json(const HfClass& c, const OwnModel& m) {
-    const Json eot = m.tokenizer ? Json(m.tokenizer->eot()) : Json();
+    Json begin, end;
+    if (const Tokenizer* t = m.tokenizer) {
+        begin = t->bos() >= 0 ? t->bos() : int64_t(t->eot());
+        end = t->eos() >= 0 ? t->eos() : int64_t(t->eot());
+    }
     Json::Members members = {{"architectures", Json::List{c.kind.name}}, {"model_type", c.kind.id}};
     for (auto& member : keys_to_write(c.kind, m.shape)) members.push_back(std::move(member));
     if (has_turns(c)) {
@@ -106,7 +110,7 @@ std::string hf_config_json(const HfClass& c, const OwnModel& m) {
         members.emplace_back("rope_theta", m.shape.rope_theta);
         members.emplace_back("rope_scaling", m.shape.rope_scaling.used ? Json(std::move(scaling)) : Json());
     }
-    members.emplace_back("bos_token_id", eot);
-    members.emplace_back("eos_token_id", eot);
+    members.emplace_back("bos_token_id", std::move(begin));
+    members.emplace_back("eos_token_id", std::move(end));
     return to_text(std::move(members), 2) + "\n";
 }

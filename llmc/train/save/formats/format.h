@@ -27,7 +27,7 @@ struct OwnModel {
 struct ForeignModel {
     std::string from;                                         // "hf:DIR" as model.init names it
     ModelConfig shape;
-    std::string tokenizer;                                    // path of the model's own; empty: none
+    std::string tokenizer;                                    // path for Tokenizer::load(); empty: none
     // Rows of a tensor; t.param as for `shape`, or with fewer positions.
     std::function<void(const Tensor& t, size_t row, size_t rows, float* out)> read;
     // Rows of the file's own matrix of the head; null: the file has none. head_is_embedding() has to hold.

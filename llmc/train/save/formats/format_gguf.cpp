@@ -11,7 +11,7 @@
 #include "llmc/base/config/fields.h"
 #include "llmc/base/json.h"
 #include "llmc/io/files/gguf.h"
-#include "llmc/io/text/vocabulary.h"
+#include "llmc/io/text/tokenizer_gguf.h"
 
 static constexpr const char* kTurns = "rope_freqs.weight";              // divisors of the angles
 static constexpr const char* kScaling = "train_gpt.rope_scaling";       // the setting behind them, as JSON
@@ -42,27 +42,20 @@ static std::vector<float> divisors_of(const ModelConfig& m) {
 
 // llama.cpp wants as many tokens as the embedding has rows; those beyond the tokenizer's are marked unused.
 static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokenizer, int vocab) {
-    enum : int32_t { Normal = 1, Control = 3, Unused = 5 };
     if (!tokenizer) return pairs.push_back({"tokenizer.ggml.model", std::string("none")});
-    const Vocabulary& v = tokenizer->vocabulary;
-    std::vector<std::string> tokens, merges;
-    std::vector<int32_t> types;
-    for (uint32_t id = 0; id < uint32_t(vocab); id++) {
-        if (id >= v.size()) tokens.push_back("[unused " + std::to_string(id) + "]");
-        else tokens.push_back(v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id)));
-        types.push_back(id >= v.size() ? Unused : v.added[id] ? Control : Normal);
-    }
-    for (const Merge& m : v.merges)
-        merges.push_back(characters_of_bytes(v.text_of(m.left)) + " " +
-                         characters_of_bytes(v.text_of(m.right)));
-    pairs.push_back({"tokenizer.ggml.model", std::string("gpt2")});
-    pairs.push_back({"tokenizer.ggml.pre", std::string("gpt-2")});
-    pairs.push_back({"tokenizer.ggml.tokens", tokens});
-    pairs.push_back({"tokenizer.ggml.token_type", types});
-    pairs.push_back({"tokenizer.ggml.merges", merges});
-    pairs.push_back({"tokenizer.ggml.bos_token_id", v.eot});
-    pairs.push_back({"tokenizer.ggml.eos_token_id", v.eot});
-    pairs.push_back({"tokenizer.ggml.add_bos_token", false});
+    GgufVocabulary g = gguf_of_vocabulary(tokenizer->vocabulary, size_t(vocab));
+    const auto put = [&](const std::string& key, GgufValue value) {
+        pairs.push_back({"tokenizer." + key, std::move(value)});
+    };
+    put("ggml.model", std::move(g.model));
+    put("ggml.pre", std::move(g.pre));
+    put("ggml.tokens", std::move(g.tokens));
+    put("ggml.token_type", std::move(g.token_type));
+    put("ggml.merges", std::move(g.merges));
+    put("ggml.bos_token_id", uint32_t(g.bos_token_id));
+    put("ggml.eos_token_id", uint32_t(g.eos_token_id));
+    put("ggml.add_bos_token", g.add_bos_token == 1);
+    if (!g.chat_template.empty()) put("chat_template", std::move(g.chat_template));
 }
 
 // 1e-5, not the double nearest to the FP32 nearest to 1e-5.
@@ -213,6 +206,7 @@ static ForeignModel open_gguf(const std::string& path) {
     ForeignModel m;
     m.shape = settings_of_gguf(kind, *file, values);
     check_tensors(kind, *file, m.shape);
+    if (has_vocabulary(*file)) m.tokenizer = path;
     const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
     m.read = [file, &kind, D](const Tensor& t, size_t row, size_t rows, float* out) {
         const size_t cols = size_t(t.param.whole_cols);

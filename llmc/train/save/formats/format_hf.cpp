@@ -9,7 +9,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/safetensors.h"
-#include "llmc/io/text/vocabulary.h"
+#include "llmc/io/text/tokenizer_pipeline.h"
 
 bool transposed(const HfClass& c, const Tensor& t) {
     return c.transposed && t.layer >= 0 && t.param.whole_cols > 1;
@@ -30,8 +30,13 @@ void transpose(const float* in, size_t rows, size_t cols, float* out) {
                 for (size_t c = c0; c < std::min(cols, c0 + kTile); c++) out[c * rows + r] = in[r * cols + c];
 }
 
-static void write_tokenizer(const OwnModel& m, const std::string& dir) {
-    const Vocabulary& v = m.tokenizer->vocabulary;
+static void remove_file(const std::string& path) {
+    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
+                strerror(errno));
+}
+
+// The files of GPT-2's tokenizer, from which Hugging Face's class makes its pattern and no other.
+static void write_as_gpt2(const Vocabulary& v, const std::string& dir) {
     Json::Members vocab;
     std::vector<std::string> name(v.size());
     std::string merges = "#version: 0.2\n";
@@ -39,18 +44,27 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
         name[id] = v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id));
     for (uint32_t id = 0; id < v.size(); id++) vocab.emplace_back(name[id], id);
     for (const Merge& x : v.merges) merges += name[x.left] + " " + name[x.right] + "\n";
-    const Json config = Json::Members{{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", false},
-                                      {"model_max_length", m.shape.context}, {"bos_token", kEndOfText},
-                                      {"eos_token", kEndOfText}, {"unk_token", kEndOfText}};
-    write_file(dir + "/tokenizer.json", json_of_vocabulary(v));
     write_file(dir + "/vocab.json", to_text(std::move(vocab)) + "\n");
     write_file(dir + "/merges.txt", merges);
-    write_file(dir + "/tokenizer_config.json", to_text(config, 2) + "\n");
 }
 
-static void remove_file(const std::string& path) {
-    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
-                strerror(errno));
+static void write_tokenizer(const OwnModel& m, const std::string& dir) {
+    const Vocabulary& v = m.tokenizer->vocabulary;
+    const bool gpt2 = v.pattern == &patterns()[0] && !v.nfc && !v.ignore_merges && !v.adds_bos;
+    const std::string_view end = v.text_of(v.eot);
+    Json::Members config = {{"tokenizer_class", gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
+                            {"add_prefix_space", false}, {"model_max_length", m.shape.context},
+                            {"clean_up_tokenization_spaces", false}};
+    Json::Members own = tokenizer_config(v);
+    if (gpt2 && v.bos < 0) own.emplace_back("bos_token", end);
+    if (v.eos < 0) own.emplace_back("eos_token", end);
+    if (gpt2) own.emplace_back("unk_token", end);
+    config.insert(config.end(), own.begin(), own.end());
+    write_file(dir + "/tokenizer.json", json_of_vocabulary(v));
+    if (gpt2) write_as_gpt2(v, dir);
+    for (const char* name : {"/vocab.json", "/merges.txt"})
+        if (!gpt2) remove_file(dir + name);                 // of an earlier export
+    write_file(dir + "/tokenizer_config.json", to_text(std::move(config), 2) + "\n");
 }
 
 // config.json first: without that file the folder holds no model.

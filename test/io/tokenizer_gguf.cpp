@@ -1,0 +1,92 @@
+// A GGUF file's tokenizer: the same ids as the tokenizer.json that the file was made of; a file that lies is
+// refused in a line.
+#include "llmc/io/text/tokenizer_gguf.h"
+
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "llmc/base/files.h"
+#include "llmc/io/text/tokenizer.h"
+#include "test/test.h"
+
+using std::string, std::vector;
+using Pairs = std::map<string, GgufValue>;
+
+static Vocabulary of_json() {
+    return vocabulary_of_json(read_file("test/data/tokenizer/hf.json"), "hf.json");
+}
+
+// Everything that a file says of a tokenizer, in a model of 1510 ids.
+static Pairs pairs_of(const Vocabulary& v) {
+    GgufVocabulary g = gguf_of_vocabulary(v, 1510);
+    const string ggml = "tokenizer.ggml.";
+    return {{ggml + "model", g.model}, {ggml + "pre", g.pre}, {ggml + "tokens", g.tokens},
+            {ggml + "token_type", g.token_type}, {ggml + "merges", g.merges},
+            {ggml + "bos_token_id", uint32_t(g.bos_token_id)},
+            {ggml + "eos_token_id", uint32_t(g.eos_token_id)},
+            {ggml + "add_bos_token", g.add_bos_token == 1}, {"tokenizer.chat_template", string("{{ x }}")}};
+}
+
+static string file_of(const Pairs& pairs) {
+    const string path = test::temporary_directory() + "/a_model";          // recognised without a suffix
+    vector<GgufPair> list;
+    for (const auto& [key, value] : pairs) list.push_back({key, value});
+    GgufWriter(path, list, {}).close();
+    return path;
+}
+
+TEST(the_tokenizer_of_a_gguf_file) {
+    const Tokenizer own(of_json()), read = Tokenizer::load(file_of(pairs_of(of_json())));
+    EXPECT(read.hash() == own.hash() && read.vocab_size() == 1500, "%u ids", read.vocab_size());
+    EXPECT(!read.adds_bos() && read.eos() == own.eot() && read.vocabulary.chat_template == "{{ x }}");
+    const string text = read_file("test/data/tokenizer/hard.txt");
+    EXPECT(read.encode(text) == own.encode(text));
+    Vocabulary v = of_json();
+    v.bos = v.eot, v.adds_bos = true;
+    EXPECT(Tokenizer::load(file_of(pairs_of(v))).adds_bos());
+}
+
+TEST(every_pattern_has_a_name_in_gguf) {
+    for (const Pattern& p : patterns()) {
+        Vocabulary v = of_json();
+        v.pattern = &p, v.nfc = p.nfc, v.ignore_merges = p.ignore_merges;
+        const Tokenizer own(v), read = Tokenizer::load(file_of(pairs_of(v)));
+        EXPECT(read.vocabulary.pattern == &p && read.hash() == own.hash(), "%s", p.name);
+    }
+}
+
+TEST(a_tokenizer_that_lies) {
+    const string ggml = "tokenizer.ggml.";
+    const auto refused = [&](const string& key, std::optional<GgufValue> value, const vector<string>& words) {
+        Pairs pairs = pairs_of(of_json());
+        if (value) pairs[ggml + key] = *value;
+        else pairs.erase(ggml + key);
+        const string path = file_of(pairs);
+        const Fatal f = test::fatal_of([&] { Tokenizer::load(path); });
+        EXPECT(f.code == kExitConfig && !strchr(f.what(), '\n'), "%s: code %d, '%s'", key.c_str(), f.code,
+               f.what());
+        for (const string& word : words)
+            EXPECT(strstr(f.what(), word.c_str()), "%s: no '%s' in '%s'", key.c_str(), word.c_str(),
+                   f.what());
+    };
+    refused("pre", string("tekken"), {"tokenizer.ggml.pre is \"tekken\"", "smollm"});
+    refused("pre", string("gpt-2 gpt2"), {"pre is \"gpt-2 gpt2\""});
+    refused("pre", std::nullopt, {"pre is \"\""});
+    refused("pre", uint32_t(3), {"pre is no text"});
+    refused("model", string("llama"), {"model is \"llama\"", "gpt2"});
+    refused("model", std::nullopt, {"without a tokenizer"});
+    refused("tokens", std::nullopt, {"tokens is not there"});
+    refused("tokens", vector<int32_t>{1, 2}, {"tokens is no list of texts"});
+    refused("tokens", vector<string>{"a", "b"}, {"token_type has 1510 integers", "expected 2"});
+    refused("token_type", vector<int32_t>{}, {"token_type has 0 integers", "expected 1510"});
+    refused("token_type", string("x"), {"token_type is no list of integers"});
+    refused("merges", vector<string>{"a"}, {"merge 0 is \"a\""});
+    refused("merges", vector<string>{"t h", "t h"}, {"merge 1"});
+    refused("merges", vector<string>{"t \u0120zz"}, {"merge 0", "have to be tokens"});
+    refused("bos_token_id", uint32_t(1500), {"bos_token_id is 1500", "less than 1500"});
+    refused("eos_token_id", uint32_t(4000000000), {"eos_token_id is 4000000000"});
+    refused("eos_token_id", int32_t(-7), {"eos_token_id is no natural number"});
+    refused("eos_token_id", string("</s>"), {"eos_token_id is no natural number"});
+    refused("add_bos_token", uint32_t(1), {"add_bos_token is no boolean"});
+}
