@@ -31,7 +31,7 @@ struct Precision {
     const char* name;
     int (*train)(Config, const Mesh&);
     int (*plan)(Config);
-    int (*generate)(Config, const Mesh&, const std::string&);
+    int (*generate)(Config, const Mesh&, const std::string&, bool chat);
     int (*export_model)(Config, const Mesh&, const std::string&);
 };
 static constexpr Precision precisions[] = {
@@ -100,14 +100,16 @@ static int run(Options& options) {
     }
     const auto body = [&](Config c, const Mesh& mesh) {
         if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
-        if (options.generate) return precision_of(c, false).generate(c, mesh, *options.generate);
+        if (options.generate)
+            return precision_of(c, false).generate(c, mesh, *options.generate, options.chat);
         const RunLock lock(c.run.dir, mesh.world);
         const Precision& p = precision_of(c, true);
         check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
         return p.train(c, mesh);
     };
-    const std::string task = options.export_to ? "--export=" + *options.export_to
-                             : options.generate ? "--generate=" + *options.generate : "";
+    std::string task;                           // the same on every rank
+    if (options.export_to) task = "--export=" + *options.export_to;
+    if (options.generate) task = "--generate=" + *options.generate + (options.chat ? " --chat" : "");
     return run_ranks(cfg, body, task);
 }
 

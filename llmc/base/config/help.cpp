@@ -28,6 +28,9 @@ static const char* const kHead =
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"
     "                                   run.dir, up to the end-of-text token. The model sees the text's\n"
     "                                   tokens alone, behind BOS where the tokenizer adds one\n"
+    "  --chat                           with --generate: the text is a message to a model that was tuned to\n"
+    "                                   answer. It is put into the model's chat template; the answer is\n"
+    "                                   printed\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
     "                                   another program\n";
 

@@ -12,13 +12,14 @@
 #include "llmc/base/config/known_names.h"
 
 static const char* const kUsage =
-    "usage: ./train_gpt CONFIG.json [--section.key=value ...] [--plan | --generate=TEXT | --export=TO]\n"
+    "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
+    "                   [--plan | --generate=TEXT [--chat] | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
-    for (const char* flag : {"help", "version", "plan", "generate", "export"})
+    for (const char* flag : {"help", "version", "plan", "generate", "chat", "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -44,7 +45,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     const auto text = [] { return cxxopts::value<std::string>(); };
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())
-        ("generate", "", text())("export", "", text());
+        ("generate", "", text())("chat", "", none())("export", "", text());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
@@ -79,6 +80,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     o.version = has_flag(flags, "version");
     o.plan = has_flag(flags, "plan");
     if (flags.count("generate")) o.generate = flags["generate"].as<std::string>();
+    o.chat = has_flag(flags, "chat");
     if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
     const std::vector<std::string>& rest = flags.unmatched();
     std::vector<std::pair<std::string, std::string>> settings;
@@ -96,6 +98,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (o.help || o.version) return o;
     CHECK_INPUT(o.plan + o.generate.has_value() + o.export_to.has_value() <= 1,
                 "expected one of --plan, --generate and --export at a time");
+    CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
                 kUsage);
     o.config = load_config(o.config_path);

@@ -78,7 +78,7 @@ std::optional<std::string> Generator::run(std::vector<int32_t> ids, uint64_t str
         int32_t token = sampler.draw(row, decoder.d.V, stream, ids.size());
         if (!agree(&token)) return std::nullopt;
         ids.push_back(token);
-        if (token == int32_t(tokenizer.eot()) || token == tokenizer.eos()) break;
+        if (token == int32_t(tokenizer.eot()) || token == tokenizer.eos() || token == turn_end) break;
         const std::string piece = tokenizer.decode({&ids.back(), 1});
         text += piece;
         if (emit) emit(piece);

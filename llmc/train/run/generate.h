@@ -26,12 +26,13 @@ struct Generator {
     std::vector<Action> actions;       // of this stage for a piece of the sequence
     std::vector<int> order;            // of the blocks here
     std::vector<float> logits;
+    int32_t turn_end = -1;             // a token that ends a text besides end-of-text and EOS; -1: none
 
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 
-    // What follows the ids, one at least: up to sample.tokens tokens, end-of-text or EOS. `stream` keys the
-    // random numbers. emit receives the text piece by piece. Past the model's context the window moves by
-    // half. None if a signal to any rank interrupted the text.
+    // What follows the ids, one at least: up to sample.tokens tokens, or an end of the text. `stream` keys
+    // the random numbers. emit receives the text piece by piece. Past the model's context the window moves
+    // by half. None if a signal to any rank interrupted the text.
     std::optional<std::string> run(std::vector<int32_t> ids, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 

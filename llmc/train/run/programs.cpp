@@ -9,6 +9,7 @@
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/launcher.h"
+#include "llmc/io/text/chat.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/model.h"
@@ -91,13 +92,23 @@ struct Shown {
     }
 };
 
-// Continues the text.
-int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
+// A model that was tuned to answer continues a text less well.
+static void print_on_chat(const Tokenizer& tokenizer) {
+    if (tokenizer.vocabulary.chat_template.empty()) return;
+    const std::string why = no_chat(tokenizer);
+    if (why.empty()) fputs("note: this model answers messages: --chat makes the text one\n", stderr);
+    else fprintf(stderr, "note: the text is continued as it stands: %s\n", for_terminal(why).c_str());
+}
+
+// Continues the text, or answers it as a message.
+int generate(Config cfg, const Mesh& mesh, const std::string& prompt, bool chat) {
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
     CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: {}; give --data.tokenizer=PATH",
                 unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
     const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
+    const Chat message = chat ? chat_of(tokenizer, prompt) : Chat{prompt_ids(tokenizer, prompt), -1};
+    if (!chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
@@ -106,8 +117,9 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt) {
     const auto print = [&](std::string_view piece) {
         if (mesh.rank == 0) shown.print(piece);
     };
-    print(prompt);
-    generator.run(prompt_ids(tokenizer, prompt), 0, print);
+    if (!chat) print(prompt);
+    generator.turn_end = message.end;
+    generator.run(message.ids, 0, print);
     print("\n");
     return kExitDone;
 }

@@ -10,7 +10,7 @@
 #define PROGRAMS                                                                                           \
     int train(Config, const Mesh&);                                                                        \
     int plan(Config);                                                                                      \
-    int generate(Config, const Mesh&, const std::string& prompt);                                          \
+    int generate(Config, const Mesh&, const std::string& prompt, bool chat);                               \
     int export_model(Config, const Mesh&, const std::string& to);                                          \
     struct Model;                                                                                          \
     void check_export(const Config&, const Mesh&, Model&, const std::string& to, bool tokenizer);

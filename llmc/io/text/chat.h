@@ -1,0 +1,31 @@
+// Chat templates: what stands around a message to a model that was tuned to answer.
+//
+// A template is a program in Jinja, and this program runs none. It knows the templates of three families by
+// the texts in quotes in them. Two of these differ within a family and come from the template: the system
+// message of a conversation without one, and how an answer begins. A template with other parts is unknown.
+//
+//     ChatML (SmolLM2, Qwen)   <|im_start|>system\nSYSTEM<|im_end|>\n       where the template has a SYSTEM
+//                              <|im_start|>user\nMESSAGE<|im_end|>\n<|im_start|>assistant\n
+//     Llama 3                  BOS <|start_header_id|>user<|end_header_id|>\n\nMESSAGE<|eot_id|>
+//                              <|start_header_id|>assistant<|end_header_id|>\n\n
+//     Llama 3.1, 3.2, 3.3      the same, with a system message of two dates, always that of the template
+//
+// Qwen3 answers with its thoughts first, as its template has it by default.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmc/io/text/tokenizer.h"
+
+// Why a message to the model cannot be written down: no template, or an unknown one; empty: it can.
+std::string no_chat(const Tokenizer& tokenizer);
+
+struct Chat {
+    std::vector<int32_t> ids;       // of the conversation up to the answer
+    int32_t end;                    // the token behind an answer
+};
+
+// The message is ordinary text: tokens of the template in it are spelled out. Unless no_chat() is empty:
+// CHECK_INPUT.
+Chat chat_of(const Tokenizer& tokenizer, std::string_view message);
