@@ -1,4 +1,4 @@
-// FP16 in files, read as FP32.
+// FP16 in files.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -14,3 +14,16 @@ struct half {
         return bits & 0x8000 ? -v : v;
     }
 };
+
+// Rounded to nearest, ties to even; NaN stays NaN.
+inline half half_of(float f) {
+    const uint16_t sign = std::signbit(f) ? 0x8000 : 0;
+    const float size = std::abs(f);
+    if (std::isnan(f)) return {uint16_t(sign | 0x7e00)};
+    if (size >= 65520) return {uint16_t(sign | 0x7c00)};
+    if (size < 0x1p-14f) return {uint16_t(sign | int(std::nearbyint(std::ldexp(size, 24))))};
+    int exponent = 0;
+    const float fraction = std::frexp(size, &exponent);     // from 0.5 to 1: 1024 to 2048 for 11 bits
+    const int bits = (exponent + 13) * 1024 + int(std::nearbyint(std::ldexp(fraction, 11)));
+    return {uint16_t(sign | bits)};
+}

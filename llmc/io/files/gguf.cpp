@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
-#include "llmc/base/half.h"
 #include "llmc/base/json.h"
 
 using ull = unsigned long long;
@@ -61,12 +59,15 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
     }
     uint64_t offset = 0;
     for (GgufTensor& t : tensors) {
+        types.push_back(t.type);
         put(head, t.name);
         put(head, uint32_t(t.shape.size()));
         for (size_t i = t.shape.size(); i-- > 0;) put(head, t.shape[i]);
-        put(head, uint32_t(GgufType::F32));
+        const GgufBlock block = block_of(t.type);
+        CHECK(t.shape.back() % block.elements == 0, "{}: rows of {}", t.name, (ull)t.shape.back());
+        put(head, uint32_t(t.type));
         put(head, offset);
-        offset = aligned(offset + elements(t) * sizeof(float));
+        offset = aligned(offset + elements(t) / block.elements * block.bytes);
     }
     head.resize(aligned(head.size()));
     file.write(head.data(), head.size());
@@ -75,9 +76,9 @@ GgufWriter::GgufWriter(const std::string& path, const std::vector<GgufPair>& pai
 void GgufWriter::write(const float* data, size_t count) {
     static constexpr char zeros[kAlign] = {};
     CHECK(left > 0, "{}: more tensors than were announced", file.path);
-    left--;
-    file.write(data, count * sizeof(float));
-    written += count * sizeof(float);
+    const std::vector<uint8_t> bytes = encode(types[types.size() - left--], data, count);
+    file.write(bytes.data(), bytes.size());
+    written += bytes.size();
     file.write(zeros, aligned(written) - written);
     written = aligned(written);
 }
@@ -178,26 +179,14 @@ struct Reader {
     }
 };
 
-struct Block { uint64_t elements, bytes; };
-Block block_of(const GgufTensor& t, const std::string& path) {
-    switch (t.type) {
-        case GgufType::F32: return {1, 4};
-        case GgufType::F16: return {1, 2};
-        case GgufType::BF16: return {1, 2};
-        case GgufType::Q4_0: return {32, 18};
-        case GgufType::Q4_1: return {32, 20};
-        case GgufType::Q8_0: return {32, 34};
-    }
-    fatal(kExitConfig, __FILE__, __LINE__, "{}: tensor {} has elements of type {}, expected F32 (0), F16 "
-          "(1), Q4_0 (2), Q4_1 (3), Q8_0 (8) or BF16 (30)", path, json_string(t.name), uint32_t(t.type));
-}
-
 }  // namespace
 
 // data_bytes: of the file, behind its header.
 static void check_tensor(const GgufTensor& t, const std::string& path, uint64_t align,
                          uint64_t data_bytes) {
-    const Block block = block_of(t, path);
+    const GgufBlock block = block_of(t.type);
+    CHECK_INPUT(block.bytes, "{}: tensor {} has elements of type {}, expected F32 (0), F16 (1), Q4_0 (2), "
+                "Q4_1 (3), Q8_0 (8) or BF16 (30)", path, json_string(t.name), uint32_t(t.type));
     uint64_t n = 1;
     bool fits = true;
     for (const uint64_t d : t.shape) fits = fits && !__builtin_mul_overflow(n, d, &n);
@@ -247,35 +236,8 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
     return found == tensors.end() ? nullptr : &found->second;
 }
 
-static void decode(GgufType type, const uint8_t* in, size_t count, float* out) {
-    const auto number = [&]<class T>(T, size_t at) {
-        T v;
-        memcpy(&v, in + at, sizeof v);
-        return float(v);
-    };
-    if (type == GgufType::F32) memcpy(out, in, count * sizeof(float));
-    if (type == GgufType::F16)
-        for (size_t i = 0; i < count; i++) out[i] = number(half(), 2 * i);
-    if (type == GgufType::BF16)
-        for (size_t i = 0; i < count; i++) out[i] = number(bfloat16(), 2 * i);
-    if (type == GgufType::Q8_0)
-        for (size_t i = 0; i < count; i++) {
-            const size_t block = i / 32 * 34;
-            out[i] = number(half(), block) * float(int8_t(in[block + 2 + i % 32]));
-        }
-    if (type != GgufType::Q4_0 && type != GgufType::Q4_1) return;
-    const bool shifted = type == GgufType::Q4_1;
-    for (size_t i = 0; i < count; i++) {
-        const size_t block = i / 32 * (shifted ? 20 : 18), j = i % 32;
-        const uint8_t pair = in[block + (shifted ? 4 : 2) + j % 16];
-        const int q = j < 16 ? pair & 15 : pair >> 4;
-        const float d = number(half(), block);
-        out[i] = shifted ? d * float(q) + number(half(), block + 2) : d * float(q - 8);
-    }
-}
-
 void GgufFile::read(const GgufTensor& t, uint64_t first, size_t count, float* out) const {
-    const Block block = block_of(t, path);
+    const GgufBlock block = block_of(t.type);
     CHECK(first % block.elements == 0 && count % block.elements == 0 && first + count <= elements(t),
           "{}: elements {} + {} of {}", t.name, (ull)first, count, (ull)elements(t));
     std::vector<uint8_t> stored(count / block.elements * block.bytes);

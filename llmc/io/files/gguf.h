@@ -13,15 +13,12 @@
 #include <vector>
 
 #include "llmc/base/files.h"
+#include "llmc/io/files/gguf_blocks.h"
 
 // Readers give integers of other sizes as 32 bits where these hold them, else as double.
 using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
                                std::vector<int32_t>, double>;
 struct GgufPair { std::string key; GgufValue value; };
-
-// Formats of a tensor's elements. Q: blocks of 32 elements of a row, with an FP16 scale d: Q8_0 d q of 8
-// bits; Q4_0 d (q - 8) of 4 bits; Q4_1 d q + m, with an FP16 m.
-enum class GgufType : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, BF16 = 30 };
 
 struct GgufTensor {
     std::string name;
@@ -30,13 +27,14 @@ struct GgufTensor {
     GgufType type = GgufType::F32;
 };
 
-// Streams a file of FP32 tensors, in their order.
+// Streams a file of tensors, in their order.
 struct GgufWriter {
     NewFile file;
+    std::vector<GgufType> types = {};
     uint64_t written = 0, left;
 
     GgufWriter(const std::string& path, const std::vector<GgufPair>& pairs, std::vector<GgufTensor> tensors);
-    void write(const float* data, size_t count);     // a whole tensor
+    void write(const float* data, size_t count);     // a whole tensor, encoded as its type
     void close();
 };
 

@@ -136,7 +136,26 @@ static std::vector<double> some_logits(Model& model, const Config& cfg) {
     return {row.begin(), row.end()};
 }
 
+static std::vector<float> whole_tensor(const Zero& zero, const Tensor& t) {
+    std::vector<real> values(t.param.whole());
+    for (size_t at = 0; at < values.size(); at += Zero::kExport)
+        zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+    return {values.begin(), values.end()};
+}
+
+// The weights become those that the export holds.
+static void round_as_exported(Zero& zero, const std::string& to) {
+    const auto round = format_of(to)->round;
+    for (const Tensor& t : zero.layout.tensors) {
+        std::vector<float> values = round ? whole_tensor(zero, t) : std::vector<float>();
+        if (!round || !round(path_of(to), t, values)) return;
+        const std::vector<real> rounded(values.begin(), values.end());
+        zero.import_tensor(t, 0, rounded.size(), rounded.data());
+    }
+}
+
 void check_export(const Config& cfg, const Mesh& mesh, Model& model, const std::string& to, bool tokenizer) {
+    round_as_exported(model.zero, to);
     const std::vector<double> own = some_logits(model, cfg);
     Model again(cfg, mesh, 1, true);
     again.allocate();
@@ -171,12 +190,7 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
-    const auto read = [&](const Tensor& t) {
-        std::vector<real> values(t.param.whole());
-        for (size_t at = 0; at < values.size(); at += Zero::kExport)
-            model.zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
-        return std::vector<float>(values.begin(), values.end());
-    };
+    const auto read = [&](const Tensor& t) { return whole_tensor(model.zero, t); };
     const OwnModel own{.shape = cfg.model, .layout = model.zero.layout, .read = read,
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to);

@@ -44,6 +44,9 @@ struct Format {
     bool writes_bf16;                       // run.precision=bf16 chooses bf16 weights for an export
     ForeignModel (*open)(const std::string& path);
     void (*write)(const OwnModel& m, const std::string& path);
+    // Rounds the values of a whole tensor as write() to this path does; false, or null: the path asks for no
+    // rounding.
+    bool (*round)(const std::string& path, const Tensor& t, std::vector<float>& values);
     std::vector<const ForeignKind*> (*kinds)();             // of models that the format holds
     // Files that write() makes, in the order of their removal; tokenizer: whether the model has one.
     std::vector<std::string> (*files)(const std::string& path, bool tokenizer);

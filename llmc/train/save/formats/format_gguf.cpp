@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <set>
 
 #include "llmc/base/check.h"
@@ -58,6 +59,49 @@ static void add_tokenizer(std::vector<GgufPair>& pairs, const Tokenizer* tokeniz
     if (!g.chat_template.empty()) put("chat_template", std::move(g.chat_template));
 }
 
+// A name says what its file holds, as llama.cpp's do: "model-f16.gguf", "Model.Q8_0.gguf".
+static std::optional<GgufType> type_named(const std::string& path) {
+    std::string name = path.substr(path.rfind('/') + 1);
+    for (char& c : name) c = char(tolower(c));
+    if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+    const size_t at = name.find_last_of(".-");
+    if (at == name.npos) return std::nullopt;
+    name = name.substr(at + 1);
+    for (const GgufType type : {GgufType::F32, GgufType::F16, GgufType::BF16, GgufType::Q8_0}) {
+        std::string known = name_of(type);
+        for (char& c : known) c = char(tolower(c));
+        if (name == known) return type;
+    }
+    const bool other = name.size() > 2 && (name[0] == 'q' || name.starts_with("iq")) &&
+                       name.find('_') != name.npos && isdigit(name[name.find('_') - 1]);
+    CHECK_INPUT(!other, "--export=gguf:{}: the name says {}, and this program writes F32, F16, BF16 and Q8_0",
+                path, name);
+    return std::nullopt;
+}
+
+// Vectors and positions stay FP32, as in llama.cpp's own files. Rows that are no whole blocks are F16.
+static GgufType type_of(const Tensor& t, GgufType wanted) {
+    if (t.param.whole_cols == 1 || t.name == "wpe") return GgufType::F32;
+    const bool whole = uint64_t(t.param.whole_cols) % block_of(wanted).elements == 0;
+    return whole ? wanted : GgufType::F16;
+}
+
+static bool round_as_gguf(const std::string& path, const Tensor& t, std::vector<float>& values) {
+    const std::optional<GgufType> named = type_named(path);
+    if (!named || *named == GgufType::F32) return false;
+    const GgufType type = type_of(t, *named);
+    const std::vector<uint8_t> bytes = encode(type, values.data(), values.size());
+    decode(type, bytes.data(), values.size(), values.data());
+    return true;
+}
+
+// llama.cpp's LLAMA_FTYPE: what most of the tensors are.
+static uint32_t file_type(GgufType type) {
+    if (type == GgufType::F16) return 1;
+    if (type == GgufType::Q8_0) return 7;
+    return type == GgufType::BF16 ? 32 : 0;
+}
+
 // 1e-5, not the double nearest to the FP32 nearest to 1e-5.
 static Json shortest(float x) { return parse_json(fmt::format("{}", x)); }
 
@@ -72,10 +116,11 @@ static GgufValue value_in_gguf(const Json& v) {
 
 static void write_gguf(const OwnModel& m, const std::string& path) {
     const ForeignKind& kind = *kind_for(m.shape, kinds_of_gguf());
+    const GgufType type = type_named(path).value_or(m.bf16 ? GgufType::BF16 : GgufType::F32);
     const bool scaled = m.shape.rope_scaling.used, doubled = kind.id == std::string("gpt2");
     std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
                                    {"general.name", std::string("train_gpt")},
-                                   {"general.file_type", uint32_t(0)}};         // all FP32
+                                   {"general.file_type", file_type(type)}};
     for (const auto& [key, value] : keys_to_write(kind, m.shape))
         pairs.push_back({key, value_in_gguf(value)});
     if (scaled) pairs.push_back({kScaling, to_text(value_of_setting(m.shape, "rope_scaling"))});
@@ -83,12 +128,15 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
     std::vector<GgufTensor> infos;
     const auto parts = [&](const Tensor& t) { return foreign_tensors(kind.tensors, kind.blocks, t); };
     for (const Tensor& t : m.layout.tensors)
-        for (const ForeignTensor& p : parts(t)) infos.push_back({p.name, shape_in_gguf(p, t)});
+        for (const ForeignTensor& p : parts(t))
+            infos.push_back({.name = p.name, .shape = shape_in_gguf(p, t), .type = type_of(t, type)});
     const std::vector<float> divisors = divisors_of(m.shape);
     if (scaled) infos.push_back({kTurns, {divisors.size()}});
     // GPT-2's tied head once more: not every version of llama.cpp takes it from the embedding
     const Tensor& wte = m.layout.tensors.front();
-    if (doubled) infos.push_back({kHead, shape_in_gguf(parts(wte)[0], wte)});
+    if (doubled)
+        infos.push_back({.name = kHead, .shape = shape_in_gguf(parts(wte)[0], wte),
+                         .type = type_of(wte, type)});
     GgufWriter file(path, pairs, infos);
     const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
@@ -230,7 +278,8 @@ static std::string meant_as_gguf(const std::string& path) {
     return path.ends_with(".gguf") ? "gguf:" + path : "";
 }
 
-extern const Format kGguf = {.prefix = "gguf", .place = "FILE", .meaning = "llama.cpp: GPT-2, Llama, Qwen3",
-                             .imported = true,
-                             .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
-                             .kinds = kinds_of_gguf, .files = files_of_gguf, .meant = meant_as_gguf};
+extern const Format kGguf = {.prefix = "gguf", .place = "FILE",
+                             .meaning = "llama.cpp; rounded as X-f16.gguf, X-bf16 or X-q8_0 say",
+                             .imported = true, .writes_bf16 = true, .open = open_gguf, .write = write_gguf,
+                             .round = round_as_gguf, .kinds = kinds_of_gguf, .files = files_of_gguf,
+                             .meant = meant_as_gguf};

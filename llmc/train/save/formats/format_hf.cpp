@@ -127,4 +127,5 @@ static std::string meant_as_hf(const std::string& path) {
 extern const Format kHf = {.prefix = "hf", .place = "DIR",
                            .meaning = "Hugging Face: GPT-2, Llama, Qwen3, NanoChat",
                            .imported = true, .writes_bf16 = false, .open = open_hf, .write = write_hf,
+                           .round = nullptr,
                            .kinds = hf_kinds, .files = files_of_hf, .meant = meant_as_hf};
