@@ -49,7 +49,8 @@ TEST(a_run_is_what_its_parts_make) {
         const double flops = model_flops_per_token(cfg.model, int64_t(model.zero.layout.parameters));
         EXPECT_NEAR(row["mfu"].get<double>() / row["tokens_per_s"].get<double>() * 2.5e12 / flops, 1, 1e-3);
         if (step % 4 != 3) continue;
-        const std::string text = cfg.sample.prompt + *generator.run(cfg.sample.prompt, uint64_t(step) + 1);
+        const std::vector<int32_t> ids = prompt_ids(generator.tokenizer, cfg.sample.prompt);
+        const std::string text = cfg.sample.prompt + *generator.run(ids, uint64_t(step) + 1);
         EXPECT(texts.at(size_t(step / 4))["text"] == in_json(text), "step %d: '%s'", int(step) + 1,
                text.c_str());
     }
