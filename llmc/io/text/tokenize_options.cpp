@@ -27,9 +27,10 @@ const char* const kTokenizeHelp = R"(Byte-level BPE.
 
 INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or .zst, a glob, or - (standard
         input, as .txt); with --as=text a file of any suffix is read as .txt
-T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, or a .tiktoken file
-        (GPT-2's pre-tokenization; end-of-text gets the id after its last rank). A tokenizer.json says its
-        pre-tokenization; those of --pattern are known. Text of added tokens is ordinary text
+T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, a .tiktoken file
+        (GPT-2's pre-tokenization; end-of-text gets the id after its last rank), or a GGUF file. A
+        tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known. Text of added
+        tokens is ordinary text
 --version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
