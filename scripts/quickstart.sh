@@ -203,7 +203,7 @@ show() {
     else
         echo "   no plot without matplotlib (apt-get install python3-matplotlib): scripts/plot.py $run_dir"
     fi
-    "$PYTHON" scripts/summary.py "$run_dir"
+    "$PYTHON" scripts/summary.py "$run_dir" scripts/quickstart_gpt2.jsonl
     printf '\nMore text:   ./train_gpt scripts/quickstart.json --generate="The lighthouse"\n'
     printf 'All of it:   %s/: %s\n' "$run_dir" "$(cd "$run_dir" && echo *)"
     printf 'Your text:   data/README.md\n'

@@ -1,5 +1,8 @@
 #!/usr/bin/python3
-"""Prints the validation losses of a run and the last text it wrote. Usage: scripts/summary.py runs/NAME"""
+"""Prints the validation losses of a run and the last text it wrote.
+
+    scripts/summary.py runs/NAME [FILE.jsonl]       FILE: rows of another run of as much time, for comparison
+"""
 import os
 import sys
 import textwrap
@@ -12,15 +15,24 @@ def figure(value, digits):
     return f"{value:.{digits}f}" if isinstance(value, (int, float)) else "-"
 
 
+def validations(path):
+    return [row for row in rows_of(path) if row["event"] == "val"]
+
+
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    rows = rows_of(os.path.join(sys.argv[1], "metrics.jsonl"))
-    lines = ["", "   step   validation loss   bits per byte"]
-    for row in rows:
-        if row["event"] == "val":
-            loss, bits = figure(row.get("loss"), 4), figure(row.get("bits_per_byte"), 3)
-            lines.append(f"{row['step']:7d}   {loss:>15}   {bits:>13}")
+    path = os.path.join(sys.argv[1], "metrics.jsonl")
+    rows, own = rows_of(path), validations(path)
+    beside = validations(sys.argv[2]) if len(sys.argv) == 3 else []
+    if len(beside) != len(own):         # a run of other steps
+        beside = []
+    title = "   GPT-2 of 2019, same time" if beside else ""
+    lines = ["", "   step   validation loss   bits per byte" + title]
+    for i, row in enumerate(own):
+        loss, bits = figure(row.get("loss"), 4), figure(row.get("bits_per_byte"), 3)
+        other = f"   {figure(beside[i].get('bits_per_byte'), 3):>24}" if beside else ""
+        lines.append(f"{row['step']:7d}   {loss:>15}   {bits:>13}{other}")
     samples = [row for row in rows if row["event"] == "sample"]
     if samples:
         lines += ["", f"Text from the model after step {samples[-1]['step']}:", ""]

@@ -32,7 +32,7 @@ TEST(presets_plan) {
     struct Preset { const char* name; int64_t params, layers, channels, heads, batch; double lr; };
     const int64_t K = 1 << 10;
     const std::vector<Preset> presets = {
-        {"quickstart", 2590848, 4, 192, 6, 512, 2e-3},
+        {"quickstart", 3342336, 4, 192, 6, 1024, 3e-3},
         {"gpt2_124M", 124439808, 12, 768, 12, 512 * K, 6e-4},
         {"gpt2_350M", 354823168, 24, 1024, 16, 512 * K, 3e-4},
         {"gpt2_774M", 774030080, 36, 1280, 20, 512 * K, 2.5e-4},
