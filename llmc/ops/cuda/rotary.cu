@@ -125,15 +125,15 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
             const int n = start + i / heads, h = i % heads + (of_keys ? t.NH : 0);
             floatX* dx = dqkv + size_t(n) * t.stride + size_t(h) * t.D + c;
             const floatX* x = t.before + (size_t(n) * (t.NH + t.KV) + h) * t.D + c;
-            const float* turns = t.turns ? t.turns + size_t(t.position(n)) * t.D + c : nullptr;
+            const float* turns = t.turns && here ? t.turns + size_t(t.position(n)) * t.D + c : nullptr;
             const Pack zero = Pack::filled(floatX(0.f));
             HeadPart d(here ? Pack::load(dx) : zero, here ? Pack::load(dx + half) : zero);
-            if (before && turns && here) d.turn(turns, half, -1);
+            if (before && turns) d.turn(turns, half, -1);
             if (t.norm != QkNorm::None) {
                 HeadPart u(here ? Pack::load_streaming(x) : zero,
                            here ? Pack::load_streaming(x + half) : zero);
                 const float rstd = 1 / sqrtf(group_sum(u.squares(), lanes) / t.D + t.eps);
-                if (after && turns && here) u.turn(turns, half, 1);
+                if (after && turns) u.turn(turns, half, 1);
                 float mean = 0;
                 #pragma unroll
                 for (int k = 0; k < Pack::size; k++) {
@@ -147,7 +147,7 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
                 for (int k = 0; k < Pack::size; k++)
                     d.a[k] = (d.a[k] - u.a[k] * mean) * rstd, d.b[k] = (d.b[k] - u.b[k] * mean) * rstd;
             }
-            if (!before && turns && here) d.turn(turns, half, -1);
+            if (!before && turns) d.turn(turns, half, -1);
             if (here) d.store(dx, half);
         }
         if constexpr (Gain) {
