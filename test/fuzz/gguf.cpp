@@ -17,7 +17,8 @@ static void read_all(const std::string& path) {
     }
     if (!has_vocabulary(file)) return;
     const Tokenizer tokenizer(vocabulary_of_gguf(read_gguf_vocabulary(file), path));
-    (void)tokenizer.encode("any text 12");
+    for (const int32_t id : tokenizer.encode("any text 12, the other"))
+        FUZZ_CHECK(id >= 0 && size_t(id) < tokenizer.vocab_size());
     FUZZ_CHECK(tokenizer.eos() < int64_t(tokenizer.vocab_size()));
     FUZZ_CHECK(!tokenizer.adds_bos() || tokenizer.bos() >= 0);
     if (!no_chat(tokenizer).empty()) return;

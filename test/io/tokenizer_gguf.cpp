@@ -47,6 +47,16 @@ TEST(the_tokenizer_of_a_gguf_file) {
     EXPECT(Tokenizer::load(file_of(pairs_of(v))).adds_bos());
 }
 
+// The last 10 of the 1510 are names that fill the model's ids up.
+TEST(no_merge_makes_a_token_that_only_fills_up) {
+    Pairs pairs = pairs_of(of_json());
+    std::get<vector<string>>(pairs["tokenizer.ggml.tokens"]).back() = "zq";
+    pairs["tokenizer.ggml.merges"] = vector<string>{"z q"};
+    const string path = file_of(pairs);
+    const Fatal f = test::fatal_of([&] { Tokenizer::load(path); });
+    EXPECT(f.code == kExitConfig && strstr(f.what(), "merge 0, \"z q\""), "code %d, '%s'", f.code, f.what());
+}
+
 TEST(every_pattern_has_a_name_in_gguf) {
     for (const Pattern& p : patterns()) {
         Vocabulary v = of_json();

@@ -51,9 +51,10 @@ TokenList tokens_of(const GgufVocabulary& g, const char* name) {
     return list;
 }
 
-std::vector<Merge> merges_of(const GgufVocabulary& g, const char* name) {
+// count: of the tokens that are no mere names behind the last
+std::vector<Merge> merges_of(const GgufVocabulary& g, size_t count, const char* name) {
     std::unordered_map<std::string_view, uint32_t> id_of;
-    for (uint32_t id = 0; id < g.tokens.size(); id++) id_of.emplace(g.tokens[id], id);
+    for (uint32_t id = 0; id < count; id++) id_of.emplace(g.tokens[id], id);
     std::vector<Merge> merges;
     for (const std::string& line : g.merges) {
         const size_t space = line.find(' ');
@@ -135,7 +136,7 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) 
     CHECK_INPUT(eot >= 0, "{}: no end-of-text token: neither {} nor tokenizer.ggml.eos_token_id", name,
                 kEndOfText);
     Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(eot), name);
-    std::vector<Merge> merges = merges_of(g, name);
+    std::vector<Merge> merges = merges_of(g, tokens.text.size(), name);
     Bpe seen(v, merges.size());
     for (size_t i = 0; i < merges.size(); i++) {
         CHECK_INPUT(!v.added[merges[i].left] && !v.added[merges[i].right] && seen.add(merges[i]),

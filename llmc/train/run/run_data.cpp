@@ -17,14 +17,16 @@ int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
 }
 
 static void check_size(const Config& cfg, const Dataset& train) {
-    const uint64_t rows = uint64_t(cfg.train.batch_tokens / cfg.model.context);
+    const uint64_t T = uint64_t(cfg.model.context), rows = uint64_t(cfg.train.batch_tokens) / T;
+    const std::optional<double> cut = cut_off(train);
+    const std::string needed = cut ? fmt::format("and {:.1f}% of the tokens are cut off", *cut * 100)
+                                   : fmt::format("so at least {} tokens", rows * T + 1);
     CHECK_INPUT(train.rows() >= rows,
                 "data.train = '{}'{}: {} tokens make {} rows of model.context = {}, "
                 "but a step of train.batch_tokens = {} takes {} rows, "
-                "so at least {} tokens; use more text or a smaller batch",
+                "{}; use more text or a smaller batch",
                 cfg.data.train[0].path, cfg.data.train.size() > 1 ? " and the others" : "",
-                train.tokens(), train.rows(), cfg.model.context,
-                cfg.train.batch_tokens, rows, rows * uint64_t(cfg.model.context) + 1);
+                train.tokens(), train.rows(), T, cfg.train.batch_tokens, rows, needed);
 }
 
 static std::vector<ShardInfo> shards_of(std::initializer_list<const Dataset*> sets) {

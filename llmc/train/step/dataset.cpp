@@ -144,12 +144,18 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
     return stream;
 }
 
-// The id that begins a document, for model.document_mask.
+// The id that begins a document, for model.document_mask: that of data.tokenizer, or where rows begin with
+// documents of every corpus.
 static int32_t mask_eot(const Dataset& set, const RowRule& rule) {
     if (rule.eot >= 0) return int32_t(rule.eot);
-    CHECK_INPUT(set.streams[0].packed, "model.document_mask: which id is end-of-text is not known; set "
-                "data.tokenizer to the tokenizer of {} = '{}'", set.key, set.streams[0].glob);
-    return set.streams[0].packed->eot;
+    const TokenStream& first = set.streams[0];
+    CHECK_INPUT(first.packed, "model.document_mask: which id is end-of-text is not known; set "
+                "data.tokenizer to the tokenizer of {} = '{}'", set.key, first.glob);
+    for (const TokenStream& s : set.streams)
+        CHECK_INPUT(s.packed->eot == first.packed->eot, "{}: model.document_mask, but end-of-text is id {} "
+                    "in '{}' and {} in '{}'; encode one of them again with the tokenizer of the other",
+                    set.key, first.packed->eot, first.glob, s.packed->eot, s.glob);
+    return first.packed->eot;
 }
 
 Dataset open_dataset(const std::string& key, const std::vector<Corpus>& corpora, int T, uint64_t seed,

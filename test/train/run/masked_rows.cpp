@@ -67,6 +67,21 @@ TEST(rows_of_two_documents_train_as_rows_of_one) {
     }
 }
 
+TEST(corpora_have_one_end_of_text) {
+    json settings = masked_config();
+    std::ofstream(folder("ab.txt")) << "ababab";
+    run("./tokenize train --vocab=258 --out=" + folder("ab.json") + " " + folder("ab.txt"));
+    run("./tokenize encode --tokenizer=" + folder("ab.json") + " --out=" + folder("odd") + " " +
+        folder("even.jsonl"));
+    settings["data"].erase("tokenizer"), settings["model"]["vocab"] = 258, settings["eval"]["every"] = 0;
+    settings["data"]["train"] = {{{"path", folder("even_train_*.bin")}, {"weight", 1}},
+                                 {{"path", folder("odd_train_*.bin")}, {"weight", 1}}};
+    const Ran ran = train_gpt(tiny_program_config("two", settings),
+                              "--model.document_mask=true --data.rows=documents");
+    EXPECT(ran.code == 78 && ran.err.find("end-of-text is id 256 in '") != string::npos &&
+           ran.err.find(" and 257 in '") != string::npos, "code %d, '%s'", ran.code, ran.err.c_str());
+}
+
 TEST(the_mask_needs_to_know_end_of_text) {
     json settings = masked_config();
     settings["data"].erase("tokenizer"), settings["model"]["vocab"] = 257, settings["eval"]["every"] = 0;

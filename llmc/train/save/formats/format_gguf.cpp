@@ -72,8 +72,9 @@ static std::optional<GgufType> type_named(const std::string& path) {
         for (char& c : known) c = char(tolower(c));
         if (name == known) return type;
     }
-    const bool other = name.size() > 2 && (name[0] == 'q' || name.starts_with("iq")) &&
-                       name.find('_') != name.npos && isdigit(name[name.find('_') - 1]);
+    const size_t bits = name.starts_with("iq") ? 2 : 1;             // "q4_k_m", "iq3_xs"; no "qwen3_tuned"
+    const bool other = name.size() > bits + 1 && (bits == 2 || name[0] == 'q') && isdigit(name[bits]) &&
+                       name[bits + 1] == '_';
     CHECK_INPUT(!other, "--export=gguf:{}: the name says {}, and this program writes F32, F16, BF16 and Q8_0",
                 path, name);
     return std::nullopt;
