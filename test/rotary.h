@@ -3,10 +3,12 @@
 #include <cmath>
 
 #include "test/compare.h"
+#include "test/documents.h"
 
 namespace PRECISION {
 
-struct RotaryShape { int N, T, NH, KV, D, t0; };
+// mean: of the lengths of documents that rows pack; 0: none
+struct RotaryShape { int N, T, NH, KV, D, t0, mean = 0; };
 
 struct RotaryKind {
     QkNorm norm;
@@ -23,8 +25,10 @@ struct RotaryInputs {
     size_t stride;
     std::vector<floatX> qkv, dqkv, q_gain, k_gain;
     std::vector<real> turns, dq_gain, dk_gain;
+    std::vector<int32_t> positions;         // of documents
 
-    RotaryInputs(const RotaryShape& s, const RotaryKind& k) : s(s), kind(k) {
+    RotaryInputs(const RotaryShape& s, const RotaryKind& k)
+        : s(s), kind(k), positions(test::PackedRows(s.N / s.T, s.T, s.mean).positions) {
         const size_t D = size_t(s.D), rows = size_t(s.t0 + s.T);
         stride = size_t(s.NH + 2 * s.KV) * D + 16;
         qkv = normals<floatX>(size_t(s.N) * stride, 1, 2), dqkv = normals<floatX>(qkv.size(), 2);
@@ -37,6 +41,7 @@ struct RotaryInputs {
                 turns[t * D + i] = real(std::cos(angle)), turns[t * D + D / 2 + i] = real(std::sin(angle));
             }
     }
+    int position(int n) const { return s.mean ? positions[size_t(n)] : s.t0 + n % s.T; }
     size_t heads() const { return size_t(s.NH + s.KV); }
     size_t kept() const { return size_t(s.N) * heads() * size_t(s.D); }         // elements of `before`
     size_t at(int n, size_t h) const { return size_t(n) * stride + h * size_t(s.D); }
@@ -57,7 +62,7 @@ struct RotaryReference {
     // {c x1 - s x2, c x2 + s x1}; direction -1: back
     static Wide turned(const RotaryInputs& in, const Wide& x, int n, double direction) {
         if (!in.kind.turn) return x;
-        const size_t D = x.size(), half = D / 2, row = size_t(in.s.t0 + n % in.s.T) * D;
+        const size_t D = x.size(), half = D / 2, row = size_t(in.position(n)) * D;
         Wide y(D);
         for (size_t i = 0; i < half; i++) {
             const double c = double(in.turns[row + i]), s = direction * double(in.turns[row + half + i]);

@@ -5,7 +5,8 @@ namespace PRECISION {
 namespace {
 
 constexpr RotaryShape kShapes[] = {{1, 1, 1, 1, 2, 0},    {6, 3, 2, 2, 16, 0},   {5, 5, 4, 2, 24, 7},
-                                   {33, 11, 3, 1, 80, 0}, {300, 100, 2, 1, 34, 3}, {7, 7, 6, 3, 128, 0}};
+                                   {33, 11, 3, 1, 80, 0}, {300, 100, 2, 1, 34, 3}, {7, 7, 6, 3, 128, 0},
+                                   {66, 33, 2, 2, 16, 0, 5}};
 
 struct Run {
     RotaryInputs in;
@@ -16,7 +17,8 @@ struct Run {
         t = {.qkv = in.qkv.data(), .before = k.norm != QkNorm::None ? before.data() : nullptr,
              .turns = k.turn ? in.turns.data() : nullptr, .q_gain = k.gain ? in.q_gain.data() : nullptr,
              .k_gain = k.gain ? in.k_gain.data() : nullptr, .norm = k.norm, .eps = real(1e-5), .N = s.N,
-             .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride, .t0 = s.t0};
+             .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride, .t0 = s.t0,
+             .positions = s.mean ? in.positions.data() : nullptr};
     }
     Run(const Run&) = delete;
     // Tokens from .. to - 1, where sequences begin at `from`.

@@ -5,7 +5,8 @@
 namespace PRECISION {
 
 static const RotaryShape kShapes[] = {{6, 3, 2, 2, 16, 0},   {5, 5, 4, 2, 48, 7},  {33, 11, 3, 1, 80, 0},
-                                      {200, 100, 2, 1, 32, 3}, {7, 7, 6, 3, 128, 0}, {64, 32, 4, 1, 64, 0}};
+                                      {200, 100, 2, 1, 32, 3}, {7, 7, 6, 3, 128, 0}, {64, 32, 4, 1, 64, 0},
+                                      {66, 33, 2, 2, 16, 0, 5}, {150, 50, 2, 1, 48, 0, 9}};
 
 struct Results {
     std::vector<floatX> qkv, before, dqkv;
@@ -16,11 +17,10 @@ struct Results {
     }
 };
 
-// positions: of the tokens, where they do not follow from their places
-static Results run(const RotaryShape& s, const RotaryKind& k, const std::vector<int32_t>& positions = {}) {
+static Results run(const RotaryShape& s, const RotaryKind& k) {
     const RotaryInputs in(s, k);
     const CudaScratch lent;
-    const OnDevice given(positions);
+    const OnDevice positions(in.positions);
     const OnDevice qkv(in.qkv), dqkv(in.dqkv), q_gain(in.q_gain), k_gain(in.k_gain),
         before(poisoned<floatX>(in.kept()));
     const OnDevice turns(in.turns), dq_gain(in.dq_gain), dk_gain(in.dk_gain);
@@ -29,7 +29,7 @@ static Results run(const RotaryShape& s, const RotaryKind& k, const std::vector<
                             .turns = k.turn ? turns.p : nullptr, .q_gain = k.gain ? q_gain.p : nullptr,
                             .k_gain = k.gain ? k_gain.p : nullptr, .norm = k.norm, .eps = real(1e-5),
                             .N = s.N, .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride,
-                            .t0 = s.t0, .positions = positions.empty() ? nullptr : given.p};
+                            .t0 = s.t0, .positions = s.mean ? positions.p : nullptr};
     cuda::rotary_forward(t);
     cuda::rotary_backward(dqkv, k.gain ? dq_gain.p : nullptr, k.gain ? dk_gain.p : nullptr, t);
     return {qkv.host(), before.host(), dqkv.host(), dq_gain.host(), dk_gain.host()};
@@ -59,17 +59,6 @@ TEST(order_changes_no_bit) {
         const Results first = run(s, k);
         in_every_order([&] { EXPECT(run(s, k) == first); });
     }
-}
-
-TEST(positions_may_be_given) {
-    for (const RotaryShape& s : kShapes)
-        for (const RotaryKind& k : kRotaryKinds) {
-            std::vector<int32_t> same, zeros(size_t(s.N), 0);
-            for (int n = 0; n < s.N; n++) same.push_back(s.t0 + n % s.T);
-            const Results expected = run(s, k);
-            EXPECT(run(s, k, same) == expected, "the positions of the places");
-            if (k.turn) EXPECT(!(run(s, k, zeros) == expected), "other positions have no effect");
-        }
 }
 
 TEST(moves_no_more_than_its_floor) {
