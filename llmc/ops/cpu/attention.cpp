@@ -232,6 +232,7 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
                        const AttentionDims& d) {
     if (walked(attention_forward_cost, d)) return;
     if (d.B == 0 || d.NH == 0 || d.Tq == 0) return;
+    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
     if (attention_by_products(d)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
@@ -314,6 +315,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
 // A task is a head of keys: its dk and dv sum over its heads of queries and their blocks, in order.
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     if (walked(attention_backward_cost, d)) return;
+    CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
     if (attention_by_products(d)) return attention_products_backward(t, d);
     const int threads = context.threads;
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);

@@ -6,10 +6,10 @@
 //         S^T = K Q^T      P^T = exp(c S^T - lse)           dV += P^T dO
 //         dP^T = V dO^T    dS^T = P^T (dP^T - delta)        dK += c dS^T Q      dQ += c dS K
 //
-// c = scale, delta = rowsum(dO * O). Blocks above the diagonal or before the window are skipped. Every sum
-// runs in the order of the blocks, and depends neither on threads nor on other sequences. Rows of a head are
-// packed first: where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T of 128 and 256
-// rows: 53 against 19 us).
+// c = scale, delta = rowsum(dO * O). Blocks above the diagonal, before the window or of other documents are
+// skipped. Every sum runs in the order of the blocks, and depends neither on threads nor on other sequences.
+// Rows of a head are packed first: where rows lie apart, oneDNN takes three times as long (2.6.3, AMX, Q K^T
+// of 128 and 256 rows: 53 against 19 us).
 #include <omp.h>
 
 #include <algorithm>

@@ -31,6 +31,10 @@ struct AttentionDims {
     constexpr int group() const { return key_heads ? NH / key_heads : 1; }
     constexpr int apart() const { return q_offset - k_offset; }
 
+    // Documents need both tables, and queries and keys that are the same rows.
+    constexpr bool fits_documents() const {
+        return !documents.positions ? !documents.ends : documents.ends && Tq == Tk && apart() == 0;
+    }
     // Whether a window hides a key from a query; whether the first key that a query sees is not always key 0.
     constexpr bool windowed() const { return window > 0 && window < apart() + Tq; }
     constexpr bool bounded() const { return windowed() || documents.positions; }

@@ -34,6 +34,12 @@ TEST(a_block_of_q8) {
     EXPECT(bytes[2] == 127 && bytes[3] == 0x81 && bytes[4] == 63 && bytes[33] == 1, "%d %d %d %d", bytes[2],
            bytes[3], bytes[4], bytes[33]);
     EXPECT(std::count(bytes.begin() + 34, bytes.end(), 0) == 34, "a block of zeros");
+    for (const float odd : {NAN, -INFINITY}) {
+        vector<float> lost(32, 1.f), back(32);
+        lost[5] = odd;
+        decode(GgufType::Q8_0, encode(GgufType::Q8_0, lost.data(), 32).data(), 32, back.data());
+        EXPECT(std::isnan(back[0]) && std::isnan(back[5]), "a block with %g", double(odd));
+    }
 }
 
 TEST(how_far_a_format_is_from_the_values) {

@@ -64,6 +64,7 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     if (gpt2) write_as_gpt2(v, dir);
     for (const char* name : {"/vocab.json", "/merges.txt"})
         if (!gpt2) remove_file(dir + name);                 // of an earlier export
+    remove_file(dir + "/chat_template.jinja");              // it would go before that of the configuration
     write_file(dir + "/tokenizer_config.json", to_text(std::move(config), 2) + "\n");
 }
 
