@@ -38,6 +38,7 @@ void decode(GgufType type, const uint8_t* in, size_t count, float* out) {
         memcpy(&v, in + at, sizeof v);
         return float(v);
     };
+    if (count == 0) return;         // a tensor without elements: memcpy takes no null pointers
     if (type == GgufType::F32) memcpy(out, in, count * sizeof(float));
     if (type == GgufType::F16)
         for (size_t i = 0; i < count; i++) out[i] = number(half(), 2 * i);
@@ -75,6 +76,7 @@ static void encode_q8(const float* in, uint8_t* out) {
 std::vector<uint8_t> encode(GgufType type, const float* in, size_t count) {
     const GgufBlock block = block_of(type);
     CHECK(count % block.elements == 0, "{} elements of {}", count, name_of(type));
+    if (count == 0) return {};
     std::vector<uint8_t> out(count / block.elements * block.bytes);
     if (type == GgufType::F32) memcpy(out.data(), in, out.size());
     else if (type == GgufType::F16)

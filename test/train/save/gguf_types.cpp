@@ -26,6 +26,13 @@ TEST(fp16_rounds_to_the_nearest) {
     EXPECT(half_of(65519).bits == 0x7bff && half_of(65520).bits == 0x7c00 && half_of(-1e9f).bits == 0xfc00);
 }
 
+TEST(no_elements_are_decoded_from_nothing) {
+    for (const GgufType type : {GgufType::F32, GgufType::F16, GgufType::BF16, GgufType::Q8_0}) {
+        decode(type, nullptr, 0, nullptr);      // under UBSan
+        EXPECT(encode(type, nullptr, 0).empty(), "%s", name_of(type));
+    }
+}
+
 TEST(a_block_of_q8) {
     vector<float> values(64, 0);
     values[0] = 12.7f, values[1] = -12.7f, values[2] = 6.34f, values[31] = 0.06f;      // d = 0.1
