@@ -15,6 +15,7 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/step_log.h"
 #include "llmc/train/run/kernel_choices.h"
+#include "llmc/train/run/score_tasks.h"
 #include "llmc/comm/votes.h"
 
 namespace PRECISION {
@@ -33,13 +34,19 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
             .epochs = epochs_of(data.train, samples)};
 }
 
-// Between two steps: validation and a text. A signal may interrupt either; then no line is logged.
+// Between two steps: validation, tasks and a text. A signal may interrupt each; then no line is logged.
 static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
     const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
     if (!e) return;
     state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
     log.val(state.step, e->loss, e->bits_per_byte);
+}
+static void score(Model& model, const RunData& data, RunLog& log, RunState& state) {
+    phase(Phase::Evaluate, state.step);
+    const auto all = score_tasks(data.tasks, *model.scorer, model.zero, model.mesh);
+    state.scored = all.has_value();
+    for (size_t i = 0; all && i < all->size(); i++) log.task(state.step, (*all)[i]);
 }
 static void sample(const Config& cfg, Generator& generator, RunLog& log, RunState& state) {
     phase(Phase::Sample, state.step);
@@ -83,13 +90,13 @@ int train(Config cfg, const Mesh& mesh) {
     for (;; state.advance(model.pipeline.batch_rows)) {
         const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
-        const bool evaluates = !state.evaluated && cfg.eval.due(step, last);
-        const bool writes = !state.sampled && generator && cfg.sample.due(step, last);
-        if (last || evaluates || writes || asked.save || asked.stop || checkpoint.due(step))
+        const Due due = due_at(cfg, state, generator.has_value());
+        if (last || due.any() || asked.save || asked.stop || checkpoint.due(step))
             asked |= step_log.write();                              // all steps so far
-        if (evaluates) evaluate(cfg, model, data, log, state);
-        if (writes) sample(cfg, *generator, log, state);
-        if (step == first || evaluates || writes) asked |= agree(mesh.world, take_signals());
+        if (due.evaluation) evaluate(cfg, model, data, log, state);
+        if (due.tasks) score(model, data, log, state);
+        if (due.text) sample(cfg, *generator, log, state);
+        if (step == first || due.any()) asked |= agree(mesh.world, take_signals());
         checkpoint.save_if_due(state, asked.save, last || asked.stop);
         if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }
         if (last) break;

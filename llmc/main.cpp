@@ -32,13 +32,17 @@ struct Precision {
     int (*train)(Config, const Mesh&);
     int (*plan)(Config);
     int (*generate)(Config, const Mesh&, const std::string&, bool chat);
+    int (*evaluate)(Config, const Mesh&);
     int (*export_model)(Config, const Mesh&, const std::string&);
 };
 static constexpr Precision precisions[] = {
-    {"fp32", fp32::train, fp32::plan, fp32::generate, fp32::export_model},
-    {"bf16", bf16::train, bf16::plan, bf16::generate, bf16::export_model},
+    {"fp32", fp32::train, fp32::plan, fp32::generate, fp32::evaluate,
+     fp32::export_model},
+    {"bf16", bf16::train, bf16::plan, bf16::generate, bf16::evaluate,
+     bf16::export_model},
 #ifdef HAVE_FP64       // on the CPU
-    {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::export_model},
+    {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::evaluate,
+     fp64::export_model},
 #endif
 };
 
@@ -66,12 +70,13 @@ static std::string libraries() {
     return text;
 }
 
-// Takes over settings of the model that this command reads, before any check. --generate and --export do not
-// train, so any batch is valid.
+// Takes over settings of the model that this command reads, before any check. --generate, --evaluate and
+// --export do not train, so any batch is valid.
 static void adopt_model(Options& options) {
     Config& cfg = options.config;
     if (options.export_to) check_export_format(*options.export_to);
-    if (!options.export_to && !options.generate) return adopt_open_model(cfg, launcher().rank == 0);
+    if (!options.export_to && !options.generate && !options.evaluate)
+        return adopt_open_model(cfg, launcher().rank == 0);
     const std::string init = cfg.model.init;
     if (init != "" && init != "random") adopt_whole_model(cfg, model_of(init));
     const int64_t ranks = std::max({1, cfg.parallel.ranks, launcher().world});
@@ -102,6 +107,7 @@ static int run(Options& options) {
         if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
         if (options.generate)
             return precision_of(c, false).generate(c, mesh, *options.generate, options.chat);
+        if (options.evaluate) return precision_of(c, false).evaluate(c, mesh);
         const RunLock lock(c.run.dir, mesh.world);
         const Precision& p = precision_of(c, true);
         check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
@@ -110,12 +116,14 @@ static int run(Options& options) {
     std::string task;                           // the same on every rank
     if (options.export_to) task = "--export=" + *options.export_to;
     if (options.generate) task = "--generate=" + *options.generate + (options.chat ? " --chat" : "");
+    if (options.evaluate) task = "--evaluate=" + *options.evaluate;
     return run_ranks(cfg, body, task);
 }
 
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv, adopt_model);
-    const bool only_prints = options.help || options.version || options.plan || options.generate;
+    const bool only_prints = options.help || options.version || options.plan || options.generate ||
+                             options.evaluate;
     if (only_prints) end_with_reader(), show_all_output();
     if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);

@@ -198,6 +198,29 @@ void write_file(const std::string& path, std::string_view content) {
     f.commit();
 }
 
+bool try_replace_file(const std::string& path, std::string_view content) {
+    const std::string temporary = path + ".new";
+    const Fd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!file) return false;
+    const bool written = try_write_all(file.fd, content.data(), content.size());
+    if (written && rename(temporary.c_str(), path.c_str()) == 0) return true;
+    const int why = errno;
+    unlink(temporary.c_str());
+    errno = why;
+    return false;
+}
+
+bool try_append(const std::string& path, std::string_view line) {
+    const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!file) return false;
+    const off_t end = lseek(file.fd, 0, SEEK_END);
+    if (try_write_all(file.fd, line.data(), line.size())) return true;
+    const int why = errno;
+    [[maybe_unused]] const int cut = ftruncate(file.fd, end);
+    errno = why;
+    return false;
+}
+
 void own_file(const std::string& path) {
     struct stat s;
     if (lstat(path.c_str(), &s) != 0) return;

@@ -10,6 +10,21 @@ ops::AttentionDims Block::attention_dims(Span span) const {
             .scale = d.kind.scale, .key_heads = d.KV, .window = span.window, .documents = span.documents};
 }
 
+// Beside queries, qkv has the keys and values of the span's own tokens.
+void Block::attend(const BlockActs& a, Span span) const {
+    ops::AttentionDims dims = attention_dims(span);
+    const floatX* keys = a.kv + d.A;
+    if (span.shared) {
+        ops::join_rows(span.shared->joined,
+                       {.kept = span.shared->kept, .from = span.shared->from, .own = a.qkv + d.A,
+                        .stride = size_t(d.W), .B = span.B, .before = span.t0, .T = span.T,
+                        .width = 2 * d.K});
+        keys = span.shared->joined;
+        dims.kv_stride = size_t(2 * d.K);
+    }
+    ops::attention_forward(a.atty, a.lse, a.qkv, keys, keys + d.K, dims);
+}
+
 ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {
     return {.qkv = a.qkv, .before = a.qk, .turns = turns, .q_gain = w.qnw, .k_gain = w.knw,
             .norm = d.kind.qk_norm, .eps = eps(), .N = span.B * span.T, .T = span.T, .NH = d.NH, .KV = d.KV,
@@ -29,7 +44,7 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     a.h1 = tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, d.W);
     if (d.kind.rotary()) ops::rotary_forward(rotary(w, a, span));
-    ops::attention_forward(a.atty, a.lse, a.qkv, a.kv + A, a.kv + A + d.K, attention_dims(span));
+    attend(a, span);
     Stream middle = {.x = a.x1};
     if (!again || !keeps_x1(d)) {
         ops::matmul_forward(s.r, a.atty, w.attprojw, nullptr, N, A, C);

@@ -26,12 +26,20 @@ struct Stream {
     const floatX* bias = nullptr;     // (C), or null
 };
 
-// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 (generation; B is 1),
-// qkv points at row t0 of the rows that kv points at.
+// Keys and values of beginnings that sequences share, for the sequences' tokens behind them.
+struct SharedKeys {
+    const floatX* kept;     // (*, t0, 2K)      of each beginning
+    const int32_t* from;    // (B)              the beginning of each sequence
+    floatX* joined;         // (B, t0 + T, 2K)  out: with the sequence's own
+};
+
+// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 the keys before are
+// those of `shared`; without it (generation; B is 1) qkv points at row t0 of the rows that kv points at.
 struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
     ops::Documents documents = {};
+    const SharedKeys* shared = nullptr;
 };
 
 // A rank's slice of N tokens: n rows of a collective, of which `mine` are tokens. The last ranks may have
@@ -77,6 +85,7 @@ private:
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
+    void attend(const BlockActs& a, Span span) const;
     ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
     real eps() const { return real(d.kind.eps); }
 };

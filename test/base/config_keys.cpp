@@ -26,7 +26,8 @@ TEST(keys_are_those_of_the_interface) {
         "parallel.tp parallel.pp parallel.cp parallel.zero parallel.zero_group parallel.ranks "
         "parallel.transport parallel.schedule parallel.virtual_stages parallel.overlap "
         "parallel.reduce parallel.reduce_dtype "
-        "memory.recompute memory.offload eval.every eval.batches "
+        "memory.recompute memory.offload eval.every eval.batches eval.tasks eval.task_every "
+        "eval.task_limit eval.task_folder "
         "sample.every sample.tokens sample.temperature sample.top_k sample.top_p sample.prompt "
         "checkpoint.every checkpoint.keep_last checkpoint.keep_every checkpoint.resume "
         "checkpoint.async checkpoint.override log.every log.comm log.peak_tflops");

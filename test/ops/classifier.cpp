@@ -192,6 +192,31 @@ TEST(threads_change_no_bit) {
         EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
 }
 
+// Ties go to the first column; a part without a column has none.
+TEST(the_largest_logit_is_found) {
+    for (const Shape& s : kShapes) {
+        const Lent lent(2);
+        Tensors t(s);
+        for (const int n : {0, s.N - 1})
+            for (const int i : {s.V / 3, s.V / 2, s.V - 1}) t.logits[size_t(n) * s.Vp + i] = floatX(real(20));
+        auto values = poisoned<real>(s.N);
+        std::vector<int32_t> columns(size_t(s.N), -7);
+        cpu::Classifier call = t.call();
+        call.v0 = 100;
+        cpu::classifier_largest(values.data(), columns.data(), call);
+        for (int n = 0; n < s.N; n++) {
+            const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+            const auto less = [](floatX a, floatX b) { return real(a) < real(b); };
+            const auto best = std::max_element(row, row + s.V, less);
+            EXPECT(values[n] == real(*best) && columns[n] == 100 + (best - row), "row %d: %g at %d", n,
+                   double(values[n]), columns[n]);
+        }
+        call.V = 0;
+        cpu::classifier_largest(values.data(), columns.data(), call);
+        EXPECT(columns[0] == -1 && columns[s.N - 1] == -1, "a part without a column: %d", columns[0]);
+    }
+}
+
 TEST_IF(sizeof(floatX) == 8, finite_differences) {
     const Lent lent(2);
     for (const Cap& cap : kCaps) {

@@ -42,4 +42,23 @@ TEST(vector_operations) {
     }
 }
 
+TEST(rows_are_joined_behind_those_they_share) {
+    for (const int threads : {1, 3})
+        for (const int before : {0, 5}) {
+            const Lent lent(threads);
+            const int B = 4, T = 3, width = 6, stride = 10;
+            const auto kept = normals<floatX>(3 * 5 * width, 1), own = normals<floatX>(B * T * stride, 2);
+            const std::vector<int32_t> from = {2, 0, 2, 1};
+            auto out = poisoned<floatX>(size_t(B * (before + T) * width));
+            cpu::join_rows(out.data(), {.kept = kept.data(), .from = from.data(), .own = own.data(),
+                                        .stride = stride, .B = B, .before = before, .T = T, .width = width});
+            for (int i = 0; i < B * (before + T) * width; i++) {
+                const int b = i / width / (before + T), t = i / width % (before + T), c = i % width;
+                const floatX want = t < before ? kept[size_t((from[size_t(b)] * before + t) * width + c)]
+                                               : own[size_t((b * T + t - before) * stride + c)];
+                EXPECT(double(out[size_t(i)]) == double(want), "element %d", i);
+            }
+        }
+}
+
 }  // namespace PRECISION

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "llmc/base/config/choice.h"
+#include "llmc/base/config/eval_config.h"
 #include "llmc/base/config/model_config.h"
 #include "llmc/base/config/visit.h"
-
-constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
 
 struct RunConfig {
     std::string dir = "runs/default";
@@ -164,41 +163,6 @@ struct MemoryConfig {
     }
 };
 
-struct EvalConfig {
-    int64_t every = 250, batches = 20;
-
-    bool due(int64_t step, bool last) const { return every && (last || step % every == 0); }
-
-    template <class F> void visit(F&& f) {
-        f("every", every,
-          "steps between evaluations, also before the first step and after the last; 0: never", at_least(0));
-        f("batches", batches, "batches of train.batch_tokens, always the same rows; 0: every row of the set",
-          range(0, kMany));
-    }
-};
-
-struct SampleConfig {
-    int64_t every = 500;
-    int tokens = 64;
-    double temperature = 0.8;
-    int top_k = 0;
-    double top_p = 0.95;
-    std::string prompt = "Once upon a time";
-
-    bool due(int64_t step, bool last) const { return every && (last || (step > 0 && step % every == 0)); }
-
-    template <class F> void visit(F&& f) {
-        f("every", every, "steps between samples of text, also after the last step; 0: never; needs "
-          "data.tokenizer", at_least(0));
-        f("tokens", tokens, "tokens to generate", range(1, 1 << 24));
-        f("temperature", temperature, "divides the logits; 0: always the likeliest token", range(0, 100));
-        f("top_k", top_k, "draw among the k likeliest tokens; 0: among all", range(0, 1 << 24));
-        f("top_p", top_p, "draw among the likeliest tokens that hold this much probability; 1: among all",
-          range(0, 1));
-        f("prompt", prompt, "text to continue, after end-of-text; empty: start of a document");
-    }
-};
-
 struct CheckpointConfig {
     int64_t every = 1000;
     int keep_last = 2;
@@ -259,7 +223,7 @@ struct Config {
         f("optimizer", optimizer, "AdamW or Muon, and learning rates");
         f("parallel", parallel, "the ranks");
         f("memory", memory, "less memory for more time");
-        f("eval", eval, "validation loss");
+        f("eval", eval, "validation loss, and scores of tasks");
         f("sample", sample, "text from the model");
         f("checkpoint", checkpoint, "saving and going on");
         f("log", log, "what is printed");

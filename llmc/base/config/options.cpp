@@ -13,13 +13,13 @@
 
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
-    "                   [--plan | --generate=TEXT [--chat] | --export=TO]\n"
+    "                   [--plan | --generate=TEXT [--chat] | --evaluate=TASK,... | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
-    for (const char* flag : {"help", "version", "plan", "generate", "chat", "export"})
+    for (const char* flag : {"help", "version", "plan", "generate", "chat", "evaluate", "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -45,7 +45,8 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     const auto text = [] { return cxxopts::value<std::string>(); };
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())
-        ("generate", "", text())("chat", "", none())("export", "", text());
+        ("generate", "", text())("chat", "", none())("evaluate", "", text())
+        ("export", "", text());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
@@ -71,6 +72,18 @@ static std::pair<std::string, std::string> setting_at(const std::vector<std::str
     return {name, args[next++]};
 }
 
+// "piqa,boolq"
+static std::vector<std::string> names_in(const std::string& list) {
+    std::vector<std::string> names;
+    for (size_t begin = 0; begin <= list.size();) {
+        const size_t end = std::min(list.find(',', begin), list.size());
+        if (end > begin) names.push_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    CHECK_INPUT(!names.empty(), "--evaluate names no task: write --evaluate=hellaswag,lambada or a file");
+    return names;
+}
+
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
     CHECK_INPUT(argc > 1, "no config given\n{}", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
@@ -80,6 +93,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     o.version = has_flag(flags, "version");
     o.plan = has_flag(flags, "plan");
     if (flags.count("generate")) o.generate = flags["generate"].as<std::string>();
+    if (flags.count("evaluate")) o.evaluate = flags["evaluate"].as<std::string>();
     o.chat = has_flag(flags, "chat");
     if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
     const std::vector<std::string>& rest = flags.unmatched();
@@ -96,13 +110,14 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
         o.config_path = rest[i++];
     }
     if (o.help || o.version) return o;
-    CHECK_INPUT(o.plan + o.generate.has_value() + o.export_to.has_value() <= 1,
-                "expected one of --plan, --generate and --export at a time");
+    CHECK_INPUT(o.plan + o.generate.has_value() + o.evaluate.has_value() + o.export_to.has_value() <= 1,
+                "expected one of --plan, --generate, --evaluate and --export at a time");
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
                 kUsage);
     o.config = load_config(o.config_path);
     for (const auto& [path, value] : settings) set_value(o.config, path, value);
+    if (o.evaluate) o.config.eval.tasks = names_in(*o.evaluate);
     apply_depth(o.config);
     if (complete) complete(o);
     validate(o.config);

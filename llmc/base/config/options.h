@@ -10,6 +10,7 @@ struct Options {
     std::string config_path;    // empty: no config file
     bool help = false, version = false, plan = false;
     std::optional<std::string> generate;      // --generate=TEXT
+    std::optional<std::string> evaluate;      // --evaluate=TASK,...: into eval.tasks
     bool chat = false;                        // the text is a message, which the model answers
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
 };

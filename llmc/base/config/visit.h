@@ -2,6 +2,8 @@
 #pragma once
 #include <limits>
 
+constexpr double kMany = 1e9;        // steps and tokens of a step: their product is a 64-bit integer
+
 struct Limits {
     double low = -std::numeric_limits<double>::infinity();
     double high = std::numeric_limits<double>::infinity();

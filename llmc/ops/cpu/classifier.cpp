@@ -140,6 +140,18 @@ void classifier_forward_backward(const Classifier& t, real dloss) {
     });
 }
 
+void classifier_largest(real* values, int32_t* columns, const Classifier& t) {
+    if (walked(classifier_largest_cost, t)) return;
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int n = 0; n < t.N; n++) {
+        const floatX* row = t.logits + size_t(n) * t.Vp;
+        const real lowest = std::numeric_limits<real>::lowest(), max = max_of(row, t.V, lowest, NoCap());
+        int column = 0;
+        while (column < t.V && real(row[column]) != max) column++;
+        values[n] = max, columns[n] = column < t.V ? t.v0 + column : -1;
+    }
+}
+
 // Of row n over all parts.
 static Softmax merged(const Classifier& t, const real* stats, int n) {
     const auto part = [&](int p) { return stats + 3 * (size_t(p) * t.N + n); };

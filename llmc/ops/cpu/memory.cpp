@@ -148,6 +148,20 @@ void copy(floatX* out, const floatX* in, size_t count) {
     memcpy(out, in, count * sizeof(floatX));
 }
 
+void join_rows(floatX* out, const JoinedRows& j) {
+    if (walked(join_rows_cost, j)) return;
+    const int rows = j.before + j.T;
+    const size_t width = size_t(j.width), bytes = width * sizeof(floatX);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (int i = 0; i < j.B * rows; i++) {
+        const int b = i / rows, t = i % rows;
+        const floatX* row = t < j.before
+            ? j.kept + (size_t(j.from[b]) * size_t(j.before) + size_t(t)) * width
+            : j.own + (size_t(b) * size_t(j.T) + size_t(t - j.before)) * j.stride;
+        memcpy(out + size_t(i) * width, row, bytes);
+    }
+}
+
 // Runs of kRun elements: partial sums stay in the first-level cache.
 template <class Out, class In, class Load>
 static void sum_of(Out* out, const In* const* terms, int number, size_t count, Load load) {

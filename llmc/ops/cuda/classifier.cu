@@ -124,6 +124,39 @@ template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_part_
     stats[2] = column >= 0 && column < t.V ? capped<kCap>(float(row[column]), t.cap) : 0;
 }
 
+// Of two columns, the one with the larger logit; of equal ones, the first. Column -1 has no logit.
+struct Largest { float value; int column; };
+static __device__ __forceinline__ Largest larger(Largest a, Largest b) {
+    const bool second = b.column >= 0 && (a.column < 0 || b.value > a.value ||
+                                          (b.value == a.value && b.column < a.column));
+    return second ? b : a;
+}
+
+// FLOOR bytes = N V sizeof(floatX) + 8 N
+__global__ void __launch_bounds__(kThreads)
+classifier_largest_kernel(float* values, int32_t* columns, Classifier t) {
+    const floatX* row = t.logits + size_t(blockIdx.x) * t.Vp;
+    Largest mine = {kLowest, -1};
+    for_loaded<4>(int(threadIdx.x) * Pack::size, t.V, kStep,
+                  [=](int c) { return load_logits(row, c, t.V); },
+                  [&](const Pack& x, int c) {
+                      #pragma unroll
+                      for (int k = 0; k < Pack::size; k++)
+                          if (c + k < t.V) mine = larger(mine, {x.as_float(k), c + k});
+                  });
+    SMEM(Largest[kThreads / 32], of_warp);
+    #pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        mine = larger(mine, {__shfl_down_sync(kFullWarp, mine.value, lanes),
+                             __shfl_down_sync(kFullWarp, mine.column, lanes)});
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = mine;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int warp = 1; warp < kThreads / 32; warp++) mine = larger(mine, of_warp[warp]);
+    values[blockIdx.x] = mine.value;
+    columns[blockIdx.x] = mine.column < 0 ? -1 : t.v0 + mine.column;
+}
+
 struct Gradient {
     float max, scale, dloss;        // scale = dloss / sum
     int target;
@@ -254,6 +287,13 @@ void classifier_forward(const Classifier& t) {
         launch(classifier_forward_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
                {.bytes = row_bytes(t, t.V) + 8. * t.N}, t.losses, t.logits, t.targets, t.V, t.Vp, t.cap);
     });
+}
+
+void classifier_largest(real* values, int32_t* columns, const Classifier& t) {
+    if (walked(classifier_largest_cost, t)) return;
+    check_columns(t.Vp);
+    launch(classifier_largest_kernel, dim3(t.N), dim3(kThreads), 0, {.bytes = row_bytes(t, t.V) + 8. * t.N},
+           values, columns, t);
 }
 
 // A chunk moves 12 bytes for each element of wte and computes 6 x 4096 operations: a twelfth of its time at

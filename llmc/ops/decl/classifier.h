@@ -47,6 +47,15 @@ inline Cost classifier_forward_backward_cost(const Target& on, const Classifier&
     return c;
 }
 
+// The likeliest token, whatever the cap: values[n] = the largest of logits[n, :V], columns[n] = v0 + the
+// first column with this value. Without a column here: the lowest finite number, and -1.
+void classifier_largest(real* values, int32_t* columns, const Classifier& t);         // (N) each
+inline Cost classifier_largest_cost(const Target&, const Classifier& t) {
+    const size_t N = size_t(t.N);
+    return {.name = "classifier_largest", .read = N * size_t(t.V) * sizeof(floatX),
+            .written = N * (sizeof(real) + sizeof(int32_t))};
+}
+
 // stats: (parts, N, 3), in the order of the parts
 void classifier_merge(const Classifier& t, const real* stats);              // losses only
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss);

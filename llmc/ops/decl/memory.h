@@ -48,6 +48,17 @@ void copy(floatX* out, const floatX* in, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
 void sum_rows(double* out, const double* in, int rows, int cols);     // in: (rows, cols), in their order
 
+// Rows that sequences share, each sequence's own rows behind:
+//     out[b] = kept[from[b]], own[b]                  out: (B, before + T, width), dense
+struct JoinedRows {
+    const floatX* kept;         // (*, before, width)
+    const int32_t* from;        // (B)
+    const floatX* own;          // (B, T) rows of `width` elements, `stride` apart
+    size_t stride;
+    int B, before, T, width;
+};
+void join_rows(floatX* out, const JoinedRows& j);
+
 // out = the sum of `number` terms of `count` elements, in their order, rounded once. out may be one of them.
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count);
 // The same of real values, each rounded to floatX before it is added.
@@ -64,6 +75,11 @@ inline Cost wait_cost(const Target&, const char* name) { return {.name = name, .
 inline Cost sum_rows_cost(const Target&, int rows, int cols) {
     const size_t n = size_t(cols) * sizeof(double);
     return {.name = "sum_rows", .read = size_t(rows) * n, .written = n};
+}
+inline Cost join_rows_cost(const Target&, const JoinedRows& j) {
+    const size_t bytes = size_t(j.B) * size_t(j.before + j.T) * size_t(j.width) * sizeof(floatX);
+    const size_t table = j.before ? size_t(j.B) * sizeof(int32_t) : 0;
+    return {.name = "join_rows", .kind = Kind::Copy, .read = bytes + table, .written = bytes};
 }
 inline Cost vector_cost(const Target&, const char* name, size_t read, size_t written) {
     return {.name = name, .read = read, .written = written};

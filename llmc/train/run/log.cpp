@@ -22,7 +22,8 @@
 RunLog::RunLog(const Config& cfg) : start_(seconds_now()), writes_(context.rank == 0) {
     if (!writes_) return;
     check_run_dir(cfg);
-    for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl"}) own_file(cfg.run.dir + name);
+    for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl", "/evals.jsonl"})
+        own_file(cfg.run.dir + name);
 }
 
 RunLog::~RunLog() { if (file_ >= 0) close(file_); }
@@ -54,6 +55,7 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     // an evaluation alone does not change the run
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
+    if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
     const std::string config = cfg_.run.dir + "/config.json";
     if (trains || !file_exists(config)) write_file(config, to_json(cfg_));
     const bool fresh = lseek(file_, 0, SEEK_END) == 0;
@@ -170,6 +172,18 @@ void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte)
     if (bits_per_byte) printf(", %.4f bits per byte", *bits_per_byte);
     printf("\n");
     fflush(stdout);
+}
+
+void RunLog::task(int64_t step, const ScoredTask& scored) {
+    if (!writes_) return;
+    const TaskResult& r = scored.result;
+    JsonLine line("task");
+    add_to_row(line.add("step", step), r);
+    write(line.str());
+    std::string text = fmt::format("{} {:.2f}%", r.task, 100 * r.accuracy());
+    if (r.correct_norm) text += fmt::format(", normalized {:.2f}%", 100 * r.accuracy_norm());
+    print_event("task", text + fmt::format(" at step {}, chance {:.2f}%", step, 100 * r.chance));
+    write_result(cfg_.run.dir, step, r, scored.answers);
 }
 
 void RunLog::sample(int64_t step, std::string_view text) {

@@ -10,6 +10,7 @@
 #include "llmc/train/run/comm_log.h"
 #include "llmc/train/run/run_header.h"
 #include "llmc/train/run/step_meter.h"
+#include "llmc/train/run/tasks.h"
 #include "llmc/train/save/run_state.h"
 
 struct RunLog {
@@ -26,6 +27,7 @@ struct RunLog {
     void train(const StepReport& r);
     void comm(int64_t step, const CommStep& moved);      // traffic of this rank in the step
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
+    void task(int64_t step, const ScoredTask& scored);  // and the rows of train/run/tasks.h
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest
     void done(const RunState& state, const StepMeter::Totals& totals, size_t peak_bytes);

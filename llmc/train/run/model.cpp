@@ -46,13 +46,18 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         decoder.emplace(zero.d, mesh.tp, gpt.part);
         decoder->add_to(arena);
     }
+    if (!cfg.eval.tasks.empty()) {
+        scorer.emplace(zero.d, mesh.tp, gpt.part);
+        scorer->add_to(arena);
+    }
     // host code writes to the disk
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
     if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host()))
         host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
     // reductions of tp run beside those of the other axes
     staging_bytes = zero.staging_bytes();
-    tp_staging_bytes = std::max(mesh.tp.reduce_staging(gpt.reduction_bytes()), zero.tp_staging_bytes());
+    const size_t reduced = std::max(gpt.reduction_bytes(), scorer ? scorer->reduction_bytes() : 0);
+    tp_staging_bytes = std::max(mesh.tp.reduce_staging(reduced), zero.tp_staging_bytes());
     arena.add("staging of reductions", &staging, staging_bytes);
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
@@ -68,7 +73,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
     const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
-                                              .prompt = 1, .generates = generates});
+                                              .prompt = 1, .generates = generates, .scores = true});
     scratch_bytes = std::max(step.needs().scratch, rest.needs().scratch);
     library_bytes = std::max(step.needs().library, rest.needs().library);
     arena.add("scratch of operations", &scratch, scratch_bytes);
@@ -111,6 +116,7 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
         if (run.generates && run.prompt) walk_text(model, run.prompt);
+        if (run.scores && model.scorer) walk_scores(*model.scorer, model.zero);
     });
 }
 
@@ -119,7 +125,7 @@ void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t p
     ops::warm_up(model.step);
     ops::warm_up(walk_of_run(cfg, model.mesh, {.micro_batch = model.gpt.shape.B, .micros = few,
                                                .trains = false, .evaluated = evaluated, .prompt = prompt,
-                                               .generates = model.decoder.has_value()}));
+                                               .generates = model.decoder.has_value(), .scores = true}));
 }
 
 // Memory from the ranks' transport, if the transport has faster memory; else from the device.
@@ -144,6 +150,7 @@ void Model::allocate() {
     gpt.ready();
     fill_turns(gpt.block.turns, gpt.d);
     if (decoder) fill_turns(decoder->block.turns, gpt.d);
+    if (scorer) scorer->ready();
 }
 
 // The next meeting of these ranks is after their memory is freed (comm/transport/launch.cpp).

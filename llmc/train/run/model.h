@@ -5,6 +5,7 @@
 #include "llmc/base/machine.h"
 #include "llmc/ops/backend_tuning.h"
 #include "llmc/train/run/generate.h"
+#include "llmc/train/score/scores.h"
 #include "llmc/train/step/optimizer.h"
 #include "llmc/train/step/pipeline.h"
 #include "llmc/train/save/rank_state.h"
@@ -24,6 +25,7 @@ struct Model {
     std::optional<Optimizer> optimizer;    // for training
     std::optional<StepStatistics> statistics;      // for training
     std::optional<Decoder> decoder;        // for texts
+    std::optional<Scorer> scorer;          // for eval.tasks
     Walk step = Walk(ops::target());       // of a step of a few micro-batches: every op of training
     std::byte* scratch;                    // of ops
     size_t scratch_bytes;
@@ -58,13 +60,14 @@ private:
 void enqueue_update(Model& model, double lr, int64_t step);
 
 // The parts of a run to walk: a step of `micros` micro-batches (0: by the settings), an evaluation of
-// `evaluated` rows over all ranks (0: no evaluation), and a text after `prompt` ids (0: no text).
+// `evaluated` rows over all ranks (0: no evaluation), a text after `prompt` ids (0: no text), and scores of
+// tasks where there are tasks.
 struct WalkedRun {
     int micro_batch, micros;
     bool trains = true;
     uint64_t evaluated = 0;
     size_t prompt = 0;
-    bool generates = false;
+    bool generates = false, scores = false;
 };
 // Walks on this rank of any mesh, described or present, by a model of its own without memory.
 Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "llmc/base/console.h"
 #include "llmc/base/json.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/launcher.h"
@@ -14,6 +15,7 @@
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/score_tasks.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 
@@ -121,6 +123,30 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt, bool chat)
     generator.turn_end = message.end;
     generator.run(message.ids, 0, print);
     print("\n");
+    return kExitDone;
+}
+
+// Scores eval.tasks: rows in run.dir/evals.jsonl, and a table.
+int evaluate(Config cfg, const Mesh& mesh) {
+    std::string unusable;
+    const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable);
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--evaluate: {}; give --data.tokenizer=PATH",
+                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
+    const std::optional<Tokenizer> tokenizer = tokenizer_of(cfg, init, "--evaluate");
+    const std::vector<LoadedTask> tasks = load_tasks(cfg, tokenizer, mesh.world);
+    Model model(cfg, mesh, 1, false);
+    model.allocate();
+    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    const auto all = score_tasks(tasks, *model.scorer, model.zero, mesh);
+    if (!all || mesh.rank != 0) return kExitDone;
+    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
+    std::vector<TaskResult> results;
+    for (const ScoredTask& scored : *all) {
+        write_result(cfg.run.dir, step, scored.result, scored.answers);
+        results.push_back(scored.result);
+    }
+    printf("%s at step %s\n\n%s", for_terminal(init).c_str(), grouped(step).c_str(),
+           table_of_results(results).c_str());
     return kExitDone;
 }
 

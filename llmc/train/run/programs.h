@@ -11,6 +11,7 @@
     int train(Config, const Mesh&);                                                                        \
     int plan(Config);                                                                                      \
     int generate(Config, const Mesh&, const std::string& prompt, bool chat);                               \
+    int evaluate(Config, const Mesh&);                                                                     \
     int export_model(Config, const Mesh&, const std::string& to);                                          \
     struct Model;                                                                                          \
     void check_export(const Config&, const Mesh&, Model&, const std::string& to, bool tokenizer);

@@ -82,6 +82,7 @@ RunData open_run_data(const Config& cfg, const Axis& ranks) {
     const bool first = ranks.index == 0;
     if (!first) ranks.barrier();
     RunData data = open(cfg, first ? kScanBytes : 0);
+    data.tasks = load_tasks(cfg, data.tokenizer);
     if (first) ranks.barrier();
     return data;
 }

@@ -5,6 +5,7 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/text/tokenizer.h"
+#include "llmc/train/run/tasks.h"
 #include "llmc/train/save/save.h"
 #include "llmc/train/step/dataset.h"
 
@@ -12,6 +13,7 @@ struct RunData {
     std::optional<Tokenizer> tokenizer;
     Dataset train, val;                  // without streams if the config names no set
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
+    std::vector<LoadedTask> tasks;       // eval.tasks
     std::vector<ExtraFile> tokenizer_files;     // for checkpoints; built once, as building takes memory
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 

@@ -42,14 +42,22 @@ void RunState::add(const Validation& v) {
 void RunState::advance(int64_t rows) {
     step++;
     sample += rows;
-    evaluated = sampled = false;
+    evaluated = sampled = scored = false;
+}
+
+Due due_at(const Config& cfg, const RunState& state, bool texts) {
+    const int64_t step = state.step;
+    const bool last = step >= cfg.train.steps;
+    return {.evaluation = !state.evaluated && cfg.eval.due(step, last),
+            .tasks = !state.scored && cfg.eval.tasks_due(step, last),
+            .text = texts && !state.sampled && cfg.sample.due(step, last)};
 }
 
 std::string to_json(const RunState& s) {
     return to_text(Json::Members{
         {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}},
         {"rng", Json::Members{{"kind", kRandom}, {"seed", s.seed}}},
-        {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled},
+        {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled}, {"scored", s.scored},
         {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
         {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}});
 }
@@ -92,6 +100,7 @@ RunState run_state_of(const std::string& text) {
     return {.step = count_of(v, "step"), .sample = count_of(v.at("loader"), "sample"),
             .seed = seed_of(v.at("rng")), .skipped = count_of(v, "skipped"),
             .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
+            .scored = v.find("scored") && v.at("scored").boolean(),     // absent: of an older version
             .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
             .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation"))};
 }

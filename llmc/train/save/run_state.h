@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/config/config.h"
+
 // Mean and deviation over a trailing window, for z-scores.
 struct Trailing {
     static constexpr size_t kWindow = 128;
@@ -26,13 +28,21 @@ struct RunState {
     int64_t sample = 0;             // rows of data.train drawn: the loader's position
     int64_t seed = 0;               // of all random numbers (Philox, base/rng.h)
     int64_t skipped = 0;            // steps that were not finite
-    bool evaluated = false, sampled = false;        // evaluation and text that were due at this step are done
+    // The evaluation, the text and the scores of tasks that were due at this step are done.
+    bool evaluated = false, sampled = false, scored = false;
     Trailing loss, norm;
     std::optional<Validation> first, last;          // validations so far
 
     void add(const Validation& v);
     void advance(int64_t rows);     // a step is done, with so many rows of data.train
 };
+
+// What is due between two steps, and not done yet. texts: whether the run writes texts.
+struct Due {
+    bool evaluation, tasks, text;
+    bool any() const { return evaluation || tasks || text; }
+};
+Due due_at(const Config& cfg, const RunState& state, bool texts);
 
 std::string to_json(const RunState& s);
 // Throws std::runtime_error if a value is missing, negative, or of the wrong type.

@@ -19,11 +19,10 @@ void Pipeline::add_to(Arena& arena, Arena& host) {
     host.add("tokens and statistics on their way", &staging, kStaged * ids_of_batch());
 }
 
-// The blocks here in the order in which the actions ask for their weights.
-std::vector<int> Pipeline::block_order(const std::vector<Action>& actions) const {
+std::vector<int> block_order(const Part& part, const std::vector<Action>& actions) {
     std::vector<int> order;
     for (const Action& a : actions) {
-        const Chunk chunk = gpt.part.chunks[size_t(a.chunk)];
+        const Chunk chunk = part.chunks[size_t(a.chunk)];
         for (int l = chunk.begin; a.kind == Action::Forward && l < chunk.end; l++) order.push_back(l);
         for (int l = chunk.end - 1; a.kind == Action::Backward && l >= chunk.begin; l--) order.push_back(l);
     }
@@ -110,7 +109,7 @@ void Pipeline::run(Loader* data) {
     batches.resize(places());
     gpt.clear_loss();
     gpt.begin_step();
-    zero.begin_step(block_order(stage.actions));
+    zero.begin_step(block_order(gpt.part, stage.actions));
     zero.clear_grads();
     int loaded = 0;
     for (const Action& a : stage.actions) {
@@ -149,7 +148,7 @@ void Pipeline::evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows
         batch(m).B = counts ? int(std::min(B, rows - row_of(m))) : 1;
         if (set) load_batch(batch(m), *set, counts ? row_of(m) : 0, batch(m).B);
     }
-    zero.begin_step(block_order(actions));
+    zero.begin_step(block_order(gpt.part, actions));
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
             gpt.forward(zero, brought_now(batch(a.micro)), a.chunk, buffer(a));

@@ -9,6 +9,9 @@
 
 namespace PRECISION {
 
+// The blocks of a part in the order in which the actions ask for their weights.
+std::vector<int> block_order(const Part& part, const std::vector<Action>& actions);
+
 struct Pipeline {
     Gpt& gpt;
     Zero& zero;
@@ -70,7 +73,6 @@ private:
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
     size_t stream_of(const Action& a) { return gpt.stream_count(batch(a.micro).B * gpt.shape.T); }
 
-    std::vector<int> block_order(const std::vector<Action>& actions) const;
     void send(const Action& a);
     void receive(const Action& a);
     void finish_sends();

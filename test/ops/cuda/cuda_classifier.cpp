@@ -157,6 +157,38 @@ TEST(what_is_not_finite_shows_in_the_loss) {
     EXPECT(double(got.gradient[0]) == 0 && std::fabs(double(got.gradient[1025])) < 1e-6);
 }
 
+struct Largest { std::vector<real> values; std::vector<int32_t> columns; };
+static Largest largest(const Shape& s, const std::vector<floatX>& logits, int V) {
+    const OnDevice on_device(logits);
+    const OnDevice values(poisoned<real>(s.N));
+    const OnDevice columns(std::vector<int32_t>(size_t(s.N), -7));
+    cuda::classifier_largest(values, columns, {.losses = nullptr, .logits = on_device, .stats = nullptr,
+                                               .targets = nullptr, .N = s.N, .V = V, .Vp = s.Vp, .v0 = 100,
+                                               .parts = 1});
+    return {values.host(), columns.host()};
+}
+
+// Ties go to the first column; a part without a column has none.
+TEST(the_largest_logit_is_found) {
+    for (const Shape& s : kShapes) {
+        if (s.V > 20000) continue;
+        Tensors t(s, 3);
+        for (const int i : {s.V / 3, s.V / 2, s.V - 1}) t.logits[size_t(i)] = floatX(real(20));
+        in_every_order([&] {
+            const Largest got = largest(s, t.logits, s.V);
+            for (int n = 0; n < s.N; n++) {
+                const floatX* row = t.logits.data() + size_t(n) * s.Vp;
+                int best = 0;
+                for (int i = 1; i < s.V; i++)
+                    if (double(row[i]) > double(row[best])) best = i;
+                EXPECT(double(got.values[n]) == double(row[best]) && got.columns[n] == 100 + best,
+                       "row %d of V %d: column %d, not %d", n, s.V, got.columns[n], 100 + best);
+            }
+            EXPECT(largest(s, t.logits, 0).columns[0] == -1, "a part without a column");
+        });
+    }
+}
+
 TEST(order_changes_no_bit) {
     const Shape s = {3, kHeld + 1026, kHeld + 1152};
     const Tensors t(s, 3);
@@ -176,6 +208,7 @@ TEST(moves_no_more_than_its_floor) {
         EXPECT_FLOORS([&] { run(cap.c ? small : s, Tensors(cap.c ? small : s, 3, cap), 1); });
         EXPECT_FLOORS([&] { run_parts(small, Tensors(small, 3, cap), 1, 2560); });
     }
+    EXPECT_FLOORS([&] { largest(small, Tensors(small, 3).logits, small.V); });
 }
 
 }  // namespace PRECISION

@@ -238,6 +238,33 @@ TEST(order_changes_no_bit) {
     in_every_order([&] { EXPECT(same_bits(column_sums({700, 264}), first) && same_bits(sum(), first_sum)); });
 }
 
+static std::vector<floatX> joined(int before) {
+    const int B = 5, T = 3, width = 48, stride = 112;
+    const OnDevice kept(normals<floatX>(3 * 7 * width, 1)), own(normals<floatX>(B * T * stride, 2));
+    const OnDevice from(std::vector<int32_t>{2, 0, 2, 1, 1});
+    const OnDevice out(poisoned<floatX>(size_t(B * (before + T) * width)));
+    cuda::join_rows(out, {.kept = kept, .from = from, .own = own, .stride = stride, .B = B, .before = before,
+                          .T = T, .width = width});
+    return out.host();
+}
+
+TEST(rows_are_joined_behind_those_they_share) {
+    const int B = 5, T = 3, width = 48, stride = 112, of[] = {2, 0, 2, 1, 1};
+    const auto kept = normals<floatX>(3 * 7 * width, 1), own = normals<floatX>(B * T * stride, 2);
+    for (const int before : {0, 7}) {
+        std::vector<floatX> want;
+        for (int b = 0; b < B; b++) {
+            const auto first = kept.begin() + of[b] * before * width;
+            want.insert(want.end(), first, first + before * width);
+            for (int t = 0; t < T; t++) {
+                const auto row = own.begin() + (b * T + t) * stride;
+                want.insert(want.end(), row, row + width);
+            }
+        }
+        in_every_order([&] { EXPECT(same_bits(joined(before), want), "behind %d rows", before); });
+    }
+}
+
 TEST(moves_no_more_than_its_floor) {
     const size_t count = 9000;
     const OnDevice a(normals<floatX>(count, 1)), b(normals<floatX>(count, 2));
@@ -251,6 +278,7 @@ TEST(moves_no_more_than_its_floor) {
         cuda::sum_widened(in, three, 3, count), cuda::accumulate(in, in, count);
         column_sums({300, 768});
     });
+    EXPECT_FLOORS([] { joined(0), joined(7); });
 }
 
 }  // namespace PRECISION

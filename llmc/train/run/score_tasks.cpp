@@ -1,0 +1,30 @@
+#include "llmc/train/run/score_tasks.h"
+
+namespace PRECISION {
+
+static std::optional<ScoredTask> score(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
+    const std::vector<PassGroup> groups =
+        pass_groups(task.requests, {.rows = scorer.rows, .joined = scorer.joined_rows()});
+    std::optional<Progress> progress;
+    if (mesh.rank == 0)
+        progress.emplace(task.task.name, "tokens",
+                         uint64_t(tokens_of(passes_of_rank(groups, mesh.dp.index, mesh.dp.size))));
+    const auto scores = score_requests(task.requests, scorer, zero, mesh, groups,
+                                       progress ? &*progress : nullptr);
+    if (!scores) return std::nullopt;
+    const std::vector<Answer> answers = answers_of(task.task, *scores);
+    return ScoredTask{result_of(task.task, answers), text_of_answers(task.task, answers, *scores)};
+}
+
+std::optional<std::vector<ScoredTask>> score_tasks(const std::vector<LoadedTask>& tasks, Scorer& scorer,
+                                                   Zero& zero, const Mesh& mesh) {
+    std::vector<ScoredTask> all;
+    for (const LoadedTask& task : tasks) {
+        auto scored = score(task, scorer, zero, mesh);
+        if (!scored) return std::nullopt;
+        all.push_back(std::move(*scored));
+    }
+    return all;
+}
+
+}  // namespace PRECISION

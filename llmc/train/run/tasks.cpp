@@ -1,0 +1,63 @@
+#include "llmc/train/run/tasks.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "llmc/base/console.h"
+#include "llmc/base/files.h"
+#include "llmc/base/json.h"
+#include "llmc/model/score_pass.h"
+
+std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer,
+                                   const Axis& ranks) {
+    CHECK_INPUT(cfg.eval.tasks.empty() || tokenizer, "eval.tasks needs a tokenizer; give "
+                "--data.tokenizer=PATH");
+    const bool first = ranks.index == 0;
+    if (!first) ranks.barrier();
+    const int most = std::min(cfg.model.context, kMostScored);
+    std::vector<LoadedTask> tasks;
+    for (const std::string& name : cfg.eval.tasks) {
+        Task task = load_task(name, cfg.eval.task_folder, cfg.eval.task_limit);
+        for (const LoadedTask& other : tasks)
+            CHECK_INPUT(other.task.name != task.name, "eval.tasks: two tasks are named '{}'", task.name);
+        std::vector<Request> requests = requests_of(task, *tokenizer, most);
+        tasks.push_back({std::move(task), std::move(requests)});
+    }
+    if (first) ranks.barrier();
+    return tasks;
+}
+
+void write_result(const std::string& run_dir, int64_t step, const TaskResult& result,
+                  const std::string& answers) {
+    const std::string path = run_dir + "/evals.jsonl", folder = run_dir + "/answers";
+    JsonLine row("task");
+    add_to_row(row.add("step", step), result);
+    make_directories(folder);
+    const bool written = try_append(path, row.str()) &&
+                         try_replace_file(folder + "/" + result.task + ".jsonl", answers);
+    if (!written)
+        warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir,
+                strerror(errno));
+}
+
+std::string table_of_results(std::span<const TaskResult> results) {
+    const auto percent = [](double share) { return fmt::format("{:.2f}", 100 * share); };
+    const auto error = [&](double accuracy, int64_t n) {
+        return n > 1 ? percent(standard_error(accuracy, n)) : std::string();
+    };
+    std::vector<std::vector<std::string>> rows = {
+        {"task", "documents", "accuracy %", "std. error", "normalized %", "std. error", "chance %"}};
+    for (const TaskResult& r : results) {
+        std::vector<std::string> row = {r.task, grouped(r.documents), percent(r.accuracy()),
+                                        error(r.accuracy(), r.documents), "", "", percent(r.chance)};
+        if (r.correct_norm) {
+            row[4] = percent(r.accuracy_norm());
+            row[5] = error(r.accuracy_norm(), r.documents);
+        }
+        rows.push_back(row);
+    }
+    return table(rows, "l");
+}

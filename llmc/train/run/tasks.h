@@ -1,0 +1,27 @@
+// Scores of eval.tasks: between two steps, or by --evaluate.
+#pragma once
+#include "llmc/base/config/config.h"
+#include "llmc/comm/axis.h"
+#include "llmc/train/score/answers.h"
+#include "llmc/train/score/requests.h"
+
+struct LoadedTask {
+    Task task;
+    std::vector<Request> requests;      // its continuations, as the model will see them
+};
+// eval.tasks; without a tokenizer an error. Rank 0 of `ranks` reads first: errors are reported once.
+std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer,
+                                   const Axis& ranks = {});
+
+// Adds a row to run_dir/evals.jsonl and replaces run_dir/answers/TASK.jsonl; a full disk is a warning. Rank 0
+// alone.
+void write_result(const std::string& run_dir, int64_t step, const TaskResult& result,
+                  const std::string& answers);
+
+// "task, documents, accuracy, ..." in columns.
+std::string table_of_results(std::span<const TaskResult> results);
+
+struct ScoredTask {
+    TaskResult result;
+    std::string answers;            // text of answers/TASK.jsonl
+};

@@ -1,0 +1,30 @@
+// Requests as calls of the model: sequences of similar length together, what a document's sequences have in
+// common computed once.
+//
+// Documents whose shared beginnings have equal lengths form a group: a pass for the beginnings, then passes
+// for what follows. A beginning's length is a multiple of 8, so that many documents have equal lengths; the
+// few tokens behind are computed with each continuation. Groups do not depend on the mesh: every mesh
+// computes the same passes.
+#pragma once
+#include <span>
+
+#include "llmc/model/score_pass.h"
+#include "llmc/train/score/requests.h"
+
+struct PassLimits {
+    int rows;               // tokens of a pass
+    int joined;             // tokens of a pass together with the beginnings before its sequences
+};
+
+using PassGroup = std::vector<ScorePass>;      // in the order of their computation
+
+// REQUIRES: a request has at most limits.rows + 1 tokens. share: false computes each sequence whole.
+std::vector<PassGroup> pass_groups(std::span<const Request> requests, const PassLimits& limits,
+                                   bool share = true);
+
+// The passes of data-parallel rank `index` of `size`. A group goes to the rank with the fewest tokens so far.
+// Ranks have equally many passes; the last ones may be of a token that no request asks for.
+std::vector<ScorePass> passes_of_rank(const std::vector<PassGroup>& groups, int index, int size);
+
+// Tokens that the passes compute, padding included.
+int64_t tokens_of(std::span<const ScorePass> passes);

@@ -1,0 +1,24 @@
+// Scores of requests, computed by all ranks of a mesh together.
+#pragma once
+#include <optional>
+
+#include "llmc/base/progress.h"
+#include "llmc/model/scorer.h"
+#include "llmc/train/score/answers.h"
+#include "llmc/train/score/passes.h"
+#include "llmc/train/step/pipeline.h"
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+// The score of each request, equal on every rank; none if a signal to any rank interrupted the work. All
+// ranks together. progress counts the tokens of this rank's passes.
+std::optional<std::vector<Score>> score_requests(std::span<const Request> requests, Scorer& scorer,
+                                                 Zero& zero, const Mesh& mesh,
+                                                 const std::vector<PassGroup>& groups,
+                                                 Progress* progress = nullptr);
+
+// For ranks that walk: the largest passes, and small ones.
+void walk_scores(Scorer& scorer, Zero& zero);
+
+}  // namespace PRECISION

@@ -1,0 +1,117 @@
+// Scores of tasks as a user meets them: while a model trains, after a resume, and by --evaluate.
+#include <filesystem>
+
+#include "test/program.h"
+
+using std::string;
+using std::vector;
+using namespace test;
+
+// A word that ends a line of the training text, or words in a wrong order; and a task of single words.
+static string task_file(const string& name, const string& rules, int choices) {
+    const string path = folder(name + ".jsonl");
+    std::ofstream out(path);
+    out << R"({"task": ")" << name << "\", " << rules << "}\n";
+    const char* words[] = {" the small", " a model", " reads line", " text", " zebra"};
+    for (int d = 0; d < 12; d++)
+        for (int i = 0; i < choices; i++)
+            out << json{{"doc_id", d}, {"idx", i}, {"label", d % choices},
+                        {"context", "the small model reads" + string(size_t(d), '.')},
+                        {"continuation", words[(d + 2 * i) % 5]}}.dump() << "\n";
+    return path;
+}
+
+static json task_config() {
+    json cfg = text_config();
+    cfg["checkpoint"] = {{"every", 10}, {"keep_last", 9}};
+    cfg["eval"]["tasks"] = {task_file("choices", R"("accuracy": "sum", "accuracy_norm": "bytes")", 3),
+                            task_file("greedy", R"("accuracy": "greedy")", 1)};
+    cfg["eval"]["task_every"] = 10;
+    return cfg;
+}
+
+static string rows_of_tasks(const string& run) {
+    string text;
+    for (const json& row : rows_of(run, "task")) text += row.dump() + "\n";
+    return text;
+}
+static int lines_in(const string& path) {
+    const string text = text_of(path);
+    return int(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(tasks_are_scored_while_a_model_trains) {
+    const string config = tiny_program_config("tasks", task_config());
+    const Ran ran = train_gpt(config);
+    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    EXPECT(steps_of("tasks", "task") == vector<int>({0, 0, 10, 10, 20, 20}), "%s",
+           rows_of_tasks("tasks").c_str());
+    const string dir = folder("tasks");
+    EXPECT(lines_in(dir + "/evals.jsonl") == 6 && lines_in(dir + "/answers/choices.jsonl") == 12,
+           "evals.jsonl or answers");
+    EXPECT(ran.out.find("task  choices ") != string::npos, "%s", ran.out.c_str());
+
+    // the steps are those of a run without tasks
+    const Ran plain = train_gpt(config, "--eval.tasks=[] --run.dir=" + folder("plain"));
+    EXPECT(plain.code == 0, "%s", plain.err.c_str());
+    const vector<json> with = rows_of("tasks", "train"), without = rows_of("plain", "train");
+    for (size_t i = 0; i < with.size(); i++)
+        EXPECT(with[i]["loss"] == without[i]["loss"] && with[i]["norm"] == without[i]["norm"], "step %zu",
+               i + 1);
+
+    // resumed at 10: each row stands once
+    const string straight = timeless("tasks"), evals = text_of(folder("tasks") + "/evals.jsonl");
+    std::filesystem::remove_all(folder("tasks") + "/step_20");
+    const Ran again = train_gpt(config);
+    EXPECT(again.code == 0, "%s", again.err.c_str());
+    string resumed;
+    std::istringstream rows(timeless("tasks"));
+    for (string row; std::getline(rows, row);)
+        if (row.find("\"resume\"") == string::npos) resumed += row + "\n";
+    EXPECT(resumed == straight, "'%s' '%s'", resumed.c_str(), straight.c_str());
+    EXPECT(text_of(folder("tasks") + "/evals.jsonl") == evals, "evals.jsonl");
+
+    // by --evaluate: the newest checkpoint has the last rows
+    const string both = folder("choices.jsonl") + "," + folder("greedy.jsonl");
+    const Ran scored = train_gpt(config, "--evaluate=" + both);
+    EXPECT(scored.code == 0 && scored.out.find("choices         12") != string::npos, "code %d, '%s' '%s'",
+           scored.code, scored.out.c_str(), scored.err.c_str());
+    const string now = text_of(folder("tasks") + "/evals.jsonl");
+    EXPECT(now == evals + evals.substr(evals.find("{\"event\":\"task\",\"step\":20")), "'%s'", now.c_str());
+}
+
+TEST(a_mesh_scores_as_one_rank_does) {
+    json settings = task_config();
+    settings["run"]["precision"] = "fp64", settings["eval"]["task_limit"] = 7;
+    const string config = tiny_program_config("mesh", settings);
+    const string mesh = "--parallel.transport=threads --parallel.ranks=4 --parallel.tp=2 --parallel.zero=1 ";
+    const Ran one = train_gpt(config), four = train_gpt(config, mesh + "--run.dir=" + folder("four"));
+    EXPECT(one.code == 0 && four.code == 0, "'%s' '%s'", one.err.c_str(), four.err.c_str());
+    EXPECT(rows_of_tasks("mesh") == rows_of_tasks("four") && rows_of("mesh", "task")[0]["documents"] == 7,
+           "'%s' '%s'", rows_of_tasks("mesh").c_str(), rows_of_tasks("four").c_str());
+}
+
+TEST(tasks_of_the_last_step_alone) {
+    json settings = task_config();
+    settings["eval"]["task_every"] = 0;
+    const Ran ran = train_gpt(tiny_program_config("last", settings));
+    EXPECT(ran.code == 0 && steps_of("last", "task") == vector<int>({20, 20}), "'%s'", ran.err.c_str());
+}
+
+TEST(mistakes_are_told_before_a_run_begins) {
+    const string config = tiny_program_config("wrong", task_config());
+    const std::pair<string, string> mistakes[] = {
+        {"--evaluate=", "--evaluate names no task: write --evaluate=hellaswag,lambada or a file"},
+        {"--evaluate=nosuch --plan", "expected one of --plan, --generate, --evaluate and --export at a time"},
+        {"--eval.tasks='[\"nosuch\"]'", "the task 'nosuch' is not there: no file data/evals/nosuch.jsonl"},
+        {"--eval.tasks='[\"" + folder("greedy.jsonl") + "\",\"" + folder("greedy.jsonl") + "\"]'",
+         "eval.tasks: two tasks are named 'greedy'"},
+        {"--data.tokenizer='' --model.vocab=300",
+         "eval.tasks needs a tokenizer; give --data.tokenizer=PATH"}};
+    for (const auto& [args, told] : mistakes) {
+        const Ran ran = train_gpt(config, args);
+        EXPECT(ran.code == 78 && ran.err.find(told) != string::npos, "%s: code %d, '%s'", args.c_str(),
+               ran.code, ran.err.c_str());
+        EXPECT(no_message(ran.err).empty(), "%s", no_message(ran.err).c_str());
+    }
+}

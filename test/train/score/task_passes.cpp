@@ -1,0 +1,173 @@
+// Requests and the passes that compute them.
+#include "llmc/base/rng.h"
+#include "llmc/train/score/passes.h"
+#include "test/bytes_tokenizer.h"
+#include "test/test.h"
+
+using std::string;
+using std::vector;
+
+static Task task_of(const vector<std::pair<string, string>>& choices) {
+    Task t = {.name = "t"};
+    t.documents.push_back({.id = 0});
+    for (const auto& [context, continuation] : choices) {
+        t.documents[0].contexts.push_back(context);
+        t.documents[0].continuations.push_back(continuation);
+    }
+    return t;
+}
+static string text_of(const Request& r, bool scored) {
+    string text;
+    const size_t cut = r.tokens.size() - size_t(r.scored);
+    for (size_t i = scored ? cut : 0; i < (scored ? r.tokens.size() : cut); i++)
+        text += r.tokens[i] == 256 ? "<end>" : string(1, char(r.tokens[i]));
+    return text;
+}
+
+TEST(white_space_belongs_to_the_continuation) {
+    struct Case { string context, continuation, left, right; };
+    const Case cases[] = {{"a b", " c", "a b", " c"},
+                          {"a b ", "c", "a b", " c"},
+                          {"a\n \t", "c", "a", "\n \tc"},
+                          {"a\xc2\xa0\xe3\x80\x80", "c", "a", "\xc2\xa0\xe3\x80\x80" "c"},
+                          {"a\xc3\xa0", "c", "a\xc3\xa0", "c"},
+                          {"", "c d", "<end>", "c d"},
+                          {"  ", "c", "<end>", "  c"}};
+    for (const Case& c : cases) {
+        const Request r = requests_of(task_of({{c.context, c.continuation}}), bytes_tokenizer(), 64)[0];
+        const string left = text_of(r, false), right = text_of(r, true);
+        EXPECT(left == c.left && right == c.right, "'%s' + '%s': '%s' + '%s'", c.context.c_str(),
+               c.continuation.c_str(), left.c_str(), right.c_str());
+    }
+}
+
+// A rank file: the bytes, then "st".
+static Tokenizer st_tokenizer() {
+    static const char* const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    string ranks;
+    for (int b = 0; b < 256; b++)
+        ranks += fmt::format("{}{}== {}\n", digits[b >> 2], digits[(b & 3) << 4], b);
+    return Tokenizer(vocabulary_of_tiktoken(ranks + "c3Q= 256\n", "ranks"));
+}
+
+// The context keeps its own tokens, where the tokens of both together cross its end.
+TEST(a_token_across_the_cut_is_not_the_contexts) {
+    const Tokenizer t = st_tokenizer();
+    EXPECT(t.encode("ste") == vector<int32_t>({256, 'e'}), "st is a token");
+    const Request r = requests_of(task_of({{"as", "te"}}), t, 64)[0];
+    EXPECT(r.tokens == vector<int32_t>({'a', 's', 'e'}) && r.scored == 1, "%zu tokens", r.tokens.size());
+    const Request joined = requests_of(task_of({{"as", "t"}}), t, 64)[0];      // one token must be left
+    EXPECT(joined.tokens == vector<int32_t>({'a', 's', 256}) && joined.scored == 1, "%zu tokens, %d scored",
+           joined.tokens.size(), joined.scored);
+}
+
+TEST(long_contexts_lose_their_beginning) {
+    const Task t = task_of({{"abcdefgh", "ij"}, {"ab", "cdefghijkl"}});
+    const vector<Request> r = requests_of(t, bytes_tokenizer(), 5);
+    EXPECT(text_of(r[0], false) == "efgh" && text_of(r[0], true) == "ij", "a long context");
+    EXPECT(text_of(r[1], false) == "g" && text_of(r[1], true) == "hijkl", "a long continuation: '%s' + '%s'",
+           text_of(r[1], false).c_str(), text_of(r[1], true).c_str());
+}
+
+// Documents of 1 to 5 requests with common beginnings of many lengths.
+static vector<Request> random_requests(int documents, int most) {
+    vector<Request> all;
+    uint64_t at = 0;
+    const auto draw = [&](int n) { return int(philox(5, 1, at++).x[0] % uint32_t(n)); };
+    for (int d = 0; d < documents; d++) {
+        const int common = 1 + draw(most - 12), count = 1 + draw(5);
+        vector<int32_t> begin;
+        for (int i = 0; i < common; i++) begin.push_back(draw(50));
+        for (int c = 0; c < count; c++) {
+            Request r{.document = d, .tokens = begin, .scored = 1 + draw(6)};
+            for (int i = draw(5) + r.scored; i > 0; i--) r.tokens.push_back(draw(50));
+            all.push_back(r);
+        }
+    }
+    return all;
+}
+
+// The whole sequence of a row of a pass, and where the row is.
+static vector<int32_t> sequence(const ScorePass& p, const ScorePass& begin, int row) {
+    const int b = row / p.T;
+    vector<int32_t> tokens;
+    if (p.t0) {
+        const auto first = begin.tokens.begin() + int64_t(p.from[size_t(b)]) * begin.T;
+        tokens.assign(first, first + begin.T);
+    }
+    tokens.insert(tokens.end(), p.tokens.begin() + int64_t(b) * p.T, p.tokens.begin() + row + 1);
+    return tokens;
+}
+
+// Each scored token of each request stands once in the passes, behind the tokens before it.
+static void expect_whole(const vector<Request>& requests, const vector<PassGroup>& groups,
+                         const PassLimits& limits) {
+    vector<int> scored(requests.size());
+    int wrong = 0;
+    for (const PassGroup& group : groups) {
+        ScorePass begin = {.B = 0, .T = 0};
+        for (const ScorePass& p : group) {
+            EXPECT(p.B * p.T <= limits.rows && int(p.tokens.size()) == p.B * p.T, "%d x %d tokens", p.B, p.T);
+            EXPECT(!p.t0 || (p.t0 == begin.T && p.B * (p.t0 + p.T) <= limits.joined), "joined");
+            if (p.begins) begin = p;
+            for (size_t i = 0; i < p.rows.size(); i++) {
+                const Request& r = requests[size_t(p.requests[i])];
+                const vector<int32_t> before = sequence(p, begin, p.rows[i]);
+                const int number = scored[size_t(p.requests[i])]++;
+                const size_t at = r.tokens.size() - size_t(r.scored) + size_t(number);
+                wrong += at >= r.tokens.size() || p.targets[i] != r.tokens[at] ||
+                         before != vector<int32_t>(r.tokens.begin(), r.tokens.begin() + int64_t(at));
+            }
+        }
+    }
+    for (size_t r = 0; r < requests.size(); r++) wrong += scored[r] != requests[r].scored;
+    EXPECT(wrong == 0, "%d tokens are wrong", wrong);
+}
+
+TEST(every_token_is_scored_once_behind_its_own_context) {
+    for (const auto& [documents, most] : {std::pair{1, 40}, {40, 40}, {300, 90}, {7, 13}}) {
+        const vector<Request> requests = random_requests(documents, most);
+        for (const PassLimits limits : {PassLimits{100, 400}, {100, 150}, {2048, 8192}})
+            for (const bool share : {true, false})
+                expect_whole(requests, pass_groups(requests, limits, share), limits);
+    }
+}
+
+static int64_t tokens_of_all(const vector<PassGroup>& groups) {
+    int64_t sum = 0;
+    for (const PassGroup& g : groups) sum += tokens_of(g);
+    return sum;
+}
+
+// Four continuations of 10 tokens after 64: 64 + 40 tokens in place of 296, and a few of rounding.
+TEST(common_beginnings_are_computed_once) {
+    vector<Request> requests;
+    for (int d = 0; d < 100; d++)
+        for (int c = 0; c < 4; c++) {
+            Request r{.document = d, .tokens = vector<int32_t>(66 + size_t(d % 8), d), .scored = 10};
+            for (int i = 0; i < 10; i++) r.tokens.push_back(100 + c);
+            requests.push_back(r);
+        }
+    const PassLimits limits{2048, 8192};
+    const double with = double(tokens_of_all(pass_groups(requests, limits)));
+    const double without = double(tokens_of_all(pass_groups(requests, limits, false)));
+    EXPECT(without / with > 2.2, "%.0f tokens in place of %.0f", with, without);
+}
+
+TEST(ranks_have_equally_many_passes) {
+    const vector<Request> requests = random_requests(90, 60);
+    const vector<PassGroup> groups = pass_groups(requests, {100, 400});
+    for (const int ranks : {1, 2, 3, 7, 200}) {
+        vector<int> times(requests.size());
+        const size_t count = passes_of_rank(groups, 0, ranks).size();
+        for (int r = 0; r < ranks; r++) {
+            const vector<ScorePass> passes = passes_of_rank(groups, r, ranks);
+            EXPECT(passes.size() == count, "%d ranks: %zu passes and %zu", ranks, passes.size(), count);
+            for (const ScorePass& p : passes)
+                for (const int32_t i : p.requests) times[size_t(i)]++;
+        }
+        int wrong = 0;
+        for (size_t i = 0; i < requests.size(); i++) wrong += times[i] != requests[i].scored;
+        EXPECT(wrong == 0, "%d ranks: %d requests are wrong", ranks, wrong);
+    }
+}
