@@ -189,6 +189,8 @@ struct LogConfig {
     int64_t every = 1;
     bool comm = false;
     double peak_tflops = 0;
+    bool tensorboard = false;
+    std::string prometheus;
 
     template <class F> void visit(F&& f) {
         f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
@@ -196,6 +198,9 @@ struct LogConfig {
         f("comm", comm, "log time and volume of communication");
         f("peak_tflops", peak_tflops, "matmul rate of a rank's device in TFLOP/s, for mfu; 0: measured on a "
           "CPU, of a GPU what its maker states", at_least(0));
+        f("tensorboard", tensorboard, "write an event file to run.dir, which TensorBoard and Aim open");
+        f("prometheus", prometheus, "a file FILE.prom for node_exporter's textfile collector, replaced once "
+          "a second at most; empty: none");
     }
 };
 

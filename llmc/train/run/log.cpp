@@ -19,14 +19,18 @@
 #include "llmc/train/save/run_folder.h"
 #include "llmc/train/run/run_header.h"
 
-RunLog::RunLog(const Config& cfg) : start_(seconds_now()), writes_(context.rank == 0) {
+RunLog::RunLog(const Config& cfg)
+    : start_(seconds_now()), prometheus_(cfg.log.prometheus, cfg.run.dir), writes_(context.rank == 0) {
     if (!writes_) return;
     check_run_dir(cfg);
     for (const char* name : {"/metrics.jsonl", "/checkpoints.jsonl", "/evals.jsonl"})
         own_file(cfg.run.dir + name);
 }
 
-RunLog::~RunLog() { if (file_ >= 0) close(file_); }
+RunLog::~RunLog() {
+    if (writes_) prometheus_.flush();
+    if (file_ >= 0) close(file_);
+}
 
 // Training continues on a full disk. A row without room is removed whole: later rows, when there is room
 // again, begin on a line.
@@ -56,6 +60,11 @@ void RunLog::start(const Config& cfg, const StartInfo& info, const std::string& 
     const bool trains = origin.empty() || cfg_.train.steps > 0;
     if (trains) cut_metrics(posix_disk(), metrics, origin.empty() ? -1 : state.step);
     if (trains && !origin.empty()) cut_metrics(posix_disk(), cfg_.run.dir + "/evals.jsonl", state.step);
+    if (trains && cfg_.log.tensorboard) events_.open(cfg_.run.dir, origin.empty() ? -1 : state.step);
+    prometheus_.metrics[Metric::Parameters] = double(info.params);
+    prometheus_.metrics[Metric::World] = info.world;
+    prometheus_.metrics[Metric::PlanBytes] = double(info.plan_bytes);
+    prometheus_.metrics[Metric::Skipped] = 0;
     const std::string config = cfg_.run.dir + "/config.json";
     if (trains || !file_exists(config)) write_file(config, to_json(cfg_));
     const bool fresh = lseek(file_, 0, SEEK_END) == 0;
@@ -129,6 +138,9 @@ void RunLog::print_step(const StepReport& r) {
     fflush(stdout);
 }
 
+// As metrics.jsonl has times and rates, and so every other file.
+static double to_thousandths(double v) { return std::round(v * 1e3) / 1e3; }
+
 void RunLog::write_row(const StepReport& r) {
     JsonLine line("train");
     line.add("step", r.step)
@@ -136,8 +148,8 @@ void RunLog::write_row(const StepReport& r) {
         .add("norm", r.norm)
         .add("lr", r.lr)
         .add("tokens", r.tokens)
-        .add("ms", std::round(r.ms * 1e3) / 1e3)
-        .add("tokens_per_s", std::round(r.tokens_per_s * 1e3) / 1e3)
+        .add("ms", to_thousandths(r.ms))
+        .add("tokens_per_s", to_thousandths(r.tokens_per_s))
         .add("mfu", r.mfu);
     if (std::isfinite(r.joules))
         line.add("joules", r.joules).add("joules_per_token", r.joules / double(cfg_.train.batch_tokens));
@@ -145,6 +157,25 @@ void RunLog::write_row(const StepReport& r) {
     if (r.norm_z) line.add("norm_z", *r.norm_z);
     if (!r.finite) line.add("skipped", true);
     write(line.str());
+}
+
+void RunLog::report(const StepReport& r) {
+    std::vector<Scalar> scalars = {{"train/loss", r.loss}, {"train/norm", r.norm}, {"train/lr", r.lr},
+                                   {"train/ms", to_thousandths(r.ms)},
+                                   {"train/tokens_per_s", to_thousandths(r.tokens_per_s)}};
+    if (std::isfinite(r.mfu)) scalars.push_back({"train/mfu", r.mfu});
+    events_.add(r.step, scalars);
+    RunMetrics& m = prometheus_.metrics;
+    m[Metric::Step] = double(r.step);
+    m[Metric::Loss] = r.loss;
+    m[Metric::GradNorm] = r.norm;
+    m[Metric::LearningRate] = r.lr;
+    m[Metric::Tokens] = double(r.tokens);
+    m[Metric::TokensPerSecond] = r.tokens_per_s;
+    m[Metric::Mfu] = r.mfu;
+    m[Metric::StepSeconds] = 1e-3 * r.ms;
+    m[Metric::Skipped] += !r.finite;
+    prometheus_.changed();
 }
 
 void RunLog::note_rate(const StepReport& r) {
@@ -157,6 +188,7 @@ void RunLog::note_rate(const StepReport& r) {
 void RunLog::train(const StepReport& r) {
     if (!writes_) return;
     write_row(r);
+    report(r);
     const bool due = cfg_.log.every && (r.step % cfg_.log.every == 0 || r.step == cfg_.train.steps);
     if (due || (cfg_.log.every && !r.finite)) print_step(r);
     note_rate(r);
@@ -168,6 +200,12 @@ void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte)
     line.add("step", step).add("loss", loss);
     if (bits_per_byte) line.add("bits_per_byte", *bits_per_byte);
     write(line.str());
+    std::vector<Scalar> scalars = {{"val/loss", loss}};
+    if (bits_per_byte) scalars.push_back({"val/bits_per_byte", *bits_per_byte});
+    events_.add(step, scalars);
+    prometheus_.metrics[Metric::ValLoss] = loss;
+    if (bits_per_byte) prometheus_.metrics[Metric::ValBitsPerByte] = *bits_per_byte;
+    prometheus_.changed();
     printf("%15s  loss %.5f at step %lld", "validation", loss, (long long)step);
     if (bits_per_byte) printf(", %.4f bits per byte", *bits_per_byte);
     printf("\n");
@@ -180,6 +218,9 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
     JsonLine line("task");
     add_to_row(line.add("step", step), r);
     write(line.str());
+    std::vector<Scalar> scalars = {{"task/" + r.task, r.accuracy()}};
+    if (r.correct_norm) scalars.push_back({"task/" + r.task + "_norm", r.accuracy_norm()});
+    events_.add(step, scalars);
     std::string text = fmt::format("{} {:.2f}%", r.task, 100 * r.accuracy());
     if (r.correct_norm) text += fmt::format(", normalized {:.2f}%", 100 * r.accuracy_norm());
     print_event("task", text + fmt::format(" at step {}, chance {:.2f}%", step, 100 * r.chance));
@@ -189,6 +230,7 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
 void RunLog::sample(int64_t step, std::string_view text) {
     if (!writes_) return;
     write(JsonLine("sample").add("step", step).add("text", text).str());
+    events_.add_text(step, "sample/text", printable(text));
     print_event("sample", "at step " + std::to_string(step));
     const std::string shown = printable(text);
     for (size_t i = 0; i < shown.size();) {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
+#include "llmc/train/report/event_file.h"
+#include "llmc/train/report/prometheus.h"
 #include "llmc/train/run/comm_log.h"
 #include "llmc/train/run/run_header.h"
 #include "llmc/train/run/step_meter.h"
@@ -37,12 +39,15 @@ private:
     StartInfo info_;
     double start_;                          // on the clock of seconds_now()
     int file_ = -1;                         // metrics.jsonl; a row is one write
+    EventFile events_;                      // log.tensorboard
+    PrometheusFile prometheus_;             // log.prometheus
     bool writes_ = false;                   // on rank 0
     bool failed_ = false;                   // a row could not be written, and a warning is printed
     bool header_due_ = true, mfu_noted_ = false;
 
     void write(const std::string& line);
     void write_row(const StepReport& r);
+    void report(const StepReport& r);       // to the files of other programs
     void print_step(const StepReport& r);
     void note_rate(const StepReport& r);
 };

@@ -1,0 +1,41 @@
+// TensorBoard's event file: records of protobuf messages. Aim and trackio read the file as well.
+//
+//     record   uint64 length, uint32 masked CRC-32C of it, message, uint32 masked CRC-32C of the message
+//     Event    1: wall_time, 2: step, 3: file_version, 5: Summary
+//     Summary  1: Value, repeated, of 1: tag, 2: simple_value, 8: tensor, 9: metadata
+//
+// https://www.tensorflow.org/tutorials/load_data/tfrecord, tensorboard/compat/proto/{event,summary}.proto
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "llmc/base/files.h"
+
+struct Scalar {
+    std::string tag;
+    double value;
+};
+
+struct EventFile {
+    static constexpr const char* kName = "events.out.tfevents.0.train_gpt";
+
+    // Opens run_dir's file and keeps its records up to `step`; -1: none. A file that cannot be written is a
+    // warning, once, and the run goes on.
+    void open(const std::string& run_dir, int64_t step);
+
+    // Nothing before open(). A record without room on the disk is left out whole.
+    void add(int64_t step, std::span<const Scalar> scalars);
+    void add_text(int64_t step, std::string_view tag, std::string_view text);
+
+private:
+    Fd file_;
+    std::string path_;
+    bool failed_ = false;
+
+    void write(const std::string& message);
+};
+
+// CRC-32C (Castagnoli) of data, masked as in a record.
+uint32_t masked_crc32c(std::string_view data);

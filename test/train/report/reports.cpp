@@ -1,0 +1,168 @@
+// Files for other programs: TensorBoard's records, and Prometheus' text.
+#include <cmath>
+#include <cstring>
+
+#include "llmc/train/report/event_file.h"
+#include "llmc/train/report/prometheus.h"
+#include "test/program.h"
+
+using std::string;
+using std::vector;
+using namespace test;
+
+// The parts of a protobuf message: number of the field, its bytes (of a varint or a number: the value's).
+struct Part { uint64_t field; string value; };
+static uint64_t varint(const string& s, size_t& at) {
+    uint64_t v = 0;
+    for (int shift = 0;; shift += 7) {
+        const uint8_t byte = uint8_t(s.at(at++));
+        v |= uint64_t(byte & 0x7f) << shift;
+        if (byte < 0x80) return v;
+    }
+}
+static vector<Part> parts_of(const string& message) {
+    vector<Part> parts;
+    for (size_t at = 0; at < message.size();) {
+        const uint64_t key = varint(message, at);
+        size_t bytes = key % 8 == 1 ? 8 : key % 8 == 5 ? 4 : 0;
+        if (key % 8 == 0) {
+            const uint64_t v = varint(message, at);
+            parts.push_back({key / 8, string(reinterpret_cast<const char*>(&v), 8)});
+            continue;
+        }
+        if (key % 8 == 2) bytes = varint(message, at);
+        parts.push_back({key / 8, message.substr(at, bytes)});
+        at += bytes;
+    }
+    return parts;
+}
+static string field(const vector<Part>& parts, uint64_t number) {
+    for (const Part& p : parts)
+        if (p.field == number) return p.value;
+    return "";
+}
+template <class T> static T as(const string& bytes) {
+    T v{};
+    memcpy(&v, bytes.data(), std::min(bytes.size(), sizeof v));
+    return v;
+}
+
+// "step tag value" of each scalar of a file, and "step tag text"; every checksum is verified.
+static vector<string> read_events(const string& path) {
+    vector<string> rows;
+    const string all = text_of(path);
+    for (size_t at = 0; at < all.size();) {
+        const uint64_t length = as<uint64_t>(all.substr(at, 8));
+        const string message = all.substr(at + 12, length);
+        EXPECT(as<uint32_t>(all.substr(at + 8, 4)) == masked_crc32c(all.substr(at, 8)) &&
+               as<uint32_t>(all.substr(at + 12 + length, 4)) == masked_crc32c(message), "checksums");
+        at += length + 16;
+        const vector<Part> event = parts_of(message);
+        const int64_t step = as<int64_t>(field(event, 2));
+        if (const string version = field(event, 3); !version.empty()) rows.push_back(version);
+        for (const Part& value : parts_of(field(event, 5))) {
+            const vector<Part> v = parts_of(value.value);
+            const string text = field(parts_of(field(v, 8)), 8);
+            rows.push_back(fmt::format("{} {} {}", step, field(v, 1),
+                                       text.empty() ? fmt::format("{}", as<float>(field(v, 2))) : text));
+        }
+    }
+    return rows;
+}
+
+TEST(crc32c_is_castagnolis) {
+    // RFC 3720, B.4: 32 bytes of zeros, and the check value of the catalogue of CRCs
+    const auto masked = [](uint32_t c) { return (c >> 15 | c << 17) + 0xa282ead8u; };
+    EXPECT(masked_crc32c(string(32, '\0')) == masked(0x8a9136aau), "zeros");
+    EXPECT(masked_crc32c("123456789") == masked(0xe3069283u), "digits");
+}
+
+TEST(records_come_back) {
+    const string dir = temporary_directory();
+    {
+        EventFile file;
+        file.add(1, vector<Scalar>{{"x", 1}});                  // before open(): nothing
+        file.open(dir, -1);
+        file.add(1, vector<Scalar>{{"train/loss", 4.5}, {"train/norm", 0.25}});
+        file.add_text(1, "sample/text", "a \"b\"\n\xc3\xa9");
+        file.add(300, vector<Scalar>{{"train/loss", 2}});
+    }
+    const string path = dir + "/" + EventFile::kName;
+    const vector<string> whole = {"brain.Event:2", "1 train/loss 4.5", "1 train/norm 0.25",
+                                  "1 sample/text a \"b\"\n\xc3\xa9", "300 train/loss 2"};
+    EXPECT(read_events(path) == whole, "%zu rows", read_events(path).size());
+    // resumed at 200, after a crash in the middle of a record
+    { std::ofstream(path, std::ios::app | std::ios::binary) << "torn"; }
+    EventFile file;
+    file.open(dir, 200);
+    file.add(201, vector<Scalar>{{"train/loss", 3}});
+    vector<string> resumed(whole.begin(), whole.end() - 1);
+    resumed.push_back("201 train/loss 3");
+    EXPECT(read_events(path) == resumed, "%zu rows", read_events(path).size());
+    EventFile again;
+    again.open(dir, -1);
+    EXPECT(read_events(path) == vector<string>{"brain.Event:2"}, "a run that starts anew");
+}
+
+TEST(metrics_are_prometheus_text) {
+    RunMetrics a("a"), b("odd\"\\\n");
+    a[Metric::Step] = 3, a[Metric::Loss] = 2.5, b[Metric::Step] = 4;
+    const RunMetrics both[] = {a, b};
+    EXPECT(prometheus_text(both) ==
+           "# HELP train_gpt_step_total Optimizer steps done.\n# TYPE train_gpt_step_total counter\n"
+           "train_gpt_step_total{run=\"a\"} 3\ntrain_gpt_step_total{run=\"odd\\\"\\\\\\n\"} 4\n"
+           "# HELP train_gpt_loss Mean cross-entropy of the last step, nats per token.\n"
+           "# TYPE train_gpt_loss gauge\ntrain_gpt_loss{run=\"a\"} 2.5\n", "%s",
+           prometheus_text(both).c_str());
+}
+
+// The scalars of a run, as metrics.jsonl has them.
+static vector<string> expected_events(const string& run) {
+    vector<string> rows;
+    for (const json& row : rows_of(run)) {
+        const string event = row["event"];
+        if (event != "train" && event != "val") continue;
+        for (const char* key : {"loss", "norm", "lr", "tokens_per_s"})
+            if (row.contains(key))
+                rows.push_back(fmt::format("{} {}/{} {}", int(row["step"]), event, key, float(row[key])));
+    }
+    return rows;
+}
+
+TEST(a_run_writes_them) {
+    const string prom = folder("board.prom"), path = folder("board") + "/" + EventFile::kName;
+    const string config = tiny_program_config(
+        "board", {{"log", {{"tensorboard", true}, {"prometheus", prom}}},
+                                                        {"checkpoint", {{"every", 5}, {"keep_last", 9}}}});
+    for (const bool resumed : {false, true}) {
+        if (resumed) run("rm -r " + folder("board") + "/step_10");
+        const Ran ran = train_gpt(config);
+        EXPECT(ran.code == 0, "'%s'", ran.err.c_str());
+        const vector<string> events = read_events(path), expected = expected_events("board");
+        size_t found = 0;
+        for (const string& row : expected) found += std::count(events.begin(), events.end(), row) == 1;
+        EXPECT(!expected.empty() && found == expected.size(), "%zu of %zu rows", found, expected.size());
+        const auto losses = std::count_if(events.begin(), events.end(), [](const string& row) {
+            return row.find(" train/loss ") != string::npos;
+        });
+        EXPECT(losses == 10, "%d steps", int(losses));
+        const json last = rows_of("board", "train").back();
+        const string text = text_of(prom);
+        for (const auto& [name, value] : {std::pair<string, double>{"step_total", 10}, {"loss", last["loss"]},
+                                          {"tokens_per_second", last["tokens_per_s"]}}) {
+            const string line = "train_gpt_" + name + "{run=\"board\"} ";
+            const size_t at = text.find("\n" + line);
+            const double there = at == string::npos ? NAN : std::stod(text.substr(at + 1 + line.size()));
+            EXPECT(std::fabs(there - value) <= 1e-5 * std::fabs(value), "%s of '%s'", name.c_str(),
+                   text.c_str());
+        }
+    }
+}
+
+TEST(a_file_that_cannot_be_written_stops_nothing) {
+    const string config = tiny_program_config("nowhere", {{"log", {{"prometheus", "/nowhere/x.prom"}}}});
+    const Ran ran = train_gpt(config);
+    const string told = "log.prometheus: cannot write /nowhere/x.prom: No such file or directory. Training "
+                        "goes on.";
+    EXPECT(ran.code == 0 && ran.err.find(told) != string::npos, "code %d, '%s'", ran.code, ran.err.c_str());
+}
