@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+"""Sends a run to Weights & Biases while it trains, or afterwards.
+
+    scripts/wandb.py runs/NAME [--project=NAME] [--entity=NAME] [--once]
+
+Needs the Python package wandb. Follows metrics.jsonl until the run is done; --once sends what is there. Each
+step is sent once, also where a resumed run writes its rows again. WANDB_MODE=offline writes to ./wandb
+without a network; `wandb sync` sends the files later.
+"""
+import argparse
+import html
+import json
+import os
+import sys
+import time
+
+# a script named wandb.py beside this one would be found in place of the package
+sys.path = [p for p in sys.path if os.path.realpath(p or ".") != os.path.dirname(os.path.realpath(__file__))]
+
+NOT_FIGURES = {"event", "step", "text", "task", "skipped"}
+
+
+def figures(row):
+    """Name -> figure of a row, under the names of the charts: "train/loss", "task/piqa/accuracy"."""
+    event = row["event"]
+    prefix = f"task/{row['task']}" if event == "task" else event
+    return {f"{prefix}/{key}": value for key, value in row.items()
+            if key not in NOT_FIGURES and isinstance(value, (int, float))}
+
+
+class Follower:
+    """Rows of a file that grows, and that a resumed run cuts and writes again."""
+
+    def __init__(self, path):
+        self.path, self.at, self.rest = path, 0, b""
+
+    def rows(self):
+        try:
+            with open(self.path, "rb") as f:
+                if os.fstat(f.fileno()).st_size < self.at:
+                    self.at, self.rest = 0, b""
+                f.seek(self.at)
+                new = f.read()
+        except FileNotFoundError:
+            return
+        self.at += len(new)
+        *lines, self.rest = (self.rest + new).split(b"\n")
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue                                # cut by a crash
+            if isinstance(row, dict) and "event" in row:
+                yield row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--project", default="train_gpt")
+    parser.add_argument("--entity")
+    parser.add_argument("--once", action="store_true")
+    args = parser.parse_args()
+    path = os.path.join(args.run, "metrics.jsonl")
+    if not os.path.exists(path):
+        sys.exit(f"scripts/wandb.py: {path} is not there: name the folder of a run")
+    try:
+        import wandb
+    except ImportError:
+        sys.exit("scripts/wandb.py: the Python package wandb is missing: pip install wandb")
+
+    config_path = os.path.join(args.run, "config.json")
+    config = json.load(open(config_path)) if os.path.exists(config_path) else {}
+    run = wandb.init(project=args.project, entity=args.entity, config=config,
+                     name=os.path.basename(os.path.normpath(args.run)))
+    follower, sent, done = Follower(path), {}, False
+    while True:
+        for row in follower.rows():
+            kind = row["event"] + str(row.get("task", ""))
+            done = row["event"] == "done"
+            if row["event"] not in ("train", "val", "task", "sample") or row["step"] <= sent.get(kind, -1):
+                continue
+            sent[kind] = row["step"]
+            values = figures(row)
+            if row["event"] == "sample":
+                values = {"sample/text": wandb.Html(f"<pre>{html.escape(row['text'])}</pre>")}
+            run.log(values, step=row["step"])
+        if done or args.once:
+            break
+        time.sleep(2)
+    run.finish()
+
+
+if __name__ == "__main__":
+    main()
