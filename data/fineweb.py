@@ -10,6 +10,7 @@ and two for each token). What was broken off goes on where it stopped when the s
 complete shards are kept. --base-url takes any http(s) mirror or a folder (file:///path).
 """
 import argparse
+import collections
 import errno
 import http.client
 import os
@@ -72,6 +73,13 @@ def is_complete(path):
     return True
 
 
+# What is fetched: size_of(head, source) announces its bytes, is_complete(path) raises Wrong for a file that
+# is something else, verify(part, source) likewise for one that arrived, and about(size) says what it holds.
+Kind = collections.namedtuple("Kind", "size_of is_complete verify about")
+SHARD = Kind(size_of_shard, is_complete, lambda part, source: None,
+             lambda size: f", {(size - HEADER) // 2} tokens")
+
+
 def open_at(url, offset, timeout):
     """A stream of the file from byte `offset`; returns it with the offset it really starts at."""
     if url.startswith("file:"):
@@ -92,13 +100,13 @@ def open_at(url, offset, timeout):
     return stream, offset if partial else 0
 
 
-def transfer(url, part, report, timeout):
+def transfer(url, part, report, timeout, size_of):
     """Appends what is missing to `part` and returns when it is as long as its header announces."""
     have = os.path.getsize(part) if os.path.exists(part) else 0
     expected = 0
     if have >= HEADER:
         with open(part, "rb") as f:
-            expected = size_of_shard(f.read(HEADER), part)
+            expected = size_of(f.read(HEADER), part)
     if have == expected > 0:
         return expected
     if have < HEADER or have > expected:
@@ -112,7 +120,7 @@ def transfer(url, part, report, timeout):
             head = b""
             while len(head) < HEADER and (more := stream.read(HEADER - len(head))):
                 head += more
-            expected = size_of_shard(head, url)
+            expected = size_of(head, url)
             out.write(head)
             done = len(head)
         while done < expected and (more := stream.read(min(CHUNK, expected - done))):
@@ -167,10 +175,10 @@ def look_for_server(url, seconds):
                     "network, name a mirror by --base-url, or copy shards from another machine to --out")
 
 
-def fetch(url, path, args):
+def fetch(url, path, args, kind=SHARD):
     name = os.path.basename(path)
     if os.path.exists(path):
-        is_complete(path)
+        kind.is_complete(path)
         print(f"{name}  is here")
         return
     if not args.reached and not url.startswith("file:"):
@@ -179,9 +187,10 @@ def fetch(url, path, args):
     part = path + ".part"
     for attempt in range(args.retries + 1):
         try:
-            size = transfer(url, part, reporter(name), args.timeout)
+            size = transfer(url, part, reporter(name), args.timeout, kind.size_of)
+            kind.verify(part, url)
             os.replace(part, path)
-            print(f"{name}  {size / 1e6:.1f} MB, {(size - HEADER) // 2} tokens")
+            print(f"{name}  {size / 1e6:.1f} MB{kind.about(size)}", flush=True)
             return
         except urllib.error.HTTPError as e:
             if e.code in (401, 403, 404, 410):
