@@ -154,7 +154,8 @@ def difference(a, b):
     keys = [key for key in ("label", "tokens", "greedy", "chosen", "chosen_norm") if a.get(key) != b.get(key)]
     if len(a["logprob"]) != len(b["logprob"]):
         return float("inf"), ["logprob", *keys]
-    return max(abs(x - y) for x, y in zip(a["logprob"], b["logprob"])), keys
+    off = [abs(x - y) for x, y in zip(a["logprob"], b["logprob"])]
+    return max(x if x == x else float("inf") for x in off), keys        # not a number is far from any
 
 
 def compare(ours, theirs, tolerance):

@@ -1,5 +1,6 @@
 // data/evals.py over file://, from a small wheel made here: prompts, documents, rules; what breaks off, is
-// killed or damaged; the reader of Arrow tables; scripts/references.json. No test needs a network.
+// killed or damaged; the reader of Arrow tables; scripts/references.json; the comparison of answers. No test
+// needs a network.
 #include "test/script_helpers.h"
 #include "test/small_wheel.h"
 
@@ -222,4 +223,35 @@ assert known["GPT-2 124M", "hellaswag", "characters"] == 31.14
 assert known["GPT-2 1558M", "hellaswag_llmc", "tokens"] == 48.93
 EOF)py");
     EXPECT(ran.code == 0, "%s", ran.err.c_str());
+}
+
+// --compare of dev/score_judge.py: equal to 1e-3 and in all that is whole numbers.
+TEST(answers_are_compared) {
+    const std::string f = folder("answers"), a = f + "/a", b = f + "/b";
+    const std::string whole = R"({"doc_id": 0, "label": 1, "chosen": 1, "chosen_norm": 0, )"
+                              R"("logprob": [-2.5, -1.25], "tokens": [3, 1], "greedy": [false, true]})";
+    const std::string second = std::string(whole).replace(11, 1, "7") + "\n";
+    write(a + "/x.jsonl", whole + "\n" + second);
+    const auto compare = [&](const std::string& content) {
+        write(b + "/x.jsonl", content);
+        return test::run("dev/score_judge.py --compare " + a + " " + b);
+    };
+    const auto changed = [&](const std::string& from, const std::string& to) {
+        return std::string(whole).replace(whole.find(from), from.size(), to) + "\n" + second;
+    };
+    for (const std::string& same : {whole + "\n" + second, changed("-2.5", "-2.5009")}) {
+        const auto ran = compare(same);
+        EXPECT(ran.code == 0 && has(ran.out, "1 passed, 0 failed"), "%s%s", ran.out.c_str(), ran.err.c_str());
+    }
+    const std::vector<std::string> wrong = {
+        changed("-2.5", "-2.5011"), changed("-1.25", "NaN"), changed("chosen\": 1", "chosen\": 0"),
+        changed("norm\": 0", "norm\": 1"), changed("[3, 1]", "[3, 2]"), changed("[false", "[true"),
+        changed("-2.5, -1.25", "-2.5"), second, whole + "\n", ""};
+    for (const std::string& content : wrong) {
+        const auto ran = compare(content);
+        EXPECT(ran.code == 1 && has(ran.out, "0 passed, 1 failed"), "%s: %s%s", content.c_str(),
+               ran.out.c_str(), ran.err.c_str());
+    }
+    std::filesystem::remove(b + "/x.jsonl");
+    EXPECT(test::run("dev/score_judge.py --compare " + a + " " + b).code == 1, "no answers are equal ones");
 }
