@@ -145,8 +145,8 @@ int evaluate(Config cfg, const Mesh& mesh) {
         write_result(cfg.run.dir, step, scored.result, scored.answers);
         results.push_back(scored.result);
     }
-    printf("%s at step %s\n\n%s", for_terminal(init).c_str(), grouped(step).c_str(),
-           table_of_results(results).c_str());
+    printf("%s at step %s\n\n%s%s", for_terminal(init).c_str(), grouped(step).c_str(),
+           table_of_results(results).c_str(), published_scores(tasks, "scripts/references.json").c_str());
     return kExitDone;
 }
 

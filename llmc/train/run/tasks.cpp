@@ -61,3 +61,36 @@ std::string table_of_results(std::span<const TaskResult> results) {
     }
     return table(rows, "l");
 }
+
+// "GPT-2 124M 31.14", three to a row.
+static void add_rows(std::vector<std::vector<std::string>>& rows, const Json& references,
+                     const std::string& task, Rule rule, const char* column) {
+    static constexpr size_t kInRow = 3;
+    size_t found = 0;
+    for (const Json& r : references.list()) {
+        if (r.at("task") != Json(task) || r.at("rule") != Json(kRules[size_t(rule)])) continue;
+        const std::string score = fmt::format("{} {:.2f}", r.at("model").string(), r.at("score").number());
+        if (found++ % kInRow == 0) {
+            rows.push_back({found == 1 ? task : "", found == 1 ? column : "", score});
+        } else {
+            rows.back().back() += ", " + score;
+        }
+    }
+}
+
+std::string published_scores(std::span<const LoadedTask> tasks, const std::string& path) {
+    if (!file_exists(path)) return "";
+    std::vector<std::vector<std::string>> rows;
+    try {
+        const Json references = parse_json(read_file(path));
+        for (const LoadedTask& t : tasks) {
+            add_rows(rows, references, t.task.name, t.task.accuracy, "accuracy");
+            if (t.task.accuracy_norm)
+                add_rows(rows, references, t.task.name, *t.task.accuracy_norm, "normalized");
+        }
+    } catch (const std::exception& e) {
+        warning("{}: {}; no published scores are shown", path, e.what());
+        return "";
+    }
+    return rows.empty() ? "" : "\npublished, in % (" + path + " has the sources)\n" + table(rows, "lll");
+}

@@ -21,6 +21,10 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
 // "task, documents, accuracy, ..." in columns.
 std::string table_of_results(std::span<const TaskResult> results);
 
+// Scores of other models on these tasks by the same rules, from scripts/references.json; empty: none, or no
+// file.
+std::string published_scores(std::span<const LoadedTask> tasks, const std::string& references);
+
 struct ScoredTask {
     TaskResult result;
     std::string answers;            // text of answers/TASK.jsonl
