@@ -6,16 +6,16 @@
 
 FOLDER is a model in Hugging Face's form, with its tokenizer.json (--export=hf: writes one).
 ANSWERS/TASK.jsonl gets a line for each document, as run.dir/answers has it; lines that are there are kept. It
-computes in fp32, a continuation at a time; the tokens that a document's continuations have in common at the
-start run once. It needs PyPI's torch, transformers and tokenizers. --compare prints the largest difference of
-each task of ANSWERS, and the first document that differs; the last line is "N passed, N failed".
+computes in fp32, a document at a time: the tokens that its continuations have in common at the start run
+once, the rest follows as a batch. It needs PyPI's torch, transformers and tokenizers. --compare prints the
+largest difference of each task of ANSWERS, and the first document that differs; the last line is
+"N passed, N failed".
 
 Rules (data/README.md): context and continuation are encoded together. White space that ends the context
 belongs to the continuation, whose tokens are those after as many as the context alone has. An empty context
 is end-of-text. What is too long for the model loses tokens on its left. Ties go to the first.
 """
 import argparse
-import copy
 import itertools
 import json
 import os
@@ -64,36 +64,40 @@ class Model:
             return [self.end], self.encode(context + continuation)
         return left, self.encode(context + continuation)[len(left):]
 
-    def logp(self, ids, cache, shared, keep):
-        """Log probabilities after each of the last `keep` ids; the cache has the first `shared`."""
+    def logits(self, ids, cache, keep):
+        """(rows, keep, vocabulary) after the last `keep` ids of each row; these follow the cache."""
         with self.torch.no_grad():
-            out = self.net(self.torch.tensor([ids[shared:]]), past_key_values=cache, use_cache=True,
-                           logits_to_keep=max(keep, 1))
-        return out.logits[0].double().log_softmax(-1)[:keep]
+            return self.net(self.torch.tensor(ids), past_key_values=cache, use_cache=True,
+                            logits_to_keep=keep).logits
 
     def score(self, pairs):
         """(sum of log p, tokens, whether each token is the likeliest) of each (context, continuation)."""
         import transformers
 
         split = [self.split(*pair) for pair in pairs]
-        rows = []
-        for left, right in split:
-            if len(right) > self.room:
-                raise SystemExit(f"error: a continuation of {len(right)} tokens, the model takes {self.room}")
-            rows.append((left + right)[-(self.room + 1):])
-        same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*(row[:-1] for row in rows)))
-        # every row keeps the ids that its continuation's log probabilities follow
-        most = [len(row) - 1 - max(len(right), 1) for row, (_, right) in zip(rows, split)]
-        shared = max(min(len(list(same)), *most), 0) if len(rows) > 1 else 0
+        rights = [right for _, right in split]
+        if max(map(len, rights)) > self.room:
+            raise SystemExit(f"error: a continuation of more tokens than the model takes, {self.room}")
+        rows = [(left + right)[-(self.room + 1):][:-1] for left, right in split]
+        same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows))
+        # each row keeps the ids that its continuation's log probabilities follow
+        most = min(len(row) - max(len(right), 1) for row, right in zip(rows, rights))
+        shared = min(len(list(same)), most) if len(rows) > 1 else 0
         cache = transformers.DynamicCache(config=self.net.config)
-        if shared:
-            self.logp(rows[0][:shared], cache, 0, 0)
+        if shared > 0:
+            self.logits([rows[0][:shared]], cache, 1)
+            cache.batch_repeat_interleave(len(rows))
+        rest = [row[shared:] for row in rows]
+        longest = max(map(len, rest))       # zeros behind a row change nothing before them
+        starts = [len(row) - len(right) for row, right in zip(rest, rights)]
+        keep = longest - min(starts)
+        logits = self.logits([row + [0] * (longest - len(row)) for row in rest], cache, max(keep, 1))
         found = []
-        for row, (_, right) in zip(rows, split):
-            own = copy.deepcopy(cache)
-            logp = self.logp(row[:-1], own, shared, len(right)) if right else self.torch.zeros(0, 1)
+        for right, start, row in zip(rights, starts, logits):
+            at = start - (longest - keep)
+            logp = row[at : at + len(right)].double().log_softmax(-1)
             want = self.torch.tensor(right, dtype=self.torch.long)
-            total = float(logp.gather(1, want[:, None]).sum()) if right else 0.0
+            total = float(logp.gather(1, want[:, None]).sum())
             found.append((total, len(right), bool((logp.argmax(-1) == want).all())))
         return found
 
