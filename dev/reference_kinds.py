@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from reference import check, read, write
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../test/data/kinds_reference.safetensors")
+GATE = 12                   # channels that the gates of value embeddings read
 BATCH, TOKENS = 3, 13       # odd, and shorter than the context
 SIZES = {"layers": 2, "heads": 4, "channels": 16, "context": 15, "vocab": 35}
 MODERN = {"norm": "rmsnorm", "bias": False, "position": "rope"}
@@ -52,6 +53,14 @@ KINDS = {       # settings of the model, of the optimizer, steps
                   {"kind": "muon", "matrix_lr": 0.02, "matrix_decay": 0.28, "momentum": 0.95,
                    "momentum_warmup": 0, "polynomial": "polar", "iterations": 5, "cautious": True, "lr": 3e-3,
                    "beta1": 0.8, "beta2": 0.95, "eps": 1e-10, "weight_decay": 0, "grad_clip": 1}, 10),
+    "nanochat_muon": ({**SIZES, **MODERN, "layers": 3, "norm_gain": False, "embed_norm": True, "kv_heads": 2,
+                       "qk_norm": "after", "qk_gain": False, "activation": "relu2", "ffn_channels": 16,
+                       "tied": False, "softcap": 2, "window": [5, 0], "shortcut": "x0",
+                       "value_embeddings": "alternate"},
+                      {"kind": "muon", "matrix_lr": 0.02, "matrix_decay": 0.1, "momentum": 0.95,
+                       "momentum_warmup": 0, "polynomial": "cubic", "iterations": 5, "embed_lr": 0.05,
+                       "head_lr": 2e-3, "vector_lr": 0.03, "lr": 3e-3, "beta1": 0.8, "beta2": 0.95,
+                       "eps": 1e-10, "weight_decay": 0.01, "grad_clip": 2.5}, 5),
 }
 # Amsel et al. 2025, "The Polar Express" (arXiv 2505.16932); the cubic is Newton-Schulz's
 POLAR = [(8.156554524902461, -22.48329292557795, 15.878769915207462),
@@ -69,6 +78,11 @@ def sizes(m):
     return m.get("head_channels") or m["channels"] // m["heads"], m.get("kv_heads") or m["heads"]
 
 
+def has_values(m, i):
+    """Whether block i has a value embedding: every other one, the last included."""
+    return m.get("value_embeddings") == "alternate" and (m["layers"] - 1 - i) % 2 == 0
+
+
 def shapes(m):
     """Names and shapes of the trainer's tensors (llmc/model/params.h)."""
     C, V, (D, KV) = m["channels"], m["vocab"], sizes(m)
@@ -81,8 +95,11 @@ def shapes(m):
     heads = {"qnw": (D,), "knw": (D,)} if m.get("qk_norm") and m.get("qk_gain", True) else {}
     block = {**norm("ln1"), **linear("qkv", rows, C), **heads, **linear("attproj", C, A), **norm("ln2"),
              **linear("fc", inner, C), **linear("fcproj", C, ffn)}
+    mixes = {"residw": (1,), "x0w": (1,)} if m.get("shortcut") == "x0" else {}
+    values = {"gatew": (KV, GATE), "wve": (V, KV * D)}
+    rows_of = lambda i: {**mixes, **block, **(values if has_values(m, i) else {})}
     return {"wte": (V, C), **(norm("lne") if m.get("embed_norm") else {}),
-            **{f"h.{i}.{k}": v for i in range(m["layers"]) for k, v in block.items()}, **norm("lnf"),
+            **{f"h.{i}.{k}": v for i in range(m["layers"]) for k, v in rows_of(i).items()}, **norm("lnf"),
             **({} if m.get("tied", True) else linear("head", V, C))}
 
 
@@ -109,12 +126,15 @@ def turned(x, f):
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
 
 
-def attention(p, h, x, m, layer):
+def attention(p, h, x, tokens, m, layer):
     """Of rows x (B, T, C): the heads' outputs (B, T, heads D)."""
     B, T, _ = x.shape
     D, KV = sizes(m)
     q, k, v = (t.view(B, T, -1, D).transpose(1, 2) for t in
                F.linear(x, p[h + "qkvw"], p.get(h + "qkvb")).split([m["heads"] * D, KV * D, KV * D], 2))
+    if has_values(m, layer):        # nanochat's gated value embeddings
+        gate = 3 * F.linear(x[..., :GATE], p[h + "gatew"]).sigmoid()
+        v = v + (gate[..., None] * p[h + "wve"][tokens].view(B, T, KV, D)).transpose(1, 2)
     rms = lambda t, gain: t * torch.rsqrt(t.square().mean(-1, keepdim=True) + m.get("norm_eps", 1e-5)) * gain
     normed = lambda: (rms(q, p.get(h + "qnw", 1.0)), rms(k, p.get(h + "knw", 1.0)))
     f = frequencies(m, D)
@@ -147,9 +167,12 @@ def forward(p, tokens, m):
     x = p["wte"][tokens]
     if m.get("embed_norm"):
         x = norm(x, "lnew")
+    x0 = x
     for i in range(m["layers"]):
         h = f"h.{i}."
-        x = x + linear(attention(p, h, norm(x, h + "ln1w"), m, i), h + "attproj")
+        if m.get("shortcut") == "x0":
+            x = p[h + "residw"] * x + p[h + "x0w"] * x0
+        x = x + linear(attention(p, h, norm(x, h + "ln1w"), tokens, m, i), h + "attproj")
         x = x + linear(activated(linear(norm(x, h + "ln2w"), h + "fc"), m["activation"]), h + "fcproj")
     x = norm(x, "lnfw")
     return F.linear(x, p["wte"]) if m.get("tied", True) else linear(x, "head")
@@ -200,7 +223,8 @@ def muon(w, g, momentum, o, step, m, name, rate):
 
 def adamw(w, g, state, o, step, name, rate):
     b1, b2 = o["beta1"], o["beta2"]
-    group = {"wte": "embed_lr", "headw": "head_lr"}.get(name, "vector_lr" if w.dim() == 1 else "lr")
+    group = {"wte": "embed_lr", "wve": "embed_lr", "headw": "head_lr"}.get(
+        name.split(".")[-1], "vector_lr" if w.dim() == 1 else "lr")
     lr = (o.get(group) or o["lr"]) * rate
     state["m"].mul_(b1).add_((1 - b1) * g)
     state["v"].mul_(b2).add_((1 - b2) * g * g)
@@ -226,7 +250,7 @@ def train(init, tokens, m, o, rates):
         clip = min(1.0, o["grad_clip"] / norm) if o["grad_clip"] else 1.0
         with torch.no_grad():
             for k, w in p.items():
-                if o.get("kind") == "muon" and k.startswith("h.") and w.dim() == 2:
+                if o.get("kind") == "muon" and k.startswith("h.") and w.dim() == 2 and not k.endswith("wve"):
                     muon(w, clip * grads[k], state[k]["m"], o, step, m, k, rates[step])
                 else:
                     adamw(w, clip * grads[k], state[k], o, step, k, rates[step])
@@ -241,7 +265,7 @@ def fixture():
         init = {}
         for name, shape in shapes(m).items():
             std = 0.2 if len(shape) == 1 else 1 / math.sqrt(shape[1])
-            mean = 1.0 if "ln" in name or name.endswith(("qnw", "knw")) else 0.0
+            mean = 1.0 if "ln" in name or name.endswith(("qnw", "knw", "residw")) else 0.0
             values = [rng.gauss(mean, std) for _ in range(math.prod(shape))]
             init[name] = torch.tensor(values, dtype=torch.float64).to(torch.bfloat16).float().view(shape)
         ids = [rng.randrange(m["vocab"]) for _ in range(steps * BATCH * (TOKENS + 1))]

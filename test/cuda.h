@@ -25,6 +25,8 @@ namespace fp64::cpu {
 #include "llmc/ops/decl/memory.h"
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
+#include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/values.h"
 #endif
 }  // namespace fp64::cpu
 

@@ -78,6 +78,16 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
     sum_of_squares(sums, sums, 0);
 }
 
+inline void mixes_on_no_rows(real* sums, floatX* w) {
+    for (floatX* const r : {w, static_cast<floatX*>(nullptr)})
+        shortcut_forward({.out = w, .in = w, .x = w, .r = r, .bias = r, .x0 = w, .keep = w, .add = w}, 0, 64);
+    shortcut_backward({.dx = w, .dx0 = w, .dkeep = sums, .dadd = sums}, w, w, w, w, 0, 64);
+    const ValueRows t = {.v = w, .h = w, .gatew = w, .table = w, .tokens = nullptr, .N = 0, .C = 64, .V = 7,
+                         .KV = 2, .D = 16, .stride = 96};
+    values_forward(t);
+    values_backward({.drows = w, .dgates = sums, .dh = w, .dgatew = sums}, t);
+}
+
 inline void adamw_on_no_elements(real* sums, floatX* w, const GradientState* state) {
     const AdamwTensor none = {.start = 0, .count = 0, .global = 0, .lr = 1, .decay = 0};
     const Adamw a = {.param = sizeof(floatX) == sizeof(real) ? nullptr : w, .master = sums, .m = sums,
@@ -105,6 +115,7 @@ inline void everything_on_no_rows(real* sums, floatX* w, double* total, const Gr
     matmul_on_no_rows(sums, w);
     attention_on_no_rows(sums, w);
     rotary_on_no_rows(sums, w);
+    mixes_on_no_rows(sums, w);
     classifier_on_no_rows(sums, w);
     vectors_on_no_elements(sums, w, total);
     adamw_on_no_elements(sums, w, state);

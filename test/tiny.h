@@ -49,6 +49,11 @@ inline const ModelConfig kKinds[] = {
      .qk_norm = QkNorm::After, .attention_scale = 0.12, .activation = Activation::Relu2, .tied = false,
      .softcap = 2, .softcap_kind = SoftcapKind::Sqrt, .embed_norm = true,
      .init_kind = InitKind::Unit},                                                              // `simple`
+    {.norm = NormKind::RmsNorm, .norm_gain = false, .bias = false, .position = PositionKind::Rope,
+     .qk_norm = QkNorm::After, .qk_gain = false, .window = {5, 0}, .kv_heads = 2, .head_channels = 8,
+     .activation = Activation::Relu2, .tied = false, .softcap = 2, .embed_norm = true,
+     .shortcut = Shortcut::X0, .value_embeddings = ValueEmbeddings::Alternate},                 // nanochat
+    {.shortcut = Shortcut::X0, .value_embeddings = ValueEmbeddings::Alternate},
 };
 // The kind in place of a model's own, with the model's sizes; the heads are those of keys.
 inline ModelConfig of_kind(const ModelConfig& kind, const ModelConfig& sizes) {

@@ -13,7 +13,7 @@ TEST_SOURCES := $(foreach n,$(TEST_NAMES),$(call source_of,$n))
 NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcard dev/*.cpp) /dev/null)
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
 # ... and those of the operations and of the model, which take seconds, in all
-OF_OPERATIONS := adamw attention attention_window classifier decoder encoder layernorm matmul memory packed_rows \
+OF_OPERATIONS := adamw attention attention_window classifier decoder encoder layernorm matmul memory mixes packed_rows \
                  test_gpt
 precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)

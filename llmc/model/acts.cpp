@@ -4,12 +4,16 @@ namespace PRECISION {
 
 static bool shared(const ActRow& row, Recompute level) { return !row.always_own && level >= row.shared_from; }
 
+static size_t streams(const ActRow& row, const BlockActs& a) {
+    return row.x == &BlockActs::in && a.receives ? 2 : 1;
+}
+
 void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
                     Recompute level) {
     for (const ActRow& row : block_acts(d, N, n)) {
         const std::string name = std::string("activations: ") + row.name;
         for (size_t l = 0; l < (shared(row, level) ? 1 : acts.size()); l++)
-            if (row.x) arena.add(name, &(acts[l].*row.x), row.count);
+            if (row.x) arena.add(name, &(acts[l].*row.x), row.count * streams(row, acts[l]));
             else arena.add(name, &(acts[l].*row.s), row.count);
     }
 }

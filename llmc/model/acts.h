@@ -14,10 +14,11 @@
 namespace PRECISION {
 
 struct BlockActs {
-    floatX *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
+    floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // without means of an RMSNorm
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // ln1 and ln2 of all of tp, where they were gathered last
+    bool receives = false;  // behind `in` lies x0: both came from another chunk
 };
 
 struct ActRow {
@@ -38,9 +39,12 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const size_t C = size_t(d.C), A = size_t(d.A), K = size_t(d.K), W = size_t(d.W), F = size_t(d.F),
                  P = size_t(d.P()), NH = size_t(d.NH);
     constexpr auto Selective = Recompute::Selective, Block = Recompute::Block;
+    const bool mixes = d.kind.shortcut;
+    const Recompute x_shared = mixes ? Selective : Block;
     std::vector<ActRow> rows = {
     // name        member                    count       shared from
-    { "x",         &G::x,    nullptr,         n * C,     Block,      true  },   // the incoming stream
+    { "in",        &G::in,   nullptr,         n * C,     Block,      true  },   // the incoming stream
+    { "x",         &G::x,    nullptr,         n * C,     x_shared,   !mixes },  // after the shortcut
     { "ln1",       &G::ln1,  nullptr,         n * C,     Selective,  false },
     { "ln1_mean",  nullptr,  &G::ln1_mean,    n,         Block,      false },
     { "ln1_rstd",  nullptr,  &G::ln1_rstd,    n,         Block,      false },
@@ -55,6 +59,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     { "pre",       &G::pre,  nullptr,         N * P,     Block,      false },   // before the activation
     { "act",       &G::act,  nullptr,         N * F,     Selective,  false },   // after
     };
+    if (!mixes) std::erase_if(rows, [](const ActRow& row) { return row.x == &G::in; });     // it is x
     if (d.kind.qk_norm == QkNorm::None)
         std::erase_if(rows, [](const ActRow& row) { return row.x == &G::qk; });
     if (d.kind.rms)

@@ -31,6 +31,16 @@ ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) 
             .D = d.D, .stride = size_t(d.W), .t0 = span.t0, .positions = span.documents.positions};
 }
 
+void Block::mix(const BlockWeights& w, const BlockActs& a, Stream in, Span span) const {
+    ops::shortcut_forward({.out = a.x, .in = a.in, .x = in.x, .r = in.r, .bias = in.bias, .x0 = span.x0,
+                           .keep = w.residw, .add = w.x0w}, Slice(tp, span.B * span.T).mine, d.C);
+}
+
+ops::ValueRows Block::values(const BlockWeights& w, floatX* qkv, const floatX* h, Span span) const {
+    return {.v = qkv + d.A + d.K, .h = h, .gatew = w.gatew, .table = w.wve, .tokens = span.tokens,
+            .N = span.B * span.T, .C = d.C, .V = d.V, .KV = d.KV, .D = d.D, .stride = size_t(d.W)};
+}
+
 void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                         bool again) const {
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
@@ -38,11 +48,16 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     const auto [n, mine] = Slice(tp, N);
     const size_t nC = size_t(n) * C;
 
+    if (d.kind.shortcut) {
+        mix(w, a, in, span);
+        in = {.x = a.x};
+    }
     ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
                             .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b, .eps = eps()},
                            mine, C);
     a.h1 = tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, d.W);
+    if (w.wve) ops::values_forward(values(w, a.qkv, a.h1, span));
     if (d.kind.rotary()) ops::rotary_forward(rotary(w, a, span));
     attend(a, span);
     Stream middle = {.x = a.x1};
@@ -68,7 +83,17 @@ Stream Block::forward(const BlockWeights& w, BlockActs& a, Stream in, const Bloc
     return {.x = a.x1, .r = tp.reduce_scatter(s.slice, s.r, size_t(Slice(tp, N).n) * d.C), .bias = bias};
 }
 
-void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
+// The rows' gradients wait in s.datty, which is dead by then: the encoder adds them up.
+void Block::values_backward(const BlockWeights& w, const BlockGrads& dw, const floatX* h,
+                            const BlockScratch& s, Span span) const {
+    const int N = span.B * span.T;
+    ops::values_backward({.drows = s.datty, .dgates = s.dgates, .dh = s.dh, .dgatew = dw.gatew},
+                         values(w, s.dqkv, h, span));
+    ops::encoder_backward(dw.wve, nullptr, s.datty, {.tokens = span.tokens, .v0 = 0, .V = d.V, .N = N,
+                                                     .T = span.T, .C = d.K, .t0 = 0});
+}
+
+void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, floatX* dx0,
                      const BlockScratch& s, Span span) const {
     const int N = span.B * span.T, C = d.C, A = d.A, F = d.F, P = d.P();
     const Activation f = d.kind.activation;
@@ -98,14 +123,20 @@ void Block::backward(const BlockWeights& w, const BlockGrads& dw, const BlockAct
     h = whole ? a.h1 : tp.all_gather(s.h, a.ln1, nC);
     ops::matmul_backward_weight_bias(dw.qkvw, dw.qkvb, s.dqkv, h, N, C, d.W);
     ops::matmul_backward_input(s.dh, s.dqkv, w.qkvw, N, C, d.W);
+    if (w.wve) values_backward(w, dw, h, s, span);
     ops::layernorm_backward(dx, dw.ln1w, dw.ln1b, tp.reduce_scatter(s.slice, s.dh, nC), a.x, w.ln1w,
                             a.ln1_mean, a.ln1_rstd, mine, C);
+    if (d.kind.shortcut)
+        ops::shortcut_backward({.dx = dx, .dx0 = dx0, .dkeep = dw.residw, .dadd = dw.x0w}, a.in, span.x0,
+                               w.residw, w.x0w, mine, C);
 }
 
 void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const {
     const int N = span.B * span.T, mine = Slice(tp, N).mine, C = d.C;
-    if (level == Recompute::Block) activations(w, a, {.x = a.x}, s, span, true);
+    const Stream in = {.x = d.kind.shortcut ? a.in : a.x};
+    if (level == Recompute::Block) activations(w, a, in, s, span, true);
     if (level == Recompute::Selective) {
+        if (d.kind.shortcut) mix(w, a, in, span);
         ops::layernorm_forward({.x1 = nullptr, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
                                 .x = a.x, .r = nullptr, .bias = nullptr, .w = w.ln1w, .b = w.ln1b,
                                 .eps = eps()}, mine, C);
@@ -130,6 +161,7 @@ void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, s
     arena.add("block scratch", &s.dqkv, N * size_t(d.W));
     arena.add("block scratch", &s.datty, N * A);
     arena.add("block scratch", &s.dpre, N * size_t(d.P()));
+    if (d.kind.values) arena.add("block scratch", &s.dgates, N * size_t(d.KV));
 }
 
 }  // namespace PRECISION

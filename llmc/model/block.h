@@ -1,9 +1,11 @@
 // One transformer block:
 //
-//     x1 = x  + Wattproj attention(rotary(Wqkv norm(x)))
+//     x  = r in + z x0                                          with the shortcut; else x is in
+//     x1 = x  + Wattproj attention(rotary(Wqkv norm(x)))        v + gated values, in some blocks
 //     x2 = x1 + Wfcproj f(Wfc norm(x1))
 //
-// Dims::kind says which norm and activation f, and which gains and biases there are. The next norm (of the
+// Dims::kind says which norm and activation f, and which gains and biases there are. x0: the stream after the
+// embedding. The next norm (of the
 // following block, or the final norm) does the add that ends a block, and so reads and writes the stream
 // once: a block takes and returns a `Stream`.
 //
@@ -39,6 +41,8 @@ struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
     ops::Documents documents = {};
+    const int32_t* tokens = nullptr;    // (B, T)
+    const floatX* x0 = nullptr;         // (n, C)   with the shortcut
     const SharedKeys* shared = nullptr;
 };
 
@@ -60,6 +64,7 @@ struct BlockScratch {
     floatX* dqkv;     // (N, W)
     floatX* datty;    // (N, A)
     floatX* dpre;     // (N, P)
+    real* dgates;     // (N, KV)     with value embeddings
 };
 void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp);
@@ -75,18 +80,25 @@ struct Block {
     // Recomputes the contents of shared buffers.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
-    // dx (n, C): on entry the gradient of x2, on return the gradient of x.
-    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx,
+    // dx (n, C): on entry the gradient of x2, on return the gradient of the incoming stream. dx0 (n, C) +=,
+    // with the shortcut.
+    void backward(const BlockWeights& w, const BlockGrads& dw, const BlockActs& a, floatX* dx, floatX* dx0,
                   const BlockScratch& s, Span span) const;
 
 private:
-    // Forward without its last matmul: every input of backward. again: recomputation, from a.x, and from a.x1
-    // if kept.
+    // Forward without its last matmul: every input of backward. again: recomputation, from the incoming
+    // stream, and from a.x1 if kept.
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
     void attend(const BlockActs& a, Span span) const;
     ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
+    // The shortcut: a.x and a.in = the incoming stream.
+    void mix(const BlockWeights& w, const BlockActs& a, Stream in, Span span) const;
+    // qkv: a.qkv, or its gradient. h: of all of tp.
+    ops::ValueRows values(const BlockWeights& w, floatX* qkv, const floatX* h, Span span) const;
+    void values_backward(const BlockWeights& w, const BlockGrads& dw, const floatX* h, const BlockScratch& s,
+                         Span span) const;
     real eps() const { return real(d.kind.eps); }
 };
 

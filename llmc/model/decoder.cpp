@@ -17,7 +17,8 @@ void Decoder::add_to(Arena& arena) {
     const char* name = "generation: activations";
     for (floatX*& c : cache) arena.add("generation: keys and values", &c, size_t(d.maxT) * size_t(d.W));
     for (const ActRow& row : block_acts(d, N, n)) {
-        if (row.x == &BlockActs::qkv || row.x == &BlockActs::qk) continue;      // in the cache; for backward
+        if (row.x == &BlockActs::qkv || row.x == &BlockActs::qk || row.x == &BlockActs::in)
+            continue;                           // in the cache; for backward
         if (row.x) arena.add(name, &(acts[0].*row.x), row.count);
         else arena.add(name, &(acts[0].*row.s), row.count);
     }
@@ -28,7 +29,8 @@ void Decoder::add_to(Arena& arena) {
     arena.add(name, &head.lnf, part.last ? n * C : 0);
     if (!d.kind.rms) arena.add(name, &head.mean, part.last ? n : 0);
     arena.add(name, &head.rstd, part.last ? n : 0);
-    arena.add(name, &sent, sends ? n * C : 0);
+    if (d.kind.shortcut) arena.add(name, &received, message_count(rows));
+    arena.add(name, &sent, sends ? message_count(rows) : 0);
     arena.add(name, &own_logits, Vp);
     arena.add(name, &all_logits, tp.staging(Vp * size_t(tp.size)));
     arena.add(name, &tokens, N);

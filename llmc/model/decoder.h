@@ -18,7 +18,8 @@ struct Decoder {
     BlockScratch scratch;
     EmbedActs embedded = {};
     HeadActs head = {};
-    floatX* sent;                      // (n, C)
+    floatX* received = nullptr;        // with the shortcut: the incoming message, or the embedded tokens
+    floatX* sent;                      // the outgoing message
     floatX* own_logits;                // (1, Vp)
     floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
     int32_t* tokens;                   // (rows)
@@ -29,11 +30,12 @@ struct Decoder {
     Decoder(const Decoder&) = delete;
     void add_to(Arena& arena);
 
-    // As in Gpt: the incoming stream of `count` tokens before a chunk that does not embed, and the outgoing
-    // stream after a chunk that does not end; stream_count() elements.
-    floatX* input() { return acts[0].x; }
+    // As in Gpt: the incoming message of `count` tokens before a chunk that does not embed, and the outgoing
+    // message after a chunk that does not end; message_count() elements.
+    floatX* input() { return d.kind.shortcut ? received : acts[0].x; }
     floatX* output() { return sent; }
     size_t stream_count(int count) const { return size_t(Slice(tp, count).n) * size_t(d.C); }
+    size_t message_count(int count) const { return stream_count(count) * (d.kind.shortcut ? 2 : 1); }
 
     // Runs one chunk for `count` <= rows tokens at positions t0, t0 + 1, ...; the cache holds the positions
     // before t0. Returns the logits (V) after the last token for the chunk that ends, on every rank of tp;
@@ -49,16 +51,18 @@ template <class W>
 const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0, int c) {
     CHECK(count <= rows && t0 + count <= d.maxT,
           "decoder: {} tokens at position {} of {}", count, t0, d.maxT);
-    Span span{.B = 1, .T = count, .t0 = t0};
     const Chunk chunk = part.chunks[size_t(c)];
     const int mine = Slice(tp, count).mine;
+    const size_t nC = stream_count(count);
+    Span span{.B = 1, .T = count, .t0 = t0, .tokens = tokens};
+    if (d.kind.shortcut) span.x0 = received + (chunk.embeds ? 0 : nC);
     BlockActs& a = acts[0];
-    if (chunk.embeds) {
+    if (chunk.embeds || d.kind.values)
         ops::copy_to_device(tokens, ids, size_t(count) * sizeof *ids);
-        embed(weights, tp, embedded, a.x, scratch.h,
+    if (chunk.embeds)
+        embed(weights, tp, embedded, input(), scratch.h,
               {.tokens = tokens, .v0 = d.v0, .V = d.Vp, .N = count, .T = count, .C = d.C, .t0 = t0}, d);
-    }
-    Stream stream{.x = a.x};
+    Stream stream{.x = input()};
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         span.window = d.kind.window(part.layers[size_t(l)]);
@@ -68,10 +72,11 @@ const floatX* Decoder::forward(W& weights, const int32_t* ids, int count, int t0
     }
     if (!chunk.ends) {
         ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+        if (d.kind.shortcut) ops::copy(sent + nC, span.x0, nC);
         return nullptr;
     }
     final_norm(weights, head, stream, mine, d);
-    const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(count));
+    const floatX* h = tp.all_gather(scratch.h, head.lnf, nC);
     const HeadTensors<floatX> w = weights.head();
     ops::matmul_forward(own_logits, h + size_t(count - 1) * d.C, w.w, w.b, 1, d.C, d.Vp);
     return tp.all_gather(all_logits, own_logits, size_t(d.Vp));

@@ -33,6 +33,8 @@ struct ModelKind {
     bool bias = true;           // of matrices, and of LayerNorm
     bool tied = true;           // the head is wte
     bool embed_norm = false;    // right after the embedding
+    bool shortcut = false;      // from the embedding into each block
+    bool values = false;        // embeddings of values in every other block
     bool documents = false;     // a token of a training row sees its own document alone
     InitKind init = InitKind::Gpt2;
     double softcap = 0;         // of logits; 0: none
@@ -56,6 +58,8 @@ struct Dims {
     int tp, tp_index;
     ModelKind kind = {};
 
+    // Whether block l of the whole model has a value embedding.
+    bool has_values(int l) const { return kind.values && (L - 1 - l) % 2 == 0; }
     int P() const { return has_gate(kind.activation) ? 2 * F : F; }
     int vocab_here() const { return std::clamp(V - v0, 0, Vp); }
 };
@@ -70,7 +74,9 @@ inline Dims make_dims(const ModelConfig& settings, const Axis& tp = {}) {
             .V = m.vocab, .Vp = Vp, .v0 = tp.index * Vp, .maxT = m.context,
             .tp = tp.size, .tp_index = tp.index,
             .kind = {.rms = m.norm == NormKind::RmsNorm, .gain = m.norm_gain, .bias = m.bias, .tied = m.tied,
-                     .embed_norm = m.embed_norm, .documents = m.document_mask, .init = m.init_kind,
+                     .embed_norm = m.embed_norm, .shortcut = m.shortcut != Shortcut::None,
+                     .values = m.value_embeddings != ValueEmbeddings::None,
+                     .documents = m.document_mask, .init = m.init_kind,
                      .softcap = m.softcap, .softcap_kind = m.softcap_kind,
                      .eps = m.norm_eps, .scale = m.attention_scale, .windows = m.window,
                      .activation = m.activation,

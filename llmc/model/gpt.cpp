@@ -13,6 +13,10 @@ Gpt::Gpt(const GptShape& s, const Axis& axis, const Part& p, const std::vector<i
     for (size_t c = 0; c < buffers.size(); c++)
         count += size_t(buffers[c] * (p.chunks[c].end - p.chunks[c].begin));
     acts.resize(count);
+    size_t first = 0;
+    for (size_t c = 0; c < buffers.size(); c++)
+        for (int i = 0; i < buffers[c]; i++, first += size_t(p.chunks[c].end - p.chunks[c].begin))
+            acts[first].receives = !p.chunks[c].embeds;
     if (p.first) embedded.resize(size_t(buffers.front()));
     if (p.last) head.resize(size_t(buffers.back()));
 }
@@ -56,12 +60,12 @@ void Gpt::add_to(Arena& arena) {
         if (!d.kind.rms) arena.add("final norm", &a.mean, n);
         arena.add("final norm", &a.rstd, n);
     }
-    arena.add("stream to the next stage", &sent, sends ? n * C : 0);
+    arena.add("stream to the next stage", &sent, sends ? message_count(tokens) : 0);
     arena.add("logits of a chunk", &logits, rows * Vp);
     arena.add("logits of a chunk", &stats, tp.staging(size_t(tp.size) * rows * 3));
     arena.add("losses", &losses, part.last ? N : 0);
     arena.add("losses", &loss, 1);
-    arena.add("gradient of the stream", &dx, shape.backward ? n * C : 0);
+    arena.add("gradient of the stream", &dx, shape.backward ? message_count(tokens) : 0);
     shape.apart = shape.apart && kApart && shape.backward && part.first && part.last && d.kind.tied;
     if (shape.apart) arena.add("gradient of wte as embedding", &dtokens, Vp * C);
 }

@@ -63,12 +63,12 @@ struct Gpt {
     std::vector<EmbedActs> embedded;      // per buffer of the chunk that embeds
     std::vector<HeadActs> head;           // per buffer of the chunk that ends
     BlockScratch scratch;
-    floatX* sent;         // (n, C)       the residual stream after a chunk that does not end
+    floatX* sent;         // the message after a chunk that does not end
     floatX* logits;       // (logit_rows, Vp)
     real* stats;          // (tp, logit_rows, 3)    of each part of a row of logits; tp > 1
     real* losses;         // (N)
     double* loss;         // sum of losses since clear_loss(), the same on every rank of tp
-    floatX* dx;           // (n, C)       gradient of the residual stream
+    floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
 
@@ -89,13 +89,18 @@ struct Gpt {
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
-    // Rows of the stream, and of its gradient, that a micro-batch of N tokens sends to another stage: (n, C).
+    // Elements of the stream of a micro-batch of N tokens here, (n, C), and of its message to another stage:
+    // the stream, with the shortcut followed by x0; on the way back, their gradients.
     size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
-    // Place of the incoming stream before forward() of a chunk that does not embed.
-    floatX* input(int chunk, int buffer) { return of(part.chunks[size_t(chunk)].begin, buffer).x; }
-    // The stream to send after forward() of a chunk that does not end.
+    size_t message_count(int N) const { return stream_count(N) * (d.kind.shortcut ? 2 : 1); }
+    // Place of the incoming message before forward() of a chunk that does not embed.
+    floatX* input(int chunk, int buffer) {
+        BlockActs& a = of(part.chunks[size_t(chunk)].begin, buffer);
+        return d.kind.shortcut ? a.in : a.x;
+    }
+    // The message to send after forward() of a chunk that does not end.
     floatX* output() { return sent; }
-    // Place of the incoming gradient before backward() of a chunk that does not end, and of the gradient to
+    // Place of the incoming gradients before backward() of a chunk that does not end, and of the gradients to
     // send after backward() of a chunk that does not embed.
     floatX* gradient() { return dx; }
 
@@ -111,9 +116,15 @@ struct Gpt {
 
 private:
     BlockActs& of(int l, int buffer);       // activations of a block
-    Span span(const Batch& b, int l) const {
+    Span span(const Batch& b, int l, const floatX* x0) const {
         return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)]),
-                .documents = b.documents};
+                .documents = b.documents, .tokens = b.tokens, .x0 = x0};
+    }
+    // The embedded tokens of a micro-batch: this chunk's own, or behind the stream that came.
+    const floatX* x0(const Batch& b, int chunk, int buffer) {
+        if (!d.kind.shortcut) return nullptr;
+        const size_t before = part.chunks[size_t(chunk)].embeds ? 0 : stream_count(b.B * b.T);
+        return input(chunk, buffer) + before;
     }
     ops::Encoder encoder(const Batch& b) const {
         return {.tokens = b.tokens, .v0 = d.v0, .V = d.Vp, .N = b.B * b.T, .T = b.T, .C = d.C, .t0 = 0,
@@ -158,12 +169,17 @@ template <class W> void Gpt::forward(W& weights, const Batch& b, int c, int buff
 
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
-        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch, span(b, l));
+        stream = block.forward(weights.block(l), of(l, buffer), stream, scratch,
+                               span(b, l, x0(b, c, buffer)));
     }
 
     const int mine = Slice(tp, b.B * b.T).mine;
     if (chunk.ends) final_norm(weights, head[size_t(buffer)], stream, mine, d);
-    else ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+    else {
+        ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+        const size_t nC = stream_count(b.B * b.T);
+        if (d.kind.shortcut) ops::copy(sent + nC, x0(b, c, buffer), nC);
+    }
 }
 
 template <class W> void Gpt::head_loss(W& weights, const Batch& b, int buffer) {
@@ -208,7 +224,7 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
     if (chunk.ends) {
         const HeadActs& a = head[size_t(buffer)];
         head_backward(weights, b, dloss, buffer);
-        ops::set_zero(dx, nC * sizeof(floatX));
+        ops::set_zero(dx, message_count(b.B * b.T) * sizeof(floatX));
         const auto grads = weights.final_grads();
         ops::layernorm_backward(dx, grads.lnfw, grads.lnfb, tp.reduce_scatter(scratch.slice, scratch.dh, nC),
                                 a.xf, weights.final().lnfw, a.mean, a.rstd, Slice(tp, b.B * b.T).mine, d.C);
@@ -218,8 +234,9 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
     for (int l = chunk.end - 1; l >= chunk.begin; l--) {
         const Walking at(&Walk::block, part.layers[size_t(l)]);
         const BlockWeights w = weights.block(l);
-        block.recompute(w, of(l, buffer), scratch, span(b, l));
-        block.backward(w, weights.block_grads(l), of(l, buffer), dx, scratch, span(b, l));
+        const Span at_l = span(b, l, x0(b, c, buffer));
+        block.recompute(w, of(l, buffer), scratch, at_l);
+        block.backward(w, weights.block_grads(l), of(l, buffer), dx, dx + nC, scratch, at_l);
         weights.done_block(l);
     }
 
@@ -229,6 +246,8 @@ template <class W> void Gpt::backward(W& weights, const Batch& b, real dloss, in
 template <class W> void Gpt::embed_backward(W& weights, const Batch& b, int buffer) {
     const size_t nC = stream_count(b.B * b.T);
     const auto grads = weights.embed_grads();
+    if (d.kind.shortcut)
+        ops::add_residual(dx, dx, dx + nC, nullptr, Slice(tp, b.B * b.T).mine, d.C);
     const floatX* draw = dx;
     if (d.kind.embed_norm) {
         const EmbedActs& a = embedded[size_t(buffer)];

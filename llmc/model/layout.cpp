@@ -34,7 +34,7 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
     std::vector<Tensor> tensors;
     uint64_t global = 0;
     append(tensors, embed_params<float>(d), -1, global);
-    for (int l = 0; l < d.L; l++) append(tensors, block_params<float>(d), l, global);
+    for (int l = 0; l < d.L; l++) append(tensors, block_params<float>(d, l), l, global);
     append(tensors, final_params<float>(d), -1, global);
     return tensors;
 }
@@ -88,8 +88,9 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
                    const std::vector<std::string>& owned_whole) {
     Layout layout;
     const std::vector<Tensor> all = whole_tensors(d);
-    const size_t embeds = embed_params<float>(d).size(), block = block_params<float>(d).size(),
-                 finals = final_params<float>(d).size();
+    const size_t embeds = embed_params<float>(d).size(), finals = final_params<float>(d).size();
+    std::vector<size_t> first_of = {embeds};        // the first tensor of each block of the whole model
+    for (int l = 0; l < d.L; l++) first_of.push_back(first_of.back() + block_params<float>(d, l).size());
     size_t at = 0;
     // Of consecutive tensors. starts: of each in the bucket.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
@@ -112,7 +113,12 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     if (part.first || (part.last && d.kind.tied)) layout.wte = bucket(0, 1);
     if (part.first && embeds > 1) layout.embed = bucket(1, embeds - 1, &layout.embed_at);
     layout.blocks = int(layout.buckets.size());
-    for (const int l : part.layers) bucket(embeds + size_t(l) * block, block, &layout.block_at);
+    layout.layers = part.layers;
+    layout.block_at.resize(part.layers.size());
+    for (size_t i = 0; i < part.layers.size(); i++) {
+        const size_t l = size_t(part.layers[i]);
+        bucket(first_of[l], first_of[l + 1] - first_of[l], &layout.block_at[i]);
+    }
     if (part.last) layout.final = bucket(all.size() - finals, finals, &layout.final_at);
     layout.buckets.push_back(at);
     return layout;

@@ -46,8 +46,10 @@ struct Tensor {
 
 struct Layout {
     std::vector<Tensor> tensors;    // by start
-    // Start in its bucket of each row of embed_params() behind wte, block_params() and final_params().
-    std::vector<size_t> embed_at, block_at, final_at;
+    // Start in its bucket of each row of embed_params() behind wte, and of final_params().
+    std::vector<size_t> embed_at, final_at;
+    std::vector<int> layers;                    // number in the whole model of each block here
+    std::vector<std::vector<size_t>> block_at;  // of each block here, of each row of its block_params()
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     std::vector<size_t> flat;       // elements of bucket i before the tensors that are owned whole
     size_t parameters = 0;          // of the whole model, without padding of any kind
@@ -111,9 +113,10 @@ template <class T> EmbedTensors<T> bind_embed(T* wte, T* bucket, const Dims& d, 
     g.wte = wte;
     return g;
 }
-template <class T> BlockTensors<T> bind_block(T* bucket, const Dims& d, const Layout& layout) {
+// l: of the blocks here.
+template <class T> BlockTensors<T> bind_block(T* bucket, int l, const Dims& d, const Layout& layout) {
     BlockTensors<T> g{};
-    bind_tensors(g, bucket, block_params<T>(d), layout.block_at);
+    bind_tensors(g, bucket, block_params<T>(d, layout.layers[size_t(l)]), layout.block_at[size_t(l)]);
     return g;
 }
 template <class T> FinalTensors<T> bind_final(T* bucket, const Dims& d, const Layout& layout) {

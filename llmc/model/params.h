@@ -18,13 +18,16 @@
 // features (or vocabulary rows); Cols: input features.
 enum class Split { None, Rows, Cols };
 
-// The last four start with normal numbers; see deviation(). Residual: a matrix that writes into the stream.
-enum class Init { Ones, Zeros, Embed, Matrix, Residual, Head };
+// Keep, Add: r and z of the shortcut; see constant(). From Embed on tensors start with normal numbers; see
+// deviation(). Residual: a matrix that writes into the stream. Value: an embedding of values.
+enum class Init { Ones, Zeros, Keep, Add, Embed, Matrix, Residual, Head, Value };
 
 template <class T> struct EmbedTensors { T *wte, *wpe, *lnew, *lneb; };      // ln: with embed_norm
 template <class T> struct BlockTensors {
+    T *residw, *x0w;                        // with the shortcut
     T *ln1w, *ln1b, *qkvw, *qkvb, *qnw, *knw, *attprojw, *attprojb, *ln2w, *ln2b;
     T *fcw, *fcb, *fcprojw, *fcprojb;
+    T *gatew, *wve;                         // in blocks with a value embedding
 };
 template <class T> struct FinalTensors { T *lnfw, *lnfb, *headw, *headb; };       // head: where not tied
 
@@ -45,6 +48,8 @@ struct Param {
     // tp fused[m] rows. Likewise columns.
     int whole_cols = 0, first_row = 0, first_col = 0, tp = 1, tp_index = 0;
 
+    // An embedding: its rows are looked up.
+    bool is_table() const { return init == Init::Embed || init == Init::Value; }
     size_t count() const { return size_t(rows) * cols; }                    // stored, padding included
     size_t whole() const { return size_t(whole_rows) * whole_cols; }        // counted, saved, exported
     bool is_fused() const { return fused[0] > 0; }
@@ -61,10 +66,20 @@ inline void place(Param& p, const Dims& d) {
 
 // Of the normal numbers that a tensor starts with. Gpt2: 0.02, and of Residual 0.02 / sqrt(2L).
 inline double deviation(const Param& p, const Dims& d) {
-    if (p.init == Init::Ones || p.init == Init::Zeros) return 0;
+    if (p.init < Init::Embed) return 0;
     if (d.kind.init == InitKind::Gpt2) return p.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
     if (p.init == Init::Embed) return 1;
+    if (p.init == Init::Value) return 1 / std::sqrt(double(d.C));       // of what it is added to
     return p.init == Init::Matrix ? 1 / std::sqrt(double(p.whole_cols)) : 0;
+}
+
+// That the other tensors start with. l: the block. Keep falls from 1.15 to 1.05 over the blocks, Add from 0.2
+// to 0.05.
+inline double constant(const Param& p, int l, const Dims& d) {
+    const double depth = double(l) / std::max(1, d.L - 1);
+    if (p.init == Init::Keep) return 1.15 - 0.1 * depth;
+    if (p.init == Init::Add) return 0.2 - 0.15 * depth;
+    return p.init == Init::Ones;
 }
 
 template <class Group> struct ParamRow;
@@ -92,16 +107,21 @@ template <class T> std::vector<ParamRow<EmbedTensors<T>>> embed_params(const Dim
     }, d);
 }
 
-template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dims& d) {
+// Of block l of the whole model.
+template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dims& d, int l) {
     using G = BlockTensors<T>;
     using enum Split;
     using enum Init;
     const int C = d.C, A = d.A, K = d.K, W = d.W, F = d.F, P = d.P(), tp = d.tp;
     const int gain = d.kind.gain ? C : 0, shift = d.kind.shift() ? C : 0, bias = d.kind.bias;
     const int D = d.D, of_head = d.kind.qk_gain ? D : 0;
+    const int mixes = d.kind.shortcut, values = d.has_values(l) ? d.V : 0, gates = values ? d.KV : 0,
+              heads = d.KV * tp;
     const std::array<int, 3> qkv = {A, K, K}, halves = P > F ? std::array{F, F, 0} : std::array{0, 0, 0};
     return placed<G>({
     // member       name         rows      cols whole   split init      decay  fused
+    { &G::residw,   {"residw",   mixes,    1,   1,      None, Keep,     false} },
+    { &G::x0w,      {"x0w",      mixes,    1,   1,      None, Add,      false} },
     { &G::ln1w,     {"ln1w",     gain,     1,   C,      None, Ones,     false} },
     { &G::ln1b,     {"ln1b",     shift,    1,   C,      None, Zeros,    false} },
     { &G::qkvw,     {"qkvw",     W,        C,   W * tp, Rows, Matrix,   true,  qkv} },
@@ -116,6 +136,8 @@ template <class T> std::vector<ParamRow<BlockTensors<T>>> block_params(const Dim
     { &G::fcb,      {"fcb",      bias * P, 1,   P * tp, Rows, Zeros,    false, halves} },
     { &G::fcprojw,  {"fcprojw",  C,        F,   C,      Cols, Residual, true } },
     { &G::fcprojb,  {"fcprojb",  bias * C, 1,   C,      None, Zeros,    false} },
+    { &G::gatew,    {"gatew",    gates,    kGateInputs, heads, Rows, Zeros, true} },
+    { &G::wve,      {"wve",      values,   K,   d.V,    Cols, Value,    true } },
     }, d);
 }
 

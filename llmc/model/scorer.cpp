@@ -22,7 +22,7 @@ void Scorer::add_to(Arena& arena) {
     for (floatX*& k : kept) arena.add("tasks: shared keys and values", &k, N * 2 * size_t(d.K));
     arena.add("tasks: shared keys and values", &joined, size_t(joined_rows()) * 2 * size_t(d.K));
     for (const ActRow& row : block_acts(d, N, n)) {
-        if (row.x == &BlockActs::qk) continue;                                  // for backward
+        if (row.x == &BlockActs::qk || row.x == &BlockActs::in) continue;       // for backward
         if (row.x) arena.add(name, &(acts[0].*row.x), row.count);
         else arena.add(name, &(acts[0].*row.s), row.count);
     }
@@ -33,7 +33,8 @@ void Scorer::add_to(Arena& arena) {
     arena.add(name, &head.lnf, final * C);
     if (!d.kind.rms) arena.add(name, &head.mean, final);
     arena.add(name, &head.rstd, final);
-    arena.add(name, &sent, sends ? n * C : 0);
+    if (d.kind.shortcut) arena.add(name, &received, message_count(rows));
+    arena.add(name, &sent, sends ? message_count(rows) : 0);
     arena.add(name, &picked, scored * C);
     arena.add("tasks: logits", &logits, scored * Vp);
     arena.add("tasks: logits", &stats, tp.staging(tps * scored * 3));
@@ -44,7 +45,7 @@ void Scorer::add_to(Arena& arena) {
 }
 
 size_t Scorer::reduction_bytes() const {
-    return size_t(Slice(tp, rows).n) * size_t(tp.size) * size_t(d.C) * sizeof(floatX);
+    return stream_count(rows) * size_t(tp.size) * sizeof(floatX);
 }
 
 void Scorer::ready() {

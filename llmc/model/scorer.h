@@ -21,7 +21,8 @@ struct Scorer {
     BlockScratch scratch;
     EmbedActs embedded = {};
     HeadActs head = {};
-    floatX* sent;                      // (n, C)
+    floatX* received = nullptr;        // with the shortcut: the incoming message, or the embedded tokens
+    floatX* sent;                      // the outgoing message
     floatX* picked;                    // (logit_rows, C)    rows before scored tokens
     floatX* logits;                    // (logit_rows, Vp)
     real *stats, *losses;              // (tp, logit_rows, 3), (logit_rows)
@@ -40,11 +41,12 @@ struct Scorer {
     static constexpr int kJoined = 4;
     int joined_rows() const { return kJoined * rows; }
 
-    // As in Gpt: the incoming stream before a chunk that does not embed, the outgoing stream after a chunk
+    // As in Gpt: the incoming message before a chunk that does not embed, the outgoing message after a chunk
     // that does not end.
-    floatX* input() { return acts[0].x; }
+    floatX* input() { return d.kind.shortcut ? received : acts[0].x; }
     floatX* output() { return sent; }
-    size_t stream_count(const ScorePass& p) const { return size_t(Slice(tp, p.B * p.T).n) * size_t(d.C); }
+    size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
+    size_t message_count(int N) const { return stream_count(N) * (d.kind.shortcut ? 2 : 1); }
 
     // Runs one chunk. The chunk that ends returns the scores of the pass, on every rank of tp; others none.
     // REQUIRES: B T <= rows, B (t0 + T) <= joined_rows(), positions below maxT; a pass with a beginning comes
@@ -54,17 +56,18 @@ struct Scorer {
 private:
     void bring(const ScorePass& p);
     const int32_t* table(int i) const { return tables + size_t(i) * size_t(rows); }
-    template <class W> void run_block(W& weights, const ScorePass& p, int l, Stream& stream);
+    template <class W> void run_block(W& weights, const ScorePass& p, int l, const floatX* x0, Stream& stream);
     template <class W> std::vector<TokenScore> score(W& weights, const ScorePass& p);
     std::vector<TokenScore> read_scores(const ScorePass& p, size_t n0, int count);
 };
 
-template <class W> void Scorer::run_block(W& weights, const ScorePass& p, int l, Stream& stream) {
+template <class W>
+void Scorer::run_block(W& weights, const ScorePass& p, int l, const floatX* x0, Stream& stream) {
     const Walking at(&Walk::block, part.layers[size_t(l)]);
     const SharedKeys shared = {.kept = kept[size_t(l)], .from = table(1), .joined = joined};
     BlockActs& a = acts[0];
     const Span span{.B = p.B, .T = p.T, .t0 = p.t0, .window = d.kind.window(part.layers[size_t(l)]),
-                    .documents = {}, .shared = p.t0 ? &shared : nullptr};
+                    .documents = {}, .tokens = table(0), .x0 = x0, .shared = p.t0 ? &shared : nullptr};
     stream = block.forward(weights.block(l), a, stream, scratch, span);
     if (p.begins)
         ops::join_rows(kept[size_t(l)], {.kept = nullptr, .from = nullptr, .own = a.qkv + d.A,
@@ -84,9 +87,14 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
     if (chunk.embeds)
         embed(weights, tp, embedded, input(), scratch.h,
               {.tokens = table(0), .v0 = d.v0, .V = d.Vp, .N = N, .T = p.T, .C = d.C, .t0 = p.t0}, d);
-    for (int l = chunk.begin; l < chunk.end; l++) run_block(weights, p, l, stream);
+    const size_t nC = stream_count(N);
+    const floatX* x0 = d.kind.shortcut ? received + (chunk.embeds ? 0 : nC) : nullptr;
+    for (int l = chunk.begin; l < chunk.end; l++) run_block(weights, p, l, x0, stream);
     const int mine = Slice(tp, N).mine;
-    if (!chunk.ends) ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+    if (!chunk.ends) {
+        ops::add_residual(sent, stream.x, stream.r, stream.bias, mine, d.C);
+        if (x0) ops::copy(sent + nC, x0, nC);
+    }
     if (!chunk.ends || p.rows.empty()) return {};
     final_norm(weights, head, stream, mine, d);
     return score(weights, p);
@@ -95,7 +103,7 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
 template <class W> std::vector<TokenScore> Scorer::score(W& weights, const ScorePass& p) {
     const int N = p.B * p.T;
     const HeadTensors<floatX> w = weights.head();
-    const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(p));
+    const floatX* h = tp.all_gather(scratch.h, head.lnf, stream_count(N));
     std::vector<TokenScore> scores;
     for (size_t n0 = 0; n0 < p.rows.size(); n0 += size_t(logit_rows)) {
         beat();

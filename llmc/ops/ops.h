@@ -30,6 +30,8 @@ namespace cpu {
 #include "llmc/ops/decl/memory.h"
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
+#include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/values.h"
 }  // namespace cpu
 
 namespace cuda {
@@ -42,6 +44,8 @@ namespace cuda {
 #include "llmc/ops/decl/memory.h"
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
+#include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/values.h"
 }  // namespace cuda
 
 namespace ops = BACKEND;

@@ -15,6 +15,7 @@ TEST(keys_are_those_of_the_interface) {
         "model.rope_theta model.rope_still model.qk_norm model.qk_gain model.attention_scale model.window "
         "model.kv_heads model.head_channels "
         "model.activation model.ffn_channels model.tied model.softcap "
+        "model.shortcut model.value_embeddings "
         "model.softcap_kind model.embed_norm model.document_mask model.init_kind model.rope_scaling "
         "data.train data.val data.tokenizer data.shuffle data.rows "
         "train.steps train.batch_tokens train.micro_batch train.max_skips "

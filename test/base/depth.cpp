@@ -32,6 +32,19 @@ TEST(other_depths_follow) {
     EXPECT(nano(", \"depth\": 5").model.channels == 384, "64 x 5 is rounded up to 128");
 }
 
+// A batch of one token: 10.5 P steps.
+TEST(gates_of_values_count_and_their_tables_do_not) {
+    const auto steps = [](const std::string& more) {
+        Config cfg = parse_config("{\"model\": {\"vocab\": 67, \"channels\": 16, \"depth\": 3" + more +
+                                  "}, \"train\": {\"batch_tokens\": 1}}", "nano.json");
+        apply_depth(cfg);
+        return cfg.train.steps;
+    };
+    EXPECT(steps("") == 108024, "%lld steps", (long long)steps(""));        // P = 3 x 12 x 16^2 + 16 x 67
+    const auto with = steps(", \"value_embeddings\": \"alternate\", \"shortcut\": \"x0\"");
+    EXPECT(with == 108024 + 252, "%lld steps", (long long)with);            // gates of 2 blocks: 12 each
+}
+
 TEST(a_named_setting_stays) {
     const Config c = nano(", \"depth\": 20, \"channels\": 640");
     EXPECT(c.model.channels == 640 && c.model.heads == 5 && c.model.layers == 20);

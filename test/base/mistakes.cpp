@@ -30,6 +30,9 @@ TEST(mistakes_in_settings) {
     refused("--optimizer.kind=adam", {"optimizer.kind", "adamw", "muon"});
     refused("--model.heads=8 --model.kv_heads=3", {"model.kv_heads = 3", "model.heads = 8", "is 2"});
     refused("--model.position=rope --model.head_channels=9", {"9 channels", "even", "model.head_channels"});
+    refused("--model.channels=8 --model.heads=1 --model.value_embeddings=alternate",
+            {"model.channels = 8", "model.value_embeddings read 12 channels"});
+    refused("--model.shortcut=x1", {"model.shortcut", "x1", "none, x0"});
     refused("--model.init_kind=zero", {"model.init_kind", "zero", "gpt2, unit"});
     refused("--model.rope_scaling=yarn", {"model.rope_scaling", "yarn", "none, or {\"type\": \"llama3\""});
     const string llama3 = "'--model.rope_scaling={\"type\": \"llama3\", \"factor\": 8, \"low\": 1, "

@@ -46,7 +46,8 @@ static constexpr double kAllowed = kIsFp64 ? 1e-12 : kIsBf16 ? 0.05 : 1e-5;
 // a cache.
 TEST(cached_logits_are_the_uncached_ones) {
     const std::pair<int, size_t> cases[] = {{37, 0}, {150, 0}, {37, 1}, {70, 2}, {37, 3},
-                                             {37, 4}, {70, 6}, {150, 7}, {70, 8}, {37, 9}};
+                                             {37, 4}, {70, 6}, {150, 7}, {70, 8}, {37, 9}, {150, 10},
+                                             {37, 11}};
     for (const auto& [context, kind] : cases) {
         Config cfg = config_of(context);
         cfg.model = of_kind(kKinds[kind], cfg.model);

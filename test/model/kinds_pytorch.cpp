@@ -51,7 +51,7 @@ static Comparison compare(const std::string& kind, const Config& cfg) {
 
 TEST_IF(sizeof(floatX) == 8, every_kind_trains_as_in_pytorch) {
     const SafetensorsMetadata kinds = SafetensorsFile(kFile).metadata;
-    EXPECT(kinds.size() == 7, "%zu kinds", kinds.size());
+    EXPECT(kinds.size() == 8, "%zu kinds", kinds.size());
     for (const auto& [kind, settings] : kinds) {
         const Comparison found = compare(kind, parse_config(settings, kind));
         EXPECT(found.tensors >= 3 + 2 * 10 && found.worst <= 1e-12, "%s of %zu: %.3g apart",

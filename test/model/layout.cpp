@@ -110,8 +110,8 @@ TEST(whole_tensors_cross_no_border) {
             EXPECT(layout.size(b) <= flat.size(b) + shards * largest, "bucket %d: %zu elements, %zu flat", b,
                    layout.size(b), flat.size(b));
         std::vector<float> memory(layout.size(layout.block(0)));
-        const BlockTensors<float> g = bind_block(memory.data(), dims(2, 1), layout);
-        for (const auto& row : block_params<float>(dims(2, 1)))
+        const BlockTensors<float> g = bind_block(memory.data(), 0, dims(2, 1), layout);
+        for (const auto& row : block_params<float>(dims(2, 1), 3))
             for (const Tensor& t : layout.tensors)
                 if (t.layer == 3 && !strcmp(t.param.name, row.param.name))
                     EXPECT(size_t(g.*(row.member) - memory.data()) == t.start - layout.start(t.bucket), "%s",
@@ -137,7 +137,7 @@ TEST(buckets_divide_by_the_shards) {
                        "%s at %zu", t.name.c_str(), t.start);
             }
             std::vector<float> memory(layout.size(layout.block(0)));
-            const BlockTensors<float> g = bind_block(memory.data(), dims(2, 0), layout);
+            const BlockTensors<float> g = bind_block(memory.data(), 0, dims(2, 0), layout);
             for (const Tensor& t : layout.tensors)
                 if (t.layer >= 0 && t.param.name == std::string("fcprojb"))
                     EXPECT(part.layers[size_t(t.bucket - layout.block(0))] == t.layer &&

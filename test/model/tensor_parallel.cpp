@@ -143,7 +143,7 @@ static double carried(const Sizes& s, int stages, int virtual_stages, Recompute 
         Rank& r = *ranks[size_t(number % stages)];
         return r.use(), r;
     };
-    const size_t count = rank(0).gpt.stream_count(s.B * s.T);
+    const size_t count = rank(0).gpt.message_count(s.B * s.T);
     for (int m = 0; m < kMicros; m++)
         for (int c = 0; c < chunks; c++) {
             Rank& r = rank(c);
@@ -161,8 +161,8 @@ static double carried(const Sizes& s, int stages, int virtual_stages, Recompute 
 }
 
 // Bit for bit, but for wte: its gradient is the sum of two stages'.
-TEST(chunks_in_any_split_are_the_whole_model) {
-    const Sizes s{.L = 5, .heads = 2, .C = 16, .T = 5, .V = 131, .B = 3};
+static void expect_chunks(bool mixes) {
+    const Sizes s{.L = 5, .heads = 2, .C = 16, .T = 5, .V = 131, .B = 3, .mixes = mixes};
     for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
         Rank one(s, level);
         one_rank(one);
@@ -183,9 +183,13 @@ TEST(chunks_in_any_split_are_the_whole_model) {
     }
 }
 
+TEST(chunks_in_any_split_are_the_whole_model) {
+    for (const bool mixes : {false, true}) expect_chunks(mixes);
+}
+
 // Both axes at once, over the transport.
-TEST(stages_of_tensor_parallel_ranks) {
-    const Sizes s{.L = 3, .heads = 4, .C = 32, .T = 7, .V = 301, .B = 3};
+static void expect_stages(bool mixes) {
+    const Sizes s{.L = 3, .heads = 4, .C = 32, .T = 7, .V = 301, .B = 3, .mixes = mixes};
     Rank one(s);
     one_rank(one);
     Global want(s), got(s);
@@ -193,7 +197,7 @@ TEST(stages_of_tensor_parallel_ranks) {
     on_mesh(2, 2, [&](const Mesh& mesh) {
         Rank r(s, mesh.tp, make_part(s.L, mesh.pp.index, 2), {kMicros});
         const Data data(s);
-        const size_t count = r.gpt.stream_count(s.B * s.T);
+        const size_t count = r.gpt.message_count(s.B * s.T);
         const bool first = mesh.pp.index == 0;
         for (int m = 0; m < kMicros; m++) {
             if (!first) mesh.pp.recv(r.gpt.input(0, m), count, 0);
@@ -210,6 +214,10 @@ TEST(stages_of_tensor_parallel_ranks) {
     expect_gradients(s, got, want, "tp 2, pp 2");
 }
 
+TEST(stages_of_tensor_parallel_ranks) {
+    for (const bool mixes : {false, true}) expect_stages(mixes);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // generation
 
@@ -219,18 +227,18 @@ static std::vector<double> logits_of(Rank& r, const Mesh& mesh) {
     std::vector<double> all;
     int t0 = 0;
     for (const int count : {5, 1, 1, 3}) {
-        const size_t stream = r.decoder.stream_count(count);
-        if (mesh.pp.index > 0) mesh.pp.recv(r.decoder.input(), stream, mesh.pp.index - 1);
+        const size_t message = r.decoder.message_count(count);
+        if (mesh.pp.index > 0) mesh.pp.recv(r.decoder.input(), message, mesh.pp.index - 1);
         const floatX* row = r.decoder.forward(r.weights, data.ids.data() + t0, count, t0);
-        if (!row) mesh.pp.send(r.decoder.output(), stream, mesh.pp.index + 1);
+        if (!row) mesh.pp.send(r.decoder.output(), message, mesh.pp.index + 1);
         for (int i = 0; row && i < r.s.V; i++) all.push_back(double(row[i]));
         t0 += count;
     }
     return all;
 }
 
-TEST(every_rank_has_the_logits) {
-    const Sizes s{.L = 3, .heads = 4, .C = 32, .T = 11, .V = 301, .B = 1};
+static void expect_logits(bool mixes) {
+    const Sizes s{.L = 3, .heads = 4, .C = 32, .T = 11, .V = 301, .B = 1, .mixes = mixes};
     Rank one(s);
     const auto want = logits_of(one, Mesh());
     double largest = 0;
@@ -247,6 +255,10 @@ TEST(every_rank_has_the_logits) {
                 if (const double e = std::fabs(got[i] - want[i]); !(e <= error)) error = e;
             EXPECT(error <= allowed, "tp %d, pp %d: logits are %.3g off, of %.3g", tp, pp, error, largest);
         });
+}
+
+TEST(every_rank_has_the_logits) {
+    for (const bool mixes : {false, true}) expect_logits(mixes);
 }
 
 }  // namespace PRECISION

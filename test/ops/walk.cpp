@@ -97,7 +97,10 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 1, .tp = 1, .pp = 3, .recompute = "block"},
                            Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3, .recompute = "selective", .kind = 1},
                            Point{.dp = 1, .tp = 2, .pp = 2, .kind = 6},
-                           Point{.dp = 2, .tp = 1, .pp = 2, .recompute = "block", .kind = 7}})
+                           Point{.dp = 2, .tp = 1, .pp = 2, .recompute = "block", .kind = 7},
+                           Point{.dp = 1, .tp = 2, .pp = 2, .recompute = "selective", .virtual_stages = 2,
+                                 .kind = 10},
+                           Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10}})
         expect_walked(p.text(), p.config());
 }
 
@@ -156,6 +159,15 @@ TEST(mfu_counts_windows_where_they_are_smaller) {
     const double all = model_flops_per_token(m, 1000);
     m.window = {8, 0, 100};
     EXPECT_NEAR(all - model_flops_per_token(m, 1000), 6 * 48 * 2 * (37 - 8), 1e-9);      // layers 0 and 3
+}
+
+TEST(mfu_leaves_tables_out_that_are_looked_up) {
+    ModelConfig m = {.layers = 5, .heads = 4, .channels = 48, .context = 37, .vocab = 66, .kv_heads = 2};
+    const double tied = model_flops_per_token(m, 100000);
+    m.value_embeddings = ValueEmbeddings::Alternate;
+    EXPECT_NEAR(tied - model_flops_per_token(m, 100000), 6. * 3 * 66 * 24, 1e-6);       // layers 0, 2, 4
+    m.tied = false;
+    EXPECT_NEAR(tied - model_flops_per_token(m, 100000), 6. * (3 * 66 * 24 + 66 * 48), 1e-6);
 }
 
 TEST(what_is_walked_is_done_on_one_rank) {

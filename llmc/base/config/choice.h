@@ -52,6 +52,8 @@ enum class QkNorm : uint8_t { None, Before, After };             // before or af
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class InitKind : uint8_t { Gpt2, Unit };
+enum class Shortcut : uint8_t { None, X0 };
+enum class ValueEmbeddings : uint8_t { None, Alternate };
 enum class OptimizerKind : uint8_t { Adamw, Muon };
 enum class Polynomial : uint8_t { Polar, Quintic, Cubic };       // of Muon's iterations
 enum class LrSchedule : uint8_t { Cosine, Linear, Wsd, Constant };
@@ -63,6 +65,7 @@ enum class Recompute : uint8_t { None, Selective, Block };        // Selective: 
 enum class Offload : uint8_t { None, Optimizer };
 
 constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
+inline constexpr int kGateInputs = 12;      // channels that the gates of value embeddings read
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }
 constexpr const char* words_of(RunPrecision) { return "auto|bf16|fp32|fp64"; }
@@ -75,6 +78,8 @@ constexpr const char* words_of(SoftcapKind) { return "tanh|sqrt"; }
 constexpr const char* words_of(OptimizerKind) { return "adamw|muon"; }
 constexpr const char* words_of(Polynomial) { return "polar|quintic|cubic"; }
 constexpr const char* words_of(InitKind) { return "gpt2|unit"; }
+constexpr const char* words_of(Shortcut) { return "none|x0"; }
+constexpr const char* words_of(ValueEmbeddings) { return "none|alternate"; }
 constexpr const char* words_of(LrSchedule) { return "cosine|linear|wsd|constant"; }
 constexpr const char* words_of(TransportKind) { return "auto|mpi|nccl|threads"; }
 constexpr const char* words_of(PipelineSchedule) { return "1f1b|interleaved"; }

@@ -12,9 +12,12 @@ static double scaled_parameters(ModelConfig m, int depth, int channels) {
     m.layers = depth, m.channels = channels;
     m.heads = std::max(1, channels / 128);
     m = with_sizes(m);
+    double gates = 0;
+    for (int l = 0; l < depth; l++) gates += has_values(m, l) ? kGateInputs * m.kv_heads : 0;
     const double C = channels, D = m.head_channels, A = D * m.heads, K = D * m.kv_heads;
     const double matrices = has_gate(m.activation) ? 3 : 2;
-    return depth * ((A + 2 * K) * C + C * A + matrices * C * m.ffn_channels) + double(m.vocab) * C;
+    return depth * ((A + 2 * K) * C + C * A + matrices * C * m.ffn_channels) + gates +
+           double(m.vocab) * C;
 }
 
 void apply_depth(Config& cfg) {

@@ -37,6 +37,8 @@ struct ModelConfig {
     double softcap = 0;
     Choice<SoftcapKind> softcap_kind = SoftcapKind::Tanh;
     bool embed_norm = false;
+    Choice<Shortcut> shortcut = Shortcut::None;
+    Choice<ValueEmbeddings> value_embeddings = ValueEmbeddings::None;
     bool document_mask = false;
     Choice<InitKind> init_kind = InitKind::Gpt2;
 
@@ -78,6 +80,13 @@ struct ModelConfig {
         f("softcap", softcap, "bound c of the logits; 0: none", range(0, 1e6));
         f("softcap_kind", softcap_kind, "tanh: c tanh(l / c); sqrt: c l / sqrt(l^2 + c^2)");
         f("embed_norm", embed_norm, "a norm right after the embedding, with gain and shift as other norms");
+        f("shortcut", shortcut, "x0: before block l the stream becomes r x + z x0; x0: the embedded tokens, "
+          "r and z: learned, at the start 1.15 - 0.1 l / (layers - 1) and 0.2 - 0.15 l / (layers - 1), as in "
+          "nanochat");
+        f("value_embeddings", value_embeddings, "alternate: in every other block, the last included, values "
+          "are v + 3 sigmoid(h[:12] Wg) E[token] for each head of keys and values; h: the normed input, Wg: "
+          "zero at the start, E: (vocabulary, channels of all these heads), its deviation 1 / root of "
+          "channels with init_kind unit, as in nanochat");
         f("document_mask", document_mask, "in training a token attends to its own document alone, whose "
           "positions begin at 0; text is generated as one document");
         f("init_kind", init_kind, "random weights. gpt2: deviation 0.02, of projections into the stream "
@@ -89,6 +98,11 @@ struct ModelConfig {
 // Of the settings of section `model`, those of its training: a file of weights has none of them.
 inline bool is_of_training(const std::string& key) {
     return key == "init" || key == "init_kind" || key == "document_mask";
+}
+
+// Whether block l has a value embedding: every other block, the last included.
+inline bool has_values(const ModelConfig& m, int l) {
+    return m.value_embeddings == ValueEmbeddings::Alternate && (m.layers - 1 - l) % 2 == 0;
 }
 
 // With the value that a 0 stands for in kv_heads, head_channels and ffn_channels.

@@ -17,6 +17,9 @@ std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys) {
                            nearest_divisor(m.heads, m.kv_heads));
     if (m.rope_scaling.used && m.position != PositionKind::Rope)
         return "model.rope_scaling is for model.position = rope: learned positions do not turn";
+    if (m.value_embeddings != ValueEmbeddings::None && m.channels < kGateInputs)
+        return fmt::format("{} = {}: the gates of model.value_embeddings read {} channels", keys.channels,
+                           m.channels, kGateInputs);
     const int D = m.head_channels ? m.head_channels : m.channels / m.heads;
     if (D % 2 && (m.position == PositionKind::Rope || m.qk_norm != QkNorm::None))
         return fmt::format("heads of {} channels: model.position = rope and model.qk_norm need an even "

@@ -53,6 +53,12 @@ Needs rotary_backward(const Target& t, int N, int D) {
 Needs layernorm_backward(const Target& t, int N, int C, int outputs) {
     return on_gpu(t) && outputs ? of_gpu(cuda::layernorm_scratch(N, C, outputs)) : Needs{};
 }
+Needs shortcut_backward(const Target& t, int N) {
+    return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, 1, 2)) : Needs{};
+}
+Needs values_backward(const Target& t, int N, int KV) {
+    return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, KV * kGateInputs, 1)) : Needs{};
+}
 
 }  // namespace needs
 }  // namespace PRECISION

@@ -13,4 +13,6 @@ Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, 
 Needs encoder_backward(const Target& t, int N, int C);
 Needs rotary_backward(const Target& t, int N, int D);          // with gains
 Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db
+Needs shortcut_backward(const Target& t, int N);
+Needs values_backward(const Target& t, int N, int KV);
 }  // namespace needs

@@ -16,14 +16,14 @@ Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z, cons
 // The logits after the last of the tokens; null on ranks without the end of the model.
 const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
     const floatX* row = nullptr;
-    const size_t stream = decoder.stream_count(count);
+    const size_t message = decoder.message_count(count);
     zero.begin_step(order);
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
             if (const floatX* last = decoder.forward(zero, ids, count, t0, a.chunk)) row = last;
             break;
-        case Action::Send: mesh.pp.send(decoder.output(), stream, a.peer); break;
-        case Action::Recv: mesh.pp.recv(decoder.input(), stream, a.peer); break;
+        case Action::Send: mesh.pp.send(decoder.output(), message, a.peer); break;
+        case Action::Recv: mesh.pp.recv(decoder.input(), message, a.peer); break;
         case Action::Backward: CHECK(false, "generation: a backward");
     }
     return row;

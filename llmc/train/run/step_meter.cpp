@@ -4,10 +4,11 @@
 
 double model_flops_per_token(const ModelConfig& settings, int64_t params) {
     const ModelConfig m = with_sizes(settings);
-    const double looked_up = m.tied ? 0 : double(m.vocab) * m.channels;
+    double looked_up = m.tied ? 0 : double(m.vocab) * m.channels;
     double tokens = 0;              // that a token may attend to, over all layers
     for (int l = 0; l < m.layers; l++) {
         const int window = m.window[size_t(l) % m.window.size()];
+        if (has_values(m, l)) looked_up += double(m.vocab) * m.kv_heads * m.head_channels;
         tokens += window ? std::min(window, m.context) : m.context;
     }
     return 6.0 * (double(params) - looked_up) + 6.0 * m.heads * m.head_channels * tokens;

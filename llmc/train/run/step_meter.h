@@ -50,6 +50,7 @@ private:
     Clock::time_point step_begin, loop_begin;
 };
 
-// 6 N + 6 L A T: forward and backward, attention causal. N: params without an embedding that is not the head
-// too; A: channels of all heads; for T a layer's window where that is smaller. REQUIRES: m.vocab is resolved.
+// 6 N + 6 L A T: forward and backward, attention causal. N: params without tables that are only looked up (an
+// embedding that is not the head, value embeddings); A: channels of all heads; for T a layer's window where
+// that is smaller. REQUIRES: m.vocab is resolved.
 double model_flops_per_token(const ModelConfig& m, int64_t params);

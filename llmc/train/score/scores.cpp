@@ -34,8 +34,8 @@ static void run(std::span<const ScorePass> passes, Scorer& scorer, Zero& zero, c
                 if (scores) add(*scores, pass, tokens);
                 break;
             }
-            case Action::Send: mesh.pp.send(scorer.output(), scorer.stream_count(pass), a.peer); break;
-            case Action::Recv: mesh.pp.recv(scorer.input(), scorer.stream_count(pass), a.peer); break;
+            case Action::Send: mesh.pp.send(scorer.output(), scorer.message_count(pass.B * pass.T), a.peer); break;
+            case Action::Recv: mesh.pp.recv(scorer.input(), scorer.message_count(pass.B * pass.T), a.peer); break;
             case Action::Backward: CHECK(false, "scores: a backward");
         }
     }

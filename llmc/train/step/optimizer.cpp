@@ -53,7 +53,8 @@ void Optimizer::add_slices(int b) {
 double Optimizer::peak_rate(const Tensor& t) const {
     double own = 0;
     if (t.param.cols == 1) own = cfg.vector_lr;
-    else if (t.layer < 0) own = t.bucket == zero.layout.final ? cfg.head_lr : cfg.embed_lr;
+    else if (t.param.is_table()) own = cfg.embed_lr;
+    else if (t.layer < 0) own = cfg.head_lr;
     return own > 0 ? own : cfg.lr;
 }
 

@@ -13,8 +13,7 @@ Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zer
       sends(size_t(send_buffers(s.shape))) {}
 
 void Pipeline::add_to(Arena& arena, Arena& host) {
-    const size_t stream = gpt.stream_count(gpt.shape.B * gpt.shape.T);
-    arena.add("streams to be sent", &outbox, sends.size() * stream);
+    arena.add("streams to be sent", &outbox, sends.size() * largest_message());
     arena.add("tokens", &tokens, places() * ids_of_batch());
     host.add("tokens and statistics on their way", &staging, kStaged * ids_of_batch());
 }
@@ -73,8 +72,8 @@ double Pipeline::summed_loss() const {
 
 // From a copy, so that the next work may start.
 void Pipeline::send(const Action& a) {
-    const size_t buffer = sent++ % sends.size(), count = stream_of(a);
-    floatX* copy = outbox + buffer * gpt.stream_count(gpt.shape.B * gpt.shape.T);
+    const size_t buffer = sent++ % sends.size(), count = message_of(a);
+    floatX* copy = outbox + buffer * largest_message();
     mesh.pp.wait(sends[buffer]);
     ops::copy(copy, a.payload == Action::Gradient ? gpt.gradient() : gpt.output(), count);
     sends[buffer] = mesh.pp.start_send(copy, count, a.peer);
@@ -86,8 +85,8 @@ void Pipeline::finish_sends() {
 }
 
 void Pipeline::receive(const Action& a) {
-    floatX* stream = a.payload == Action::Gradient ? gpt.gradient() : gpt.input(a.chunk, buffer(a));
-    mesh.pp.recv(stream, stream_of(a), a.peer);
+    floatX* message = a.payload == Action::Gradient ? gpt.gradient() : gpt.input(a.chunk, buffer(a));
+    mesh.pp.recv(message, message_of(a), a.peer);
 }
 
 // ---------------------------------------------------------------------------------------------------------

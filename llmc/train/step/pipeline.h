@@ -71,7 +71,8 @@ private:
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
     double summed_loss() const;                  // since gpt.clear_loss(), on ranks that count the loss
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
-    size_t stream_of(const Action& a) { return gpt.stream_count(batch(a.micro).B * gpt.shape.T); }
+    size_t message_of(const Action& a) { return gpt.message_count(batch(a.micro).B * gpt.shape.T); }
+    size_t largest_message() const { return gpt.message_count(gpt.shape.B * gpt.shape.T); }
 
     void send(const Action& a);
     void receive(const Action& a);

@@ -197,6 +197,7 @@ void Zero::init_weights(uint64_t seed) {
     for (const Tensor& t : layout.tensors) {
         beat();
         const double std = deviation(t.param, d);
+        const real fixed = real(constant(t.param, t.layer, d));
         const uint64_t stream = stream_of(t.name.c_str());
         const size_t used = t.param.used();
         const Extent here = stored_weights(t.bucket);
@@ -215,7 +216,7 @@ void Zero::init_weights(uint64_t seed) {
                     if (elsewhere(local, n)) return;
                     for (size_t i = 0; i < n; i++)
                         out[i] = std > 0 ? real(std * normal(seed, stream, global + i))
-                                        : real(t.param.init == Init::Ones);
+                                        : fixed;
                 });
             for_each_run(t, start, end - start, [&](size_t local, size_t, size_t n) {
                 if (!elsewhere(local, n)) store(t, local, n, values.data() + (local - start));

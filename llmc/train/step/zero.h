@@ -93,7 +93,7 @@ struct Zero {
     FinalTensors<floatX> final() const { return bind_final(end_weights(layout.final), d, layout); }
     BlockTensors<floatX> block(int l) {
         beat();
-        return bind_block(sharding.weights ? gathered(l) : params + start(l), d, layout);
+        return bind_block(sharding.weights ? gathered(l) : params + start(l), l, d, layout);
     }
 
     EmbedTensors<real> embed_grads() const {
@@ -102,7 +102,7 @@ struct Zero {
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), d); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), d, layout);
+        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), l, d, layout);
     }
 
     void done_embed() {}

@@ -46,6 +46,11 @@ static std::vector<Op> ops_of(Rooms& r) {
     const cuda::Rotary rotary{.qkv = r.x, .before = r.y, .turns = r.a, .q_gain = r.w, .k_gain = r.w + 64,
                               .norm = QkNorm::Before, .eps = 1, .N = N, .T = T, .NH = 4, .KV = 4, .D = 64,
                               .stride = C, .t0 = 0};
+    const cuda::Mix mix{.out = r.x, .in = r.y, .x = r.x, .r = r.z, .bias = r.w, .x0 = r.w + C, .keep = r.w,
+                        .add = r.w + 1};
+    const cuda::ValueRows values{.v = r.x, .h = r.y, .gatew = r.w, .table = r.z, .tokens = r.ids, .N = N,
+                                 .C = C, .V = V, .KV = 4, .D = 64, .stride = C};
+    const double gates_again = double(4 * N * sizeof(real) + (N + 4) * kGateInputs * sizeof(floatX));
     cuda::Layernorm alone = norm;
     alone.r = alone.bias = nullptr, alone.x1 = nullptr;
     static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .lr = 1, .decay = 0};
@@ -63,6 +68,12 @@ static std::vector<Op> ops_of(Rooms& r) {
         {"swiglu_forward", 1, [&r] { cuda::activation_forward(r.x, r.y, Activation::Swiglu, N, C / 2); }},
         {"rotary_forward", 1, [=] { cuda::rotary_forward(rotary); }},
         {"rotary_backward", 2, [=, &r] { cuda::rotary_backward(r.z, r.c, r.d, rotary); }},
+        {"shortcut_forward", 1, [=] { cuda::shortcut_forward(mix, N, C); }},
+        {"shortcut_backward", 2,
+         [&r] { cuda::shortcut_backward({r.x, r.y, r.a, r.b}, r.z, r.w, r.w, r.w, N, C); }},
+        {"values_forward", 1, [=] { cuda::values_forward(values); }},
+        {"values_backward", 2, [=, &r] { cuda::values_backward({r.w, r.a, r.x + C, r.b}, values); },
+         gates_again},
         {"bias_backward", 2, [&r] { cuda::bias_backward(r.a, r.x, N, C); }},
         {"classifier_forward", 1, [=] { cuda::classifier_forward(k); }},
         {"classifier_forward_backward", 1, [=] { cuda::classifier_forward_backward(k, 1); }},

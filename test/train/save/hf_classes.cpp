@@ -231,6 +231,11 @@ TEST_IF(!kIsBf16, a_model_without_a_class) {
     m = of_kind(kForeign.at("LlamaTied"), tiny_config().model);
     m.tied = false;
     way(m, "headb");
+    m = of_kind(kForeign.at("NanoChat"), tiny_config().model);
+    m.shortcut = Shortcut::X0;
+    way(m, "NanoChatForCausalLM comes nearest, and has model.shortcut = \"none\", not \"x0\"");
+    m.value_embeddings = ValueEmbeddings::Alternate;
+    way(m, "model.shortcut = \"none\", not \"x0\"; model.value_embeddings = \"none\", not \"alternate\"");
 }
 
 }  // namespace PRECISION

@@ -16,6 +16,7 @@ struct MeshCase {
     int ranks, tp = 1, pp = 1, zero = 0, group = 0;
     bool whole = false;         // each matrix of a block inside one shard
     bool muon = false;
+    size_t kind = 0;            // of kKinds
     std::string text() const {
         return fmt::format("{} ranks, tp {}, pp {}, zero {}, group {}{}{}", ranks, tp, pp, zero, group,
                            whole ? ", whole matrices" : "", muon ? ", Muon" : "");
@@ -25,6 +26,7 @@ struct MeshCase {
 static Config config_on(const MeshCase& m, const std::string& dir) {
     Config cfg;
     cfg.model = {.layers = 4, .heads = 4, .channels = 16, .context = 13, .vocab = 67, .init = "random"};
+    cfg.model = of_kind(kKinds[m.kind], cfg.model);
     cfg.train = {.steps = 20, .batch_tokens = 12 * 13, .micro_batch = 1, .max_skips = 0};
     cfg.optimizer.lr = 1e-2, cfg.optimizer.warmup = 2, cfg.optimizer.stochastic_rounding = true;
     cfg.checkpoint.async = false, cfg.checkpoint.keep_last = 0;
@@ -162,6 +164,15 @@ TEST(every_mesh_reads_what_muon_wrote) {
     };
     expect_all_read_all({muon({1}), muon({3, 1, 1, 1}), muon({4, 2, 1, 3}), muon({4, 1, 2, 2})},
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4) - 16);
+}
+
+// Blocks with and without embeddings of values: 4 x 6 tensors, 2 x 2 and the ends; Muon has 18.
+TEST(every_mesh_reads_blocks_of_two_kinds) {
+    const auto nano = [](MeshCase m) {
+        m.muon = true, m.kind = 10;
+        return m;
+    };
+    expect_all_read_all({nano({1}), nano({4, 2, 1, 3}), nano({4, 2, 2, 0})}, (kIsBf16 ? 4u : 3u) * 30 - 18);
 }
 
 }  // namespace PRECISION

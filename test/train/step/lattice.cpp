@@ -144,8 +144,22 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
     }
 }
 
+// What travels beside the stream, through chunks of any stage and level.
+TEST_IF(kIsFp64, shortcuts_travel_with_the_stream) {
+    Point one{1, 1, 1};
+    one.kind = 10;
+    const Outcome one_rank = run(one);
+    for (Point p : chosen({{1, 1, 2, 0, "none", 2}, {1, 2, 2, 0, "selective", 3}, {2, 1, 2, 0, "block", 2},
+                           {1, 1, 4, 0, "selective"}, {1, 4, 2, 0, "block"}})) {
+        p.kind = 10;
+        expect_stages(p, one_rank);
+        p.micro_batch = 3;
+        if (interleaves(p, p.virtual_stages)) expect_stages(p, one_rank);
+    }
+}
+
 TEST_IF(kIsFp64, muon_trains_as_one_rank) {
-    for (const size_t kind : {0, 8}) {
+    for (const size_t kind : {0, 8, 10}) {
         Point one{1, 1, 1};
         one.kind = kind, one.muon = true;
         const Outcome one_rank = run(one);

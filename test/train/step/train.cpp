@@ -35,21 +35,27 @@ TEST(micro_batches_do_not_matter) {
     }
 }
 
-TEST(recomputation_changes_no_bit) {
+// kind: of kKinds
+static void expect_recomputed(size_t kind) {
     for (const auto& [threads, B] : {std::pair{1, 8}, {2, 2}}) {
         set_threads(threads);
         Config cfg = tiny_config();
+        cfg.model = of_kind(kKinds[kind], cfg.model);
         cfg.train.micro_batch = B;
         const Trace kept = train_steps(cfg, 3);
         for (const char* level : {"selective", "block"}) {
             cfg.memory.recompute = level;
             const Trace t = train_steps(cfg, 3);
-            EXPECT(t == kept, "%s, %d threads, %d rows at once: losses differ by %.3g, norms by %.3g", level,
-                   threads, B, largest_difference(t.losses, kept.losses),
+            EXPECT(t == kept, "kind %zu, %s, %d threads, %d rows: losses differ by %.3g, norms by %.3g", kind,
+                   level, threads, B, largest_difference(t.losses, kept.losses),
                    largest_difference(t.norms, kept.norms));
         }
     }
     set_threads(1);
+}
+
+TEST(recomputation_changes_no_bit) {
+    for (const size_t kind : {0, 8, 10}) expect_recomputed(kind);
 }
 
 TEST_IF(!kIsBf16, threads_do_not_matter) {
