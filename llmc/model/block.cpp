@@ -5,15 +5,15 @@
 namespace PRECISION {
 
 ops::AttentionDims Block::attention_dims(Span span) const {
-    return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T, .NH = d.NH, .D = d.D,
-            .q_stride = size_t(d.W), .kv_stride = size_t(d.W), .q_offset = span.t0, .k_offset = 0,
+    return {.B = span.B, .Tq = span.T, .Tk = span.t0 + span.T - unseen(span), .NH = d.NH, .D = d.D,
+            .q_stride = size_t(d.W), .kv_stride = size_t(d.W), .q_offset = span.t0, .k_offset = unseen(span),
             .scale = d.kind.scale, .key_heads = d.KV, .window = span.window, .documents = span.documents};
 }
 
 // Beside queries, qkv has the keys and values of the span's own tokens.
 void Block::attend(const BlockActs& a, Span span) const {
     ops::AttentionDims dims = attention_dims(span);
-    const floatX* keys = a.kv + d.A;
+    const floatX* keys = a.kv + size_t(unseen(span)) * size_t(d.W) + d.A;
     if (span.shared) {
         ops::join_rows(span.shared->joined,
                        {.kept = span.shared->kept, .from = span.shared->from, .own = a.qkv + d.A,

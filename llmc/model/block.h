@@ -92,6 +92,12 @@ private:
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
     void attend(const BlockActs& a, Span span) const;
+    // Rows of the cache before a single query's window, in whole blocks of keys: attention leaves them out.
+    static int unseen(Span span) {
+        const bool single = span.T == 1 && span.B == 1 && !span.shared;
+        const int before = single && span.window > 0 ? span.t0 - span.window + 1 : 0;
+        return std::max(before, 0) / 64 * 64;
+    }
     ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
     // The shortcut: a.x and a.in = the incoming stream.
     void mix(const BlockWeights& w, const BlockActs& a, Stream in, Span span) const;
