@@ -21,6 +21,9 @@ LLAMA = WORD + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
 O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{WORD}?|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{WORD}?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + REST)
 
+NANOCHAT = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+            r"|\s*[\r\n]|\s+(?!\S)|\s+")
+
 
 def split(pattern):
     return Sequence([Split(Regex(pattern), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -33,6 +36,7 @@ PATTERNS = {
     "qwen2": split(LLAMA.replace("{1,3}", "")),
     "smollm": Sequence([Digits(individual_digits=True), GPT2]),
     "o200k": split(O200K),
+    "nanochat": split(NANOCHAT),
 }
 
 

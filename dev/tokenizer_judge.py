@@ -20,7 +20,7 @@ import tempfile
 
 from tokenizers import Tokenizer
 
-PATTERNS = ["gpt2", "llama3", "qwen2", "smollm", "o200k"]
+PATTERNS = ["gpt2", "llama3", "qwen2", "smollm", "o200k", "nanochat"]
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 CHARACTER = {b: chr(b) for b in PRINTABLE}
 CHARACTER.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in CHARACTER)})

@@ -77,7 +77,7 @@ TEST(an_unknown_pattern_is_shown) {
     file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "\\d+|x"}}}, {"behavior", "Isolated"}};
     const Fatal f = test::fatal_of([&] { vocabulary_of_json(file.dump(), "odd.json"); });
     EXPECT(f.code == kExitConfig);
-    for (const char* word : {"odd.json", "\\d+|x", "gpt2, llama3, qwen2, smollm, o200k"})
+    for (const char* word : {"odd.json", "\\d+|x", "gpt2, llama3, qwen2, smollm, o200k, nanochat"})
         EXPECT(std::string(f.what()).find(word) != std::string::npos, "no %s in %s", word, f.what());
 }
 

@@ -11,6 +11,10 @@ static constexpr const char kLlama3[] =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
 static constexpr const char kQwen2[] =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" SPACES;
+// The possessive ?+ and ++, and [\r\n] for [\r\n]+, match what Llama 3's pattern does.
+static constexpr const char kNanochat[] =
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+    "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
 static constexpr const char kO200k[] =
     "[^\\r\\n\\p{L}\\p{N}]?" UPPERS "*" LOWERS "+" CONTRACTIONS "?"
     "|[^\\r\\n\\p{L}\\p{N}]?" UPPERS "+" LOWERS "*" CONTRACTIONS "?"
@@ -23,6 +27,7 @@ static constexpr Pattern kPatterns[] = {
     {"qwen2", " qwen2 deepseek-r1-qwen ", kQwen2, false, true, false, mark_qwen2},
     {"smollm", " smollm ", nullptr, true, false, false, mark_smollm},
     {"o200k", " gpt-4o ", kO200k, false, false, false, mark_o200k},
+    {"nanochat", "", kNanochat, false, false, false, mark_nanochat},
 };
 
 std::span<const Pattern> patterns() { return kPatterns; }

@@ -9,7 +9,7 @@
 
 struct Pattern {
     const char* name;               // in --pattern=
-    const char* gguf;               // its names in tokenizer.ggml.pre, with blanks around each
+    const char* gguf;               // its names in tokenizer.ggml.pre, with blanks around each; empty: none
     const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, which is GPT-2's
     bool digits;                    // Digits(individual_digits) come first
     // What such models' tokenizers do besides: training and GGUF files, which do not say, assume it.

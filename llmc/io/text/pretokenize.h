@@ -25,4 +25,4 @@ constexpr size_t kTextPadding = 64;
 // after it.
 using MarkStarts = void(const char* text, size_t n, uint64_t* starts);
 MarkStarts mark_gpt2, mark_smollm;
-MarkStarts mark_llama3, mark_qwen2, mark_o200k;     // pretokenize_cl100k.cpp
+MarkStarts mark_llama3, mark_qwen2, mark_o200k, mark_nanochat;     // pretokenize_cl100k.cpp

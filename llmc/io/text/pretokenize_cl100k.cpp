@@ -1,15 +1,15 @@
 // Pre-tokenization of cl100k's family: the matches, from left to right, of
 //
-//     Llama 3, Qwen:  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+
+//     Llama 3, Qwen:  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+; nanochat likewise
 //     o200k:          [^\r\n\p{L}\p{N}]?U*L+(?i:'s|...)?|[^\r\n\p{L}\p{N}]?U+L*(?i:'s|...)?
 //                     with U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], L = [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-//     all:            |\p{N}{1,3} (Qwen: \p{N})| ?[^\s\p{L}\p{N}]+[\r\n]* (o200k: [\r\n/]*)
-//                     |\s*[\r\n]+|\s+(?!\S)|\s+
+//     all:            |\p{N}{1,3} (Qwen: \p{N}, nanochat: \p{N}{1,2})
+//                     | ?[^\s\p{L}\p{N}]+[\r\n]* (o200k: [\r\n/]*)|\s*[\r\n]+|\s+(?!\S)|\s+
 //
 // A word is a run of letters (o200k: and marks), a gap is white space but \r and \n, a tail is what a run of
 // other characters takes of line ends (o200k: and slashes) behind it. A match starts at
 //
-//     a number:  the first of a run, then each third (Qwen: each)
+//     a number:  the first of a run, then each third (Qwen: each; nanochat: each second)
 //     other:     the first of a run that follows no U+0020
 //     a word:    its first letter, unless a gap comes before, or an other character that starts a match
 //                o200k, too: where the case goes from lower to upper, see split_at_upper
@@ -285,6 +285,9 @@ void mark_llama3(const char* text, size_t n, uint64_t* starts) {
 }
 void mark_qwen2(const char* text, size_t n, uint64_t* starts) {
     cl100k::mark_all<WordKind{false, 1}>(text, n, starts);
+}
+void mark_nanochat(const char* text, size_t n, uint64_t* starts) {
+    cl100k::mark_all<WordKind{false, 2}>(text, n, starts);
 }
 void mark_o200k(const char* text, size_t n, uint64_t* starts) {
     cl100k::mark_all<WordKind{true, 3}>(text, n, starts);

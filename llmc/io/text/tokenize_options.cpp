@@ -13,7 +13,7 @@ const char* const kTokenizeHelp = R"(Byte-level BPE.
 
   ./tokenize train  --vocab=N --out=tokenizer.json [--pattern=NAME] INPUT...
       trains a vocabulary of N ids, end-of-text included; writes Hugging Face's tokenizer.json
-      NAME, the pre-tokenization: gpt2 (default), llama3, qwen2, smollm, o200k
+      NAME, the pre-tokenization: gpt2 (default), llama3, qwen2, smollm, o200k, nanochat
   ./tokenize encode --tokenizer=T --out=PREFIX [--val=FRACTION] [--shard-tokens=N] INPUT...
       writes token shards PREFIX_train_000000.bin, ... and PREFIX_val_000000.bin, ..., which get the last
       FRACTION of each document's bytes, cut at a line (default: 0, none); N tokens a shard (100000000);

@@ -159,6 +159,8 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) 
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
     GgufVocabulary g;
     g.model = "gpt2";
+    CHECK_INPUT(*v.pattern->gguf, "--export=gguf: llama.cpp has no pre-tokenization as {}'s, and would make "
+                "other ids", v.pattern->name);
     const std::string_view names = std::string_view(v.pattern->gguf).substr(1);
     g.pre = names.substr(0, names.find(' '));
     for (uint32_t id = 0; id < v.size(); id++) {

@@ -53,8 +53,9 @@ std::string characters_of_bytes(std::string_view bytes);
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-// Names of added tokens that end a text and begin one, in order of preference.
-constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>"};
+// Names of added tokens that end a text and begin one, in order of preference. Between nanochat's documents
+// stands <|bos|>.
+constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>", "<|bos|>"};
 constexpr std::string_view kBeginNames[] = {"<|begin_of_text|>", "<|startoftext|>", "<|bos|>"};
 
 // Tokens of a file, by id; `added` ids are no result of merges and their text is used unchanged.
