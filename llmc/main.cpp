@@ -31,7 +31,7 @@ struct Precision {
     const char* name;
     int (*train)(Config, const Mesh&);
     int (*plan)(Config);
-    int (*generate)(Config, const Mesh&, const std::string&, bool chat);
+    int (*generate)(Config, const Mesh&, const Prompt&);
     int (*evaluate)(Config, const Mesh&);
     int (*export_model)(Config, const Mesh&, const std::string&);
 };
@@ -105,8 +105,10 @@ static int run(Options& options) {
     }
     const auto body = [&](Config c, const Mesh& mesh) {
         if (options.export_to) return precision_of(c, false).export_model(c, mesh, *options.export_to);
-        if (options.generate)
-            return precision_of(c, false).generate(c, mesh, *options.generate, options.chat);
+        if (options.generate) {
+            const Prompt prompt{*options.generate, options.chat, options.system};
+            return precision_of(c, false).generate(c, mesh, prompt);
+        }
         if (options.evaluate) return precision_of(c, false).evaluate(c, mesh);
         const RunLock lock(c.run.dir, mesh.world);
         const Precision& p = precision_of(c, true);
@@ -116,6 +118,7 @@ static int run(Options& options) {
     std::string task;                           // the same on every rank
     if (options.export_to) task = "--export=" + *options.export_to;
     if (options.generate) task = "--generate=" + *options.generate + (options.chat ? " --chat" : "");
+    if (options.system) task += " --system=" + *options.system;
     if (options.evaluate) task = "--evaluate=" + *options.evaluate;
     return run_ranks(cfg, body, task);
 }

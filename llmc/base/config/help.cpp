@@ -31,6 +31,7 @@ static const char* const kHead =
     "  --chat                           with --generate: the text is a message to a model that was tuned to\n"
     "                                   answer. It is put into the model's chat template; the answer is\n"
     "                                   printed\n"
+    "  --system=TEXT                    with --chat: the system message, instead of the template's own\n"
     "  --evaluate=TASK,...              score model.init, or the newest checkpoint, on tasks: a table, rows\n"
     "                                   in run.dir/evals.jsonl, answers in run.dir/answers\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"

@@ -13,13 +13,14 @@
 
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
-    "                   [--plan | --generate=TEXT [--chat] | --evaluate=TASK,... | --export=TO]\n"
+    "                   [--plan | --generate=TEXT [--chat [--system=TEXT]] |\n"
+    "                    --evaluate=TASK,... | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
-    for (const char* flag : {"help", "version", "plan", "generate", "chat", "evaluate", "export"})
+    for (const char* flag : {"help", "version", "plan", "generate", "chat", "system", "evaluate", "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -45,7 +46,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     const auto text = [] { return cxxopts::value<std::string>(); };
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())
-        ("generate", "", text())("chat", "", none())("evaluate", "", text())
+        ("generate", "", text())("chat", "", none())("system", "", text())("evaluate", "", text())
         ("export", "", text());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
@@ -95,6 +96,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (flags.count("generate")) o.generate = flags["generate"].as<std::string>();
     if (flags.count("evaluate")) o.evaluate = flags["evaluate"].as<std::string>();
     o.chat = has_flag(flags, "chat");
+    if (flags.count("system")) o.system = flags["system"].as<std::string>();
     if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
     const std::vector<std::string>& rest = flags.unmatched();
     std::vector<std::pair<std::string, std::string>> settings;
@@ -113,6 +115,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     CHECK_INPUT(o.plan + o.generate.has_value() + o.evaluate.has_value() + o.export_to.has_value() <= 1,
                 "expected one of --plan, --generate, --evaluate and --export at a time");
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
+    CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
+                "--system=TEXT");
     CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
                 kUsage);
     o.config = load_config(o.config_path);

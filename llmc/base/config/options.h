@@ -12,6 +12,7 @@ struct Options {
     std::optional<std::string> generate;      // --generate=TEXT
     std::optional<std::string> evaluate;      // --evaluate=TASK,...: into eval.tasks
     bool chat = false;                        // the text is a message, which the model answers
+    std::optional<std::string> system;        // --system=TEXT, of the conversation
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
 };
 

@@ -1,6 +1,6 @@
 #include "llmc/io/text/chat.h"
 
-#include <optional>
+#include <cstring>
 
 #include "llmc/base/check.h"
 
@@ -8,13 +8,14 @@ namespace {
 
 struct Family {
     const char* name;
-    std::vector<std::string> texts;     // in quotes in every template of the family, or parts of these
+    std::vector<std::string> texts;     // in every template of the family, or parts of these
     std::vector<std::string> others;    // words of other templates
     std::vector<std::string> tokens;    // added tokens, written as such; the last ends a turn
     std::string system, user, answer;   // how each turn begins
     std::string end;                    // of the turns of system and user
     bool trims;                         // white space around a message is left out
-    std::string dates;                  // the system turn of every conversation; empty: see the template
+    std::string dates;                  // how the system turn of every conversation begins; empty: none
+    bool bare;                          // every text is of tokens alone, and a conversation begins with BOS
 };
 
 // The header of Llama 3's turns.
@@ -28,34 +29,61 @@ const std::vector<Family>& families() {
         .name = "ChatML", .texts = {"<|im_start|>", "<|im_end|>"}, .others = {"set system", "trim"},
         .tokens = {"<|im_start|>", "<|im_end|>"}, .system = "<|im_start|>system\n",
         .user = "<|im_start|>user\n", .answer = "<|im_start|>assistant", .end = "<|im_end|>\n",
-        .trims = false, .dates = {}};
+        .trims = false, .dates = {}, .bare = false};
     static const Family llama3 = {
         .name = "Llama 3", .texts = {"<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"},
         .others = {"set system", "Knowledge Date"},
         .tokens = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, .system = header("system"),
         .user = header("user"), .answer = "<|start_header_id|>assistant", .end = "<|eot_id|>",
-        .trims = true, .dates = {}};
+        .trims = true, .dates = {}, .bare = false};
+    static const Family nanochat = {
+        .name = "nanochat", .texts = {"<|user_start|>", "<|user_end|>", "<|assistant_start|>"},
+        .others = {"trim", "<|system_start|>", "<|developer_start|>"},
+        .tokens = {"<|user_start|>", "<|user_end|>", "<|assistant_start|>", "<|assistant_end|>"},
+        .system = {}, .user = "<|user_start|>", .answer = "<|assistant_start|>", .end = "<|user_end|>",
+        .trims = false, .dates = {}, .bare = true};
     static const std::vector<Family> all = [] {
         Family dated = llama3;
         dated.name = "Llama 3.1";
         dated.others.clear();
         dated.texts.insert(dated.texts.end(), {cutoff, "Today Date: ", date});
-        dated.dates = dated.system + cutoff + "Today Date: " + date + "\n\n" + dated.end;
-        return std::vector<Family>{chatml, llama3, dated};
+        dated.dates = dated.system + cutoff + "Today Date: " + date + "\n\n";
+        return std::vector<Family>{chatml, llama3, dated, nanochat};
     }();
     return all;
 }
 
-// A text in quotes within {{ }} or {% %}, without its escapes, and where it ends.
-struct Quoted { std::string text; size_t end; };
+std::string_view without_space(std::string_view text) {
+    const char* space = " \t\n\r\f\v";
+    const size_t first = text.find_first_not_of(space);
+    if (first == text.npos) return {};
+    return text.substr(first, text.find_last_not_of(space) + 1 - first);
+}
 
-// None: there is text outside of the tags too, which no family has.
-std::optional<std::vector<Quoted>> quoted_in(std::string_view t) {
+// A text in quotes within {{ }} or {% %}, without its escapes, and where it ends; outside: of the tags.
+struct Quoted { std::string text; size_t end; bool outside = false; };
+
+// The text from `at` to the next tag. White space goes where the tag beside has a minus; alone it is no text.
+Quoted outside_text(std::string_view t, size_t at) {
+    size_t end = at;
+    while (end < t.size() && (t[end] != '{' || !strchr("{%#", end + 1 < t.size() ? t[end + 1] : ' '))) end++;
+    std::string text(t.substr(at, end - at));
+    const bool left = at >= 3 && t[at - 3] == '-', right = end + 2 < t.size() && t[end + 2] == '-';
+    const std::string inner(without_space(text));
+    if (left) text.erase(0, text.find(inner));
+    if (right) text.resize(text.find(inner) + inner.size());
+    return {inner.empty() ? "" : text, end, true};
+}
+
+// None: a tag, or a text in quotes, does not end.
+std::optional<std::vector<Quoted>> texts_in(std::string_view t) {
     std::vector<Quoted> all;
     for (size_t at = 0; at < t.size();) {
-        if (t[at] == ' ' || t[at] == '\n' || t[at] == '\r' || t[at] == '\t') { at++; continue; }
+        const Quoted before = outside_text(t, at);
+        if (!before.text.empty()) all.push_back(before);
+        at = before.end;
+        if (at == t.size()) return all;
         const std::string_view open = t.substr(at, 2);
-        if (open != "{{" && open != "{%" && open != "{#") return std::nullopt;
         if (open == "{#") {
             at = t.find("#}", at);
             if (at == t.npos) return std::nullopt;
@@ -73,7 +101,7 @@ std::optional<std::vector<Quoted>> quoted_in(std::string_view t) {
                 text += escaped && t[at] == 'n' ? '\n' : escaped && t[at] == 't' ? '\t' : t[at];
             }
             if (at == t.size()) return std::nullopt;
-            all.push_back({std::move(text), at + 1});
+            all.push_back({std::move(text), at + 1, false});
         }
         if (at == t.size()) return std::nullopt;
         at += 2;
@@ -89,7 +117,7 @@ bool any_has(const std::vector<Quoted>& all, const std::string& part) {
 
 // What follows the beginning of an answer: the end of the template, or what Qwen3 puts there where thoughts
 // are turned off.
-bool is_end(std::string_view rest) {
+bool is_end(std::string_view rest, bool outside) {
     std::string dense;
     for (const char c : rest)
         if (c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != '-') dense += c;
@@ -97,44 +125,60 @@ bool is_end(std::string_view rest) {
                             "{{'<think>\\n\\n</think>\\n\\n'}}{%endif%}";
     for (const std::string& end : {std::string(), off})
         for (const char* condition : {"", "{%endif%}"})
-            if (dense == "}}" + end + condition) return true;
+            if (dense == (outside ? "" : "}}") + end + condition) return true;
     return false;
 }
 
 struct Read {
     const Family* family = nullptr;         // nullptr: unknown
     std::string system, answer;             // the system turn, and the beginning of an answer
+    bool takes_system = true;
 };
+
+// "<|a|><|b|>"
+bool is_of_tokens(std::string_view text) {
+    while (!text.empty()) {
+        const size_t end = text.find("|>");
+        if (!text.starts_with("<|") || end == text.npos || text.substr(0, end).find(' ') != text.npos)
+            return false;
+        text.remove_prefix(end + 2);
+    }
+    return true;
+}
+
+bool texts_fit(const Family& f, const std::vector<Quoted>& texts) {
+    for (const Quoted& q : texts) {
+        const bool has_token = q.outside || q.text.find("<|") != q.text.npos;
+        if (has_token && (f.bare ? !is_of_tokens(q.text) : q.outside)) return false;
+    }
+    return true;
+}
 
 std::optional<Read> read_as(const Family& f, std::string_view t, const std::vector<Quoted>& quoted) {
     for (const std::string& text : f.texts)
         if (!any_has(quoted, text)) return std::nullopt;
+    if (!texts_fit(f, quoted)) return std::nullopt;
     for (const std::string& word : f.others)
         if (t.find(word) != t.npos) return std::nullopt;
-    Read read = {.family = &f, .system = f.dates, .answer = {}};
-    size_t end = 0;
+    Read read = {.family = &f, .system = f.dates.empty() ? "" : f.dates + f.end, .answer = {}};
+    if (f.bare) read.takes_system = t.find("system") != t.npos && any_has(quoted, "\n\n");
+    const Quoted* last = nullptr;
     for (const Quoted& q : quoted) {
-        if (q.text.starts_with(f.answer)) read.answer = q.text, end = q.end;
-        if (!f.dates.empty() || !q.text.starts_with(f.system) || q.text == f.system) continue;
+        if (q.text.starts_with(f.answer)) last = &q;
+        if (!f.dates.empty() || f.bare || !q.text.starts_with(f.system) || q.text == f.system) continue;
         if (!q.text.ends_with(f.end)) return std::nullopt;
         read.system = q.text;
     }
-    if (!end || !is_end(t.substr(end))) return std::nullopt;
+    if (!last || !is_end(t.substr(last->end), last->outside)) return std::nullopt;
+    read.answer = last->text;
     return read;
 }
 
 Read read_template(std::string_view t) {
-    if (const auto quoted = quoted_in(t))
+    if (const auto quoted = texts_in(t))
         for (const Family& f : families())
             if (auto read = read_as(f, t, *quoted)) return *read;
     return {};
-}
-
-std::string_view without_space(std::string_view text) {
-    const char* space = " \t\n\r\f\v";
-    const size_t first = text.find_first_not_of(space);
-    if (first == text.npos) return {};
-    return text.substr(first, text.find_last_not_of(space) + 1 - first);
 }
 
 // Ids of text with tokens: what lies between two tokens is encoded in one piece.
@@ -162,8 +206,8 @@ struct Ids {
     }
 };
 
-bool begins_with_bos(std::string_view t) {
-    return t.find("bos_token") != t.npos || t.find("<|begin_of_text|>") != t.npos;
+bool begins_with_bos(const Family& f, std::string_view t) {
+    return f.bare || t.find("bos_token") != t.npos || t.find("<|begin_of_text|>") != t.npos;
 }
 
 }  // namespace
@@ -179,22 +223,28 @@ std::string no_chat(const Tokenizer& tokenizer) {
         if (v.find_added(name) < 0)
             return fmt::format("the model's chat template is {}'s, but {} is no added token of the tokenizer",
                                read.family->name, name);
-    if (begins_with_bos(v.chat_template) && v.bos < 0)
+    if (begins_with_bos(*read.family, v.chat_template) && v.bos < 0)
         return "the model's chat template begins with BOS, and the tokenizer has none";
     return "";
 }
 
-Chat chat_of(const Tokenizer& tokenizer, std::string_view message) {
+Chat chat_of(const Tokenizer& tokenizer, std::string_view message, const std::optional<std::string>& system) {
     const std::string why = no_chat(tokenizer);
     CHECK_INPUT(why.empty(), "--chat: {}; leave --chat out to continue the text as it stands", why);
     const Read read = read_template(tokenizer.vocabulary.chat_template);
     const Family& f = *read.family;
+    CHECK_INPUT(!system || read.takes_system, "--system: the model's chat template has no place for a system "
+                "message");
     Ids out{.tokenizer = tokenizer, .family = f};
-    if (begins_with_bos(tokenizer.vocabulary.chat_template)) out.ids.push_back(int32_t(tokenizer.bos()));
-    out.add(read.system);
-    out.add(f.user);
-    out.text += f.trims ? without_space(message) : message;
-    out.add(f.end);
+    if (begins_with_bos(f, tokenizer.vocabulary.chat_template)) out.ids.push_back(int32_t(tokenizer.bos()));
+    const auto add_turn = [&](const std::string& begin, std::string_view text) {
+        out.add(begin);
+        out.text += f.trims ? without_space(text) : text;
+        out.add(f.end);
+    };
+    if (!system) out.add(read.system);
+    else if (!f.bare) add_turn(f.dates.empty() ? f.system : f.dates, *system);
+    add_turn(f.user, system && f.bare ? *system + "\n\n" + std::string(message) : std::string(message));
     out.add(read.answer);
     out.flush();
     return {std::move(out.ids), int32_t(tokenizer.vocabulary.find_added(f.tokens.back()))};

@@ -1,17 +1,22 @@
 // Chat templates: what stands around a message to a model that was tuned to answer.
 //
-// A template is a program in Jinja, and this program runs none. It knows the templates of three families by
-// the texts in quotes in them. Two of these differ within a family and come from the template: the system
-// message of a conversation without one, and how an answer begins. A template with other parts is unknown.
+// A template is a program in Jinja, and this program runs none. It knows the templates of four families by
+// the texts in them, in quotes or outside of Jinja's tags. Two of these differ within a family and come from
+// the template: the system message of a conversation without one, and how an answer begins. A template with
+// other parts is unknown.
 //
 //     ChatML (SmolLM2, Qwen)   <|im_start|>system\nSYSTEM<|im_end|>\n       where the template has a SYSTEM
 //                              <|im_start|>user\nMESSAGE<|im_end|>\n<|im_start|>assistant\n
 //     Llama 3                  BOS <|start_header_id|>user<|end_header_id|>\n\nMESSAGE<|eot_id|>
 //                              <|start_header_id|>assistant<|end_header_id|>\n\n
-//     Llama 3.1, 3.2, 3.3      the same, with a system message of two dates, always that of the template
+//     Llama 3.1, 3.2, 3.3      the same, with a system message that begins with two dates, the template's
+//     nanochat                 BOS <|user_start|>MESSAGE<|user_end|><|assistant_start|>
 //
+// A system message is a turn before the user's; in nanochat's templates that know of one, SYSTEM and an empty
+// line go before MESSAGE.
 // Qwen3 answers with its thoughts first, as its template has it by default.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +31,7 @@ struct Chat {
     int32_t end;                    // the token behind an answer
 };
 
-// The message is ordinary text: tokens of the template in it are spelled out. Unless no_chat() is empty:
-// CHECK_INPUT.
-Chat chat_of(const Tokenizer& tokenizer, std::string_view message);
+// The texts are ordinary: tokens of the template in them are spelled out. system: instead of the template's
+// own. Unless no_chat() is empty, and where the template has no place for a system message: CHECK_INPUT.
+Chat chat_of(const Tokenizer& tokenizer, std::string_view message,
+             const std::optional<std::string>& system = std::nullopt);

@@ -103,14 +103,15 @@ static void print_on_chat(const Tokenizer& tokenizer) {
 }
 
 // Continues the text, or answers it as a message.
-int generate(Config cfg, const Mesh& mesh, const std::string& prompt, bool chat) {
+int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
     CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: {}; give --data.tokenizer=PATH",
                 unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
     const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
-    const Chat message = chat ? chat_of(tokenizer, prompt) : Chat{prompt_ids(tokenizer, prompt), -1};
-    if (!chat && mesh.rank == 0) print_on_chat(tokenizer);
+    const Chat message = prompt.chat ? chat_of(tokenizer, prompt.text, prompt.system)
+                                     : Chat{prompt_ids(tokenizer, prompt.text), -1};
+    if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
@@ -119,7 +120,7 @@ int generate(Config cfg, const Mesh& mesh, const std::string& prompt, bool chat)
     const auto print = [&](std::string_view piece) {
         if (mesh.rank == 0) shown.print(piece);
     };
-    if (!chat) print(prompt);
+    if (!prompt.chat) print(prompt.text);
     generator.turn_end = message.end;
     generator.run(message.ids, 0, print);
     print("\n");

@@ -2,15 +2,23 @@
 //
 // check_export: reads an export back and computes logits. An export with other logits is removed: fatal().
 #pragma once
+#include <optional>
 #include <string>
 
 #include "llmc/base/config/config.h"
 #include "llmc/comm/axis.h"
 
+// The text of --generate.
+struct Prompt {
+    std::string text;
+    bool chat = false;                      // a message, which the model answers
+    std::optional<std::string> system;      // of the conversation, instead of the template's
+};
+
 #define PROGRAMS                                                                                           \
     int train(Config, const Mesh&);                                                                        \
     int plan(Config);                                                                                      \
-    int generate(Config, const Mesh&, const std::string& prompt, bool chat);                               \
+    int generate(Config, const Mesh&, const Prompt& prompt);                                               \
     int evaluate(Config, const Mesh&);                                                                     \
     int export_model(Config, const Mesh&, const std::string& to);                                          \
     struct Model;                                                                                          \

@@ -85,6 +85,8 @@ TEST(one_answer_from_every_form) {
         EXPECT(ok(train_gpt(bare("none"), from + chat)).out == own.out, "%s: another answer", init.c_str());
         EXPECT(ok(train_gpt(bare("none"), from + plain)).out == text.out, "%s: another text", init.c_str());
     }
+    const string rhyme = ok(train_gpt(trained(), chat + " --system='the small model rhymes'")).out;
+    EXPECT(rhyme != own.out, "the system message changes nothing");
 }
 
 TEST(training_on_from_a_gguf_file_keeps_the_tokenizer) {
@@ -133,6 +135,7 @@ TEST(a_model_that_does_not_chat) {
     EXPECT(plain.out.starts_with("a") && has(plain.err, note), "'%s'", plain.err.c_str());
     refused(init + " --chat", {"--chat is for a message", "--generate=MESSAGE --chat"});
     refused(init + " --generate=a --chat=yes", {"--chat takes no value"});
+    refused(init + " --generate=a --system=b", {"--system is for a conversation", "--chat --system=TEXT"});
     refused(init + " --generate=a --chatt", {"Did you mean --chat?"});
 }
 
