@@ -86,9 +86,11 @@ struct Output {
 // The files that the inputs name, each pattern's in the order of their names.
 std::vector<std::string> shards_of(const Options& o) {
     std::vector<std::string> all;
+    bool others = false;                // than indexes
+    for (const std::string& pattern : o.inputs) others |= !pattern.ends_with(kIndexSuffix);
     for (const std::string& pattern : o.inputs) {
         // a * of the shell takes indexes along
-        if (o.inputs.size() > 1 && pattern.ends_with(kIndexSuffix)) continue;
+        if (others && pattern.ends_with(kIndexSuffix)) continue;
         const auto paths = shard_files(pattern);
         CHECK_INPUT(!paths.empty(), "{}: no such file, and no file of such a name", pattern);
         all.insert(all.end(), paths.begin(), paths.end());

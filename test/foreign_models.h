@@ -24,6 +24,9 @@ inline const std::map<std::string, ModelConfig> kForeign = {
     {"Qwen3", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false, .position = PositionKind::Rope,
                .rope_theta = 1e2, .qk_norm = QkNorm::Before, .kv_heads = 2, .head_channels = 20,
                .activation = Activation::Swiglu}},
+    {"Qwen3Window", {.norm = NormKind::RmsNorm, .norm_eps = 1e-6, .bias = false,
+                     .position = PositionKind::Rope, .qk_norm = QkNorm::Before, .window = {0, 5},
+                     .activation = Activation::Swiglu}},
     {"NanoChat", {.norm = NormKind::RmsNorm, .norm_gain = false, .norm_eps = 1e-6, .bias = false,
                   .position = PositionKind::Rope, .qk_norm = QkNorm::After, .qk_gain = false, .kv_heads = 2,
                   .head_channels = 8, .activation = Activation::Relu2, .tied = false, .softcap = 2,
@@ -37,7 +40,8 @@ struct Exported {
 };
 
 // A model with random gains and biases, exported to each of `to`.
-inline Exported export_kind(const std::string& kind, const std::vector<std::string>& to) {
+inline Exported export_kind(const std::string& kind, const std::vector<std::string>& to,
+                            uint64_t largest_file = 5'000'000'000) {
     Exported x{.cfg = tiny_config(), .ids = {}, .logits = {}, .values = {}};
     x.cfg.model = of_kind(kForeign.at(kind), x.cfg.model);
     x.cfg.train.micro_batch = 1, x.cfg.train.batch_tokens = x.cfg.model.context;
@@ -49,7 +53,7 @@ inline Exported export_kind(const std::string& kind, const std::vector<std::stri
     };
     for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);
     const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
-                       .tokenizer = nullptr, .bf16 = false};
+                       .tokenizer = nullptr, .bf16 = false, .largest_file = largest_file};
     for (const std::string& place : to) {
         check_export_kind(place, x.cfg.model);
         export_to(own, place);
@@ -70,6 +74,26 @@ inline void expect_same(const test::Vector& theirs, const test::Vector& own, con
     }
     EXPECT(scale > 0.1 && worst <= 1e-5 * scale, "%s: logits %.3g apart, of %.3g", whose.c_str(), worst,
            scale);
+}
+
+// Every tensor of a model by our names, in slices that begin anywhere.
+inline void expect_values(const std::string& from, const Exported& e, double near) {
+    const ForeignModel m = open_foreign(from);
+    for (const Tensor& t : whole_tensors(make_dims(m.shape))) {
+        const std::vector<float>& own = e.values.at(t.name);
+        const size_t cols = size_t(t.param.whole_cols), rows = size_t(t.param.whole_rows);
+        std::vector<float> read(own.size());
+        for (size_t row = 0, n; row < rows; row += n) {
+            n = std::min<size_t>(7, rows - row);
+            m.read(t, row, n, &read[row * cols]);
+        }
+        double worst = 0;
+        for (size_t i = 0; i < own.size(); i++) {
+            const double off = std::abs(double(read[i] - own[i]));
+            worst = test::larger_difference(worst, off - near * std::abs(own[i]));
+        }
+        EXPECT(worst <= near * 1e-3, "%s: %s is %g off", from.c_str(), t.name.c_str(), worst);
+    }
 }
 
 }  // namespace PRECISION

@@ -73,19 +73,20 @@ struct PlainModel {
     }
 
     Vector attend(const std::vector<Vector>& q, const std::vector<Vector>& k, const std::vector<Vector>& v,
-                  size_t t) const {
+                  size_t t, int window) const {
+        const size_t first = window && t >= size_t(window) ? t + 1 - size_t(window) : 0;
         Vector y(q[t].size(), 0.);
         for (size_t head = 0; head < size_t(m.heads); head++) {
             const size_t at = head * D(), kv = head / size_t(m.heads / m.kv_heads) * D();
             Vector weight(t + 1);
             double sum = 0;
-            for (size_t s = 0; s <= t; s++) {
+            for (size_t s = first; s <= t; s++) {
                 double dot = 0;
                 for (size_t i = 0; i < D(); i++) dot += q[t][at + i] * k[s][kv + i];
                 weight[s] = std::exp(dot / std::sqrt(double(D())));
                 sum += weight[s];
             }
-            for (size_t s = 0; s <= t; s++)
+            for (size_t s = first; s <= t; s++)
                 for (size_t i = 0; i < D(); i++) y[at + i] += weight[s] / sum * v[s][kv + i];
         }
         return y;
@@ -127,7 +128,7 @@ struct PlainModel {
                 v.push_back(linear(h, self + "v_proj"));
             }
             for (size_t t = 0; t < T; t++) {
-                add(x[t], linear(attend(q, k, v, t), self + "o_proj"));
+                add(x[t], linear(attend(q, k, v, t, m.window[size_t(l) % m.window.size()]), self + "o_proj"));
                 const Vector h = norm(x[t].data(), C, gain(layer + "post_attention_layernorm"));
                 add(x[t], feed_forward(h, layer + "mlp."));
             }

@@ -218,6 +218,26 @@ TEST(an_export_that_changed_is_refused) {
     }
 }
 
+TEST(a_rounded_export_is_read_back) {
+    Config cfg = exported().cfg;
+    for (const char* name : {"_whole", "_rounded-bf16", "_rounded-fp16"}) {
+        Tiny t(cfg, true);
+        t.shake();
+        const auto read = [&](const Tensor& tensor) {
+            const std::vector<real> values = t.whole(tensor);
+            return std::vector<float>(values.begin(), values.end());
+        };
+        const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
+                           .tokenizer = nullptr, .bf16 = kIsBf16, .largest_file = 20000};
+        const std::string to = "hf:" + test::folder(TEST_PRECISION) + name;
+        export_to(own, to);
+        EXPECT(test::fatal_of([&] { check_export(cfg, Mesh(), t.model, to, false); }).code == 0, "%s", name);
+        t.use();
+        remove_export(to, false);
+        EXPECT(std::filesystem::is_empty(path_of(to)), "%s: files are left", name);
+    }
+}
+
 // GGUF's second copy of the embedding, the last tensor of the file, from which llama.cpp takes the logits.
 TEST(a_head_that_is_not_the_embedding_is_refused) {
     Config cfg = exported().cfg;

@@ -31,7 +31,8 @@ TEST_IF(!kIsBf16, exports_give_the_same_logits) {
         };
         const test::PlainModel plain{with_sizes(e.cfg.model), get, kind == "NanoChat"};
         expect_same(plain.logits(e.ids), e.logits, kind);
-        const string name = (kind.starts_with("Llama") ? "Llama" : kind) + "ForCausalLM";
+        const string name = (kind.starts_with("Llama") ? "Llama" : kind.substr(0, kind.find("Window"))) +
+                            "ForCausalLM";
         EXPECT(config_of(dir_of(kind))["architectures"][0] == name, "%s", kind.c_str());
     }
 }
@@ -49,26 +50,6 @@ TEST_IF(!kIsBf16, config_json_is_for_transformers_4_and_5) {
 
 // ---------------------------------------------------------------------------------------------------------
 // imports
-
-// Every tensor of a model by our names, in slices that begin anywhere.
-static void expect_values(const string& from, const Exported& e, double near) {
-    const ForeignModel m = open_foreign(from);
-    for (const Tensor& t : whole_tensors(make_dims(m.shape))) {
-        const std::vector<float>& own = e.values.at(t.name);
-        const size_t cols = size_t(t.param.whole_cols), rows = size_t(t.param.whole_rows);
-        std::vector<float> read(own.size());
-        for (size_t row = 0, n; row < rows; row += n) {
-            n = std::min<size_t>(7, rows - row);
-            m.read(t, row, n, &read[row * cols]);
-        }
-        double worst = 0;
-        for (size_t i = 0; i < own.size(); i++) {
-            const double off = std::abs(double(read[i] - own[i]));
-            worst = test::larger_difference(worst, off - near * std::abs(own[i]));
-        }
-        EXPECT(worst <= near * 1e-3, "%s: %s is %g off", from.c_str(), t.name.c_str(), worst);
-    }
-}
 
 TEST_IF(!kIsBf16, imports_are_what_was_exported) {
     for (const auto& [kind, model] : kForeign) {
@@ -178,8 +159,15 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("Llama", {{"mlp_bias", true}}, {"attention_bias", "mlp_bias", "model.bias"});
     change("Llama", {{"mlp_bias", true}, {"attention_bias", true}}, {"headb", "model.tied"});
     change("Qwen3", {{"attention_bias", true}}, {"attention_bias", "Qwen3ForCausalLM"});
-    change("Qwen3", {{"use_sliding_window", true}}, {"use_sliding_window", "true"});
-    change("Qwen3", {{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types", "sliding"});
+    const json sliding = {"full_attention", "sliding_attention"};
+    change("Qwen3", {{"use_sliding_window", 3}}, {"use_sliding_window", "3"});
+    change("Qwen3", {{"layer_types", sliding}}, {"layer_types", "sliding", "use_sliding_window"});
+    change("Qwen3Window", {{"sliding_window", 0}}, {"layer_types", "sliding"});
+    change("Qwen3Window", {{"sliding_window", -4}}, {"sliding_window", "-4"});
+    change("Qwen3Window", {{"layer_types", {"full_attention"}}}, {"layer_types has 1", "num_hidden_layers"});
+    change("Qwen3Window", {{"layer_types", {"full_attention", "x"}}}, {"layer_types", "\"x\""});
+    change("Llama", {{"layer_types", sliding}, {"use_sliding_window", true}, {"sliding_window", 4}},
+           {"layer_types", "sliding"});
     const json yarn = {{"rope_type", "yarn"}, {"factor", 4.}};
     change("Llama", {{"rope_parameters", yarn}}, {"rope_parameters", "yarn"});
     const json llama3 = {{"rope_type", "llama3"}, {"factor", 4.}, {"low_freq_factor", 1.},
@@ -199,6 +187,29 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("Llama", {{"num_hidden_layers", 3}}, {"model.layers.2.", "num_hidden_layers = 3"});
     change("Llama", {{"num_hidden_layers", 1}}, {"model.layers.1.", "LlamaForCausalLM"});
     change("LlamaTied", {{"tie_word_embeddings", false}}, {"model.tied"});
+}
+
+TEST_IF(!kIsBf16, layers_with_a_window) {
+    exported("Qwen3Window");
+    const string dir = resharded(dir_of("Qwen3Window"), "F32", 1);
+    const json written = config_of(dir_of("Qwen3Window"));
+    const auto window_of = [&](const json& with) {
+        json c = written;
+        c.erase("layer_types");                         // of transformers before 4.53
+        c.merge_patch(with);
+        std::ofstream(dir + "/config.json") << c.dump(1);
+        return open_foreign("hf:" + dir).shape.window;
+    };
+    using Windows = std::vector<int>;
+    EXPECT(written["use_sliding_window"] == true && written["sliding_window"] == 5 &&
+           written["max_window_layers"] == 1 && written["layer_types"][1] == "sliding_attention" &&
+           written["layer_types"][0] == "full_attention", "%s", written.dump().c_str());
+    EXPECT(window_of(json::object()) == Windows({0, 5}));
+    EXPECT(window_of({{"max_window_layers", 0}}) == Windows({5}));
+    EXPECT(window_of({{"max_window_layers", 2}}) == Windows({0}));
+    EXPECT(window_of({{"use_sliding_window", false}}) == Windows({0}));
+    const json types = {"sliding_attention", "full_attention"};
+    EXPECT(window_of({{"layer_types", types}}) == Windows({5, 0}), "layer_types go first");
 }
 
 // The form of transformers 4.
@@ -228,6 +239,12 @@ TEST_IF(!kIsBf16, a_model_without_a_class) {
     m = of_kind(kForeign.at("Llama"), tiny_config().model);
     m.attention_scale = 0.12;
     way(m, "LlamaForCausalLM comes nearest, and has model.attention_scale = 0, not 0.12");
+    m = of_kind(kForeign.at("Llama"), tiny_config().model);
+    m.window = {0, 5};
+    way(m, "LlamaForCausalLM comes nearest, and has model.window = 0, not [0, 5]");
+    m = of_kind(kForeign.at("Qwen3"), tiny_config().model);
+    m.window = {4, 5};
+    way(m, "Qwen3ForCausalLM comes nearest, and has model.window = one size and 0, not [4,5]");
     m = of_kind(kForeign.at("LlamaTied"), tiny_config().model);
     m.tied = false;
     way(m, "headb");

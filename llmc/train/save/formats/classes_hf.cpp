@@ -83,9 +83,8 @@ static HfClass qwen3() {
         .tensors = joined(kLlamaTensors, {{"qnw", "self_attn.q_norm.weight"},
                                           {"knw", "self_attn.k_norm.weight"}}),
         .keys = joined(llama_keys(128, "silu"), {
-            {"attention_bias", nullptr, {false}}, {"use_sliding_window", nullptr, {false}},
-            {"sliding_window", nullptr, {nullptr}, Write}, {"max_window_layers", "layers", {}, Write}}),
-        .others = kRope,
+            {"attention_bias", nullptr, {false}}}),
+        .others = {"rope_theta", "rope_scaling", "window"},
         .fixed = {{"norm", "rmsnorm"}, {"position", "rope"}, {"activation", "swiglu"},
                   {"qk_norm", "before"}, {"bias", "false"}}},
         .prefix = "", .transposed = false};

@@ -1,5 +1,7 @@
 // config.json of Hugging Face: model_type names the class, whose table has the keys. The turns of RoPE have
 // two forms, both read and written: rope_parameters in transformers 5, rope_theta and rope_scaling before.
+// Likewise layers with a window: layer_types, and max_window_layers before.
+#include <algorithm>
 #include <optional>
 
 #include "llmc/base/check.h"
@@ -70,22 +72,89 @@ static void read_turns(const Json& config, const std::string& path, ModelConfig&
     m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
 
-static void check_layer_types(const Json& config, const std::string& path) {
-    const Json& types = config.get("layer_types");
-    if (types.is_null()) return;
-    CHECK_INPUT(types.is_list(), "{}: layer_types is {}, expected a list", path, for_message(types));
-    for (const Json& type : types.list())
-        CHECK_INPUT(type == Json("full_attention"), "{}: layer_types has {}, expected \"full_attention\" "
-                    "alone", path, for_message(type));
+static bool has_turns(const HfClass& c) { return !c.kind.others.empty(); }
+
+// ---------------------------------------------------------------------------------------------------------
+// windows
+
+static bool has_windows(const HfClass& c) {
+    const auto& others = c.kind.others;
+    const auto is_window = [](const char* setting) { return setting == std::string("window"); };
+    return std::any_of(others.begin(), others.end(), is_window);
 }
 
-static bool has_turns(const HfClass& c) { return !c.kind.others.empty(); }
+static int number_of(const Json& config, const char* key, int missing, const std::string& path) {
+    const Json& v = config.get(key);
+    if (v.is_null()) return missing;
+    CHECK_INPUT(v.is_natural() && v.natural() <= INT32_MAX, "{}: {} is {}, expected a natural number", path,
+                key, for_message(v));
+    return int(v.natural());
+}
+
+// Which layers slide; whether they may, another class cannot.
+static std::vector<bool> sliding_layers(const Json& config, int layers, int first, bool may,
+                                        const std::string& path) {
+    std::vector<bool> slides;
+    for (int l = 0; l < layers; l++) slides.push_back(may && l >= first);
+    const Json& types = config.get("layer_types");
+    if (types.is_null()) return slides;
+    CHECK_INPUT(types.is_list(), "{}: layer_types is {}, expected a list", path, for_message(types));
+    CHECK_INPUT(int64_t(types.list().size()) == layers, "{}: layer_types has {} layers, num_hidden_layers is "
+                "{}", path, types.list().size(), layers);
+    for (size_t l = 0; l < slides.size(); l++) {
+        const Json& type = types.list()[l];
+        slides[l] = type == Json("sliding_attention");
+        CHECK_INPUT(type == Json("full_attention") || (slides[l] && may), "{}: layer_types has {}, expected "
+                    "\"full_attention\"{}", path, for_message(type), may ? " or \"sliding_attention\"" :
+                    " alone, where use_sliding_window is not true with a sliding_window");
+    }
+    return slides;
+}
+
+// In the shortest form: model.window is repeated over the layers.
+static std::vector<int> shortest(std::vector<int> windows) {
+    for (size_t n = 1; n < windows.size(); n++) {
+        bool repeats = true;
+        for (size_t l = n; l < windows.size(); l++) repeats = repeats && windows[l] == windows[l - n];
+        if (repeats) windows.resize(n);
+    }
+    return windows;
+}
+
+static void read_windows(const HfClass& c, const Json& config, const std::string& path, ModelConfig& m) {
+    const Json& use = config.get("use_sliding_window");
+    CHECK_INPUT(use.is_null() || use.is_boolean(), "{}: use_sliding_window is {}, expected true or false",
+                path, for_message(use));
+    const int size = number_of(config, "sliding_window", config.find("sliding_window") ? 0 : 4096, path);
+    const int first = number_of(config, "max_window_layers", 28, path);     // of transformers' Qwen3Config
+    const bool may = has_windows(c) && use == Json(true) && size > 0;
+    const std::vector<bool> slides = sliding_layers(config, m.layers, first, may, path);
+    m.window.clear();
+    for (const bool s : slides) m.window.push_back(s ? size : 0);
+    m.window = shortest(m.window);
+}
+
+static void add_windows(Json::Members& members, const ModelConfig& m) {
+    Json::List types;
+    int size = 0, first = m.layers;
+    for (int l = m.layers - 1; l >= 0; l--) {
+        const int window = m.window[size_t(l) % m.window.size()];
+        size = std::max(size, window);
+        if (window && first == l + 1) first = l;
+    }
+    for (int l = 0; l < m.layers; l++)
+        types.push_back(m.window[size_t(l) % m.window.size()] ? "sliding_attention" : "full_attention");
+    members.emplace_back("use_sliding_window", size > 0);
+    members.emplace_back("sliding_window", size ? Json(size) : Json());
+    members.emplace_back("max_window_layers", first);
+    members.emplace_back("layer_types", std::move(types));
+}
 
 ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string& path) {
     return settings_of(c.kind, path, [&](const char* key) { return config.find(key); }, [&](ModelConfig& m) {
         if (!has_turns(c)) return;
         read_turns(config, path, m);
-        check_layer_types(config, path);
+        read_windows(c, config, path, m);
     });
 }
 
@@ -95,14 +164,16 @@ static Json::Members scaling_members(const RopeScaling& s) {
             {"high_freq_factor", s.high}, {"original_max_position_embeddings", s.context}};
 }
 
-std::string hf_config_json(const HfClass& c, const OwnModel& m) {
+std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtype) {
     Json begin, end;
     if (const Tokenizer* t = m.tokenizer) {
         begin = t->bos() >= 0 ? t->bos() : int64_t(t->eot());
         end = t->eos() >= 0 ? t->eos() : int64_t(t->eot());
     }
     Json::Members members = {{"architectures", Json::List{c.kind.name}}, {"model_type", c.kind.id}};
-    for (auto& member : keys_to_write(c.kind, m.shape)) members.push_back(std::move(member));
+    for (auto& [key, value] : keys_to_write(c.kind, m.shape))
+        members.emplace_back(key, key == "dtype" || key == "torch_dtype" ? Json(dtype) : std::move(value));
+    if (has_windows(c)) add_windows(members, m.shape);
     if (has_turns(c)) {
         Json::Members scaling = scaling_members(m.shape.rope_scaling), turns = scaling;
         turns.emplace_back("rope_theta", m.shape.rope_theta);

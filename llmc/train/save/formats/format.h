@@ -21,6 +21,7 @@ struct OwnModel {
     std::function<std::vector<float>(const Tensor&)> read;
     const Tokenizer* tokenizer;                               // null: none
     bool bf16;                                                // weights already rounded to bf16
+    uint64_t largest_file = 5'000'000'000;                    // bytes of tensors; in Hugging Face's folders
 };
 
 // A model to import.

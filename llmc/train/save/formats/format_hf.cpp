@@ -2,10 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 
 #include "llmc/base/check.h"
+#include "llmc/base/dtype.h"
+#include "llmc/base/half.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
 #include "llmc/io/files/safetensors.h"
@@ -34,6 +40,117 @@ static void remove_file(const std::string& path) {
     CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
                 strerror(errno));
 }
+
+// ---------------------------------------------------------------------------------------------------------
+// numbers of 16 bits
+
+// A folder's name says what its tensors are, as names of GGUF files do: "DIR-bf16", "DIR-fp16", "DIR-f16".
+struct HfType {
+    const char *suffix, *dtype, *torch;
+    uint16_t (*bits)(float);            // null: FP32
+    float (*value)(uint16_t);
+};
+static uint16_t bits_of_half(float v) { return half_of(v).bits; }
+static float value_of_half(uint16_t bits) { return half{bits}; }
+static float value_of_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+static constexpr HfType kHfTypes[] = {
+    {"", "F32", "float32", nullptr, nullptr},
+    {"bf16", "BF16", "bfloat16", bfloat16_bits, value_of_bfloat16},
+    {"fp16", "F16", "float16", bits_of_half, value_of_half},
+    {"f16", "F16", "float16", bits_of_half, value_of_half}};
+
+static const HfType& hf_type_named(std::string dir) {
+    while (dir.ends_with('/')) dir.pop_back();
+    for (char& c : dir) c = char(tolower(c));
+    const size_t at = dir.find_last_of("/.-_");
+    for (const HfType& type : kHfTypes)
+        if (at != dir.npos && dir[at] != '/' && dir.substr(at + 1) == type.suffix) return type;
+    return kHfTypes[0];
+}
+
+static bool round_as_hf(const std::string& dir, const Tensor&, std::vector<float>& values) {
+    const HfType& type = hf_type_named(dir);
+    for (float& v : values)
+        if (type.bits) v = type.value(type.bits(v));
+    return type.bits != nullptr;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// files of tensors
+
+static constexpr const char* kIndex = "/model.safetensors.index.json";
+
+// Those that an export writes, or an earlier one has written.
+static std::vector<std::string> weight_files(const std::string& dir) {
+    std::vector<std::string> files = {dir + kIndex, dir + "/model.safetensors"};
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+        const std::string name = entry.path().filename();
+        if (name.starts_with("model-") && name.find("-of-") != name.npos && name.ends_with(".safetensors"))
+            files.push_back(dir + "/" + name);
+    }
+    return files;
+}
+
+// Streams tensors in their order to files of `largest` bytes at most, or of one tensor.
+struct HfWriter {
+    std::string dir;
+    const HfType& type;
+    std::vector<std::vector<TensorInfo>> files = {{}};
+    std::optional<SafetensorsWriter> file;
+    size_t at = 0, written = 0;         // file, tensors of it
+
+    HfWriter(const std::string& d, const HfType& t, const std::vector<TensorInfo>& infos, uint64_t largest)
+        : dir(d), type(t) {
+        uint64_t bytes = 0;
+        for (const TensorInfo& info : infos) {
+            const uint64_t more = bytes_of(info);
+            if (bytes + more > largest && !files.back().empty()) {
+                files.emplace_back();
+                bytes = 0;
+            }
+            files.back().push_back(info);
+            bytes += more;
+        }
+    }
+    uint64_t bytes_of(const TensorInfo& info) const {
+        uint64_t count = type.bits ? 2 : 4;
+        for (const int64_t n : info.shape) count *= uint64_t(n);
+        return count;
+    }
+    std::string name(size_t i) const {
+        if (files.size() == 1) return "model.safetensors";
+        return fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    }
+    void write(const std::vector<float>& values) {
+        if (!file) file.emplace(dir + "/" + name(at), files[at], SafetensorsMetadata{{"format", "pt"}});
+        if (type.bits) {
+            std::vector<uint16_t> bits(values.size());
+            std::transform(values.begin(), values.end(), bits.begin(), type.bits);
+            file->write(bits.data(), bits.size() * sizeof(uint16_t));
+        } else file->write(values.data(), values.size() * sizeof(float));
+        if (++written < files[at].size()) return;
+        file->close();
+        file.reset();
+        at++;
+        written = 0;
+    }
+    void write_index() const {
+        uint64_t bytes = 0;
+        Json::Members places;
+        for (size_t i = 0; i < files.size(); i++)
+            for (const TensorInfo& info : files[i]) {
+                places.emplace_back(info.name, name(i));
+                bytes += bytes_of(info);
+            }
+        Json::Members index = {{"metadata", Json::Members{{"total_size", bytes}}},
+                               {"weight_map", std::move(places)}};
+        if (files.size() > 1) write_file(dir + kIndex, to_text(std::move(index), 2) + "\n");
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------
+// the tokenizer
 
 // The files of GPT-2's tokenizer, from which Hugging Face's class makes its pattern and no other.
 static void write_as_gpt2(const Vocabulary& v, const std::string& dir) {
@@ -68,9 +185,13 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
     write_file(dir + "/tokenizer_config.json", to_text(std::move(config), 2) + "\n");
 }
 
+// ---------------------------------------------------------------------------------------------------------
+// the folder
+
 // config.json first: without that file the folder holds no model.
 static std::vector<std::string> files_of_hf(const std::string& dir, bool tokenizer) {
-    std::vector<std::string> files = {dir + "/config.json", dir + "/model.safetensors"};
+    std::vector<std::string> files = weight_files(dir);
+    files.insert(files.begin(), dir + "/config.json");
     const char* const more[] = {"/tokenizer.json", "/vocab.json", "/merges.txt", "/tokenizer_config.json"};
     if (tokenizer)
         for (const char* name : more) files.push_back(dir + name);
@@ -91,12 +212,14 @@ static void write_hf(const OwnModel& m, const std::string& dir) {
     const HfClass& c = class_for(m.shape);
     make_directories(dir);
     remove_file(dir + "/config.json");          // of an earlier export
+    for (const std::string& path : weight_files(dir)) remove_file(path);
+    const HfType& type = hf_type_named(dir);
     const auto parts = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
         for (const ForeignTensor& p : parts(t))
-            infos.push_back({.name = name_in_hf(c, p), .dtype = "F32", .shape = shape_in_hf(c, p, t)});
-    SafetensorsWriter file(dir + "/model.safetensors", infos, {{"format", "pt"}});
+            infos.push_back({.name = name_in_hf(c, p), .dtype = type.dtype, .shape = shape_in_hf(c, p, t)});
+    HfWriter file(dir, type, infos, m.largest_file);
     const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
         const std::vector<float> all = m.read(t);
@@ -107,12 +230,12 @@ static void write_hf(const OwnModel& m, const std::string& dir) {
                 const std::vector<float> own = values;
                 transpose(own.data(), p.rows, cols, values.data());
             }
-            file.write(values.data(), values.size() * sizeof(float));
+            file.write(values);
         }
     }
-    file.close();
+    file.write_index();
     if (m.tokenizer) write_tokenizer(m, dir);
-    write_file(dir + "/config.json", hf_config_json(c, m));
+    write_file(dir + "/config.json", hf_config_json(c, m, type.torch));
 }
 
 static std::string meant_as_hf(const std::string& path) {
@@ -126,7 +249,7 @@ static std::string meant_as_hf(const std::string& path) {
 }
 
 extern const Format kHf = {.prefix = "hf", .place = "DIR",
-                           .meaning = "Hugging Face: GPT-2, Llama, Qwen3, NanoChat",
+                           .meaning = "Hugging Face; rounded as DIR-bf16 or DIR-f16 say",
                            .imported = true, .writes_bf16 = false, .open = open_hf, .write = write_hf,
-                           .round = nullptr,
-                           .kinds = hf_kinds, .files = files_of_hf, .meant = meant_as_hf};
+                           .round = round_as_hf, .kinds = hf_kinds, .files = files_of_hf,
+                           .meant = meant_as_hf};

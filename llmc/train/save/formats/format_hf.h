@@ -18,7 +18,7 @@ std::vector<const ForeignKind*> hf_kinds();
 
 const HfClass& hf_class_of(const Json& config, const std::string& path);     // by model_type
 ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string& path);
-std::string hf_config_json(const HfClass& c, const OwnModel& m);
+std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtype);    // of torch
 
 inline constexpr const char* kHfHead = "lm_head.weight";
 bool transposed(const HfClass& c, const Tensor& t);

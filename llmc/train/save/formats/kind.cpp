@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
@@ -126,6 +127,7 @@ static ModelConfig canonical(ModelConfig m) {
     if (!m.rope_scaling.used) m.rope_scaling = {};
     if (m.position == PositionKind::Learned) m.rope_theta = usual.rope_theta, m.rope_still = usual.rope_still;
     if (m.softcap == 0) m.softcap_kind = usual.softcap_kind;
+    if (std::all_of(m.window.begin(), m.window.end(), [](int w) { return w == 0; })) m.window = usual.window;
     if (m.attention_scale == 1 / std::sqrt(m.head_channels)) m.attention_scale = 0;
     return m;
 }
@@ -151,6 +153,11 @@ std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kin
         const std::string value = value_json(ours[i].value), expected = value_json(theirs[i].value);
         if (value != expected) why.push_back(fmt::format("{} = {}, not {}", ours[i].path(), expected, value));
     }
+    std::set<int> windows(own.model.window.begin(), own.model.window.end());
+    windows.erase(0);
+    if (why.empty() && windows.size() > 1)              // no format has two
+        why.push_back(fmt::format("model.window = one size and 0, not {}",
+                                  to_text(value_of_setting(own.model, "window"))));
     ModelConfig one_layer = own.model;
     one_layer.layers = 1;
     if (why.empty() && !kind.tensors.empty())
