@@ -34,8 +34,9 @@ struct Needs {
 struct Cost {
     const char* name;               // of the op, or the verb
     Kind kind = Kind::Memory;
-    // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset, window (0: all).
-    int dims[7] = {};
+    // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset, window (0: all),
+    // and 1 where rows pack documents.
+    int dims[8] = {};
     double flops = 0;               // of products and attention, without pairs that the mask hides
     uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
                                     // that the rank sends are `read`, bytes of its result are `written`

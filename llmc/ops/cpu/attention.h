@@ -19,8 +19,8 @@ size_t attention_scratch(int threads, int T, int D, int group);
 // ops.
 bool attention_by_products(const AttentionDims& d);
 size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
-// Builds the calling thread's products of T tokens with a window, or without (0).
-void attention_products_warm_up(int T, int D, int window);
+// Builds the calling thread's products of T tokens with a window, or without (0), and of documents.
+void attention_products_warm_up(int T, int D, int window, bool documents);
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d);
 void attention_products_backward(const AttentionBackward& t, const AttentionDims& d);

@@ -283,8 +283,9 @@ void attention_products_backward(const AttentionBackward& t, const AttentionDims
 
 // ---------------------------------------------------------------------------------------------------------
 
-// The products of sequences of T queries and keys are those of the loops above.
-void attention_products_warm_up(int T, int D, int window) {
+// The products of sequences of T queries and keys are those of the loops above. Where a document begins in
+// any block of keys, any block may be the first that a sum has.
+void attention_products_warm_up(int T, int D, int window, bool documents) {
     if (!fast_here(D) || T <= kFewQueries) return;
     const AttentionDims d = {.B = 1, .Tq = T, .Tk = T, .NH = 1, .D = D, .q_stride = 0, .kv_stride = 0,
                              .q_offset = 0, .k_offset = 0, .window = window};
@@ -298,6 +299,7 @@ void attention_products_warm_up(int T, int D, int window) {
             const int nk = std::min(kKeys, keys - k0);
             build(false, false, true, nq, nk, D);
             build(k0 > begin(q0), false, false, nq, D, nk);
+            if (documents) build(false, false, false, nq, D, nk);
         }
     }
     for (int k0 = 0; k0 < T; k0 += kKeys) {
@@ -307,6 +309,7 @@ void attention_products_warm_up(int T, int D, int window) {
             build(false, false, true, seen, nq, D);
             build(true, false, false, seen, D, nq);
             build(k0 > begin(q0), true, false, nq, D, seen);
+            if (documents) build(false, true, false, nq, D, seen);
         }
     }
 }

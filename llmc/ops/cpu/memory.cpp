@@ -73,7 +73,7 @@ void warm_up(const Walk& walk) {
     for (const Cost& c : walk.costs) {
         if (c.kind != Kind::Attention) continue;
         #pragma omp parallel num_threads(context.threads)
-        attention_products_warm_up(c.dims[2], c.dims[4], c.dims[6]);
+        attention_products_warm_up(c.dims[2], c.dims[4], c.dims[6], c.dims[7]);
     }
 }
 

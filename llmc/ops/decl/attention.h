@@ -76,7 +76,8 @@ inline double attention_pairs(const AttentionDims& d) {
 // Two products of D terms for each pair; backward five, with the scores computed again.
 inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
     return {.name = name, .kind = Kind::Attention,
-            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.apart(), d.windowed() ? d.window : 0},
+            .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.apart(), d.windowed() ? d.window : 0,
+                     d.documents.positions != nullptr},
             .flops = 2 * products * d.D * attention_pairs(d)};
 }
 inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
