@@ -21,6 +21,28 @@ struct MuonInputs {
           y(normals<floatX>(size_t(s.rows) * s.x_stride, 5)) {}
 };
 
+// Awkward, and of one block, several, and a rest; wide, square and tall.
+struct GramShape { int rows, cols; };
+inline const GramShape kGramShapes[] = {{1, 1}, {3, 200}, {64, 64}, {65, 31}, {129, 70}, {70, 129}, {515, 33},
+                                        {33, 515}, {520, 517}};
+
+struct GramResult { Wide values, sums; };
+inline GramResult gram_of(const std::vector<floatX>& x, int rows, int cols) {
+    const int side = std::min(rows, cols), terms = std::max(rows, cols);
+    GramResult r;
+    for (int i = 0; i < side; i++)
+        for (int j = 0; j < side; j++) {
+            double sum = 0, most = 0;
+            for (int k = 0; k < terms; k++) {
+                const double a = double(x[size_t(rows > cols ? k * cols + i : i * cols + k)]),
+                             b = double(x[size_t(rows > cols ? k * cols + j : j * cols + k)]);
+                sum += a * b, most += std::fabs(a * b);
+            }
+            r.values.push_back(sum), r.sums.push_back(most);
+        }
+    return r;
+}
+
 struct MuonMomentum { Wide m, u, m_sums, u_sums; };
 inline MuonMomentum momentum_of(const MuonInputs& in) {
     MuonMomentum r;

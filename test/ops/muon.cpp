@@ -49,6 +49,36 @@ TEST(linear_combinations) {
     EXPECT_CLOSE(in.y, want, sums);
 }
 
+TEST(gram_is_the_formula_and_symmetric) {
+    for (const int threads : {1, 2})
+        for (const GramShape& s : kGramShapes) {
+            const Lent lent(threads);
+            const int side = std::min(s.rows, s.cols);
+            const auto x = normals<floatX>(size_t(s.rows * s.cols), 1);
+            auto out = poisoned<floatX>(size_t(side * side));
+            cpu::gram(out.data(), nullptr, x.data(), s.rows, s.cols);
+            const GramResult want = gram_of(x, s.rows, s.cols);
+            EXPECT_CLOSE(out, want.values, want.sums);
+            for (int i = 0; i < side; i++)
+                for (int j = 0; j < i; j++) {
+                    const floatX below = out[size_t(i * side + j)], above = out[size_t(j * side + i)];
+                    EXPECT(double(below) == double(above), "%d x %d: (%d, %d)", s.rows, s.cols, i, j);
+                }
+        }
+}
+
+// Little more than half of the FLOPs where a side has many blocks.
+TEST(gram_counts_the_blocks_it_computes) {
+    const auto flops = [](int rows, int cols) {
+        return walk_of({Target::Cpu, 1}, [&] {
+            cpu::gram(nullptr, nullptr, nullptr, rows, cols);
+        }).flops();
+    };
+    EXPECT(flops(64, 64) == 2. * 64 * 64 * 64, "%g", flops(64, 64));
+    EXPECT(flops(768, 2048) == 2. * 2048 * 128 * 128 * 21, "%g", flops(768, 2048));
+    EXPECT(flops(2048, 768) == flops(768, 2048), "%g", flops(2048, 768));
+}
+
 static constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 
 static cpu::MuonUpdate update_of(MuonInputs& in, std::vector<floatX>& param, const MuonShape& s,

@@ -274,6 +274,45 @@ void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const f
 }
 
 // ---------------------------------------------------------------------------------------------------------
+// x x^T or x^T x
+
+// Rows i to i + n - 1, up to the diagonal.
+static Product gram_product(int i, int n, int rows, int cols) {
+    const bool tall = rows > cols;
+    return {.m = n, .n = i + n, .k = std::max(rows, cols), .in = dtype_of<floatX>, .out = dtype_of<floatX>,
+            .a_transposed = tall, .b_transposed = !tall, .bias = false, .accumulate = false,
+            .a_stride = cols, .b_stride = cols, .c_stride = std::min(rows, cols)};
+}
+
+static void mirror(floatX* out, int side) {
+    constexpr int kTile = 32;
+    #pragma omp parallel for schedule(dynamic) num_threads(context.threads)
+    for (int i = 0; i < side; i += kTile)
+        for (int j = i; j < side; j += kTile)
+            for (int row = i; row < std::min(side, i + kTile); row++)
+                for (int col = std::max(j, row + 1); col < std::min(side, j + kTile); col++)
+                    out[size_t(row) * size_t(side) + col] = out[size_t(col) * size_t(side) + row];
+}
+
+void gram(floatX* out, real*, const floatX* x, int rows, int cols) {
+    if (walked(gram_cost, rows, cols)) return;
+    const bool tall = rows > cols;
+    const int side = std::min(rows, cols), terms = std::max(rows, cols);
+    const size_t down = tall ? 1 : size_t(cols), along = tall ? size_t(cols) : 1;   // x, as (side, terms)
+    for_each_gram_block(side, [=](int first, int n) {
+        floatX* to = out + size_t(first) * size_t(side);
+        const floatX* from = x + size_t(first) * down;
+        const Product p = gram_product(first, n, rows, cols);
+        if (by_dnnl(p, {.c = to, .a = from, .b = x, .bias = nullptr})) return;
+        gemm(n, first + n, terms, {from, down, along}, {x, along, down}, from_zero(),
+             [=](int i, int j, real* sum, int count) {
+                 for (int k = 0; k < count; k++) to[size_t(i) * size_t(side) + j + k] = floatX(sum[k]);
+             });
+    });
+    mirror(out, side);
+}
+
+// ---------------------------------------------------------------------------------------------------------
 // needs of the products: each function names the products of the op above
 
 // The most over the products that `each` calls its argument with: (product, scratch of the caller).
@@ -330,6 +369,14 @@ Needs activation_backward_input_needs(int threads, int N, int F, int OC) {
             in_columns(F, false, [&](int, int width) {
                 return add(input_product(rows, F, OC, width, OC, true, dtype_of<real>, width), used);
             });
+        });
+    });
+}
+
+Needs gram_needs(int threads, int rows, int cols) {
+    return needs_of(threads, [=](auto f) {
+        for_each_gram_block(std::min(rows, cols), [&](int i, int n) {
+            f(gram_product(i, n, rows, cols), 0);
         });
     });
 }

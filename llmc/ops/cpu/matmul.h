@@ -10,6 +10,7 @@ Needs activation_forward_needs(int threads, Activation f, int N, int C, int F, b
 Needs backward_input_needs(int threads, int N, int C, int OC);
 Needs activation_backward_input_needs(int threads, int N, int F, int OC);
 Needs backward_weight_needs(int threads, int N, int C, int OC);
+Needs gram_needs(int threads, int rows, int cols);
 
 }  // namespace cpu
 }  // namespace PRECISION

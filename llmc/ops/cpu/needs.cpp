@@ -32,6 +32,9 @@ Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias) 
     return of_gpu(bias ? std::max(kGemmWorkspace + gradient, cuda::bias_scratch(N, OC))
                        : kGemmWorkspace);
 }
+Needs gram(const Target& t, int rows, int cols) {
+    return on_gpu(t) ? of_gpu(kGemmWorkspace) : cpu::gram_needs(t.threads, rows, cols);
+}
 Needs bias_backward(const Target& t, int N, int OC) {
     return on_gpu(t) ? of_gpu(cuda::bias_scratch(N, OC)) : Needs{};
 }

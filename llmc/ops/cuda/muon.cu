@@ -74,6 +74,14 @@ void muon_normalize(floatX* x, const real* u, const double* squares, int rows, i
            uint32_t(cols), uint32_t(cols / parts));
 }
 
+void gram(floatX* out, real* sums, const floatX* x, int rows, int cols) {
+    if (rows <= cols) return matmul_forward(out, x, x, nullptr, rows, cols, rows);
+    const size_t count = size_t(cols) * size_t(cols);
+    set_zero(sums, count * sizeof(real));
+    matmul_backward_weight(sums, x, x, rows, cols, cols);
+    round_to(out, sums, count);
+}
+
 // FLOOR bytes = 3 count sizeof(floatX)
 __global__ void __launch_bounds__(kElementwiseThreads)
     linear_combination_kernel(floatX* out, float a, const floatX* x, float b, const floatX* y, size_t count) {

@@ -24,6 +24,31 @@ inline Cost muon_normalize_cost(const Target&, int rows, int cols) {
     return {.name = "muon_normalize", .read = count * sizeof(real), .written = count * sizeof(floatX)};
 }
 
+// out = x x^T where rows <= cols, else x^T x: (side, side), side the smaller. Equal to its transpose in bits.
+// On CPUs only the blocks on the diagonal and below are products, on GPUs all are.
+void gram(floatX* out, real* sums,              // workspace of gram_sums() elements
+          const floatX* x, int rows, int cols);
+
+constexpr int kGramRows = 64, kGramWide = 512;          // rows of a block; from this side on twice as many
+inline size_t gram_sums(const Target& on, int rows, int cols) {
+    return on.backend == Target::Cuda && rows > cols ? size_t(cols) * size_t(cols) : 0;
+}
+// Calls f(first row, rows) of each block.
+template <class F> void for_each_gram_block(int side, F f) {
+    const int most = side < kGramWide ? kGramRows : 2 * kGramRows;
+    for (int i = 0; i < side; i += most) f(i, side - i < most ? side - i : most);
+}
+inline Cost gram_cost(const Target& on, int rows, int cols) {
+    const int side = rows < cols ? rows : cols, terms = rows < cols ? cols : rows;
+    const size_t s = size_t(side), all = s * size_t(terms);
+    double elements = 0;                                // of the blocks
+    for_each_gram_block(side, [&](int i, int n) { elements += double(n) * (i + n); });
+    if (on.backend == Target::Cuda) elements = double(s * s);
+    return {.name = "gram", .kind = Kind::Product, .dims = {side, side, terms}, .flops = 2 * terms * elements,
+            .read = all * sizeof(floatX), .written = s * s * sizeof(floatX),
+            .needs = needs::gram(on, rows, cols)};
+}
+
 // out = a x + b y, rounded once; out may be x or y
 void linear_combination(floatX* out, real a, const floatX* x, real b, const floatX* y, size_t count);
 inline Cost linear_combination_cost(const Target&, size_t count) {

@@ -7,6 +7,7 @@ Needs product_activation_forward(const Target& t, Activation f, int N, int C, in
 Needs product_backward_input(const Target& t, int N, int C, int OC);
 Needs product_activation_backward_input(const Target& t, int N, int F, int OC);
 Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias);
+Needs gram(const Target& t, int rows, int cols);
 Needs bias_backward(const Target& t, int N, int OC);
 Needs attention_forward(const Target& t, int Tk, int D, int group);      // group: query heads of a key head
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group);

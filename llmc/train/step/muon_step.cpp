@@ -38,7 +38,7 @@ void Muon::add_to(Arena& arena, const Layout& layout) {
             here = std::max(here, size_t(m.rows) * size_t(m.cols));
             all = std::max(all, size_t(m.all_rows) * size_t(m.all_cols));
             side = std::max(side, smaller * smaller);
-            if (m.all_rows > m.all_cols) tall = std::max(tall, smaller * smaller);
+            tall = std::max(tall, ops::gram_sums(ops::target(), m.all_rows, m.all_cols));
         }
     }
     const char* const what = "matrices of Muon";
@@ -53,20 +53,12 @@ void Muon::add_to(Arena& arena, const Layout& layout) {
     arena.add(what, &b, side);
 }
 
-void Muon::gram(int rows, int cols) const {
-    if (rows <= cols) return ops::matmul_forward(a, x, x, nullptr, rows, cols, rows);
-    const size_t count = size_t(cols) * size_t(cols);
-    ops::set_zero(square, count * sizeof(real));
-    ops::matmul_backward_weight(square, x, x, rows, cols, cols);
-    ops::round_to(a, square, count);
-}
-
 void Muon::orthogonalize(int rows, int cols) const {
     const int side = std::min(rows, cols);
     const size_t count = size_t(rows) * size_t(cols), squared = size_t(side) * size_t(side);
     for (const MuonCoefficients& k : iterations) {
-        gram(rows, cols);
-        ops::matmul_forward(b, a, a, nullptr, side, side, side);        // a is its own transpose
+        ops::gram(a, square, x, rows, cols);
+        ops::gram(b, square, a, side, side);            // a is its own transpose
         ops::linear_combination(b, real(k[1]), a, real(k[2]), b, squared);
         if (rows <= cols) ops::matmul_backward_input(next, b, x, rows, cols, rows);
         else ops::matmul_forward(next, x, b, nullptr, rows, cols, cols);

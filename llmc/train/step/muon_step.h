@@ -49,9 +49,8 @@ private:
     static std::vector<Matrix> matrices_of(const Tensor& t);
     void update(const Update& u, const Matrix& m, double lr, int64_t step) const;
     void orthogonalize(int rows, int cols) const;       // of x, in x
-    void gram(int rows, int cols) const;                // a = x x^T, or x^T x if that is smaller
 
-    // of the largest matrix: (rows, cols), or square of the smaller side
+    // of the largest matrix: (rows, cols), or square of the smaller side. square: workspace of gram()
     real *u = nullptr, *gathered = nullptr, *sums = nullptr, *square = nullptr;
     double* squares = nullptr;
     floatX *a = nullptr, *b = nullptr;

@@ -67,6 +67,19 @@ TEST(matches_the_formulas) {
         }
 }
 
+TEST(gram_is_the_formula) {
+    const CudaScratch lent;
+    for (const GramShape& s : {GramShape{8, 8}, {64, 64}, {72, 200}, {200, 72}, {8, 328}, {264, 128}}) {
+        const int side = std::min(s.rows, s.cols);
+        const auto x = normals<floatX>(size_t(s.rows * s.cols), 1);
+        const OnDevice in(x), out(poisoned<floatX>(size_t(side * side)));
+        const OnDevice sums(poisoned<real>(cuda::gram_sums({Target::Cuda, 1}, s.rows, s.cols)));
+        cuda::gram(out, sums, in, s.rows, s.cols);
+        const GramResult want = gram_of(x, s.rows, s.cols);
+        EXPECT_CLOSE(out.host(), want.values, want.sums);
+    }
+}
+
 TEST_IF(sizeof(floatX) == 2, stochastic_rounding_is_the_cpus) {
     for (const MuonShape& s : kMuonShapes) {
         const Results got = run(s, {.stochastic = true});
