@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whole steps of ./train_gpt at GPT-2 124M, bench_ops, and ./tokenize; see bench.sh.
+"""Whole steps of ./train_gpt at GPT-2 124M and a Llama of its size, bench_ops, and ./tokenize; see bench.sh.
 
 Usage: bench.py BUILD PRECISION...
 """
@@ -16,8 +16,13 @@ import time
 
 import bench_tokenize
 
-PARAMETERS, LAYERS, CHANNELS, VOCAB = 124439808, 12, 768, 50257
-SHAPES = ((4, 256), (1, 1024))             # B, T
+LAYERS, CHANNELS, VOCAB = 12, 768, 50257
+PARAMETERS = {"gpt2": 124439808, "llama": 114114048}       # the embedding is the head of both
+SHAPES = (("gpt2", 4, 256), ("gpt2", 1, 1024), ("llama", 4, 256))      # model, B, T
+OPERATIONS = (*SHAPES, ("slots", 4, 256), ("packed", 4, 256))          # as bench_models.h has them
+KINDS = {"gpt2": {}, "llama": {
+    "kv_heads": 4, "norm": "rmsnorm", "bias": False, "position": "rope", "activation": "swiglu",
+    "ffn_channels": 2048}}
 GOALS = {"fp32": 0.80, "bf16": 0.70}       # share of the matmul rate
 
 
@@ -34,26 +39,27 @@ def lines(path):
         return [json.loads(line) for line in f]
 
 
-def operations(build, folder, precision, batch, context):
-    out = os.path.join(folder, f"ops_{precision}_{context}.jsonl")
+def operations(build, folder, precision, *options):
+    out = os.path.join(folder, "ops.jsonl")
     program = os.path.join(build, "dev", "bench_ops")
-    subprocess.run([program, f"--json={out}", f"--B={batch}", f"--T={context}", precision], check=True)
+    subprocess.run([program, f"--json={out}", *options, precision], check=True)
     return lines(out)
 
 
-def whole_steps(folder, precision, batch, context, turn, steps=4):
+def whole_steps(folder, precision, model, batch, context, turn, steps=4):
     """Tokens/s of each step but the first; memory planned and taken."""
-    run = os.path.join(folder, f"run_{precision}_{context}_{turn}")
+    run = os.path.join(folder, f"run_{precision}_{model}_{context}_{turn}")
     tokens = os.path.join(folder, "tokens.bin")
     config = {
         "run": {"dir": run, "precision": precision},
-        "model": {"layers": LAYERS, "heads": 12, "channels": CHANNELS, "context": context, "vocab": VOCAB},
+        "model": {"layers": LAYERS, "heads": 12, "channels": CHANNELS, "context": context, "vocab": VOCAB,
+                  **KINDS[model]},
         "data": {"train": tokens, "val": tokens},
         "train": {"steps": steps, "batch_tokens": batch * context, "micro_batch": batch},
         "eval": {"every": 0}, "sample": {"every": 0}, "checkpoint": {"every": 0},
         "memory": {"recompute": "none"},
     }
-    path = os.path.join(folder, f"{precision}_{context}.json")
+    path = os.path.join(folder, f"{precision}_{model}_{context}.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(config, f)
     subprocess.run(["./train_gpt", path], check=True, stdout=subprocess.DEVNULL)
@@ -64,24 +70,25 @@ def whole_steps(folder, precision, batch, context, turn, steps=4):
             "peak_bytes": next(r for r in rows if r["event"] == "done")["peak_bytes"]}
 
 
-def against_matmul(build, folder, precision, batch, context, turns=5):
+def against_matmul(build, folder, precision, model, batch, context, turns=5):
     """Whole steps and the matmul rate, in turn: the machine may be twice as fast a second later."""
-    asked = subprocess.Popen([os.path.join(build, "dev", "bench_ops"), "--rates", f"--B={batch}",
-                              f"--T={context}", precision], stdin=subprocess.PIPE,
+    asked = subprocess.Popen([os.path.join(build, "dev", "bench_ops"), "--rates", f"--model={model}",
+                              f"--B={batch}", f"--T={context}", precision], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True, bufsize=1)
     rates, steps = [], []
     for turn in range(turns):
         asked.stdin.write("\n")
         rates.append(float(asked.stdout.readline()))
-        steps.append(whole_steps(folder, precision, batch, context, turn))
+        steps.append(whole_steps(folder, precision, model, batch, context, turn))
     asked.stdin.close()
     if asked.wait() != 0:
         sys.exit("error: bench_ops --rates failed")
     tokens = [statistics.median(s["tokens_per_s"]) for s in steps]
-    flops = 6 * PARAMETERS + 6 * LAYERS * CHANNELS * context
+    flops = 6 * PARAMETERS[model] + 6 * LAYERS * CHANNELS * context
     rate, speed = statistics.median(rates), statistics.median(tokens)
-    return {**steps[0], "precision": precision, "B": batch, "T": context, "tokens_per_s": speed,
-            "turns_tokens_per_s": tokens, "turns_matmul_gflops": rates, "matmul_gflops": rate,
+    return {**steps[0], "model": model, "precision": precision, "B": batch, "T": context,
+            "tokens_per_s": speed, "turns_tokens_per_s": tokens,
+            "turns_matmul_gflops": rates, "matmul_gflops": rate,
             "of_peak": speed * flops / 1e9 / rate, "goal": GOALS[precision]}
 
 
@@ -114,7 +121,7 @@ def memory(s):
 
 
 def line(s):
-    return (f"{s['precision']}  B={s['B']} T={s['T']:<5}{s['tokens_per_s']:9.0f} tokens/s   "
+    return (f"{s['model']:<6}{s['precision']}  B={s['B']} T={s['T']:<5}{s['tokens_per_s']:9.0f} tokens/s   "
             f"{s['of_peak']:.2f} of {s['matmul_gflops']:.0f} GFLOP/s (asked: {s['goal']:.2f})   "
             f"{memory(s)}")
 
@@ -123,20 +130,23 @@ def main():
     build, precisions = sys.argv[1], sys.argv[2:]
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
-              "ops": [], "steps": []}
+              "ops": [], "steps": [], "muon": []}
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
-            for batch, context in SHAPES:
-                result["ops"] += operations(build, folder, precision, batch, context)
-                result["steps"].append(against_matmul(build, folder, precision, batch, context))
+            for model, batch, context in OPERATIONS:
+                result["ops"] += operations(build, folder, precision, f"--model={model}", f"--B={batch}",
+                                            f"--T={context}")
+            for shape in SHAPES:
+                result["steps"].append(against_matmul(build, folder, precision, *shape))
+            result["muon"] += operations(build, folder, precision, "--muon")
         result["quickstart"] = quickstart(folder)
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
     with open(path, "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
-    print("\nwhole steps, GPT-2 124M: forward, backward, clip, AdamW\n")
+    print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
     print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))

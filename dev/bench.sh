@@ -1,6 +1,7 @@
 #!/bin/sh
-# make bench: operations one by one, then whole steps of GPT-2 124M against the matmul rate of the same run,
-# then ./tokenize. Tables on screen, one JSON under dev/results/. BENCH="fp32 bf16" chooses precisions.
+# make bench: operations one by one, then whole steps of GPT-2 124M and of a Llama against the matmul rate of
+# the same run, Muon's share of a step, then ./tokenize. Tables on screen, one JSON under dev/results/.
+# BENCH="fp32 bf16" chooses precisions.
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086  # BENCH is a list of words

@@ -1,36 +1,37 @@
-// Times every operation of GPT-2 124M's steps, where they run: in whole steps of the trainer.
+// Times every operation of a model's steps, where they run: in whole steps of the trainer.
 //
-//     bench_ops [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates] [fp32 bf16 fp64]
+//     bench_ops [--model=gpt2|llama|slots|packed] [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates]
+//               [--muon] [fp32 bf16 fp64]
 //
 // The walk records the ops, their order, FLOPs and bytes (ops/walk.h). Rates are compared
 // with the matmul rate (the step's own products by oneDNN, each in its best layout and chunking: total FLOPs
 // over total time) and with the copy rate, both of the same run. Times are medians over steps: on a shared
 // machine the best times of the ops would come from different moments.
 // --rates: the matmul rate in GFLOP/s, once for each line on standard input.
+// --muon: Muon's share of steps of 2,048 and 65,536 tokens.
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "dev/bench_models.h"
+#include "dev/bench_muon.h"
 #include "dev/bench_products.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/json.h"
 #include "llmc/base/machine.h"
-#include "llmc/io/files/shard.h"
 #include "llmc/train/run/log.h"
 
 struct Bench {
     const char* precision;
     void (*run)(const Options&, FILE*);
     void (*rates)(const Options&);
+    void (*muon)(const Options&, const char* precision, FILE*);
 };
 inline std::vector<Bench> benches;
 
@@ -45,28 +46,6 @@ constexpr int kSteps = 5;
 // ---------------------------------------------------------------------------------------------------------
 // the steps
 
-// A shard of random ids, gone at the end.
-struct RandomTokens {
-    std::string path =
-        fmt::format("{}/bench_ops_{}.bin", std::filesystem::temp_directory_path().string(), int(getpid()));
-    Dataset set;
-    RandomTokens(const Config& cfg, size_t count) {
-        FILE* f = fopen(path.c_str(), "wb");
-        CHECK_INPUT(f, "{} cannot be written", path);
-        std::vector<uint16_t> ids(512 + count);
-        const int32_t header[3] = {20240520, 1, int32_t(count)};
-        memcpy(ids.data(), header, sizeof header);
-        uint32_t h = 1;
-        for (size_t i = 512; i < ids.size(); i++)
-            ids[i] = uint16_t(((h = h * 1664525 + 1013904223) >> 8) % uint32_t(cfg.model.vocab));
-        const bool whole = fwrite(ids.data(), sizeof ids[0], ids.size(), f) == ids.size();
-        CHECK_INPUT(fclose(f) == 0 && whole, "{} cannot be written", path);
-        set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true);
-        validate_ids(set, cfg.model.vocab);
-    }
-    ~RandomTokens() { remove(path.c_str()); }
-};
-
 // An op of a step, of one shape: its share of kSteps steps.
 struct Row {
     Cost cost;
@@ -76,14 +55,28 @@ struct Row {
 };
 
 // Names of products say their layer's shape, as (rows, columns) times terms.
-std::string name_of(const Cost& c) {
-    if (c.kind != Kind::Product) return c.name;
-    return fmt::format("{} ({}, {}) x {}", c.name, c.dims[0], c.dims[1], c.dims[2]);
+std::string name_of(const Cost& c, const ModelConfig& m, const Walk::Entry& at) {
+    std::string name = c.name;
+    if (c.kind == Kind::Product)
+        return fmt::format("{}{} ({}, {}) x {}", at.micro < 0 ? "Muon: " : "", name, c.dims[0], c.dims[1],
+                           c.dims[2]);
+    if (c.kind == Kind::Attention && c.dims[6]) name += fmt::format(", window {}", c.dims[6]);
+    if (c.kind == Kind::Attention && m.document_mask) name += ", documents";
+    const std::string norm = "layernorm";
+    if (name.starts_with(norm) && m.norm == NormKind::RmsNorm) name = "rmsnorm" + name.substr(norm.size());
+    if (name.find("norm_") != name.npos && at.block < 0 && m.embed_norm) name += ", of the ends";
+    return name;
+}
+
+// FLOPs without the pairs of other documents, which the walk counts.
+double flops_of(const Cost& c, const Config& cfg) {
+    if (c.kind != Kind::Attention || !cfg.model.document_mask) return c.flops;
+    return c.flops * (document_of(cfg) + 1) / (cfg.model.context + 1);
 }
 
 // Steps of the trainer, each op timed from its start to that of the next.
 std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
-    const Config cfg = config_124M(o);
+    const Config cfg = config_of(o);
     const RandomTokens tokens(cfg, size_t(kSteps + 2) * size_t(o.B) * size_t(o.T) + 1);
     Model model(cfg, Mesh(), o.B, false);
     warm_up(cfg, model);
@@ -104,11 +97,12 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
         steps.push_back(end - walk.begun[0]);
         for (size_t i = 0; i < walk.entries.size(); i++) {
             const Cost& c = walk.of(walk.entries[i]);
-            const auto [at, is_new] = known.emplace(name_of(c), rows.size());
+            const std::string name = name_of(c, cfg.model, walk.entries[i]);
+            const auto [at, is_new] = known.emplace(name, rows.size());
             if (is_new) rows.push_back({.cost = {.name = c.name, .kind = c.kind}, .name = at->first});
             Row& row = rows[at->second];
             row.calls += 1. / kSteps;
-            row.cost.flops += c.flops / kSteps;
+            row.cost.flops += flops_of(c, cfg) / kSteps;
             row.cost.read += (c.read + c.written) / kSteps;
             const double next = i + 1 < walk.begun.size() ? walk.begun[i + 1] : end;
             row.seconds[size_t(step)] += next - walk.begun[i];
@@ -134,7 +128,8 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
                          r.cost.flops ? "GFLOP/s" : "GB/s", fmt::format("{:.2f}", share)});
         if (!json) continue;
         JsonLine line("op");
-        line.add("precision", kName).add("T", o.T).add("name", r.name).add("calls", r.calls);
+        line.add("model", o.model).add("precision", kName).add("T", o.T).add("name", r.name);
+        line.add("calls", r.calls);
         line.add("ms", seconds * 1e3).add("share", seconds / step);
         line.add(r.cost.flops ? "gflops" : "gbs", work / seconds / 1e9).add("of_peak", share);
         fputs(line.str().c_str(), json);
@@ -157,25 +152,27 @@ void run(const Options& o, FILE* json) {
     std::vector<double> steps;
     const std::vector<Row> rows = timed_steps(o, steps);
     const double step = median(steps);
-    printf("\n%s, B=%d T=%d, %d threads: matmul rate %.0f GFLOP/s, copy %.1f GB/s\n\n", kName, o.B, o.T,
-           context.threads, peaks.matmul / 1e9, peaks.copy / 1e9);
+    printf("\n%s, %s, B=%d T=%d, %d threads: matmul rate %.0f GFLOP/s, copy %.1f GB/s\n\n",
+           o.model.c_str(), kName, o.B, o.T, context.threads, peaks.matmul / 1e9, peaks.copy / 1e9);
     print(rows, o, peaks, step, json);
-    const ModelConfig m = config_124M(o).model;
-    constexpr int64_t kParameters = 124439808;
-    const double N = double(o.B) * o.T;
-    const double model = N * model_flops_per_token(m, kParameters) / step;
+    const Config cfg = config_of(o);
+    const Dims d = dims_of(cfg, cfg.model.vocab);
+    const auto parameters = int64_t(make_layout(d, whole_model(d.L)).parameters);
+    const double N = double(o.B) * o.T, per_token = model_flops_per_token(cfg.model, parameters);
+    const double model = N * per_token / step;
     printf("a step: %.1f ms, %.0f tokens/s, model %.0f GFLOP/s = %.2f of the matmul rate\n", step * 1e3,
            N / step, model / 1e9, model / peaks.matmul);
     if (!json) return;
     JsonLine line("ops");
-    line.add("precision", kName).add("B", o.B).add("T", o.T).add("matmul_gflops", peaks.matmul / 1e9);
+    line.add("model", o.model).add("precision", kName).add("B", o.B).add("T", o.T);
+    line.add("matmul_gflops", peaks.matmul / 1e9);
     line.add("copy_gbs", peaks.copy / 1e9).add("step_ms", step * 1e3).add("of_peak", model / peaks.matmul);
     fputs(line.str().c_str(), json);
 }
 
 }  // namespace
 
-[[maybe_unused]] static const bool added = (benches.push_back({kName, run, rates}), true);
+[[maybe_unused]] static const bool added = (benches.push_back({kName, run, rates, muon_shares}), true);
 
 }  // namespace PRECISION
 
@@ -187,6 +184,8 @@ void run(const Options& o, FILE* json) {
         const auto number = [&a] { return atoi(a.c_str() + a.find('=') + 1); };
         if (a.rfind("--json=", 0) == 0)
             o.json = a.substr(7);
+        else if (a.rfind("--model=", 0) == 0)
+            o.model = a.substr(8);
         else if (a.rfind("--B=", 0) == 0)
             o.B = number();
         else if (a.rfind("--T=", 0) == 0)
@@ -195,6 +194,8 @@ void run(const Options& o, FILE* json) {
             o.threads = number();
         else if (a == "--rates")
             o.rates = true;
+        else if (a == "--muon")
+            o.muon = true;
         else
             o.precisions.push_back(a);
     }
@@ -205,7 +206,11 @@ void run(const Options& o, FILE* json) {
     FILE* json = o.json.empty() ? nullptr : fopen(o.json.c_str(), "w");
     CHECK_INPUT(o.json.empty() || json, "{} cannot be written", o.json);
     for (const std::string& name : o.precisions)
-        for (const Bench& b : benches)
-            if (name == b.precision) o.rates ? b.rates(o) : b.run(o, json);
+        for (const Bench& b : benches) {
+            if (name != b.precision) continue;
+            if (o.rates) b.rates(o);
+            else if (o.muon) b.muon(o, b.precision, json);
+            else b.run(o, json);
+        }
     if (json) fclose(json);
 }

@@ -1,4 +1,4 @@
-// Rates for bench_ops to compare with: the matmul rate of GPT-2 124M's own products, and the copy rate.
+// Rates for bench_ops to compare with: the matmul rate of the model's own products, and the copy rate.
 //
 // The walk of a step records the products; oneDNN runs each in its best layout and chunking.
 #pragma once
@@ -8,18 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "dev/bench_models.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/measure.h"
 #include "llmc/train/run/model.h"
-
-struct Options {
-    int B = 4, T = 256, threads = 0;
-    bool rates = false;
-    std::string json;
-    std::vector<std::string> precisions;
-};
 
 namespace PRECISION {
 namespace {
@@ -32,15 +26,6 @@ template <class F> double seconds_of_call(F&& f) {
     const double begin = seconds_now();
     f();
     return seconds_now() - begin;
-}
-
-Config config_124M(const Options& o) {
-    Config cfg;
-    cfg.model = {.layers = 12, .heads = 12, .channels = 768, .context = o.T, .vocab = 50257,
-                 .init = "random"};
-    cfg.train = {.steps = 1000, .batch_tokens = int64_t(o.B) * o.T, .micro_batch = o.B, .max_skips = 0};
-    cfg.checkpoint.every = 0;
-    return cfg;
 }
 
 // A product of the step, in one layout and chunk of tokens, by oneDNN.
@@ -87,7 +72,7 @@ Candidate fastest(const std::vector<Candidate>& candidates, Operands& t) {
 // The products of a walked step, in oneDNN's best layout and chunk of tokens. Tokens are the rows of a
 // product, or the terms of a weight's gradient.
 std::vector<Candidate> best_products(const Options& o, Operands& t) {
-    const Walk walk = walk_of_run(config_124M(o), Mesh(), {.micro_batch = o.B, .micros = 0});
+    const Walk walk = walk_of_run(config_of(o), Mesh(), {.micro_batch = o.B, .micros = 0});
     std::map<int32_t, int> calls;
     for (const Walk::Entry& e : walk.entries)
         if (walk.of(e).kind == Kind::Product) calls[e.cost]++;
