@@ -56,7 +56,8 @@ struct Scorer {
 private:
     void bring(const ScorePass& p);
     const int32_t* table(int i) const { return tables + size_t(i) * size_t(rows); }
-    template <class W> void run_block(W& weights, const ScorePass& p, int l, const floatX* x0, Stream& stream);
+    template <class W>
+    void run_block(W& weights, const ScorePass& p, int l, const floatX* x0, Stream& stream);
     template <class W> std::vector<TokenScore> score(W& weights, const ScorePass& p);
     std::vector<TokenScore> read_scores(const ScorePass& p, size_t n0, int count);
 };

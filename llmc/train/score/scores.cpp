@@ -28,14 +28,15 @@ static void run(std::span<const ScorePass> passes, Scorer& scorer, Zero& zero, c
     zero.begin_step(block_order(scorer.part, actions));
     for (const Action& a : actions) {
         const ScorePass& pass = passes[size_t(a.micro)];
+        const size_t message = scorer.message_count(pass.B * pass.T);
         switch (a.kind) {
             case Action::Forward: {
                 const std::vector<TokenScore> tokens = scorer.forward(zero, pass, a.chunk);
                 if (scores) add(*scores, pass, tokens);
                 break;
             }
-            case Action::Send: mesh.pp.send(scorer.output(), scorer.message_count(pass.B * pass.T), a.peer); break;
-            case Action::Recv: mesh.pp.recv(scorer.input(), scorer.message_count(pass.B * pass.T), a.peer); break;
+            case Action::Send: mesh.pp.send(scorer.output(), message, a.peer); break;
+            case Action::Recv: mesh.pp.recv(scorer.input(), message, a.peer); break;
             case Action::Backward: CHECK(false, "scores: a backward");
         }
     }
