@@ -20,7 +20,7 @@ std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokeni
     const int most = std::min(cfg.model.context, kMostScored);
     std::vector<LoadedTask> tasks;
     for (const std::string& name : cfg.eval.tasks) {
-        Task task = load_task(name, cfg.eval.task_folder, cfg.eval.task_limit);
+        EvalTask task = load_task(name, cfg.eval.task_folder, cfg.eval.task_limit);
         for (const LoadedTask& other : tasks)
             CHECK_INPUT(other.task.name != task.name, "eval.tasks: two tasks are named '{}'", task.name);
         std::vector<Request> requests = requests_of(task, *tokenizer, most);

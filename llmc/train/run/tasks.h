@@ -6,7 +6,7 @@
 #include "llmc/train/score/requests.h"
 
 struct LoadedTask {
-    Task task;
+    EvalTask task;
     std::vector<Request> requests;      // its continuations, as the model will see them
 };
 // eval.tasks; without a tokenizer an error. Rank 0 of `ranks` reads first: errors are reported once.

@@ -32,7 +32,7 @@ static int choose(Rule rule, const Document& document, std::span<const Score> sc
     return best;
 }
 
-std::vector<Answer> answers_of(const Task& task, std::span<const Score> scores) {
+std::vector<Answer> answers_of(const EvalTask& task, std::span<const Score> scores) {
     std::vector<Answer> answers;
     for (const Document& document : task.documents) {
         const auto own = scores.first(document.continuations.size());
@@ -43,7 +43,7 @@ std::vector<Answer> answers_of(const Task& task, std::span<const Score> scores) 
     return answers;
 }
 
-TaskResult result_of(const Task& task, std::span<const Answer> answers) {
+TaskResult result_of(const EvalTask& task, std::span<const Answer> answers) {
     TaskResult r = {.task = task.name, .documents = int64_t(answers.size()), .correct_norm = {}};
     if (task.accuracy_norm) r.correct_norm = 0;
     for (size_t d = 0; d < answers.size(); d++) {
@@ -69,7 +69,7 @@ void add_to_row(JsonLine& row, const TaskResult& r) {
             .add("stderr_norm", standard_error(r.accuracy_norm(), r.documents));
 }
 
-std::string text_of_answers(const Task& task, std::span<const Answer> answers,
+std::string text_of_answers(const EvalTask& task, std::span<const Answer> answers,
                             std::span<const Score> scores) {
     std::string text;
     for (size_t d = 0; d < answers.size(); d++) {

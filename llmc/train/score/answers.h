@@ -33,11 +33,12 @@ struct TaskResult {
 double standard_error(double accuracy, int64_t documents);
 
 // Scores are those of requests_of(task), in their order.
-std::vector<Answer> answers_of(const Task& task, std::span<const Score> scores);
-TaskResult result_of(const Task& task, std::span<const Answer> answers);
+std::vector<Answer> answers_of(const EvalTask& task, std::span<const Score> scores);
+TaskResult result_of(const EvalTask& task, std::span<const Answer> answers);
 
 // The members of a result, of rows in evals.jsonl and metrics.jsonl.
 void add_to_row(JsonLine& row, const TaskResult& r);
 
 // A line per document: doc_id, label, chosen, chosen_norm, logprob, tokens, greedy.
-std::string text_of_answers(const Task& task, std::span<const Answer> answers, std::span<const Score> scores);
+std::string text_of_answers(const EvalTask& task, std::span<const Answer> answers,
+                            std::span<const Score> scores);

@@ -51,7 +51,7 @@ static Request request_of(const std::string& context, const std::string& continu
     return r;
 }
 
-std::vector<Request> requests_of(const Task& task, const Tokenizer& tokenizer, int most) {
+std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenizer, int most) {
     std::vector<Request> requests;
     Contexts contexts{tokenizer};
     for (size_t d = 0; d < task.documents.size(); d++) {

@@ -13,7 +13,7 @@ struct Request {
 // at the end of a context belongs to the continuation. The context is encoded alone; the continuation has the
 // tokens of both together, after as many as the context has. An empty context is BOS where the tokenizer adds
 // one, else end-of-text. At most `most` + 1 tokens: a longer context loses its beginning.
-std::vector<Request> requests_of(const Task& task, const Tokenizer& tokenizer, int most);
+std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenizer, int most);
 
 // The text without white space at its end, as Python's str.rstrip().
 std::string_view without_space(std::string_view text);

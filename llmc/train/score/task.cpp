@@ -27,7 +27,7 @@ static Rule rule_of(const Json& word, const Place& at) {
 }
 
 // {"task": NAME, "accuracy": RULE, "accuracy_norm": RULE}
-static Task header_of(const Json& line, const Place& at) {
+static EvalTask header_of(const Json& line, const Place& at) {
     const Json *name = line.find("task"), *accuracy = line.find("accuracy");
     const Json* norm = line.find("accuracy_norm");
     at.check(name && name->is_string() && accuracy, "the first line of a task has \"task\" and \"accuracy\", "
@@ -36,7 +36,7 @@ static Task header_of(const Json& line, const Place& at) {
     at.check(!text.empty() && text[0] != '.' && text.find('/') == text.npos,
              fmt::format("the name of the task is {}, expected the name of a file, without a folder",
                          for_message(*name)));
-    Task task = {.name = text, .accuracy = rule_of(*accuracy, at), .accuracy_norm = {}, .documents = {}};
+    EvalTask task = {.name = text, .accuracy = rule_of(*accuracy, at), .accuracy_norm = {}, .documents = {}};
     if (norm && !norm->is_null()) task.accuracy_norm = rule_of(*norm, at);
     return task;
 }
@@ -56,7 +56,7 @@ static int64_t number_of(const Json& line, const char* key, const Place& at) {
 }
 
 // A line is a continuation, of the last document or of a new one.
-static void add_line(Task& task, const Json& line, const Place& at) {
+static void add_line(EvalTask& task, const Json& line, const Place& at) {
     const Json* id = line.find("doc_id");
     at.check(id != nullptr, "expected \"doc_id\", \"idx\", \"context\", \"continuation\" and \"label\"; "
              "found " + for_message(line));
@@ -76,7 +76,7 @@ static void add_line(Task& task, const Json& line, const Place& at) {
 }
 
 // A document is whole where the next begins, or the file ends.
-static void check_whole(const Task& task, const Place& at) {
+static void check_whole(const EvalTask& task, const Place& at) {
     if (task.documents.empty()) return;
     const Document& document = task.documents.back();
     const int count = int(document.contexts.size());
@@ -108,9 +108,9 @@ static std::string path_of_task(const std::string& given, const std::string& fol
     return path;
 }
 
-Task load_task(const std::string& given, const std::string& folder, int64_t limit) {
+EvalTask load_task(const std::string& given, const std::string& folder, int64_t limit) {
     const std::string path = path_of_task(given, folder), content = read_file(path, kMostBytes);
-    Task task;
+    EvalTask task;
     Place at{path};
     bool headed = false;
     for (size_t begin = 0; begin < content.size(); at.line++) {

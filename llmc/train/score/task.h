@@ -23,7 +23,7 @@ struct Document {
     std::vector<std::string> contexts = {}, continuations = {};      // of each choice
 };
 
-struct Task {
+struct EvalTask {
     std::string name;
     Rule accuracy = Rule::Sum;
     std::optional<Rule> accuracy_norm = {};
@@ -32,4 +32,4 @@ struct Task {
 
 // A file, or the name of FOLDER/NAME.jsonl. limit: documents to read; 0: all. A missing or wrong file ends in
 // CHECK_INPUT with file, line, and what is wrong.
-Task load_task(const std::string& file_or_name, const std::string& folder, int64_t limit);
+EvalTask load_task(const std::string& file_or_name, const std::string& folder, int64_t limit);

@@ -7,8 +7,8 @@
 using std::string;
 using std::vector;
 
-static Task task_of(Rule rule, const vector<string>& continuations, int label = 0) {
-    Task t = {.name = "t", .accuracy = rule};
+static EvalTask task_of(Rule rule, const vector<string>& continuations, int label = 0) {
+    EvalTask t = {.name = "t", .accuracy = rule};
     t.documents.push_back({.id = 4, .label = label, .contexts = vector<string>(continuations.size(), "c"),
                            .continuations = continuations});
     return t;
@@ -33,7 +33,7 @@ TEST(each_rule_divides_by_its_own_length) {
 }
 
 TEST(greedy_is_right_where_each_token_is_the_likeliest) {
-    const Task t = task_of(Rule::Greedy, {" end"});
+    const EvalTask t = task_of(Rule::Greedy, {" end"});
     for (const bool greedy : {true, false}) {
         const vector<Score> scores = {{-1, 1, greedy}};
         const TaskResult r = result_of(t, answers_of(t, scores));
@@ -42,7 +42,7 @@ TEST(greedy_is_right_where_each_token_is_the_likeliest) {
 }
 
 TEST(a_result_counts_documents) {
-    Task t = task_of(Rule::Sum, {"a", "bb"}, 1);
+    EvalTask t = task_of(Rule::Sum, {"a", "bb"}, 1);
     t.accuracy_norm = Rule::Characters;
     t.documents.push_back({.id = "x", .label = 2, .contexts = {"", "", "", ""},
                            .continuations = {"a", "b", "c", "d"}});

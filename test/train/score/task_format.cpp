@@ -1,4 +1,4 @@
-// Task files: what is read, and what is refused with file and line.
+// EvalTask files: what is read, and what is refused with file and line.
 #include "llmc/base/files.h"
 #include "llmc/train/score/task.h"
 #include "test/shards.h"
@@ -24,7 +24,7 @@ static string file_of(const vector<string>& lines, const string& name = "t.jsonl
 TEST(documents_follow_each_other) {
     const string path = file_of({kHead, "", line("7", 0, 1), line("7", 1, 1), line("\"x\"", 0, 0),
                                  line("7", 0, 0), "  "});
-    const Task t = load_task(path, "", 0);
+    const EvalTask t = load_task(path, "", 0);
     EXPECT(t.name == "t" && t.accuracy == Rule::Sum && t.accuracy_norm == Rule::Characters, "%s",
            t.name.c_str());
     EXPECT(t.documents.size() == 3, "%zu documents", t.documents.size());

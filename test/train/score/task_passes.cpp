@@ -7,8 +7,8 @@
 using std::string;
 using std::vector;
 
-static Task task_of(const vector<std::pair<string, string>>& choices) {
-    Task t = {.name = "t"};
+static EvalTask task_of(const vector<std::pair<string, string>>& choices) {
+    EvalTask t = {.name = "t"};
     t.documents.push_back({.id = 0});
     for (const auto& [context, continuation] : choices) {
         t.documents[0].contexts.push_back(context);
@@ -62,7 +62,7 @@ TEST(a_token_across_the_cut_is_not_the_contexts) {
 }
 
 TEST(long_contexts_lose_their_beginning) {
-    const Task t = task_of({{"abcdefgh", "ij"}, {"ab", "cdefghijkl"}});
+    const EvalTask t = task_of({{"abcdefgh", "ij"}, {"ab", "cdefghijkl"}});
     const vector<Request> r = requests_of(t, bytes_tokenizer(), 5);
     EXPECT(text_of(r[0], false) == "efgh" && text_of(r[0], true) == "ij", "a long context");
     EXPECT(text_of(r[1], false) == "g" && text_of(r[1], true) == "hijkl", "a long continuation: '%s' + '%s'",
