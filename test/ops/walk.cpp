@@ -124,6 +124,7 @@ TEST(every_preset_does_what_is_walked) {
     const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {2, 1, 3, "block"}};
     size_t next = kIsFp64 ? 2 : kIsBf16 ? 1 : 0, presets = 0;
     for (const std::string& name : glob_files("scripts/*.json")) {
+        if (name.ends_with("references.json") || name.ends_with("grafana.json")) continue;
         presets++;
         Config cfg = shrunk(name);
         On on = meshes[next++ % std::size(meshes)];

@@ -50,7 +50,7 @@ static std::vector<Op> ops_of(Rooms& r) {
                         .add = r.w + 1};
     const cuda::ValueRows values{.v = r.x, .h = r.y, .gatew = r.w, .table = r.z, .tokens = r.ids, .N = N,
                                  .C = C, .V = V, .KV = 4, .D = 64, .stride = C};
-    const double gates_again = double(4 * N * sizeof(real) + (N + 4) * kGateInputs * sizeof(floatX));
+    const double gates_again = double((N + 4) * kGateInputs * sizeof(floatX));
     cuda::Layernorm alone = norm;
     alone.r = alone.bias = nullptr, alone.x1 = nullptr;
     static const cuda::AdamwTensor tensor{.start = 0, .count = count, .global = 0, .lr = 1, .decay = 0};

@@ -80,6 +80,7 @@ TEST(presets_plan) {
     }
     size_t found = 0;
     for (const auto& f : std::filesystem::directory_iterator("scripts"))
-        found += f.path().extension() == ".json";
+        found += f.path().extension() == ".json" && f.path() != "scripts/references.json" &&
+                 f.path() != "scripts/grafana.json";
     EXPECT(found == presets.size(), "%zu presets in scripts/, %zu are known here", found, presets.size());
 }
