@@ -36,7 +36,7 @@ static __device__ __forceinline__ float gate_of(const HeadOfToken& i, const Valu
     return 3 / (1 + expf(-over_group(dot, lanes)));
 }
 
-static int lanes_of(int D) {
+static int lanes_of_values(int D) {
     int lanes = 1;
     while (lanes * Pack::size < D) lanes *= 2;
     return lanes;
@@ -76,7 +76,7 @@ static double bytes_of(const ValueRows& t) {
 void values_forward(const ValueRows& t) {
     if (walked(values_forward_cost, t)) return;
     check(t);
-    const int lanes = lanes_of(t.D);
+    const int lanes = lanes_of_values(t.D);
     launch(values_forward_kernel, groups_of(t, lanes), dim3(kValueThreads), 0,
            {.bytes = bytes_of(t), .at_most = true}, t, lanes);
 }
@@ -138,7 +138,7 @@ values_gate_kernel(floatX* dh, const float* dgates, float* partial, ValueRows t,
 void values_backward(const ValueRowsGrads& g, const ValueRows& t) {
     if (walked(values_backward_cost, t)) return;
     check(t);
-    const int lanes = lanes_of(t.D), columns = t.KV * kGateInputs;
+    const int lanes = lanes_of_values(t.D), columns = t.KV * kGateInputs;
     launch(values_backward_kernel, groups_of(t, lanes), dim3(kValueThreads), 0,
            {.bytes = bytes_of(t) + 4. * t.N * t.KV, .at_most = true}, g, t, lanes);
     const Parts parts = parts_of(t.N, kNormParts);
