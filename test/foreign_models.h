@@ -47,10 +47,7 @@ inline Exported export_kind(const std::string& kind, const std::vector<std::stri
     x.cfg.train.micro_batch = 1, x.cfg.train.batch_tokens = x.cfg.model.context;
     Tiny t(x.cfg, true);
     t.shake();
-    const auto read = [&](const Tensor& tensor) {
-        const std::vector<real> values = t.whole(tensor);
-        return std::vector<float>(values.begin(), values.end());
-    };
+    const auto read = t.reads();
     for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);
     const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
                        .tokenizer = nullptr, .bf16 = false, .largest_file = largest_file};

@@ -85,7 +85,7 @@ struct Rank {
         arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(ops::device_allocate, ops::device_free);
         gpt.ready();
-        fill_turns(gpt.block.turns, d), fill_turns(decoder.block.turns, d);
+        fill_turns(gpt.block.turns, d), decoder.own.ready();
         gpt.clear_loss();
         use();
     }
@@ -98,7 +98,7 @@ struct Rank {
             for (int c = 0; c < int(gpt.part.chunks.size()); c++) {
                 gpt.forward(weights, b, c);
                 gpt.backward(weights, b, 1, c);
-                decoder.forward(weights, nullptr, decoder.rows, d.maxT - decoder.rows, c);
+                decoder.forward(weights, nullptr, decoder.own.rows, d.maxT - decoder.own.rows, c);
             }
         }).scratch;
     }

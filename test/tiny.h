@@ -116,6 +116,14 @@ struct Tiny {
         return values;
     }
 
+    // What exports read of a tensor.
+    auto reads() const {
+        return [this](const Tensor& t) {
+            const std::vector<real> values = whole(t);
+            return std::vector<float>(values.begin(), values.end());
+        };
+    }
+
     // Weights far from the initialisation: attention and activation have an effect.
     void shake(double scale = 0.2) {
         for (const Tensor& t : whole_tensors(d)) {

@@ -210,15 +210,19 @@ bool try_replace_file(const std::string& path, std::string_view content) {
     return false;
 }
 
-bool try_append(const std::string& path, std::string_view line) {
-    const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!file) return false;
-    const off_t end = lseek(file.fd, 0, SEEK_END);
-    if (try_write_all(file.fd, line.data(), line.size())) return true;
+bool try_append(int fd, std::string_view line) {
+    const off_t end = lseek(fd, 0, SEEK_END);
+    if (try_write_all(fd, line.data(), line.size())) return true;
     const int why = errno;
-    [[maybe_unused]] const int cut = ftruncate(file.fd, end);
+    [[maybe_unused]] const int cut = ftruncate(fd, end);        // a pipe has no end to go back to
+    lseek(fd, 0, SEEK_END);
     errno = why;
     return false;
+}
+
+bool try_append(const std::string& path, std::string_view line) {
+    const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666));
+    return file && try_append(file.fd, line);
 }
 
 void own_file(const std::string& path) {

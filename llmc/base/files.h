@@ -75,6 +75,7 @@ void write_file(const std::string& path, std::string_view content);     // by Ne
 // Writes that may fail, on a full disk say; false: errno has the reason, and the file is as before.
 bool try_replace_file(const std::string& path, std::string_view content);
 bool try_append(const std::string& path, std::string_view line);
+bool try_append(int fd, std::string_view line);
 
 // Replaces a link, symbolic or hard, by a copy: later writes to the path change no other file.
 void own_file(const std::string& path);

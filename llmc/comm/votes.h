@@ -3,22 +3,40 @@
 // Each rank contributes a few numbers and receives their sums, added in the order of the ranks: equal bits,
 // and so equal decisions, on every rank.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "llmc/base/guard/signals.h"
 #include "llmc/comm/axis.h"
 
+// values: in, this rank's; out, the sums. Many go in pieces: each gather takes little memory.
+inline void sum_over(const Axis& ranks, std::span<double> values) {
+    constexpr size_t kPiece = 4096;
+    for (; ranks.size > 1 && !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
+        const auto mine = values.first(std::min(kPiece, values.size()));
+        std::vector<double> all(mine.size() * size_t(ranks.size));
+        ranks.all_gather(all.data(), mine.data(), mine.size());
+        std::fill(mine.begin(), mine.end(), 0);
+        for (size_t i = 0; i < all.size(); i++) mine[i % mine.size()] += all[i];
+    }
+}
 template <size_t n>
-std::array<double, n> sum_over(const Axis& ranks, const std::array<double, n>& mine) {
-    if (ranks.size == 1) return mine;
-    std::vector<double> all(n * size_t(ranks.size));
-    ranks.all_gather(all.data(), mine.data(), n);
-    std::array<double, n> sum{};
-    for (size_t i = 0; i < all.size(); i++) sum[i % n] += all[i];
-    return sum;
+std::array<double, n> sum_over(const Axis& ranks, std::array<double, n> values) {
+    sum_over(ranks, std::span(values));
+    return values;
+}
+
+// f() of rank 0, then of the other ranks: errors that all ranks meet are reported once.
+template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
+    const bool first = ranks.index == 0;
+    if (!first) ranks.barrier();
+    auto result = f();
+    if (first) ranks.barrier();
+    return result;
 }
 
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }

@@ -4,10 +4,9 @@
 //     x1 = x  + Wattproj attention(rotary(Wqkv norm(x)))        v + gated values, in some blocks
 //     x2 = x1 + Wfcproj f(Wfc norm(x1))
 //
-// Dims::kind says which norm and activation f, and which gains and biases there are. x0: the stream after the
-// embedding. The next norm (of the
-// following block, or the final norm) does the add that ends a block, and so reads and writes the stream
-// once: a block takes and returns a `Stream`.
+// Dims::kind says which norm and activation f, and which gains and biases there are. x0 is the stream after
+// the embedding. The next norm (of the following block, or the final norm) does the add that ends a block,
+// and so reads and writes the stream once: a block takes and returns a `Stream`.
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and

@@ -89,8 +89,8 @@ struct Gpt {
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
-    // Elements of the stream of a micro-batch of N tokens here, (n, C), and of its message to another stage:
-    // the stream, with the shortcut followed by x0; on the way back, their gradients.
+    // Elements of the stream of a micro-batch of N tokens here, (n, C), and of a message to another stage. A
+    // message is the stream, with the shortcut followed by x0. Messages back have the gradients.
     size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
     size_t message_count(int N) const { return stream_count(N) * (d.kind.shortcut ? 2 : 1); }
     // Place of the incoming message before forward() of a chunk that does not embed.

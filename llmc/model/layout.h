@@ -9,6 +9,7 @@
 // a shard, for optimizers that need a matrix on one rank, and comes last in its bucket.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct Part {
 // stages * virtual_stages chunks in a row that the model is cut into. REQUIRES: as many blocks as chunks.
 Part make_part(int L, int stage, int stages, int virtual_stages = 1);
 inline Part whole_model(int L) { return make_part(L, 0, 1); }
+
+// 0, 1, ...: the blocks here, in the order of a forward of each chunk.
+inline std::vector<int> blocks_of(const Part& part) {
+    std::vector<int> blocks(part.layers.size());
+    std::iota(blocks.begin(), blocks.end(), 0);
+    return blocks;
+}
 
 struct Tensor {
     std::string name;      // "wte", "h.3.qkvw", "lnfw"

@@ -7,16 +7,17 @@
 inline constexpr int kMostScored = 8192;
 
 struct ScorePass {
-    int B, T;                           // sequences, tokens of each
-    int t0 = 0;                         // tokens of the beginning before each sequence
-    bool begins = false;                // the sequences are beginnings: kept for later passes, none is scored
-    std::vector<int32_t> tokens = {};        // (B, T)
-    std::vector<int32_t> from = {};          // (B)     with t0: which sequence of the last pass that begins
-    // Of each scored token: the row of the token before, in (B, T); the token; the request that asks.
+    int B, T;                               // sequences, tokens of each
+    int t0 = 0;                             // tokens of the beginning before each sequence
+    bool begins = false;                    // the sequences are beginnings for later passes, without scores
+    std::vector<int32_t> tokens = {};       // (B, T)
+    std::vector<int32_t> from = {};         // (B), with t0: a sequence of the last pass that begins
+
+    // An entry for each scored token: row in (B, T) of the token before; the token; its request.
     std::vector<int32_t> rows = {}, targets = {}, requests = {};
 };
 
 struct TokenScore {
-    double logprob;                     // in nats
-    bool likeliest;                     // of equally likely tokens, the first is
+    double logprob;                         // in nats
+    bool likeliest;                         // of equally likely tokens, the first is
 };

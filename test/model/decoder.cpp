@@ -56,8 +56,8 @@ TEST(cached_logits_are_the_uncached_ones) {
         const auto ids = test::random_ids(size_t(context), t.d.V, 4);
         const std::vector<double> expected = uncached(t, ids);
         Decoder& decoder = *t.model.decoder;
-        EXPECT(decoder.rows == std::min(context, 64), "%d rows", decoder.rows);
-        for (const int piece : {1, 2, 5, 36, decoder.rows})
+        EXPECT(decoder.own.rows == std::min(context, 64), "%d rows", decoder.own.rows);
+        for (const int piece : {1, 2, 5, 36, decoder.own.rows})
             for (int t0 = 0; t0 < context; t0 += piece) {
                 const int count = std::min(piece, context - t0);
                 const floatX* row = decoder.forward(t.model.zero, ids.data() + t0, count, t0);

@@ -227,10 +227,10 @@ static std::vector<double> logits_of(Rank& r, const Mesh& mesh) {
     std::vector<double> all;
     int t0 = 0;
     for (const int count : {5, 1, 1, 3}) {
-        const size_t message = r.decoder.message_count(count);
-        if (mesh.pp.index > 0) mesh.pp.recv(r.decoder.input(), message, mesh.pp.index - 1);
+        const size_t message = r.decoder.own.message_count(count);
+        if (mesh.pp.index > 0) mesh.pp.recv(r.decoder.own.input(), message, mesh.pp.index - 1);
         const floatX* row = r.decoder.forward(r.weights, data.ids.data() + t0, count, t0);
-        if (!row) mesh.pp.send(r.decoder.output(), message, mesh.pp.index + 1);
+        if (!row) mesh.pp.send(r.decoder.own.output(), message, mesh.pp.index + 1);
         for (int i = 0; row && i < r.s.V; i++) all.push_back(double(row[i]));
         t0 += count;
     }

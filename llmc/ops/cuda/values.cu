@@ -1,6 +1,6 @@
-// A group of lanes takes a head of a token, a pack each; its lanes share the gate's dot product. Backward: a
-// second kernel reads the gradients of the gates: a block takes rows, adds to dh, and leaves the sums of its
-// rows for gatew in `partial`, added up by sums.cu in fixed order.
+// A group of lanes takes a head of a token, a pack each; its lanes share the gate's dot product. In backward
+// a second kernel reads the gradients of the gates. A block takes rows, adds to dh, and leaves the sums of
+// these rows for gatew in `partial`; sums.cu adds the partial sums in fixed order.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/sums.h"
 #include "llmc/ops/cuda/scratch.h"

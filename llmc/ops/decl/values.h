@@ -29,8 +29,8 @@ inline Cost values_forward_cost(const Target&, const ValueRows& t) {
     return {.name = "values_forward", .read = rows + values_tables(t), .written = rows};
 }
 
-// The gradient of the table's rows is left in drows, a row for each token: encoder_backward() adds them up.
-// t.v: the gradient of v, which stays as it is.
+// drows receives the gradient of the table's row of each token; encoder_backward() adds up equal tokens. t.v
+// is the gradient of v, and is not written.
 struct ValueRowsGrads {
     floatX* drows;          // (N, KV D) out
     real* dgates;           // (N, KV)   out: of gatew h

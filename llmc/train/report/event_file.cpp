@@ -128,16 +128,9 @@ void EventFile::open(const std::string& run_dir, int64_t step) {
 }
 
 void EventFile::write(const std::string& message) {
-    if (!file_) return;
-    const off_t end = lseek(file_.fd, 0, SEEK_END);
-    const std::string record = record_of(message);
-    if (try_write_all(file_.fd, record.data(), record.size())) return;
-    const int why = errno;
-    [[maybe_unused]] const int cut = ftruncate(file_.fd, end);
-    lseek(file_.fd, 0, SEEK_END);
-    if (failed_) return;
+    if (!file_ || try_append(file_.fd, record_of(message)) || failed_) return;
     failed_ = true;
-    warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, strerror(why));
+    warning("cannot write to {}: {}. Training goes on; records are missing there.", path_, strerror(errno));
 }
 
 void EventFile::add(int64_t step, std::span<const Scalar> scalars) {

@@ -25,6 +25,7 @@ struct EventFile {
     // warning, once, and the run goes on.
     void open(const std::string& run_dir, int64_t step);
 
+    bool is_open() const { return bool(file_); }
     // Nothing before open(). A record without room on the disk is left out whole.
     void add(int64_t step, std::span<const Scalar> scalars);
     void add_text(int64_t step, std::string_view tag, std::string_view text);

@@ -8,22 +8,20 @@ namespace PRECISION {
 
 Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z, const Tokenizer& t)
     : decoder(d), zero(z), mesh(m), tokenizer(t), sampler{cfg.sample, uint64_t(cfg.run.seed), {}},
-      actions(forward_schedule({m.pp.size, int(d.part.chunks.size()), 1}, m.pp.index)),
-      logits(size_t(d.d.V)) {
-    for (size_t l = 0; l < d.part.layers.size(); l++) order.push_back(int(l));
-}
+      actions(forward_schedule({m.pp.size, int(d.own.part.chunks.size()), 1}, m.pp.index)),
+      order(blocks_of(d.own.part)), logits(size_t(d.own.d.V)) {}
 
 // The logits after the last of the tokens; null on ranks without the end of the model.
 const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
     const floatX* row = nullptr;
-    const size_t message = decoder.message_count(count);
+    const size_t message = decoder.own.message_count(count);
     zero.begin_step(order);
     for (const Action& a : actions) switch (a.kind) {
         case Action::Forward:
             if (const floatX* last = decoder.forward(zero, ids, count, t0, a.chunk)) row = last;
             break;
-        case Action::Send: mesh.pp.send(decoder.output(), message, a.peer); break;
-        case Action::Recv: mesh.pp.recv(decoder.input(), message, a.peer); break;
+        case Action::Send: mesh.pp.send(decoder.own.output(), message, a.peer); break;
+        case Action::Recv: mesh.pp.recv(decoder.own.input(), message, a.peer); break;
         case Action::Backward: CHECK(false, "generation: a backward");
     }
     return row;
@@ -32,14 +30,14 @@ const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
 // Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are
 // in the cache.
 const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window) {
-    const size_t context = size_t(decoder.d.maxT);
+    const size_t context = size_t(decoder.own.d.maxT);
     if (ids.size() - *window > context) {
         *window = ids.size() - std::max<size_t>(1, context / 2);
         *cached = 0;
     }
     const floatX* row = nullptr;
     for (size_t end = ids.size() - *window; *cached < end;) {
-        const size_t count = std::min(size_t(decoder.rows), end - *cached);
+        const size_t count = std::min(size_t(decoder.own.rows), end - *cached);
         row = forward(ids.data() + *window + *cached, int(count), int(*cached));
         *cached += count;
     }
@@ -75,7 +73,7 @@ std::optional<std::string> Generator::run(std::vector<int32_t> ids, uint64_t str
     std::string text;
     for (int i = 0; i < sampler.cfg.tokens; i++) {
         const float* row = next_logits(ids, &cached, &window);
-        int32_t token = sampler.draw(row, decoder.d.V, stream, ids.size());
+        int32_t token = sampler.draw(row, decoder.own.d.V, stream, ids.size());
         if (!agree(&token)) return std::nullopt;
         ids.push_back(token);
         if (token == int32_t(tokenizer.eot()) || token == tokenizer.eos() || token == turn_end) break;

@@ -35,15 +35,10 @@ RunLog::~RunLog() {
 // Training continues on a full disk. A row without room is removed whole: later rows, when there is room
 // again, begin on a line.
 void RunLog::write(const std::string& line) {
-    if (file_ < 0) return;
-    const off_t end = lseek(file_, 0, SEEK_END);
-    if (try_write_all(file_, line.data(), line.size())) return;
-    const int why = errno;
-    [[maybe_unused]] const int cut = ftruncate(file_, end);     // a pipe has no end to go back to
-    if (failed_) return;
+    if (file_ < 0 || try_append(file_, line) || failed_) return;
     failed_ = true;
     warning("cannot write to {}/metrics.jsonl: {}. Training goes on; rows are missing there.",
-            cfg_.run.dir, strerror(why));
+            cfg_.run.dir, strerror(errno));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -160,11 +155,13 @@ void RunLog::write_row(const StepReport& r) {
 }
 
 void RunLog::report(const StepReport& r) {
-    std::vector<Scalar> scalars = {{"train/loss", r.loss}, {"train/norm", r.norm}, {"train/lr", r.lr},
-                                   {"train/ms", to_thousandths(r.ms)},
-                                   {"train/tokens_per_s", to_thousandths(r.tokens_per_s)}};
-    if (std::isfinite(r.mfu)) scalars.push_back({"train/mfu", r.mfu});
-    events_.add(r.step, scalars);
+    if (events_.is_open()) {
+        std::vector<Scalar> scalars = {{"train/loss", r.loss}, {"train/norm", r.norm}, {"train/lr", r.lr},
+                                       {"train/ms", to_thousandths(r.ms)},
+                                       {"train/tokens_per_s", to_thousandths(r.tokens_per_s)}};
+        if (std::isfinite(r.mfu)) scalars.push_back({"train/mfu", r.mfu});
+        events_.add(r.step, scalars);
+    }
     RunMetrics& m = prometheus_.metrics;
     m[Metric::Step] = double(r.step);
     m[Metric::Loss] = r.loss;

@@ -84,14 +84,13 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
 // Then comes a token at a time.
 static void walk_text(Model& model, size_t prompt) {
     Decoder& decoder = *model.decoder;
-    const int rows = decoder.rows, half = decoder.d.maxT / 2;
-    std::vector<int> order(model.gpt.part.layers.size());
-    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
+    const int rows = decoder.own.rows, maxT = decoder.own.d.maxT, half = maxT / 2;
+    const std::vector<int> order = blocks_of(model.gpt.part);
     for (const int count : {rows, int(prompt % size_t(rows)), half % rows, 1}) {
         if (count == 0) continue;
         model.zero.begin_step(order);
         for (size_t c = 0; c < model.gpt.part.chunks.size(); c++)
-            decoder.forward(model.zero, nullptr, count, decoder.d.maxT - count, int(c));
+            decoder.forward(model.zero, nullptr, count, maxT - count, int(c));
     }
 }
 
@@ -149,7 +148,7 @@ void Model::allocate() {
     mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
     gpt.ready();
     fill_turns(gpt.block.turns, gpt.d);
-    if (decoder) fill_turns(decoder->block.turns, gpt.d);
+    if (decoder) decoder->own.ready();
     if (scorer) scorer->ready();
 }
 

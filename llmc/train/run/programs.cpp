@@ -79,6 +79,14 @@ static Tokenizer tokenizer_of(const Config& cfg, const std::string& init, const 
     return tokenizer;
 }
 
+// The tokenizer of a program that cannot do without. unusable: of weights_of().
+static Tokenizer needed_tokenizer(const Config& cfg, const std::string& init, const char* flag,
+                                  const std::string& unusable) {
+    CHECK_INPUT(!cfg.data.tokenizer.empty(), "{}: {}; give --data.tokenizer=PATH", flag,
+                unusable.empty() ? init + " has no tokenizer.json" : unusable);
+    return tokenizer_of(cfg, init, flag);
+}
+
 // Prints text as the model writes. A terminal gets whole characters, without control characters.
 struct Shown {
     bool terminal;
@@ -106,9 +114,7 @@ static void print_on_chat(const Tokenizer& tokenizer) {
 int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--generate", &unusable);
-    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--generate: {}; give --data.tokenizer=PATH",
-                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
-    const Tokenizer tokenizer = tokenizer_of(cfg, init, "--generate");
+    const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--generate", unusable);
     const Chat message = prompt.chat ? chat_of(tokenizer, prompt.text, prompt.system)
                                      : Chat{prompt_ids(tokenizer, prompt.text), -1};
     if (!prompt.chat && mesh.rank == 0) print_on_chat(tokenizer);
@@ -131,10 +137,8 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
 int evaluate(Config cfg, const Mesh& mesh) {
     std::string unusable;
     const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable);
-    CHECK_INPUT(!cfg.data.tokenizer.empty(), "--evaluate: {}; give --data.tokenizer=PATH",
-                unusable.empty() ? (init + " has no tokenizer.json").c_str() : unusable);
-    const std::optional<Tokenizer> tokenizer = tokenizer_of(cfg, init, "--evaluate");
-    const std::vector<LoadedTask> tasks = load_tasks(cfg, tokenizer, mesh.world);
+    const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--evaluate", unusable);
+    const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
     Model model(cfg, mesh, 1, false);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
@@ -153,12 +157,10 @@ int evaluate(Config cfg, const Mesh& mesh) {
 
 // Logits after a few tokens, for the comparison of two models.
 static std::vector<double> some_logits(Model& model, const Config& cfg) {
-    const int count = std::min(model.decoder->rows, cfg.model.context);
+    const int count = std::min(model.decoder->own.rows, cfg.model.context);
     std::vector<int32_t> ids;
     for (int i = 0; i < count; i++) ids.push_back(int32_t((int64_t(i) * 7919 + 5) % cfg.model.vocab));
-    std::vector<int> order(model.gpt.part.layers.size());
-    for (size_t l = 0; l < order.size(); l++) order[l] = int(l);
-    model.zero.begin_step(order);
+    model.zero.begin_step(blocks_of(model.gpt.part));
     const auto row = model.decoder->on_host(model.decoder->forward(model.zero, ids.data(), count, 0, 0));
     return {row.begin(), row.end()};
 }

@@ -5,6 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
+#include "llmc/comm/votes.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
@@ -79,12 +80,11 @@ static RunData open(const Config& cfg, uint64_t scan) {
 }
 
 RunData open_run_data(const Config& cfg, const Axis& ranks) {
-    const bool first = ranks.index == 0;
-    if (!first) ranks.barrier();
-    RunData data = open(cfg, first ? kScanBytes : 0);
-    data.tasks = load_tasks(cfg, data.tokenizer);
-    if (first) ranks.barrier();
-    return data;
+    return on_rank_0_first(ranks, [&] {
+        RunData data = open(cfg, ranks.index == 0 ? kScanBytes : 0);
+        data.tasks = load_tasks(cfg, data.tokenizer);
+        return data;
+    });
 }
 
 static std::string describe(const Dataset& set) {

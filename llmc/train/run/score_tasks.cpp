@@ -3,13 +3,12 @@
 namespace PRECISION {
 
 static std::optional<ScoredTask> score(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
-    const std::vector<PassGroup> groups =
-        pass_groups(task.requests, {.rows = scorer.rows, .joined = scorer.joined_rows()});
+    const PassLimits limits = {.rows = scorer.own.rows, .joined = scorer.joined_rows()};
+    const std::vector<ScorePass> passes =
+        passes_of_rank(pass_groups(task.requests, limits), mesh.dp.index, mesh.dp.size);
     std::optional<Progress> progress;
-    if (mesh.rank == 0)
-        progress.emplace(task.task.name, "tokens",
-                         uint64_t(tokens_of(passes_of_rank(groups, mesh.dp.index, mesh.dp.size))));
-    const auto scores = score_requests(task.requests, scorer, zero, mesh, groups,
+    if (mesh.rank == 0) progress.emplace(task.task.name, "tokens", uint64_t(tokens_of(passes)));
+    const auto scores = score_requests(task.requests, passes, scorer, zero, mesh,
                                        progress ? &*progress : nullptr);
     if (!scores) return std::nullopt;
     const std::vector<Answer> answers = answers_of(task.task, *scores);

@@ -11,12 +11,9 @@
 #include "llmc/base/json.h"
 #include "llmc/model/score_pass.h"
 
-std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer,
-                                   const Axis& ranks) {
+std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     CHECK_INPUT(cfg.eval.tasks.empty() || tokenizer, "eval.tasks needs a tokenizer; give "
                 "--data.tokenizer=PATH");
-    const bool first = ranks.index == 0;
-    if (!first) ranks.barrier();
     const int most = std::min(cfg.model.context, kMostScored);
     std::vector<LoadedTask> tasks;
     for (const std::string& name : cfg.eval.tasks) {
@@ -24,9 +21,9 @@ std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokeni
         for (const LoadedTask& other : tasks)
             CHECK_INPUT(other.task.name != task.name, "eval.tasks: two tasks are named '{}'", task.name);
         std::vector<Request> requests = requests_of(task, *tokenizer, most);
+        for (Document& document : task.documents) document.contexts.clear();    // the requests have them
         tasks.push_back({std::move(task), std::move(requests)});
     }
-    if (first) ranks.barrier();
     return tasks;
 }
 

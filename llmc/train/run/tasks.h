@@ -1,17 +1,15 @@
 // Scores of eval.tasks: between two steps, or by --evaluate.
 #pragma once
 #include "llmc/base/config/config.h"
-#include "llmc/comm/axis.h"
 #include "llmc/train/score/answers.h"
 #include "llmc/train/score/requests.h"
 
 struct LoadedTask {
-    EvalTask task;
+    EvalTask task;                      // without contexts
     std::vector<Request> requests;      // its continuations, as the model will see them
 };
-// eval.tasks; without a tokenizer an error. Rank 0 of `ranks` reads first: errors are reported once.
-std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer,
-                                   const Axis& ranks = {});
+// eval.tasks; without a tokenizer an error.
+std::vector<LoadedTask> load_tasks(const Config& cfg, const std::optional<Tokenizer>& tokenizer);
 
 // Adds a row to run_dir/evals.jsonl and replaces run_dir/answers/TASK.jsonl; a full disk is a warning. Rank 0
 // alone.

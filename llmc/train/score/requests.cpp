@@ -10,7 +10,7 @@ static bool is_space(uint32_t c) {
            c == 0x3000;
 }
 
-std::string_view without_space(std::string_view text) {
+std::string_view without_space_at_end(std::string_view text) {
     while (!text.empty()) {
         size_t at = text.size() - 1;
         while (at > 0 && continues(uint8_t(text[at]))) at--;
@@ -36,7 +36,7 @@ struct Contexts {
 static Request request_of(const std::string& context, const std::string& continuation, Contexts& contexts,
                           int most) {
     const Tokenizer& t = contexts.tokenizer;
-    const std::string_view bare = without_space(context);
+    const std::string_view bare = without_space_at_end(context);
     Request r{};
     if (t.adds_bos()) r.tokens.push_back(int32_t(t.bos()));
     else if (bare.empty()) r.tokens.push_back(int32_t(t.eot()));

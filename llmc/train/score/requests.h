@@ -16,4 +16,4 @@ struct Request {
 std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenizer, int most);
 
 // The text without white space at its end, as Python's str.rstrip().
-std::string_view without_space(std::string_view text);
+std::string_view without_space_at_end(std::string_view text);

@@ -8,7 +8,7 @@ namespace PRECISION {
 // Passes at once: enough to fill a pipeline. Chunks that follow each other on one rank would wait for
 // themselves: one pass at a time.
 static size_t passes_at_once(const Scorer& scorer, const Mesh& mesh) {
-    const bool one_chunk = scorer.part.chunks.size() == 1;
+    const bool one_chunk = scorer.own.part.chunks.size() == 1;
     return one_chunk ? 4 * size_t(mesh.pp.size) : 1;
 }
 
@@ -22,63 +22,55 @@ static void add(std::vector<Score>& scores, const ScorePass& pass, const std::ve
 }
 
 static void run(std::span<const ScorePass> passes, Scorer& scorer, Zero& zero, const Mesh& mesh,
-                std::vector<Score>* scores) {
+                std::vector<Score>& scores) {
+    const Part& part = scorer.own.part;
     const std::vector<Action> actions =
-        forward_schedule({mesh.pp.size, int(scorer.part.chunks.size()), int(passes.size())}, mesh.pp.index);
-    zero.begin_step(block_order(scorer.part, actions));
+        forward_schedule({mesh.pp.size, int(part.chunks.size()), int(passes.size())}, mesh.pp.index);
+    zero.begin_step(block_order(part, actions));
     for (const Action& a : actions) {
         const ScorePass& pass = passes[size_t(a.micro)];
-        const size_t message = scorer.message_count(pass.B * pass.T);
+        const size_t message = scorer.own.message_count(pass.B * pass.T);
         switch (a.kind) {
-            case Action::Forward: {
-                const std::vector<TokenScore> tokens = scorer.forward(zero, pass, a.chunk);
-                if (scores) add(*scores, pass, tokens);
-                break;
-            }
-            case Action::Send: mesh.pp.send(scorer.output(), message, a.peer); break;
-            case Action::Recv: mesh.pp.recv(scorer.input(), message, a.peer); break;
+            case Action::Forward: add(scores, pass, scorer.forward(zero, pass, a.chunk)); break;
+            case Action::Send: mesh.pp.send(scorer.own.output(), message, a.peer); break;
+            case Action::Recv: mesh.pp.recv(scorer.own.input(), message, a.peer); break;
             case Action::Backward: CHECK(false, "scores: a backward");
         }
     }
 }
 
 // Each request was scored by one data-parallel rank's last stage, on all of tp.
-static std::vector<Score> gathered(std::vector<Score> scores, std::span<const Request> requests,
-                                   const std::vector<ScorePass>& mine, bool counts, const Axis& world) {
-    std::vector<double> sums(2 * scores.size());
-    for (const ScorePass& pass : mine)
+static std::vector<Score> gathered(const std::vector<Score>& mine, std::span<const Request> requests,
+                                   std::span<const ScorePass> passes, bool counts, const Axis& world) {
+    std::vector<double> sums(2 * mine.size());
+    for (const ScorePass& pass : passes)
         for (const int32_t r : pass.requests)
             if (counts) {
-                sums[2 * size_t(r)] = scores[size_t(r)].logprob;
-                sums[2 * size_t(r) + 1] = scores[size_t(r)].greedy;
+                sums[2 * size_t(r)] = mine[size_t(r)].logprob;
+                sums[2 * size_t(r) + 1] = mine[size_t(r)].greedy;
             }
-    if (world.size > 1) {
-        std::vector<double> all(sums.size() * size_t(world.size));
-        world.all_gather(all.data(), sums.data(), sums.size());
-        std::fill(sums.begin(), sums.end(), 0);
-        for (size_t i = 0; i < all.size(); i++) sums[i % sums.size()] += all[i];
-    }
-    for (size_t r = 0; r < scores.size(); r++)
-        scores[r] = {sums[2 * r], requests[r].scored, sums[2 * r + 1] > 0};
+    sum_over(world, std::span(sums));
+    std::vector<Score> scores;
+    for (size_t r = 0; r < mine.size(); r++)
+        scores.push_back({sums[2 * r], requests[r].scored, sums[2 * r + 1] > 0});
     return scores;
 }
 
-std::optional<std::vector<Score>> score_requests(std::span<const Request> requests, Scorer& scorer,
-                                                 Zero& zero, const Mesh& mesh,
-                                                 const std::vector<PassGroup>& groups,
-                                                 Progress* progress) {
-    const std::vector<ScorePass> mine = passes_of_rank(groups, mesh.dp.index, mesh.dp.size);
-    const std::span<const ScorePass> passes = mine;
+std::optional<std::vector<Score>> score_requests(std::span<const Request> requests,
+                                                 std::span<const ScorePass> passes, Scorer& scorer,
+                                                 Zero& zero, const Mesh& mesh, Progress* progress) {
     const size_t most = passes_at_once(scorer, mesh);
     std::vector<Score> scores(requests.size());
+    int64_t done = 0;
     for (size_t first = 0; first < passes.size(); first += most) {
         if (any_of(mesh.world, stop_asked())) return std::nullopt;
         const auto now = passes.subspan(first, std::min(most, passes.size() - first));
-        run(now, scorer, zero, mesh, &scores);
-        if (progress) progress->update(uint64_t(tokens_of(passes.first(first + now.size()))));
+        run(now, scorer, zero, mesh, scores);
+        done += tokens_of(now);
+        if (progress) progress->update(uint64_t(done));
     }
-    const bool counts = mesh.tp.index == 0 && scorer.part.last;
-    return gathered(std::move(scores), requests, mine, counts, mesh.world);
+    const bool counts = mesh.tp.index == 0 && scorer.own.part.last;
+    return gathered(scores, requests, passes, counts, mesh.world);
 }
 
 // A pass whose tables have the right sizes.
@@ -92,7 +84,7 @@ static ScorePass pass_to_walk(int B, int T, int t0, bool begins, int scored) {
 }
 
 void walk_scores(Scorer& scorer, Zero& zero) {
-    const int N = scorer.rows, maxT = std::min(scorer.d.maxT, kMostScored);
+    const int N = scorer.own.rows, maxT = std::min(scorer.own.d.maxT, kMostScored);
     const int few = std::min(8, maxT - 1), t0 = maxT - few;
     std::vector<ScorePass> passes = {pass_to_walk(N / maxT, maxT, 0, false, N),
                                      pass_to_walk(1, 1, 0, false, 1)};
@@ -101,11 +93,8 @@ void walk_scores(Scorer& scorer, Zero& zero) {
         passes.push_back(pass_to_walk(std::min(N / few, scorer.joined_rows() / maxT), few, t0, false, 1));
     }
     for (const ScorePass& pass : passes) {
-        std::vector<Action> actions;
-        for (size_t c = 0; c < scorer.part.chunks.size(); c++)
-            actions.push_back({Action::Forward, int(c), 0});
-        zero.begin_step(block_order(scorer.part, actions));
-        for (const Action& a : actions) scorer.forward(zero, pass, a.chunk);
+        zero.begin_step(blocks_of(scorer.own.part));
+        for (size_t c = 0; c < scorer.own.part.chunks.size(); c++) scorer.forward(zero, pass, int(c));
     }
 }
 

@@ -11,12 +11,11 @@
 
 namespace PRECISION {
 
-// The score of each request, equal on every rank; none if a signal to any rank interrupted the work. All
-// ranks together. progress counts the tokens of this rank's passes.
-std::optional<std::vector<Score>> score_requests(std::span<const Request> requests, Scorer& scorer,
-                                                 Zero& zero, const Mesh& mesh,
-                                                 const std::vector<PassGroup>& groups,
-                                                 Progress* progress = nullptr);
+// The score of each request, equal on every rank; none if a signal to any rank interrupted the work. passes:
+// this rank's, of passes_of_rank(). All ranks together. progress counts the tokens of the passes.
+std::optional<std::vector<Score>> score_requests(std::span<const Request> requests,
+                                                 std::span<const ScorePass> passes, Scorer& scorer,
+                                                 Zero& zero, const Mesh& mesh, Progress* progress = nullptr);
 
 // For ranks that walk: the largest passes, and small ones.
 void walk_scores(Scorer& scorer, Zero& zero);

@@ -7,13 +7,13 @@
 
 #include "llmc/base/json_value.h"
 
-// What a continuation is worth: the sum of its tokens' log probabilities, per unit of its length.
+// The value of a continuation. A space that begins the continuation is no character and no byte of it.
 enum class Rule : uint8_t {
-    Sum,            // as it is
-    Characters,     // per code point, without one space at the beginning
-    Bytes,          // per byte of UTF-8, likewise
-    Tokens,         // per token
-    Greedy          // right where each token is the likeliest; the document has one continuation
+    Sum,            // sum of the tokens' log probabilities
+    Characters,     // sum / code points
+    Bytes,          // sum / bytes of UTF-8
+    Tokens,         // sum / tokens
+    Greedy          // right where each token is the likeliest. The document has one continuation
 };
 inline constexpr std::array<const char*, 5> kRules = {"sum", "characters", "bytes", "tokens", "greedy"};
 

@@ -27,10 +27,7 @@ static const Exported& exported() {
         x.cfg.train.micro_batch = 1, x.cfg.train.batch_tokens = x.cfg.model.context;
         Tiny t(x.cfg, true);
         t.shake();
-        const auto read = [&](const Tensor& tensor) {
-            const std::vector<real> values = t.whole(tensor);
-            return std::vector<float>(values.begin(), values.end());
-        };
+        const auto read = t.reads();
         const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
                            .tokenizer = nullptr, .bf16 = false};
         export_to(own, "hf:" + x.hf);
@@ -184,10 +181,7 @@ TEST(an_export_that_changed_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);
     t.shake();
-    const auto read = [&](const Tensor& tensor) {
-        const std::vector<real> values = t.whole(tensor);
-        return std::vector<float>(values.begin(), values.end());
-    };
+    const auto read = t.reads();
     const std::string text = test::folder(TEST_PRECISION "_text.txt"),
                       made = test::folder(TEST_PRECISION "_t.json");
     std::ofstream(text) << std::string(3000, 'a') + " few words";
@@ -223,10 +217,7 @@ TEST(a_rounded_export_is_read_back) {
     for (const char* name : {"_whole", "_rounded-bf16", "_rounded-fp16"}) {
         Tiny t(cfg, true);
         t.shake();
-        const auto read = [&](const Tensor& tensor) {
-            const std::vector<real> values = t.whole(tensor);
-            return std::vector<float>(values.begin(), values.end());
-        };
+        const auto read = t.reads();
         const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
                            .tokenizer = nullptr, .bf16 = kIsBf16, .largest_file = 20000};
         const std::string to = "hf:" + test::folder(TEST_PRECISION) + name;
@@ -243,10 +234,7 @@ TEST(a_head_that_is_not_the_embedding_is_refused) {
     Config cfg = exported().cfg;
     Tiny t(cfg, true);
     t.shake();
-    const auto read = [&](const Tensor& tensor) {
-        const std::vector<real> values = t.whole(tensor);
-        return std::vector<float>(values.begin(), values.end());
-    };
+    const auto read = t.reads();
     const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,
                        .tokenizer = nullptr, .bf16 = kIsBf16};
     const std::string path = test::folder(TEST_PRECISION) + "_head.gguf";

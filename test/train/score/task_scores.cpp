@@ -55,8 +55,10 @@ static Score score_alone(Tiny& t, const Request& r) {
 
 static std::vector<Score> scores_of(Tiny& t, std::span<const Request> requests, const PassLimits& limits,
                                     bool share) {
-    return *score_requests(requests, *t.model.scorer, t.model.zero, t.model.mesh,
-                           pass_groups(requests, limits, share));
+    const Mesh& mesh = t.model.mesh;
+    const std::vector<ScorePass> passes =
+        passes_of_rank(pass_groups(requests, limits, share), mesh.dp.index, mesh.dp.size);
+    return *score_requests(requests, passes, *t.model.scorer, t.model.zero, mesh);
 }
 
 // fp64: greedy answers are equal as well. They need targets that are likely: the model's own.
@@ -87,7 +89,7 @@ TEST(scores_are_those_of_each_sequence_alone) {
         std::vector<Request> requests = some_requests(37, t.d.V);
         std::vector<Score> expected;
         for (Request& r : requests) expected.push_back(score_alone(t, r));
-        const int rows = t.model.scorer->rows;
+        const int rows = t.model.scorer->own.rows;
         EXPECT(rows == 2048, "%d rows", rows);
         for (const PassLimits limits : {PassLimits{rows, 4 * rows}, {40, 160}, {40, 75}})
             for (const bool share : {true, false})

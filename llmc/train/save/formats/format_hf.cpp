@@ -2,18 +2,15 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
-#include "llmc/base/half.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
+#include "llmc/io/files/gguf_blocks.h"
 #include "llmc/io/files/safetensors.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
@@ -47,17 +44,14 @@ static void remove_file(const std::string& path) {
 // A folder's name says what its tensors are, as names of GGUF files do: "DIR-bf16", "DIR-fp16", "DIR-f16".
 struct HfType {
     const char *suffix, *dtype, *torch;
-    uint16_t (*bits)(float);            // null: FP32
-    float (*value)(uint16_t);
+    GgufType elements;
+
+    bool rounds() const { return elements != GgufType::F32; }
 };
-static uint16_t bits_of_half(float v) { return half_of(v).bits; }
-static float value_of_half(uint16_t bits) { return half{bits}; }
-static float value_of_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
-static constexpr HfType kHfTypes[] = {
-    {"", "F32", "float32", nullptr, nullptr},
-    {"bf16", "BF16", "bfloat16", bfloat16_bits, value_of_bfloat16},
-    {"fp16", "F16", "float16", bits_of_half, value_of_half},
-    {"f16", "F16", "float16", bits_of_half, value_of_half}};
+static constexpr HfType kHfTypes[] = {{"", "F32", "float32", GgufType::F32},
+                                      {"bf16", "BF16", "bfloat16", GgufType::BF16},
+                                      {"fp16", "F16", "float16", GgufType::F16},
+                                      {"f16", "F16", "float16", GgufType::F16}};
 
 static const HfType& hf_type_named(std::string dir) {
     while (dir.ends_with('/')) dir.pop_back();
@@ -70,9 +64,10 @@ static const HfType& hf_type_named(std::string dir) {
 
 static bool round_as_hf(const std::string& dir, const Tensor&, std::vector<float>& values) {
     const HfType& type = hf_type_named(dir);
-    for (float& v : values)
-        if (type.bits) v = type.value(type.bits(v));
-    return type.bits != nullptr;
+    if (!type.rounds()) return false;
+    const std::vector<uint8_t> bytes = encode(type.elements, values.data(), values.size());
+    decode(type.elements, bytes.data(), values.size(), values.data());
+    return true;
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -80,7 +75,7 @@ static bool round_as_hf(const std::string& dir, const Tensor&, std::vector<float
 
 static constexpr const char* kIndex = "/model.safetensors.index.json";
 
-// Those that an export writes, or an earlier one has written.
+// Files of tensors, and their index, that an export may have left in the folder.
 static std::vector<std::string> weight_files(const std::string& dir) {
     std::vector<std::string> files = {dir + kIndex, dir + "/model.safetensors"};
     std::error_code error;
@@ -114,7 +109,7 @@ struct HfWriter {
         }
     }
     uint64_t bytes_of(const TensorInfo& info) const {
-        uint64_t count = type.bits ? 2 : 4;
+        uint64_t count = type.rounds() ? 2 : 4;
         for (const int64_t n : info.shape) count *= uint64_t(n);
         return count;
     }
@@ -124,10 +119,9 @@ struct HfWriter {
     }
     void write(const std::vector<float>& values) {
         if (!file) file.emplace(dir + "/" + name(at), files[at], SafetensorsMetadata{{"format", "pt"}});
-        if (type.bits) {
-            std::vector<uint16_t> bits(values.size());
-            std::transform(values.begin(), values.end(), bits.begin(), type.bits);
-            file->write(bits.data(), bits.size() * sizeof(uint16_t));
+        if (type.rounds()) {
+            const std::vector<uint8_t> bytes = encode(type.elements, values.data(), values.size());
+            file->write(bytes.data(), bytes.size());
         } else file->write(values.data(), values.size() * sizeof(float));
         if (++written < files[at].size()) return;
         file->close();
