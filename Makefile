@@ -8,6 +8,7 @@
 # make dev-cuda        graded versions of two kernels, from naive to fast (dev/cuda/README.md)
 # make coverage        lines of the CUDA backend that its emulated tests run
 # make gpu-check       what scripts/gpu_check.sh runs on a GPU
+# make planner-check   --plan against published step times
 # make dev/ckpt        the tool that looks at checkpoints
 #
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
@@ -186,6 +187,8 @@ bench-checkpoint: $(BUILD)/dev/bench_checkpoint
 	@BUILD=$(BUILD) dev/bench_checkpoint.sh
 dev-cuda: $(BUILD)/dev/cuda_graded
 	@$<
+planner-check: train_gpt
+	@$(PYTHON) dev/planner_check.py
 dev/ckpt: $(BUILD)/dev/ckpt FORCE
 	@cmp -s $< $@ || cp -f $< $@
 quickstart:
@@ -194,6 +197,6 @@ clean:
 	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
 .PHONY: all tests test test-full coverage check ptxas bench bench-ranks bench-checkpoint dev-cuda gpu-check \
-        quickstart clean FORCE
+        planner-check quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -21,6 +21,7 @@
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/export_place.h"
 #include "llmc/train/save/formats/formats.h"
+#include "llmc/train/plan/plan.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
@@ -30,7 +31,7 @@
 struct Precision {
     const char* name;
     int (*train)(Config, const Mesh&);
-    int (*plan)(Config);
+    int (*plan)(Config, const PlanRequest&);
     int (*generate)(Config, const Mesh&, const Prompt&);
     int (*evaluate)(Config, const Mesh&);
     int (*export_model)(Config, const Mesh&, const std::string&);
@@ -99,7 +100,9 @@ static int run(Options& options) {
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");
-        const int code = precision_of(cfg, true).plan(cfg);
+        const PlanRequest request = {.search = *options.plan == "search", .json = options.json,
+                                     .command = options.command};
+        const int code = precision_of(cfg, true).plan(cfg, request);
         leave_processes();
         return code;
     }

@@ -42,6 +42,10 @@ static Cost verb_cost(const Target&, const Group& g, Verb verb, uint64_t sent, u
             .axis = g.name, .peer = peer};
 }
 
+static Cost await_cost(const Target&, const Group& g, Verb verb) {
+    return {.name = verb_names[verb], .kind = Kind::Wait, .axis = g.name};
+}
+
 // Counts a call, of bytes that this rank sends and of its result; true: the rank only walks.
 static bool counted_call(Group& g, Verb verb, uint64_t sent, uint64_t result, int peer = -1) {
     if (walked(verb_cost, g, verb, sent, result, peer)) return true;
@@ -69,7 +73,8 @@ static void run(Group& g, const Job& job) { g.transport->finish(g, g.transport->
 
 Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t count, Wire t) {
     const uint64_t bytes = count * size_of(t);
-    if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes)) return {};
+    if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes))
+        return {&g, 0, kAllGather};
     Call call(g, kAllGather);
     const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
     return {&g, g.transport->start(g, job), kAllGather};
@@ -77,7 +82,7 @@ Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t coun
 
 Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
     const uint64_t sent = uint64_t(g.size - 1) * count * wire_size(g, t);
-    if (counted_call(g, kReduceScatter, sent, count * size_of(t))) return {};
+    if (counted_call(g, kReduceScatter, sent, count * size_of(t))) return {&g, 0, kReduceScatter};
     check_reduction(g, size_t(g.size) * count * size_of(t));
     g.reductions_in_flight++;
     Call call(g, kReduceScatter);
@@ -88,6 +93,10 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
 void comm::wait(Pending& p) {
     if (!p.group) return;
     Group& g = *p.group;
+    if (walked(await_cost, g, p.verb)) {
+        p = {};
+        return;
+    }
     Call call(g, p.verb);
     (p.verb == kSend ? g.transport->finish_send : g.transport->finish)(g, p.ticket);
     if (p.verb == kReduceScatter) g.reductions_in_flight--;
@@ -161,7 +170,7 @@ void comm::broadcast(Group& g, void* data, size_t count, Wire t, int root) {
 
 Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int peer) {
     check_peer(g, peer);
-    if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {};
+    if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {&g, 0, kSend};
     Call call(g, kSend);
     return {&g, g.transport->start_send(g, data, count * size_of(t), peer), kSend};
 }

@@ -20,11 +20,11 @@ void Walk::record(const Cost& cost) {
     const auto [first, end] = known.equal_range(h);
     for (auto it = first; it != end; ++it)
         if (costs[size_t(it->second)] == cost) {
-            entries.push_back({it->second, block, micro});
+            entries.push_back({it->second, block, micro, action});
             return;
         }
     known.emplace(h, int32_t(costs.size()));
-    entries.push_back({int32_t(costs.size()), block, micro});
+    entries.push_back({int32_t(costs.size()), block, micro, action});
     costs.push_back(cost);
 }
 

@@ -48,13 +48,14 @@ struct Cost {
 
 // A record: costs in the order of the calls. Equal costs are kept once.
 struct Walk {
-    struct Entry { int32_t cost, block, micro; };       // block and micro-batch: -1 outside of any
+    // block, micro-batch, place of the action in the stage's list: -1 outside of any
+    struct Entry { int32_t cost, block, micro, action; };
 
     Target target;
     bool computes = false;          // ops are recorded, and run
     size_t scratch_used = 0;        // of a rank that computes on a GPU: the largest of an op
     std::vector<double> begun;      // of each entry of a rank that computes, on the host's clock in seconds
-    int block = -1, micro = -1;     // of the next entries
+    int block = -1, micro = -1, action = -1;    // of the next entries
     std::vector<Cost> costs;        // distinct
     std::vector<Entry> entries;
 
@@ -98,7 +99,7 @@ struct Unrecorded {
     Unrecorded(const Unrecorded&) = delete;
 };
 
-// Sets the block or micro-batch of entries until the end of the scope.
+// Sets the block, micro-batch or action of entries until the end of the scope.
 struct Walking {
     Walk* walk = context.walk;
     int before;

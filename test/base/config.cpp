@@ -174,7 +174,8 @@ TEST(command_line_errors) {
     refuse_args({"--optimizer.lrr"}, {"optimizer.lr?"});
     refuse_args({"--train.steps"}, {"--train.steps", "needs a value"});
     refuse_args({"--train.steps", "--plan"}, {"--train.steps", "needs a value"});
-    refuse_args({"--plan=yes"}, {"--plan takes no value", "yes"});
+    refuse_args({"--plan=yes"}, {"--plan=yes", "--plan=search"});
+    refuse_args({"--json"}, {"--json is for --plan"});
     refuse_args({"--generate"}, {"generate", "argument", "usage"});
     refuse_args({"-x"}, {"-x", "two dashes"});
     refuse_args({"other.json"}, {"config.json", "other.json"});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmc/base/config/choice.h"
+#include "llmc/base/config/cluster_config.h"
 #include "llmc/base/config/eval_config.h"
 #include "llmc/base/config/model_config.h"
 #include "llmc/base/config/visit.h"
@@ -217,6 +218,7 @@ struct Config {
     SampleConfig sample;
     CheckpointConfig checkpoint;
     LogConfig log;
+    ClusterConfig cluster;
     std::vector<std::string> named;         // paths set by file or command line; not a setting
 
     template <class F> void visit(F&& f) {
@@ -232,6 +234,7 @@ struct Config {
         f("sample", sample, "text from the model");
         f("checkpoint", checkpoint, "saving and going on");
         f("log", log, "what is printed");
+        f("cluster", cluster, "the machine that --plan prices");
     }
 };
 

@@ -1,6 +1,9 @@
 // cxxopts reads the flags. Options unknown to cxxopts are settings.
 #include "llmc/base/config/options.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,14 +16,15 @@
 
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
-    "                   [--plan | --generate=TEXT [--chat [--system=TEXT]] |\n"
+    "                   [--plan[=search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
     "                    --evaluate=TASK,... | --export=TO]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
-    for (const char* flag : {"help", "version", "plan", "generate", "chat", "system", "evaluate", "export"})
+    for (const char* flag : {"help", "version", "plan", "json", "generate", "chat", "system", "evaluate",
+                             "export"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -45,7 +49,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     cxxopts::Options spec("train_gpt");
     const auto text = [] { return cxxopts::value<std::string>(); };
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
-    spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())
+    spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())("json", "", none())
         ("generate", "", text())("chat", "", none())("system", "", text())("evaluate", "", text())
         ("export", "", text());
     spec.allow_unrecognised_options();
@@ -85,6 +89,15 @@ static std::vector<std::string> names_in(const std::string& list) {
     return names;
 }
 
+// Quoted where a shell would split or change the text.
+static std::string for_shell(const std::string& text) {
+    const auto is_plain = [](unsigned char c) { return isalnum(c) || strchr("_-./,:=+", c); };
+    if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
+    std::string quoted = "'";
+    for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
     CHECK_INPUT(argc > 1, "no config given\n{}", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
@@ -92,7 +105,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     Options o;
     o.help = has_flag(flags, "help");
     o.version = has_flag(flags, "version");
-    o.plan = has_flag(flags, "plan");
+    if (flags.count("plan")) o.plan = flags["plan"].as<std::string>();
+    o.json = has_flag(flags, "json");
     if (flags.count("generate")) o.generate = flags["generate"].as<std::string>();
     if (flags.count("evaluate")) o.evaluate = flags["evaluate"].as<std::string>();
     o.chat = has_flag(flags, "chat");
@@ -112,7 +126,12 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
         o.config_path = rest[i++];
     }
     if (o.help || o.version) return o;
-    CHECK_INPUT(o.plan + o.generate.has_value() + o.evaluate.has_value() + o.export_to.has_value() <= 1,
+    const std::string plan = o.plan.value_or("").substr(0, 200);
+    CHECK_INPUT(plan.empty() || plan == "search", "--plan={}: expected --plan or --plan=search", plan);
+    CHECK_INPUT(!o.json || o.plan, "--json is for --plan");
+    const int programs = o.plan.has_value() + o.generate.has_value() + o.evaluate.has_value() +
+                         o.export_to.has_value();
+    CHECK_INPUT(programs <= 1,
                 "expected one of --plan, --generate, --evaluate and --export at a time");
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
@@ -120,7 +139,11 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
                 kUsage);
     o.config = load_config(o.config_path);
-    for (const auto& [path, value] : settings) set_value(o.config, path, value);
+    o.command = "./train_gpt " + for_shell(o.config_path);
+    for (const auto& [path, value] : settings) {
+        set_value(o.config, path, value);
+        o.command += " --" + path + "=" + for_shell(value);
+    }
     if (o.evaluate) o.config.eval.tasks = names_in(*o.evaluate);
     apply_depth(o.config);
     if (complete) complete(o);

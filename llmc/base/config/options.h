@@ -8,7 +8,9 @@
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
     std::string config_path;    // empty: no config file
-    bool help = false, version = false, plan = false;
+    bool help = false, version = false, json = false;
+    std::optional<std::string> plan;          // --plan: ""; --plan=search
+    std::string command;                      // the program, its config and settings, without flags
     std::optional<std::string> generate;      // --generate=TEXT
     std::optional<std::string> evaluate;      // --evaluate=TASK,...: into eval.tasks
     bool chat = false;                        // the text is a message, which the model answers

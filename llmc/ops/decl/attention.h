@@ -66,12 +66,14 @@ void attention_forward(floatX* out,                              // (B Tq, NH D)
 
 // Pairs of a query and a key that it sees, over all heads and sequences of one document each.
 inline double attention_pairs(const AttentionDims& d) {
-    double pairs = 0;
-    for (int t = 0; t < d.Tq; t++) {
-        const int seen = d.apart() + t + 1;
-        pairs += (seen < d.Tk ? seen : d.Tk) - d.first_key(t);
-    }
-    return pairs * d.B * d.NH;
+    // first + (first + 1) + ..., n terms
+    const auto series = [](double first, double n) { return n > 0 ? n * first + n * (n - 1) / 2 : 0; };
+    const int behind = d.Tk - d.apart(), rising = behind < 0 ? 0 : behind < d.Tq ? behind : d.Tq;
+    const double seen = series(d.apart() + 1, rising) + double(d.Tq - rising) * d.Tk;
+    // the first query with keys before its window
+    const int from = d.window > d.apart() ? d.window - d.apart() : 0;
+    const double hidden = d.window > 0 ? series(d.first_key(from), d.Tq - from) : 0;
+    return (seen - hidden) * d.B * d.NH;
 }
 // Two products of D terms for each pair; backward five, with the scores computed again.
 inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {

@@ -62,14 +62,13 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-// A few micro-batches have every op of a step: the first, the last, and every micro-batch alive at once.
-static int few_micros(const Stage& stage, const Mesh& mesh) {
-    return std::min(stage.shape.micros, 2 * mesh.pp.size);
+int walked_micros(const PipelineShape& shape) {
+    return std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
 }
 
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     : Model(cfg, on, micro_batch, generates, Unplanned()) {
-    const int few = few_micros(stage, mesh);
+    const int few = walked_micros(stage.shape);
     step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
     const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
@@ -120,7 +119,7 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
 }
 
 void warm_up(const Config& cfg, const Model& model, uint64_t evaluated, size_t prompt) {
-    const int few = few_micros(model.stage, model.mesh);
+    const int few = walked_micros(model.stage.shape);
     ops::warm_up(model.step);
     ops::warm_up(walk_of_run(cfg, model.mesh, {.micro_batch = model.gpt.shape.B, .micros = few,
                                                .trains = false, .evaluated = evaluated, .prompt = prompt,

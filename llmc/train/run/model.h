@@ -69,6 +69,10 @@ struct WalkedRun {
     size_t prompt = 0;
     bool generates = false, scores = false;
 };
+// Micro-batches of Model::step: a few have every op of a step, as there are the first, the last, and one
+// between.
+int walked_micros(const PipelineShape& shape);
+
 // Walks on this rank of any mesh, described or present, by a model of its own without memory.
 Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);
 

@@ -21,36 +21,6 @@
 
 namespace PRECISION {
 
-// Prints the memory plan of the fullest rank, and the resolved config. Allocates and starts nothing. Rank 0
-// prints.
-int plan(Config cfg) {
-    if (launcher().rank > 0) return kExitDone;
-    adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
-    std::optional<Tokenizer> tokenizer;
-    if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    cfg.model.vocab = vocab_of(cfg, tokenizer);
-    if (!cfg.model.vocab) cfg.model.vocab = open_run_data(cfg).vocab;
-    const bool samples = cfg.sample.every > 0 && !cfg.data.tokenizer.empty();
-
-    const ParallelConfig& p = cfg.parallel;
-    const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
-    check_mesh(cfg, ranks);
-    if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
-    const auto rank = described_mesh(p, ranks, 0);
-    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, samples, available_to_rank(rank->mesh));
-    std::string text;
-    size_t most = 0;
-    for (int stage = 0; stage < p.pp; stage++) {        // ranks of different stages differ, no others
-        const auto other = described_mesh(p, ranks, stage * p.tp);
-        const Model model(cfg, other->mesh, cfg.train.micro_batch, samples);
-        if (model.bytes() <= most) continue;
-        most = model.bytes();
-        text = plan_text(cfg, model);
-    }
-    printf("%s\n%s\n", text.c_str(), to_json(cfg).c_str());
-    return kExitDone;
-}
-
 // The weights of a program: model.init if set, else the newest checkpoint of run.dir. Takes over the model's
 // shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
 // the reason why the model's tokenizer cannot be used; empty: usable.

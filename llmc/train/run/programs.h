@@ -17,7 +17,6 @@ struct Prompt {
 
 #define PROGRAMS                                                                                           \
     int train(Config, const Mesh&);                                                                        \
-    int plan(Config);                                                                                      \
     int generate(Config, const Mesh&, const Prompt& prompt);                                               \
     int evaluate(Config, const Mesh&);                                                                     \
     int export_model(Config, const Mesh&, const std::string& to);                                          \

@@ -112,7 +112,7 @@ void Pipeline::run(Loader* data) {
     zero.clear_grads();
     int loaded = 0;
     for (const Action& a : stage.actions) {
-        const Walking at(&Walk::micro, a.micro);
+        const Walking at(&Walk::micro, a.micro), in(&Walk::action, int(&a - stage.actions.data()));
         // the first chunk here meets a micro-batch first and leaves it last
         if (a.chunk == 0 && a.micro == loaded) load(data, loaded++);
         switch (a.kind) {

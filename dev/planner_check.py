@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Holds --plan against published step times: predicted, measured and error of each row of planner_rows.json.
+
+Usage: planner_check.py [--write] [--fit]       (make planner-check)
+
+A row has a config, a machine of scripts/machines/ and what its source measured. The error is of the step
+time: predicted / measured - 1. dev/planner_systems.json has at most two shares per system (whose code it
+was): of the machine's rates of ops, and of its links; 1 where nothing was fitted. --fit searches these shares
+on every second row of a system and writes the file; --write puts the table into dev/README.md.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROWS, SYSTEMS, README = "dev/planner_rows.json", "dev/planner_systems.json", "dev/README.md"
+BEGIN, END = "<!-- planner-check -->", "<!-- /planner-check -->"
+SHARES = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4]
+PEAK = {name: json.load(open(f"scripts/machines/{name}.json", encoding="utf-8"))["bf16_tflops"] * 1e12
+        for name in ("a100", "h100", "rtx4090", "rtx_pro_6000")}
+
+
+def measured_seconds(row, params):
+    """Step time of a row, from its source: seconds, tokens/s, MFU or FLOP/s by the source's formula."""
+    m, model, batch = row["measured"], row["config"]["model"], row["config"]["train"]["batch_tokens"]
+    L, C, T, V = (model[k] for k in ("layers", "channels", "context", "vocab"))
+    if "step_seconds" in m:
+        return m["step_seconds"]
+    if "tokens_per_second" in m:
+        return batch / m["tokens_per_second"]
+    if "mfu_percent" in m:              # 6 N + 12 L C T, without a table that is only looked up
+        flops = 6 * (params - (0 if model.get("tied", True) else V * C)) + 12 * L * C * T
+        return batch * flops / (m["mfu_percent"] / 100 * PEAK[row["gpu"]] * row["ranks"])
+    flops = 96 * batch * L * C * C * (1 + T / (6 * C) + V / (16 * L * C))
+    return flops / (m["tflops_per_gpu"] * 1e12 * row["ranks"])
+
+
+def machine_file(gpu, shares, folder):
+    """A machine with the rates that a system reaches."""
+    machine = json.load(open(f"scripts/machines/{gpu}.json", encoding="utf-8"))
+    for key in ("reached", "attention", "copy_gbs"):
+        machine[key] *= shares["compute"]
+    machine["links"] *= shares["communication"]
+    path = f"{folder}/{gpu}_{shares['compute']}_{shares['communication']}.json"
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(machine, f)
+    return path
+
+
+def plan(row, shares, folder):
+    """The object that --plan --json prints, or None with the reason on stderr."""
+    path = f"{folder}/{row['id']}.json"
+    config = dict(row["config"], sample={"every": 0}, eval={"every": 0})
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    command = ["./train_gpt", path, "--plan", "--json", "--run.precision=bf16",
+               f"--parallel.ranks={row['ranks']}",
+               "--cluster.file=" + machine_file(row["gpu"], shares, folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print(f"{row['id']}: {done.stderr.strip()}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout)
+
+
+def outcome(row, shares, folder):
+    p = plan(row, shares, folder)
+    if not p:
+        return None
+    measured = measured_seconds(row, p["params"])
+    return {"id": row["id"], "system": row["system"], "gpu": row["gpu"], "ranks": row["ranks"],
+            "predicted": p["step_seconds"], "measured": measured, "error": p["step_seconds"] / measured - 1,
+            "memory_gb": p["memory_bytes"] / 1e9, "measured_gb": row["measured"].get("memory_gb")}
+
+
+def fit(rows, folder):
+    """For each system the shares with the least mean of |log(predicted / measured)| over every second row."""
+    systems = {}
+    for system in sorted({r["system"] for r in rows}):
+        own = [r for r in rows if r["system"] == system][::2]
+        many = any(r["ranks"] > 8 for r in own)
+
+        def loss(shares, own=own):
+            found = [outcome(r, shares, folder) for r in own]
+            return statistics.mean(abs(f["error"]) / (1 + min(0, f["error"])) for f in found if f)
+        best = {"compute": 1, "communication": 1}
+        for key in ("compute", "communication") if many else ("compute",):
+            best = min(({**best, key: s} for s in SHARES), key=loss)
+        systems[system] = best
+        print(system, best, flush=True)
+    return systems
+
+
+def summary(found, name):
+    errors = sorted(abs(f["error"]) for f in found)
+    within = sum(e <= 0.25 for e in errors) / len(errors)
+    return (f"{name}: {len(found)} rows, median error {statistics.median(errors):.1%}, "
+            f"{within:.0%} within 25%")
+
+
+def table(found):
+    lines = ["| row | system | GPUs | predicted | measured | error |", "|---|---|---|---|---|---|"]
+    for f in found:
+        lines.append(f"| {f['id']} | {f['system']} | {f['ranks']} {f['gpu']} | {f['predicted']:.3g} s | "
+                     f"{f['measured']:.3g} s | {f['error']:+.0%} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--fit", action="store_true", help="search the shares of each system")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {README}")
+    args = parser.parse_args()
+    rows = json.load(open(ROWS, encoding="utf-8"))["rows"]
+    with tempfile.TemporaryDirectory() as folder:
+        if args.fit:
+            with open(SYSTEMS, "w", encoding="utf-8") as f:
+                f.write(json.dumps(fit(rows, folder), indent=2) + "\n")
+        systems = json.load(open(SYSTEMS, encoding="utf-8")) if os.path.exists(SYSTEMS) else {}
+        shares = [systems.get(r["system"], {"compute": 1, "communication": 1}) for r in rows]
+        found = [f for f in (outcome(r, s, folder) for r, s in zip(rows, shares)) if f]
+    for name in sorted({f["system"] for f in found}):
+        print(summary([f for f in found if f["system"] == name], name))
+    lines = table(found)
+    of_both = [f for f in found if f["gpu"] in ("a100", "h100")]
+    totals = [summary(of_both, "A100 and H100"), summary(found, "all")]
+    print("\n".join(lines + totals))
+    if args.write:
+        text = open(README, encoding="utf-8").read()
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        with open(README, "w", encoding="utf-8") as f:
+            f.write("\n".join([before + BEGIN, *lines, "", *[t + "." for t in totals], END]) + after)
+    sys.exit(len(found) < len(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+#include "llmc/train/plan/cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
+#include "llmc/base/json_value.h"
+
+std::string machines_folder() {
+    std::string program(4096, '\0');
+    const ssize_t n = readlink("/proc/self/exe", program.data(), program.size());
+    program.resize(n > 0 ? size_t(n) : 0);
+    const size_t slash = program.rfind('/');
+    const std::string beside = program.substr(0, slash == program.npos ? 0 : slash) + "/scripts/machines";
+    return is_directory(beside) ? beside : "scripts/machines";
+}
+
+static std::vector<std::string> names_of_table() {
+    std::vector<std::string> names;
+    const std::string folder = machines_folder();
+    for (const std::string& path : glob_files(folder + "/*.json"))
+        names.push_back(path.substr(folder.size() + 1, path.size() - folder.size() - 6));
+    return names;
+}
+
+std::string machine_names() {
+    std::string text;
+    for (const std::string& name : names_of_table()) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
+
+static bool in_table(const std::string& name) {
+    const std::vector<std::string> names = names_of_table();
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+static Json parse(std::string_view text, const std::string& name) {
+    try {
+        return parse_json(text);
+    } catch (const JsonError& e) { CHECK_INPUT(false, "{}: this is not JSON: {}", name, e.what()); }
+    __builtin_unreachable();
+}
+
+static void assign(std::string& to, const Json& v, const std::string& where) {
+    CHECK_INPUT(v.is_string(), "{} = {}: expected a text", where, for_message(v));
+    to = v.string();
+}
+static double positive(const Json& v, const std::string& where) {
+    CHECK_INPUT(v.is_number() && v.number() > 0 && std::isfinite(v.number()),
+                "{} = {}: expected a number above 0", where, for_message(v));
+    return v.number();
+}
+static bool is_stated(const std::string& text) { return !text.empty(); }
+static bool is_stated(double v) { return v > 0; }
+static void assign(double& to, const Json& v, const std::string& where) { to = positive(v, where); }
+static void assign(int& to, const Json& v, const std::string& where) {
+    const double number = positive(v, where);
+    CHECK_INPUT(number == std::floor(number) && number < 1e9, "{} = {}: expected an integer", where,
+                for_message(v));
+    to = int(number);
+}
+
+Machine parse_machine(std::string_view text, const std::string& name, const std::string& named) {
+    const Json root = parse(text, name);
+    CHECK_INPUT(root.is_object(), "{}: expected an object, {{\"gpu\": \"h100\", ...}}, found {}", name,
+                for_message(root));
+    const Json* gpu = root.find("gpu");
+    const std::string stem = gpu && gpu->is_string() ? gpu->string() : named;
+    const std::string base = machines_folder() + "/" + stem + ".json";
+    Machine m;
+    if (in_table(stem) && file_id(base) != file_id(name)) m = parse_machine(read_file(base), base);
+    for (const auto& [key, v] : root.members()) {
+        bool known = false;
+        std::string keys;
+        m.visit([&](const char* k, auto& member) {
+            keys += std::string(keys.empty() ? "" : ", ") + k;
+            if (key != k) return;
+            known = true;
+            assign(member, v, name + ": " + key);
+        });
+        CHECK_INPUT(known, "{}: there is no key '{}'; expected {}", name, key.substr(0, 200), keys);
+    }
+    m.visit([&](const char* key, const auto& member) {
+        const bool free = std::is_same_v<decltype(member), const std::string&> ||
+                          key == std::string("watts") || key == std::string("dollars_per_hour");
+        CHECK_INPUT(free || is_stated(member),
+                    "{}: '{}' is missing; name a GPU of the table by \"gpu\" ({}), or "
+                    "state every number",
+                    name, key, machine_names());
+    });
+    CHECK_INPUT(m.reached <= 1 && m.attention <= 1,
+                "{}: reached = {}, attention = {}: expected shares of at "
+                "most 1",
+                name, m.reached, m.attention);
+    return m;
+}
+
+Machine machine_of(const ClusterConfig& c) {
+    CHECK_INPUT(c.gpu != "auto",
+                "cluster.gpu = auto: measuring this machine is not in this version yet; set it "
+                "to one of {}",
+                machine_names());
+    const bool known = c.gpu.empty() || in_table(c.gpu);
+    CHECK_INPUT(known, "cluster.gpu = '{}': there is no such machine; expected one of {}, or cluster.file",
+                c.gpu, machine_names());
+    const std::string table = machines_folder() + "/" + c.gpu + ".json";
+    const std::string& path = c.file.empty() ? table : c.file;
+    Machine m = parse_machine(read_file(path), path, c.gpu);
+    if (c.gpus_per_node) m.gpus_per_node = c.gpus_per_node;
+    if (c.node_gbs > 0) m.node_gbs = c.node_gbs;
+    if (c.network_gbs > 0) m.network_gbs = c.network_gbs;
+    if (c.memory_gb > 0) m.memory_gb = c.memory_gb;
+    return m;
+}

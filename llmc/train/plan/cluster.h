@@ -1,0 +1,54 @@
+// A machine: what its devices and links are worth, from a file of scripts/machines/ and the settings
+// cluster.*.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "llmc/base/config/config.h"
+
+// Rates are of one device. 1 GB = 1e9 bytes.
+struct Machine {
+    std::string gpu;             // the file's name: "h100"
+    std::string about, sources;  // free texts
+    double memory_gb = 0;
+    double bf16_tflops = 0;  // dense matrix products with FP32 sums, as the maker states
+    double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
+    double reached = 0;      // share of these that large products reach
+    double attention = 0;    // share that causal attention reaches, forward and backward together
+    double copy_gbs = 0;     // bytes read plus bytes written, as a large copy reaches
+    double host_gbs = 0;     // between a device and its host, each way
+    double launch_us = 0;    // of an op, beside its work
+    int units = 0;           // multiprocessors, or cores: products are cut into as many tiles at once
+    int gpus_per_node = 0;
+    double node_gbs = 0;     // of a GPU to the others of its node, each way
+    double node_us = 0;      // latency of a message inside a node
+    double network_gbs = 0;  // of a GPU to other nodes, each way
+    double network_us = 0;
+    double links = 0;             // share of node_gbs and network_gbs that collectives reach
+    double watts = 0;             // of a GPU and its share of the node, under load; 0: unknown
+    double dollars_per_hour = 0;  // of a GPU, rented; 0: unknown
+
+    template <class F>
+    void visit(F&& f) {
+        f("gpu", gpu), f("about", about), f("sources", sources), f("memory_gb", memory_gb);
+        f("bf16_tflops", bf16_tflops), f("fp32_tflops", fp32_tflops), f("reached", reached);
+        f("attention", attention), f("copy_gbs", copy_gbs), f("host_gbs", host_gbs);
+        f("launch_us", launch_us), f("units", units);
+        f("gpus_per_node", gpus_per_node), f("node_gbs", node_gbs), f("node_us", node_us);
+        f("network_gbs", network_gbs), f("network_us", network_us), f("links", links), f("watts", watts);
+        f("dollars_per_hour", dollars_per_hour);
+    }
+};
+
+// The folder of the table: scripts/machines beside the program, or below the current folder.
+std::string machines_folder();
+// "a100, a100_40, h100, ...": the names that cluster.gpu takes.
+std::string machine_names();
+
+// The machine of cluster.*. Exit code 78: an unknown GPU; a file with an unknown key, a missing key or a
+// value that is no positive number. REQUIRES: c.named().
+Machine machine_of(const ClusterConfig& c);
+
+// text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or
+// `gpu` where the file names none; other files state every number but watts and dollars_per_hour.
+Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");

@@ -1,0 +1,57 @@
+// A plan: memory and time of a training step of one config on one mesh.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/base/context.h"
+#include "llmc/train/plan/step_time.h"
+
+// Bytes of a device, by purpose.
+struct MemoryParts {
+    size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
+
+    size_t sum() const { return weights + gradients + optimizer + activations + other; }
+};
+
+struct Estimate {
+    Config cfg;  // resolved
+    MeshShape mesh;
+    int ranks = 1;
+    int64_t params = 0;
+    MemoryParts memory;  // of the fullest rank
+    bool fits = true;
+    double flops_per_token = 0;  // 6 N + 6 L A T, as mfu counts
+    StepTime step;
+    double mfu = 0;  // share of the peak rate
+
+    double tokens_per_second() const { return double(cfg.train.batch_tokens) / step.seconds; }
+    double bubble() const { return step.bubble / step.seconds; }
+    double exposed() const { return step.parts.exposed / step.seconds; }
+};
+
+// The device of plans for GPUs, on any build.
+inline constexpr Target kDescribedGpu = {.backend = Target::Cuda, .threads = 1};
+// Plans of this thread are for `device` until the end of the scope.
+struct Described {
+    const Target* const before = context.target;
+    explicit Described(const Target& device) { context.target = &device; }
+    ~Described() { context.target = before; }
+    Described(const Described&) = delete;
+};
+
+// REQUIRES: the mesh is valid for cfg and ranks (check_mesh); model.vocab and train.micro_batch are resolved.
+using EstimateFunction = Estimate(const Config& cfg, int ranks, const Machine& machine);
+// The memory alone, on the device of this thread.
+using MemoryFunction = Estimate(const Config& cfg, int ranks);
+namespace fp32 {
+EstimateFunction estimate;
+MemoryFunction memory_estimate;
+}  // namespace fp32
+namespace bf16 {
+EstimateFunction estimate;
+MemoryFunction memory_estimate;
+}  // namespace bf16
+namespace fp64 {
+EstimateFunction estimate;
+MemoryFunction memory_estimate;
+}  // namespace fp64

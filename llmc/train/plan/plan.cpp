@@ -1,0 +1,105 @@
+#include "llmc/train/plan/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "llmc/base/console.h"
+#include "llmc/base/context.h"
+#include "llmc/base/guard/launcher.h"
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/print.h"
+#include "llmc/train/run/model.h"
+#include "llmc/train/run/run_data.h"
+#include "llmc/train/save/resume.h"
+
+namespace PRECISION {
+
+// Settings that a run takes from a checkpoint, the tokenizer and the shards.
+static void resolve(Config& cfg) {
+    adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
+    std::optional<Tokenizer> tokenizer;
+    if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
+    cfg.model.vocab = vocab_of(cfg, tokenizer);
+    if (!cfg.model.vocab) cfg.model.vocab = open_run_data(cfg).vocab;
+}
+
+static bool samples(const Config& cfg) { return cfg.sample.every > 0 && !cfg.data.tokenizer.empty(); }
+
+// The memory plan of the fullest rank: ranks of different stages differ, no others.
+static std::string memory_text(const Config& cfg, int ranks) {
+    std::string text;
+    size_t most = 0;
+    for (int stage = 0; stage < cfg.parallel.pp; stage++) {
+        const auto rank = described_mesh(cfg.parallel, ranks, stage * cfg.parallel.tp);
+        const Model model(cfg, rank->mesh, cfg.train.micro_batch, samples(cfg));
+        if (model.bytes() <= most) continue;
+        most = model.bytes();
+        text = plan_text(cfg, model);
+    }
+    return text;
+}
+
+// On the device of this program, without times.
+static int plan_here(Config cfg, int ranks, bool json) {
+    if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
+    const auto rank = described_mesh(cfg.parallel, ranks, 0);
+    const size_t available = available_to_rank(rank->mesh);
+    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, samples(cfg), available);
+    if (json) {
+        Estimate e = memory_estimate(cfg, ranks);
+        e.fits = available == 0 || e.memory.sum() <= available;
+        puts(to_text(json_of(e, false)).c_str());
+    } else {
+        printf("%s\n%s\n", memory_text(cfg, ranks).c_str(), to_json(cfg).c_str());
+    }
+    return kExitDone;
+}
+
+static int plan_on(const Machine& machine, Config cfg, int ranks, const PlanRequest& request) {
+    const Described gpu(kDescribedGpu);
+    Config planned = cfg;
+    planned.parallel.transport = TransportKind::Nccl;
+    const auto rank = described_mesh(planned.parallel, ranks, 0);
+    const size_t available = size_t(1e9 * machine.memory_gb);
+    cfg.train.micro_batch = planned.train.micro_batch =
+        choose_micro_batch(planned, rank->mesh, samples(cfg), available);
+    const Estimate e = estimate(cfg, ranks, machine);
+    if (request.json)
+        puts(to_text(json_of(e, true)).c_str());
+    else
+        printf("%s\n%s\n%s\n", memory_text(planned, ranks).c_str(), time_text(e, machine).c_str(),
+               to_json(cfg).c_str());
+    return kExitDone;
+}
+
+static int search_on(const Machine& machine, const Config& cfg, int ranks, const PlanRequest& request) {
+    const Search found = search(cfg, ranks, machine, estimate);
+    const std::string command =
+        found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
+    if (request.json)
+        puts(to_text(json_of(found, command)).c_str());
+    else
+        fputs(search_text(found, machine, command).c_str(), stdout);
+    return kExitDone;
+}
+
+int plan(Config cfg, const PlanRequest& request) {
+    if (launcher().rank > 0) return kExitDone;
+    CHECK_INPUT(!request.search || cfg.cluster.named(),
+                "--plan=search compares times: name the GPU by "
+                "--cluster.gpu ({}) or by --cluster.file",
+                machine_names());
+    CHECK_INPUT(!request.search || cfg.parallel.ranks > 0,
+                "--plan=search: parallel.ranks = 0: expected the "
+                "number of GPUs to use");
+    std::optional<Machine> machine;
+    if (cfg.cluster.named()) machine = machine_of(cfg.cluster);
+    resolve(cfg);
+    const ParallelConfig& p = cfg.parallel;
+    if (request.search) return search_on(*machine, cfg, p.ranks, request);
+    const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
+    check_mesh(cfg, ranks);
+    return machine ? plan_on(*machine, cfg, ranks, request) : plan_here(cfg, ranks, request.json);
+}
+
+}  // namespace PRECISION

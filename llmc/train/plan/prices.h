@@ -1,0 +1,27 @@
+// Seconds of an op, a copy or a collective on a machine, from its cost in a walk.
+//
+//     product      2 m n k FLOPs in tiles: waves of tiles over the multiprocessors, K split where tiles are
+//     few attention    FLOPs at the share of the peak rate that attention reaches other ops    bytes read and
+//     written at the copy rate collective   ring or tree, whichever is faster; over nodes at the rate of the
+//     adapters of a node's members
+#pragma once
+#include "llmc/comm/mesh.h"
+#include "llmc/ops/walk.h"
+#include "llmc/train/plan/cluster.h"
+
+struct Prices {
+    Machine machine;
+    bool bf16 = true;  // type of the products' inputs
+    MeshShape mesh = {};
+
+    double peak_tflops() const { return bf16 ? machine.bf16_tflops : machine.fp32_tflops; }
+};
+
+double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
+double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
+
+// Members of an axis: all of them, and those of a rank's node.
+struct Members {
+    int all, inside;
+};
+Members members_of(const MeshShape& mesh, const char* axis, int gpus_per_node);

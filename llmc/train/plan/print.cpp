@@ -1,0 +1,117 @@
+#include "llmc/train/plan/print.h"
+
+#include <cmath>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+
+// ---------------------------------------------------------------------------------------------------------
+// JSON
+
+Json json_of(const Estimate& e, bool timed) {
+    const MemoryParts& m = e.memory;
+    const auto time = [&](double v) { return timed ? Json(v) : Json(); };
+    const Json::Members memory = {{"weights", uint64_t(m.weights)},
+                                  {"gradients", uint64_t(m.gradients)},
+                                  {"optimizer", uint64_t(m.optimizer)},
+                                  {"activations", uint64_t(m.activations)},
+                                  {"other", uint64_t(m.other)}};
+    const Json::Members mesh = {
+        {"dp", e.mesh.dp}, {"tp", e.mesh.tp}, {"pp", e.mesh.pp}, {"cp", e.mesh.cp}, {"ranks", e.ranks}};
+    const Json::Members options = {{"zero", e.cfg.parallel.zero},
+                                   {"schedule", std::string(e.cfg.parallel.schedule.text())},
+                                   {"virtual_stages", e.cfg.parallel.virtual_stages},
+                                   {"micro_batch", e.cfg.train.micro_batch},
+                                   {"recompute", std::string(e.cfg.memory.recompute.text())},
+                                   {"offload", std::string(e.cfg.memory.offload.text())}};
+    return Json::Members{{"memory_bytes", uint64_t(m.sum())},
+                         {"memory", memory},
+                         {"fits", e.fits},
+                         {"params", e.params},
+                         {"step_seconds", time(e.step.seconds)},
+                         {"tokens_per_second", time(e.tokens_per_second())},
+                         {"mfu", time(e.mfu)},
+                         {"bubble", time(e.bubble())},
+                         {"communication_exposed", time(e.exposed())},
+                         {"mesh", mesh},
+                         {"options", options}};
+}
+
+Json json_of(const Search& s, const std::string& command) {
+    Json::List best;
+    for (const Estimate& e : s.best) best.push_back(json_of(e, true));
+    return Json::Members{{"candidates", best}, {"rejected", s.rejected()}, {"command", command}};
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// text
+
+static std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+static std::string money(double dollars) {
+    return dollars < 100 ? fmt::format("${:.2f}", dollars) : "$" + grouped(std::llround(dollars));
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+static Rows rows_of_step(const Estimate& e) {
+    const StepTime& t = e.step;
+    Rows rows;
+    const auto add = [&](const char* name, double seconds) {
+        rows.push_back({std::string("  ") + name, human_seconds(seconds), percent(seconds / t.seconds)});
+    };
+    add("matrix products", t.parts.products);
+    add("attention", t.parts.attention);
+    add("other ops", t.parts.memory);
+    if (e.ranks > 1) add("waiting for communication", t.parts.exposed);
+    if (e.mesh.pp > 1) add("pipeline bubble", t.bubble);
+    add("step", t.seconds);
+    return rows;
+}
+
+std::string time_text(const Estimate& e, const Machine& machine) {
+    const Config& c = e.cfg;
+    const double seconds = double(c.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
+    std::string text =
+        fmt::format("step on {} {}: {} tokens/s, mfu {}\n", counted(e.ranks, "rank"), "of " + machine.gpu,
+                    grouped(std::llround(e.tokens_per_second())), percent(e.mfu));
+    text += table(rows_of_step(e), "lrr");
+    if (e.ranks > 1)
+        text += fmt::format("  communication beside ops: {}\n", human_seconds(e.step.parts.hidden));
+    text += fmt::format("run of {}: {}", counted(c.train.steps, "step"), human_seconds(seconds));
+    if (machine.watts > 0) text += fmt::format(", {:.4g} kWh", 1e-3 * machine.watts * hours);
+    if (machine.dollars_per_hour > 0)
+        text += fmt::format(", {} at ${:.2f} an hour and GPU", money(machine.dollars_per_hour * hours),
+                            machine.dollars_per_hour);
+    if (!e.fits)
+        text += fmt::format("\nThis plan does not fit: {} of memory on a {}",
+                            human_bytes(1e9 * machine.memory_gb), machine.gpu);
+    return text + "\n";
+}
+
+std::string search_text(const Search& s, const Machine& machine, const std::string& command) {
+    if (s.best.empty())
+        return fmt::format("No mesh fits: {} plans were examined, each needs more than the {} of a {}.\n",
+                           grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);
+    Rows rows = {{"step", "tokens/s", "mfu", "bubble", "comm", "memory", "dp", "tp", "pp", "zero", "micro",
+                  "recompute", "schedule"}};
+    for (const Estimate& e : s.best) {
+        const ParallelConfig& p = e.cfg.parallel;
+        std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
+        if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
+        rows.push_back({human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())),
+                        percent(e.mfu), percent(e.bubble()), percent(e.exposed()),
+                        human_bytes(double(e.memory.sum())), std::to_string(e.mesh.dp), std::to_string(p.tp),
+                        std::to_string(p.pp), std::to_string(p.zero), std::to_string(e.cfg.train.micro_batch),
+                        e.cfg.memory.recompute.text(), schedule});
+    }
+    std::string text =
+        fmt::format("the fastest of {} plans for {} of {}\n", grouped(s.rejected() + int(s.best.size())),
+                    counted(s.best.front().ranks, "rank"), machine.gpu);
+    text += table(rows, "rrrrrrrrrrrll");
+    text += fmt::format(
+        "the others: {} need more memory; {} lose most by ops (smaller products, recomputing), "
+        "{} by communication, {} by the bubble\n",
+        grouped(s.without_memory), grouped(s.by_ops), grouped(s.by_links), grouped(s.by_bubble));
+    return text + command + "\n";
+}

@@ -1,0 +1,17 @@
+// What --plan prints of times and meshes: tables, or JSON.
+#pragma once
+#include <string>
+
+#include "llmc/base/json_value.h"
+#include "llmc/train/plan/search.h"
+
+// One object: memory_bytes, memory, fits, params, step_seconds, tokens_per_second, mfu, bubble,
+// communication_exposed, mesh. Times are null without a machine.
+Json json_of(const Estimate& e, bool timed);
+// command: of the best; empty where nothing fits.
+Json json_of(const Search& s, const std::string& command);
+
+// Below the memory plan: step time, what the step is made of; days, energy and price of all steps.
+std::string time_text(const Estimate& e, const Machine& machine);
+// The best meshes as a table, why the others lose, and the command of the best.
+std::string search_text(const Search& s, const Machine& machine, const std::string& command);

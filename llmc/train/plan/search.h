@@ -1,0 +1,27 @@
+// The search for the fastest mesh: every mesh of `ranks` ranks, with ZeRO stages, recompute levels,
+// micro-batches, schedules and offload, that a config can run on.
+#pragma once
+#include <vector>
+
+#include "llmc/train/plan/estimate.h"
+
+struct Search {
+    std::vector<Estimate> best;  // that fit, fastest first; at most kShown
+    static constexpr size_t kShown = 10;
+
+    // The others: plans with too little memory, and slower plans by what costs them most against the best.
+    int without_memory = 0, by_bubble = 0, by_links = 0, by_ops = 0;
+
+    int rejected() const { return without_memory + by_bubble + by_links + by_ops; }
+};
+
+// Every valid plan: meshes with tp within two nodes, micro-batches of 1, 2, 4 ... 64 sequences, interleaved
+// schedules with equal chunks.
+std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine);
+
+// Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
+// that Search::kShown others are faster. Plans with memory.offload are for configs that do not fit without.
+Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate);
+
+// The settings of e that differ from cfg, as options of the command line.
+std::string options_of(const Estimate& e);

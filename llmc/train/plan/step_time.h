@@ -1,0 +1,44 @@
+// The time of a training step on a mesh: each stage runs its real list of actions, sends meet receives,
+// collectives over dp run beside the ops until awaited, and the slowest stage decides.
+//
+// Ranks differ by their stage alone: all tp and dp ranks of a stage do the same. So a step on 16,384 ranks
+// costs a walk of each distinct stage, of a few micro-batches.
+#pragma once
+#include <vector>
+
+#include "llmc/train/plan/prices.h"
+#include "llmc/train/step/schedule.h"
+
+// Seconds of a rank, by kind.
+struct Parts {
+    double products = 0, attention = 0, memory = 0;  // of ops
+    double exposed = 0;                              // waits for collectives and copies
+    double hidden = 0;                               // of collectives beside ops; no part of the sum
+
+    double sum() const { return products + attention + memory + exposed; }
+    Parts& operator+=(const Parts& o);
+};
+
+// A stage, as walked with a few micro-batches.
+struct StageTimes {
+    std::vector<Action> actions;  // of the walk
+    std::vector<Parts> parts;     // of each action; a receive: none
+    std::vector<double> message;  // seconds on the way, of each send; else 0
+    Parts before, after;          // of the walk's ends: clearing; the update
+    int micros = 0;               // of the walk
+};
+
+// walk: of a step; its entries name their action.
+StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
+                       int micros);
+
+// Of the busiest stage; the others wait for this stage as well.
+struct StepTime {
+    double seconds = 0;
+    Parts parts;        // of the step; with the bubble they sum to `seconds`
+    double after = 0;   // seconds of the parts after the last action: norm and update
+    double bubble = 0;  // seconds without work, while the pipeline fills and empties
+};
+
+// shape: of the whole step. stages[s]: the times of stage s; several stages may share a walk.
+StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);

@@ -1,0 +1,72 @@
+// Machines: every file of scripts/machines/ reads; files of one's own change a machine of the table, or state
+// every number; mistakes are one line that names file and key.
+#include <fstream>
+
+#include "llmc/base/files.h"
+#include "llmc/train/plan/cluster.h"
+#include "test/test.h"
+
+TEST(every_machine_of_the_table_reads) {
+    const std::vector<std::string> files = glob_files(machines_folder() + "/*.json");
+    EXPECT(files.size() >= 8, "%zu machines", files.size());
+    for (const std::string& path : files) {
+        const Machine m = machine_of(
+            {.gpu = path.substr(path.rfind('/') + 1, path.size() - path.rfind('/') - 6), .file = ""});
+        EXPECT(path.ends_with("/" + m.gpu + ".json"), "%s says that it is %s", path.c_str(), m.gpu.c_str());
+        EXPECT(!m.about.empty() && m.sources.size() > 40, "%s: sources are '%s'", path.c_str(),
+               m.sources.c_str());
+        EXPECT(m.memory_gb >= 16 && m.copy_gbs > 500 && m.bf16_tflops > m.fp32_tflops &&
+                   m.node_gbs > m.network_gbs,
+               "%s: implausible", path.c_str());
+    }
+}
+
+TEST(settings_go_before_the_file) {
+    const Machine h100 = machine_of({.gpu = "h100", .file = ""});
+    const Machine m = machine_of(
+        {.gpu = "h100", .file = "", .gpus_per_node = 4, .node_gbs = 7, .network_gbs = 3, .memory_gb = 94});
+    EXPECT(m.gpus_per_node == 4 && m.node_gbs == 7 && m.network_gbs == 3 && m.memory_gb == 94,
+           "not taken over");
+    EXPECT(m.copy_gbs == h100.copy_gbs && m.reached == h100.reached, "others changed");
+}
+
+static std::string written(const std::string& text) {
+    static int number = 0;
+    const std::string path = test::temporary_directory() + "/m" + std::to_string(number++) + ".json";
+    std::ofstream(path) << text;
+    return path;
+}
+
+TEST(a_file_changes_a_machine_of_the_table) {
+    const Machine h100 = machine_of({.gpu = "h100", .file = ""});
+    for (const Machine& m : {machine_of({.gpu = "", .file = written(R"({"gpu": "h100", "node_gbs": 123})")}),
+                             machine_of({.gpu = "h100", .file = written(R"({"node_gbs": 123})")})})
+        EXPECT(m.node_gbs == 123 && m.copy_gbs == h100.copy_gbs && m.units == h100.units, "%g %g %d",
+               m.node_gbs, m.copy_gbs, m.units);
+}
+
+static void refused(const char* text, std::vector<const char*> words) {
+    const std::string path = written(text);
+    words.push_back(path.c_str());
+    const Fatal e = test::fatal_of([&] { machine_of({.gpu = "", .file = path}); });
+    EXPECT(e.code == kExitConfig, "%s: exit %d", text, e.code);
+    const std::string said = e.what();
+    for (const char* word : words)
+        EXPECT(said.find(word) != said.npos, "%s: '%s' lacks '%s'", text, said.c_str(), word);
+}
+
+TEST(mistakes_are_named) {
+    refused("{", {"JSON"});
+    refused("[1]", {"object"});
+    refused(R"({"gpu": "h100", "node_gbs": "fast"})", {"node_gbs", "fast", "number above 0"});
+    refused(R"({"gpu": "h100", "node_gbs": -5})", {"node_gbs", "-5"});
+    refused(R"({"gpu": "h100", "node_gbs": 0})", {"node_gbs", "above 0"});
+    refused(R"({"gpu": "h100", "units": 1.5})", {"units", "integer"});
+    refused(R"({"gpu": "h100", "colour": 3})", {"colour", "node_gbs"});
+    refused(R"({"gpu": "h100", "reached": 1.5})", {"reached", "at most 1"});
+    refused(R"({"gpu": "mine", "node_gbs": 5})", {"memory_gb", "missing"});
+    const Fatal e = test::fatal_of([] { machine_of({.gpu = "b9000", .file = ""}); });
+    const std::string said = e.what();
+    EXPECT(e.code == kExitConfig && said.find("b9000") != said.npos && said.find("h100") != said.npos, "%s",
+           said.c_str());
+}

@@ -1,0 +1,111 @@
+// Estimates and the search on small meshes, against brute force: every rank walked whole, every candidate
+// planned.
+#include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/search.h"
+#include "test/tiny.h"
+
+namespace PRECISION {
+
+static Config planned_config() {
+    Config cfg;
+    cfg.model = {.layers = 4, .heads = 4, .channels = 256, .context = 256, .vocab = 1000, .init = "random"};
+    cfg.train = {.steps = 5, .batch_tokens = 32 * 256, .micro_batch = 1, .max_skips = 0};
+    cfg.sample.every = 0;
+    return cfg;
+}
+
+static Machine h100() { return machine_of({.gpu = "h100", .file = ""}); }
+
+// The step with every stage and every micro-batch walked.
+static StepTime whole_step(const Config& cfg, int ranks, const Machine& machine, int dp, int tp) {
+    const Described gpu(kDescribedGpu);
+    Config planned = cfg;
+    planned.parallel.transport = TransportKind::Nccl;
+    const ParallelConfig& p = planned.parallel;
+    const Prices prices = {.machine = machine, .bf16 = kIsBf16, .mesh = mesh_shape(p, ranks)};
+    std::vector<StageTimes> times;
+    PipelineShape shape = {};
+    for (int s = 0; s < p.pp; s++) {
+        const auto rank = described_mesh(p, ranks, (dp * p.pp + s) * p.tp + tp);
+        const Walk walk =
+            walk_of_run(planned, rank->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0});
+        const Stage stage = make_stage(planned, rank->mesh, cfg.train.micro_batch);
+        shape = stage.shape;
+        times.push_back(stage_times(prices, walk, stage.actions, shape.micros));
+    }
+    std::vector<const StageTimes*> stages;
+    for (const StageTimes& t : times) stages.push_back(&t);
+    return step_time(shape, stages);
+}
+
+TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
+    const Machine machine = h100();
+    for (const Config& c : candidates_of(planned_config(), 8, machine)) {
+        const ParallelConfig& p = c.parallel;
+        if (c.train.micro_batch > 2 || c.memory.recompute == Recompute::Selective || p.tp > 2) continue;
+        const double few = estimate(c, 8, machine).step.seconds;
+        const int dp = 8 / (p.tp * p.pp) - 1, tp = p.tp - 1;  // the farthest copy
+        const double whole = whole_step(c, 8, machine, dp, tp).seconds;
+        // a micro-batch that waits for collectives of the one before is not quite like any other
+        EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.005 : 0.03),
+               "tp %d, pp %d x %d, zero %d, micro %d, "
+               "recompute %d: %g s, whole %g s",
+               p.tp, p.pp, p.virtual_stages, p.zero, c.train.micro_batch, int(Recompute(c.memory.recompute)),
+               few, whole);
+    }
+}
+
+TEST(bounds_hide_no_better_mesh) {
+    const Machine small = [] {
+        Machine m = h100();
+        m.memory_gb = 0.12;  // so that some plans do not fit
+        return m;
+    }();
+    const Config cfg = planned_config();
+    const Search found = search(cfg, 8, small, estimate);
+    std::vector<double> seconds;
+    int without_memory = 0;
+    const std::vector<Config> all = candidates_of(cfg, 8, small);
+    for (const Config& c : all) {
+        const Estimate e = estimate(c, 8, small);
+        if (e.fits)
+            seconds.push_back(e.step.seconds);
+        else
+            without_memory++;
+    }
+    std::sort(seconds.begin(), seconds.end());
+    EXPECT(without_memory > 0 && found.without_memory > 0 && found.without_memory <= without_memory,
+           "%d and %d without memory", without_memory, found.without_memory);
+    EXPECT(found.best.size() == Search::kShown, "%zu shown", found.best.size());
+    for (size_t i = 0; i < found.best.size(); i++) EXPECT_NEAR(found.best[i].step.seconds, seconds[i], 0);
+    EXPECT(found.rejected() + int(found.best.size()) == int(all.size()), "%d of %zu candidates",
+           found.rejected() + int(found.best.size()), all.size());
+}
+
+TEST(offload_is_for_what_does_not_fit_otherwise) {
+    Machine m = h100();
+    const Config cfg = planned_config();
+    m.memory_gb = 1;
+    for (const Estimate& e : search(cfg, 2, m, estimate).best)
+        EXPECT(e.cfg.memory.offload == Offload::None, "offload although %zu bytes fit", e.memory.sum());
+    m.memory_gb = 0.02;
+    EXPECT(search(cfg, 2, m, estimate).best.empty(), "a plan fits in 20 MB");
+}
+
+// Memory by purpose sums to the plan, and ZeRO divides what it shards.
+TEST(memory_by_purpose) {
+    const Machine machine = h100();
+    Config cfg = planned_config();
+    size_t optimizer = 0;
+    for (cfg.parallel.zero = 0; cfg.parallel.zero <= 3; cfg.parallel.zero++) {
+        const Estimate e = estimate(cfg, 4, machine);
+        const double N = double(e.params), state = kIsBf16 ? 12 : 2.0 * sizeof(real);
+        if (cfg.parallel.zero == 0) optimizer = e.memory.optimizer;
+        EXPECT(std::abs(double(optimizer) / (state * N) - 1) < 0.05, "%zu bytes of state", optimizer);
+        const double share = cfg.parallel.zero ? 0.25 : 1;
+        EXPECT(std::abs(double(e.memory.optimizer) / (share * double(optimizer)) - 1) < 0.02,
+               "zero %d: %zu of %zu", cfg.parallel.zero, e.memory.optimizer, optimizer);
+    }
+}
+
+}  // namespace PRECISION

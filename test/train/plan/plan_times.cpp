@@ -1,0 +1,87 @@
+// --plan with times, and --plan=search, as a user calls them.
+#include "test/program.h"
+
+using test::Ran, test::json;
+
+static const std::string kArgs = " --cluster.gpu=h100 --run.precision=bf16 ";
+
+static json printed(const std::string& args) {
+    const Ran ran = test::run("./train_gpt " + args);
+    EXPECT(ran.code == 0 && ran.err.empty(), "%s: exit %d, %s", args.c_str(), ran.code, ran.err.c_str());
+    return ran.code == 0 ? json::parse(ran.out, nullptr, false) : json();
+}
+
+TEST(the_object_has_every_figure) {
+    const std::string config = test::tiny_program_config("plan_times");
+    const json p = printed(config + kArgs +
+                           "--plan --json --parallel.ranks=4 --parallel.zero=1 "
+                           "--train.micro_batch=2");
+    double sum = 0;
+    for (const char* part : {"weights", "gradients", "optimizer", "activations", "other"})
+        sum += p.at("memory").at(part).get<double>();
+    EXPECT_NEAR(sum, p.at("memory_bytes").get<double>(), 0);
+    EXPECT_NEAR(p.at("tokens_per_second").get<double>() * p.at("step_seconds").get<double>(), 256, 1e-6);
+    EXPECT(p.at("fits").get<bool>() && p.at("mfu").get<double>() > 0 && p.at("mfu").get<double>() < 1, "%s",
+           p.dump().c_str());
+    EXPECT(p.at("mesh") == json({{"dp", 4}, {"tp", 1}, {"pp", 1}, {"cp", 1}, {"ranks", 4}}), "%s",
+           p.dump().c_str());
+    const double exposed = p.at("communication_exposed").get<double>();
+    EXPECT(exposed > 0 && exposed < 1 && p.at("bubble").get<double>() == 0, "%s", p.dump().c_str());
+    const json here = printed(config + " --plan --json");
+    EXPECT(here.at("step_seconds").is_null() && here.at("memory_bytes").get<double>() > 0, "%s",
+           here.dump().c_str());
+}
+
+TEST(a_plan_that_does_not_fit_says_so) {
+    const std::string config = test::tiny_program_config("plan_times");
+    const json p = printed(config + kArgs + "--plan --json --cluster.memory_gb=0.0001");
+    EXPECT(!p.at("fits").get<bool>(), "%s", p.dump().c_str());
+    const Ran ran = test::run("./train_gpt " + config + kArgs + "--plan --cluster.memory_gb=0.0001");
+    EXPECT(ran.code == 0 && ran.out.find("does not fit") != ran.out.npos, "%s", ran.out.c_str());
+}
+
+TEST(the_printed_command_plans_the_same) {
+    const std::string config = test::tiny_program_config("plan_times", {{"about", "it's quoted"}});
+    const json s =
+        printed(config + kArgs +
+                "--plan=search --json --parallel.ranks=4 --train.micro_batch=1 '--about=it'\\''s quoted'");
+    const json& best = s.at("candidates");
+    EXPECT(best.size() > 1 && s.at("rejected").get<int>() > 0, "%s", s.dump().c_str());
+    for (size_t i = 1; i < best.size(); i++)
+        EXPECT(best[i].at("step_seconds").get<double>() >= best[i - 1].at("step_seconds").get<double>(),
+               "order");
+    std::string command = s.at("command").get<std::string>();
+    EXPECT(command.starts_with("./train_gpt "), "%s", command.c_str());
+    const json again = printed(command.substr(12) + " --plan --json");
+    for (const char* key : {"step_seconds", "memory_bytes", "mfu", "bubble", "communication_exposed"})
+        EXPECT_NEAR(again.at(key).get<double>(), best[0].at(key).get<double>(), 0);
+}
+
+TEST(the_tables_say_what_matters) {
+    const std::string config = test::tiny_program_config("plan_times");
+    const Ran plan = test::run("./train_gpt " + config + kArgs + "--plan --parallel.ranks=2");
+    for (const char* words :
+         {"memory plan", "matrix products", "waiting for communication", "tokens/s", "kWh", "$"})
+        EXPECT(plan.out.find(words) != plan.out.npos, "'%s' is missing in %s", words, plan.out.c_str());
+    const Ran found = test::run("./train_gpt " + config + kArgs + "--plan=search --parallel.ranks=2");
+    for (const char* words : {"the fastest of", "recompute", "need more memory", "./train_gpt "})
+        EXPECT(found.out.find(words) != found.out.npos, "'%s' is missing in %s", words, found.out.c_str());
+}
+
+TEST(mistakes_are_one_line) {
+    const std::string config = test::tiny_program_config("plan_times");
+    const std::pair<const char*, const char*> cases[] = {
+        {"--plan=serach", "serach"},
+        {"--plan --cluster.gpu=b9000", "b9000"},
+        {"--plan --cluster.gpu=auto", "auto"},
+        {"--plan=search --parallel.ranks=8", "cluster.gpu"},
+        {"--plan=search --cluster.gpu=h100", "parallel.ranks"},
+        {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs"},
+        {"--json", "--plan"},
+        {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};
+    for (const auto& [args, words] : cases) {
+        const Ran ran = test::run("./train_gpt " + config + " " + args);
+        EXPECT(ran.code == 78 && ran.out.empty() && ran.err.find(words) != ran.err.npos, "%s: exit %d, %s",
+               args, ran.code, ran.err.c_str());
+    }
+}
