@@ -11,7 +11,7 @@ struct ForwardOnly {
     Part part;
     Block block;
     int rows;                          // most tokens of a call
-    BlockActs acts;
+    BlockActs acts = {};               // null: rows that the kind of model lacks
     BlockScratch scratch;
     EmbedActs embedded = {};
     HeadActs head = {};
