@@ -25,6 +25,7 @@
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_folder.h"
+#include "llmc/train/watch/watch.h"
 #include "llmc/base/guard/signals.h"
 
 struct Precision {
@@ -87,6 +88,7 @@ static int run(Options& options) {
     if (options.help) fputs(help_text(help_on_formats()).c_str(), stdout);
     else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
     if (options.help || options.version) return kExitDone;
+    if (options.watch) return watch_runs({*options.watch, options.port, options.host});
 
     allow_many_files();
     Config& cfg = options.config;
