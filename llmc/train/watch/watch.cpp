@@ -10,12 +10,14 @@
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/signals.h"
+#include "llmc/base/guard/supervisor.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
 #include "llmc/train/watch/serve.h"
 
 static constexpr int kMostThreads = 96;         // connections at once
 static constexpr std::chrono::milliseconds kPoll(300);
+static constexpr double kPatience = 1e6;        // seconds that a network file system may take
 
 // Nothing from elsewhere, no frame of another site, nothing kept.
 static const std::vector<std::pair<std::string, std::string>> kHeaders = {
@@ -45,6 +47,7 @@ static void end_by_signals() {
 int watch_runs(const WatchOptions& options) {
     CHECK_INPUT(is_directory(options.folder), "--watch={}: no such folder", options.folder);
     end_by_signals();
+    watch_for_hangs(kPatience);
     std::string folder = options.folder;
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     const std::string host = options.host.value_or("127.0.0.1");

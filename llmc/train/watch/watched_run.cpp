@@ -1,5 +1,6 @@
 #include "llmc/train/watch/watched_run.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +14,15 @@
 
 static constexpr uint64_t kShortFile = 1 << 18;     // read in full at once, without a first view
 static constexpr size_t kFirstPoints = 300, kMostText = 1 << 20;
-static constexpr size_t kRowsOfALook = 64;          // a page gets as many rows of a look at most
+static constexpr size_t kRowsOfALook = 64;          // train rows of a look that are kept, of a long run
 
 // ---------------------------------------------------------------------------------------------------------
 // reading
+
+static uint64_t size_of_open(int fd) {
+    struct stat s;
+    return fstat(fd, &s) == 0 ? uint64_t(s.st_size) : 0;
+}
 
 // Lines of a file: from the number of newlines in its first bytes.
 static uint64_t estimated_lines(int fd, uint64_t size) {
@@ -41,7 +47,7 @@ static void replace_history(WatchedRun& run, History history) {
 bool view_run(WatchedRun& run, const std::string& folder) {
     const Fd file = open_below(folder, run.path + "metrics.jsonl");
     if (!file) return false;
-    const uint64_t size = size_of_file(file.fd, run.path);
+    const uint64_t size = size_of_open(file.fd);
     if (size <= kShortFile) return false;
     History view = first_view(file.fd, size, kFirstPoints);
     const std::lock_guard lock(run.mutex);
@@ -53,7 +59,7 @@ bool view_run(WatchedRun& run, const std::string& folder) {
 static void read_all(WatchedRun& run, int fd) {
     History history;
     Tail tail;
-    const uint64_t every = every_for(estimated_lines(fd, size_of_file(fd, run.path)), history.train.most);
+    const uint64_t every = every_for(estimated_lines(fd, size_of_open(fd)), history.train.most);
     tail.read(fd, [&](std::string_view lines) { history.feed(lines, every); });
     const std::lock_guard lock(run.mutex);
     run.tail = std::move(tail);
@@ -66,7 +72,10 @@ static bool read_more(WatchedRun& run, int fd) {
     const std::lock_guard lock(run.mutex);
     const uint64_t before = run.tail.position;
     const bool same = run.tail.read(fd, [&](std::string_view lines) {
-        run.history.feed(lines, every_for(uint64_t(std::ranges::count(lines, '\n')), kRowsOfALook));
+        const Columns& train = run.history.train;
+        const size_t room = train.most - std::min(train.most, train.rows());
+        run.history.feed(lines, every_for(uint64_t(std::ranges::count(lines, '\n')),
+                                          std::max(kRowsOfALook, room)));
     });
     if (run.tail.position != before) run.version++;
     return same;
@@ -158,8 +167,8 @@ static std::string tasks_json(const History& history, SentRun& sent) {
 std::string run_json(WatchedRun& run, SentRun& sent) {
     const std::lock_guard lock(run.mutex);
     const History& h = run.history;
-    const bool reset = !sent.any || sent.generation != generation_of(run);
-    if (reset) sent = {.any = true, .generation = generation_of(run)};
+    const bool reset = sent.id != run.id || sent.generation != generation_of(run);
+    if (reset) sent = {.id = run.id, .generation = generation_of(run)};
     sent.version = run.version;
     sent.state = state_of(run);
     std::string text = "{\"run\":" + json_string(run.name) + ",\"reset\":" + (reset ? "true" : "false") +
@@ -205,7 +214,7 @@ static double seconds_at(const History& history, double step) {
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points) {
     Columns columns(points + 1);
     if (const Fd file = open_below(folder, run.path + "metrics.jsonl")) {
-        const uint64_t size = size_of_file(file.fd, run.path);
+        const uint64_t size = size_of_open(file.fd);
         const uint64_t begin = offset_of_step(file.fd, size, from);
         const uint64_t end = offset_of_step(file.fd, size, std::nextafter(to, INFINITY));
         const std::vector<MetricsRow> rows = sampled_rows(file.fd, begin, end, points);

@@ -7,6 +7,7 @@
 #include "llmc/train/watch/tail.h"
 
 struct WatchedRun {
+    const uint64_t id;                  // never 0, and never of two runs of a Watcher
     const std::string name;             // shown: the path below the folder, "." the folder itself
     const std::string path;             // the same as bytes, and a slash; empty: the folder itself
     std::atomic<uint64_t> version{0};   // grows with each change that pages see
@@ -19,10 +20,11 @@ struct WatchedRun {
     Newest checkpoints;                 // marks
     std::string config = "null", ranks = "null";
     FileState config_file, ranks_file;
-    uint64_t replaced = 0;              // grows where the history is another one
+    uint64_t replaced = 0;              // grows where rows may be others than before
     bool viewed = false;                // by first_view(), or in full
 
-    WatchedRun(std::string name, std::string path) : name(std::move(name)), path(std::move(path)) {}
+    WatchedRun(uint64_t id, std::string name, std::string path)
+        : id(id), name(std::move(name)), path(std::move(path)) {}
 };
 
 // A first view of a long file, by samples. False: the file is short, or gone.
@@ -37,7 +39,7 @@ const char* state_of(const WatchedRun& run);
 
 // What a page has of a run.
 struct SentRun {
-    bool any = false;
+    uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
     size_t train = 0, comm = 0, val = 0;
     std::map<std::string, size_t> tasks = {};

@@ -1,8 +1,11 @@
 #include "llmc/train/watch/watcher.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "llmc/base/check.h"
 #include "llmc/base/json.h"
@@ -10,8 +13,6 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/start_thread.h"
 #include "llmc/base/version.h"
-
-namespace fs = std::filesystem;
 
 static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
@@ -21,25 +22,38 @@ static constexpr double kKeepAlive = 10;        // seconds of silence before a c
 // ---------------------------------------------------------------------------------------------------------
 // runs
 
-static bool entered(const std::string& name) {
-    return !name.starts_with(".") && !name.starts_with("step_");
+// Hidden folders and checkpoints hold no runs.
+static bool is_entered(const std::string& name) {
+    const bool checkpoint = name.size() > 5 && name.starts_with("step_") &&
+                            name.find_first_not_of("0123456789", 5) == name.npos;
+    return !name.starts_with(".") && !checkpoint;
+}
+
+// path: below the folder, with a slash at its end. A folder that vanishes meanwhile is passed over.
+static void find_below(const std::string& folder, const std::string& path, int depth,
+                       std::map<std::string, std::string>& found) {
+    const int no_link = path.empty() ? 0 : O_NOFOLLOW;
+    const int fd = open((folder + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | no_link);
+    DIR* const list = fd < 0 ? nullptr : fdopendir(fd);
+    if (!list) return;
+    std::vector<std::string> folders;
+    while (const dirent* entry = readdir(list)) {
+        const std::string name = entry->d_name;
+        int type = entry->d_type;
+        if (struct stat s; type == DT_UNKNOWN && fstatat(fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0)
+            type = IFTODT(s.st_mode);
+        if (type == DT_DIR && is_entered(name)) folders.push_back(path + name + "/");
+        if (type != DT_REG || name != "metrics.jsonl" || found.size() >= kMostRuns) continue;
+        found.emplace(path.empty() ? "." : printable(path.substr(0, path.size() - 1)), path);
+    }
+    closedir(list);
+    for (const std::string& below : folders)
+        if (depth < kDeepestFolder) find_below(folder, below, depth + 1, found);
 }
 
 std::map<std::string, std::string> find_runs(const std::string& folder) {
     std::map<std::string, std::string> found;
-    std::error_code error;
-    if (file_state(folder + "/metrics.jsonl").there) found["."] = "";
-    fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error), end;
-    for (; !error && at != end && found.size() < kMostRuns; at.increment(error)) {
-        std::error_code gone;
-        const bool is_folder = at->symlink_status(gone).type() == fs::file_type::directory;
-        if (!is_folder) continue;
-        const std::string path = at->path().string().substr(folder.size() + 1) + "/";
-        if (!entered(at->path().filename().string()) || at.depth() >= kDeepestFolder)
-            at.disable_recursion_pending();
-        else if (file_state(folder + "/" + path + "metrics.jsonl").there)
-            found.emplace(printable(path.substr(0, path.size() - 1)), path);
-    }
+    find_below(folder, "", 0, found);
     return found;
 }
 
@@ -101,7 +115,7 @@ void Watcher::walk() {
     changes_ += gone > 0;
     for (const auto& [name, path] : found)
         if (!runs_.contains(name)) {
-            runs_[name] = std::make_shared<WatchedRun>(name, path);
+            runs_[name] = std::make_shared<WatchedRun>(++found_, name, path);
             changes_++;
         }
     changed_.notify_all();
@@ -136,13 +150,16 @@ void Watcher::look_at(const std::shared_ptr<WatchedRun>& run) {
     work_.notify_one();
 }
 
-void Watcher::look() {
-    const double now = seconds_now();
-    if (walked_ < 0 || now - walked_ >= kWalk) {
-        walk();
-        walked_ = now;
-    }
+void Watcher::look(bool walks) {
+    if (walks) walk();
     for (const auto& [name, run] : runs()) look_at(run);
+}
+
+void Watcher::look() {
+    const double begin = seconds_now(), due = next_walk_;
+    look(begin >= due);
+    const double end = seconds_now();
+    if (begin >= due) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
 }
 
 // A reader: first views of all runs, then their files.
@@ -177,7 +194,7 @@ static void append_event(std::string& out, const char* event, const std::string&
     out += "\ndata: " + data + "\n\n";
 }
 
-bool PageFeed::next(std::string& out) {
+void PageFeed::append(std::string& out) {
     const size_t before = out.size();
     const Runs runs = watcher.runs();
     const bool first = watching == SIZE_MAX;
@@ -200,13 +217,16 @@ bool PageFeed::next(std::string& out) {
         if (out.size() - before > kEventBytes) break;
         if (!run->version) continue;                    // nothing is read yet
         SentRun& known = sent[name];
-        if (!known.any || known.version != run->version) append_event(out, "run", run_json(*run, known));
+        const bool current = known.id == run->id && known.version == run->version;
+        if (!current) append_event(out, "run", run_json(*run, known));
     }
+}
+
+bool PageFeed::next(std::string& out) {
+    append(out);
     const double now = seconds_now();
-    if (out.size() > before) spoke = now;
-    else if (now - spoke > kKeepAlive) {
-        out += ": still here\n\n";
-        spoke = now;
-    }
-    return out.size() > before ? true : watcher.wait(seen, 1);
+    if (out.empty() && now - spoke > kKeepAlive) out += ": still here\n\n";
+    if (out.empty()) return watcher.wait(seen, 1);
+    spoke = now;
+    return true;
 }

@@ -13,8 +13,8 @@
 
 using Runs = std::map<std::string, std::shared_ptr<WatchedRun>>;       // by name
 
-// Runs below a folder, by the folders that hold a metrics.jsonl: name -> path. Symbolic links, hidden folders
-// and checkpoints (step_N) are not entered, nor folders deeper than 8 levels.
+// Folders below a folder that hold a metrics.jsonl: name -> path, as in WatchedRun. Symbolic links, hidden
+// folders and checkpoints (step_N) are not entered, nor folders deeper than 8 levels.
 std::map<std::string, std::string> find_runs(const std::string& folder);
 
 struct Watcher {
@@ -25,7 +25,9 @@ struct Watcher {
     ~Watcher();
     Watcher(const Watcher&) = delete;
 
-    // Looks at every file once, about every 0.3 s; for new and deleted runs, once a second. Does not read.
+    // Looks at every file, and for new and deleted runs where walk is set. Reads nothing: the readers do.
+    void look(bool walk);
+    // The same where a walk is due: once a second, less often in a folder that takes long.
     void look();
     // Wakes all that wait, for good.
     void stop();
@@ -48,7 +50,8 @@ private:
     std::map<std::string, FileState> files_;            // of runs, as they were when they were queued
     std::map<std::string, std::string> states_;         // of runs, as pages know them
     uint64_t changes_ = 0;
-    double walked_ = -1;
+    double next_walk_ = 0;                              // on the clock of seconds_now()
+    uint64_t found_ = 0;                                // runs so far
     size_t busy_ = 0;
     bool stopping_ = false;
     std::vector<std::thread> readers_;
@@ -66,7 +69,8 @@ struct PageFeed {
     size_t watching = SIZE_MAX, loading = 0;            // as said last
     double spoke = 0;                                   // when something was sent last
 
-    // Appends the next server-sent events to `out`, about 256 KB at most. Waits for a second where nothing is
-    // new. False: the watcher stops.
+    // Appends the next server-sent events to `out`, about 256 KB at most.
+    void append(std::string& out);
+    // The same; waits for a second where nothing is new. False: the watcher stops.
     bool next(std::string& out);
 };
