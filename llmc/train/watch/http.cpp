@@ -26,6 +26,7 @@ static void set_answer(httplib::Response& to, HttpAnswer answer) {
     if (!answer.stream) return to.set_content(answer.body, answer.type);
     const auto stream = std::make_shared<std::function<bool(std::string&)>>(std::move(answer.stream));
     to.set_chunked_content_provider(answer.type, [stream](size_t, httplib::DataSink& sink) {
+        if (!sink.is_writable()) return false;          // the page is gone, or has read nothing for long
         std::string piece;
         const bool more = (*stream)(piece);
         if (!piece.empty() && !sink.write(piece.data(), piece.size())) return false;

@@ -32,8 +32,9 @@ struct HttpService {
     std::string host;                                           // address to bind
     int port = 0;                                               // 0: any free port
     int threads = 0;                                            // connections at once
-    std::vector<std::pair<std::string, std::string>> headers;   // of every answer
-    std::function<HttpAnswer(const HttpRequest&)> answer;       // of GET and HEAD; called by many threads
+    std::vector<std::pair<std::string, std::string>> headers = {};      // of every answer
+    // Of GET and HEAD; called by many threads.
+    std::function<HttpAnswer(const HttpRequest&)> answer = {};
 };
 
 struct HttpServer {
