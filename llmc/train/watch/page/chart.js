@@ -1,0 +1,244 @@
+// ---- chart.js: a chart: its elements, its layout, its curves on a canvas
+
+const EDGE = {left: 54, right: 14, top: 8, bottom: 36};         // pixels around the plot
+const charts = new Map();                                       // name -> chart
+const seen = new IntersectionObserver(entries => {
+  for (const e of entries) {
+    const chart = charts.get(e.target.dataset.chart);
+    if (chart && (chart.visible = e.isIntersecting)) redraw();
+  }
+}, {rootMargin: "150px"});
+const resized = new ResizeObserver(() => redraw());
+
+function makeChart(spec) {
+  const log = make("input", {type: "checkbox", "aria-label": `Logarithmic axis of ${spec.title}`});
+  const canvas = make("canvas", {"aria-hidden": "true"}), overlay = make("canvas", {"aria-hidden": "true"});
+  const tip = make("div", {class: "tip", hidden: ""}), list = make("ul", {class: "unseen"});
+  const plot = make("div", {class: "plot", tabindex: "0", role: "group",
+    "aria-label": `${spec.title} ${spec.unit}. Arrow keys move the cursor, plus and minus zoom, Escape resets.`}, canvas, overlay, tip);
+  const figure = make("figure", {}, make("figcaption", {}, make("b", {text: spec.title}),
+    make("span", {class: "unit", text: spec.unit}), make("label", {title: "Logarithmic vertical axis"}, log, "log")), plot, list);
+  figure.dataset.chart = spec.name;
+  const chart = {spec, element: figure, log, canvas, overlay, tip, list, plot, visible: false, lines: [], items: new Map(), drag: null};
+  log.addEventListener("change", () => {
+    state.logy[log.checked ? "add" : "delete"](spec.name);
+    state.heights.delete(spec.name);
+    changed();
+  });
+  listen(chart);
+  seen.observe(figure);
+  resized.observe(plot);
+  return chart;
+}
+
+/** Makes and removes charts, so that there is one for whatever some run has data for. */
+function arrangeCharts() {
+  const specs = chartsOfRuns(), names = new Set(specs.map(s => s.name)), place = byId("charts");
+  for (const [name, chart] of charts) {
+    if (names.has(name)) continue;
+    seen.unobserve(chart.element);
+    resized.unobserve(chart.plot);
+    chart.element.remove();
+    charts.delete(name);
+  }
+  let before = null;
+  for (const spec of specs) {
+    if (!charts.has(spec.name)) charts.set(spec.name, makeChart(spec));
+    const {element} = charts.get(spec.name), next = before ? before.nextSibling : place.firstChild;
+    if (next !== element) place.insertBefore(element, next);
+    element.classList.toggle("first", before === null);
+    before = element;
+  }
+}
+
+/** One element for each shown run, for those who hear the page: the last value; points and last step as data. */
+function describeRuns(chart, shown) {
+  const names = new Set();
+  for (const run of shown) {
+    const table = tableOf(run, chart.spec), key = chart.spec.keys.find(k => isNumber(lastOf(table, k)));
+    if (!key) continue;
+    names.add(run.name);
+    let item = chart.items.get(run.name);
+    if (!item) {
+      chart.items.set(run.name, item = make("li", {"data-run": run.name, "data-points": 0}));
+      chart.list.append(item);
+    }
+    setData(item, "step", lastStep(table));
+    setText(item, `${run.name}: ${WRITE[chart.spec.write](lastOf(table, key))} at step ${lastStep(table)}`);
+  }
+  for (const [name, item] of chart.items) {
+    if (names.has(name)) continue;
+    item.remove();
+    chart.items.delete(name);
+  }
+}
+
+// ---- drawing
+
+function fitCanvas(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1, w = Math.round(width * ratio), h = Math.round(height * ratio);
+  if (canvas.width !== w || canvas.height !== h) canvas.width = w, canvas.height = h;
+  const c = canvas.getContext("2d");
+  c.setTransform(ratio, 0, 0, ratio, 0, 0);
+  c.clearRect(0, 0, width, height);
+  c.font = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+  return c;
+}
+
+/** Places, ranges and points of all curves of a chart. A run that did not change keeps its points. */
+function layOut(chart, shown, range) {
+  const width = chart.plot.clientWidth, height = chart.plot.clientHeight;
+  const {spec} = chart, logy = state.logy.has(spec.name), [lo, hi] = range;
+  const right = width - EDGE.right, place = scale(lo, hi, EDGE.left, right, state.logx);
+  const half = spec.rows && state.smooth > 0 ? (state.smooth / 100) ** 2 * 80 : 0;
+  const view = [width, lo, hi, state.axis, state.logx, logy, half].join();
+  const kept = chart.view === view ? chart.kept : new Map(), next = new Map();
+  for (const run of shown) {
+    const old = kept?.get(run);
+    next.set(run, old?.version === run.version ? old : {version: run.version, lines: linesOf(run, spec, place, range, half, logy)});
+  }
+  const lines = [...next.values()].flatMap(entry => entry.lines);
+  const references = referencesOf(spec, state.axis, state.references);
+  const values = lines.flatMap(line => line.indices.map(i => line.main[i]).concat(shown.length > 20 ? [] : line.raw.map(i => line.y[i])));
+  for (const r of references) for (const x of [lo, hi]) if (isNumber(r.at(x)) && !spec.calm) values.push(r.at(x));
+  let [bottom, top] = state.heights.get(spec.name) ?? valueRange(values, spec.calm, logy);
+  if (!state.heights.has(spec.name) && spec.calm) for (const r of references) bottom = Math.min(bottom, r.at(hi) * 0.99);
+  Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights: [bottom, top],
+    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy), half});
+}
+
+function linesOf(run, spec, place, [lo, hi], half, logy) {
+  return curvesOf(run, spec, state.axis, state.logx, logy).map(curve => {
+    const begin = Math.max(0, lowerBound(curve.x, lo) - 1), end = Math.min(curve.x.length, lowerBound(curve.x, hi) + 1);
+    const main = half && curve.y.length > 2 ? smoothed(curve.x, curve.y, place, half) : curve.y;
+    const raw = drawn(curve.x, curve.y, place, begin, end);
+    return {...curve, main, raw, indices: main === curve.y ? raw : drawn(curve.x, main, place, begin, end)};
+  });
+}
+
+function drawChart(chart) {
+  const {width, height} = chart, c = fitCanvas(chart.canvas, width, height), right = width - EDGE.right, low = height - EDGE.bottom;
+  if (width < 80) return;
+  drawAxes(chart, c, right, low);
+  c.save();
+  c.beginPath();
+  c.rect(EDGE.left, EDGE.top - 4, right - EDGE.left + 4, low - EDGE.top + 5);
+  c.clip();
+  drawReferences(chart, c, right);
+  const many = chart.lines.length > 24;
+  c.lineJoin = "round";
+  for (const line of chart.lines) {
+    if (line.main !== line.y && !many) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.22});
+  }
+  for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, {width: many ? 1.1 : 1.7, alpha: many ? 0.75 : 1});
+  c.restore();
+  if (state.marks) drawMarks(chart, c, low);
+  for (const [name, item] of chart.items) {
+    setData(item, "points", chart.lines.reduce((n, line) => line.run.name === name ? n + line.raw.length : n, 0));
+  }
+  chart.log.checked = chart.logy;
+}
+
+function drawLine(chart, c, line, indices, values, {width, alpha}) {
+  c.strokeStyle = c.fillStyle = colourOf(line.run);
+  c.globalAlpha = alpha;
+  c.lineWidth = width;
+  c.setLineDash(line.second ? [4, 3] : dashOf(line.run));
+  c.beginPath();
+  for (const i of indices) c.lineTo(chart.place(line.x[i]), chart.rise(values[i]));
+  c.stroke();
+  c.setLineDash([]);
+  if (indices.length <= 40 && values === line.main) {
+    for (const i of indices) {
+      c.beginPath();
+      c.arc(chart.place(line.x[i]), chart.rise(values[i]), 2.4, 0, 7);
+      c.fill();
+    }
+  }
+  c.globalAlpha = 1;
+}
+
+function drawAxes(chart, c, right, low) {
+  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 90));
+  const across = (state.logx ? logTicks : linearTicks)(range[0], range[1], count, state.axis);
+  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 42)), spec.write);
+  c.lineWidth = 1;
+  c.strokeStyle = variable("--grid");
+  c.beginPath();
+  for (const {at} of up) {
+    const y = Math.round(chart.rise(at)) + 0.5;
+    if (y > EDGE.top - 1 && y < low) c.moveTo(EDGE.left, y), c.lineTo(right, y);
+  }
+  c.stroke();
+  c.strokeStyle = variable("--line");
+  c.beginPath();
+  c.moveTo(EDGE.left, low + 0.5), c.lineTo(right, low + 0.5);
+  for (const {at} of across) {
+    const x = Math.round(chart.place(at)) + 0.5;
+    c.moveTo(x, low), c.lineTo(x, low + 4);
+  }
+  c.stroke();
+  c.fillStyle = variable("--muted");
+  c.textAlign = "right", c.textBaseline = "middle";
+  for (const {at, text} of up) {
+    const y = chart.rise(at);
+    if (y > EDGE.top - 3 && y < low + 3) c.fillText(text, EDGE.left - 8, y);
+  }
+  c.textAlign = "center", c.textBaseline = "top";
+  for (const {at, text} of across) {
+    const x = chart.place(at), half = c.measureText(text).width / 2;
+    c.fillText(text, Math.min(x, chart.width - half - 1), low + 7);
+  }
+  c.textAlign = "right";
+  c.fillText(AXES[state.axis].name, right, low + 21);
+}
+
+function drawReferences(chart, c, right) {
+  c.strokeStyle = c.fillStyle = variable("--muted");
+  c.lineWidth = 1;
+  c.textAlign = "right", c.textBaseline = "bottom";
+  for (const {text, at} of chart.references) {
+    c.setLineDash([5, 4]);
+    c.beginPath();
+    for (let x = EDGE.left; x <= right; x += 4) {
+      const y = chart.rise(at(unscale(...chart.range, EDGE.left, right, state.logx, x)));
+      if (isNumber(y)) c.lineTo(x, y);
+    }
+    c.stroke();
+    c.setLineDash([]);
+    c.fillText(text, right, chart.rise(at(chart.range[1])) - 2);
+  }
+}
+
+/** Restarts, skipped steps and checkpoints on the axis; with many runs those of the highlighted one. */
+function marksOf(chart) {
+  const of = [...new Set(chart.lines.map(line => line.run))];
+  const few = of.length <= 4 ? of : of.filter(run => run.name === state.lit);
+  return few.flatMap(run => run.marks.map(mark => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))})))
+    .filter(m => m.x >= EDGE.left - 1 && m.x <= chart.width - EDGE.right + 1);
+}
+
+function drawMarks(chart, c, low) {
+  for (const mark of marksOf(chart)) {
+    const {x, kind} = mark;
+    c.fillStyle = c.strokeStyle = kind === "skipped" ? variable("--bad") : colourOf(mark.run);
+    c.lineWidth = 1.4;
+    c.beginPath();
+    if (kind === "checkpoint") {
+      c.moveTo(x, low - 4), c.lineTo(x + 3, low), c.lineTo(x, low + 4), c.lineTo(x - 3, low);
+      c.fill();
+    } else if (kind === "skipped") {
+      c.moveTo(x - 3, low - 9), c.lineTo(x + 3, low - 3), c.moveTo(x + 3, low - 9), c.lineTo(x - 3, low - 3);
+      c.stroke();
+    } else {
+      c.globalAlpha = 0.55, c.lineWidth = 1;
+      c.setLineDash([2, 3]);
+      c.moveTo(x, EDGE.top), c.lineTo(x, low);
+      c.stroke();
+      c.setLineDash([]), c.globalAlpha = 1;
+      c.beginPath();
+      c.moveTo(x, EDGE.top + 6), c.lineTo(x - 4, EDGE.top - 1), c.lineTo(x + 4, EDGE.top - 1);
+      c.fill();
+    }
+  }
+}

@@ -1,0 +1,93 @@
+// ---- mesh.js: the ranks as a picture; the health of layers as tables
+
+/** Ranks that the others wait for: furthest behind, and in no collective while another rank is in one. */
+function slowestRanks(ranks) {
+  const steps = ranks.map(r => r.step).filter(isNumber), behind = Math.min(...steps);
+  const last = ranks.filter(r => r.step === behind);
+  if (behind < Math.max(...steps)) return new Set(last.map(r => r.rank));
+  const busy = last.filter(r => !r.collective);
+  return new Set(busy.length && busy.length < last.length && last.length > 1 ? busy.map(r => r.rank) : []);
+}
+
+function makeTile(r, slow) {
+  const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
+  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? "");
+  const tile = make("div", {class: "tile" + (slow ? " slowest" : r.collective ? " waits" : ""),
+    title: `rank ${r.rank} (${place}): ${doing} for ${duration(r.seconds)}${slow ? "; the others wait for this rank" : ""}`},
+  make("div", {}, make("b", {text: `rank ${r.rank}`})), make("div", {class: "muted", text: place}),
+  make("div", {text: doing}), make("div", {text: `step ${grouped(r.step)}, ${duration(r.seconds)}` + (slow ? ", slowest" : "")}));
+  tile.dataset.rank = r.rank;
+  return tile;
+}
+
+function showRanks() {
+  const panel = byId("ranks"), having = shownRuns().filter(run => Array.isArray(run.ranks) && run.ranks.length).sort(byName);
+  panel.hidden = !having.length;
+  if (!having.length) return;
+  const parts = [panel.firstElementChild];
+  for (const run of having.slice(0, 8)) {
+    const slow = slowestRanks(run.ranks), hosts = new Map();
+    for (const r of run.ranks) hosts.set(r.host, [...(hosts.get(r.host) ?? []), r]);
+    const boxes = [...hosts].map(([host, ranks]) => make("div", {class: "host"}, make("h3", {text: String(host ?? "")}),
+      make("div", {class: "tiles"}, ...ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank))))));
+    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}),
+      make("span", {class: "muted", text: `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}`})),
+    make("div", {class: "hosts"}, ...boxes));
+  }
+  if (having.length > 8) parts.push(make("p", {class: "muted", text: `and ${having.length - 8} more runs`}));
+  panel.replaceChildren(...parts);
+}
+
+// ---- health: the newest row of statistics, a table for each list in it
+
+/** The statistics of an item as path -> number: {"weight": {"rms": 1}} is "weight rms". */
+function statistics(item, prefix = "") {
+  const out = [];
+  for (const [key, value] of Object.entries(item)) {
+    if (value !== null && typeof value === "object" && !Array.isArray(value)) out.push(...statistics(value, prefix + key + " "));
+    else if (typeof value === "number" || value === null) out.push([prefix + key, value ?? NaN]);
+  }
+  return out;
+}
+
+function statisticText(path, v) {
+  const share = /(^| )(zeros|nonfinite)$/.test(path);
+  return share ? v === 0 ? "0" : percent(v, v < 0.001 ? 3 : 1) : short(v, 3);
+}
+
+function healthTable(title, items) {
+  const paths = [...new Set(items.flatMap(item => statistics(item).map(([path]) => path)))];
+  const rows = items.map(item => {
+    const values = new Map(statistics(item));
+    return make("tr", {}, make("td", {class: "left", text: String(item.name ?? "")}), ...paths.map(path => {
+      const v = values.get(path), bad = /nonfinite$/.test(path) && v > 0;
+      return make("td", {class: bad ? "bad" : "", text: v === undefined ? "" : statisticText(path, v)});
+    }));
+  });
+  const head = [title, ...paths].map((text, i) => make("th", {text, scope: "col", class: i ? "" : "left"}));
+  return make("div", {class: "wide", tabindex: "0", role: "group", "aria-label": `Health: ${title}`},
+    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
+}
+
+function showHealth() {
+  const panel = byId("health"), having = [...runs.values()].filter(run => run.health.length).sort(byName);
+  panel.hidden = !having.length;
+  if (!having.length) return;
+  if (!panel.querySelector(".picker")) {
+    const picker = make("div", {class: "picker"});
+    runSelect(picker, "Run of the health", name => {
+      chosen.health = name;
+      showHealth();
+    });
+    picker.append(make("span", {class: "muted"}));
+    panel.append(picker, make("div"));
+  }
+  const run = having.find(r => r.name === chosen.health) ?? having[0], row = run.health.at(-1);
+  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`;
+  fillSelect(picker.firstChild, having.map(r => r.name), run.name);
+  if (place.dataset.shown === shown) return;
+  place.dataset.shown = shown;
+  setText(picker.lastChild, `at step ${grouped(row.step)}`);
+  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(item => item && typeof item === "object"));
+  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(item => item && typeof item === "object"))));
+}
