@@ -46,9 +46,14 @@ static std::string as_json(std::string_view line) {
     }
 }
 
-static std::string mark(const MetricsRow& row, const char* kind, const std::string& text) {
+std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text) {
     return "{\"step\":" + json_number(row.number("step")) + ",\"kind\":\"" + kind + "\",\"text\":" +
            json_string(text) + "}";
+}
+
+void History::mark(const MetricsRow& row, const char* kind, const std::string& text) {
+    marks.add(mark_json(row, kind, text));
+    last_mark = std::max(last_mark, row.number("step"));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -71,8 +76,8 @@ void History::keep_train(const MetricsRow& row) {
     kept.numbers.emplace_back("seconds", seconds);
     const bool skipped = row.number("skipped") > 0;
     train.add(kept, skipped);
-    if (skipped) marks.add(mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was "
-                                                            "not finite", row.number("step"))));
+    if (skipped) mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite",
+                                                  row.number("step")));
     constexpr std::pair<Metric, const char*> kFigures[] = {
         {Metric::Step, "step"}, {Metric::Loss, "loss"}, {Metric::GradNorm, "norm"},
         {Metric::LearningRate, "lr"}, {Metric::Tokens, "tokens"},
@@ -111,6 +116,7 @@ void History::add_sampled(MetricsRow row, uint64_t index) {
 
 void History::begun(std::string_view line, const MetricsRow& row) {
     if (std::string json = as_json(line); !json.empty()) start = std::move(json);
+    generation_ += !done.empty();
     done.clear();
     ended.clear();
     metrics[Metric::Parameters] = row.number("params");
@@ -118,7 +124,7 @@ void History::begun(std::string_view line, const MetricsRow& row) {
     metrics[Metric::PlanBytes] = row.number("plan_bytes");
     metrics[Metric::Skipped] = 0;
     if (row.event != "resume") return;
-    marks.add(mark(row, "restart", fmt::format("resumed at {}", row.number("step"))));
+    mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
 }
 
 void History::evaluated(const MetricsRow& row) {

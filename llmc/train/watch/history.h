@@ -20,6 +20,9 @@ struct Newest {
     std::string text(uint64_t from) const;      // a JSON list of the values from number `from` on
 };
 
+// {"step":120,"kind":"skipped","text":".."}, of the row's step.
+std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text);
+
 struct History {
     Columns train, comm, val{16384};
     std::map<std::string, Columns> tasks;       // by name; of the first 200 tasks
@@ -27,6 +30,7 @@ struct History {
     std::string start, done;                    // the latest start or resume row, the done row; JSON
     std::string ended;                          // "done", "stopped"; empty: training, or killed
     double seconds = 0;                         // in training steps
+    double last_mark = -1;                      // largest step of the marks
     double ms = 0;                              // of the last step
     RunMetrics metrics{""};                     // of the last rows
 
@@ -48,4 +52,5 @@ private:
     void other(std::string_view line, const MetricsRow& row);
     void evaluated(const MetricsRow& row);
     void begun(std::string_view line, const MetricsRow& row);
+    void mark(const MetricsRow& row, const char* kind, const std::string& text);
 };

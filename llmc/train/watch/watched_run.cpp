@@ -89,8 +89,8 @@ static void read_checkpoints(WatchedRun& run, const std::string& folder) {
             MetricsRow row;
             if (!read_metrics_row(lines.substr(begin, end - begin), row) || std::isnan(row.number("step")))
                 continue;
-            run.checkpoints.add("{\"step\":" + json_number(row.number("step")) +
-                                ",\"kind\":\"checkpoint\",\"text\":" + json_string(row.text("dir")) + "}");
+            run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
+            run.replaced += row.number("step") < run.history.last_mark;     // pages append marks in order
             run.version++;
         }
     };

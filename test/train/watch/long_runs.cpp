@@ -1,6 +1,6 @@
 // Long runs: sampled, thinned, and always true to their rows.
 #include "llmc/train/watch/sample.h"
-#include "test/watch.h"
+#include "test/watched_folder.h"
 
 using namespace test;
 
@@ -89,7 +89,8 @@ TEST(a_run_that_grows_for_long_stays_small_and_true) {
     }
     expect_true_rows(f.page, "a");
     EXPECT(most <= 3072, "%zu rows", most);
-    EXPECT(f.page.appends > 300 && f.page.resets < 20, "%d appends, %d resets", f.page.appends, f.page.resets);
+    EXPECT(f.page.appends > 300 && f.page.resets < 20, "%d appends, %d resets", f.page.appends,
+           f.page.resets);
     int widest = 0;
     const std::vector<int> steps = f.page.steps("a");
     for (size_t i = 1; i < steps.size(); i++) widest = std::max(widest, steps[i] - steps[i - 1]);
@@ -113,8 +114,9 @@ TEST(rows_of_some_steps_are_found_by_seeking) {
     WatchedFolder f(root);
     f.update();
     WatchedRun& run = *f.watcher.find("a");
-    for (const auto& [from, to, points] : {std::array{5000, 5099, 200}, {1, 3, 10}, {kSteps - 9, 2 * kSteps, 50},
-                                           {1, kSteps, 500}, {700, 700, 1}, {30000, 40000, 10}}) {
+    for (const auto& [from, to, points] : {std::array{5000, 5099, 200}, {1, 3, 10}, {1, kSteps, 500},
+                                           {kSteps - 9, 2 * kSteps, 50}, {700, 700, 1},
+                                           {30000, 40000, 10}}) {
         KnownRuns page;
         page.runs["a"] = json::parse(rows_json(run, root, from, to, size_t(points)));
         expect_true_rows(page, "a");

@@ -14,8 +14,8 @@ inline std::string start_row() {
 }
 inline std::string train_row(int step, const std::string& more = "") {
     const double noise = double(philox(3, 1, uint64_t(step)).x[0] % 1000) / 1e4;
-    return fmt::format("{{\"event\":\"train\",\"step\":{0},\"loss\":{1},\"norm\":{2},\"lr\":0.001,\"tokens\":{3},"
-                       "\"ms\":{4},\"tokens_per_s\":51200,\"mfu\":0.25{5}}}\n",
+    return fmt::format("{{\"event\":\"train\",\"step\":{0},\"loss\":{1},\"norm\":{2},\"lr\":0.001,"
+                       "\"tokens\":{3},\"ms\":{4},\"tokens_per_s\":51200,\"mfu\":0.25{5}}}\n",
                        step, 3 + 7. / step + noise, 1 + noise, 512 * step, 10 + step % 3, more);
 }
 inline std::string train_rows(int from, int to) {
