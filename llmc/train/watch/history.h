@@ -26,7 +26,7 @@ std::string mark_json(const MetricsRow& row, const char* kind, const std::string
 struct History {
     Columns train, comm, val{16384};
     std::map<std::string, Columns> tasks;       // by name; of the first 200 tasks
-    Newest samples, marks, health{.most = 50};
+    Newest samples{.most = 20000}, marks, health{.most = 50};
     std::string start, done;                    // the latest start or resume row, the done row; JSON
     std::string ended;                          // "done", "stopped"; empty: training, or killed
     double seconds = 0;                         // in training steps

@@ -87,6 +87,32 @@ TEST(flags_of_the_page_are_checked) {
     }
 }
 
+TEST(a_report_is_a_page_with_the_run_in_it) {
+    const string config = tiny_program_config("reported"), run_dir = folder("reported");
+    const string hostile = "</script><script>x()</script><!--";
+    string rows = start_row();
+    for (int step = 1; step <= 9000; step++) rows += train_row(step) + (step % 10 ? "" : val_row(step));
+    write_text(run_dir + "/metrics.jsonl",
+               rows + "{\"event\":\"sample\",\"step\":9,\"text\":" + json(hostile).dump() + "}\n");
+    const Ran ran = run("./train_gpt " + config + " --report");
+    EXPECT(ran.code == 0 && ran.err.empty(), "%d %s", ran.code, ran.err.c_str());
+    const string page = text_of(run_dir + "/report.html"), begin = "id=\"data\">";
+    const size_t at = page.find(begin), end = page.find('<', at);
+    EXPECT(at != page.npos && page.substr(end, 9) == "</script>", "%s", page.substr(end, 40).c_str());
+    const json data = json::parse(page.substr(at + begin.size(), end - at - begin.size()));
+    EXPECT(data.size() == 1 && data[0]["run"] == "reported" && data[0]["reset"] == true, "run object");
+    EXPECT(data[0]["samples"][0]["text"] == hostile && data[0]["val"]["step"].size() == 900, "texts and val");
+    const json& steps = data[0]["train"]["step"];
+    EXPECT(steps.size() > 1000 && steps.size() < 3100 && steps.back() == 9000, "%zu rows", steps.size());
+    const string other = folder("other.html");
+    EXPECT(run("./train_gpt " + config + " --report=" + other).code == 0, "--report=FILE");
+    EXPECT(text_of(other).size() > page.size() / 2, "%zu bytes", text_of(other).size());
+    const Ran none = run("./train_gpt " + config + " --report --run.dir=" + folder("no_run"));
+    EXPECT(none.code == 78 && none.err.find("no metrics.jsonl") != string::npos, "%s", none.err.c_str());
+    const Ran two = run("./train_gpt " + config + " --report --plan");
+    EXPECT(two.code == 78 && two.err.find("at a time") != string::npos, "%s", two.err.c_str());
+}
+
 TEST(a_host_brings_a_token) {
     const string root = folder("hosted");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
