@@ -99,12 +99,24 @@ function layOut(chart, shown, range) {
   }
   const lines = [...next.values()].flatMap(entry => entry.lines);
   const references = referencesOf(spec, state.axis, state.references);
-  const values = lines.flatMap(line => line.indices.map(i => line.main[i]).concat(shown.length > 20 ? [] : line.raw.map(i => line.y[i])));
-  for (const r of references) for (const x of [lo, hi]) if (isNumber(r.at(x)) && !spec.calm) values.push(r.at(x));
-  let [bottom, top] = state.heights.get(spec.name) ?? valueRange(values, spec.calm, logy);
-  if (!state.heights.has(spec.name) && spec.calm) for (const r of references) bottom = Math.min(bottom, r.at(hi) * 0.99);
+  const [bottom, top] = state.heights.get(spec.name) ?? heightsOf(lines, references, spec, logy, range, shown.length > 20);
   Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights: [bottom, top],
-    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy), half});
+    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy)});
+}
+
+/** The range of the vertical axis. A calm chart leaves the first 2.5% of its width out, where a loss falls from ln V,
+ *  if points remain; of many runs the means count alone. References are within. */
+function heightsOf(lines, references, spec, logy, [lo, hi], many) {
+  const begin = spec.calm && !state.logx ? lo + (hi - lo) / 40 : lo, values = [], early = [];
+  for (const line of lines) {
+    for (const i of line.indices) (line.x[i] < begin ? early : values).push(line.main[i]);
+    if (!many && line.main !== line.y) for (const i of line.raw) (line.x[i] < begin ? early : values).push(line.y[i]);
+  }
+  const range = valueRange(values.length > 2 * lines.length ? values : values.concat(early), spec.calm, logy);
+  for (const v of references.map(r => r.at(hi))) {
+    if (isNumber(v)) range[0] = Math.min(range[0], v * 0.99), range[1] = Math.max(range[1], v * 1.01);
+  }
+  return range;
 }
 
 function linesOf(run, spec, place, [lo, hi], half, logy) {
@@ -159,9 +171,9 @@ function drawLine(chart, c, line, indices, values, {width, alpha}) {
 }
 
 function drawAxes(chart, c, right, low) {
-  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 90));
+  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 70));
   const across = (state.logx ? logTicks : linearTicks)(range[0], range[1], count, state.axis);
-  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 42)), spec.write);
+  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 34)), spec.write);
   c.lineWidth = 1;
   c.strokeStyle = variable("--grid");
   c.beginPath();
