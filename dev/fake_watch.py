@@ -97,6 +97,10 @@ def ranks(step, hosts=2, each=4):
 
 # ---- the server
 
+def encoded(event, data):
+    return f"event: {event}\ndata: {json.dumps(data)}\n\n".encode()
+
+
 class Server(http.server.ThreadingHTTPServer):
     """Keeps what was sent of each run, for pages that come later. `asked`: paths of requests."""
     daemon_threads = True
@@ -117,11 +121,11 @@ class Server(http.server.ThreadingHTTPServer):
         """An event for all pages. A run with reset is kept for pages to come."""
         with self.lock:
             if event == "run" and data.get("reset"):
-                self.runs[data["run"]] = data
+                self.runs[data["run"]] = encoded(event, data)
             if event == "gone":
                 self.runs.pop(data["run"], None)
             for listener in self.pages:
-                listener.put((event, data))
+                listener.put(encoded(event, data))
 
     def hang_up(self):
         """Ends all connections of pages."""
@@ -170,12 +174,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with self.server.lock:
             known = self.server.runs
             for run in known.values():
-                listener.put(("run", run))
+                listener.put(run)
             counts = {"folder": "runs", "version": "test", "watching": len(known), "loading": 0}
-            listener.put(("folder", counts))
+            listener.put(encoded("folder", counts))
             self.server.pages.append(listener)
         while (item := listener.get()) is not None:
-            self.wfile.write(f"event: {item[0]}\ndata: {json.dumps(item[1])}\n\n".encode())
+            self.wfile.write(item)
             self.wfile.flush()
         with self.server.lock:
             self.server.pages.remove(listener)

@@ -53,22 +53,25 @@ function arrangeCharts() {
 
 /** One element for each shown run, for those who hear the page: the last value; points and last step as data. */
 function describeRuns(chart, shown) {
-  const names = new Set();
+  const present = new Set();
   for (const run of shown) {
+    const known = chart.items.get(run.name);
+    if (known?.version === run.version) {
+      present.add(run.name);
+      continue;
+    }
     const table = tableOf(run, chart.spec), key = chart.spec.keys.find(k => isNumber(lastOf(table, k)));
     if (!key) continue;
-    names.add(run.name);
-    let item = chart.items.get(run.name);
-    if (!item) {
-      chart.items.set(run.name, item = make("li", {"data-run": run.name, "data-points": 0}));
-      chart.list.append(item);
-    }
+    present.add(run.name);
+    const item = known?.element ?? make("li", {"data-run": run.name, "data-points": 0});
+    if (!known) chart.list.append(item);
+    chart.items.set(run.name, {element: item, version: run.version});
     setData(item, "step", lastStep(table));
     setText(item, `${run.name}: ${WRITE[chart.spec.write](lastOf(table, key))} at step ${lastStep(table)}`);
   }
-  for (const [name, item] of chart.items) {
-    if (names.has(name)) continue;
-    item.remove();
+  for (const [name, {element}] of chart.items) {
+    if (present.has(name)) continue;
+    element.remove();
     chart.items.delete(name);
   }
 }
@@ -145,9 +148,9 @@ function drawChart(chart) {
   for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, {width: many ? 1.1 : 1.7, alpha: many ? 0.75 : 1});
   c.restore();
   if (state.marks) drawMarks(chart, c, low);
-  for (const [name, item] of chart.items) {
-    setData(item, "points", chart.lines.reduce((n, line) => line.run.name === name ? n + line.raw.length : n, 0));
-  }
+  const points = new Map();
+  for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
+  for (const [name, {element}] of chart.items) setData(element, "points", points.get(name) ?? 0);
   chart.log.checked = chart.logy;
 }
 
