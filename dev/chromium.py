@@ -1,4 +1,4 @@
-"""A page in headless Chromium, driven over --remote-debugging-pipe: for tests of pages. No packages needed."""
+"""A page in headless Chromium, driven over --remote-debugging-pipe, for tests. Needs no packages."""
 import base64
 import fcntl
 import json
@@ -33,9 +33,9 @@ class Chromium:
         (inlet, self.writes), (self.reads, outlet) = pipe(), pipe()
         flags = FLAGS + [f"--user-data-dir={self.folder}", f"--window-size={width},{height}", "about:blank"]
         redirect = f'exec "$0" "$@" 3<&{inlet} 4>&{outlet}'
-        self.process = subprocess.Popen(["bash", "-c", redirect, installed(), *flags], pass_fds=(inlet, outlet),
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        start_new_session=True)
+        command = ["bash", "-c", redirect, installed(), *flags]
+        self.process = subprocess.Popen(command, pass_fds=(inlet, outlet), start_new_session=True,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(inlet)
         os.close(outlet)
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]

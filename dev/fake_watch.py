@@ -24,16 +24,17 @@ PAGE = HERE + "/../llmc/train/watch/page.html"
 
 def page():
     """The page, joined from its parts."""
-    done = subprocess.run(["awk", "-f", HERE + "/make/join.awk", PAGE], capture_output=True, text=True, check=True)
-    return done.stdout
+    command = ["awk", "-f", HERE + "/make/join.awk", PAGE]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 # ---- invented runs
 
 def train_rows(steps, every=1, seed=1, total=None):
-    """Columns of train rows 1 .. steps, as a small GPT on two cores writes them, with two spikes of the norm."""
+    """Columns of train rows 1 .. steps, as a small GPT on two cores writes them; the norm has a spike."""
     rng, total = random.Random(seed), total or steps
-    keys = ("step", "loss", "norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "norm_z", "joules", "seconds")
+    keys = ("step", "loss", "norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "norm_z", "joules",
+            "seconds")
     rows = {key: [] for key in keys}
     for step in range(1, steps + 1, every):
         spike = 6 * math.exp(-(step - 0.62 * total) / 9) if step >= 0.62 * total else 0
@@ -41,8 +42,9 @@ def train_rows(steps, every=1, seed=1, total=None):
         ms = 38 + 6 * rng.random() + (30 if rng.random() < 0.004 else 0)
         lr = 3e-3 * min(1, step / 100) * (1 - max(0, step - 100) / (total - 99))
         norm = 0.35 + 3 / (1 + step / 15) + 0.1 * rng.random() + spike
-        values = (step, level + 0.12 * rng.gauss(0, 1) + 0.05 * spike, norm, lr, 1024 * step, ms, 1024e3 / ms,
-                  0.51 - 0.04 * rng.random(), rng.gauss(0, 1) + 2 * spike, 1.7 + 0.1 * rng.random(), step * 0.041)
+        loss = level + 0.12 * rng.gauss(0, 1) + 0.05 * spike
+        values = (step, loss, norm, lr, 1024 * step, ms, 1024e3 / ms, 0.51 - 0.04 * rng.random(),
+                  rng.gauss(0, 1) + 2 * spike, 1.7 + 0.1 * rng.random(), step * 0.041)
         for key, value in zip(keys, values):
             rows[key].append(value)
     return rows
@@ -51,11 +53,11 @@ def train_rows(steps, every=1, seed=1, total=None):
 def run_object(name, steps=2400, total=2400, seed=1, state="done", every=1):
     at = [s for s in range(0, steps + 1, max(1, total // 8))]
     losses = [3.02 + 0.12 * seed ** 0.5 + 5.3 / (1 + s / 25) ** 0.42 - 0.5 * s / total for s in at]
-    text = "The lighthouse keeper and his daughter had been {} in the village, and the whole of the evening passed"
-    words = ["x9 qq the", "the the of and", "walking to the", "walking for an hour", "long known", "much admired"]
+    text = "The lighthouse keeper and his daughter had been {} in the village, and the evening passed"
+    words = ["x9 qq the", "the the of and", "walking to the", "walking an hour", "long known", "admired"]
     marks = [{"step": s, "kind": "checkpoint", "text": f"checkpoint step_{s}"} for s in at[1:]]
     marks += [{"step": steps * 5 // 8, "kind": "restart", "text": f"resumed at {steps * 5 // 8}"}]
-    marks += [{"step": int(steps * 0.62), "kind": "skipped", "text": f"step {int(steps * 0.62)} skipped: not finite"}]
+    marks += [{"step": int(steps * 0.62), "kind": "skipped", "text": f"step {int(steps * 0.62)} skipped"}]
     scores = [0.25 + 0.08 * (1 - 1 / (1 + i)) for i in range(len(at))]
     done = {"peak_bytes": 104_000_000 + seed * 1_000_000, "seconds": 98} if state == "done" else None
     return {
@@ -88,20 +90,25 @@ def health_row(step, layers=4):
 
 
 def ranks(step, hosts=2, each=4):
-    return [{"rank": r, "host": f"node{r // each + 1}", "dp": r // 4, "pp": r // 2 % 2, "tp": r % 2, "doing": "train",
-             "step": step, "collective": "" if r == 5 else "all_reduce dp", "seconds": 2.1 if r == 5 else 1.9}
-            for r in range(hosts * each)]
+    return [{"rank": r, "host": f"node{r // each + 1}", "dp": r // 4, "pp": r // 2 % 2, "tp": r % 2,
+             "doing": "train", "step": step, "collective": "" if r == 5 else "all_reduce dp",
+             "seconds": 2.1 if r == 5 else 1.9} for r in range(hosts * each)]
 
 
 # ---- the server
 
+def encoded(event, data):
+    return f"event: {event}\ndata: {json.dumps(data)}\n\n".encode()
+
+
 class Server(http.server.ThreadingHTTPServer):
-    """Keeps what was sent of each run, so that a page that comes later sees the whole. `asked`: paths of requests."""
+    """Keeps what was sent of each run, for pages that come later. `asked`: paths of requests."""
     daemon_threads = True
 
     def __init__(self, port=0, token=None):
         super().__init__(("127.0.0.1", port), Handler)
-        self.token, self.asked, self.pages, self.runs, self.lock = token, [], [], {}, threading.Lock()
+        self.token, self.asked, self.pages, self.runs = token, [], [], {}
+        self.lock = threading.Lock()
         self.rows = {}                  # run -> function (from, to, points) that answers ./rows
         self.refuse = False             # answers events with 503
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -114,11 +121,11 @@ class Server(http.server.ThreadingHTTPServer):
         """An event for all pages. A run with reset is kept for pages to come."""
         with self.lock:
             if event == "run" and data.get("reset"):
-                self.runs[data["run"]] = data
+                self.runs[data["run"]] = encoded(event, data)
             if event == "gone":
                 self.runs.pop(data["run"], None)
             for listener in self.pages:
-                listener.put((event, data))
+                listener.put(encoded(event, data))
 
     def hang_up(self):
         """Ends all connections of pages."""
@@ -138,8 +145,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
-        self.send_header("Content-Security-Policy", policy)
+        inline = "script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+        self.send_header("Content-Security-Policy", f"default-src 'none'; {inline}; connect-src 'self'")
         self.end_headers()
         self.wfile.write(body)
 
@@ -155,7 +162,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.events()
         if url.path == "/rows" and query.get("run") in self.server.rows:
             rows = self.server.rows[query["run"]](int(query["from"]), int(query["to"]), int(query["points"]))
-            return self.answer(200, "application/json", json.dumps({"run": query["run"], "train": rows}).encode())
+            body = json.dumps({"run": query["run"], "train": rows}).encode()
+            return self.answer(200, "application/json", body)
         self.answer(503 if url.path == "/events" else 404)
 
     def events(self):
@@ -164,19 +172,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         listener = queue.Queue()
         with self.server.lock:
-            watching = {"folder": "runs", "version": "test", "watching": len(self.server.runs), "loading": 0}
-            for event, data in [("run", run) for run in self.server.runs.values()] + [("folder", watching)]:
-                listener.put((event, data))
+            known = self.server.runs
+            for run in known.values():
+                listener.put(run)
+            counts = {"folder": "runs", "version": "test", "watching": len(known), "loading": 0}
+            listener.put(encoded("folder", counts))
             self.server.pages.append(listener)
         while (item := listener.get()) is not None:
-            self.wfile.write(f"event: {item[0]}\ndata: {json.dumps(item[1])}\n\n".encode())
+            self.wfile.write(item)
             self.wfile.flush()
         with self.server.lock:
             self.server.pages.remove(listener)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("port", 8000), ("runs", 5), ("steps", 2400), ("speed", 20)):
         parser.add_argument("--" + name, type=int, default=default)
     args = parser.parse_args()
@@ -195,7 +206,8 @@ def main():
         row = {key: column[step:step + 1] for key, column in whole.items()}
         step += 1
         if row["step"]:
-            server.send("run", {"run": "quickstart", "state": "training", "age": 0, "train": row, "ranks": ranks(step)})
+            server.send("run", {"run": "quickstart", "state": "training", "age": 0, "train": row,
+                                "ranks": ranks(step)})
 
 
 if __name__ == "__main__":

@@ -53,22 +53,25 @@ function arrangeCharts() {
 
 /** One element for each shown run, for those who hear the page: the last value; points and last step as data. */
 function describeRuns(chart, shown) {
-  const names = new Set();
+  const present = new Set();
   for (const run of shown) {
+    const known = chart.items.get(run.name);
+    if (known?.version === run.version) {
+      present.add(run.name);
+      continue;
+    }
     const table = tableOf(run, chart.spec), key = chart.spec.keys.find(k => isNumber(lastOf(table, k)));
     if (!key) continue;
-    names.add(run.name);
-    let item = chart.items.get(run.name);
-    if (!item) {
-      chart.items.set(run.name, item = make("li", {"data-run": run.name, "data-points": 0}));
-      chart.list.append(item);
-    }
+    present.add(run.name);
+    const item = known?.element ?? make("li", {"data-run": run.name, "data-points": 0});
+    if (!known) chart.list.append(item);
+    chart.items.set(run.name, {element: item, version: run.version});
     setData(item, "step", lastStep(table));
     setText(item, `${run.name}: ${WRITE[chart.spec.write](lastOf(table, key))} at step ${lastStep(table)}`);
   }
-  for (const [name, item] of chart.items) {
-    if (names.has(name)) continue;
-    item.remove();
+  for (const [name, {element}] of chart.items) {
+    if (present.has(name)) continue;
+    element.remove();
     chart.items.delete(name);
   }
 }
@@ -99,12 +102,24 @@ function layOut(chart, shown, range) {
   }
   const lines = [...next.values()].flatMap(entry => entry.lines);
   const references = referencesOf(spec, state.axis, state.references);
-  const values = lines.flatMap(line => line.indices.map(i => line.main[i]).concat(shown.length > 20 ? [] : line.raw.map(i => line.y[i])));
-  for (const r of references) for (const x of [lo, hi]) if (isNumber(r.at(x)) && !spec.calm) values.push(r.at(x));
-  let [bottom, top] = state.heights.get(spec.name) ?? valueRange(values, spec.calm, logy);
-  if (!state.heights.has(spec.name) && spec.calm) for (const r of references) bottom = Math.min(bottom, r.at(hi) * 0.99);
+  const [bottom, top] = state.heights.get(spec.name) ?? heightsOf(lines, references, spec, logy, range, shown.length > 20);
   Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights: [bottom, top],
-    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy), half});
+    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy)});
+}
+
+/** The range of the vertical axis. A calm chart leaves the first 2.5% of its width out, where a loss falls from ln V,
+ *  if points remain; of many runs the means count alone. References are within. */
+function heightsOf(lines, references, spec, logy, [lo, hi], many) {
+  const begin = spec.calm && !state.logx ? lo + (hi - lo) / 40 : lo, values = [], early = [];
+  for (const line of lines) {
+    for (const i of line.indices) (line.x[i] < begin ? early : values).push(line.main[i]);
+    if (!many && line.main !== line.y) for (const i of line.raw) (line.x[i] < begin ? early : values).push(line.y[i]);
+  }
+  const range = valueRange(values.length > 2 * lines.length ? values : values.concat(early), spec.calm, logy);
+  for (const v of references.map(r => r.at(hi))) {
+    if (isNumber(v)) range[0] = Math.min(range[0], v * 0.99), range[1] = Math.max(range[1], v * 1.01);
+  }
+  return range;
 }
 
 function linesOf(run, spec, place, [lo, hi], half, logy) {
@@ -133,9 +148,9 @@ function drawChart(chart) {
   for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, {width: many ? 1.1 : 1.7, alpha: many ? 0.75 : 1});
   c.restore();
   if (state.marks) drawMarks(chart, c, low);
-  for (const [name, item] of chart.items) {
-    setData(item, "points", chart.lines.reduce((n, line) => line.run.name === name ? n + line.raw.length : n, 0));
-  }
+  const points = new Map();
+  for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
+  for (const [name, {element}] of chart.items) setData(element, "points", points.get(name) ?? 0);
   chart.log.checked = chart.logy;
 }
 
@@ -159,9 +174,9 @@ function drawLine(chart, c, line, indices, values, {width, alpha}) {
 }
 
 function drawAxes(chart, c, right, low) {
-  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 90));
+  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 70));
   const across = (state.logx ? logTicks : linearTicks)(range[0], range[1], count, state.axis);
-  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 42)), spec.write);
+  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 34)), spec.write);
   c.lineWidth = 1;
   c.strokeStyle = variable("--grid");
   c.beginPath();

@@ -1,6 +1,6 @@
 // ---- cursor.js: the crosshair, which reads all curves of all charts; the highlighted run; the box of a zoom
 
-const READ = 8;                         // curves that a table beside the crosshair lists
+const READ = 8;                         // curves that a table beside the crosshair lists; fewer in a low chart
 
 /** The nearest point of each first curve to the cursor, those closest to the pointer first. */
 function readings(chart) {
@@ -70,8 +70,9 @@ function showTip(chart, rows, order) {
   const {tip, spec} = chart;
   tip.hidden = !rows.length || Boolean(chart.drag?.box);
   if (tip.hidden) return;
+  const most = Math.min(READ, Math.floor((chart.height - EDGE.bottom - 44) / 17));
   const rank = r => order.get(r.line.run.name) ?? order.size;
-  const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, READ).sort((a, b) => a.y - b.y);
+  const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, most).sort((a, b) => a.y - b.y);
   const table = make("table");
   for (const {line, i} of listed) {
     const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y;

@@ -15,7 +15,8 @@ function short(v, digits = 3) {
   return String(Number((v / unit).toPrecision(digits))) + suffix;
 }
 
-const grouped = v => isNumber(v) ? Math.round(v).toLocaleString("en-US") : "–";
+const whole = new Intl.NumberFormat("en-US", {maximumFractionDigits: 0});
+const grouped = v => isNumber(v) ? whole.format(v) : "–";
 const percent = (v, digits = 1) => isNumber(v) ? (100 * v).toFixed(digits) + "%" : "–";
 const fixed = (v, digits) => isNumber(v) ? v.toFixed(digits) : "–";
 
@@ -49,6 +50,7 @@ function niceStep(range, count) {
 }
 
 function linearTicks(lo, hi, count, kind) {
+  if (!(hi - lo > Math.abs(hi) * 1e-9)) return [{at: hi, text: logText(hi, kind)}];      // steps below the last bit
   if (kind === "time") return timeTicks(lo, hi, count);
   const scale = kind === "percent" ? 100 : 1;
   let step = niceStep((hi - lo) * scale, count);

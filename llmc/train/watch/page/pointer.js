@@ -56,7 +56,8 @@ function endDrag(chart) {
   const box = chart.drag?.box;
   chart.drag = null;
   if (!box) return;
-  state.zoom = [valueAt(chart, box.x0), valueAt(chart, box.x1)];
+  const zoom = [valueAt(chart, box.x0), valueAt(chart, box.x1)];
+  if (zoom[1] - zoom[0] > Math.abs(zoom[1]) * 1e-7) state.zoom = zoom;
   if (box.tall) state.heights.set(chart.spec.name, [heightAt(chart, box.y1), heightAt(chart, box.y0)]);
   changed();
 }
@@ -121,9 +122,11 @@ function zoomBy(chart, factor) {
   const left = EDGE.left, right = chart.width - EDGE.right;
   const middle = state.cursor ? Math.min(right, Math.max(left, chart.place(state.cursor.at))) : (left + right) / 2;
   const ends = [left, right].map(x => valueAt(chart, middle + (x - middle) * factor));
+  const before = state.zoom;
   state.zoom = null;
   const all = horizontalRange(shownRuns()), zoom = [Math.max(all[0], ends[0]), Math.min(all[1], ends[1])];
-  state.zoom = zoom[0] <= all[0] && zoom[1] >= all[1] ? null : zoom;
+  const whole = zoom[0] <= all[0] && zoom[1] >= all[1];
+  state.zoom = zoom[1] - zoom[0] < Math.abs(zoom[1]) * 1e-7 ? before : whole ? null : zoom;
   changed();
   return true;
 }

@@ -129,4 +129,5 @@ function secondsLeft(run) {
   return Math.max(0, total - lastStep(run.train)) * recent[recent.length >> 1] / 1000;
 }
 
-const byName = (a, b) => a.name.localeCompare(b.name, "en", {numeric: true});
+const names = new Intl.Collator("en", {numeric: true});
+const byName = (a, b) => names.compare(a.name, b.name);

@@ -4,7 +4,7 @@ const state = defaults();
 
 function defaults() {
   return {
-    axis: "step", logx: false, smooth: 35, marks: true, zoom: null, off: new Set(), references: new Set(),
+    axis: "step", logx: false, smooth: 20, marks: true, zoom: null, off: new Set(), references: new Set(),
     logy: new Set(CHARTS.filter(c => c.log).map(c => c.name)), heights: new Map(),
     lit: null,                          // name of the highlighted run
     cursor: null,                       // {chart, at, y}: place on the horizontal axis, pixels from the top or null
