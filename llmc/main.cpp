@@ -22,6 +22,7 @@
 #include "llmc/train/run/export_place.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/run/programs.h"
+#include "llmc/train/run/rank_file.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_folder.h"
@@ -116,6 +117,7 @@ static int run(Options& options) {
         }
         if (options.evaluate) return precision_of(c, false).evaluate(c, mesh);
         const RunLock lock(c.run.dir, mesh.world);
+        const RankFile ranks(c, mesh);
         const Precision& p = precision_of(c, true);
         check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
         return p.train(c, mesh);

@@ -7,9 +7,17 @@
 #include <chrono>
 
 #include "llmc/base/files.h"
+#include "llmc/train/watch/embedded.h"
 #include "test/test.h"
 
 namespace test {
+
+// Skips the running test in a build without the server.
+inline bool no_server() {
+    if (!http_object().empty()) return false;
+    skip("built without cpp-httplib");
+    return true;
+}
 
 // A connection to a port of 127.0.0.1, closed at its end.
 struct Connection {
@@ -45,7 +53,7 @@ struct Connection {
 };
 
 inline std::string ask(int port, const std::string& target, const std::string& host = "127.0.0.1",
-                  const std::string& method = "GET") {
+                       const std::string& method = "GET") {
     Connection c(port);
     c.send_text(method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
     c.read("");

@@ -63,11 +63,11 @@ static void set_up(Running& r) {
     });
 }
 
-HttpServer start_http(const HttpService& service) {
+void start_http(const HttpService& service, HttpServer& started) {
     auto running = std::make_unique<Running>();
     running->service = service;
     set_up(*running);
-    HttpServer started;
+    started = {};
     errno = 0;
     httplib::Server& server = running->server;
     const int port = service.port;
@@ -75,7 +75,7 @@ HttpServer start_http(const HttpService& service) {
     else if (server.bind_to_port(service.host, port)) started.port = port;
     if (started.port <= 0) {
         started.error = errno ? errno : EADDRNOTAVAIL;
-        return started;
+        return;
     }
     Running* const r = running.get();
     try {
@@ -88,16 +88,15 @@ HttpServer start_http(const HttpService& service) {
         });
     } catch (const std::system_error& e) {
         started.error = e.code().value();
-        return started;
+        return;
     }
     while (!server.is_running() && !running->failed) std::this_thread::yield();
     if (running->failed) {
         running->thread.join();
         started.error = EAGAIN;
-        return started;
+        return;
     }
     started.state = running.release();
-    return started;
 }
 
 void stop_http(HttpServer& server) {

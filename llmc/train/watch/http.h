@@ -43,8 +43,8 @@ struct HttpServer {
     void* state = nullptr;
 };
 
-// The two functions of the object.
+// The two functions of the object. state is null where the server cannot start.
 extern "C" {
-HttpServer start_http(const HttpService& service);
+void start_http(const HttpService& service, HttpServer& started);
 void stop_http(HttpServer& server);         // waits for its threads: streams have to end by themselves
 }

@@ -30,9 +30,10 @@ template <class F> static F* function_of(void* object, const char* name) {
 
 Listening start_server(const HttpService& service, const char* flag, std::string_view object) {
     void* const loaded = load_object(object, flag);
-    const auto start = function_of<HttpServer(const HttpService&)>(loaded, "start_http");
+    const auto start = function_of<void(const HttpService&, HttpServer&)>(loaded, "start_http");
     const StopServer stop{function_of<void(HttpServer&)>(loaded, "stop_http")};
-    Listening server(new HttpServer(start(service)), stop);
+    Listening server(new HttpServer, stop);
+    start(service, *server);
     CHECK_INPUT(server->state, "{}: cannot listen on port {} of {}: {}. Choose another port by --port=N (0: "
                 "any free one)", flag, service.port, service.host, strerror(server->error));
     return server;

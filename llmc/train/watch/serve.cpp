@@ -32,7 +32,7 @@ HttpAnswer WatchService::events() {
     // counts as long as the connection holds the stream
     const auto listening = std::shared_ptr<void>(nullptr, [this](void*) { streams--; });
     if (++streams > most_streams) return {.status = 503, .body = "too many pages\n"};
-    const auto feed = std::make_shared<PageFeed>(watcher);
+    const auto feed = std::make_shared<PageFeed>(PageFeed{watcher});
     return {.type = "text/event-stream", .stream = [feed, listening](std::string& out) {
         return feed->next(out);
     }};

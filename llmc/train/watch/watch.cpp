@@ -11,6 +11,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/signals.h"
 #include "llmc/base/guard/supervisor.h"
+#include "llmc/base/json.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
 #include "llmc/train/watch/serve.h"

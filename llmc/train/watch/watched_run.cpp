@@ -10,6 +10,7 @@
 
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
+#include "llmc/train/watch/ranks.h"
 #include "llmc/train/watch/sample.h"
 
 static constexpr uint64_t kShortFile = 1 << 18;     // read in full at once, without a first view
@@ -127,6 +128,15 @@ void read_run(WatchedRun& run, const std::string& folder) {
     read_config(run, folder);
     if (run.loading || !read_more(run, file.fd)) read_all(run, file.fd);
     read_checkpoints(run, folder);
+}
+
+bool read_ranks(WatchedRun& run, const std::string& folder) {
+    std::string ranks = read_ranks(folder, run.path);
+    const std::lock_guard lock(run.mutex);
+    if (ranks == run.ranks) return false;
+    run.ranks = std::move(ranks);
+    run.version++;
+    return true;
 }
 
 // ---------------------------------------------------------------------------------------------------------

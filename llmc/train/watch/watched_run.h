@@ -19,7 +19,7 @@ struct WatchedRun {
     Tail tail, checkpoint_tail;
     Newest checkpoints;                 // marks
     std::string config = "null", ranks = "null";
-    FileState config_file, ranks_file;
+    FileState config_file;
     uint64_t replaced = 0;              // grows where rows may be others than before
     bool viewed = false;                // by first_view(), or in full
 
@@ -29,8 +29,11 @@ struct WatchedRun {
 
 // A first view of a long file, by samples. False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
-// Reads what is new in the run's files.
+// Reads what is new in the run's files, but for ranks.
 void read_run(WatchedRun& run, const std::string& folder);
+
+// Reads what the ranks do. True: something else than before.
+bool read_ranks(WatchedRun& run, const std::string& folder);
 
 // Seconds since metrics.jsonl was written, and what the run does by that: training, done, stopped or quiet.
 // REQUIRES of both: run.mutex is held.

@@ -152,7 +152,14 @@ void Watcher::look_at(const std::shared_ptr<WatchedRun>& run) {
 
 void Watcher::look(bool walks) {
     if (walks) walk();
-    for (const auto& [name, run] : runs()) look_at(run);
+    size_t changed = 0;
+    for (const auto& [name, run] : runs()) {
+        look_at(run);
+        changed += walks && read_ranks(*run, folder);
+    }
+    const std::lock_guard lock(mutex_);
+    changes_ += changed;
+    if (changed) changed_.notify_all();
 }
 
 void Watcher::look() {

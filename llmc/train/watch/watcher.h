@@ -25,7 +25,7 @@ struct Watcher {
     ~Watcher();
     Watcher(const Watcher&) = delete;
 
-    // Looks at every file, and for new and deleted runs where walk is set. Reads nothing: the readers do.
+    // Looks at every file; with walk also for new and deleted runs, and at what ranks do. The readers read.
     void look(bool walk);
     // The same where a walk is due: once a second, less often in a folder that takes long.
     void look();

@@ -1,6 +1,7 @@
 // ./train_gpt --watch as a user starts it.
 #include <csignal>
 
+#include "llmc/train/watch/ranks.h"
 #include "test/http_client.h"
 #include "test/watched_folder.h"
 
@@ -36,6 +37,7 @@ static int port_of(const string& log) {
 }
 
 TEST(the_program_serves_and_ends_quietly) {
+    if (no_server()) return;
     const string root = folder("program");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     const Program p("program.log", "--watch=" + root + "/ --port=0");
@@ -66,6 +68,7 @@ TEST(the_program_serves_and_ends_quietly) {
 }
 
 TEST(flags_of_the_page_are_checked) {
+    if (no_server()) return;
     const string root = folder("program"), config = tiny_program_config("with_page");
     const std::pair<string, string> mistakes[] = {
         {"--watch=" + folder("nowhere"), "no such folder"},
@@ -114,6 +117,7 @@ TEST(a_report_is_a_page_with_the_run_in_it) {
 }
 
 TEST(a_host_brings_a_token) {
+    if (no_server()) return;
     const string root = folder("hosted");
     write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
     const Program p("hosted.log", "--watch=" + root + " --port=0 --host=127.0.0.1");
@@ -123,4 +127,24 @@ TEST(a_host_brings_a_token) {
     EXPECT(at != log.npos && log.find('\n', at) == at + 8 + 32, "%s", log.c_str());
     EXPECT(status(ask(port_of(log), "/")) == 403, "without");
     EXPECT(status(ask(port_of(log), "/?token=" + log.substr(at + 8, 32), "any.example")) == 200, "with");
+}
+
+// While it trains, each process says what its ranks do; after its end nothing is left.
+TEST(a_run_says_what_its_ranks_do) {
+    const json changes = {{"train", {{"steps", 1000000}}}, {"parallel", {{"ranks", 2}, {"tp", 2}}},
+                          {"eval", {{"every", 0}}}};
+    const string config = tiny_program_config("ranked", changes), root = folder("ranked");
+    const Program p("ranked.log", config + " --log.every=0");
+    json ranks;
+    for (int wait = 0; wait < 300 && !ranks.is_array(); wait++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ranks = json::parse(read_ranks(root, ""));
+    }
+    EXPECT(ranks.size() == 2, "%s\n%s", ranks.dump().c_str(), text_of(p.log).c_str());
+    for (int r = 0; r < int(ranks.size()); r++)
+        EXPECT(ranks[r]["rank"] == r && ranks[r]["tp"] == r && ranks[r]["dp"] == 0 &&
+               ranks[r]["doing"] == "train" && ranks[r]["step"] > 0, "%s", ranks[r].dump().c_str());
+    kill(p.pid, SIGTERM);
+    EXPECT(p.ends(), "the run goes on: %s", text_of(p.log).c_str());
+    EXPECT(!std::filesystem::exists(root + "/ranks"), "files are left");
 }

@@ -204,3 +204,30 @@ TEST(other_rows_are_shown) {
     EXPECT(run["state"] == "training" && run["done"].is_null() && run["start"]["event"] == "resume", "%s",
            run["state"].dump().c_str());
 }
+
+TEST(ranks_are_read_while_their_files_are_fresh) {
+    const std::string root = folder("ranks"), file = root + "/a/ranks/0.json";
+    write_text(root + "/a/metrics.jsonl", train_rows(1, 5));
+    const auto rank = [](int r, const char* doing, const char* collective) {
+        return fmt::format("{{\"event\":\"rank\",\"rank\":{},\"host\":\"<n1>\",\"dp\":{},\"pp\":0,\"tp\":0,"
+                           "\"doing\":\"{}\",\"step\":5,\"collective\":\"{}\",\"seconds\":40}}\n",
+                           r, r, doing, collective);
+    };
+    write_text(file, rank(0, "train", "all_gather tp") + rank(1, "save", ""));
+    write_text(root + "/a/ranks/2.json", rank(2, "train", "") + "{\"event\":\"rank\",\"ra");
+    write_text(root + "/a/ranks/3.json", rank(3, "train", ""));
+    fs::last_write_time(root + "/a/ranks/3.json", fs::file_time_type::clock::now() - std::chrono::hours(1));
+    WatchedFolder f(root);
+    f.update();
+    json ranks = f.page.runs["a"]["ranks"];
+    EXPECT(ranks.size() == 3 && ranks[0]["collective"] == "all_gather tp" && ranks[1]["doing"] == "save" &&
+           ranks[2]["rank"] == 2 && ranks[2]["host"] == "<n1>" && ranks[1]["dp"] == 1, "%s",
+           ranks.dump().c_str());
+    EXPECT(ranks[0]["seconds"] >= 40 && ranks[0]["seconds"] < 100, "%s", ranks[0].dump().c_str());
+    write_text(file, rank(0, "evaluate", "") + rank(1, "save", ""));
+    f.update();
+    EXPECT(f.page.runs["a"]["ranks"][0]["doing"] == "evaluate", "ranks do not change");
+    fs::remove_all(root + "/a/ranks");
+    f.update();
+    EXPECT(f.page.runs["a"]["ranks"].is_null(), "ranks of a run that has ended");
+}
