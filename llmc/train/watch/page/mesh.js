@@ -11,28 +11,31 @@ function slowestRanks(ranks) {
 
 function makeTile(r, slow) {
   const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
-  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? "");
-  const tile = make("div", {class: "tile" + (slow ? " slowest" : r.collective ? " waits" : ""),
-    title: `rank ${r.rank} (${place}): ${doing} for ${duration(r.seconds)}${slow ? "; the others wait for this rank" : ""}`},
-  make("div", {}, make("b", {text: `rank ${r.rank}`})), make("div", {class: "muted", text: place}),
-  make("div", {text: doing}), make("div", {text: `step ${grouped(r.step)}, ${duration(r.seconds)}` + (slow ? ", slowest" : "")}));
+  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
+  const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
+  const kind = slow ? " slowest" : r.collective ? " waits" : "";
+  const tile = make("div", {class: "tile" + kind, title: hint},
+    make("div", {}, make("b", {text: `rank ${r.rank}`})), make("div", {class: "muted", text: place}),
+    make("div", {text: doing}), make("div", {text: `step ${grouped(r.step)}, ${since}` + (slow ? ", slowest" : "")}));
   tile.dataset.rank = r.rank;
   return tile;
 }
 
 function showRanks() {
-  const panel = byId("ranks"), having = shownRuns().filter(run => Array.isArray(run.ranks) && run.ranks.length).sort(byName);
+  const panel = byId("ranks"), having = shownRuns().filter(run => run.ranks?.length > 0).sort(byName);
   panel.hidden = !having.length;
   if (!having.length) return;
   const parts = [panel.firstElementChild];
   for (const run of having.slice(0, 8)) {
     const slow = slowestRanks(run.ranks), hosts = new Map();
     for (const r of run.ranks) hosts.set(r.host, [...(hosts.get(r.host) ?? []), r]);
-    const boxes = [...hosts].map(([host, ranks]) => make("div", {class: "host"}, make("h3", {text: String(host ?? "")}),
-      make("div", {class: "tiles"}, ...ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank))))));
-    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}),
-      make("span", {class: "muted", text: `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}`})),
-    make("div", {class: "hosts"}, ...boxes));
+    const boxes = [...hosts].map(([host, ranks]) => {
+      const tiles = ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank)));
+      return make("div", {class: "host"}, make("h3", {text: String(host ?? "")}), make("div", {class: "tiles"}, ...tiles));
+    });
+    const count = `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}`;
+    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}), make("span", {class: "muted", text: count})),
+      make("div", {class: "hosts"}, ...boxes));
   }
   if (having.length > 8) parts.push(make("p", {class: "muted", text: `and ${having.length - 8} more runs`}));
   panel.replaceChildren(...parts);
@@ -40,11 +43,13 @@ function showRanks() {
 
 // ---- health: the newest row of statistics, a table for each list in it
 
+const isObject = v => v !== null && typeof v === "object" && !Array.isArray(v);
+
 /** The statistics of an item as path -> number: {"weight": {"rms": 1}} is "weight rms". */
 function statistics(item, prefix = "") {
   const out = [];
   for (const [key, value] of Object.entries(item)) {
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) out.push(...statistics(value, prefix + key + " "));
+    if (isObject(value)) out.push(...statistics(value, prefix + key + " "));
     else if (typeof value === "number" || value === null) out.push([prefix + key, value ?? NaN]);
   }
   return out;
@@ -88,6 +93,6 @@ function showHealth() {
   if (place.dataset.shown === shown) return;
   place.dataset.shown = shown;
   setText(picker.lastChild, `at step ${grouped(row.step)}`);
-  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(item => item && typeof item === "object"));
-  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(item => item && typeof item === "object"))));
+  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(isObject));
+  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(isObject))));
 }
