@@ -40,7 +40,8 @@ function chartsOfRuns() {
   }
   const specs = CHARTS.slice(0, 3);
   for (const task of [...tasks].sort()) {
-    specs.push({name: "tasks/" + task, task, title: task, unit: "accuracy; dashed: without normalization",
+    const two = all.some(run => run.tasks[task]?.accuracy_norm);
+    specs.push({name: "tasks/" + task, task, title: task, unit: two ? "accuracy, normalized; dashed: not" : "accuracy",
       keys: ["accuracy_norm", "accuracy"], write: "percent"});
   }
   specs.push(...CHARTS.slice(3));

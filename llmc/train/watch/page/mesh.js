@@ -41,7 +41,7 @@ function showRanks() {
   panel.replaceChildren(...parts);
 }
 
-// ---- health: the newest row of statistics, a table for each list in it
+// ---- health: a row of statistics, the newest at first, as a table for each list in it
 
 const isObject = v => v !== null && typeof v === "object" && !Array.isArray(v);
 
@@ -81,14 +81,21 @@ function showHealth() {
   if (!panel.querySelector(".picker")) {
     const picker = make("div", {class: "picker"});
     runSelect(picker, "Run of the health", name => {
-      chosen.health = name;
+      Object.assign(chosen, {health: name, row: null});
       showHealth();
     });
-    picker.append(make("span", {class: "muted"}));
+    const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the health"});
+    slider.addEventListener("input", () => {
+      chosen.row = Number(slider.value) === Number(slider.max) ? null : Number(slider.value);
+      showHealth();
+    });
+    picker.append(slider, make("span", {class: "muted"}));
     panel.append(picker, make("div"));
   }
-  const run = having.find(r => r.name === chosen.health) ?? having[0], row = run.health.at(-1);
-  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`;
+  const run = having.find(r => r.name === chosen.health) ?? having[0], last = run.health.length - 1;
+  const at = Math.min(last, chosen.row ?? last), row = run.health[at];
+  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`, slider = picker.children[1];
+  Object.assign(slider, {max: last, value: at, hidden: last === 0});
   fillSelect(picker.firstChild, having.map(r => r.name), run.name);
   if (place.dataset.shown === shown) return;
   place.dataset.shown = shown;

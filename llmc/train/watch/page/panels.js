@@ -117,7 +117,7 @@ function showMemory(shown) {
 
 // ---- texts
 
-const chosen = {text: null, at: null, health: null};        // run and place of the texts; null: the newest
+const chosen = {text: null, at: null, health: null, row: null};     // runs; places in their lists, null: the newest
 
 /** A select of runs that keeps its choice. */
 function runSelect(place, label, onChange) {

@@ -61,14 +61,14 @@ function appendList(list, more) {
   list.sort((a, b) => a.step - b.step);
 }
 
-/** Thins the older rows: of each interval of steps the first row and those with extremes of loss and norm stay. */
-function thin(table) {
+/** Thins the older rows: of each interval of steps the first row and those with extremes of two columns stay. */
+function thin(table, [one, other]) {
   const {step: steps} = table, old = steps.length - NEWEST, intervals = (KEPT - NEWEST) / 4;
   const width = (steps[old - 1] - steps[0] + 1) / intervals, keep = [];
   for (let begin = 0, end; begin < old; begin = end) {
     const next = 1 + Math.floor((steps[begin] - steps[0]) / width);
     end = Math.max(begin + 1, Math.min(old, lowerBound(steps, steps[0] + width * next)));
-    const rows = [begin, ...extremes(table.loss, begin, end), extremes(table.norm, begin, end)[1]];
+    const rows = [begin, ...extremes(table[one], begin, end), extremes(table[other], begin, end)[1]];
     keep.push(...new Set(rows.sort((a, b) => a - b)));
   }
   for (let i = old; i < steps.length; i++) keep.push(i);
@@ -106,9 +106,10 @@ function receiveRun(object) {
   for (const list of ["health", "samples", "marks"]) appendList(run[list], object[list]);
   run.health.splice(0, run.health.length - 50);
   if (run.train.step.length > KEPT * 1.25) {
-    thin(run.train);
+    thin(run.train, ["loss", "norm"]);
     run.thinned = true;
   }
+  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, ["wait_ms", "device_wait_ms"]);
   return run;
 }
 
