@@ -29,15 +29,16 @@ def live():
     server = fake_watch.Server(token="a b&c")
     server.send("run", fake_watch.run_object("a", 200, 400, 1, "training"))
     hostile = fake_watch.run_object(HOSTILE, 100, 100, 2)
-    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}]})
-    address = server.address + "?token=a+b%26c"
+    tasks = {"__proto__": hostile["tasks"]["hellaswag"], HOSTILE: hostile["tasks"]["hellaswag"]}
+    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}], "tasks": tasks})
+    address = server.address + "?token=a+b%26c#x=constructor&smooth=-7&zoom=9:x&off=nobody"
     with Page() as page:
         page.open(address)
         page.wait_for("two runs with points", lambda c: set(c) == {"a", HOSTILE} and min(c.values())[0] > 10)
         check("the last step of each", page.curves()["a"][1] == 200 and page.curves()[HOSTILE][1] == 100)
         want = {"train/loss", "train/norm", "train/norm_z", "train/lr", "train/tokens_per_s", "train/mfu",
                 "train/joules", "val/loss", "val/bits_per_byte", "tasks/hellaswag", "comm/hidden",
-                "comm/wait_ms", "memory"}
+                "comm/wait_ms", "memory", "tasks/__proto__", "tasks/" + HOSTILE}
         check("a chart for what is there", want <= set(page.charts()), page.charts())
         page.js("document.querySelector('#texts select').value = " + json.dumps(HOSTILE))
         page.js("document.querySelector('#texts select').dispatchEvent(new Event('change'))")

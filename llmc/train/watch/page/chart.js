@@ -157,7 +157,7 @@ function drawChart(chart) {
   const pen = many ? {width: 1.1, alpha: 0.75} : {width: 1.7, alpha: 1};
   for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, pen);
   c.restore();
-  if (state.marks) drawMarks(chart, c, low);
+  if (state.marks) drawMarks(chart, c, markedRuns(chart));
   const points = new Map();
   for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
   for (const [name, {element}] of chart.items) setData(element, "points", points.get(name) ?? 0);
@@ -237,17 +237,22 @@ function drawReferences(chart, c, right) {
   }
 }
 
-/** Restarts, skipped steps and checkpoints on the axis; with many runs those of the highlighted one. */
-function marksOf(chart) {
+/** The runs of a chart whose marks are drawn with the curves; of more than 4 none: the highlight has its own. */
+function markedRuns(chart) {
   const of = [...new Set(chart.lines.map(line => line.run))];
-  const few = of.length <= 4 ? of : of.filter(run => run.name === state.lit);
+  return of.length <= 4 ? of : [];
+}
+
+/** Restarts, skipped steps and checkpoints of runs, with their place on the axis, as far as in view. */
+function marksOf(chart, of) {
   const placed = (run, mark) => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))});
-  return few.flatMap(run => run.marks.map(mark => placed(run, mark)))
+  return of.flatMap(run => run.marks.map(mark => placed(run, mark)))
     .filter(m => m.x >= EDGE.left - 1 && m.x <= chart.width - EDGE.right + 1);
 }
 
-function drawMarks(chart, c, low) {
-  for (const mark of marksOf(chart)) {
+function drawMarks(chart, c, of) {
+  const low = chart.height - EDGE.bottom;
+  for (const mark of marksOf(chart, of)) {
     const {x, kind} = mark;
     c.fillStyle = c.strokeStyle = kind === "skipped" ? variable("--bad") : colourOf(mark.run);
     c.lineWidth = 1.4;

@@ -65,6 +65,7 @@ function drawHighlight(chart, c) {
     if (line.main !== line.y) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.3});
     drawLine(chart, c, line, line.indices, line.main, {width: 2.4, alpha: 1});
   }
+  if (state.marks && !markedRuns(chart).length) drawMarks(chart, c, [lines[0].run]);
 }
 
 /** The table beside the crosshair: where it is, and the nearest point of each curve. */
@@ -85,7 +86,8 @@ function showTip(chart, rows, order) {
   }
   const x = chart.place(state.cursor.at), left = x > chart.width / 2, more = rows.length - listed.length;
   const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
-  const marks = state.marks ? marksOf(chart).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
+  const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
+  const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
   tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
     ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
   if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));

@@ -81,7 +81,6 @@ function resetZoom() {
 function light(name) {
   if (state.lit === name) return;
   state.lit = name;
-  if (state.marks && runs.size > 4) redraw();
   redrawCursor();
 }
 

@@ -15,7 +15,7 @@ function newRun(name) {
 }
 
 function emptyTables() {
-  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: {}, health: [], samples: [], marks: []};
+  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null), health: [], samples: [], marks: []};
 }
 
 /** The first index whose step is at least `step`. */

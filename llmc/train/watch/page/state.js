@@ -16,7 +16,7 @@ function readAddress() {
   const list = (key, otherwise) => p.has(key) ? new Set(p.getAll(key).filter(Boolean)) : otherwise;
   const zoom = (p.get("zoom") ?? "").split(":").map(Number);
   Object.assign(state, {
-    axis: p.get("x") in AXES ? p.get("x") : d.axis,
+    axis: Object.hasOwn(AXES, p.get("x") ?? "") ? p.get("x") : d.axis,
     logx: p.get("logx") === "1",
     smooth: p.has("smooth") ? Math.min(100, Math.max(0, Number(p.get("smooth")) || 0)) : d.smooth,
     marks: p.get("marks") !== "0",
