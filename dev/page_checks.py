@@ -184,6 +184,9 @@ def screens(page):
     left, top, width, height = page.plot()
     page.tap(left + width / 2, top + height / 2)
     check("a tap leaves the crosshair", page.until("!document.querySelector('.tip').hidden"))
+    inside = page.js("(b => b.left >= 0 && b.right <= 390)(document.querySelector('.tip')"
+                     ".getBoundingClientRect())")
+    check("its table is within the screen", inside)
     sizes = page.js("[...document.querySelectorAll('.plot')].map(e => e.clientWidth)")
     check("charts have a phone's width", all(0 < s < 390 for s in sizes), sizes)
     page.screen(1000, 700)

@@ -157,6 +157,7 @@ function drawChart(chart) {
   const pen = many ? {width: 1.1, alpha: 0.75} : {width: 1.7, alpha: 1};
   for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, pen);
   c.restore();
+  nameReferences(chart, c, right);
   if (state.marks) drawMarks(chart, c, markedRuns(chart));
   const points = new Map();
   for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
@@ -221,10 +222,9 @@ function drawAxes(chart, c, right, low) {
 }
 
 function drawReferences(chart, c, right) {
-  c.strokeStyle = c.fillStyle = variable("--muted");
+  c.strokeStyle = variable("--muted");
   c.lineWidth = 1;
-  c.textAlign = "right", c.textBaseline = "bottom";
-  for (const {text, at} of chart.references) {
+  for (const {at} of chart.references) {
     c.setLineDash([5, 4]);
     c.beginPath();
     for (let x = EDGE.left; x <= right; x += 4) {
@@ -233,7 +233,17 @@ function drawReferences(chart, c, right) {
     }
     c.stroke();
     c.setLineDash([]);
-    c.fillText(text, right, chart.rise(at(chart.range[1])) - 2);
+  }
+}
+
+/** The names of the references, over the curves: below the line where there is no room above. */
+function nameReferences(chart, c, right) {
+  c.fillStyle = variable("--muted"), c.strokeStyle = variable("--panel"), c.lineWidth = 3;
+  c.textAlign = "right", c.textBaseline = "alphabetic";
+  for (const {text, at} of chart.references) {
+    const line = chart.rise(at(chart.range[1])), y = line < EDGE.top + 14 ? line + 13 : line - 4;
+    c.strokeText(text, right, y);
+    c.fillText(text, right, y);
   }
 }
 

@@ -78,21 +78,21 @@ function showTip(chart, rows, order) {
   const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, most).sort((a, b) => a.y - b.y);
   const table = make("table");
   for (const {line, i} of listed) {
-    const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y;
+    const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
     swatch.style.borderTopColor = colourOf(line.run);
     table.append(make("tr", {class: line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
       make("td", {class: "name", text: line.run.name}), make("td", {text: WRITE[spec.write](line.main[i])}),
       make("td", {class: "muted", text: smooth ? WRITE[spec.write](line.y[i]) : ""})));
   }
-  const x = chart.place(state.cursor.at), left = x > chart.width / 2, more = rows.length - listed.length;
+  const x = chart.place(state.cursor.at), more = rows.length - listed.length;
   const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
   const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
   const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
   tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
     ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
   if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
-  tip.style.left = left ? "auto" : `${x + 12}px`;
-  tip.style.right = left ? `${chart.width - x + 12}px` : "auto";
+  const wide = tip.offsetWidth, left = x > chart.width / 2 ? x - 12 - wide : x + 12;
+  tip.style.left = `${Math.max(0, Math.min(chart.width - wide, left))}px`;
 }
 
 /** What a screen reader says of the crosshair. */

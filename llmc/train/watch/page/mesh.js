@@ -15,8 +15,9 @@ function makeTile(r, slow) {
   const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
   const kind = slow ? " slowest" : r.collective ? " waits" : "";
   const tile = make("div", {class: "tile" + kind, title: hint},
-    make("div", {}, make("b", {text: `rank ${r.rank}`})), make("div", {class: "muted", text: place}),
-    make("div", {text: doing}), make("div", {text: `step ${grouped(r.step)}, ${since}` + (slow ? ", slowest" : "")}));
+    make("div", {}, make("b", {text: `rank ${r.rank}` + (slow ? ", slowest" : "")})),
+    make("div", {class: "muted", text: place}), make("div", {text: r.collective || doing}),
+    make("div", {text: `step ${grouped(r.step)}, ${since}`}));
   tile.dataset.rank = r.rank;
   return tile;
 }
