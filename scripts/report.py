@@ -39,6 +39,14 @@ def joined(path):
     return "".join(lines)
 
 
+def shallow(value, levels=16):
+    """Whether lists and objects nest no deeper than files of train_gpt do."""
+    if not isinstance(value, (dict, list)):
+        return True
+    inside = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(shallow(v, levels - 1) for v in inside)
+
+
 def rows_of(path):
     """(rows, damaged lines) of metrics.jsonl; the last line may be half written."""
     rows, damaged = [], 0
@@ -50,7 +58,7 @@ def rows_of(path):
                 row = json.loads(line, parse_int=integer)
             except (ValueError, RecursionError):
                 row = None
-            known = isinstance(row, dict) and isinstance(row.get("event"), str)
+            known = isinstance(row, dict) and isinstance(row.get("event"), str) and shallow(row)
             if known and (row["event"] in ("start", "done") or type(row.get("step")) is int):
                 rows.append(row)
             else:
@@ -134,7 +142,7 @@ def config_of(folder):
             config = json.load(f, parse_int=integer)
     except (OSError, ValueError, RecursionError):
         return None
-    return config if isinstance(config, dict) else None
+    return config if isinstance(config, dict) and shallow(config) else None
 
 
 def run_object(folder):

@@ -126,7 +126,7 @@ function valueRange(values, calm, log) {
   const every = Math.ceil(values.length / 3000);
   const some = Float64Array.from(values.filter((_, i) => i % every === 0)).sort();
   const usual = some[Math.floor((some.length - 1) * 0.985)];
-  if (calm && !log && hi - lo > 1.6 * (usual - lo) && usual > lo) hi = usual + 0.15 * (usual - lo);
+  if (calm && !log && values.length >= 40 && hi - lo > 1.6 * (usual - lo) && usual > lo) hi = usual + 0.15 * (usual - lo);
   const same = hi - lo <= Math.abs(hi) * 1e-6;                 // a constant, but for the rounding of means
   if (log) return same ? [lo / 1.5, hi * 1.5] : [lo / (hi / lo) ** 0.04, hi * (hi / lo) ** 0.04];
   const margin = same ? Math.abs(hi) * 0.05 || 1 : (hi - lo) * 0.05;

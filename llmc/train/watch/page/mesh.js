@@ -9,32 +9,44 @@ function slowestRanks(ranks) {
   return new Set(busy.length && busy.length < last.length && last.length > 1 ? busy.map(r => r.rank) : []);
 }
 
-function makeTile(r, slow) {
+const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squares whose hints have the words
+
+function makeTile(r, slow, named) {
   const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
   const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
   const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
   const kind = slow ? " slowest" : r.collective ? " waits" : "";
-  const tile = make("div", {class: "tile" + kind, title: hint},
+  const tile = make("div", {class: "tile" + kind + (named ? "" : " square"), title: hint});
+  tile.dataset.rank = r.rank;
+  if (named) tile.append(
     make("div", {}, make("b", {text: `rank ${r.rank}` + (slow ? ", slowest" : "")})),
     make("div", {class: "muted", text: place}), make("div", {text: r.collective || doing}),
     make("div", {text: `step ${grouped(r.step)}, ${since}`}));
-  tile.dataset.rank = r.rank;
   return tile;
 }
 
+let ranksAt = -1e9;                        // when the ranks were drawn last: at most once a second
+
 function showRanks() {
+  if (performance.now() < ranksAt + 1000) return;
   const panel = byId("ranks"), having = shownRuns().filter(run => run.ranks?.length > 0).sort(byName);
   panel.hidden = !having.length;
   if (!having.length) return;
+  ranksAt = performance.now();
   const parts = [panel.firstElementChild];
   for (const run of having.slice(0, 8)) {
     const slow = slowestRanks(run.ranks), hosts = new Map();
-    for (const r of run.ranks) hosts.set(r.host, [...(hosts.get(r.host) ?? []), r]);
+    for (const r of run.ranks.slice(0, SHOWN)) {
+      if (!hosts.has(r.host)) hosts.set(r.host, []);
+      hosts.get(r.host).push(r);
+    }
     const boxes = [...hosts].map(([host, ranks]) => {
-      const tiles = ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank)));
-      return make("div", {class: "host"}, make("h3", {text: String(host ?? "")}), make("div", {class: "tiles"}, ...tiles));
+      const named = run.ranks.length <= NAMED, kind = named ? "tiles" : "squares";
+      const tiles = ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank), named));
+      return make("div", {class: "host"}, make("h3", {text: String(host ?? "")}), make("div", {class: kind}, ...tiles));
     });
-    const count = `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}`;
+    const late = slow.size ? `, slowest: rank ${[...slow].slice(0, 4).join(", ")}` : "";
+    const count = `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}${late}`;
     parts.push(make("div", {class: "picker"}, make("span", {text: run.name}), make("span", {class: "muted", text: count})),
       make("div", {class: "hosts"}, ...boxes));
   }

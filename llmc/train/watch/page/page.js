@@ -230,5 +230,5 @@ readAddress();
 makeControls();
 showControls();
 if (live) connect(); else embedded.forEach(receiveRun);
-if (live) setInterval(showLegend, 5000);
+if (live) setInterval(dataCame, 5000);                           // ages, and ranks that were drawn too early
 redraw();
