@@ -19,8 +19,7 @@
 # CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS           after those of this build
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 #
-# The rest is in dev/make/: unity.mk (files compiled together), page.mk (the page of --watch), cuda.mk (kernels, by
-# nvcc or emulated), tests.mk.
+# The rest is in dev/make/: unity.mk (files compiled together), cuda.mk (kernels, by nvcc or emulated), tests.mk.
 
 .DEFAULT_GOAL := all
 
@@ -104,7 +103,6 @@ COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/step/packing.cpp,$(fil
          llmc/io/text/tokenizer_json.cpp llmc/io/text/tokenize_options.cpp \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk
-include dev/make/page.mk
 
 all: train_gpt tokenize
 	@cat $(BUILD)/found.txt

@@ -117,6 +117,10 @@ class Chromium:
             self.mouse("Pressed", x, y, button="left", buttons=1, clickCount=count)
             self.mouse("Released", x, y, button="left", clickCount=count)
 
+    def tap(self, x, y):
+        self.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def key(self, key, modifiers=0):
         """Presses a key by its name ("ArrowLeft", "+"); modifiers: 8 is Shift."""
         text = {"text": key} if len(key) == 1 else {}
@@ -131,6 +135,7 @@ class Chromium:
     def screen(self, width, height, phone=False):
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, mobile=phone,
                  deviceScaleFactor=2 if phone else 1)
+        self.ask("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def dark(self, on=True):
         features = [{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]

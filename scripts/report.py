@@ -5,7 +5,7 @@
 
 Needs Python alone. The file is report.html in the folder of the first run unless --out names another. Of a
 long run some 2,000 training rows stay, with the smallest and the largest loss and gradient norm of each
-interval; validations, scores and texts stay all. Damaged lines of metrics.jsonl are left out and counted.
+interval; all validations, scores and texts stay. Damaged lines of metrics.jsonl are left out and counted.
 """
 import argparse
 import json
@@ -39,6 +39,14 @@ def joined(path):
     return "".join(lines)
 
 
+def shallow(value, levels=16):
+    """Whether lists and objects nest no deeper than files of train_gpt do."""
+    if not isinstance(value, (dict, list)):
+        return True
+    inside = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(shallow(v, levels - 1) for v in inside)
+
+
 def rows_of(path):
     """(rows, damaged lines) of metrics.jsonl; the last line may be half written."""
     rows, damaged = [], 0
@@ -50,7 +58,7 @@ def rows_of(path):
                 row = json.loads(line, parse_int=integer)
             except (ValueError, RecursionError):
                 row = None
-            known = isinstance(row, dict) and isinstance(row.get("event"), str)
+            known = isinstance(row, dict) and isinstance(row.get("event"), str) and shallow(row)
             if known and (row["event"] in ("start", "done") or type(row.get("step")) is int):
                 rows.append(row)
             else:
@@ -79,20 +87,26 @@ def finite(value):
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def kept_rows(train, most):
-    """Indices of at most `most` rows: of each interval the first and those with extremes of loss and norm."""
-    count = len(train["step"])
+def kept_rows(table, most, figures):
+    """Indices of some `most` rows: of each interval the first and those with extremes of the figures."""
+    count = len(table["step"])
     if count <= most:
         return list(range(count))
     intervals, kept = most // 5, {0, count - 1}
     for i in range(intervals):
         part = range(count * i // intervals, count * (i + 1) // intervals)
         kept.add(part[0])
-        for key in ("loss", "norm"):
-            there = [j for j in part if finite(train.get(key, [])[j] if key in train else None)]
+        for column in (table[key] for key in figures if key in table):
+            there = [j for j in part if finite(column[j])]
             if there:
-                kept |= {min(there, key=train[key].__getitem__), max(there, key=train[key].__getitem__)}
+                kept |= {min(there, key=column.__getitem__), max(there, key=column.__getitem__)}
     return sorted(kept)
+
+
+def thinned(table, figures):
+    """(some of the rows of a long table, whether rows were left out)"""
+    kept = kept_rows(table, MOST_ROWS, figures)
+    return {key: [column[i] for i in kept] for key, column in table.items()}, len(kept) < len(table["step"])
 
 
 def train_columns(rows):
@@ -103,8 +117,7 @@ def train_columns(rows):
         seconds += ms / 1000 if finite(ms) else 0
         sums.append(round(seconds, 3))
     train["seconds"] = sums
-    kept = kept_rows(train, MOST_ROWS)
-    return {key: [column[i] for i in kept] for key, column in train.items()}, len(kept) < len(train["step"])
+    return thinned(train, ("loss", "norm"))
 
 
 def marks_of(rows, folder):
@@ -129,7 +142,7 @@ def config_of(folder):
             config = json.load(f, parse_int=integer)
     except (OSError, ValueError, RecursionError):
         return None
-    return config if isinstance(config, dict) else None
+    return config if isinstance(config, dict) and shallow(config) else None
 
 
 def run_object(folder):
@@ -141,6 +154,7 @@ def run_object(folder):
           for event in ("train", "val", "task", "comm", "sample", "health", "done")}
     starts = [row for row in rows if row["event"] in ("start", "resume")]
     train, sampled = train_columns(of["train"])
+    comm, _ = thinned(columns(of["comm"]), ("wait_ms", "device_wait_ms"))
     tasks = {}
     for row in of["task"]:
         tasks.setdefault(str(row.get("task")), []).append(row)
@@ -150,8 +164,8 @@ def run_object(folder):
         "state": "done" if ended else "training" if age < 60 else "stopped",
         "config": config_of(folder), "start": starts[-1] if starts else None,
         "done": rows[-1] if ended else None, "train": train, "sampled": sampled, "val": columns(of["val"]),
-        "tasks": {task: columns(own) for task, own in tasks.items()}, "comm": columns(of["comm"]),
-        "health": of["health"][-50:], "marks": marks_of(rows, folder), "ranks": None,
+        "tasks": {task: columns(own) for task, own in tasks.items()}, "comm": comm,
+        "health": of["health"][-10:], "marks": marks_of(rows, folder), "ranks": None,
         "samples": [{"step": row["step"], "text": str(row.get("text"))} for row in of["sample"]],
     }, damaged
 

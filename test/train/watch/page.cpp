@@ -25,6 +25,8 @@ static std::string quoted(const std::string& name) { return "'" + name + "'"; }
 
 // A run of this many steps. One loss is far below the others; texts and the name look like HTML.
 static void write_run(const std::string& dir, int steps) {
+    const std::string levels(900, '['), deep = "{\"event\":\"train\",\"step\":6,\"x\":" + levels +
+                                                std::string(900, ']') + "}\n" + levels + levels + "\n";
     std::string rows = "{\"event\":\"start\",\"params\":3342336,\"world\":1,\"plan_bytes\":1000000}\n";
     for (int s = 1; s <= steps; s++) {
         const std::string at = "\"step\":" + std::to_string(s);
@@ -32,7 +34,7 @@ static void write_run(const std::string& dir, int steps) {
         rows += "{\"event\":\"train\"," + at + ",\"loss\":" + std::to_string(loss) +
                 ",\"norm\":1.5,\"lr\":0.001,\"tokens\":" + std::to_string(1024 * s) + ",\"ms\":40.5}\n";
         if (s % 10 == 0) rows += "{\"event\":\"val\"," + at + ",\"loss\":" + std::to_string(loss) + "}\n";
-        if (s == 5) rows += "{\"event\":\"train\",\"step\":5,\"lo\nnot json\n[1]\n{\"event\":\"val\"}\n";
+        if (s == 5) rows += "{\"event\":\"train\",\"step\":5,\"lo\n!\n[1]\n{\"event\":\"val\"}\n" + deep;
     }
     rows += "{\"event\":\"sample\",\"step\":10,\"text\":\"" + kText + "\"}\n";
     write(dir + "/metrics.jsonl", rows + "{\"event\":\"tra");
@@ -45,7 +47,7 @@ TEST(report_is_one_file_that_shows_the_run) {
         const std::string dir = f + "/" + name, report = python() + " -I scripts/report.py " + quoted(dir);
         write_run(dir, steps);
         const auto ran = test::run(report);
-        EXPECT(ran.code == 0 && has(ran.out, "4 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
+        EXPECT(ran.code == 0 && has(ran.out, "6 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
         const std::string page = read(dir + "/report.html");
         EXPECT(has(page, "id=\"data\">[{"), "no data in the page");
         EXPECT(!has(page, kText) && has(page, "\\u003cimg src=x"), "a text stands in the page as HTML");

@@ -4,7 +4,7 @@ const AXES = {
   step: {label: "Step", name: "step", write: v => "step " + grouped(v)},
   tokens: {label: "Tokens", name: "tokens", write: v => short(v, 4) + " tokens"},
   time: {label: "Time", name: "time in training steps", write: duration},
-  flops: {label: "FLOPs", name: "FLOPs", write: v => short(v, 4) + " FLOPs"},
+  flops: {label: "FLOPs", name: "FLOPs", write: v => power(v) + " FLOPs"},
 };
 
 /** FLOPs a token: as the run's own mfu counts them, else 6 N + 6 L C T; NaN where neither is known. */

@@ -14,12 +14,17 @@ function makeChart(spec) {
   const log = make("input", {type: "checkbox", "aria-label": `Logarithmic axis of ${spec.title}`});
   const canvas = make("canvas", {"aria-hidden": "true"}), overlay = make("canvas", {"aria-hidden": "true"});
   const tip = make("div", {class: "tip", hidden: ""}), list = make("ul", {class: "unseen"});
-  const plot = make("div", {class: "plot", tabindex: "0", role: "group",
-    "aria-label": `${spec.title} ${spec.unit}. Arrow keys move the cursor, plus and minus zoom, Escape resets.`}, canvas, overlay, tip);
+  const keys = "Arrow keys move the cursor, plus and minus zoom, Escape resets.";
+  const label = {tabindex: "0", role: "group", "aria-label": `${spec.title} ${spec.unit}. ${keys}`};
+  const plot = make("div", {class: "plot", ...label}, canvas, overlay, tip);
   const figure = make("figure", {}, make("figcaption", {}, make("b", {text: spec.title}),
-    make("span", {class: "unit", text: spec.unit}), make("label", {title: "Logarithmic vertical axis"}, log, "log")), plot, list);
+    make("span", {class: "unit", text: spec.unit}),
+    make("label", {title: "Logarithmic vertical axis"}, log, "log")), plot, list);
   figure.dataset.chart = spec.name;
-  const chart = {spec, element: figure, log, canvas, overlay, tip, list, plot, visible: false, lines: [], items: new Map(), drag: null};
+  const chart = {
+    spec, element: figure, log, canvas, overlay, tip, list, plot,
+    visible: false, lines: [], items: new Map(), drag: null,
+  };
   log.addEventListener("change", () => {
     state.logy[log.checked ? "add" : "delete"](spec.name);
     state.heights.delete(spec.name);
@@ -97,14 +102,16 @@ function layOut(chart, shown, range) {
   const view = [width, lo, hi, state.axis, state.logx, logy, half].join();
   const kept = chart.view === view ? chart.kept : new Map(), next = new Map();
   for (const run of shown) {
-    const old = kept?.get(run);
-    next.set(run, old?.version === run.version ? old : {version: run.version, lines: linesOf(run, spec, place, range, half, logy)});
+    const old = kept?.get(run), {version} = run;
+    const same = old?.version === version;
+    next.set(run, same ? old : {version, lines: linesOf(run, spec, place, range, half, logy)});
   }
   const lines = [...next.values()].flatMap(entry => entry.lines);
   const references = referencesOf(spec, state.axis, state.references);
-  const [bottom, top] = state.heights.get(spec.name) ?? heightsOf(lines, references, spec, logy, range, shown.length > 20);
-  Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights: [bottom, top],
-    rise: scale(bottom, top, height - EDGE.bottom, EDGE.top, logy)});
+  const heights = state.heights.get(spec.name)
+    ?? heightsOf(lines, references, spec, logy, range, shown.length > 20);
+  const rise = scale(...heights, height - EDGE.bottom, EDGE.top, logy);
+  Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights, rise});
 }
 
 /** The range of the vertical axis. A calm chart leaves the first 2.5% of its width out, where a loss falls from ln V,
@@ -124,7 +131,8 @@ function heightsOf(lines, references, spec, logy, [lo, hi], many) {
 
 function linesOf(run, spec, place, [lo, hi], half, logy) {
   return curvesOf(run, spec, state.axis, state.logx, logy).map(curve => {
-    const begin = Math.max(0, lowerBound(curve.x, lo) - 1), end = Math.min(curve.x.length, lowerBound(curve.x, hi) + 1);
+    const begin = Math.max(0, lowerBound(curve.x, lo) - 1);
+    const end = Math.min(curve.x.length, lowerBound(curve.x, hi) + 1);
     const main = half && curve.y.length > 2 ? smoothed(curve.x, curve.y, place, half) : curve.y;
     const raw = drawn(curve.x, curve.y, place, begin, end);
     return {...curve, main, raw, indices: main === curve.y ? raw : drawn(curve.x, main, place, begin, end)};
@@ -132,7 +140,8 @@ function linesOf(run, spec, place, [lo, hi], half, logy) {
 }
 
 function drawChart(chart) {
-  const {width, height} = chart, c = fitCanvas(chart.canvas, width, height), right = width - EDGE.right, low = height - EDGE.bottom;
+  const {width, height} = chart, c = fitCanvas(chart.canvas, width, height);
+  const right = width - EDGE.right, low = height - EDGE.bottom;
   if (width < 80) return;
   drawAxes(chart, c, right, low);
   c.save();
@@ -145,9 +154,11 @@ function drawChart(chart) {
   for (const line of chart.lines) {
     if (line.main !== line.y && !many) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.22});
   }
-  for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, {width: many ? 1.1 : 1.7, alpha: many ? 0.75 : 1});
+  const pen = many ? {width: 1.1, alpha: 0.75} : {width: 1.7, alpha: 1};
+  for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, pen);
   c.restore();
-  if (state.marks) drawMarks(chart, c, low);
+  nameReferences(chart, c, right);
+  if (state.marks) drawMarks(chart, c, markedRuns(chart));
   const points = new Map();
   for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
   for (const [name, {element}] of chart.items) setData(element, "points", points.get(name) ?? 0);
@@ -174,9 +185,11 @@ function drawLine(chart, c, line, indices, values, {width, alpha}) {
 }
 
 function drawAxes(chart, c, right, low) {
-  const {spec, range, heights, logy} = chart, count = Math.max(2, Math.floor((right - EDGE.left) / 70));
-  const across = (state.logx ? logTicks : linearTicks)(range[0], range[1], count, state.axis);
-  const up = (logy ? logTicks : linearTicks)(heights[0], heights[1], Math.max(3, Math.floor((low - EDGE.top) / 34)), spec.write);
+  const {spec, range, heights, logy} = chart;
+  const columns = Math.max(2, Math.floor((right - EDGE.left) / 70));
+  const rows = Math.max(3, Math.floor((low - EDGE.top) / 34));
+  const across = (state.logx ? logTicks : linearTicks)(...range, columns, state.axis);
+  const up = (logy ? logTicks : linearTicks)(...heights, rows, spec.write);
   c.lineWidth = 1;
   c.strokeStyle = variable("--grid");
   c.beginPath();
@@ -209,10 +222,9 @@ function drawAxes(chart, c, right, low) {
 }
 
 function drawReferences(chart, c, right) {
-  c.strokeStyle = c.fillStyle = variable("--muted");
+  c.strokeStyle = variable("--muted");
   c.lineWidth = 1;
-  c.textAlign = "right", c.textBaseline = "bottom";
-  for (const {text, at} of chart.references) {
+  for (const {at} of chart.references) {
     c.setLineDash([5, 4]);
     c.beginPath();
     for (let x = EDGE.left; x <= right; x += 4) {
@@ -221,20 +233,36 @@ function drawReferences(chart, c, right) {
     }
     c.stroke();
     c.setLineDash([]);
-    c.fillText(text, right, chart.rise(at(chart.range[1])) - 2);
   }
 }
 
-/** Restarts, skipped steps and checkpoints on the axis; with many runs those of the highlighted one. */
-function marksOf(chart) {
+/** The names of the references, over the curves: below the line where there is no room above. */
+function nameReferences(chart, c, right) {
+  c.fillStyle = variable("--muted"), c.strokeStyle = variable("--panel"), c.lineWidth = 3;
+  c.textAlign = "right", c.textBaseline = "alphabetic";
+  for (const {text, at} of chart.references) {
+    const line = chart.rise(at(chart.range[1])), y = line < EDGE.top + 14 ? line + 13 : line - 4;
+    c.strokeText(text, right, y);
+    c.fillText(text, right, y);
+  }
+}
+
+/** The runs of a chart whose marks are drawn with the curves; of more than 4 none: the highlight has its own. */
+function markedRuns(chart) {
   const of = [...new Set(chart.lines.map(line => line.run))];
-  const few = of.length <= 4 ? of : of.filter(run => run.name === state.lit);
-  return few.flatMap(run => run.marks.map(mark => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))})))
+  return of.length <= 4 ? of : [];
+}
+
+/** Restarts, skipped steps and checkpoints of runs, with their place on the axis, as far as in view. */
+function marksOf(chart, of) {
+  const placed = (run, mark) => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))});
+  return of.flatMap(run => run.marks.map(mark => placed(run, mark)))
     .filter(m => m.x >= EDGE.left - 1 && m.x <= chart.width - EDGE.right + 1);
 }
 
-function drawMarks(chart, c, low) {
-  for (const mark of marksOf(chart)) {
+function drawMarks(chart, c, of) {
+  const low = chart.height - EDGE.bottom;
+  for (const mark of marksOf(chart, of)) {
     const {x, kind} = mark;
     c.fillStyle = c.strokeStyle = kind === "skipped" ? variable("--bad") : colourOf(mark.run);
     c.lineWidth = 1.4;

@@ -9,7 +9,8 @@ function readings(chart) {
     if (line.second) continue;
     const i = nearest(line.x, at), x = chart.place(line.x[i]);
     const away = here === chart.spec.name && y !== null ? Math.abs(chart.rise(line.main[i]) - y) : 0;
-    if (x >= EDGE.left - 1 && x <= chart.width - EDGE.right + 1) found.push({line, i, x, y: chart.rise(line.main[i]), away});
+    if (x < EDGE.left - 1 || x > chart.width - EDGE.right + 1) continue;
+    found.push({line, i, x, y: chart.rise(line.main[i]), away});
   }
   return found;
 }
@@ -43,7 +44,8 @@ function drawCursor(chart, order) {
     c.beginPath();
     c.moveTo(x, EDGE.top), c.lineTo(x, low);
     c.stroke();
-    for (const {line, x, y} of rows.length > 40 ? rows.filter(r => (order.get(r.line.run.name) ?? READ) < READ) : rows) {
+    const dots = rows.length > 40 ? rows.filter(r => (order.get(r.line.run.name) ?? READ) < READ) : rows;
+    for (const {line, x, y} of dots) {
       c.fillStyle = colourOf(line.run), c.strokeStyle = variable("--panel"), c.lineWidth = 1.5;
       c.beginPath();
       c.arc(x, y, 4, 0, 7);
@@ -63,6 +65,7 @@ function drawHighlight(chart, c) {
     if (line.main !== line.y) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.3});
     drawLine(chart, c, line, line.indices, line.main, {width: 2.4, alpha: 1});
   }
+  if (state.marks && !markedRuns(chart).length) drawMarks(chart, c, [lines[0].run]);
 }
 
 /** The table beside the crosshair: where it is, and the nearest point of each curve. */
@@ -75,23 +78,26 @@ function showTip(chart, rows, order) {
   const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, most).sort((a, b) => a.y - b.y);
   const table = make("table");
   for (const {line, i} of listed) {
-    const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y;
+    const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
     swatch.style.borderTopColor = colourOf(line.run);
     table.append(make("tr", {class: line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
       make("td", {class: "name", text: line.run.name}), make("td", {text: WRITE[spec.write](line.main[i])}),
       make("td", {class: "muted", text: smooth ? WRITE[spec.write](line.y[i]) : ""})));
   }
-  const marks = state.marks ? marksOf(chart).filter(m => Math.abs(m.x - chart.place(state.cursor.at)) < 5).slice(0, 3) : [];
-  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at)}),
-    table, ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
-  if (rows.length > listed.length) tip.append(make("div", {class: "muted", text: `and ${rows.length - listed.length} more`}));
-  const x = chart.place(state.cursor.at), left = x > chart.width / 2;
-  tip.style.left = left ? "auto" : `${x + 12}px`;
-  tip.style.right = left ? `${chart.width - x + 12}px` : "auto";
+  const x = chart.place(state.cursor.at), more = rows.length - listed.length;
+  const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
+  const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
+  const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
+  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
+    ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
+  if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
+  const wide = tip.offsetWidth, left = x > chart.width / 2 ? x - 12 - wide : x + 12;
+  tip.style.left = `${Math.max(0, Math.min(chart.width - wide, left))}px`;
 }
 
 /** What a screen reader says of the crosshair. */
 function speak(chart) {
-  const said = readings(chart).slice(0, READ).map(({line, i}) => `${line.run.name} ${WRITE[chart.spec.write](line.y[i])}`);
+  const write = WRITE[chart.spec.write];
+  const said = readings(chart).slice(0, READ).map(({line, i}) => `${line.run.name} ${write(line.y[i])}`);
   setText(byId("spoken"), `${AXES[state.axis].write(state.cursor.at)}: ${said.join(", ")}`);
 }

@@ -1,27 +1,37 @@
 // ---- curves.js: which charts there are, their curves, smoothing, thinning
 
-// source: a table of the run. keys: columns, the second one dashed. write: how values read. rows: values of single
-// rows that smoothing draws a mean of. calm: the vertical axis may leave the first drop out.
+// source: a table of the run, train where absent. keys: columns, the second one dashed. write: how values read.
+// rows: values of single rows, of which smoothing draws a mean. calm: the vertical axis leaves the first drop out.
 const CHARTS = [
-  {name: "train/loss", title: "Training loss", unit: "nats/token", keys: ["loss"], write: "loss", rows: true, calm: true},
-  {name: "val/loss", title: "Validation loss", unit: "nats/token", source: "val", keys: ["loss"], write: "loss", calm: true},
-  {name: "val/bits_per_byte", title: "Validation, bits per byte", unit: "bits", source: "val", keys: ["bits_per_byte"], write: "loss",
-    calm: true},
-  {name: "train/norm", title: "Gradient norm", unit: "before clipping", keys: ["norm"], write: "plain", rows: true, log: true},
-  {name: "train/norm_z", title: "Gradient norm, z-score", unit: "standard deviations", keys: ["norm_z"], write: "plain", rows: true},
-  {name: "train/loss_z", title: "Training loss, z-score", unit: "standard deviations", keys: ["loss_z"], write: "plain", rows: true},
-  {name: "train/lr", title: "Learning rate", unit: "", keys: ["lr"], write: "plain"},
-  {name: "train/tokens_per_s", title: "Speed", unit: "tokens/s", keys: ["tokens_per_s"], write: "rate", rows: true, calm: true},
-  {name: "train/mfu", title: "Model FLOPs utilization", unit: "of the matmul rate", keys: ["mfu"], write: "percent", rows: true, calm: true},
-  {name: "comm/hidden", title: "Communication hidden", unit: "by computing", source: "comm", keys: ["hidden"], write: "percent", rows: true},
-  {name: "comm/wait_ms", title: "Communication waited for", unit: "ms/step; dashed: by the GPU", source: "comm",
-    keys: ["wait_ms", "device_wait_ms"], write: "ms", rows: true, calm: true},
-  {name: "train/joules", title: "Energy", unit: "J/step", keys: ["joules"], write: "joules", rows: true, calm: true},
+  {name: "train/loss", title: "Training loss", unit: "nats/token",
+    keys: ["loss"], write: "loss", rows: true, calm: true},
+  {name: "val/loss", title: "Validation loss", unit: "nats/token",
+    source: "val", keys: ["loss"], write: "loss", calm: true},
+  {name: "val/bits_per_byte", title: "Validation, bits per byte", unit: "bits",
+    source: "val", keys: ["bits_per_byte"], write: "loss", calm: true},
+  {name: "train/norm", title: "Gradient norm", unit: "before clipping",
+    keys: ["norm"], write: "plain", rows: true, log: true},
+  {name: "train/norm_z", title: "Gradient norm, z-score", unit: "standard deviations",
+    keys: ["norm_z"], write: "plain", rows: true},
+  {name: "train/loss_z", title: "Training loss, z-score", unit: "standard deviations",
+    keys: ["loss_z"], write: "plain", rows: true},
+  {name: "train/lr", title: "Learning rate", unit: "",
+    keys: ["lr"], write: "plain"},
+  {name: "train/tokens_per_s", title: "Speed", unit: "tokens/s",
+    keys: ["tokens_per_s"], write: "rate", rows: true, calm: true},
+  {name: "train/mfu", title: "Model FLOPs utilization", unit: "of the matmul rate",
+    keys: ["mfu"], write: "percent", rows: true, calm: true},
+  {name: "comm/hidden", title: "Communication hidden", unit: "by computing",
+    source: "comm", keys: ["hidden"], write: "percent", rows: true},
+  {name: "comm/wait_ms", title: "Communication waited for", unit: "ms/step; dashed: by the GPU",
+    source: "comm", keys: ["wait_ms", "device_wait_ms"], write: "ms", rows: true, calm: true},
+  {name: "train/joules", title: "Energy", unit: "J/step",
+    keys: ["joules"], write: "joules", rows: true, calm: true},
 ];
 const NO_CHART = new Set(["step", "tokens", "seconds", "ms", "skipped", "joules_per_token",
   ...CHARTS.filter(c => !c.source).flatMap(c => c.keys)]);
 
-/** Charts that some run has data for, in order: the known ones, tasks after validation, then columns of newer versions. */
+/** Charts that some run has data for: the known ones, tasks after validation, then columns of newer versions. */
 function chartsOfRuns() {
   const all = [...runs.values()], tasks = new Set(), others = new Set();
   for (const run of all) {
@@ -30,11 +40,14 @@ function chartsOfRuns() {
   }
   const specs = CHARTS.slice(0, 3);
   for (const task of [...tasks].sort()) {
-    specs.push({name: "tasks/" + task, task, title: task, unit: "accuracy; dashed: without normalization",
+    const two = all.some(run => run.tasks[task]?.accuracy_norm);
+    specs.push({name: "tasks/" + task, task, title: task, unit: two ? "accuracy, normalized; dashed: not" : "accuracy",
       keys: ["accuracy_norm", "accuracy"], write: "percent"});
   }
   specs.push(...CHARTS.slice(3));
-  for (const key of [...others].sort()) specs.push({name: "train/" + key, title: key, unit: "", keys: [key], write: "plain", rows: true});
+  for (const key of [...others].sort()) {
+    specs.push({name: "train/" + key, title: key, unit: "", keys: [key], write: "plain", rows: true});
+  }
   return specs.filter(spec => all.some(run => spec.keys.some(key => isNumber(lastOf(tableOf(run, spec), key)))));
 }
 
@@ -105,14 +118,15 @@ function nearest(x, at) {
   return i === x.length || at - x[i - 1] < x[i] - at ? i - 1 : i;
 }
 
-/** The range of the vertical axis over values; `calm` leaves out the highest 1.5% where they would flatten the rest. */
+/** The range of the vertical axis; `calm` leaves the highest 1.5% out where they would flatten the rest. */
 function valueRange(values, calm, log) {
   if (!values.length) return log ? [0.1, 1] : [0, 1];
   let lo = Infinity, hi = -Infinity;
   for (const v of values) lo = Math.min(lo, v), hi = Math.max(hi, v);
-  const every = Math.ceil(values.length / 3000), some = Float64Array.from(values.filter((_, i) => i % every === 0)).sort();
+  const every = Math.ceil(values.length / 3000);
+  const some = Float64Array.from(values.filter((_, i) => i % every === 0)).sort();
   const usual = some[Math.floor((some.length - 1) * 0.985)];
-  if (calm && !log && hi - lo > 1.6 * (usual - lo) && usual > lo) hi = usual + 0.15 * (usual - lo);
+  if (calm && !log && values.length >= 40 && hi - lo > 1.6 * (usual - lo) && usual > lo) hi = usual + 0.15 * (usual - lo);
   const same = hi - lo <= Math.abs(hi) * 1e-6;                 // a constant, but for the rounding of means
   if (log) return same ? [lo / 1.5, hi * 1.5] : [lo / (hi / lo) ** 0.04, hi * (hi / lo) ** 0.04];
   const margin = same ? Math.abs(hi) * 0.05 || 1 : (hi - lo) * 0.05;

@@ -37,7 +37,7 @@ function duration(v) {
 /** How a chart or an axis writes its values: with as many digits as people compare. */
 const WRITE = {
   loss: v => fixed(v, 4), plain: v => short(v, 4), percent: v => percent(v, 2), rate: v => short(v, 4),
-  step: grouped, tokens: v => short(v, 4), time: duration, flops: v => short(v, 3),
+  step: grouped, tokens: v => short(v, 4), time: duration, flops: v => power(v),
   ms: v => short(v, 4) + " ms", joules: v => short(v, 4) + " J",
 };
 
@@ -56,7 +56,7 @@ function linearTicks(lo, hi, count, kind) {
   let step = niceStep((hi - lo) * scale, count);
   if (kind === "step") step = Math.max(1, step);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), large = Math.max(Math.abs(lo), Math.abs(hi));
-  const text = v => kind === "percent" ? v.toFixed(digits) + "%"
+  const text = v => kind === "flops" ? power(v) : kind === "percent" ? v.toFixed(digits) + "%"
     : large < 1e4 && (digits <= 3 || v === 0) ? v.toFixed(v === 0 && digits > 3 ? 0 : digits)
     : short(v, Math.max(2, Math.ceil(Math.log10(large / step)) + 1));
   const ticks = [];
@@ -68,7 +68,7 @@ function linearTicks(lo, hi, count, kind) {
 
 function timeTicks(lo, hi, count) {
   const [name, seconds] = UNITS.find(([, s]) => hi - lo >= 2 * s) ?? UNITS[3];
-  const steps = name === "h" ? [1, 2, 3, 6, 12, 24] : name === "d" ? [1, 2, 5, 7, 14, 28, 56] : [1, 2, 5, 10, 15, 20, 30, 60];
+  const steps = {h: [1, 2, 3, 6, 12, 24], d: [1, 2, 5, 7, 14, 28, 56]}[name] ?? [1, 2, 5, 10, 15, 20, 30, 60];
   const range = (hi - lo) / seconds;
   const step = steps.find(s => range / s <= count) ?? niceStep(range, count);
   const ticks = [];
@@ -81,7 +81,7 @@ function timeTicks(lo, hi, count) {
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 between where there are few. REQUIRES: lo > 0. */
 function logTicks(lo, hi, count, kind) {
   const decades = Math.log10(hi / lo);
-  if (decades < 0.7) return linearTicks(lo, hi, count, kind);
+  if (decades < 0.7) return linearTicks(lo, hi, count * 1.6, kind);
   const every = Math.max(1, Math.ceil(decades / count)), between = decades * 3 <= count + 2 ? [1, 2, 5] : [1];
   const ticks = [];
   for (let p = Math.floor(Math.log10(lo)); 10 ** p <= hi; p++) {
@@ -94,7 +94,10 @@ function logTicks(lo, hi, count, kind) {
   return ticks;
 }
 
+const power = v => v === 0 ? "0" : v.toExponential(2).replace(/\.?0*e\+?/, "e");
+
 function logText(v, kind) {
+  if (kind === "flops") return power(v);
   if (kind === "time") return duration(v);
   return kind === "percent" ? short(100 * v) + "%" : short(v);
 }

@@ -9,42 +9,60 @@ function slowestRanks(ranks) {
   return new Set(busy.length && busy.length < last.length && last.length > 1 ? busy.map(r => r.rank) : []);
 }
 
-function makeTile(r, slow) {
+const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squares whose hints have the words
+
+function makeTile(r, slow, named) {
   const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
-  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? "");
-  const tile = make("div", {class: "tile" + (slow ? " slowest" : r.collective ? " waits" : ""),
-    title: `rank ${r.rank} (${place}): ${doing} for ${duration(r.seconds)}${slow ? "; the others wait for this rank" : ""}`},
-  make("div", {}, make("b", {text: `rank ${r.rank}`})), make("div", {class: "muted", text: place}),
-  make("div", {text: doing}), make("div", {text: `step ${grouped(r.step)}, ${duration(r.seconds)}` + (slow ? ", slowest" : "")}));
+  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
+  const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
+  const kind = slow ? " slowest" : r.collective ? " waits" : "";
+  const tile = make("div", {class: "tile" + kind + (named ? "" : " square"), title: hint});
   tile.dataset.rank = r.rank;
+  if (named) tile.append(
+    make("div", {}, make("b", {text: `rank ${r.rank}` + (slow ? ", slowest" : "")})),
+    make("div", {class: "muted", text: place}), make("div", {text: r.collective || doing}),
+    make("div", {text: `step ${grouped(r.step)}, ${since}`}));
   return tile;
 }
 
+let ranksAt = -1e9;                        // when the ranks were drawn last: at most once a second
+
 function showRanks() {
-  const panel = byId("ranks"), having = shownRuns().filter(run => Array.isArray(run.ranks) && run.ranks.length).sort(byName);
+  if (performance.now() < ranksAt + 1000) return;
+  const panel = byId("ranks"), having = shownRuns().filter(run => run.ranks?.length > 0).sort(byName);
   panel.hidden = !having.length;
   if (!having.length) return;
+  ranksAt = performance.now();
   const parts = [panel.firstElementChild];
   for (const run of having.slice(0, 8)) {
     const slow = slowestRanks(run.ranks), hosts = new Map();
-    for (const r of run.ranks) hosts.set(r.host, [...(hosts.get(r.host) ?? []), r]);
-    const boxes = [...hosts].map(([host, ranks]) => make("div", {class: "host"}, make("h3", {text: String(host ?? "")}),
-      make("div", {class: "tiles"}, ...ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank))))));
-    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}),
-      make("span", {class: "muted", text: `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}`})),
-    make("div", {class: "hosts"}, ...boxes));
+    for (const r of run.ranks.slice(0, SHOWN)) {
+      if (!hosts.has(r.host)) hosts.set(r.host, []);
+      hosts.get(r.host).push(r);
+    }
+    const boxes = [...hosts].map(([host, ranks]) => {
+      const named = run.ranks.length <= NAMED, kind = named ? "tiles" : "squares";
+      const tiles = ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank), named));
+      return make("div", {class: "host"}, make("h3", {text: String(host ?? "")}), make("div", {class: kind}, ...tiles));
+    });
+    const late = slow.size ? `, slowest: rank ${[...slow].slice(0, 4).join(", ")}` : "";
+    const count = `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}${late}`;
+    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}), make("span", {class: "muted", text: count})),
+      make("div", {class: "hosts"}, ...boxes));
   }
   if (having.length > 8) parts.push(make("p", {class: "muted", text: `and ${having.length - 8} more runs`}));
   panel.replaceChildren(...parts);
 }
 
-// ---- health: the newest row of statistics, a table for each list in it
+// ---- health: a row of statistics, the newest at first, as a table for each list in it
+
+const isObject = v => v !== null && typeof v === "object" && !Array.isArray(v);
 
 /** The statistics of an item as path -> number: {"weight": {"rms": 1}} is "weight rms". */
 function statistics(item, prefix = "") {
   const out = [];
   for (const [key, value] of Object.entries(item)) {
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) out.push(...statistics(value, prefix + key + " "));
+    if (isObject(value)) out.push(...statistics(value, prefix + key + " "));
     else if (typeof value === "number" || value === null) out.push([prefix + key, value ?? NaN]);
   }
   return out;
@@ -76,18 +94,25 @@ function showHealth() {
   if (!panel.querySelector(".picker")) {
     const picker = make("div", {class: "picker"});
     runSelect(picker, "Run of the health", name => {
-      chosen.health = name;
+      Object.assign(chosen, {health: name, row: null});
       showHealth();
     });
-    picker.append(make("span", {class: "muted"}));
+    const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the health"});
+    slider.addEventListener("input", () => {
+      chosen.row = Number(slider.value) === Number(slider.max) ? null : Number(slider.value);
+      showHealth();
+    });
+    picker.append(slider, make("span", {class: "muted"}));
     panel.append(picker, make("div"));
   }
-  const run = having.find(r => r.name === chosen.health) ?? having[0], row = run.health.at(-1);
-  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`;
+  const run = having.find(r => r.name === chosen.health) ?? having[0], last = run.health.length - 1;
+  const at = Math.min(last, chosen.row ?? last), row = run.health[at];
+  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`, slider = picker.children[1];
+  Object.assign(slider, {max: last, value: at, hidden: last === 0});
   fillSelect(picker.firstChild, having.map(r => r.name), run.name);
   if (place.dataset.shown === shown) return;
   place.dataset.shown = shown;
   setText(picker.lastChild, `at step ${grouped(row.step)}`);
-  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(item => item && typeof item === "object"));
-  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(item => item && typeof item === "object"))));
+  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(isObject));
+  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(isObject))));
 }

@@ -62,20 +62,29 @@ function drawCursors() {
 
 /** What stands around the charts: title, folder, parts of the page. */
 function showAround() {
-  const training = [...runs.values()].filter(run => run.state === "training"), loss = training.length === 1 ? lastOf(training[0].train, "loss") : NaN;
+  const training = [...runs.values()].filter(run => run.state === "training");
+  const loss = training.length === 1 ? lastOf(training[0].train, "loss") : NaN;
   document.title = (isNumber(loss) ? `${loss.toFixed(3)}  ${training[0].name}  ` : "") + "train_gpt";
-  const counts = live && folder ? `${folder.folder}: ${folder.watching} run${folder.watching === 1 ? "" : "s"}` : "";
-  setText(byId("folder"), live ? counts + (folder?.loading ? `, reading ${folder.loading}` : "") : [...runs.keys()].join(", "));
+  setText(byId("folder"), live ? folderText() : [...runs.keys()].join(", "));
   byId("folder").title = folder?.version ?? "";
   byId("empty").hidden = runs.size > 0;
-  setText(byId("empty"), live ? "No runs yet. A run appears as soon as its metrics.jsonl has a row." : "The report holds no run.");
+  const none = "No runs yet. A run appears as soon as its metrics.jsonl has a row.";
+  setText(byId("empty"), live ? none : "The report holds no run.");
   byId("reset").hidden = !state.zoom && !state.heights.size;
   for (const button of byId("parts").children) button.hidden = byId(button.dataset.part).hidden;
   byId("parts").hidden = [...byId("parts").children].every(button => button.hidden);
   showReferences();
 }
 
+function folderText() {
+  if (!folder) return "";
+  const count = `${folder.folder}: ${folder.watching} run${folder.watching === 1 ? "" : "s"}`;
+  return count + (folder.loading ? `, reading ${folder.loading}` : "");
+}
+
 // ---- controls
+
+const PARTS = {charts: "Charts", table: "Runs", texts: "Texts", ranks: "Ranks", health: "Health"};
 
 /** After a change of the view. */
 function changed() {
@@ -130,7 +139,7 @@ function makeControls() {
   const filtered = () => [...legend].filter(([, row]) => !row.item.hidden).map(([name]) => name);
   on("all", "click", () => filtered().forEach(name => state.off.delete(name)));
   on("none", "click", () => filtered().forEach(name => state.off.add(name)));
-  for (const [part, text] of [["charts", "Charts"], ["table", "Runs"], ["texts", "Texts"], ["ranks", "Ranks"], ["health", "Health"]]) {
+  for (const [part, text] of Object.entries(PARTS)) {
     const button = make("button", {type: "button", text, "data-part": part});
     button.addEventListener("click", () => byId(part).scrollIntoView());
     byId("parts").append(button);
@@ -221,5 +230,5 @@ readAddress();
 makeControls();
 showControls();
 if (live) connect(); else embedded.forEach(receiveRun);
-if (live) setInterval(showLegend, 5000);
+if (live) setInterval(dataCame, 5000);                           // ages, and ranks that were drawn too early
 redraw();

@@ -50,14 +50,16 @@ function stateText(run) {
 
 // ---- the table of runs
 
+const ofTotal = run => run.config?.train?.steps ? " / " + grouped(run.config.train.steps) : "";
 const COLUMNS = [
   ["Run", run => run.name, "left"], ["State", stateText, "left"],
-  ["Step", run => grouped(lastStep(run.train)) + (run.config?.train?.steps ? " / " + grouped(run.config.train.steps) : "")],
+  ["Step", run => grouped(lastStep(run.train)) + ofTotal(run)],
   ["Loss", run => fixed(lastOf(run.train, "loss"), 4)], ["Val. loss", run => fixed(lastOf(run.val, "loss"), 4)],
   ["Tokens/s", run => short(lastOf(run.train, "tokens_per_s"), 4)], ["MFU", run => percent(lastOf(run.train, "mfu"))],
   ["Time left", run => duration(secondsLeft(run))], ["Parameters", run => short(run.start?.params, 4)],
   ["Ranks", run => grouped(run.start?.world)], ["Precision", run => String(run.start?.precision ?? "–"), "left"],
-  ["Device", run => String(run.start?.device ?? "–"), "left"], ["About", run => String(run.config?.about ?? ""), "left"],
+  ["Device", run => String(run.start?.device ?? "–"), "left"],
+  ["About", run => String(run.config?.about ?? ""), "left"],
 ];
 const tableRows = new Map();
 
@@ -65,8 +67,8 @@ function showTable() {
   const place = byId("table").querySelector(".wide");
   byId("table").hidden = !runs.size;
   if (!place.firstChild) {
-    const head = make("tr", {}, ...COLUMNS.map(([text, , side]) => make("th", {text, scope: "col", class: side ?? ""})));
-    place.append(make("table", {}, make("thead", {}, head), make("tbody")));
+    const heads = COLUMNS.map(([text, , side]) => make("th", {text, scope: "col", class: side ?? ""}));
+    place.append(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody")));
   }
   const body = place.querySelector("tbody"), sorted = [...runs.values()].sort(byName);
   for (const [name, row] of tableRows) {
@@ -95,8 +97,9 @@ function showMemory(shown) {
     return;
   }
   if (!memory) {
-    memory = make("figure", {"data-chart": "memory"}, make("figcaption", {}, make("b", {text: "Memory"}),
-      make("span", {class: "unit", text: "of the fullest rank; filled: used, at the end"})), make("div", {class: "bars"}));
+    const unit = make("span", {class: "unit", text: "of the fullest rank; filled: used, at the end"});
+    memory = make("figure", {"data-chart": "memory"}, make("figcaption", {}, make("b", {text: "Memory"}), unit),
+      make("div", {class: "bars"}));
   }
   byId("charts").append(memory);
   const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, run.done?.peak_bytes ?? 0)));
@@ -114,7 +117,7 @@ function showMemory(shown) {
 
 // ---- texts
 
-const chosen = {text: null, at: null, health: null};        // run and place of the texts; null: the newest
+const chosen = {text: null, at: null, health: null, row: null};     // runs; places in their lists, null: the newest
 
 /** A select of runs that keeps its choice. */
 function runSelect(place, label, onChange) {
@@ -125,8 +128,10 @@ function runSelect(place, label, onChange) {
 }
 
 function fillSelect(select, names, value) {
-  const now = [...select.options].map(o => o.value);
-  if (now.join("\n") !== names.join("\n")) select.replaceChildren(...names.map(name => make("option", {value: name, text: name})));
+  const now = [...select.options].map(o => o.value).join("\n");
+  if (now !== names.join("\n")) {
+    select.replaceChildren(...names.map(name => make("option", {value: name, text: name})));
+  }
   if (select.value !== value) select.value = value;
 }
 
@@ -141,7 +146,8 @@ function showTexts() {
   slider.max = last;
   slider.value = at;
   slider.hidden = last === 0;
-  setText(panel.querySelector("output"), `after step ${grouped(run.samples[at].step)}` + (last ? `, ${at + 1} of ${last + 1}` : ""));
+  const which = last ? `, ${at + 1} of ${last + 1}` : "";
+  setText(panel.querySelector("output"), `after step ${grouped(run.samples[at].step)}${which}`);
   setText(panel.querySelector("pre"), String(run.samples[at].text));
 }
 

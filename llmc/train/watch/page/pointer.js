@@ -5,8 +5,8 @@ const CLICK = 5, BOX = 34;              // pixels: less is no drag; a box that i
 function listen(chart) {
   const {plot} = chart;
   plot.addEventListener("pointermove", e => movePointer(chart, e));
-  plot.addEventListener("pointerleave", () => {
-    if (!chart.drag) clearCursor();
+  plot.addEventListener("pointerleave", e => {
+    if (!chart.drag && e.pointerType === "mouse") clearCursor();       // after a touch the crosshair stays
   });
   plot.addEventListener("pointerdown", e => {
     if (e.button !== 0) return;
@@ -81,7 +81,6 @@ function resetZoom() {
 function light(name) {
   if (state.lit === name) return;
   state.lit = name;
-  if (state.marks && runs.size > 4) redraw();
   redrawCursor();
 }
 

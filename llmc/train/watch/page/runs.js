@@ -15,7 +15,7 @@ function newRun(name) {
 }
 
 function emptyTables() {
-  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: {}, health: [], samples: [], marks: []};
+  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null), health: [], samples: [], marks: []};
 }
 
 /** The first index whose step is at least `step`. */
@@ -51,25 +51,25 @@ function appendRows(table, columns) {
   }
 }
 
-/** Appends rows to a list of objects with a step; the same rule as for tables. */
+const keyOf = item => `${item.step} ${item.kind ?? ""} ${item.text ?? ""}`;
+
+/** Adds objects that have a step to a list, in the order of steps, each once. */
 function appendList(list, more) {
   if (!Array.isArray(more) || !more.length) return;
-  const first = more[0].step;
-  while (list.length && list.at(-1).step > first) list.pop();
-  for (const item of more) {
-    const twice = list.some(x => x.step === item.step && x.kind === item.kind && (x.text === item.text || item.tensors));
-    if (!twice) list.push(item);
-  }
+  const known = new Set(list.map(keyOf));
+  list.push(...more.filter(item => !known.has(keyOf(item))));
+  list.sort((a, b) => a.step - b.step);
 }
 
-/** Thins the older rows: of each interval of steps the first row and those with extremes of loss and norm stay. */
-function thin(table) {
+/** Thins the older rows: of each interval of steps the first row and those with extremes of two columns stay. */
+function thin(table, [one, other]) {
   const {step: steps} = table, old = steps.length - NEWEST, intervals = (KEPT - NEWEST) / 4;
   const width = (steps[old - 1] - steps[0] + 1) / intervals, keep = [];
-  for (let begin = 0; begin < old;) {
-    const end = Math.min(old, lowerBound(steps, steps[0] + width * (1 + Math.floor((steps[begin] - steps[0]) / width))));
-    keep.push(...new Set([begin, ...extremes(table.loss, begin, end), extremes(table.norm, begin, end)[1]].sort((a, b) => a - b)));
-    begin = Math.max(end, begin + 1);
+  for (let begin = 0, end; begin < old; begin = end) {
+    const next = 1 + Math.floor((steps[begin] - steps[0]) / width);
+    end = Math.max(begin + 1, Math.min(old, lowerBound(steps, steps[0] + width * next)));
+    const rows = [begin, ...extremes(table[one], begin, end), extremes(table[other], begin, end)[1]];
+    keep.push(...new Set(rows.sort((a, b) => a - b)));
   }
   for (let i = old; i < steps.length; i++) keep.push(i);
   for (const key of Object.keys(table)) table[key] = keep.map(i => table[key][i]);
@@ -89,7 +89,9 @@ function extremes(column, begin, end) {
 function receiveRun(object) {
   let run = runs.get(object.run);
   if (!run) runs.set(object.run, run = newRun(object.run));
-  if (object.reset) Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
+  if (object.reset) {
+    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
+  }
   for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
     if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
   }
@@ -104,9 +106,10 @@ function receiveRun(object) {
   for (const list of ["health", "samples", "marks"]) appendList(run[list], object[list]);
   run.health.splice(0, run.health.length - 50);
   if (run.train.step.length > KEPT * 1.25) {
-    thin(run.train);
+    thin(run.train, ["loss", "norm"]);
     run.thinned = true;
   }
+  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, ["wait_ms", "device_wait_ms"]);
   return run;
 }
 

@@ -16,7 +16,7 @@ function readAddress() {
   const list = (key, otherwise) => p.has(key) ? new Set(p.getAll(key).filter(Boolean)) : otherwise;
   const zoom = (p.get("zoom") ?? "").split(":").map(Number);
   Object.assign(state, {
-    axis: p.get("x") in AXES ? p.get("x") : d.axis,
+    axis: Object.hasOwn(AXES, p.get("x") ?? "") ? p.get("x") : d.axis,
     logx: p.get("logx") === "1",
     smooth: p.has("smooth") ? Math.min(100, Math.max(0, Number(p.get("smooth")) || 0)) : d.smooth,
     marks: p.get("marks") !== "0",
@@ -52,12 +52,9 @@ function horizontalRange(shown) {
   let lo = Infinity, hi = -Infinity;
   for (const run of shown) {
     const places = trainAxis(run, state.axis);
-    let first = 0;
-    while (state.logx && first < places.length && !(places[first] > 0)) first++;
-    if (first < places.length && isNumber(places[first])) lo = Math.min(lo, places[first]), hi = Math.max(hi, places.at(-1));
-    if (!places.length && run.val.step.length && state.axis === "step") {
-      lo = Math.min(lo, state.logx ? 1 : 0), hi = Math.max(hi, lastStep(run.val), 1);
-    }
+    const first = places.findIndex(p => isNumber(p) && (p > 0 || !state.logx));
+    if (first >= 0) lo = Math.min(lo, places[first]), hi = Math.max(hi, places.at(-1));
+    if (run.val.step[0] === 0 && !state.logx) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   }
   if (state.zoom && !(state.logx && state.zoom[0] <= 0)) return state.zoom;
   if (state.zoom) return [Math.min(lo, state.zoom[1] / 2), state.zoom[1]];
