@@ -147,8 +147,11 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
-# files that the program carries: the page, and the HTTP server as a shared object
-EMBEDDED := $(PAGE) $(if $(HAVE_HTTPLIB),$(BUILD)/http.so)
+# files that the program carries: the page, joined from its parts, and the HTTP server as a shared object
+EMBEDDED := $(BUILD)/page.html $(if $(HAVE_HTTPLIB),$(BUILD)/http.so)
+PARTS    := $(wildcard llmc/train/watch/page/*) scripts/references.json
+$(BUILD)/page.html: llmc/train/watch/page.html $(PARTS) dev/make/join.awk
+	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
 $(BUILD)/common/llmc/train/watch/embedded.o: $(EMBEDDED)
 $(BUILD)/common/llmc/train/watch/embedded.o: EXTRA = -DPAGE='"$(word 1,$(EMBEDDED))"' \
     $(if $(HAVE_HTTPLIB),-DHTTP_OBJECT='"$(BUILD)/http.so"')

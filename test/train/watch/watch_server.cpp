@@ -45,6 +45,7 @@ TEST(pages_events_rows_and_metrics) {
     if (no_server()) return;
     Served s("served");
     const string page = ask(s.port(), "/");
+    EXPECT(page_html().starts_with("<!doctype html>") && page_html().ends_with("</html>\n"), "no page");
     EXPECT(status(page) == 200 && body(page) == page_html() && page.find("X-A: b") != page.npos, "%s",
            page.substr(0, 300).c_str());
     const json rows = json::parse(body(ask(s.port(), "/rows?run=%3Cb%3E&from=5&to=9&points=100")));
