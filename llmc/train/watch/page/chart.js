@@ -1,6 +1,7 @@
 // ---- chart.js: a chart: its elements, its layout, its curves on a canvas
 
 const EDGE = {left: 54, right: 14, top: 8, bottom: 36};         // pixels around the plot
+const MANY = 24;                // more runs: thin lines without dashes and single rows, columns of 2 pixels
 const charts = new Map();                                       // name -> chart
 const seen = new IntersectionObserver(entries => {
   for (const e of entries) {
@@ -99,28 +100,27 @@ function layOut(chart, shown, range) {
   const {spec} = chart, logy = state.logy.has(spec.name), [lo, hi] = range;
   const right = width - EDGE.right, place = scale(lo, hi, EDGE.left, right, state.logx);
   const half = spec.rows && state.smooth > 0 ? (state.smooth / 100) ** 2 * 80 : 0;
-  const view = [width, lo, hi, state.axis, state.logx, logy, half].join();
+  const many = shown.length > MANY, view = [width, lo, hi, state.axis, state.logx, logy, half, many].join();
   const kept = chart.view === view ? chart.kept : new Map(), next = new Map();
   for (const run of shown) {
     const old = kept?.get(run), {version} = run;
     const same = old?.version === version;
-    next.set(run, same ? old : {version, lines: linesOf(run, spec, place, range, half, logy)});
+    next.set(run, same ? old : {version, lines: linesOf(run, spec, {place, range, half, logy, many})});
   }
   const lines = [...next.values()].flatMap(entry => entry.lines);
   const references = referencesOf(spec, state.axis, state.references);
-  const heights = state.heights.get(spec.name)
-    ?? heightsOf(lines, references, spec, logy, range, shown.length > 20);
+  const heights = state.heights.get(spec.name) ?? heightsOf(lines, references, spec, logy, range);
   const rise = scale(...heights, height - EDGE.bottom, EDGE.top, logy);
-  Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights, rise});
+  Object.assign(chart, {view, kept: next, lines, references, width, height, range, place, logy, heights, rise, many});
 }
 
 /** The range of the vertical axis. A calm chart leaves the first 2.5% of its width out, where a loss falls from ln V,
  *  if points remain; of many runs the means count alone. References are within. */
-function heightsOf(lines, references, spec, logy, [lo, hi], many) {
+function heightsOf(lines, references, spec, logy, [lo, hi]) {
   const begin = spec.calm && !state.logx ? lo + (hi - lo) / 40 : lo, values = [], early = [];
   for (const line of lines) {
     for (const i of line.indices) (line.x[i] < begin ? early : values).push(line.main[i]);
-    if (!many && line.main !== line.y) for (const i of line.raw) (line.x[i] < begin ? early : values).push(line.y[i]);
+    for (const i of line.raw ?? []) (line.x[i] < begin ? early : values).push(line.y[i]);
   }
   const range = valueRange(values.length > 2 * lines.length ? values : values.concat(early), spec.calm, logy);
   for (const v of references.map(r => r.at(hi))) {
@@ -129,13 +129,14 @@ function heightsOf(lines, references, spec, logy, [lo, hi], many) {
   return range;
 }
 
-function linesOf(run, spec, place, [lo, hi], half, logy) {
+/** The curves of a run: main is drawn at indices; behind a mean the single rows at raw, of many runs null. */
+function linesOf(run, spec, {place, range: [lo, hi], half, logy, many}) {
   return curvesOf(run, spec, state.axis, state.logx, logy).map(curve => {
     const begin = Math.max(0, lowerBound(curve.x, lo) - 1);
     const end = Math.min(curve.x.length, lowerBound(curve.x, hi) + 1);
     const main = half && curve.y.length > 2 ? smoothed(curve.x, curve.y, place, half) : curve.y;
-    const raw = drawn(curve.x, curve.y, place, begin, end);
-    return {...curve, main, raw, indices: main === curve.y ? raw : drawn(curve.x, main, place, begin, end)};
+    const raw = main === curve.y || many ? null : drawn(curve.x, curve.y, place, begin, end);
+    return {...curve, main, raw, begin, end, indices: drawn(curve.x, main, place, begin, end, many ? 2 : 1)};
   });
 }
 
@@ -149,27 +150,28 @@ function drawChart(chart) {
   c.rect(EDGE.left, EDGE.top - 4, right - EDGE.left + 4, low - EDGE.top + 5);
   c.clip();
   drawReferences(chart, c, right);
-  const many = chart.lines.length > 24;
-  c.lineJoin = "round";
+  c.lineJoin = chart.many ? "bevel" : "round";
   for (const line of chart.lines) {
-    if (line.main !== line.y && !many) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.22});
+    if (line.raw) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.22});
   }
-  const pen = many ? {width: 1.1, alpha: 0.75} : {width: 1.7, alpha: 1};
+  const pen = chart.many ? {width: 1.1, alpha: 0.75, solid: true} : {width: 1.7, alpha: 1};
   for (const line of chart.lines) drawLine(chart, c, line, line.indices, line.main, pen);
   c.restore();
   nameReferences(chart, c, right);
   if (state.marks) drawMarks(chart, c, markedRuns(chart));
   const points = new Map();
-  for (const line of chart.lines) points.set(line.run.name, (points.get(line.run.name) ?? 0) + line.raw.length);
+  for (const {run, raw, indices} of chart.lines) {
+    points.set(run.name, (points.get(run.name) ?? 0) + (raw ?? indices).length);
+  }
   for (const [name, {element}] of chart.items) setData(element, "points", points.get(name) ?? 0);
   chart.log.checked = chart.logy;
 }
 
-function drawLine(chart, c, line, indices, values, {width, alpha}) {
+function drawLine(chart, c, line, indices, values, {width, alpha, solid}) {
   c.strokeStyle = c.fillStyle = colourOf(line.run);
   c.globalAlpha = alpha;
   c.lineWidth = width;
-  c.setLineDash(line.second ? [4, 3] : dashOf(line.run));
+  c.setLineDash(line.second ? [4, 3] : solid ? [] : dashOf(line.run));
   c.beginPath();
   for (const i of indices) c.lineTo(chart.place(line.x[i]), chart.rise(values[i]));
   c.stroke();

@@ -62,7 +62,8 @@ function drawHighlight(chart, c) {
   c.fillStyle = variable("--panel"), c.globalAlpha = 0.72;
   c.fillRect(EDGE.left + 1, 0, chart.width, chart.height - EDGE.bottom - 1);
   for (const line of lines) {
-    if (line.main !== line.y) drawLine(chart, c, line, line.raw, line.y, {width: 1, alpha: 0.3});
+    const raw = line.raw ?? drawn(line.x, line.y, chart.place, line.begin, line.end);
+    if (line.main !== line.y) drawLine(chart, c, line, raw, line.y, {width: 1, alpha: 0.3});
     drawLine(chart, c, line, line.indices, line.main, {width: 2.4, alpha: 1});
   }
   if (state.marks && !markedRuns(chart).length) drawMarks(chart, c, [lines[0].run]);

@@ -91,7 +91,7 @@ function smoothed(x, y, place, half) {
 }
 
 /** Indices of the points to draw: of each column of pixels the first, the smallest, the largest and the last. */
-function drawn(x, y, place, begin, end) {
+function drawn(x, y, place, begin, end, width = 1) {
   const out = [];
   let column = NaN, first = 0, lo = 0, hi = 0;
   const flush = last => {
@@ -99,7 +99,7 @@ function drawn(x, y, place, begin, end) {
     for (const i of [first, ...middle, last]) if (out.at(-1) !== i) out.push(i);
   };
   for (let i = begin; i < end; i++) {
-    const at = Math.floor(place(x[i]));
+    const at = Math.floor(place(x[i]) / width);
     if (at !== column) {
       if (i > begin) flush(i - 1);
       column = at, first = lo = hi = i;
