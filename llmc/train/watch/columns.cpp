@@ -59,12 +59,15 @@ void Columns::thin() {
     leave(left);
 }
 
-std::string columns_json(const Columns& columns, size_t first) {
+std::string columns_json(const Columns& columns, size_t first, size_t most) {
     if (first == columns.rows()) return "{}";
+    const size_t last = columns.rows() - 1;
+    const size_t every = (last - first) / most + 1;
     std::string text = "{";
     for (size_t c = 0; c < columns.names.size(); c++) {
         text += (c ? "," : "") + json_string(columns.names[c]) + ":[";
-        for (size_t i = first; i < columns.rows(); i++) {
+        for (size_t i = first; i <= last; i++) {
+            if ((i - first) % every && i < last) continue;
             if (i > first) text += ',';
             text += json_number(columns.values[c][i]);
         }

@@ -35,5 +35,5 @@ private:
     void leave(const std::vector<size_t>& left);
 };
 
-// {"step":[1,2],"loss":[4.5,null]}: rows from `first` on.
-std::string columns_json(const Columns& columns, size_t first = 0);
+// {"step":[1,2],"loss":[4.5,null]}: rows from `first` on; of more than `most` an even choice, with the last.
+std::string columns_json(const Columns& columns, size_t first = 0, size_t most = SIZE_MAX);

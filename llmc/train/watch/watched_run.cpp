@@ -174,7 +174,7 @@ static std::string tasks_json(const History& history, SentRun& sent) {
     return text + "}";
 }
 
-std::string run_json(WatchedRun& run, SentRun& sent) {
+std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     const std::lock_guard lock(run.mutex);
     const History& h = run.history;
     const bool reset = sent.id != run.id || sent.generation != generation_of(run);
@@ -187,7 +187,7 @@ std::string run_json(WatchedRun& run, SentRun& sent) {
     if (reset) text += ",\"config\":" + run.config;
     text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
     text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
-    text += ",\"train\":" + columns_json(h.train, sent.train);
+    text += ",\"train\":" + columns_json(h.train, sent.train, most);
     text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
     text += ",\"val\":" + columns_json(h.val, sent.val);
     text += ",\"tasks\":" + tasks_json(h, sent);
@@ -203,6 +203,7 @@ std::string run_json(WatchedRun& run, SentRun& sent) {
     sent.samples = h.samples.seen;
     sent.marks = h.marks.seen;
     sent.checkpoints = run.checkpoints.seen;
+    if (h.train.rows() > most) sent.version = sent.generation = 0;
     return text;
 }
 

@@ -50,7 +50,8 @@ struct SentRun {
     std::string state = {};
 };
 // The run as one line of JSON: all of it with "reset":true, or what came since `sent`, which becomes current.
-std::string run_json(WatchedRun& run, SentRun& sent);
+// most: train rows, for a page's first picture of many runs; `sent` then stays behind, so that all come next.
+std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 
 // Train rows of the steps from..to, `points` at most, as a run object.
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points);

@@ -16,6 +16,7 @@
 
 static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
+static constexpr size_t kPictureRows = 20000;   // of all runs, in the first picture of a page
 static constexpr double kWalk = 1;              // seconds between two walks
 static constexpr double kKeepAlive = 10;        // seconds of silence before a comment
 
@@ -220,12 +221,17 @@ void PageFeed::append(std::string& out) {
         if (gone) append_event(out, "gone", "{\"run\":" + json_string(at->first) + "}");
         at = gone ? sent.erase(at) : std::next(at);
     }
-    for (const auto& [name, run] : runs) {
-        if (out.size() - before > kEventBytes) break;
-        if (!run->version) continue;                    // nothing is read yet
-        SentRun& known = sent[name];
-        const bool current = known.id == run->id && known.version == run->version;
-        if (!current) append_event(out, "run", run_json(*run, known));
+    const size_t few = kPictureRows / std::max<size_t>(1, runs.size()) + 50;
+    // a few rows of every run go before all rows of any, and these when the run is read to its end
+    for (const bool picture : {true, false}) {
+        for (const auto& [name, run] : runs) {
+            if (out.size() - before > kEventBytes) return;
+            if (!run->version) continue;                // nothing is read yet
+            SentRun& known = sent[name];
+            const bool fresh = known.id != run->id, current = !fresh && known.version == run->version;
+            if (picture ? fresh : !current && !run->loading)
+                append_event(out, "run", run_json(*run, known, picture ? few : SIZE_MAX));
+        }
     }
 }
 
