@@ -14,6 +14,7 @@
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90a"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
+# HTTPLIB=0    no page by --watch
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # UNITY=0      each file by itself            PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
 # CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS           after those of this build
@@ -46,6 +47,7 @@ space  := $(empty) $(empty)
 CCACHE := $(shell command -v ccache 2>/dev/null)
 # a folder for each set of options
 LEFT_OUT := $(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if \
+            $(filter 0,$(HTTPLIB)),-nohttplib)$(if \
             $(and $(filter-out cpu,$(DEVICE)),$(filter 0,$(NCCL))),-nonccl)
 SANITIZED := $(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 FEWER    := $(if $(filter-out $(PRECISIONS),$(EVERY)),-$(subst $(space),-,$(PRECISIONS)))
@@ -78,7 +80,8 @@ endif
 
 # A file that opens `namespace PRECISION` is compiled once per precision.
 rooms     = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2)           # files of a folder, two levels down
-SOURCES  := $(call rooms,llmc/*,*.cpp) train_gpt.cu
+HTTP     := llmc/train/watch/http.cpp                      # in a shared object, loaded by --watch alone
+SOURCES  := $(filter-out $(HTTP),$(call rooms,llmc/*,*.cpp)) train_gpt.cu
 KERNELS  := $(call rooms,llmc/ops/cuda,*.cu)
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
 # GPUs have no FP64: a build for them has the CPU's ops and their sums over ranks of it
@@ -145,6 +148,18 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
+# files that the program carries: the page, joined from its parts, and the HTTP server as a shared object
+EMBEDDED := $(BUILD)/page.html $(if $(HAVE_HTTPLIB),$(BUILD)/http.so)
+PARTS    := $(wildcard llmc/train/watch/page/*) scripts/references.json
+$(BUILD)/page.html: llmc/train/watch/page.html $(PARTS) dev/make/join.awk
+	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
+$(BUILD)/common/llmc/train/watch/embedded.o: $(EMBEDDED)
+$(BUILD)/common/llmc/train/watch/embedded.o: EXTRA = -DPAGE='"$(word 1,$(EMBEDDED))"' \
+    $(if $(HAVE_HTTPLIB),-DHTTP_OBJECT='"$(BUILD)/http.so"')
+$(BUILD)/http.so: $(HTTP) $(BUILD)/found.mk
+	@echo "c++   $<" && mkdir -p $(@D) && $(CXX) $(HOST_FLAGS) $(COLDLY) $(HTTPLIB_FLAGS) $(CXXFLAGS) -fPIC -shared \
+	    -MT $@ -MF $(@:.so=.d) $(LINK_FLAGS) $(LDFLAGS) $< -o $@ $(HTTPLIB_LIBS)
+
 # the commit, in one small file that is compiled again when it changes
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 $(BUILD)/commit: FORCE
@@ -156,7 +171,7 @@ $(BUILD)/common/llmc/base/version.o: EXTRA = $(call of_version,$(DEVICE))
 include dev/make/cuda.mk
 
 # Looked for again where something was missing, or what was found is gone. All is compiled anew if this changes.
-FIND  := CXX="$(CXX)" DEVICE=$(DEVICE) CPU_ARCH=$(CPU_ARCH) DNNL=$(DNNL) MPI=$(MPI) NCCL=$(NCCL) \
+FIND  := CXX="$(CXX)" DEVICE=$(DEVICE) CPU_ARCH=$(CPU_ARCH) DNNL=$(DNNL) MPI=$(MPI) NCCL=$(NCCL) HTTPLIB=$(HTTPLIB) \
          CUDA_HOME="$(CUDA_HOME)" NCCL_HOME="$(NCCL_HOME)" NVCC="$(NVCC)" GPUS="$(GPUS)" DROPPED="$(DROPPED)" \
          dev/find_libraries.sh
 RULES := Makefile $(wildcard dev/make/*.mk) dev/find_libraries.sh

@@ -5,7 +5,8 @@
 #
 #     CXX=... dev/find_libraries.sh FOLDER
 #
-# Reads also DEVICE, CPU_ARCH, DNNL, MPI, NCCL, CUDA_HOME, NCCL_HOME, NVCC, GPUS and DROPPED of the Makefile.
+# Reads also DEVICE, CPU_ARCH, DNNL, MPI, NCCL, HTTPLIB, CUDA_HOME, NCCL_HOME, NVCC, GPUS and DROPPED of the
+# Makefile.
 set -u
 folder=$1
 mkdir -p "$folder"
@@ -117,11 +118,32 @@ nccl() {
     fi
 }
 
+httplib() {
+    # Debian's library is built with all three; the header alone, of other systems, needs none
+    local with=(-DCPPHTTPLIB_OPENSSL_SUPPORT -DCPPHTTPLIB_ZLIB_SUPPORT -DCPPHTTPLIB_BROTLI_SUPPORT)
+    local program='#include <httplib.h>\nint main() { httplib::Server s; return s.is_valid(); }\n'
+    if [ "${HTTPLIB:-}" = 0 ]; then
+        say httplib "left out by HTTPLIB=0: no page by --watch"
+    elif links "$program" "${with[@]}" -lcpp-httplib -lpthread && remember httplib.h "${with[@]}"; then
+        variable HAVE_HTTPLIB 1
+        variable HTTPLIB_FLAGS "${with[*]}"
+        variable HTTPLIB_LIBS "-lcpp-httplib -lpthread"
+        say httplib "found: --watch serves a page"
+    elif links "$program" -lpthread && remember httplib.h; then
+        variable HAVE_HTTPLIB 1
+        variable HTTPLIB_LIBS "-lpthread"
+        say httplib "found, without its library: --watch serves a page"
+    else
+        say httplib "not found: no page by --watch (apt-get install libcpp-httplib-dev)"
+    fi
+}
+
 needed
 onednn
 cuda
 mpi
 nccl
+httplib
 variable FOUND_HEADERS "${headers[*]}"
 # what a CPU must have to run this build: llmc/base/cpu_guard.cpp
 features='SSE4_2|POPCNT|MOVBE|LZCNT|BMI2?|GFNI|F16C|FMA|AVX[A-Z0-9]*'

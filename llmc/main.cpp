@@ -23,9 +23,12 @@
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/plan/plan.h"
 #include "llmc/train/run/programs.h"
+#include "llmc/train/run/rank_file.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_folder.h"
+#include "llmc/train/watch/watch.h"
+#include "llmc/train/watch/write_report.h"
 #include "llmc/base/guard/signals.h"
 
 struct Precision {
@@ -75,6 +78,7 @@ static std::string libraries() {
 // --export do not train, so any batch is valid.
 static void adopt_model(Options& options) {
     Config& cfg = options.config;
+    if (options.report) return;
     if (options.export_to) check_export_format(*options.export_to);
     if (!options.export_to && !options.generate && !options.evaluate)
         return adopt_open_model(cfg, launcher().rank == 0);
@@ -88,6 +92,8 @@ static int run(Options& options) {
     if (options.help) fputs(help_text(help_on_formats()).c_str(), stdout);
     else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
     if (options.help || options.version) return kExitDone;
+    if (options.watch) return watch_runs({*options.watch, options.port, options.host});
+    if (options.report) return write_report(options.config.run.dir, *options.report);
 
     allow_many_files();
     Config& cfg = options.config;
@@ -114,6 +120,7 @@ static int run(Options& options) {
         }
         if (options.evaluate) return precision_of(c, false).evaluate(c, mesh);
         const RunLock lock(c.run.dir, mesh.world);
+        const RankFile ranks(c, mesh);
         const Precision& p = precision_of(c, true);
         check_mesh(c, mesh.world.size);         // with the precision of a checkpoint
         return p.train(c, mesh);
@@ -129,7 +136,7 @@ static int run(Options& options) {
 static int run(int argc, char** argv) {
     Options options = parse_command_line(argc, argv, adopt_model);
     const bool only_prints = options.help || options.version || options.plan || options.generate ||
-                             options.evaluate;
+                             options.evaluate || options.report;
     if (only_prints) end_with_reader(), show_all_output();
     if (only_prints || options.export_to) signals_as_usual();
     const int code = run(options);

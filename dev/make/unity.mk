@@ -2,7 +2,7 @@
 # $(BUILD)/unity/FOLDER/unity_N.cpp: what they include takes longer than they do.
 UNITY ?= 1
 UNITY_SIZE := 8
-ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/reductions.cpp) \
+ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/reductions.cpp train/watch/embedded.cpp) \
          $(addprefix llmc/ops/cpu/,matmul.cpp attention%) \
          $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_verbs.cpp)
 hash := \#
@@ -20,7 +20,7 @@ united = $(sort $(foreach s,$1,$(or $(GROUP_OF_$s),$s)))
 ifneq ($(UNITY),0)
 $(foreach f,base io comm,$(call unite,llmc/$f,$(filter-out $(NUMERIC) $(ALONE),$(filter llmc/$f/%,$(SOURCES)))))
 $(call unite,llmc/ops/cpu,$(filter $(NUMERIC),$(filter-out $(ALONE),$(filter llmc/ops/cpu/%,$(SOURCES)))))
-$(call unite,llmc/train,$(filter-out $(NUMERIC),$(filter llmc/model/% llmc/train/%,$(SOURCES))))
+$(call unite,llmc/train,$(filter-out $(NUMERIC) $(ALONE),$(filter llmc/model/% llmc/train/%,$(SOURCES))))
 $(call unite,llmc/train/numeric,$(filter $(NUMERIC),$(filter llmc/model/% llmc/train/% train_gpt.cu,$(SOURCES))))
 NUMERIC += $(filter llmc/ops/cpu/% llmc/train/numeric/%,$(UNITED))
 COLD    += $(foreach g,$(UNITED),$(if $(findstring _cold_,$g),$g))

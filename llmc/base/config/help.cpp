@@ -38,7 +38,14 @@ static const char* const kHead =
     "  --evaluate=TASK,...              score model.init, or the newest checkpoint, on tasks: a table, rows\n"
     "                                   in run.dir/evals.jsonl, answers in run.dir/answers\n"
     "  --export=FORMAT:PATH             write the weights of model.init, or of the newest checkpoint, for\n"
-    "                                   another program\n";
+    "                                   another program\n"
+    "  --watch=DIR                      serve a page of all runs below DIR, on 127.0.0.1: curves, texts,\n"
+    "                                   scores, live. Needs no config; training never waits for it\n"
+    "  --port=N                         with --watch: the port, 8000 where not given (0: any free one)\n"
+    "  --host=ADDRESS                   with --watch: serve other machines too; the address that is printed\n"
+    "                                   has a token, without which nothing is answered\n"
+    "  --report[=FILE.html]             write the run in run.dir as one page, to send to someone\n"
+    "                                   (RUN/report.html)\n";
 
 static const char* const kTail =
     "\n"

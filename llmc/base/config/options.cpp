@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -17,14 +18,15 @@
 static const char* const kUsage =
     "usage: ./train_gpt CONFIG.json [--section.key=value ...]\n"
     "                   [--plan[=search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
-    "                    --evaluate=TASK,... | --export=TO]\n"
+    "                    --evaluate=TASK,... | --export=TO | --report[=FILE]]\n"
+    "       ./train_gpt --watch=DIR [--port=N] [--host=ADDRESS]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
     for (const char* flag : {"help", "version", "plan", "json", "generate", "chat", "system", "evaluate",
-                             "export"})
+                             "export", "watch", "port", "host", "report"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -51,7 +53,8 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     const auto none = [] { return cxxopts::value<std::string>()->implicit_value(""); };
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())("json", "", none())
         ("generate", "", text())("chat", "", none())("system", "", text())("evaluate", "", text())
-        ("export", "", text());
+        ("export", "", text())("watch", "", text())("port", "", text())("host", "", text())
+        ("report", "", none());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
@@ -98,6 +101,33 @@ static std::string for_shell(const std::string& text) {
     return quoted + "'";
 }
 
+// --watch, --port, --host, --report.
+static void read_page_flags(const cxxopts::ParseResult& flags, Options& o) {
+    if (flags.count("watch")) o.watch = flags["watch"].as<std::string>();
+    if (flags.count("host")) o.host = flags["host"].as<std::string>();
+    if (flags.count("report")) o.report = flags["report"].as<std::string>();
+    CHECK_INPUT(!o.watch || !o.watch->empty(), "--watch needs a folder: --watch=runs");
+    CHECK_INPUT(!o.host || !o.host->empty(), "--host needs an address: --host=0.0.0.0 is every address of "
+                "this machine");
+    CHECK_INPUT(o.watch || !flags.count("host"), "--host is for a page: --watch=DIR --host=ADDRESS");
+    CHECK_INPUT(o.watch || !flags.count("port"), "--port is for a page: --watch=DIR --port=N");
+    if (!flags.count("port")) return;
+    const std::string port = flags["port"].as<std::string>();
+    const auto read = std::from_chars(port.data(), port.data() + port.size(), o.port);
+    CHECK_INPUT(read.ec == std::errc() && read.ptr == port.data() + port.size() && o.port >= 0 &&
+                o.port <= 65535, "--port={}: expected a port, 0 to 65535 (0: any free one)", port);
+}
+
+// --watch alone needs no config: true.
+static bool is_watch_alone(const Options& o, const std::vector<std::string>& rest) {
+    if (!o.watch) return false;
+    const bool other = o.plan || o.json || o.generate || o.evaluate || o.export_to || o.report || o.chat ||
+                       o.system;
+    CHECK_INPUT(!other && rest.empty(), "--watch takes a folder, --port and --host, nothing else{}",
+                rest.empty() ? "" : ": found " + rest[0].substr(0, 200));
+    return true;
+}
+
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
     CHECK_INPUT(argc > 1, "no config given\n{}", kUsage);
     check_dashes({argv + 1, size_t(argc - 1)});
@@ -113,6 +143,8 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (flags.count("system")) o.system = flags["system"].as<std::string>();
     if (flags.count("export")) o.export_to = flags["export"].as<std::string>();
     const std::vector<std::string>& rest = flags.unmatched();
+    read_page_flags(flags, o);
+    if (!o.help && !o.version && is_watch_alone(o, rest)) return o;
     std::vector<std::pair<std::string, std::string>> settings;
     for (size_t i = 0; i < rest.size();) {
         if (rest[i].starts_with("--")) {
@@ -130,9 +162,9 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     CHECK_INPUT(plan.empty() || plan == "search", "--plan={}: expected --plan or --plan=search", plan);
     CHECK_INPUT(!o.json || o.plan, "--json is for --plan");
     const int programs = o.plan.has_value() + o.generate.has_value() + o.evaluate.has_value() +
-                         o.export_to.has_value();
+                         o.export_to.has_value() + o.report.has_value();
     CHECK_INPUT(programs <= 1,
-                "expected one of --plan, --generate, --evaluate and --export at a time");
+                "expected one of --plan, --generate, --evaluate, --export and --report at a time");
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
                 "--system=TEXT");

@@ -16,6 +16,10 @@ struct Options {
     bool chat = false;                        // the text is a message, which the model answers
     std::optional<std::string> system;        // --system=TEXT, of the conversation
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
+    std::optional<std::string> watch;         // --watch=DIR: no config is read
+    std::optional<std::string> host;          // --host=ADDRESS, with --watch
+    int port = 8000;                          // --port=N, with --watch; 0: any free port
+    std::optional<std::string> report;        // --report[=FILE.html]; empty: RUN/report.html
 };
 
 // Prints nothing but errors: missing arguments and mistakes end in fatal() with exit code 78. complete() sets

@@ -1,0 +1,107 @@
+#include "llmc/train/run/rank_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "llmc/base/context.h"
+#include "llmc/base/files.h"
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/base/json.h"
+#include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/start_thread.h"
+
+static constexpr double kGlance = 0.25, kPeriod = 2;        // seconds between reads of the page, and writes
+static constexpr double kFilesPerSecond = 16;               // of the whole job
+
+namespace {
+// What a rank did at the latest look, and since when.
+struct Doing {
+    int rank = -1;                          // -1: an unused slot
+    int64_t step = 0;
+    Phase phase = Phase::Start;
+    std::string collective;
+    double since = 0;
+};
+}  // namespace
+
+// Another thread writes the word meanwhile; every state of the text ends in a zero (SharedWord).
+__attribute__((no_sanitize("thread"))) static std::string text_of(const SharedWord& word) {
+    std::string text;
+    for (const volatile char* c = word.text; *c; c = c + 1) text += *c;
+    return text;
+}
+
+static void glance(std::vector<Doing>& all) {
+    const double now = seconds_now();
+    all.resize(size_t(std::clamp<int>(progress_page->used, 0, ProgressPage::kSlots)));
+    for (size_t i = 0; i < all.size(); i++) {
+        const RankProgress& r = progress_page->slots[i];
+        Doing is{.rank = r.joined - 1, .step = r.step, .phase = r.phase, .collective = text_of(r.collective),
+                 .since = now};
+        const Doing& was = all[i];
+        if (was.rank == is.rank && was.step == is.step && was.phase == is.phase &&
+            was.collective == is.collective)
+            is.since = was.since;
+        all[i] = is;
+    }
+}
+
+static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape& shape) {
+    static const std::string host = host_name();
+    const double now = seconds_now();
+    std::string text;
+    for (const Doing& d : all) {
+        if (d.rank < 0) continue;
+        const auto places = places_of(shape, d.rank);       // pp, cp, tp
+        JsonLine line("rank");
+        line.add("rank", d.rank).add("host", host).add("dp", data_parallel_of(shape, d.rank).index);
+        line.add("pp", places[0].index).add("tp", places[2].index).add("doing", name_of(d.phase));
+        line.add("step", d.step).add("collective", d.collective);
+        line.add("seconds", double(int64_t((now - d.since) * 10)) / 10);
+        text += line.str();
+    }
+    return text;
+}
+
+RankFile::RankFile(const Config& cfg, const Mesh& mesh) {
+    const bool first = progress_page && context.progress == progress_page->slots;
+    if (!first) return;
+    folder_ = cfg.run.dir + "/ranks";
+    path_ = folder_ + "/" + std::to_string(mesh.rank) + ".json";
+    const MeshShape shape = mesh_shape(cfg.parallel, mesh.world.size);
+    if (!start_thread(thread_, [this, shape] { write_until_the_end(shape); }).empty()) path_.clear();
+}
+
+RankFile::~RankFile() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        end_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+    unlink(path_.c_str());
+    rmdir(folder_.c_str());                 // by the last process
+}
+
+void RankFile::write_until_the_end(const MeshShape& shape) {
+    const double period = std::max(kPeriod, shape.dp * shape.pp * shape.cp * shape.tp / kFilesPerSecond);
+    std::vector<Doing> all;
+    double written = seconds_now();
+    for (std::unique_lock lock(mutex_);
+         !ended_.wait_for(lock, std::chrono::duration<double>(kGlance), [&] { return end_; });) {
+        glance(all);
+        const bool starts = std::ranges::all_of(all, [](const Doing& d) { return d.phase == Phase::Start; });
+        if (starts || seconds_now() - written < period) continue;     // a start may fail, and leaves no file
+        written = seconds_now();
+        lock.unlock();
+        mkdir(folder_.c_str(), 0777);
+        (void)try_replace_file(path_, text_of_ranks(all, shape));
+        lock.lock();
+    }
+}

@@ -1,0 +1,29 @@
+// What each rank of this process does now, in run.dir/ranks/RANK.json, for --watch.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "llmc/base/config/config.h"
+#include "llmc/comm/mesh.h"
+
+// A thread of the process's first rank reads the progress page four times a second. From the first loading on
+// the thread replaces the file every two seconds, less often in large jobs: the job writes 16 files a second
+// at most. The supervisor does not write the file: whoever ends hangs must never wait for a disk. A file that
+// cannot be written is left out. The end of the run removes the file.
+struct RankFile {
+    // Later ranks of a process, and ranks without a supervisor, write nothing.
+    RankFile(const Config& cfg, const Mesh& mesh);
+    ~RankFile();
+    RankFile(const RankFile&) = delete;
+
+private:
+    std::string folder_, path_;             // empty: no file
+    std::thread thread_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool end_ = false;
+
+    void write_until_the_end(const MeshShape& shape);
+};

@@ -1,0 +1,77 @@
+#include "llmc/train/watch/columns.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/json.h"
+
+static constexpr size_t kMostColumns = 64;
+
+const std::vector<double>* Columns::find(std::string_view name) const {
+    const auto at = std::ranges::find(names, name);
+    return at == names.end() ? nullptr : &values[size_t(at - names.begin())];
+}
+
+std::vector<double>& Columns::column(const std::string& name) {
+    const size_t at = size_t(std::ranges::find(names, name) - names.begin());
+    if (at < names.size()) return values[at];
+    names.push_back(name);
+    if (rows() > 0) generation++;
+    return values.emplace_back(rows(), NAN);
+}
+
+void Columns::add(const MetricsRow& row, bool mark) {
+    if (rows() >= most + most / 2) thin();
+    for (const auto& [name, value] : row.numbers) {
+        if (names.size() >= kMostColumns && !find(name)) continue;
+        std::vector<double>& column = this->column(name);
+        if (column.size() == rows()) column.push_back(value);       // the first of two equal keys counts
+    }
+    mark = mark && marks_ < kMarked;
+    marks_ += mark;
+    index.push_back(seen - 1);
+    marked.push_back(mark);
+    for (auto& column : values) column.resize(rows(), NAN);
+}
+
+void Columns::leave(const std::vector<size_t>& left) {
+    const auto pick = [&](auto& list) {
+        for (size_t i = 0; i < left.size(); i++) list[i] = list[left[i]];
+        list.resize(left.size());
+        list.shrink_to_fit();
+    };
+    for (auto& column : values) pick(column);
+    pick(index);
+    pick(marked);
+    generation++;
+}
+
+// Doubles the stride until `most` rows are left. The newest quarter stays in full.
+void Columns::thin() {
+    const size_t newest = rows() - most / 4;
+    std::vector<size_t> left;
+    for (;; stride_ *= 2) {
+        left.clear();
+        for (size_t i = 0; i < rows(); i++)
+            if (i >= newest || marked[i] || index[i] % stride_ == 0) left.push_back(i);
+        if (left.size() <= most || stride_ > seen) break;
+    }
+    leave(left);
+}
+
+std::string columns_json(const Columns& columns, size_t first, size_t most) {
+    if (first == columns.rows()) return "{}";
+    const size_t last = columns.rows() - 1;
+    const size_t every = (last - first) / most + 1;
+    std::string text = "{";
+    for (size_t c = 0; c < columns.names.size(); c++) {
+        text += (c ? "," : "") + json_string(columns.names[c]) + ":[";
+        for (size_t i = first; i <= last; i++) {
+            if ((i - first) % every && i < last) continue;
+            if (i > first) text += ',';
+            text += json_number(columns.values[c][i]);
+        }
+        text += ']';
+    }
+    return text + "}";
+}

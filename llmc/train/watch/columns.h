@@ -1,0 +1,39 @@
+// Rows of one kind as columns, in bounded memory: the newest rows in full, older ones evenly thinned.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/train/watch/metrics_row.h"
+
+struct Columns {
+    size_t most;                                    // rows that thinning leaves
+    std::vector<std::string> names;                 // at most 64
+    std::vector<std::vector<double>> values;        // of each name, a number per row; NaN: the row has none
+    std::vector<uint64_t> index;                    // of each row in the file, among rows of its kind
+    std::vector<bool> marked;                       // rows that thinning leaves, at most kMarked
+    uint64_t seen = 0;                              // rows in the file
+    // Grows with each change that is no appended row: a new column, a thinning.
+    uint64_t generation = 0;
+
+    static constexpr size_t kMarked = 512;
+
+    explicit Columns(size_t most = 2048) : most(most) {}
+
+    size_t rows() const { return index.size(); }
+    bool sampled() const { return seen > rows(); }
+    const std::vector<double>* find(std::string_view name) const;
+    // Appends the row that was counted last: index seen - 1.
+    void add(const MetricsRow& row, bool marked = false);
+
+private:
+    uint64_t stride_ = 1;                           // of older rows: index % stride_ == 0
+    size_t marks_ = 0;
+
+    std::vector<double>& column(const std::string& name);
+    void thin();
+    void leave(const std::vector<size_t>& left);
+};
+
+// {"step":[1,2],"loss":[4.5,null]}: rows from `first` on; of more than `most` an even choice, with the last.
+std::string columns_json(const Columns& columns, size_t first = 0, size_t most = SIZE_MAX);

@@ -1,0 +1,6 @@
+// Files that the program carries.
+#pragma once
+#include <string_view>
+
+std::string_view page_html();           // train/watch/page.html
+std::string_view http_object();         // http.cpp as a shared object; empty: built without cpp-httplib

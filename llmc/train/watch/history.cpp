@@ -1,0 +1,179 @@
+#include "llmc/train/watch/history.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+
+static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/run/log.cpp writes it
+static constexpr size_t kMostTasks = 200;
+
+void Newest::add(std::string value) {
+    bytes += value.size();
+    json.push_back(std::move(value));
+    seen++;
+    while (json.size() > 1 && (json.size() > most || bytes > most_bytes)) {
+        bytes -= json.front().size();
+        json.pop_front();
+    }
+}
+
+std::string Newest::text(uint64_t from) const {
+    std::string list = "[";
+    const uint64_t first = seen - json.size();
+    for (uint64_t i = std::max(from, first); i < seen; i++) {
+        if (list.size() > 1) list += ',';
+        list += json[i - first];
+    }
+    return list + "]";
+}
+
+uint64_t History::generation() const {
+    uint64_t sum = generation_ + train.generation + comm.generation + val.generation;
+    for (const auto& [name, columns] : tasks) sum += columns.generation;
+    return sum;
+}
+
+// The row as one line of JSON; empty where it is not valid.
+static std::string as_json(std::string_view line) {
+    try {
+        return to_text(parse_json(line));
+    } catch (const JsonError&) {
+        return "";
+    }
+}
+
+std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text) {
+    return "{\"step\":" + json_number(row.number("step")) + ",\"kind\":\"" + kind + "\",\"text\":" +
+           json_string(text) + "}";
+}
+
+void History::mark(const MetricsRow& row, const char* kind, const std::string& text) {
+    marks.add(mark_json(row, kind, text));
+    last_mark = std::max(last_mark, row.number("step"));
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// train rows, most of which are only counted
+
+// The number behind "ms":, looked for where the row before had it. NaN: none.
+static double ms_of(std::string_view line, size_t& hint) {
+    constexpr std::string_view kKey = "\"ms\":";
+    size_t at = line.find(kKey, hint > 16 ? hint - 16 : 0);
+    if (at == line.npos) at = line.find(kKey);
+    double value = NAN;
+    if (at == line.npos) return value;
+    hint = at;
+    const auto read = std::from_chars(line.data() + at + kKey.size(), line.data() + line.size(), value);
+    return read.ec == std::errc() ? value : NAN;
+}
+
+void History::keep_train(const MetricsRow& row) {
+    MetricsRow kept = row;
+    kept.numbers.emplace_back("seconds", seconds);
+    const bool skipped = row.number("skipped") > 0;
+    train.add(kept, skipped);
+    if (skipped) mark(row, "skipped", fmt::format("step {} was skipped: its loss or gradient was not finite",
+                                                  row.number("step")));
+    constexpr std::pair<Metric, const char*> kFigures[] = {
+        {Metric::Step, "step"}, {Metric::Loss, "loss"}, {Metric::GradNorm, "norm"},
+        {Metric::LearningRate, "lr"}, {Metric::Tokens, "tokens"},
+        {Metric::TokensPerSecond, "tokens_per_s"}, {Metric::Mfu, "mfu"}, {Metric::StepSeconds, "ms"}};
+    for (const auto& [metric, key] : kFigures) metrics[metric] = row.number(key);
+    metrics[Metric::StepSeconds] *= 1e-3;
+}
+
+void History::train_line(std::string_view line, bool keep) {
+    const bool skipped = line.ends_with("\"skipped\":true}");
+    train.seen++;
+    if (const double took = ms_of(line, ms_at_); took >= 0) {
+        ms = took;
+        seconds += 1e-3 * took;
+    }
+    if (skipped) metrics[Metric::Skipped] += 1;
+    ended.clear();
+    MetricsRow row;
+    if ((keep || skipped) && read_metrics_row(line, row)) keep_train(row);
+}
+
+// Between two sampled rows every step took the mean of their times.
+void History::add_sampled(MetricsRow row, uint64_t index) {
+    const double step = row.number("step"), took = row.number("ms");
+    if (took >= 0 && step > step_) {
+        seconds += 1e-3 * (step - step_) * (step_ > 0 ? (ms + took) / 2 : took);
+        ms = took;
+        step_ = step;
+    }
+    train.seen = index + 1;
+    keep_train(row);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// other rows
+
+void History::begun(std::string_view line, const MetricsRow& row) {
+    if (std::string json = as_json(line); !json.empty()) start = std::move(json);
+    generation_ += !done.empty();
+    done.clear();
+    ended.clear();
+    metrics[Metric::Parameters] = row.number("params");
+    metrics[Metric::World] = row.number("world");
+    metrics[Metric::PlanBytes] = row.number("plan_bytes");
+    metrics[Metric::Skipped] = 0;
+    if (row.event != "resume") return;
+    mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
+}
+
+void History::evaluated(const MetricsRow& row) {
+    if (row.event == "val") {
+        val.seen++;
+        val.add(row);
+        metrics[Metric::ValLoss] = row.number("loss");
+        metrics[Metric::ValBitsPerByte] = row.number("bits_per_byte");
+        return;
+    }
+    const std::string name(row.text("task"));
+    if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
+    const bool known = tasks.contains(name);
+    Columns& task = tasks[name];
+    generation_ += !known;
+    task.seen++;
+    task.add(row);
+}
+
+void History::other(std::string_view line, const MetricsRow& row) {
+    if (row.event.empty()) return;
+    if (row.event == "train") {                 // written by others, with blanks say
+        train.seen++;
+        ended.clear();
+        ms = std::isnan(row.number("ms")) ? ms : row.number("ms");
+        seconds += 1e-3 * ms;
+        keep_train(row);
+    } else if (row.event == "start" || row.event == "resume") begun(line, row);
+    else if (row.event == "val" || row.event == "task") evaluated(row);
+    else if (row.event == "comm") comm.seen++, comm.add(row);
+    else if (row.event == "sample")
+        samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
+                    json_string(row.text("text")) + "}");
+    else if (row.event == "health") {
+        if (std::string json = as_json(line); !json.empty()) health.add(std::move(json));
+    } else if (row.event == "done" || row.event == "stopped") {
+        ended = row.event;
+        if (row.event == "done") done = as_json(line);
+    }
+}
+
+void History::feed(std::string_view lines, uint64_t every) {
+    const auto last_of_all = lines.rfind(kTrainRow);
+    for (size_t begin = 0; begin < lines.size();) {
+        const size_t end = std::min(lines.find('\n', begin), lines.size());
+        const std::string_view line = lines.substr(begin, end - begin);
+        if (line.starts_with(kTrainRow)) {
+            train_line(line, train.seen % every == 0 || begin == last_of_all);
+        } else if (MetricsRow row; read_metrics_row(line, row)) other(line, row);
+        begin = end + 1;
+    }
+}

@@ -1,0 +1,56 @@
+// What metrics.jsonl says of a run, in bounded memory: curves thinned, texts and marks up to a limit.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "llmc/train/report/prometheus.h"
+#include "llmc/train/watch/columns.h"
+
+// JSON values, the newest of them up to a limit.
+struct Newest {
+    size_t most = 1000, most_bytes = 4 << 20;
+    std::deque<std::string> json = {};
+    uint64_t seen = 0;                          // values so far
+    size_t bytes = 0;
+
+    void add(std::string value);
+    std::string text(uint64_t from) const;      // a JSON list of the values from number `from` on
+};
+
+// {"step":120,"kind":"skipped","text":".."}, of the row's step.
+std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text);
+
+struct History {
+    Columns train, comm, val{16384};
+    std::map<std::string, Columns> tasks;       // by name; of the first 200 tasks
+    Newest samples{.most = 20000}, marks, health{.most = 50};
+    std::string start, done;                    // the latest start or resume row, the done row; JSON
+    std::string ended;                          // "done", "stopped"; empty: training, or killed
+    double seconds = 0;                         // in training steps
+    double last_mark = -1;                      // largest step of the marks
+    double ms = 0;                              // of the last step
+    RunMetrics metrics{""};                     // of the last rows
+
+    // Takes whole lines. Of the train rows between others the row with index % every == 0 is kept, and the
+    // last row of `lines`, and skipped steps. Every other row is kept.
+    void feed(std::string_view lines, uint64_t every = 1);
+    // A row of a file that is read here and there: `index` rows are before it.
+    void add_sampled(MetricsRow row, uint64_t index);
+    // Grows with each change that appends nothing.
+    uint64_t generation() const;
+
+private:
+    size_t ms_at_ = 0;                          // where the last train row had "ms":
+    double step_ = 0;                           // of the last sampled row
+    uint64_t generation_ = 0;
+
+    void train_line(std::string_view line, bool keep);
+    void keep_train(const MetricsRow& row);
+    void other(std::string_view line, const MetricsRow& row);
+    void evaluated(const MetricsRow& row);
+    void begun(std::string_view line, const MetricsRow& row);
+    void mark(const MetricsRow& row, const char* kind, const std::string& text);
+};

@@ -1,0 +1,19 @@
+// A row of metrics.jsonl and its kin: one JSON object a line.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+struct MetricsRow {
+    std::string event;                                              // "train"; empty: none
+    std::vector<std::pair<std::string, double>> numbers;            // booleans as 1 and 0; keys "a.b"
+    std::vector<std::pair<std::string, std::string>> texts;         // without the event
+
+    double number(std::string_view key) const;                      // NaN: no such number
+    std::string_view text(std::string_view key) const;              // empty: no such text
+};
+
+// Reads one line without its newline. False: the line is no JSON object, or is nested deeper than 8 levels.
+// Lists, nulls, and keys beyond the first 64 are left out.
+bool read_metrics_row(std::string_view line, MetricsRow& row);

@@ -1,0 +1,104 @@
+// ---- cursor.js: the crosshair, which reads all curves of all charts; the highlighted run; the box of a zoom
+
+const READ = 8;                         // curves that a table beside the crosshair lists; fewer in a low chart
+
+/** The nearest point of each first curve to the cursor, those closest to the pointer first. */
+function readings(chart) {
+  const {at, chart: here, y} = state.cursor, found = [];
+  for (const line of chart.lines) {
+    if (line.second) continue;
+    const i = nearest(line.x, at), x = chart.place(line.x[i]);
+    const away = here === chart.spec.name && y !== null ? Math.abs(chart.rise(line.main[i]) - y) : 0;
+    if (x < EDGE.left - 1 || x > chart.width - EDGE.right + 1) continue;
+    found.push({line, i, x, y: chart.rise(line.main[i]), away});
+  }
+  return found;
+}
+
+/** Runs in the order in which tables list them: that of the chart under the pointer. */
+function readingOrder() {
+  const here = charts.get(state.cursor.chart);
+  const order = here ? readings(here).sort((a, b) => a.away - b.away).map(r => r.line.run.name) : [];
+  return new Map(order.map((name, i) => [name, i]));
+}
+
+function drawCursor(chart, order) {
+  const {width, height} = chart;
+  if (!width) return;
+  const c = fitCanvas(chart.overlay, width, height), low = height - EDGE.bottom, right = width - EDGE.right;
+  c.save();
+  c.beginPath();
+  c.rect(EDGE.left, EDGE.top - 4, right - EDGE.left + 4, low - EDGE.top + 5);
+  c.clip();
+  drawHighlight(chart, c);
+  if (chart.drag?.box) {
+    const {x0, y0, x1, y1} = chart.drag.box;
+    c.fillStyle = variable("--accent"), c.globalAlpha = 0.14;
+    c.fillRect(x0, y0, x1 - x0, y1 - y0);
+    c.globalAlpha = 1;
+  }
+  const rows = state.cursor ? readings(chart) : [];
+  if (state.cursor) {
+    const x = Math.round(chart.place(state.cursor.at)) + 0.5;
+    c.strokeStyle = variable("--muted"), c.lineWidth = 1;
+    c.beginPath();
+    c.moveTo(x, EDGE.top), c.lineTo(x, low);
+    c.stroke();
+    const dots = rows.length > 40 ? rows.filter(r => (order.get(r.line.run.name) ?? READ) < READ) : rows;
+    for (const {line, x, y} of dots) {
+      c.fillStyle = colourOf(line.run), c.strokeStyle = variable("--panel"), c.lineWidth = 1.5;
+      c.beginPath();
+      c.arc(x, y, 4, 0, 7);
+      c.fill(), c.stroke();
+    }
+  }
+  c.restore();
+  showTip(chart, rows, order);
+}
+
+function drawHighlight(chart, c) {
+  const lines = chart.lines.filter(line => line.run.name === state.lit);
+  if (!lines.length || new Set(chart.lines.map(line => line.run)).size < 2) return;
+  c.fillStyle = variable("--panel"), c.globalAlpha = 0.72;
+  c.fillRect(EDGE.left + 1, 0, chart.width, chart.height - EDGE.bottom - 1);
+  for (const line of lines) {
+    const raw = line.raw ?? drawn(line.x, line.y, chart.place, line.begin, line.end);
+    if (line.main !== line.y) drawLine(chart, c, line, raw, line.y, {width: 1, alpha: 0.3});
+    drawLine(chart, c, line, line.indices, line.main, {width: 2.4, alpha: 1});
+  }
+  if (state.marks && !markedRuns(chart).length) drawMarks(chart, c, [lines[0].run]);
+}
+
+/** The table beside the crosshair: where it is, and the nearest point of each curve. */
+function showTip(chart, rows, order) {
+  const {tip, spec} = chart;
+  tip.hidden = !rows.length || Boolean(chart.drag?.box);
+  if (tip.hidden) return;
+  const most = Math.min(READ, Math.floor((chart.height - EDGE.bottom - 44) / 17));
+  const rank = r => order.get(r.line.run.name) ?? order.size;
+  const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, most).sort((a, b) => a.y - b.y);
+  const table = make("table");
+  for (const {line, i} of listed) {
+    const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
+    swatch.style.borderTopColor = colourOf(line.run);
+    table.append(make("tr", {class: line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
+      make("td", {class: "name", text: line.run.name}), make("td", {text: WRITE[spec.write](line.main[i])}),
+      make("td", {class: "muted", text: smooth ? WRITE[spec.write](line.y[i]) : ""})));
+  }
+  const x = chart.place(state.cursor.at), more = rows.length - listed.length;
+  const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
+  const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
+  const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
+  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
+    ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
+  if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
+  const wide = tip.offsetWidth, left = x > chart.width / 2 ? x - 12 - wide : x + 12;
+  tip.style.left = `${Math.max(0, Math.min(chart.width - wide, left))}px`;
+}
+
+/** What a screen reader says of the crosshair. */
+function speak(chart) {
+  const write = WRITE[chart.spec.write];
+  const said = readings(chart).slice(0, READ).map(({line, i}) => `${line.run.name} ${write(line.y[i])}`);
+  setText(byId("spoken"), `${AXES[state.axis].write(state.cursor.at)}: ${said.join(", ")}`);
+}

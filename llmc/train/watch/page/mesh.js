@@ -1,0 +1,118 @@
+// ---- mesh.js: the ranks as a picture; the health of layers as tables
+
+/** Ranks that the others wait for: furthest behind, and in no collective while another rank is in one. */
+function slowestRanks(ranks) {
+  const steps = ranks.map(r => r.step).filter(isNumber), behind = Math.min(...steps);
+  const last = ranks.filter(r => r.step === behind);
+  if (behind < Math.max(...steps)) return new Set(last.map(r => r.rank));
+  const busy = last.filter(r => !r.collective);
+  return new Set(busy.length && busy.length < last.length && last.length > 1 ? busy.map(r => r.rank) : []);
+}
+
+const NAMED = 64, SHOWN = 4096;         // ranks of a run with words, and as squares whose hints have the words
+
+function makeTile(r, slow, named) {
+  const place = ["dp", "pp", "tp"].filter(k => isNumber(r[k])).map(k => `${k} ${r[k]}`).join("  ");
+  const doing = r.collective ? `${r.doing}, ${r.collective}` : String(r.doing ?? ""), since = duration(r.seconds);
+  const hint = `rank ${r.rank} (${place}): ${doing} for ${since}` + (slow ? "; the others wait for this rank" : "");
+  const kind = slow ? " slowest" : r.collective ? " waits" : "";
+  const tile = make("div", {class: "tile" + kind + (named ? "" : " square"), title: hint});
+  tile.dataset.rank = r.rank;
+  if (named) tile.append(
+    make("div", {}, make("b", {text: `rank ${r.rank}` + (slow ? ", slowest" : "")})),
+    make("div", {class: "muted", text: place}), make("div", {text: r.collective || doing}),
+    make("div", {text: `step ${grouped(r.step)}, ${since}`}));
+  return tile;
+}
+
+let ranksAt = -1e9;                        // when the ranks were drawn last: at most once a second
+
+function showRanks() {
+  if (performance.now() < ranksAt + 1000) return;
+  const panel = byId("ranks"), having = shownRuns().filter(run => run.ranks?.length > 0).sort(byName);
+  panel.hidden = !having.length;
+  if (!having.length) return;
+  ranksAt = performance.now();
+  const parts = [panel.firstElementChild];
+  for (const run of having.slice(0, 8)) {
+    const slow = slowestRanks(run.ranks), hosts = new Map();
+    for (const r of run.ranks.slice(0, SHOWN)) {
+      if (!hosts.has(r.host)) hosts.set(r.host, []);
+      hosts.get(r.host).push(r);
+    }
+    const boxes = [...hosts].map(([host, ranks]) => {
+      const named = run.ranks.length <= NAMED, kind = named ? "tiles" : "squares";
+      const tiles = ranks.sort((a, b) => a.rank - b.rank).map(r => makeTile(r, slow.has(r.rank), named));
+      return make("div", {class: "host"}, make("h3", {text: String(host ?? "")}), make("div", {class: kind}, ...tiles));
+    });
+    const late = slow.size ? `, slowest: rank ${[...slow].slice(0, 4).join(", ")}` : "";
+    const count = `${run.ranks.length} ranks on ${hosts.size} host${hosts.size > 1 ? "s" : ""}${late}`;
+    parts.push(make("div", {class: "picker"}, make("span", {text: run.name}), make("span", {class: "muted", text: count})),
+      make("div", {class: "hosts"}, ...boxes));
+  }
+  if (having.length > 8) parts.push(make("p", {class: "muted", text: `and ${having.length - 8} more runs`}));
+  panel.replaceChildren(...parts);
+}
+
+// ---- health: a row of statistics, the newest at first, as a table for each list in it
+
+const isObject = v => v !== null && typeof v === "object" && !Array.isArray(v);
+
+/** The statistics of an item as path -> number: {"weight": {"rms": 1}} is "weight rms". */
+function statistics(item, prefix = "") {
+  const out = [];
+  for (const [key, value] of Object.entries(item)) {
+    if (isObject(value)) out.push(...statistics(value, prefix + key + " "));
+    else if (typeof value === "number" || value === null) out.push([prefix + key, value ?? NaN]);
+  }
+  return out;
+}
+
+function statisticText(path, v) {
+  const share = /(^| )(zeros|nonfinite)$/.test(path);
+  return share ? v === 0 ? "0" : percent(v, v < 0.001 ? 3 : 1) : short(v, 3);
+}
+
+function healthTable(title, items) {
+  const paths = [...new Set(items.flatMap(item => statistics(item).map(([path]) => path)))];
+  const rows = items.map(item => {
+    const values = new Map(statistics(item));
+    return make("tr", {}, make("td", {class: "left", text: String(item.name ?? "")}), ...paths.map(path => {
+      const v = values.get(path), bad = /nonfinite$/.test(path) && v > 0;
+      return make("td", {class: bad ? "bad" : "", text: v === undefined ? "" : statisticText(path, v)});
+    }));
+  });
+  const head = [title, ...paths].map((text, i) => make("th", {text, scope: "col", class: i ? "" : "left"}));
+  return make("div", {class: "wide", tabindex: "0", role: "group", "aria-label": `Health: ${title}`},
+    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
+}
+
+function showHealth() {
+  const panel = byId("health"), having = [...runs.values()].filter(run => run.health.length).sort(byName);
+  panel.hidden = !having.length;
+  if (!having.length) return;
+  if (!panel.querySelector(".picker")) {
+    const picker = make("div", {class: "picker"});
+    runSelect(picker, "Run of the health", name => {
+      Object.assign(chosen, {health: name, row: null});
+      showHealth();
+    });
+    const slider = make("input", {type: "range", min: 0, step: 1, "aria-label": "Step of the health"});
+    slider.addEventListener("input", () => {
+      chosen.row = Number(slider.value) === Number(slider.max) ? null : Number(slider.value);
+      showHealth();
+    });
+    picker.append(slider, make("span", {class: "muted"}));
+    panel.append(picker, make("div"));
+  }
+  const run = having.find(r => r.name === chosen.health) ?? having[0], last = run.health.length - 1;
+  const at = Math.min(last, chosen.row ?? last), row = run.health[at];
+  const [, picker, place] = panel.children, shown = `${run.name}\n${row.step}`, slider = picker.children[1];
+  Object.assign(slider, {max: last, value: at, hidden: last === 0});
+  fillSelect(picker.firstChild, having.map(r => r.name), run.name);
+  if (place.dataset.shown === shown) return;
+  place.dataset.shown = shown;
+  setText(picker.lastChild, `at step ${grouped(row.step)}`);
+  const lists = Object.entries(row).filter(([, v]) => Array.isArray(v) && v.some(isObject));
+  place.replaceChildren(...lists.map(([name, items]) => healthTable(name, items.filter(isObject))));
+}

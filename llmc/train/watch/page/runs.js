@@ -1,0 +1,136 @@
+// ---- runs.js: what the page knows of the runs
+//
+// A table is an object of columns, arrays of equal length, NaN where a row lacks a value; "step" increases.
+
+const runs = new Map();                 // path -> run, in the order in which they came
+const KEPT = 4000, NEWEST = 1000;       // rows of a run in memory, and how many of them stay dense
+let folder = null;                      // the last "folder" event
+let coming = 0;                         // runs so far: a run keeps its colour
+
+function newRun(name) {
+  return {
+    name, index: coming++, version: 0, state: "quiet", age: 0, heard: performance.now(), config: null, start: null,
+    done: null, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
+  };
+}
+
+function emptyTables() {
+  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null), health: [], samples: [], marks: []};
+}
+
+/** The first index whose step is at least `step`. */
+function lowerBound(steps, step) {
+  let lo = 0, hi = steps.length;
+  while (lo < hi) {
+    const middle = (lo + hi) >> 1;
+    if (steps[middle] < step) lo = middle + 1; else hi = middle;
+  }
+  return lo;
+}
+
+function cutTable(table, length) {
+  for (const column of Object.values(table)) column.length = length;
+}
+
+/** Appends rows. Rows of a step that is there already replace the older ones and all after them. */
+function appendRows(table, columns) {
+  const steps = columns?.step;
+  if (!Array.isArray(steps) || !steps.length) return;
+  const before = table.step.length;
+  if (before && table.step[before - 1] >= steps[0]) cutTable(table, lowerBound(table.step, steps[0]));
+  const length = table.step.length;
+  for (const key of Object.keys(columns)) {
+    if (Array.isArray(columns[key])) table[key] ??= new Array(length).fill(NaN);
+  }
+  for (const [key, column] of Object.entries(table)) {
+    const more = columns[key];
+    for (let i = 0; i < steps.length; i++) {
+      const v = more?.[i];
+      column.push(typeof v === "number" ? v : v === true ? 1 : NaN);
+    }
+  }
+}
+
+const keyOf = item => `${item.step} ${item.kind ?? ""} ${item.text ?? ""}`;
+
+/** Adds objects that have a step to a list, in the order of steps, each once. */
+function appendList(list, more) {
+  if (!Array.isArray(more) || !more.length) return;
+  const known = new Set(list.map(keyOf));
+  list.push(...more.filter(item => !known.has(keyOf(item))));
+  list.sort((a, b) => a.step - b.step);
+}
+
+/** Thins the older rows: of each interval of steps the first row and those with extremes of two columns stay. */
+function thin(table, [one, other]) {
+  const {step: steps} = table, old = steps.length - NEWEST, intervals = (KEPT - NEWEST) / 4;
+  const width = (steps[old - 1] - steps[0] + 1) / intervals, keep = [];
+  for (let begin = 0, end; begin < old; begin = end) {
+    const next = 1 + Math.floor((steps[begin] - steps[0]) / width);
+    end = Math.max(begin + 1, Math.min(old, lowerBound(steps, steps[0] + width * next)));
+    const rows = [begin, ...extremes(table[one], begin, end), extremes(table[other], begin, end)[1]];
+    keep.push(...new Set(rows.sort((a, b) => a - b)));
+  }
+  for (let i = old; i < steps.length; i++) keep.push(i);
+  for (const key of Object.keys(table)) table[key] = keep.map(i => table[key][i]);
+}
+
+/** Indices of the smallest and the largest value of a column in [begin, end). */
+function extremes(column, begin, end) {
+  let lo = begin, hi = begin;
+  for (let i = begin; column && i < end; i++) {
+    if (column[i] < column[lo] || Number.isNaN(column[lo])) lo = i;
+    if (column[i] > column[hi] || Number.isNaN(column[hi])) hi = i;
+  }
+  return [lo, hi];
+}
+
+/** Takes a run object of the server or of a report. */
+function receiveRun(object) {
+  let run = runs.get(object.run);
+  if (!run) runs.set(object.run, run = newRun(object.run));
+  if (object.reset) {
+    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
+  }
+  for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
+    if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
+  }
+  run.heard = performance.now();
+  run.version++;
+  appendRows(run.train, object.train);
+  appendRows(run.val, object.val);
+  appendRows(run.comm, object.comm);
+  for (const [task, columns] of Object.entries(object.tasks ?? {})) {
+    appendRows(run.tasks[task] ??= {step: []}, columns);
+  }
+  for (const list of ["health", "samples", "marks"]) appendList(run[list], object[list]);
+  run.health.splice(0, run.health.length - 50);
+  if (run.train.step.length > KEPT * 1.25) {
+    thin(run.train, ["loss", "norm"]);
+    run.thinned = true;
+  }
+  if (run.comm.step.length > KEPT * 1.25) thin(run.comm, ["wait_ms", "device_wait_ms"]);
+  return run;
+}
+
+/** The last finite value of a column; NaN without one. */
+function lastOf(table, key) {
+  const column = table[key] ?? [];
+  for (let i = column.length - 1; i >= 0; i--) {
+    if (isNumber(column[i])) return column[i];
+  }
+  return NaN;
+}
+
+const lastStep = table => table.step.length ? table.step.at(-1) : 0;
+
+/** Seconds until the last step at the pace of the last rows; NaN where the run does not train. */
+function secondsLeft(run) {
+  const total = run.config?.train?.steps, {ms} = run.train;
+  if (run.state !== "training" || !total || !ms?.length) return NaN;
+  const recent = ms.slice(-20).filter(isNumber).sort((a, b) => a - b);
+  return Math.max(0, total - lastStep(run.train)) * recent[recent.length >> 1] / 1000;
+}
+
+const names = new Intl.Collator("en", {numeric: true});
+const byName = (a, b) => names.compare(a.name, b.name);

@@ -1,0 +1,64 @@
+// ---- state.js: what the controls say; kept in the address, so that a view can be shared
+
+const state = defaults();
+
+function defaults() {
+  return {
+    axis: "step", logx: false, smooth: 20, marks: true, zoom: null, off: new Set(), references: new Set(),
+    logy: new Set(CHARTS.filter(c => c.log).map(c => c.name)), heights: new Map(),
+    lit: null,                          // name of the highlighted run
+    cursor: null,                       // {chart, at, y}: place on the horizontal axis, pixels from the top or null
+  };
+}
+
+function readAddress() {
+  const p = new URLSearchParams(location.hash.slice(1)), d = defaults();
+  const list = (key, otherwise) => p.has(key) ? new Set(p.getAll(key).filter(Boolean)) : otherwise;
+  const zoom = (p.get("zoom") ?? "").split(":").map(Number);
+  Object.assign(state, {
+    axis: Object.hasOwn(AXES, p.get("x") ?? "") ? p.get("x") : d.axis,
+    logx: p.get("logx") === "1",
+    smooth: p.has("smooth") ? Math.min(100, Math.max(0, Number(p.get("smooth")) || 0)) : d.smooth,
+    marks: p.get("marks") !== "0",
+    zoom: zoom.length === 2 && zoom.every(isNumber) && zoom[0] < zoom[1] ? zoom : null,
+    off: list("off", d.off), references: list("ref", d.references), logy: list("logy", d.logy),
+  });
+}
+
+function writeAddress() {
+  const p = new URLSearchParams(), d = defaults();
+  if (state.axis !== d.axis) p.set("x", state.axis);
+  if (state.logx) p.set("logx", "1");
+  if (state.smooth !== d.smooth) p.set("smooth", state.smooth);
+  if (!state.marks) p.set("marks", "0");
+  if (state.zoom) p.set("zoom", state.zoom.map(v => Number(v.toPrecision(8))).join(":"));
+  for (const name of state.off) p.append("off", name);
+  for (const name of state.references) p.append("ref", name);
+  if ([...state.logy].sort().join() !== [...d.logy].sort().join()) {
+    for (const name of state.logy.size ? state.logy : [""]) p.append("logy", name);
+  }
+  const hash = p.toString();
+  if (hash !== location.hash.slice(1)) {
+    try {
+      window.history.replaceState(null, "", hash ? "#" + hash : location.pathname + location.search);
+    } catch { /* a page from a file may not set its address everywhere */ }
+  }
+}
+
+const shownRuns = () => [...runs.values()].filter(run => !state.off.has(run.name));
+
+/** The range of the horizontal axis over all shown runs, or the zoom. */
+function horizontalRange(shown) {
+  let lo = Infinity, hi = -Infinity;
+  for (const run of shown) {
+    const places = trainAxis(run, state.axis);
+    const first = places.findIndex(p => isNumber(p) && (p > 0 || !state.logx));
+    if (first >= 0) lo = Math.min(lo, places[first]), hi = Math.max(hi, places.at(-1));
+    if (run.val.step[0] === 0 && !state.logx) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
+  }
+  if (state.zoom && !(state.logx && state.zoom[0] <= 0)) return state.zoom;
+  if (state.zoom) return [Math.min(lo, state.zoom[1] / 2), state.zoom[1]];
+  if (!(lo <= hi)) return [1, 10];
+  if (!state.logx && lo < hi / 20) lo = 0;
+  return lo === hi ? [lo - (state.logx ? lo / 2 : 0.5), hi + 0.5] : [lo, hi];
+}

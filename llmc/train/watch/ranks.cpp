@@ -1,0 +1,59 @@
+#include "llmc/train/watch/ranks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "llmc/base/json.h"
+#include "llmc/train/watch/metrics_row.h"
+#include "llmc/train/watch/tail.h"
+
+static constexpr size_t kMostFile = 1 << 20, kMostRanks = 65536;
+// Seconds. A process writes every two; in a large job all together write 16 files a second.
+static constexpr double kStale = 60, kStalePerFile = 3 / 16.;
+
+static std::vector<std::string> files_of_ranks(const std::string& folder) {
+    std::vector<std::string> names;
+    const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR* const list = fd < 0 ? nullptr : fdopendir(fd);
+    while (const dirent* entry = list ? readdir(list) : nullptr)
+        if (const std::string name = entry->d_name; name.ends_with(".json")) names.push_back(name);
+    if (list) closedir(list);
+    return names;
+}
+
+static std::string rank_json(const MetricsRow& row, double age) {
+    const auto number = [&](const char* key) { return json_number(row.number(key)); };
+    const double seconds = std::round(10 * (row.number("seconds") + age)) / 10;
+    return "{\"rank\":" + number("rank") + ",\"host\":" + json_string(row.text("host")) + ",\"dp\":" +
+           number("dp") + ",\"pp\":" + number("pp") + ",\"tp\":" + number("tp") + ",\"doing\":" +
+           json_string(row.text("doing")) + ",\"step\":" + number("step") + ",\"collective\":" +
+           json_string(row.text("collective")) + ",\"seconds\":" + json_number(seconds) + "}";
+}
+
+std::string read_ranks(const std::string& folder, const std::string& path) {
+    std::map<double, std::string> ranks;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::vector<std::string> names = files_of_ranks(folder + "/" + path + "ranks");
+    const double stale = std::max(kStale, kStalePerFile * double(names.size()));
+    for (const std::string& name : names) {
+        const FileState file = file_state(folder + "/" + path + "ranks/" + name);
+        const double age = std::chrono::duration<double>(now).count() - 1e-9 * double(file.changed);
+        if (!file.there || age > stale) continue;          // of a process that was killed
+        const std::string text = text_below(folder, path + "ranks/" + name, kMostFile);
+        for (size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos; begin = end + 1) {
+            MetricsRow row;
+            const bool read = read_metrics_row(std::string_view(text).substr(begin, end - begin), row);
+            if (!read || row.event != "rank" || std::isnan(row.number("rank"))) continue;
+            if (ranks.size() < kMostRanks) ranks[row.number("rank")] = rank_json(row, std::max(0., age));
+        }
+    }
+    if (ranks.empty()) return "null";
+    std::string list = "[";
+    for (const auto& [rank, json] : ranks) list += (list.size() > 1 ? "," : "") + json;
+    return list + "]";
+}

@@ -1,0 +1,240 @@
+#include "llmc/train/watch/watched_run.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+#include "llmc/base/json.h"
+#include "llmc/base/json_value.h"
+#include "llmc/train/watch/ranks.h"
+#include "llmc/train/watch/sample.h"
+
+static constexpr uint64_t kShortFile = 1 << 18;     // read in full at once, without a first view
+static constexpr size_t kFirstPoints = 300, kMostText = 1 << 20;
+static constexpr size_t kRowsOfALook = 64;          // train rows of a look that are kept, of a long run
+
+// ---------------------------------------------------------------------------------------------------------
+// reading
+
+static uint64_t size_of_open(int fd) {
+    struct stat s;
+    return fstat(fd, &s) == 0 ? uint64_t(s.st_size) : 0;
+}
+
+// Lines of a file: from the number of newlines in its first bytes.
+static uint64_t estimated_lines(int fd, uint64_t size) {
+    std::string head(1 << 16, '\0');
+    const ssize_t n = pread(fd, head.data(), head.size(), 0);
+    if (n <= 0) return 0;
+    return size * uint64_t(std::count(head.begin(), head.begin() + n, '\n')) / uint64_t(n);
+}
+
+// The next power of two: thinning doubles, and so the rows that are kept here fit its grid.
+static uint64_t every_for(uint64_t rows, uint64_t wanted) {
+    return std::bit_ceil(std::max<uint64_t>(1, (rows + wanted - 1) / wanted));
+}
+
+static void replace_history(WatchedRun& run, History history) {
+    run.replaced += run.history.generation() + 1;
+    run.history = std::move(history);
+    run.viewed = true;
+    run.version++;
+}
+
+bool view_run(WatchedRun& run, const std::string& folder) {
+    const Fd file = open_below(folder, run.path + "metrics.jsonl");
+    if (!file) return false;
+    const uint64_t size = size_of_open(file.fd);
+    if (size <= kShortFile) return false;
+    History view = first_view(file.fd, size, kFirstPoints);
+    const std::lock_guard lock(run.mutex);
+    run.tail.file = file_state(folder + "/" + run.path + "metrics.jsonl");
+    replace_history(run, std::move(view));
+    return true;
+}
+
+static void read_all(WatchedRun& run, int fd) {
+    History history;
+    Tail tail;
+    const uint64_t every = every_for(estimated_lines(fd, size_of_open(fd)), history.train.most);
+    tail.read(fd, [&](std::string_view lines) { history.feed(lines, every); });
+    const std::lock_guard lock(run.mutex);
+    run.tail = std::move(tail);
+    replace_history(run, std::move(history));
+    run.loading = false;
+}
+
+// False: the file is another one.
+static bool read_more(WatchedRun& run, int fd) {
+    const std::lock_guard lock(run.mutex);
+    const uint64_t before = run.tail.position;
+    const bool same = run.tail.read(fd, [&](std::string_view lines) {
+        const Columns& train = run.history.train;
+        const size_t room = train.most - std::min(train.most, train.rows());
+        run.history.feed(lines, every_for(uint64_t(std::ranges::count(lines, '\n')),
+                                          std::max(kRowsOfALook, room)));
+    });
+    if (run.tail.position != before) run.version++;
+    return same;
+}
+
+static void read_checkpoints(WatchedRun& run, const std::string& folder) {
+    const Fd file = open_below(folder, run.path + "checkpoints.jsonl");
+    const std::lock_guard lock(run.mutex);
+    const auto take = [&](std::string_view lines) {
+        for (size_t begin = 0, end; (end = lines.find('\n', begin)) != lines.npos; begin = end + 1) {
+            MetricsRow row;
+            if (!read_metrics_row(lines.substr(begin, end - begin), row) || std::isnan(row.number("step")))
+                continue;
+            run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
+            run.replaced += row.number("step") < run.history.last_mark;     // pages append marks in order
+            run.version++;
+        }
+    };
+    if (file ? run.checkpoint_tail.read(file.fd, take) : run.checkpoint_tail.position == 0) return;
+    run.checkpoint_tail = {};
+    run.checkpoints = {};
+    run.replaced++;
+    run.version++;
+    if (file) run.checkpoint_tail.read(file.fd, take);
+}
+
+// A JSON file of the run, on one line; null where it is no JSON.
+static std::string json_below(const std::string& folder, const std::string& path) {
+    try {
+        return to_text(parse_json(text_below(folder, path, kMostText)));
+    } catch (const JsonError&) {
+        return "null";
+    }
+}
+
+static void read_config(WatchedRun& run, const std::string& folder) {
+    const FileState now = file_state(folder + "/" + run.path + "config.json");
+    const std::lock_guard lock(run.mutex);
+    if (now == run.config_file) return;
+    run.config_file = now;
+    run.config = json_below(folder, run.path + "config.json");
+    run.replaced++;
+    run.version++;
+}
+
+void read_run(WatchedRun& run, const std::string& folder) {
+    const Fd file = open_below(folder, run.path + "metrics.jsonl");
+    if (!file) return;
+    read_config(run, folder);
+    if (run.loading || !read_more(run, file.fd)) read_all(run, file.fd);
+    read_checkpoints(run, folder);
+}
+
+bool read_ranks(WatchedRun& run, const std::string& folder) {
+    std::string ranks = read_ranks(folder, run.path);
+    const std::lock_guard lock(run.mutex);
+    if (ranks == run.ranks) return false;
+    run.ranks = std::move(ranks);
+    run.version++;
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the run object
+
+double age_of(const WatchedRun& run) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::max(0., std::chrono::duration<double>(now).count() - 1e-9 * double(run.tail.file.changed));
+}
+
+const char* state_of(const WatchedRun& run) {
+    if (run.history.ended == "done") return "done";
+    if (run.history.ended == "stopped") return "stopped";
+    const double step = 1e-3 * run.history.ms;
+    return age_of(run) < std::max(15., 10 * step) ? "training" : "quiet";
+}
+
+static uint64_t generation_of(const WatchedRun& run) { return run.replaced + run.history.generation(); }
+
+static std::string marks_json(const WatchedRun& run, const SentRun& sent) {
+    const std::string marks = run.history.marks.text(sent.marks);
+    const std::string checkpoints = run.checkpoints.text(sent.checkpoints);
+    const bool both = marks.size() > 2 && checkpoints.size() > 2;
+    return marks.substr(0, marks.size() - 1) + (both ? "," : "") + checkpoints.substr(1);
+}
+
+static std::string tasks_json(const History& history, SentRun& sent) {
+    std::string text = "{";
+    for (const auto& [name, columns] : history.tasks) {
+        size_t& first = sent.tasks[name];
+        if (first == columns.rows()) continue;
+        text += (text.size() > 1 ? "," : "") + json_string(name) + ":" + columns_json(columns, first);
+        first = columns.rows();
+    }
+    return text + "}";
+}
+
+std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
+    const std::lock_guard lock(run.mutex);
+    const History& h = run.history;
+    const bool reset = sent.id != run.id || sent.generation != generation_of(run);
+    if (reset) sent = {.id = run.id, .generation = generation_of(run)};
+    sent.version = run.version;
+    sent.state = state_of(run);
+    std::string text = "{\"run\":" + json_string(run.name) + ",\"reset\":" + (reset ? "true" : "false") +
+                       ",\"state\":\"" + sent.state + "\",\"age\":" +
+                       json_number(std::round(age_of(run) * 10) / 10);
+    if (reset) text += ",\"config\":" + run.config;
+    text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
+    text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
+    text += ",\"train\":" + columns_json(h.train, sent.train, most);
+    text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
+    text += ",\"val\":" + columns_json(h.val, sent.val);
+    text += ",\"tasks\":" + tasks_json(h, sent);
+    text += ",\"comm\":" + columns_json(h.comm, sent.comm);
+    text += ",\"health\":" + h.health.text(sent.health);
+    text += ",\"samples\":" + h.samples.text(sent.samples);
+    text += ",\"marks\":" + marks_json(run, sent);
+    text += ",\"ranks\":" + run.ranks + "}";
+    sent.train = h.train.rows();
+    sent.val = h.val.rows();
+    sent.comm = h.comm.rows();
+    sent.health = h.health.seen;
+    sent.samples = h.samples.seen;
+    sent.marks = h.marks.seen;
+    sent.checkpoints = run.checkpoints.seen;
+    if (h.train.rows() > most) sent.version = sent.generation = 0;
+    return text;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// rows of some steps
+
+// Seconds of training up to a step, between the rows that the history has.
+static double seconds_at(const History& history, double step) {
+    const std::vector<double>*steps = history.train.find("step"), *seconds = history.train.find("seconds");
+    if (!steps || !seconds || steps->empty()) return NAN;
+    const size_t at = size_t(std::ranges::lower_bound(*steps, step) - steps->begin());
+    if (at == steps->size()) return seconds->back();
+    const double later = (*steps)[at];
+    if (at == 0 || later <= step) return (*seconds)[at];
+    const double before = (*steps)[at - 1], share = (step - before) / (later - before);
+    return (*seconds)[at - 1] + share * ((*seconds)[at] - (*seconds)[at - 1]);
+}
+
+std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points) {
+    Columns columns(points + 1);
+    if (const Fd file = open_below(folder, run.path + "metrics.jsonl")) {
+        const uint64_t size = size_of_open(file.fd);
+        const uint64_t begin = offset_of_step(file.fd, size, from);
+        const uint64_t end = offset_of_step(file.fd, size, std::nextafter(to, INFINITY));
+        const std::vector<MetricsRow> rows = sampled_rows(file.fd, begin, end, points);
+        const std::lock_guard lock(run.mutex);
+        for (MetricsRow row : rows) {
+            row.numbers.emplace_back("seconds", seconds_at(run.history, row.number("step")));
+            columns.seen++;
+            columns.add(row);
+        }
+    }
+    return "{\"run\":" + json_string(run.name) + ",\"train\":" + columns_json(columns) + "}";
+}

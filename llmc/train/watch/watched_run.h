@@ -1,0 +1,57 @@
+// A run below the watched folder: read from its files, written as the JSON object that the page knows.
+#pragma once
+#include <atomic>
+#include <mutex>
+
+#include "llmc/train/watch/history.h"
+#include "llmc/train/watch/tail.h"
+
+struct WatchedRun {
+    const uint64_t id;                  // never 0, and never of two runs of a Watcher
+    const std::string name;             // shown: the path below the folder, "." the folder itself
+    const std::string path;             // the same as bytes, and a slash; empty: the folder itself
+    std::atomic<uint64_t> version{0};   // grows with each change that pages see
+    std::atomic<bool> queued{false};    // a worker will read the run
+    std::atomic<bool> loading{true};    // not yet read to its end
+
+    std::mutex mutex;                   // of all below
+    History history;
+    Tail tail, checkpoint_tail;
+    Newest checkpoints;                 // marks
+    std::string config = "null", ranks = "null";
+    FileState config_file;
+    uint64_t replaced = 0;              // grows where rows may be others than before
+    bool viewed = false;                // by first_view(), or in full
+
+    WatchedRun(uint64_t id, std::string name, std::string path)
+        : id(id), name(std::move(name)), path(std::move(path)) {}
+};
+
+// A first view of a long file, by samples. False: the file is short, or gone.
+bool view_run(WatchedRun& run, const std::string& folder);
+// Reads what is new in the run's files, but for ranks.
+void read_run(WatchedRun& run, const std::string& folder);
+
+// Reads what the ranks do. True: something else than before.
+bool read_ranks(WatchedRun& run, const std::string& folder);
+
+// Seconds since metrics.jsonl was written, and what the run does by that: training, done, stopped or quiet.
+// REQUIRES of both: run.mutex is held.
+double age_of(const WatchedRun& run);
+const char* state_of(const WatchedRun& run);
+
+// What a page has of a run.
+struct SentRun {
+    uint64_t id = 0;                    // 0: nothing yet
+    uint64_t version = 0, generation = 0;
+    size_t train = 0, comm = 0, val = 0;
+    std::map<std::string, size_t> tasks = {};
+    uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0;
+    std::string state = {};
+};
+// The run as one line of JSON: all of it with "reset":true, or what came since `sent`, which becomes current.
+// most: train rows, for a page's first picture of many runs; `sent` then stays behind, so that all come next.
+std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
+
+// Train rows of the steps from..to, `points` at most, as a run object.
+std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points);

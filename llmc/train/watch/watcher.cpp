@@ -1,0 +1,245 @@
+#include "llmc/train/watch/watcher.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+#include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
+#include "llmc/base/start_thread.h"
+#include "llmc/base/version.h"
+
+static constexpr int kDeepestFolder = 8;
+static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;
+static constexpr size_t kPictureRows = 20000;   // of all runs, in the first picture of a page
+static constexpr double kWalk = 1;              // seconds between two walks
+static constexpr double kKeepAlive = 10;        // seconds of silence before a comment
+
+// ---------------------------------------------------------------------------------------------------------
+// runs
+
+// Hidden folders and checkpoints hold no runs.
+static bool is_entered(const std::string& name) {
+    const bool checkpoint = name.size() > 5 && name.starts_with("step_") &&
+                            name.find_first_not_of("0123456789", 5) == name.npos;
+    return !name.starts_with(".") && !checkpoint;
+}
+
+// path: below the folder, with a slash at its end. A folder that vanishes meanwhile is passed over.
+static void find_below(const std::string& folder, const std::string& path, int depth,
+                       std::map<std::string, std::string>& found) {
+    const int no_link = path.empty() ? 0 : O_NOFOLLOW;
+    const int fd = open((folder + "/" + path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | no_link);
+    DIR* const list = fd < 0 ? nullptr : fdopendir(fd);
+    if (!list) return;
+    std::vector<std::string> folders;
+    while (const dirent* entry = readdir(list)) {
+        const std::string name = entry->d_name;
+        int type = entry->d_type;
+        if (struct stat s; type == DT_UNKNOWN && fstatat(fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0)
+            type = IFTODT(s.st_mode);
+        if (type == DT_DIR && is_entered(name)) folders.push_back(path + name + "/");
+        if (type != DT_REG || name != "metrics.jsonl" || found.size() >= kMostRuns) continue;
+        found.emplace(path.empty() ? "." : printable(path.substr(0, path.size() - 1)), path);
+    }
+    closedir(list);
+    for (const std::string& below : folders)
+        if (depth < kDeepestFolder) find_below(folder, below, depth + 1, found);
+}
+
+std::map<std::string, std::string> find_runs(const std::string& folder) {
+    std::map<std::string, std::string> found;
+    find_below(folder, "", 0, found);
+    return found;
+}
+
+Watcher::Watcher(std::string root) : folder(std::move(root)) {
+    const size_t count = std::clamp<size_t>(size_t(cores()), 1, kMostReaders);
+    for (size_t i = 0; i < count; i++) {
+        std::thread thread;
+        const std::string why = start_thread(thread, [this] { work(); });
+        CHECK_INPUT(why.empty() || i > 0, "--watch: {}", no_thread(why));
+        if (why.empty()) readers_.push_back(std::move(thread));
+    }
+}
+
+Watcher::~Watcher() {
+    stop();
+    for (std::thread& t : readers_) t.join();
+}
+
+void Watcher::stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    work_.notify_all();
+}
+
+Runs Watcher::runs() {
+    const std::lock_guard lock(mutex_);
+    return runs_;
+}
+
+std::shared_ptr<WatchedRun> Watcher::find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto at = runs_.find(name);
+    return at == runs_.end() ? nullptr : at->second;
+}
+
+bool Watcher::idle() {
+    const std::lock_guard lock(mutex_);
+    return views_.empty() && reads_.empty() && busy_ == 0;
+}
+
+bool Watcher::wait(uint64_t& seen, double seconds) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                      [&] { return stopping_ || changes_ != seen; });
+    seen = changes_;
+    return !stopping_;
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// looking and reading
+
+void Watcher::walk() {
+    const auto found = find_runs(folder);
+    const std::lock_guard lock(mutex_);
+    const size_t gone = std::erase_if(runs_, [&](const auto& run) { return !found.contains(run.first); });
+    std::erase_if(files_, [&](const auto& file) { return !found.contains(file.first); });
+    std::erase_if(states_, [&](const auto& state) { return !found.contains(state.first); });
+    changes_ += gone > 0;
+    for (const auto& [name, path] : found)
+        if (!runs_.contains(name)) {
+            runs_[name] = std::make_shared<WatchedRun>(++found_, name, path);
+            changes_++;
+        }
+    changed_.notify_all();
+}
+
+void Watcher::look_at(const std::shared_ptr<WatchedRun>& run) {
+    const FileState now = file_state(folder + "/" + run->path + "metrics.jsonl");
+    std::string state;
+    {
+        const std::lock_guard lock(run->mutex);
+        state = run->viewed ? state_of(*run) : "";
+    }
+    const std::lock_guard lock(mutex_);
+    FileState& then = files_[run->name];
+    if (!now.there) {
+        changes_ += runs_.erase(run->name);
+        files_.erase(run->name);
+        changed_.notify_all();
+        return;
+    }
+    if (states_[run->name] != state) {
+        states_[run->name] = state;
+        run->version++;
+        changes_++;
+        changed_.notify_all();
+    }
+    if (now == then || run->queued) return;
+    run->queued = true;
+    if (then.there) reads_.push_back({run, false});
+    else views_.push_back({run, true});
+    then = now;
+    work_.notify_one();
+}
+
+void Watcher::look(bool walks) {
+    if (walks) walk();
+    size_t changed = 0;
+    for (const auto& [name, run] : runs()) {
+        look_at(run);
+        changed += walks && read_ranks(*run, folder);
+    }
+    const std::lock_guard lock(mutex_);
+    changes_ += changed;
+    if (changed) changed_.notify_all();
+}
+
+void Watcher::look() {
+    const double begin = seconds_now(), due = next_walk_;
+    look(begin >= due);
+    const double end = seconds_now();
+    if (begin >= due) next_walk_ = end + std::max(kWalk, 10 * (end - begin));
+}
+
+// A reader: first views of all runs, then their files.
+void Watcher::work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        work_.wait(lock, [&] { return stopping_ || !views_.empty() || !reads_.empty(); });
+        if (stopping_) return;
+        auto& queue = views_.empty() ? reads_ : views_;
+        const Work next = std::move(queue.front());
+        queue.pop_front();
+        busy_++;
+        lock.unlock();
+        const bool viewed = next.view && view_run(*next.run, folder);
+        if (!next.view) next.run->queued = false;       // what is written from here on is read again
+        if (!next.view) read_run(*next.run, folder);
+        lock.lock();
+        busy_--;
+        if (next.view) viewed ? reads_.push_back({next.run, false}) : reads_.push_front({next.run, false});
+        changes_++;
+        changed_.notify_all();
+        if (next.view) work_.notify_one();
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// events
+
+static void append_event(std::string& out, const char* event, const std::string& data) {
+    out += "event: ";
+    out += event;
+    out += "\ndata: " + data + "\n\n";
+}
+
+void PageFeed::append(std::string& out) {
+    const size_t before = out.size();
+    const Runs runs = watcher.runs();
+    const bool first = watching == SIZE_MAX;
+    size_t unread = 0;
+    for (const auto& [name, run] : runs) unread += run->loading;
+    if (first || runs.size() != watching || unread != loading) {
+        watching = runs.size();
+        loading = unread;
+        append_event(out, "folder",
+                     "{\"folder\":" + json_string(watcher.folder) + ",\"version\":" + json_string(commit) +
+                     ",\"watching\":" + std::to_string(watching) + ",\"loading\":" +
+                     std::to_string(loading) + "}");
+    }
+    for (auto at = sent.begin(); at != sent.end();) {
+        const bool gone = !runs.contains(at->first);
+        if (gone) append_event(out, "gone", "{\"run\":" + json_string(at->first) + "}");
+        at = gone ? sent.erase(at) : std::next(at);
+    }
+    const size_t few = kPictureRows / std::max<size_t>(1, runs.size()) + 50;
+    // a few rows of every run go before all rows of any, and these when the run is read to its end
+    for (const bool picture : {true, false}) {
+        for (const auto& [name, run] : runs) {
+            if (out.size() - before > kEventBytes) return;
+            if (!run->version) continue;                // nothing is read yet
+            SentRun& known = sent[name];
+            const bool fresh = known.id != run->id, current = !fresh && known.version == run->version;
+            if (picture ? fresh : !current && !run->loading)
+                append_event(out, "run", run_json(*run, known, picture ? few : SIZE_MAX));
+        }
+    }
+}
+
+bool PageFeed::next(std::string& out) {
+    append(out);
+    const double now = seconds_now();
+    if (out.empty() && now - spoke > kKeepAlive) out += ": still here\n\n";
+    if (out.empty()) return watcher.wait(seen, 1);
+    spoke = now;
+    return true;
+}

@@ -1,0 +1,43 @@
+#include "llmc/train/watch/write_report.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "llmc/base/check.h"
+#include "llmc/base/console.h"
+#include "llmc/base/files.h"
+#include "llmc/base/json.h"
+#include "llmc/train/watch/embedded.h"
+#include "llmc/train/watch/watched_run.h"
+
+static constexpr std::string_view kNoData = "id=\"data\">null<";     // of the live page
+
+// No text of a run ends the script element that holds the data.
+static std::string without_tags(const std::string& json) {
+    std::string text;
+    for (const char c : json) {
+        if (c == '<') text += "\\u003c";
+        else text += c;
+    }
+    return text;
+}
+
+int write_report(const std::string& run_dir, std::string file) {
+    const std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
+    const bool bare = !path.has_filename();
+    const std::string name = (bare ? path.parent_path() : path).filename().string();
+    WatchedRun run(1, printable(name), "");
+    read_run(run, run_dir);
+    CHECK_INPUT(!run.loading, "--report: run.dir '{}' has no metrics.jsonl; train first, or name another run "
+                "by --run.dir=DIR", run_dir);
+    if (file.empty()) file = run_dir + "/report.html";
+    SentRun nothing;
+    const std::string data = "[" + without_tags(run_json(run, nothing)) + "]";
+    std::string page(page_html());
+    const size_t at = page.find(kNoData);
+    CHECK(at != page.npos, "the page has no place for data");
+    page.replace(at, kNoData.size(), "id=\"data\">" + data + "<");
+    write_file(file, page);
+    printf("wrote %s, %s\n", for_terminal(file).c_str(), human_bytes(double(page.size())).c_str());
+    return kExitDone;
+}

@@ -1,0 +1,88 @@
+// The page of --watch and of reports, in headless Chromium: dev/page_checks.py looks, a stand-in for the
+// server (dev/fake_watch.py) speaks. And scripts/report.py, which writes the page with a run inside.
+#include <cmath>
+
+#include "test/script_helpers.h"
+
+static void expect_checks(const std::string& part) {
+    const auto ran = test::run(python() + " dev/page_checks.py " + part);
+    if (ran.code == 3) return test::skip("no Chromium");
+    EXPECT(ran.code == 0 && has(last_line(ran.out), " checks, 0 failed"), "exit %d: %s%s", ran.code,
+           ran.out.c_str(), ran.err.c_str());
+}
+
+TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
+TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
+TEST(page_draws_many_runs) { expect_checks("many"); }
+
+// ---------------------------------------------------------------------------------------------------------
+// scripts/report.py
+
+static const std::string kHostile = "<img src=x onerror=window.hit=1>";
+static const std::string kText = "</script><script>window.hit=2</script><!-- " + kHostile;
+
+static std::string quoted(const std::string& name) { return "'" + name + "'"; }
+
+// A run of this many steps. One loss is far below the others; texts and the name look like HTML.
+static void write_run(const std::string& dir, int steps) {
+    const std::string levels(900, '['), deep = "{\"event\":\"train\",\"step\":6,\"x\":" + levels +
+                                                std::string(900, ']') + "}\n" + levels + levels + "\n";
+    std::string rows = "{\"event\":\"start\",\"params\":3342336,\"world\":1,\"plan_bytes\":1000000}\n";
+    for (int s = 1; s <= steps; s++) {
+        const std::string at = "\"step\":" + std::to_string(s);
+        const double loss = s == 3456 ? -1.5 : 3 + 3 / std::sqrt(double(s));
+        rows += "{\"event\":\"train\"," + at + ",\"loss\":" + std::to_string(loss) +
+                ",\"norm\":1.5,\"lr\":0.001,\"tokens\":" + std::to_string(1024 * s) + ",\"ms\":40.5}\n";
+        if (s % 10 == 0) rows += "{\"event\":\"val\"," + at + ",\"loss\":" + std::to_string(loss) + "}\n";
+        if (s == 5) rows += "{\"event\":\"train\",\"step\":5,\"lo\n!\n[1]\n{\"event\":\"val\"}\n" + deep;
+    }
+    rows += "{\"event\":\"sample\",\"step\":10,\"text\":\"" + kText + "\"}\n";
+    write(dir + "/metrics.jsonl", rows + "{\"event\":\"tra");
+    write(dir + "/config.json", "{\"about\": \"" + kHostile + "\", \"train\": {\"steps\": 9000}}");
+}
+
+TEST(report_is_one_file_that_shows_the_run) {
+    const std::string f = folder("reports");
+    for (const auto& [name, steps] : {std::pair{kHostile, 40}, {std::string("long"), 9000}}) {
+        const std::string dir = f + "/" + name, report = python() + " -I scripts/report.py " + quoted(dir);
+        write_run(dir, steps);
+        const auto ran = test::run(report);
+        EXPECT(ran.code == 0 && has(ran.out, "6 damaged lines"), "%s%s", ran.out.c_str(), ran.err.c_str());
+        const std::string page = read(dir + "/report.html");
+        EXPECT(has(page, "id=\"data\">[{"), "no data in the page");
+        EXPECT(!has(page, kText) && has(page, "\\u003cimg src=x"), "a text stands in the page as HTML");
+        EXPECT(!has(page, "/* join"), "a part of the page is missing");
+        EXPECT(page.size() < 900'000, "%zu bytes", page.size());
+        expect_checks("report " + quoted(dir) + " " + quoted(kText));
+    }
+}
+
+// The Makefile's awk program and the script join the parts of the page to the same bytes.
+TEST(report_has_the_page_of_the_server) {
+    const std::string f = folder("joined"), out = f + "/out.html";
+    write_run(f, 12);
+    const auto ran = test::run(python() + " scripts/report.py " + f + " --out=" + out);
+    EXPECT(ran.code == 0 && has(ran.out, out), "%s%s", ran.out.c_str(), ran.err.c_str());
+    const std::string page = test::run("awk -f dev/make/join.awk llmc/train/watch/page.html").out;
+    const std::string data = "<script type=\"application/json\" id=\"data\">";
+    const std::string report = read(out), tail = page.substr(page.find(data) + data.size() + 4);
+    EXPECT(page.find(data + "null</script>") != page.npos, "the page has no place for data");
+    EXPECT(report.starts_with(page.substr(0, page.find(data))) && report.ends_with(tail), "other bytes");
+}
+
+TEST(report_errors_are_one_line) {
+    const std::string f = folder("report_errors"), report = python() + " scripts/report.py ";
+    expect_error(test::run(report + f + "/none"), {"error: ", "none/metrics.jsonl: No such file"});
+    write(f + "/empty/metrics.jsonl", "{\"event\":\"start\"}\nxx\n");
+    expect_error(test::run(report + f + "/empty"), {"error: ", "no training or validation rows"});
+    write_run(f + "/a", 12);
+    expect_error(test::run(report + f + "/a --out=" + f + "/nowhere/x.html"), {"error: ", "nowhere/x.html"});
+    expect_error(test::run(report + f + "/a --out=" + f), {"error: ", "Is a directory"});
+    expect_error(test::run(report + f + "/a --out=/dev/full"), {"error: /dev/full: No space left on device"});
+    const auto missing = test::run("awk -f dev/make/join.awk " + f + "/page.html");
+    EXPECT(missing.code != 0, "a page that is not there joins");
+    write(f + "/page.html", "<p>\n/* join nowhere.css */\n");
+    const auto part = test::run("awk -f dev/make/join.awk " + f + "/page.html");
+    EXPECT(part.code == 1 && has(part.err, "page.html:2: no file") && has(part.err, "nowhere.css"), "%s",
+           part.err.c_str());
+}

@@ -1,0 +1,169 @@
+// --watch over real sockets: what is answered, to whom, and that no page waits for another.
+#include "llmc/train/watch/serve.h"
+#include "test/http_client.h"
+#include "test/watched_folder.h"
+
+using namespace test;
+using std::string;
+
+// A service in this process, over a folder with runs a and <b>.
+struct Served {
+    string root;
+    WatchedFolder f{root};
+    WatchService service{.watcher = f.watcher};
+    Listening server;
+
+    explicit Served(const string& name, const string& token = "", int threads = 12) : root(folder(name)) {
+        for (const char* run : {"a", "<b>"})
+            write_text(root + "/" + run + "/metrics.jsonl", start_row() + train_rows(1, 30) + val_row(30));
+        write_text(folder("secret.txt"), "MARK");
+        service.token = token;
+        service.most_streams = threads - 4;
+        server = start_server({.host = "127.0.0.1", .port = 0, .threads = threads, .headers = {{"X-A", "b"}},
+                               .answer = [this](const HttpRequest& r) { return service.answer(r); }},
+                              "--watch");
+        f.update();
+    }
+    ~Served() { f.watcher.stop(); }
+    int port() const { return server->port; }
+};
+
+// First of all: what is loaded once stays loaded under its name, /proc/self/fd/N.
+TEST(without_a_server_one_line_says_what_to_install) {
+    expect_words("no server", fatal_of([] { (void)start_server({.host = "127.0.0.1"}, "--watch", ""); }),
+                 {"--watch", "libcpp-httplib-dev"});
+    if (no_server()) return;
+    const auto damaged = [] { (void)start_server({.host = "127.0.0.1"}, "--watch", "garbage"); };
+    expect_words("no object", fatal_of(damaged), {"--watch", "does not load", "libcpp-httplib0.11"});
+    // training loads neither the library nor what the library needs
+    const Ran ran = run("ldd ./train_gpt");
+    EXPECT(ran.code == 0 && ran.out.find("httplib") == string::npos && ran.out.find("ssl") == string::npos,
+           "%s", ran.out.c_str());
+}
+
+TEST(pages_events_rows_and_metrics) {
+    if (no_server()) return;
+    Served s("served");
+    const string page = ask(s.port(), "/");
+    EXPECT(page_html().starts_with("<!doctype html>") && page_html().ends_with("</html>\n"), "no page");
+    EXPECT(status(page) == 200 && body(page) == page_html() && page.find("X-A: b") != page.npos, "%s",
+           page.substr(0, 300).c_str());
+    const json rows = json::parse(body(ask(s.port(), "/rows?run=%3Cb%3E&from=5&to=9&points=100")));
+    EXPECT(rows["run"] == "<b>" && rows["train"]["step"] == json({5, 6, 7, 8, 9}), "%s", rows.dump().c_str());
+    EXPECT(status(ask(s.port(), "/rows?run=c&from=5&to=9&points=100")) == 404, "an unknown run");
+    for (const char* nonsense : {"from=9&to=5&points=10", "from=5&to=9&points=0", "from=5&to=9&points=1e9",
+                                 "from=5&to=9", "from=nan&to=9&points=5", "from=5x&to=9&points=5",
+                                 "from=&to=&points=", "from=1&to=inf&points=5"})
+        EXPECT(status(ask(s.port(), string("/rows?run=a&") + nonsense)) == 400, "%s", nonsense);
+    const string metrics = body(ask(s.port(), "/metrics"));
+    const json last = json::parse(train_row(30));
+    for (const auto& [metric, key, scale] : {std::tuple{"step_total", "step", 1.}, {"loss", "loss", 1.},
+                                             {"grad_norm", "norm", 1.}, {"learning_rate", "lr", 1.},
+                                             {"tokens_total", "tokens", 1.}, {"mfu_ratio", "mfu", 1.},
+                                             {"tokens_per_second", "tokens_per_s", 1.},
+                                             {"step_seconds", "ms", 1e-3}}) {
+        const string line = string("train_gpt_") + metric + "{run=\"<b>\"} ";
+        const size_t at = metrics.find(line);
+        EXPECT(at != metrics.npos, "no %s", line.c_str());
+        if (at == metrics.npos) continue;
+        EXPECT_NEAR(atof(metrics.c_str() + at + line.size()), last[key].get<double>() * scale, 1e-9);
+    }
+    EXPECT(metrics.find("train_gpt_validation_loss{run=\"a\"} ") != metrics.npos, "validation");
+}
+
+TEST(nothing_but_known_runs_is_served) {
+    if (no_server()) return;
+    Served s("climbing");
+    for (const char* path : {"/a", "/a/metrics.jsonl", "/../secret.txt", "/%2e%2e/secret.txt", "//etc",
+                             "/etc/passwd", "/page.html", "/./", "/events/", "/rows/../../secret.txt"})
+        EXPECT(status(ask(s.port(), path)) == 404, "%s: %s", path, ask(s.port(), path).substr(0, 80).c_str());
+    for (const char* run : {"..", "../served/a", "a/", "./a", "A", "%00", "/etc", "", "a/../a", "%2e"})
+        EXPECT(status(ask(s.port(), string("/rows?from=1&to=9&points=5&run=") + run)) == 404, "%s", run);
+    for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS"})
+        EXPECT(status(ask(s.port(), "/", "127.0.0.1", method)) == 405, "%s", method);
+    Connection large(s.port());
+    large.send_text("GET /" + string(100000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    large.read("\r\n\r\n", 8);
+    EXPECT(status(large.got) != 200, "%s", large.got.substr(0, 80).c_str());
+    EXPECT(status(ask(s.port(), "/")) == 200, "after all that");
+}
+
+// A page of another site can have its name point to this machine, but not hide its name.
+TEST(other_hosts_and_requests_without_the_token_are_refused) {
+    if (no_server()) return;
+    Served s("hosts");
+    for (const char* host : {"localhost", "127.0.0.1", "[::1]", "localhost:80", "127.0.0.1:8000", "[::1]:1"})
+        EXPECT(status(ask(s.port(), "/", host)) == 200, "%s", host);
+    for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "",
+                             "evil.example:127.0.0.1", "[::1].evil.example"})
+        for (const char* path : {"/", "/events", "/rows?run=a&from=1&to=9&points=5", "/metrics", "/x"})
+            EXPECT(status(ask(s.port(), path, host)) == 403, "%s of %s", path, host);
+    const string token = random_token();
+    EXPECT(token.size() == 32 && token != random_token(), "%s", token.c_str());
+    Served t("tokens", token);
+    for (const char* path : {"/", "/metrics", "/rows", "/events", "/x"})
+        for (const string& query : {string(), string("?token="), "?token=" + token.substr(1),
+                                    "?token=" + token + "0", "?Token=" + token, "?a=" + token,
+                                    "?token=" + string(32, '0')})
+            EXPECT(status(ask(t.port(), path + query)) == 403, "%s%s", path, query.c_str());
+    EXPECT(status(ask(t.port(), "/?token=" + token, "cluster.example")) == 200, "with the token");
+    EXPECT(status(ask(t.port(), "/metrics?token=" + token)) == 200, "metrics with the token");
+}
+
+// The events so far, as a page: HTTP's chunks joined.
+static KnownRuns known(const Connection& c) {
+    const string chunks = body(c.got);
+    string events;
+    for (size_t at = 0; at < chunks.size();) {
+        const size_t line = chunks.find("\r\n", at);
+        const size_t size = std::stoul(chunks.substr(at, line - at), nullptr, 16);
+        events += chunks.substr(line + 2, size);
+        at = line + 2 + size + 2;
+    }
+    KnownRuns page;
+    page.apply(events);
+    return page;
+}
+
+TEST(a_slow_page_stops_no_other) {
+    if (no_server()) return;
+    Served s("two_pages");
+    write_text(s.root + "/big/metrics.jsonl", train_rows(1, 3000));
+    Connection slow(s.port(), 4096), one(s.port()), two(s.port());
+    listen_to(slow);            // and never reads
+    s.f.update();
+    listen_to(one);
+    listen_to(two);
+    for (Connection* c : {&one, &two}) EXPECT(c->read("\"run\":\"big\""), "no event of a run");
+    for (int step = 31; step <= 40; step++) {
+        append_text(s.root + "/a/metrics.jsonl", train_row(step));
+        s.f.watcher.look();
+        for (Connection* c : {&one, &two})
+            EXPECT(c->read(fmt::format("\"step\":[{}]", step), 3), "step %d does not come", step);
+    }
+    for (Connection* c : {&one, &two}) {
+        c->read("never", 0.2);
+        const std::vector<int> steps = known(*c).steps("a");
+        EXPECT(steps.size() == 40 && steps.back() == 40, "%zu steps", steps.size());
+    }
+}
+
+// Twice as many pages as there are places, one after the other.
+TEST(a_page_that_is_closed_makes_room) {
+    if (no_server()) return;
+    Served s("closed", "", 8);
+    for (int page = 0; page < 12; page++) {
+        {
+            Connection c(s.port());
+            listen_to(c);
+            EXPECT(c.read("event: run"), "page %d: %s", page, c.got.substr(0, 100).c_str());
+        }
+        for (int wait = 0; page % 4 == 3 && s.service.streams > 0 && wait < 100; wait++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    std::vector<Connection> open;
+    for (int page = 0; page < 4; page++) listen_to(open.emplace_back(s.port()));
+    for (Connection& c : open) EXPECT(c.read("event: run"), "%s", c.got.substr(0, 100).c_str());
+    const string more = ask(s.port(), "/events");
+    EXPECT(status(more) == 503 && status(ask(s.port(), "/")) == 200, "%s", more.substr(0, 100).c_str());
+}
