@@ -191,6 +191,22 @@ void RunLog::train(const StepReport& r) {
     note_rate(r);
 }
 
+void RunLog::health(const HealthReport& h) {
+    if (!writes_) return;
+    if (cfg_.log.health_due(h.step)) write(health_row(h));
+    if (cfg_.log.histograms_due(h.step)) events_.add(h.step, histograms_of(h));
+}
+
+void RunLog::grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms) {
+    if (writes_) write(grad_norms_row(step, names, norms));
+}
+
+void RunLog::spike(const Spike& s) {
+    if (!writes_) return;
+    write(spike_row(s));
+    print_event("spike", text_of(s));
+}
+
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {
     if (!writes_) return;
     JsonLine line("val");
