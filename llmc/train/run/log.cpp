@@ -170,7 +170,7 @@ void RunLog::report(const StepReport& r) {
     m[Metric::Tokens] = double(r.tokens);
     m[Metric::TokensPerSecond] = r.tokens_per_s;
     m[Metric::Mfu] = r.mfu;
-    m[Metric::StepSeconds] = 1e-3 * r.ms;
+    m[Metric::StepSeconds] = 1e-3 * to_thousandths(r.ms);
     m[Metric::Skipped] += !r.finite;
     prometheus_.changed();
 }

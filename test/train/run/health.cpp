@@ -30,10 +30,10 @@ struct Sequence {
 TEST_IF(!kIsBf16 && !kIsFp64, the_first_tensor_that_moved_is_named) {
     Sequence q;
     q.quiet(1, 230);
-    q.step(230, steady(230, 1), 2.5, steady(2, 3), steady(3, 4), steady(4, 5));    // a tensor alone
+    q.step(230, steady(230, 1), 2.5, steady(2, 3), steady(3, 4), steady(4, 5));
     EXPECT(q.seen.empty(), "neither loss nor norm moved");
-    q.step(231, 9, steady(3, 2), 40, 14.2, steady(5, 5));                          // others by more, and later
-    q.step(232, 9, steady(3, 2), 40, 14.2, 9);                                     // the same event
+    q.step(231, 9, steady(3, 2), 40, 14.2, steady(5, 5));       // other tensors by more, and later
+    q.step(232, 9, steady(3, 2), 40, 14.2, 9);                  // the same event
     EXPECT(q.seen.size() == 1, "%zu spikes", q.seen.size());
     const Spike& s = q.seen.at(0);
     EXPECT(s.step == 231 && s.of == std::string("norm") && s.first && s.first->name == "h.0.fcw" &&
