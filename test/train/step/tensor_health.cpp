@@ -145,6 +145,30 @@ TEST(statistics_are_those_of_the_tensors) {
     }
 }
 
+// A weight that is not finite: counted, and the step changes nothing.
+TEST_IF(!kIsBf16, what_is_not_finite_is_counted) {
+    Config cfg = Point{1, 1, 1}.config();
+    cfg.log.health = 1;
+    Tiny t(cfg);
+    Loader data(t.set, cfg.train.micro_batch, 0, 0, 1);
+    t.masters()[t.tensor("h.3.fcw").start + 5] = real(NAN);
+    Measured m;
+    measured_step(t, data, 0, m);
+    size_t i = 0;
+    for (const TensorReport& r : m.reports.at(0).tensors) {
+        const double norm = m.norms[0].at(i++);
+        const double here = r.name == "h.3.fcw";
+        EXPECT(r.weight.nonfinite == here && r.update.nonfinite == here &&
+               r.update.zeros == r.update.count - here, "%s", r.name.c_str());
+        EXPECT((r.gradient.nonfinite > 0) == !std::isfinite(norm), "%s", r.name.c_str());
+    }
+    for (const ActivationReport& a : m.reports.at(0).activations) {
+        const bool before = a.name < "h.3" || a.name == "h.3.x" || a.name == "h.3.ln1" ||
+                            a.name == "h.3.atty" || a.name == "h.3.x1" || a.name == "h.3.ln2";
+        EXPECT((a.values.nonfinite > 0) == !before, "%s", a.name.c_str());
+    }
+}
+
 // The embedding has more elements than an update of a step that measures takes at once.
 TEST(training_has_the_same_bits_with_statistics) {
     for (const auto& [muon, offload] : {std::pair(false, false), {true, false}, {true, true}}) {
@@ -156,8 +180,17 @@ TEST(training_has_the_same_bits_with_statistics) {
         if (offload) cfg.memory.offload = Offload::Optimizer;
         EXPECT(size_t(cfg.model.vocab * cfg.model.channels) > Optimizer::kChunk);
         Measured without, with;
+        const auto planned = [&] {
+            const Model model(cfg, Mesh(), cfg.train.micro_batch, false);
+            size_t bytes = 0;
+            for (const auto& row : model.arena.plan())
+                if (row.name == "statistics of tensors") bytes += row.bytes;
+            return bytes;
+        };
+        EXPECT(planned() == 0, "memory for statistics that are off");
         train(cfg, Mesh(), without);
         cfg.log.health = 2;
+        EXPECT(planned() >= Optimizer::kChunk * sizeof(real), "%zu bytes are planned", planned());
         train(cfg, Mesh(), with);
         EXPECT(without.reports.empty() && without.norms[0].empty() && with.reports.size() == kSteps / 2);
         EXPECT(without.trace == with.trace, "Muon %d, offload %d: statistics change bits", muon, offload);
