@@ -92,7 +92,7 @@ def against_matmul(build, folder, precision, model, batch, context, turns=5):
             "of_peak": speed * flops / 1e9 / rate, "goal": GOALS[precision]}
 
 
-def quickstart(folder):
+def quickstart(build, folder):
     """All that the quickstart does, in a few hundred steps, of this project's source as the text."""
     run, text = os.path.join(folder, "quickstart"), os.path.join(folder, "source.txt")
     tokens, tokenizer = os.path.join(folder, "source"), os.path.join(folder, "tokenizer.json")
@@ -105,14 +105,33 @@ def quickstart(folder):
                     ["encode", f"--tokenizer={tokenizer}", "--val=0.1", f"--out={tokens}", text]):
         subprocess.run(["./tokenize", *command], check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
-    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}",
-                    f"--data.train={tokens}_train_*.bin", f"--data.val={tokens}_val_*.bin",
-                    f"--data.tokenizer={tokenizer}", "--train.steps=300", "--optimizer.warmup=40",
-                    "--sample.every=100", "--eval.every=100", "--checkpoint.every=100"], check=True,
-                   stdout=subprocess.DEVNULL)
+    data = [f"--data.train={tokens}_train_*.bin", f"--data.val={tokens}_val_*.bin",
+            f"--data.tokenizer={tokenizer}"]
+    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}", *data, "--train.steps=300",
+                    "--optimizer.warmup=40", "--sample.every=100", "--eval.every=100",
+                    "--checkpoint.every=100"], check=True, stdout=subprocess.DEVNULL)
     rows = lines(os.path.join(run, "metrics.jsonl"))
     event = lambda name: next(r for r in rows if r["event"] == name)
-    return {"plan_bytes": event("start")["plan_bytes"], "peak_bytes": event("done")["peak_bytes"]}
+    return {"plan_bytes": event("start")["plan_bytes"], "peak_bytes": event("done")["peak_bytes"],
+            "logs": logs(build, folder, data)}
+
+
+def logs(build, folder, data):
+    """What logs add to a step of the quickstart: calls timed by themselves, and steps that measure health,
+    every third, against the others of the same run."""
+    calls = json.loads(subprocess.run([os.path.join(build, "dev/bench_logs"), folder], check=True,
+                                      capture_output=True, text=True).stdout)
+    run = os.path.join(folder, "health")
+    subprocess.run(["./train_gpt", "scripts/quickstart.json", f"--run.dir={run}", *data, "--train.steps=150",
+                    "--optimizer.warmup=40", "--sample.every=0", "--eval.every=0", "--checkpoint.every=0",
+                    "--log.health=3"], check=True, stdout=subprocess.DEVNULL)
+    steps = [r for r in lines(os.path.join(run, "metrics.jsonl")) if r["event"] == "train"][20:]
+    usual = statistics.median(r["ms"] for r in steps if r["step"] % 3)
+    health = statistics.median(r["ms"] for r in steps if r["step"] % 3 == 0)
+    # the .prom file is written once a second
+    us = calls["event_file_us"] + calls["prometheus_us"] + calls["prometheus_write_us"] * usual / 1000
+    return {**calls, "step_ms": usual, "files_of_step": us / (1000 * usual), "health_step_ms": health,
+            "health_of_step": health / usual - 1}
 
 
 def memory(s):
@@ -140,7 +159,7 @@ def main():
             for shape in SHAPES:
                 result["steps"].append(against_matmul(build, folder, precision, *shape))
             result["muon"] += operations(build, folder, precision, "--muon")
-        result["quickstart"] = quickstart(folder)
+        result["quickstart"] = quickstart(build, folder)
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
@@ -149,6 +168,9 @@ def main():
     print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
     print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
+    s = result["quickstart"]["logs"]
+    print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
+          f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more")
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 

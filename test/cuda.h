@@ -26,6 +26,7 @@ namespace fp64::cpu {
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 #include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/spread.h"
 #include "llmc/ops/decl/values.h"
 #endif
 }  // namespace fp64::cpu

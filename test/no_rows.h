@@ -76,6 +76,10 @@ inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
     sum_rounded(sums, real_pieces, 2, 0);
     sum_widened(sums, pieces, 2, 0);
     sum_of_squares(sums, sums, 0);
+    Spread* const in_sums = reinterpret_cast<Spread*>(sums);
+    spread(in_sums, sums, 0);
+    spread_of_change(in_sums, sums, sums, 0);
+    spread_of_stored(in_sums, w, 0);
 }
 
 inline void mixes_on_no_rows(real* sums, floatX* w) {

@@ -14,7 +14,7 @@ NUMERIC      += $(shell grep -l '^namespace PRECISION' $(TEST_SOURCES) $(wildcar
 TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program has all
 # ... and those of the operations and of the model, which take seconds, in all
 OF_OPERATIONS := adamw attention attention_window classifier decoder encoder layernorm matmul memory mixes packed_rows \
-                 test_gpt
+                 spread test_gpt
 precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
 LIBRARY      := $(BUILD)/libtrain_gpt.a

@@ -6,6 +6,7 @@
 
 #include "llmc/base/config/choice.h"
 #include "llmc/base/dtype.h"
+#include "llmc/ops/tensor_spread.h"
 #include "llmc/ops/walk.h"
 
 namespace fp32 {
@@ -31,6 +32,7 @@ namespace cpu {
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 #include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/spread.h"
 #include "llmc/ops/decl/values.h"
 }  // namespace cpu
 
@@ -45,6 +47,7 @@ namespace cuda {
 #include "llmc/ops/decl/muon.h"
 #include "llmc/ops/decl/rotary.h"
 #include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/spread.h"
 #include "llmc/ops/decl/values.h"
 }  // namespace cuda
 

@@ -187,6 +187,28 @@ TEST(what_is_walked_is_done_on_one_rank) {
         }
 }
 
+TEST(statistics_of_tensors_are_walked) {
+    for (const Point& p : {Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3}, Point{.dp = 2, .tp = 2, .pp = 1}}) {
+        Config cfg = p.config();
+        cfg.log.health = 1;
+        expect_walked("health, " + p.text(), cfg);
+    }
+    for (const bool muon : {false, true}) {
+        Config cfg = lattice_config();
+        cfg.log.health = 1;
+        if (muon) cfg.optimizer.kind = OptimizerKind::Muon;
+        Tiny t(cfg);
+        Loader data(t.set, 1, 0);
+        const Walk done = walk_of(ops::target(), [&] {
+            t.model.tensors->begin(1);
+            t.model.pipeline.run(data);
+            enqueue_update(t.model, 1e-3, 0);
+        }, true);
+        const WalkedRun measured{.micro_batch = 1, .micros = 0, .measured = true};
+        expect_same("a step that measures", walk_of_run(cfg, Mesh(), measured), done);
+    }
+}
+
 // A product or an attention that was walked: of a text the walk has the longest cache of keys (Tk, offset).
 static bool known_to(const Walk& walk, const Cost& cost) {
     return std::any_of(walk.costs.begin(), walk.costs.end(), [&](const Cost& c) {

@@ -192,6 +192,11 @@ struct LogConfig {
     double peak_tflops = 0;
     bool tensorboard = false;
     std::string prometheus;
+    int64_t health = 0, histograms = 0;
+
+    // step: with the step in question.
+    bool health_due(int64_t step) const { return health && step % health == 0; }
+    bool histograms_due(int64_t step) const { return histograms && step % histograms == 0; }
 
     template <class F> void visit(F&& f) {
         f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
@@ -202,6 +207,10 @@ struct LogConfig {
         f("tensorboard", tensorboard, "write an event file to run.dir, which TensorBoard and Aim open");
         f("prometheus", prometheus, "a file FILE.prom for node_exporter's textfile collector, replaced once "
           "a second at most; empty: none");
+        f("health", health, "steps between statistics of each layer's weights, gradients, updates and "
+          "activations in metrics.jsonl; 0: none", at_least(0));
+        f("histograms", histograms, "steps between histograms of weights and gradients in the event file of "
+          "log.tensorboard; 0: none", at_least(0));
     }
 };
 

@@ -86,6 +86,9 @@ void validate(const Config& cfg) {
     BatchUnit unit = batch_unit(c, 1, c.train.micro_batch);
     unit.group = 1;         // --export needs no mesh: check_mesh() has the ranks
     check_batch(c.train.batch_tokens, unit);
+    CHECK_INPUT(c.log.histograms == 0 || c.log.tensorboard,
+                "log.histograms = {} with log.tensorboard = false: histograms go into TensorBoard's event "
+                "file; set log.tensorboard to true, or log.histograms to 0", c.log.histograms);
     CHECK_INPUT(c.run.dir != "", "run.dir is empty: name a folder for what the run writes");
     CHECK_INPUT(c.model.init != "",
                 "model.init is empty: set it to random, a folder step_N, or FORMAT:PATH as --help has it");

@@ -62,6 +62,9 @@ Needs shortcut_backward(const Target& t, int N) {
 Needs values_backward(const Target& t, int N, int KV) {
     return on_gpu(t) ? of_gpu(cuda::layernorm_scratch(N, KV * kGateInputs, 1)) : Needs{};
 }
+Needs spread(const Target& t, size_t count) {
+    return on_gpu(t) && count ? of_gpu(cuda::spread_scratch(count)) : Needs{};
+}
 
 }  // namespace needs
 }  // namespace PRECISION

@@ -62,6 +62,14 @@ inline size_t encoder_scratch(int N, int C) {
            scratch_size(buckets * size_t(C) * sizeof(float));
 }
 
+// A block's part of a spread.
+inline constexpr size_t kSpreadBlock = 16384, kSpreadBlocks = 512;
+inline size_t spread_blocks(size_t count) {
+    const size_t blocks = (count + kSpreadBlock - 1) / kSpreadBlock;
+    return blocks < kSpreadBlocks ? blocks : kSpreadBlocks;
+}
+inline size_t spread_scratch(size_t count) { return scratch_size(spread_blocks(count) * sizeof(Spread)); }
+
 // delta of attention's backward: a value for each query and head
 inline size_t attention_scratch(int N, int NH) {
     return scratch_size(size_t(N) * size_t(NH) * sizeof(float));

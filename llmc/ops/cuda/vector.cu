@@ -136,10 +136,10 @@ void sum_in_order(double* total, const real* values, size_t count) {
            values, count);
 }
 
-// A thread per column; a few of each.
+// A thread per column; few rows.
 // FLOOR bytes = 8 (rows + 1) cols
 __global__ void __launch_bounds__(32) sum_rows_kernel(double* out, const double* in, int rows, int cols) {
-    const int c = int(threadIdx.x);
+    const int c = int(blockIdx.x) * 32 + int(threadIdx.x);
     if (c >= cols) return;
     double sum = 0;
     for (int r = 0; r < rows; r++) sum += in[size_t(r) * size_t(cols) + size_t(c)];
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(32) sum_rows_kernel(double* out, const double*
 
 void sum_rows(double* out, const double* in, int rows, int cols) {
     if (walked(sum_rows_cost, rows, cols)) return;
-    CHECK(cols <= 32, "sum_rows: {} columns, at most 32", cols);
-    launch(sum_rows_kernel, dim3(1), dim3(32), 0, {.bytes = 8. * (rows + 1) * cols}, out, in, rows, cols);
+    launch(sum_rows_kernel, dim3(unsigned(div_up(cols, 32))), dim3(32), 0, {.bytes = 8. * (rows + 1) * cols},
+           out, in, rows, cols);
 }
 
 }  // namespace cuda

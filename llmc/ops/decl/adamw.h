@@ -18,10 +18,11 @@ struct GradientState {
 
 // sums[i] = the sum of squares of block i of grad, of kNormBlock elements (the last may be shorter)
 inline constexpr size_t kNormBlock = 65536;
+inline size_t norm_blocks(size_t count) { return (count + kNormBlock - 1) / kNormBlock; }
 void sum_of_squares(real* sums, const real* grad, size_t count);
 inline Cost sum_of_squares_cost(const Target&, size_t count) {
     return {.name = "sum_of_squares", .read = count * sizeof(real),
-            .written = (count + kNormBlock - 1) / kNormBlock * sizeof(real)};
+            .written = norm_blocks(count) * sizeof(real)};
 }
 
 // norm = sqrt(*squares). The step's loss has to be finite as well.

@@ -16,4 +16,5 @@ Needs rotary_backward(const Target& t, int N, int D);          // with gains
 Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db
 Needs shortcut_backward(const Target& t, int N);
 Needs values_backward(const Target& t, int N, int KV);
+Needs spread(const Target& t, size_t count);
 }  // namespace needs

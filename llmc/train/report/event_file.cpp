@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -140,6 +141,41 @@ void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
         std::string value;
         add_string(value, 1, s.tag);
         add_float(value, 2, float(s.value));
+        add_string(summary, 1, value);
+    }
+    std::string e = event(step);
+    add_string(e, 5, summary);
+    write(e);
+}
+
+// The least of the elements is only known by its bin.
+static std::string histogram_proto(const Spread& s) {
+    const auto limit = [](int bin) { return std::ldexp(1., bin + kLowestBin + 1); };
+    int first = 0, last = kSpreadBins - 1;
+    while (first < last && s.zeros + s.bins[first] == 0) first++;
+    while (last > first && s.bins[last] == 0) last--;
+    std::string proto, limits, buckets;
+    for (int bin = first; bin <= last; bin++) {
+        add_bytes(limits, bin == last ? std::max(limit(bin), s.largest) : limit(bin));
+        add_bytes(buckets, s.bins[bin] + (bin == 0 ? s.zeros : 0));
+    }
+    add_double(proto, 1, first == 0 ? 0 : limit(first - 1));
+    add_double(proto, 2, s.largest);
+    add_double(proto, 3, s.count - s.nonfinite);
+    add_double(proto, 4, s.sum);
+    add_double(proto, 5, s.squares);
+    add_string(proto, 6, limits);
+    add_string(proto, 7, buckets);
+    return proto;
+}
+
+void EventFile::add(int64_t step, std::span<const Histogram> histograms) {
+    if (!file_) return;
+    std::string summary;
+    for (const Histogram& h : histograms) {
+        std::string value;
+        add_string(value, 1, h.tag);
+        add_string(value, 5, histogram_proto(h.spread));
         add_string(summary, 1, value);
     }
     std::string e = event(step);

@@ -2,7 +2,8 @@
 //
 //     record   uint64 length, uint32 masked CRC-32C of it, message, uint32 masked CRC-32C of the message
 //     Event    1: wall_time, 2: step, 3: file_version, 5: Summary
-//     Summary  1: Value, repeated, of 1: tag, 2: simple_value, 8: tensor, 9: metadata
+//     Summary  1: Value, repeated, of 1: tag, 2: simple_value, 5: HistogramProto, 8: tensor, 9: metadata
+//     HistogramProto   1: min, 2: max, 3: num, 4: sum, 5: sum_squares, 6: bucket_limit, 7: bucket
 //
 // https://www.tensorflow.org/tutorials/load_data/tfrecord, tensorboard/compat/proto/{event,summary}.proto
 #pragma once
@@ -12,10 +13,17 @@
 #include <string_view>
 
 #include "llmc/base/files.h"
+#include "llmc/ops/tensor_spread.h"
 
 struct Scalar {
     std::string tag;
     double value;
+};
+
+// Of absolute values.
+struct Histogram {
+    std::string tag;
+    Spread spread;
 };
 
 struct EventFile {
@@ -28,6 +36,9 @@ struct EventFile {
     bool is_open() const { return bool(file_); }
     // Nothing before open(). A record without room on the disk is left out whole.
     void add(int64_t step, std::span<const Scalar> scalars);
+    // Buckets are the bins of ops/tensor_spread.h; the first also has the zeros. Elements that are not finite
+    // are left out.
+    void add(int64_t step, std::span<const Histogram> histograms);
     void add_text(int64_t step, std::string_view tag, std::string_view text);
 
 private:

@@ -170,7 +170,7 @@ void RunLog::report(const StepReport& r) {
     m[Metric::Tokens] = double(r.tokens);
     m[Metric::TokensPerSecond] = r.tokens_per_s;
     m[Metric::Mfu] = r.mfu;
-    m[Metric::StepSeconds] = 1e-3 * r.ms;
+    m[Metric::StepSeconds] = 1e-3 * to_thousandths(r.ms);
     m[Metric::Skipped] += !r.finite;
     prometheus_.changed();
 }
@@ -189,6 +189,22 @@ void RunLog::train(const StepReport& r) {
     const bool due = cfg_.log.every && (r.step % cfg_.log.every == 0 || r.step == cfg_.train.steps);
     if (due || (cfg_.log.every && !r.finite)) print_step(r);
     note_rate(r);
+}
+
+void RunLog::health(const HealthReport& h) {
+    if (!writes_) return;
+    if (cfg_.log.health_due(h.step)) write(health_row(h));
+    if (cfg_.log.histograms_due(h.step)) events_.add(h.step, histograms_of(h));
+}
+
+void RunLog::grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms) {
+    if (writes_) write(grad_norms_row(step, names, norms));
+}
+
+void RunLog::spike(const Spike& s) {
+    if (!writes_) return;
+    write(spike_row(s));
+    print_event("spike", text_of(s));
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {

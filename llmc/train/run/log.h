@@ -10,6 +10,7 @@
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
 #include "llmc/train/run/comm_log.h"
+#include "llmc/train/run/health_rows.h"
 #include "llmc/train/run/run_header.h"
 #include "llmc/train/run/step_meter.h"
 #include "llmc/train/run/tasks.h"
@@ -28,6 +29,9 @@ struct RunLog {
     void start(const Config& cfg, const StartInfo& info, const std::string& origin, const RunState& state);
     void train(const StepReport& r);
     void comm(int64_t step, const CommStep& moved);      // traffic of this rank in the step
+    void health(const HealthReport& h);                 // the rows, and the histograms, that are due
+    void grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms);
+    void spike(const Spike& s);
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void task(int64_t step, const ScoredTask& scored);  // and the rows of train/run/tasks.h
     void sample(int64_t step, std::string_view text);   // prompt and continuation

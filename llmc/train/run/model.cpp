@@ -36,7 +36,11 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         zero.add_training_to(arena, host);
         optimizer.emplace(cfg, zero);
         optimizer->add_to(arena);
-        statistics.emplace(pipeline, *optimizer, mesh.world, votes);
+        if (cfg.log.health || cfg.log.histograms) {
+            tensors.emplace(cfg, zero, gpt);
+            tensors->add_to(arena, optimizer->watch(*tensors));
+        }
+        statistics.emplace(pipeline, *optimizer, mesh.world, votes, cfg.log.health > 0);
         statistics->add_to(arena, host);
     }
     if (saves_initial(cfg)) zero.add_masters_to(arena, host);
@@ -70,9 +74,11 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     : Model(cfg, on, micro_batch, generates, Unplanned()) {
     const int few = walked_micros(stage.shape);
     step = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few});
-    const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few, .trains = false,
+    const Walk rest = walk_of_run(cfg, mesh, {.micro_batch = micro_batch, .micros = few,
+                                              .trains = tensors.has_value(),
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
-                                              .prompt = 1, .generates = generates, .scores = true});
+                                              .prompt = 1, .generates = generates, .scores = true,
+                                              .measured = true});
     scratch_bytes = std::max(step.needs().scratch, rest.needs().scratch);
     library_bytes = std::max(step.needs().library, rest.needs().library);
     arena.add("scratch of operations", &scratch, scratch_bytes);
@@ -109,8 +115,10 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
     model.gpt.ready();
     return walk_of(ops::target(), [&] {
         if (model.optimizer && run.trains) {
+            if (model.tensors && run.measured) model.tensors->begin_as(true, 0);
             model.pipeline.walk();
             enqueue_update(model, 0, 0);
+            if (model.tensors) model.tensors->begin_as(false, 0);
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
         if (run.generates && run.prompt) walk_text(model, run.prompt);

@@ -23,6 +23,7 @@ struct Model {
     Pipeline pipeline;
     Votes votes;                           // of steps
     std::optional<Optimizer> optimizer;    // for training
+    std::optional<TensorStatistics> tensors;       // for training, with log.health or log.histograms
     std::optional<StepStatistics> statistics;      // for training
     std::optional<Decoder> decoder;        // for texts
     std::optional<Scorer> scorer;          // for eval.tasks
@@ -60,14 +61,14 @@ private:
 void enqueue_update(Model& model, double lr, int64_t step);
 
 // The parts of a run to walk: a step of `micros` micro-batches (0: by the settings), an evaluation of
-// `evaluated` rows over all ranks (0: no evaluation), a text after `prompt` ids (0: no text), and scores of
-// tasks where there are tasks.
+// `evaluated` rows over all ranks (0: no evaluation), a text after `prompt` ids (0: no text), scores of tasks
+// where there are tasks. measured: the step takes statistics of tensors, where the settings ask for any.
 struct WalkedRun {
     int micro_batch, micros;
     bool trains = true;
     uint64_t evaluated = 0;
     size_t prompt = 0;
-    bool generates = false, scores = false;
+    bool generates = false, scores = false, measured = false;
 };
 // Micro-batches of Model::step: a few have every op of a step, as there are the first, the last, and one
 // between.

@@ -1,6 +1,12 @@
 #include "llmc/train/run/step_log.h"
 
+#include "llmc/base/context.h"
+
 namespace PRECISION {
+
+static std::vector<std::string> names_of(const Model& m) {
+    return m.tensors ? m.tensors->names : std::vector<std::string>();
+}
 
 static double flops_of(ModelConfig m, const StartInfo& info) {
     m.vocab = info.vocab;
@@ -9,16 +15,19 @@ static double flops_of(ModelConfig m, const StartInfo& info) {
 
 StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, RunState& s)
     : cfg(c), model(m), log(l), state(s),
-      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s) {}
+      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m)) {}
 
 void StepLog::begin() {
     traffic.take(model.mesh);
     if (steps.empty()) meter.begin();
+    if (model.tensors) model.tensors->begin(state.step + 1);
 }
 
 void StepLog::add(int64_t step, double lr) {
     model.statistics->start_read();
-    steps.push_back({.step = step, .lr = lr, .moved = cfg.log.comm ? traffic.take(model.mesh) : CommStep()});
+    steps.push_back({.step = step, .lr = lr, .moved = cfg.log.comm ? traffic.take(model.mesh) : CommStep(),
+                     .health = {}});
+    if (model.tensors && model.tensors->measuring) steps.back().health = model.tensors->collect();
 }
 
 static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
@@ -26,6 +35,16 @@ static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
         fatal(kExitNotFinite, __FILE__, __LINE__, "step {}: loss {:g}, gradient norm {:g}; {} steps were "
               "skipped, train.max_skips = {}. Try a lower optimizer.lr or a longer optimizer.warmup",
               r.step, r.loss, r.norm, *skipped, most);
+}
+
+// Ranks have equal figures, and rank 0 writes them.
+void StepLog::write_health(const Step& s, const StepReport& r, const StepResult& result) {
+    if (context.rank != 0) return;
+    const std::optional<Spike> spike = spikes.see(r, result.tensor_norms);
+    if (!result.tensor_norms.empty() && (spike || cfg.log.health_due(s.step)))
+        log.grad_norms(s.step, model.tensors->names, result.tensor_norms);
+    if (s.health) log.health(*s.health);
+    if (spike) log.spike(*spike);
 }
 
 Signals StepLog::write(size_t left) {
@@ -38,6 +57,7 @@ Signals StepLog::write(size_t left) {
                           .finite = result.finite, .joules = result.joules};
         meter.measure(report);
         log.train(report);
+        write_health(s, report, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);
         if (!report.finite) count_skip(report, cfg.train.max_skips, &state.skipped);
     }

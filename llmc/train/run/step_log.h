@@ -30,9 +30,12 @@ struct StepLog {
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
 private:
-    struct Step { int64_t step; double lr; CommStep moved; };
+    struct Step { int64_t step; double lr; CommStep moved; std::optional<HealthReport> health; };
     std::deque<Step> steps = {};     // not yet logged
     CommLog traffic = {};
+    Spikes spikes;
+
+    void write_health(const Step& s, const StepReport& r, const StepResult& result);
 };
 
 }  // namespace PRECISION

@@ -1,12 +1,14 @@
 #include "llmc/train/run/step_statistics.h"
 
+#include <cmath>
+
 namespace PRECISION {
 
 static constexpr int kFirstMark = Pipeline::kStaged;
 static_assert(kFirstMark + StepStatistics::kPlaces <= ops::kMarks);
 
-StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v)
-    : pipeline(p), optimizer(o), world(w), votes(v) {}
+StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)
+    : pipeline(p), optimizer(o), world(w), votes(v), tensor_count(health ? o.tensors->names.size() : 0) {}
 
 void StepStatistics::add_to(Arena& arena, Arena& host) {
     arena.add("statistics of a step", &mine, kWords);
@@ -15,6 +17,7 @@ void StepStatistics::add_to(Arena& arena, Arena& host) {
     host.add("tokens and statistics on their way", &sent_words, kPlaces * kWords);
     host.add("tokens and statistics on their way", &read_sums, kPlaces * kWords);
     host.add("tokens and statistics on their way", &read_state, kPlaces);
+    host.add("tokens and statistics on their way", &read_squares, kPlaces * tensor_count);
 }
 
 StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
@@ -29,6 +32,7 @@ StepSums StepStatistics::sum_over_ranks(const Signals& asked, double joules) {
     ops::start_copy(mine + kVotes, words + kVotes, (kWords - kVotes) * sizeof *words);
     pipeline.sum_losses(mine + kLoss);
     optimizer.sum_squares(mine + kSquares);
+    if (tensor_count) optimizer.tensors->sum_squares();
     ops::finish_copies();
     const double* of_all = world.all_gather(all, mine, size_t(kWords));
     ops::sum_rows(sums, of_all, world.size, kWords);
@@ -39,6 +43,9 @@ void StepStatistics::start_read() {
     const int place = place_of(votes.sent - 1);
     ops::start_copy(read_sums + place * kWords, sums, kWords * sizeof *sums);
     ops::start_copy(read_state + place, optimizer.state, sizeof *read_state);
+    if (tensor_count)
+        ops::start_copy(read_squares + size_t(place) * tensor_count, optimizer.tensors->squares,
+                        tensor_count * sizeof *read_squares);
     ops::mark_copies(kFirstMark + place);
 }
 
@@ -49,10 +56,13 @@ StepResult StepStatistics::read() {
     const double* sum = read_sums + place * kWords;
     votes.receive(sum + kVotes);
     const ops::GradientState& state = read_state[place];
-    return {.loss = sum[kLoss] / pipeline.step_tokens(),
-            .norm = double(state.norm),
-            .finite = state.finite != 0,
-            .joules = sum[kJoules]};
+    StepResult result{.loss = sum[kLoss] / pipeline.step_tokens(),
+                      .norm = double(state.norm),
+                      .finite = state.finite != 0,
+                      .joules = sum[kJoules]};
+    const double* squares = read_squares + size_t(place) * tensor_count;
+    for (size_t i = 0; i < tensor_count; i++) result.tensor_norms.push_back(std::sqrt(squares[i]));
+    return result;
 }
 
 }  // namespace PRECISION

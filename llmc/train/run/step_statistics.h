@@ -25,12 +25,15 @@ struct StepResult {
     double loss, norm;              // mean per token; of all gradients, before clipping
     bool finite;                    // false: the update left everything as it was
     double joules;                  // of all devices; NaN where a rank does not know its own
+    std::vector<double> tensor_norms = {};      // of each tensor's gradient, with log.health
 };
 
 struct StepStatistics {
     static constexpr int kPlaces = 2;
 
-    StepStatistics(const Pipeline& pipeline, Optimizer& optimizer, const Axis& world, Votes& votes);
+    // health: whether each tensor's gradient norm is a statistic of the step. REQUIRES: optimizer.tensors.
+    StepStatistics(const Pipeline& pipeline, Optimizer& optimizer, const Axis& world, Votes& votes,
+                   bool health);
     StepStatistics(const StepStatistics&) = delete;
     void add_to(Arena& arena, Arena& host);
 
@@ -53,6 +56,8 @@ private:
     double *mine, *all, *sums;          // on the device: (kWords), (ranks, kWords), (kWords)
     double *sent_words, *read_sums;     // on the host: (kPlaces, kWords)
     ops::GradientState* read_state;     // (kPlaces)
+    size_t tensor_count = 0;            // with log.health
+    double* read_squares;               // (kPlaces, tensor_count)
 };
 
 }  // namespace PRECISION

@@ -1,5 +1,6 @@
 #include "llmc/train/save/run_state.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -11,7 +12,8 @@ std::optional<double> Trailing::score(double v) {
     std::optional<double> z;
     if (values.size() == kWindow) {
         double mean = 0, square = 0;
-        for (double x : values) mean += x / kWindow;
+        for (double x : values) mean += x;
+        mean /= kWindow;
         for (double x : values) square += (x - mean) * (x - mean) / kWindow;
         if (square > 0) z = (v - mean) / std::sqrt(square);
         values[next] = v;
@@ -78,8 +80,14 @@ static Trailing trailing_of(const Json& v) {
     Trailing t;
     for (const Json& x : v.at("values").list()) t.values.push_back(x.number());
     t.next = v.at("next").natural();
-    if (t.values.size() > Trailing::kWindow || t.next >= Trailing::kWindow)
-        throw std::runtime_error("a window of statistics that is too long");
+    if (t.next > 0 && t.next >= t.values.size())
+        throw std::runtime_error("a window of statistics that begins behind its end");
+    if (t.values.size() == Trailing::kWindow) return t;
+    // of a version with another window: the newest values, the oldest of them first
+    std::rotate(t.values.begin(), t.values.begin() + ptrdiff_t(t.next), t.values.end());
+    const size_t more = t.values.size() - std::min(t.values.size(), Trailing::kWindow);
+    t.values.erase(t.values.begin(), t.values.begin() + ptrdiff_t(more));
+    t.next = 0;
     return t;
 }
 

@@ -9,7 +9,7 @@
 
 // Mean and deviation over a trailing window, for z-scores.
 struct Trailing {
-    static constexpr size_t kWindow = 128;
+    static constexpr size_t kWindow = 200;
     std::vector<double> values;     // a ring once it is full
     size_t next = 0;
 

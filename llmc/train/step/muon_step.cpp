@@ -44,7 +44,7 @@ void Muon::add_to(Arena& arena, const Layout& layout) {
     const char* const what = "matrices of Muon";
     arena.add(what, &u, here);
     arena.add(what, &gathered, tp.staging(all));
-    arena.add(what, &sums, (all + ops::kNormBlock - 1) / ops::kNormBlock);
+    arena.add(what, &sums, ops::norm_blocks(all));
     arena.add(what, &squares, 1);
     arena.add(what, &x, all);
     arena.add(what, &next, all);
@@ -75,7 +75,7 @@ void Muon::update(const Update& t, const Matrix& m, double lr, int64_t step) con
     const real* const whole = here == all ? u : tp.all_gather(gathered, u, here);
     ops::sum_of_squares(sums, whole, all);
     ops::set_zero(squares, sizeof *squares);
-    ops::sum_in_order(squares, sums, (all + ops::kNormBlock - 1) / ops::kNormBlock);
+    ops::sum_in_order(squares, sums, ops::norm_blocks(all));
     ops::muon_normalize(x, whole, squares, m.all_rows, m.all_cols, m.all_cols / m.cols);
     orthogonalize(m.all_rows, m.all_cols);
     const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));

@@ -2,11 +2,9 @@
 
 namespace PRECISION {
 
-static size_t norm_blocks(size_t count) { return (count + ops::kNormBlock - 1) / ops::kNormBlock; }
-
 static size_t norm_blocks(const std::vector<Zero::Run>& runs) {
     size_t blocks = 0;
-    for (const Zero::Run& run : runs) blocks += norm_blocks(run.count);
+    for (const Zero::Run& run : runs) blocks += ops::norm_blocks(run.count);
     return blocks;
 }
 
@@ -28,25 +26,33 @@ Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero.mesh.tp);
-    for (int b = 0; b < zero.layout.count(); b++) add_slices(b);
+    for (int b = 0; b < zero.layout.count(); b++) add_slices(slices, b, zero.offload ? kChunk : SIZE_MAX);
+}
+
+size_t Optimizer::watch(TensorStatistics& statistics) {
+    tensors = &statistics;
+    for (int b = 0; b < zero.layout.count(); b++) add_slices(small, b, kChunk);
+    size_t most = 0;
+    for (const Slice& t : small) most = std::max(most, t.count);
+    return most;
 }
 
 // At least one per bucket: every rank awaits the collectives around the update of each bucket.
-void Optimizer::add_slices(int b) {
+void Optimizer::add_slices(std::vector<Slice>& to, int b, size_t most) const {
     const Zero::Extent owned = zero.stored_state(b);
     const size_t count = muon ? zero.flat_count(owned, b) : owned.count;
-    const size_t chunk = zero.offload ? kChunk : std::max<size_t>(1, count);
+    const size_t chunk = std::min(most, std::max<size_t>(1, count));
     size_t from = 0;
     do {
-        slices.push_back(make_slice(b, from, std::min(chunk, count - from)));
+        to.push_back(make_slice(b, from, std::min(chunk, count - from)));
         from += chunk;
     } while (from < count);
     for (const Tensor& t : zero.layout.tensors) {
         const size_t at = t.start - zero.layout.start(b);
         if (!muon || t.bucket != b || t.owner < 0) continue;
         if (at < owned.from || at >= owned.from + owned.count) continue;        // another rank's
-        slices.push_back({.bucket = b, .from = at - owned.from, .count = t.param.count(), .tensors = {},
-                          .rates = {}, .matrix = &t});
+        to.push_back({.bucket = b, .from = at - owned.from, .count = t.param.count(), .tensors = {},
+                      .rates = {}, .matrix = &t});
     }
 }
 
@@ -109,7 +115,7 @@ void Optimizer::sum_squares(double* out) {
     size_t blocks = 0;
     for (const Zero::Run& run : counted) {
         ops::sum_of_squares(sums + blocks, zero.grad_shard(run.bucket) + run.from, run.count);
-        blocks += norm_blocks(run.count);
+        blocks += ops::norm_blocks(run.count);
     }
     ops::set_zero(out, sizeof *out);
     ops::sum_in_order(out, sums, blocks);
@@ -162,6 +168,19 @@ void Optimizer::update(Slice& t, const State& s, ops::Adamw adamw, double lr) co
 
 void Optimizer::update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr,
                              int64_t step) const {
+    if (!tensors || !tensors->measuring) return step_slice(t, s, adamw, lr, step);
+    floatX* const param = zero.owned_params(t.bucket) + t.from;
+    const TensorStatistics::Updated updated{
+        .bucket = t.bucket, .from = zero.stored_state(t.bucket).from + t.from, .count = t.count,
+        .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
+        .gradient = zero.owned_grads(t.bucket) + t.from};
+    tensors->before_update(updated);
+    step_slice(t, s, adamw, lr, step);
+    tensors->after_update(updated);
+}
+
+void Optimizer::step_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr,
+                           int64_t step) const {
     if (!t.matrix) return update(t, s, adamw, lr);
     floatX* const param = zero.owned_params(t.bucket) + t.from;
     muon->update({.tensor = t.matrix, .param = kMasterIsParam ? nullptr : param,
@@ -177,20 +196,21 @@ void Optimizer::update(double lr, int64_t step) {
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
                            .cautious = cfg.cautious, .seed = seed};
-    const size_t count = slices.size();
-    if (zero.offload && count) load(slices[0], chunks[0]);
+    std::vector<Slice>& now = tensors && tensors->measuring ? small : slices;
+    const size_t count = now.size();
+    if (zero.offload && count) load(now[0], chunks[0]);
     for (size_t i = 0; i < count; i++) {
-        Slice& t = slices[i];
-        if (i == 0 || slices[i - 1].bucket != t.bucket) zero.before_update(t.bucket);
+        Slice& t = now[i];
+        if (i == 0 || now[i - 1].bucket != t.bucket) zero.before_update(t.bucket);
         if (zero.offload) {
             ops::finish_copies();
-            if (i > 0) store(slices[i - 1], chunks[(i - 1) % 2]);
-            if (i + 1 < count) load(slices[i + 1], chunks[(i + 1) % 2]);
+            if (i > 0) store(now[i - 1], chunks[(i - 1) % 2]);
+            if (i + 1 < count) load(now[i + 1], chunks[(i + 1) % 2]);
             update_slice(t, chunks[i % 2], adamw, lr, step);
         } else update_slice(t, state_of(t), adamw, lr, step);
-        if (i + 1 == count || slices[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
+        if (i + 1 == count || now[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
     }
-    if (zero.offload && count) store(slices[count - 1], chunks[(count - 1) % 2]);
+    if (zero.offload && count) store(now[count - 1], chunks[(count - 1) % 2]);
     ops::finish_copies();
     zero.end_update();
 }

@@ -5,6 +5,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/train/step/muon_step.h"
+#include "llmc/train/step/tensor_statistics.h"
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION {
@@ -15,6 +16,7 @@ struct Optimizer {
     uint64_t seed;
     real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
     ops::GradientState* state;
+    TensorStatistics* tensors = nullptr;   // null: none are taken
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
@@ -28,6 +30,9 @@ struct Optimizer {
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
+    // Steps that measure updates then update kChunk elements at once: no second copy of the weights. The bits
+    // are those of other steps. Returns the most elements that are updated at once.
+    size_t watch(TensorStatistics& tensors);
 
     // The host never waits here: results stay on the device.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
@@ -52,7 +57,7 @@ private:
 
     bool counts(const Tensor& t, int tp) const;
     double peak_rate(const Tensor& t) const;
-    void add_slices(int bucket);
+    void add_slices(std::vector<Slice>& slices, int bucket, size_t chunk) const;
     Slice make_slice(int bucket, size_t from, size_t count) const;
     static bool has(const StateSlot& slot, const Slice& t) { return !t.matrix || slot.has(*t.matrix); }
     State state_of(const Slice& t) const;
@@ -60,9 +65,10 @@ private:
     void store(const Slice& t, const State& from) const;
     void update(Slice& t, const State& s, ops::Adamw adamw, double lr) const;
     void update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr, int64_t step) const;
+    void step_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr, int64_t step) const;
 
     std::vector<Zero::Run> counted;
-    std::vector<Slice> slices;
+    std::vector<Slice> slices, small;              // small: of steps that measure updates
     std::optional<Muon> muon;
     State chunks[2];                               // offloaded state on the device
 };

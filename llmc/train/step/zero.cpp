@@ -37,6 +37,20 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
     }
 }
 
+// Padding ends a tensor, and a shard ends between tensors or cuts one: the pieces follow each other.
+std::optional<Zero::Run> Zero::counted_run(const std::string& name) const {
+    const auto found = held.find(name);
+    if (found == held.end() || found->second.given.empty()) return std::nullopt;
+    const Tensor& t = *found->second.tensor;
+    const std::vector<Piece>& pieces = found->second.given;
+    Run run{t.bucket, t.start - layout.start(t.bucket) + pieces.front().at - own_offset(t.bucket), 0};
+    for (const Piece& p : pieces) {
+        CHECK(p.at == pieces.front().at + run.count, "{}: padding inside a shard", name);
+        run.count += p.count();
+    }
+    return run;
+}
+
 int Zero::largest(bool of_blocks) const {
     int best = of_blocks ? layout.blocks : 0;
     for (int b = 0; b < layout.count(); b++)

@@ -19,6 +19,7 @@
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
 #pragma once
+#include <optional>
 #include <unordered_map>
 
 #include "llmc/base/guard/progress_page.h"
@@ -168,6 +169,9 @@ struct Zero {
         for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
         return most;
     }
+    // The elements of a tensor of this name in this rank's shard, without padding, where each element of the
+    // model counts on one rank. Empty: on other ranks.
+    std::optional<Run> counted_run(const std::string& name) const;
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 
     // The weights in full precision; null: not kept, or equal to params.

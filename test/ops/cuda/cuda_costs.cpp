@@ -23,12 +23,13 @@ struct Rooms {
     OnDevice<double> sums;
     OnDevice<int32_t> ids;
     OnDevice<cuda::GradientState> state;
+    OnDevice<Spread> spread;
     static constexpr size_t kSize = size_t(N) * Vp;
     Rooms()
         : x(std::vector<floatX>(kSize)), y(std::vector<floatX>(kSize)), z(std::vector<floatX>(kSize)),
           w(std::vector<floatX>(kSize)), a(std::vector<real>(kSize)), b(std::vector<real>(kSize)),
           c(std::vector<real>(kSize)), d(std::vector<real>(kSize)), sums(std::vector<double>(N)),
-          ids(some_ids()), state({{.norm = 1, .scale = 1, .finite = 1}}) {}
+          ids(some_ids()), state({{.norm = 1, .scale = 1, .finite = 1}}), spread(std::vector<Spread>(1)) {}
     static std::vector<int32_t> some_ids() {
         std::vector<int32_t> ids(N);
         for (int i = 0; i < N; i++) ids[size_t(i)] = i * 7 % V;         // no id twice
@@ -82,6 +83,9 @@ static std::vector<Op> ops_of(Rooms& r) {
          double(count) * sizeof(floatX)},
         {"sum_of_squares", 1, [&r, count] { cuda::sum_of_squares(r.a, r.b, count); }},
         {"adamw_update", 1, [=] { cuda::adamw_update(update, &tensor, 1); }},
+        {"spread", 2, [&r, count] { cuda::spread(r.spread, r.a, count); }},
+        {"spread_of_change", 2, [&r, count] { cuda::spread_of_change(r.spread, r.a, r.b, count); }},
+        {"spread_of_stored", 2, [&r, count] { cuda::spread_of_stored(r.spread, r.x, count); }},
         {"accumulate", 1, [&r, count] { cuda::accumulate(r.a, r.b, count); }},
         {"round_to", 1, [&r, count] { cuda::round_to(r.x, r.a, count); }},
     };

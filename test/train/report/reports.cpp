@@ -1,6 +1,8 @@
 // Files for other programs: TensorBoard's records, and Prometheus' text.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <map>
 
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
@@ -70,6 +72,38 @@ static vector<string> read_events(const string& path) {
     return rows;
 }
 
+static vector<double> doubles(const string& packed) {
+    vector<double> all(packed.size() / 8);
+    memcpy(all.data(), packed.data(), packed.size());
+    return all;
+}
+
+// HistogramProto.
+struct ReadHistogram {
+    double min, max, num, sum, sum_squares;
+    vector<double> limits, buckets;
+};
+// "step tag" -> the histogram.
+static std::map<string, ReadHistogram> read_histograms(const string& path) {
+    std::map<string, ReadHistogram> found;
+    const string all = text_of(path);
+    for (size_t at = 0; at < all.size();) {
+        const uint64_t length = as<uint64_t>(all.substr(at, 8));
+        const vector<Part> event = parts_of(all.substr(at + 12, length));
+        at += length + 16;
+        for (const Part& value : parts_of(field(event, 5))) {
+            const vector<Part> v = parts_of(value.value), h = parts_of(field(v, 5));
+            if (h.empty()) continue;
+            const string key = fmt::format("{} {}", as<int64_t>(field(event, 2)), field(v, 1));
+            EXPECT(!found.contains(key), "%s twice", key.c_str());
+            found[key] = {as<double>(field(h, 1)), as<double>(field(h, 2)), as<double>(field(h, 3)),
+                          as<double>(field(h, 4)), as<double>(field(h, 5)), doubles(field(h, 6)),
+                          doubles(field(h, 7))};
+        }
+    }
+    return found;
+}
+
 TEST(crc32c_is_castagnolis) {
     // RFC 3720, B.4: 32 bytes of zeros, and the check value of the catalogue of CRCs
     const auto masked = [](uint32_t c) { return (c >> 15 | c << 17) + 0xa282ead8u; };
@@ -102,6 +136,31 @@ TEST(records_come_back) {
     EventFile again;
     again.open(dir, -1);
     EXPECT(read_events(path) == vector<string>{"brain.Event:2"}, "a run that starts anew");
+}
+
+// Counts, limits that rise up to the largest element, and the sums.
+TEST(histograms_come_back) {
+    const string dir = temporary_directory() + "/histograms";
+    std::filesystem::create_directory(dir);
+    Spread s{.count = 10, .zeros = 1, .nonfinite = 2, .squares = 21, .sum = 9};
+    s.largest = 4, s.bins[spread_bin(0.5)] = 3, s.bins[spread_bin(1.)] = 3, s.bins[spread_bin(4.)] = 1;
+    Spread none_small = s, huge{.count = 1, .squares = 1e20, .sum = 1e10}, empty;
+    none_small.zeros = 0;
+    huge.largest = 1e10, huge.bins[kSpreadBins - 1] = 1;
+    EventFile file;
+    file.open(dir, -1);
+    file.add(5, vector<Histogram>{{"weights/a", s}, {"weights/b", none_small}, {"c", huge}, {"d", empty}});
+    file.add(6, vector<Scalar>{{"train/loss", 3}});
+    const auto found = read_histograms(dir + "/" + EventFile::kName);
+    EXPECT(found.size() == 4, "%zu", found.size());
+    const ReadHistogram& a = found.at("5 weights/a");
+    EXPECT(a.min == 0 && a.max == 4 && a.num == 8 && a.sum == 9 && a.sum_squares == 21);
+    EXPECT(a.limits.size() == size_t(3 - kLowestBin) && a.buckets.size() == a.limits.size() &&
+           a.buckets[0] == 1 && a.limits.back() == 8 && a.buckets.back() == 1, "%zu", a.limits.size());
+    const ReadHistogram& b = found.at("5 weights/b");
+    EXPECT((b.limits == vector<double>{1, 2, 4, 8} && b.buckets == vector<double>{3, 3, 0, 1}));
+    EXPECT(b.min == 0.5);
+    EXPECT(found.at("5 c").limits == vector<double>{1e10} && found.at("5 d").num == 0);
 }
 
 TEST(metrics_are_prometheus_text) {
@@ -157,6 +216,53 @@ TEST(a_run_writes_them) {
                    text.c_str());
         }
     }
+}
+
+// A run of one rank and of two: rows of health and histograms where they are due, of the same counts.
+TEST(a_run_writes_its_health) {
+    std::map<string, ReadHistogram> of_one;
+    for (const int ranks : {1, 2}) {
+        const string name = ranks == 1 ? "fit" : "fit2";
+        const Ran ran = train_gpt(tiny_program_config(
+            name, {{"log", {{"tensorboard", true}, {"health", 4}, {"histograms", 5}}},
+                   {"parallel", {{"ranks", ranks}, {"transport", "threads"}, {"zero", 3}}}}));
+        EXPECT(ran.code == 0, "'%s'", ran.err.c_str());
+        vector<int> steps;
+        for (const json& row : rows_of(name, "health")) {
+            steps.push_back(row["step"]);
+            double squares = 0, count = 0;
+            for (const json& t : row["tensors"])
+                for (const char* kind : {"weight", "grad", "update"})
+                    EXPECT(t[kind]["rms"] > 0 && t[kind]["max"] >= t[kind]["rms"] &&
+                           t[kind]["nonfinite"] == 0, "%s", t.dump().c_str());
+            for (const json& t : row["tensors"]) {
+                squares += double(t["count"]) * std::pow(double(t["grad"]["rms"]), 2);
+                count += double(t["count"]);
+            }
+            const json norm = rows_of(name, "train")[size_t(steps.back() - 1)]["norm"];
+            EXPECT(std::fabs(std::sqrt(squares) - double(norm)) < 1e-4 * double(norm), "%g of %g",
+                   std::sqrt(squares), double(norm));
+            EXPECT(count == rows_of(name, "start")[0]["params"] && row["activations"].size() > 8, "%g",
+                   count);
+        }
+        EXPECT((steps == vector<int>{4, 8}), "%zu rows", steps.size());
+        EXPECT(rows_of(name, "grad_norms").size() == 2);
+        const auto found = read_histograms(folder(name) + "/" + EventFile::kName);
+        if (ranks == 1) of_one = found;
+        EXPECT(found.contains("5 weights/wte") && found.contains("10 gradients/lnfw") &&
+               found.size() == of_one.size(), "%zu histograms", found.size());
+        for (const auto& [key, h] : found) {
+            double inside = 0;
+            for (const double n : h.buckets) inside += n;
+            EXPECT(inside == h.num && h.num == of_one[key].num, "%s: %g of %g", key.c_str(), inside, h.num);
+        }
+    }
+}
+
+TEST(histograms_need_the_event_file) {
+    const Ran ran = train_gpt(tiny_program_config("unfit", {{"log", {{"histograms", 5}}}}));
+    EXPECT(ran.code == 78 && ran.err.find("log.histograms = 5 with log.tensorboard = false") != string::npos,
+           "code %d, '%s'", ran.code, ran.err.c_str());
 }
 
 TEST(a_file_that_cannot_be_written_stops_nothing) {

@@ -102,38 +102,38 @@ TEST(columns_are_aligned) {
 
 TEST(two_runs_write_the_same) {
     const Config a = small("same_a"), b = small("same_b");
-    printed([&] { a_run(a, 150); a_run(b, 150); });
+    printed([&] { a_run(a, 220); a_run(b, 220); });
     const std::vector<string> x = lines(read_file(a.run.dir + "/metrics.jsonl")),
                               y = lines(read_file(b.run.dir + "/metrics.jsonl"));
     const auto timeless = [](const string& s) {
         return without(s, {"ms", "tokens_per_s", "mfu", "seconds"});
     };
-    EXPECT(x.size() == y.size() && x.size() == 155, "%zu and %zu", x.size(), y.size());
+    EXPECT(x.size() == y.size() && x.size() == 225, "%zu and %zu", x.size(), y.size());
     for (size_t i = 0; i < x.size(); i++) EXPECT(timeless(x[i]) == timeless(y[i]), "%s", x[i].c_str());
     size_t scored = 0;
     for (const string& row : x)
         scored += row.find("\"loss_z\":") != string::npos && row.find("\"norm_z\":") != string::npos;
-    EXPECT(scored == 150 - 129, "%zu: the window fills with 128 steps, one of which was not finite", scored);
+    EXPECT(scored == 220 - 201, "%zu: the window fills with 200 steps, one of which was not finite", scored);
 }
 
 TEST(scores_follow_their_formula) {
     Trailing t;
     std::vector<double> v;
-    for (int i = 0; i < 400; i++) {
-        const double x = std::sin(i * 0.7) + (i == 300 ? 50 : 0);
+    for (int i = 0; i < 600; i++) {
+        const double x = std::sin(i * 0.7) + (i == 450 ? 50 : 0);
         const auto z = t.score(x);
-        EXPECT(z.has_value() == (i >= 128), "step %d", i);
+        EXPECT(z.has_value() == (i >= 200), "step %d", i);
         if (z) {
             double sum = 0, square = 0;
-            for (int k = i - 128; k < i; k++) sum += v[size_t(k)], square += v[size_t(k)] * v[size_t(k)];
-            const double mean = sum / 128;
-            EXPECT_NEAR(*z, (x - mean) / std::sqrt(square / 128 - mean * mean), 1e-9);
+            for (int k = i - 200; k < i; k++) sum += v[size_t(k)], square += v[size_t(k)] * v[size_t(k)];
+            const double mean = sum / 200;
+            EXPECT_NEAR(*z, (x - mean) / std::sqrt(square / 200 - mean * mean), 1e-9);
         }
         EXPECT(!t.score(kNaN) && !t.score(1 / 0.0), "what is not finite neither has a score nor enters");
         v.push_back(x);
     }
     Trailing flat;
-    for (int i = 0; i < 200; i++) EXPECT(!flat.score(3), "no score where nothing varies");
+    for (int i = 0; i < 300; i++) EXPECT(!flat.score(3), "no score where nothing varies");
 }
 
 static double number(const string& row, const char* key) {

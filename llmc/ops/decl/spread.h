@@ -1,0 +1,16 @@
+// spread -- how the elements of a tensor are spread (ops/tensor_spread.h), added to *to:
+//
+//     count, zeros, non-finite;  sum of x^2, sum of |x|, largest |x|;  a histogram of |x| by powers of two
+//
+// *to stays on the device. Sums follow the order of the elements.
+
+void spread(Spread* to, const real* values, size_t count);
+// Of after[i] - before[i].
+void spread_of_change(Spread* to, const real* after, const real* before, size_t count);
+// Of weights or activations.
+void spread_of_stored(Spread* to, const floatX* values, size_t count);
+
+inline Cost spread_cost(const Target& on, const char* name, size_t count, size_t bytes) {
+    return {.name = name, .read = count * bytes + sizeof(Spread), .written = sizeof(Spread),
+            .needs = needs::spread(on, count)};
+}

@@ -1,0 +1,25 @@
+// Rows of metrics.jsonl about the health of a run, and histograms for the event file.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmc/train/report/event_file.h"
+#include "llmc/train/run/spikes.h"
+#include "llmc/train/step/tensor_report.h"
+
+// {"event":"health","step":..,
+//  "tensors":[{"name":"h.0.qkvw","count":..,"weight":{"rms":..,"max":..,"zeros":..,"nonfinite":..},
+//              "grad":{..},"update":{..}},..],
+//  "activations":[{"name":"h.0.ln1","count":..,"rms":..,"max":..,"zeros":..,"nonfinite":..},..]}
+// zeros and nonfinite: shares of the elements. rms and max: of the finite elements.
+std::string health_row(const HealthReport& h);
+
+// {"event":"grad_norms","step":..,"norms":{"wte":..,..}}
+std::string grad_norms_row(int64_t step, std::span<const std::string> names, std::span<const double> norms);
+
+// {"event":"spike","step":..,"of":"norm","value":..,"z":..,"first":"h.3.fcw","first_z":..,"first_step":..}
+std::string spike_row(const Spike& s);
+
+// "weights/h.0.qkvw", "gradients/h.0.qkvw", ...
+std::vector<Histogram> histograms_of(const HealthReport& h);

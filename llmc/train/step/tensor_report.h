@@ -1,0 +1,29 @@
+// Statistics of every tensor of the model at one step, over all ranks.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/ops/tensor_spread.h"
+
+// Of an update, weight is the tensor after the update and update the change of the weights in full precision.
+struct TensorReport {
+    std::string name;               // "h.3.qkvw"
+    Spread weight, gradient, update;
+};
+struct ActivationReport {
+    std::string name;               // "h.3.act"
+    Spread values;                  // of every token of the step
+};
+struct HealthReport {
+    int64_t step = 0;               // finished steps, this one included
+    std::vector<TensorReport> tensors;
+    std::vector<ActivationReport> activations;
+};
+
+// Of the finite elements; 0: there are none.
+inline double rms(const Spread& s) {
+    const double finite = s.count - s.nonfinite;
+    return finite > 0 ? std::sqrt(s.squares / finite) : 0;
+}

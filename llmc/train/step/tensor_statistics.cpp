@@ -1,0 +1,100 @@
+#include "llmc/train/step/tensor_statistics.h"
+
+#include "llmc/base/guard/progress_page.h"
+#include "llmc/model/watch.h"
+
+namespace PRECISION {
+
+// Replicas hold equal shards: the first counts.
+TensorStatistics::TensorStatistics(const Config& c, const Zero& z, Gpt& g)
+    : cfg(c.log), zero(z), gpt(g), activations(watched_names(g.d.L)) {
+    for (const Tensor& t : whole_tensors(zero.d)) {
+        if (const auto run = zero.counted_run(t.name)) {
+            parts.push_back({names.size(), *run});
+            most_blocks = std::max(most_blocks, ops::norm_blocks(run->count));
+        }
+        names.push_back(t.name);
+    }
+}
+
+void TensorStatistics::add_to(Arena& arena, size_t elements) {
+    const char* const what = "statistics of tensors";
+    const Axis& world = zero.mesh.world;
+    if (cfg.health) {
+        arena.add(what, &sums, most_blocks);
+        arena.add(what, &mine, names.size());
+        arena.add(what, &all, world.staging(size_t(world.size) * names.size()));
+        arena.add(what, &squares, names.size());
+    }
+    arena.add(what, &spreads, spread_count());
+    arena.add(what, &before, elements);
+}
+
+void TensorStatistics::begin_as(bool measures, int64_t step) {
+    measuring = measures, now = step;
+    gpt.watched = measuring ? spreads + kKinds * names.size() : nullptr;
+    if (measuring) ops::set_zero(spreads, spread_count() * sizeof(Spread));
+}
+
+// A pass of its own: the blocks of the whole gradient norm span tensors, and another order of its sum would
+// change the bits of the training.
+void TensorStatistics::sum_squares() {
+    if (!cfg.health) return;
+    ops::set_zero(mine, names.size() * sizeof *mine);
+    for (const Part& p : parts) {
+        ops::sum_of_squares(sums, zero.grad_shard(p.run.bucket) + p.run.from, p.run.count);
+        ops::sum_in_order(mine + p.tensor, sums, ops::norm_blocks(p.run.count));
+    }
+    const Axis& world = zero.mesh.world;
+    ops::sum_rows(squares, world.all_gather(all, mine, names.size()), world.size, int(names.size()));
+}
+
+// Calls f(tensor, at, count) for the elements of each part among those of the update; at: from their start.
+template <class F> void TensorStatistics::for_each_part(const Updated& u, F&& f) const {
+    for (const Part& p : parts) {
+        if (p.run.bucket != u.bucket) continue;
+        const size_t start = zero.own_offset(u.bucket) + p.run.from;
+        const size_t from = std::max(start, u.from), to = std::min(start + p.run.count, u.from + u.count);
+        if (from < to) f(p.tensor, from - u.from, to - from);
+    }
+}
+
+void TensorStatistics::before_update(const Updated& u) {
+    for_each_part(u, [&](size_t, size_t at, size_t count) {
+        ops::copy_on_device(before + at, u.master + at, count * sizeof(real));
+    });
+}
+
+void TensorStatistics::after_update(const Updated& u) {
+    beat();
+    for_each_part(u, [&](size_t tensor, size_t at, size_t count) {
+        ops::spread(of(kWeight, tensor), u.master + at, count);
+        ops::spread(of(kGradient, tensor), u.gradient + at, count);
+        ops::spread_of_change(of(kUpdate, tensor), u.master + at, before + at, count);
+    });
+}
+
+HealthReport TensorStatistics::collect() {
+    CHECK(measuring, "statistics of tensors: step {} has none", now);
+    measuring = false, gpt.watched = nullptr;
+    std::vector<Spread> of_all(spread_count());
+    ops::copy_to_host(of_all.data(), spreads, of_all.size() * sizeof(Spread));
+    constexpr size_t kAtOnce = 64;                          // spreads of a rank in one gather
+    const Axis& world = zero.mesh.world;
+    for (size_t first = 0; world.size > 1 && first < of_all.size(); first += kAtOnce) {
+        const size_t n = std::min(kAtOnce, of_all.size() - first);
+        std::vector<Spread> gathered(n * size_t(world.size));
+        world.all_gather(&gathered[0].count, &of_all[first].count, n * kSpreadWords);
+        std::fill_n(of_all.begin() + ptrdiff_t(first), n, Spread());
+        for (size_t i = 0; i < gathered.size(); i++) add_spread(of_all[first + i % n], gathered[i]);
+    }
+    HealthReport report{.step = now, .tensors = {}, .activations = {}};
+    const size_t count = names.size();
+    for (size_t i = 0; i < count; i++)
+        report.tensors.push_back({names[i], of_all[i], of_all[count + i], of_all[2 * count + i]});
+    for (size_t i = 0; i < activations.size(); i++)
+        report.activations.push_back({activations[i], of_all[kKinds * count + i]});
+    return report;
+}
+
+}  // namespace PRECISION

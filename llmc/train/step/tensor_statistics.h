@@ -1,0 +1,64 @@
+// Statistics of each tensor: gradient norms in every step (log.health), and in the steps that log.health and
+// log.histograms name the spread of weights, gradients, updates and activations.
+//
+// A step:  begin(step); pipeline.run(); sum_squares(); { before_update(); the update; after_update() } ...;
+// collect() where measuring. Nothing here changes a bit of the training.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/train/step/tensor_report.h"
+#include "llmc/train/step/zero.h"
+
+namespace PRECISION {
+
+struct TensorStatistics {
+    bool measuring = false;         // in this step
+    double* squares;                // (tensors) sum of squares of each gradient over all ranks; on the device
+    std::vector<std::string> names;         // of the tensors of the whole model
+
+    TensorStatistics(const Config& cfg, const Zero& zero, Gpt& gpt);
+    TensorStatistics(const TensorStatistics&) = delete;
+    // elements: the most of any call of before_update().
+    void add_to(Arena& arena, size_t elements);
+
+    // step: with the step that begins.
+    void begin(int64_t step) { begin_as(cfg.health_due(step) || cfg.histograms_due(step), step); }
+    void begin_as(bool measures, int64_t step);
+    // Sets *squares where log.health is set. All ranks together.
+    void sum_squares();
+
+    // Elements of a bucket that are updated at once, on the device: before is kept until after_update().
+    struct Updated {
+        int bucket;
+        size_t from, count;         // from: counted from the start of the bucket
+        const real *master, *gradient;
+    };
+    void before_update(const Updated& u);
+    void after_update(const Updated& u);
+
+    // The sums over all ranks; waits for the device. All ranks together. REQUIRES: measuring.
+    HealthReport collect();
+
+private:
+    struct Part { size_t tensor; Zero::Run run; };         // of a tensor, in this rank's shard
+    enum { kWeight, kGradient, kUpdate, kKinds };
+
+    template <class F> void for_each_part(const Updated& u, F&& f) const;
+    Spread* of(int kind, size_t tensor) const { return spreads + size_t(kind) * names.size() + tensor; }
+    size_t spread_count() const { return kKinds * names.size() + activations.size(); }
+
+    LogConfig cfg;
+    const Zero& zero;
+    Gpt& gpt;
+    std::vector<std::string> activations;   // their names
+    std::vector<Part> parts;                // in the order of `names`
+    int64_t now = 0;
+    size_t most_blocks = 0;
+    real* sums;                             // of squares, per block of a part
+    double *mine, *all;                     // (tensors), (ranks, tensors)
+    Spread* spreads;                        // (kKinds, tensors), then of the activations; of this rank
+    real* before;
+};
+
+}  // namespace PRECISION
