@@ -24,7 +24,7 @@ function makeChart(spec) {
   figure.dataset.chart = spec.name;
   const chart = {
     spec, element: figure, log, canvas, overlay, tip, list, plot,
-    visible: true, lines: [], items: new Map(), drag: null,        // visible until the observer says otherwise
+    visible: false, lines: [], items: new Map(), drag: null,
   };
   log.addEventListener("change", () => {
     state.logy[log.checked ? "add" : "delete"](spec.name);
