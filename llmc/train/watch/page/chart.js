@@ -24,7 +24,7 @@ function makeChart(spec) {
   figure.dataset.chart = spec.name;
   const chart = {
     spec, element: figure, log, canvas, overlay, tip, list, plot,
-    visible: false, lines: [], items: new Map(), drag: null,
+    visible: null, lines: [], items: new Map(), drag: null,        // null: the observer has not looked yet
   };
   log.addEventListener("change", () => {
     state.logy[log.checked ? "add" : "delete"](spec.name);

@@ -33,6 +33,7 @@ function drawAll() {
   arrangeCharts();
   const range = horizontalRange(shown);
   for (const chart of charts.values()) {
+    if (chart.visible === null) continue;
     describeRuns(chart, shown);
     if (!chart.visible || !chart.plot.clientWidth) continue;
     layOut(chart, shown, range);
