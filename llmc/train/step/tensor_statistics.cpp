@@ -1,7 +1,7 @@
 #include "llmc/train/step/tensor_statistics.h"
 
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/model/watch.h"
+#include "llmc/model/watched.h"
 
 namespace PRECISION {
 

@@ -1,4 +1,4 @@
-#include "llmc/model/watch.h"
+#include "llmc/model/watched.h"
 
 #include "llmc/model/gpt.h"
 
