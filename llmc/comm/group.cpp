@@ -10,20 +10,22 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/reductions.h"
-#include "llmc/ops/walk.h"
+#include "llmc/ops/timed.h"
 
 // Reductions up to this size are gathered whole, and each rank sums everything.
 static constexpr size_t kSmall = 8192;
 
 // A call in progress: its time counts as waiting, and the supervisor sees the call. A walk records no sums
-// inside.
+// inside. On a timeline the record of a counted call has begun the call's event.
 struct Call {
     Group& group;
     Verb verb;
+    const bool counted;
     double started = seconds_now();
+    Timeline* const timeline = context.walk ? context.walk->timeline : nullptr;
     const Unrecorded sums = {};
 
-    Call(Group& g, Verb v) : group(g), verb(v) {
+    Call(Group& g, Verb v, bool counted = true) : group(g), verb(v), counted(counted) {
         if (RankProgress* p = context.progress)
             p->collective = (std::string(verb_names[v]) + " " + g.name).c_str();
         if (g.most_delay_us == 0) return;
@@ -34,6 +36,11 @@ struct Call {
         group.moved[verb].seconds += seconds_now() - started;
         if (RankProgress* p = context.progress) p->collective = "";
         beat();
+        if (timeline && counted) timeline->close();
+    }
+    Pending pending(uint64_t ticket) const {
+        if (timeline) timeline->started(&group, verb, ticket);
+        return {&group, ticket, verb};
     }
 };
 
@@ -72,7 +79,7 @@ Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t coun
     if (counted_call(g, kAllGather, uint64_t(g.size - 1) * bytes, uint64_t(g.size) * bytes)) return {};
     Call call(g, kAllGather);
     const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
-    return {&g, g.transport->start(g, job), kAllGather};
+    return call.pending(g.transport->start(g, job));
 }
 
 Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
@@ -82,15 +89,17 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
     g.reductions_in_flight++;
     Call call(g, kReduceScatter);
     const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
-    return {&g, g.transport->start(g, job), kReduceScatter};
+    return call.pending(g.transport->start(g, job));
 }
 
 void comm::wait(Pending& p) {
     if (!p.group) return;
     Group& g = *p.group;
-    Call call(g, p.verb);
+    const Timed waits(verb_names[p.verb], Timeline::Kind::Wait, g.name);
+    Call call(g, p.verb, false);
     (p.verb == kSend ? g.transport->finish_send : g.transport->finish)(g, p.ticket);
     if (p.verb == kReduceScatter) g.reductions_in_flight--;
+    if (waits.timeline) waits.timeline->arrived(&g, p.verb, p.ticket);
     p = {};
 }
 
@@ -122,13 +131,11 @@ static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
 
 // By the library, in the library's order. false: the library cannot sum this type.
 static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    if (!only_walks() && !g.transport->sums_natively(g, t)) return false;
     const uint64_t sent = 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size);
-    if (only_walks()) return counted_call(g, kAllReduce, sent, count * size_of(t));
-    {
-        const Call call(g, kAllReduce);
-        if (!g.transport->native_all_reduce(g, data, count, t)) return false;
-    }
-    counted_call(g, kAllReduce, sent, count * size_of(t));
+    if (counted_call(g, kAllReduce, sent, count * size_of(t))) return true;
+    const Call call(g, kAllReduce);
+    g.transport->native_all_reduce(g, data, count, t);
     return true;
 }
 
@@ -163,7 +170,7 @@ Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int p
     check_peer(g, peer);
     if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {};
     Call call(g, kSend);
-    return {&g, g.transport->start_send(g, data, count * size_of(t), peer), kSend};
+    return call.pending(g.transport->start_send(g, data, count * size_of(t), peer));
 }
 
 void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {

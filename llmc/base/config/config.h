@@ -191,6 +191,7 @@ struct LogConfig {
     double peak_tflops = 0;
     bool tensorboard = false;
     std::string prometheus;
+    std::vector<int64_t> trace;
 
     template <class F> void visit(F&& f) {
         f("every", every, "steps between lines on screen; metrics.jsonl has every step; 0: none",
@@ -201,6 +202,8 @@ struct LogConfig {
         f("tensorboard", tensorboard, "write an event file to run.dir, which TensorBoard and Aim open");
         f("prometheus", prometheus, "a file FILE.prom for node_exporter's textfile collector, replaced once "
           "a second at most; empty: none");
+        f("trace", trace, "steps to record on every rank, [10, 200] say: run.dir/trace_step_N.json, which "
+          "Perfetto and chrome://tracing open", range(1, kMany));
     }
 };
 
