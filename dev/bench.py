@@ -115,13 +115,13 @@ def quickstart(folder):
     return {"plan_bytes": event("start")["plan_bytes"], "peak_bytes": event("done")["peak_bytes"]}
 
 
-def trace(folder, precision, steps=400):
+def trace(folder, precision, steps=400, threads=0):
     """What log.trace costs a step of the quickstart's shape: every other step of a run is traced."""
     tokens, run = os.path.join(folder, "few.bin"), os.path.join(folder, f"trace_{precision}")
     random_shard(tokens, 4096)
     with open("scripts/quickstart.json", encoding="utf-8") as f:
         config = json.load(f)
-    config["run"].update({"dir": run, "precision": precision})
+    config["run"].update({"dir": run, "precision": precision, "threads": threads})
     config["data"] = {"train": tokens, "val": tokens}
     config["model"]["vocab"] = 4096
     config["train"]["steps"] = steps
