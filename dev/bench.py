@@ -115,35 +115,6 @@ def quickstart(folder):
     return {"plan_bytes": event("start")["plan_bytes"], "peak_bytes": event("done")["peak_bytes"]}
 
 
-def trace(folder, precision, steps=400, threads=0):
-    """What log.trace costs a step of the quickstart's shape: every other step of a run is traced."""
-    tokens, run = os.path.join(folder, "few.bin"), os.path.join(folder, f"trace_{precision}")
-    random_shard(tokens, 4096)
-    with open("scripts/quickstart.json", encoding="utf-8") as f:
-        config = json.load(f)
-    config["run"].update({"dir": run, "precision": precision, "threads": threads})
-    config["data"] = {"train": tokens, "val": tokens}
-    config["model"]["vocab"] = 4096
-    config["train"]["steps"] = steps
-    for section in ("eval", "sample", "checkpoint"):
-        config[section] = {"every": 0}
-    config["log"] = {"every": 0, "trace": list(range(2, steps + 1, 2))}
-    path = run + ".json"
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(config, f)
-    subprocess.run(["./train_gpt", path], check=True, stdout=subprocess.DEVNULL)
-    ms = [r["ms"] for r in lines(os.path.join(run, "metrics.jsonl")) if r["event"] == "train"]
-    pairs = [(plain, traced) for plain, traced in zip(ms[::2], ms[1::2])][10:]
-    ratio = statistics.median(traced / plain for plain, traced in pairs)
-    return {"precision": precision, "steps": len(pairs), "ms": statistics.median(p for p, _ in pairs),
-            "traced_ms": statistics.median(t for _, t in pairs), "cost": ratio - 1}
-
-
-def trace_line(s):
-    return (f"log.trace, quickstart's shape, {s['precision']}: {s['ms']:.2f} ms a step, {s['traced_ms']:.2f} "
-            f"traced, {100 * s['cost']:+.2f}% by the median of {s['steps']} pairs (asked: 2%)")
-
-
 def memory(s):
     over = 100 * (s["peak_bytes"] / s["plan_bytes"] - 1)
     return f"memory {s['peak_bytes'] / 1e6:.1f} MB, planned {s['plan_bytes'] / 1e6:.1f} MB ({over:+.2f}%)"
@@ -159,7 +130,7 @@ def main():
     build, precisions = sys.argv[1], sys.argv[2:]
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
-              "ops": [], "steps": [], "muon": []}
+              "ops": [], "steps": [], "muon": [], "trace": []}
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
@@ -169,8 +140,8 @@ def main():
             for shape in SHAPES:
                 result["steps"].append(against_matmul(build, folder, precision, *shape))
             result["muon"] += operations(build, folder, precision, "--muon")
+            result["trace"] += operations(build, folder, precision, "--trace")
         result["quickstart"] = quickstart(folder)
-        result["trace"] = [trace(folder, precision) for precision in precisions]
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
     path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
@@ -179,7 +150,6 @@ def main():
     print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
     print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")
-    print("\n" + "\n".join(trace_line(row) for row in result["trace"]))
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 
