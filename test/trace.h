@@ -46,6 +46,14 @@ inline double covered(const ReadTrace& t, int rank, int lane = -1) {
     return total;
 }
 
+// Microseconds from a rank's first event to the end of the last.
+inline double length_of(const ReadTrace& t, int rank) {
+    double begin = INFINITY, end = -INFINITY;
+    for (const TracedEvent& e : t.events)
+        if (e.rank == rank) begin = std::min(begin, e.begin), end = std::max(end, e.end);
+    return end - begin;
+}
+
 // Empty: events are sorted, have names and a known category, end after they begin, and nest or follow one
 // another in their lane. Times are rounded to nanoseconds.
 inline std::string wrong_with(const ReadTrace& t) {

@@ -13,7 +13,6 @@
 #include "llmc/comm/clocks.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/texts.h"
-#include "llmc/train/run/trace_lanes.h"
 
 namespace PRECISION {
 
@@ -26,27 +25,35 @@ bool StepTrace::due(int64_t s) const {
     return std::find(steps.begin(), steps.end(), s) != steps.end();
 }
 
-// Collectives on the device, awaited since the last call, go to `out` where there is one.
-static void look_at_times(const Mesh& mesh, TracedDevice* out) {
-    for (int a = 0; a < kAxes; a++) {
-        Group* const group = (mesh.*mesh_axes[a]).group;
-        if (!group || !group->transport->look_at_times) continue;
-        TracedDevice::Axis axis = {.name = group->name, .spans = {}};
-        group->spans = out ? &axis.spans : nullptr;
-        group->timed = true;
-        group->transport->look_at_times(*group);
-        group->spans = nullptr;
-        if (out) out->axes.push_back(std::move(axis));
-    }
+// Groups with collectives on the device.
+template <class F> static void for_each_on_device(const Mesh& mesh, F&& f) {
+    for (int a = 0; a < kAxes; a++)
+        if (Group* const g = (mesh.*mesh_axes[a]).group; g && g->transport->look_at_times) f(*g);
+}
+
+StepTrace::~StepTrace() {
+    end();
+    for_each_on_device(model.mesh, [](Group& g) { g.spans = nullptr; });
+}
+
+// From here on awaited collectives are kept: log.comm may look at the times, too.
+void StepTrace::keep_collectives() {
+    device = {};
+    device.axes.reserve(kAxes);                 // the groups point there
+    for_each_on_device(model.mesh, [&](Group& g) {
+        g.timed = true;
+        g.transport->look_at_times(g);          // those of earlier steps
+        g.spans = &device.axes.emplace_back(TracedDevice::Axis{.name = g.name, .spans = {}}).spans;
+    });
 }
 
 // Mark 0 ties the device's clock to the host's: the device is idle, and reaches the mark at once.
 void StepTrace::begin_on_device(size_t marks) {
-    look_at_times(model.mesh, nullptr);
+    keep_collectives();
     ops::make_marks(int(marks));
     ops::set_mark(0);
     ops::read_marks(1);
-    first_mark = seconds_now();
+    device.origin = seconds_now();
     running->timeline.mark = ops::set_mark;
     running->timeline.marks = 1;
 }
@@ -88,14 +95,15 @@ static std::string name_of(const Mesh& mesh) {
     return name + fmt::format(": dp {}, pp {}, tp {}", mesh.dp.index, mesh.pp.index, mesh.tp.index);
 }
 
-std::string StepTrace::lines() const {
+std::string StepTrace::lines() {
     const Mesh& mesh = model.mesh;
-    TracedDevice device;
     const Timeline& timeline = complete->timeline;
     if (timeline.mark) {
-        device.origin = first_mark;
         device.marks = ops::read_marks(timeline.marks);
-        look_at_times(mesh, &device);
+        for_each_on_device(mesh, [](Group& g) {
+            g.transport->look_at_times(g);
+            g.spans = nullptr;
+        });
     }
     ChromeProcess process = lanes_of(complete->walk, timeline, device);
     process.name = name_of(mesh);

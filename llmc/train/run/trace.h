@@ -7,12 +7,13 @@
 
 #include "llmc/ops/timed.h"
 #include "llmc/train/run/model.h"
+#include "llmc/train/run/trace_lanes.h"
 
 namespace PRECISION {
 
 struct StepTrace {
     StepTrace(const Config& cfg, const Model& model);
-    ~StepTrace() { end(); }
+    ~StepTrace();
     StepTrace(const StepTrace&) = delete;
 
     bool due(int64_t step) const;           // the step is one of log.trace
@@ -36,11 +37,12 @@ private:
     std::unique_ptr<Recording> running;
     std::unique_ptr<Recording> complete;    // not yet written
     Walk* outer = nullptr;                  // context.walk before
-    double first_mark = 0;                  // on the host's clock
+    TracedDevice device;
     bool failed = false;                    // a warning is printed
 
     void begin_on_device(size_t marks);
-    std::string lines() const;              // of this rank
+    void keep_collectives();
+    std::string lines();                    // of this rank
 };
 
 }  // namespace PRECISION
