@@ -149,7 +149,7 @@ def main():
     build, precisions = sys.argv[1], sys.argv[2:]
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
-              "ops": [], "steps": [], "muon": []}
+              "ops": [], "steps": [], "muon": [], "trace": []}
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
@@ -159,6 +159,7 @@ def main():
             for shape in SHAPES:
                 result["steps"].append(against_matmul(build, folder, precision, *shape))
             result["muon"] += operations(build, folder, precision, "--muon")
+            result["trace"] += operations(build, folder, precision, "--trace")
         result["quickstart"] = quickstart(build, folder)
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)

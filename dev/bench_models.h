@@ -14,7 +14,7 @@
 
 struct Options {
     int B = 4, T = 256, threads = 0;
-    bool rates = false, muon = false;
+    bool rates = false, muon = false, trace = false;
     std::string model = "gpt2", json;
     std::vector<std::string> precisions;
 };

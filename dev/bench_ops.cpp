@@ -1,7 +1,7 @@
 // Times every operation of a model's steps, where they run: in whole steps of the trainer.
 //
 //     bench_ops [--model=gpt2|llama|slots|packed] [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates]
-//               [--muon] [fp32 bf16 fp64]
+//               [--muon] [--trace] [fp32 bf16 fp64]
 //
 // The walk records the ops, their order, FLOPs and bytes (ops/walk.h). Rates are compared
 // with the matmul rate (the step's own products by oneDNN, each in its best layout and chunking: total FLOPs
@@ -9,6 +9,7 @@
 // machine the best times of the ops would come from different moments.
 // --rates: the matmul rate in GFLOP/s, once for each line on standard input.
 // --muon: Muon's share of steps of 2,048 and 65,536 tokens.
+// --trace: what log.trace adds to a step of the quickstart's shape.
 #include <omp.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "dev/bench_models.h"
 #include "dev/bench_muon.h"
 #include "dev/bench_products.h"
+#include "dev/bench_trace.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/json.h"
@@ -32,6 +34,7 @@ struct Bench {
     void (*run)(const Options&, FILE*);
     void (*rates)(const Options&);
     void (*muon)(const Options&, const char* precision, FILE*);
+    void (*trace)(const char* precision, FILE*);
 };
 inline std::vector<Bench> benches;
 
@@ -172,7 +175,8 @@ void run(const Options& o, FILE* json) {
 
 }  // namespace
 
-[[maybe_unused]] static const bool added = (benches.push_back({kName, run, rates, muon_shares}), true);
+[[maybe_unused]] static const bool added =
+    (benches.push_back({kName, run, rates, muon_shares, trace_cost}), true);
 
 }  // namespace PRECISION
 
@@ -196,6 +200,8 @@ void run(const Options& o, FILE* json) {
             o.rates = true;
         else if (a == "--muon")
             o.muon = true;
+        else if (a == "--trace")
+            o.trace = true;
         else
             o.precisions.push_back(a);
     }
@@ -210,6 +216,7 @@ void run(const Options& o, FILE* json) {
             if (name != b.precision) continue;
             if (o.rates) b.rates(o);
             else if (o.muon) b.muon(o, b.precision, json);
+            else if (o.trace) b.trace(b.precision, json);
             else b.run(o, json);
         }
     if (json) fclose(json);

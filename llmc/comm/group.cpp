@@ -10,17 +10,19 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/reductions.h"
+#include "llmc/ops/timeline.h"
 #include "llmc/ops/walk.h"
 
 // Reductions up to this size are gathered whole, and each rank sums everything.
 static constexpr size_t kSmall = 8192;
 
 // A call in progress: its time counts as waiting, and the supervisor sees the call. A walk records no sums
-// inside.
+// inside. On a timeline the record of the call has begun the call's event.
 struct Call {
     Group& group;
     Verb verb;
     double started = seconds_now();
+    Timeline* const timeline = context.walk ? context.walk->timeline : nullptr;
     const Unrecorded sums = {};
 
     Call(Group& g, Verb v) : group(g), verb(v) {
@@ -34,6 +36,11 @@ struct Call {
         group.moved[verb].seconds += seconds_now() - started;
         if (RankProgress* p = context.progress) p->collective = "";
         beat();
+        if (timeline) timeline->close();
+    }
+    Pending pending(uint64_t ticket) const {
+        if (timeline) timeline->started(&group, verb, ticket);
+        return {&group, ticket, verb};
     }
 };
 
@@ -77,7 +84,7 @@ Pending comm::start_all_gather(Group& g, void* dst, const void* src, size_t coun
         return {&g, 0, kAllGather};
     Call call(g, kAllGather);
     const Job job = {Job::Gather, t, dst, src, count, count * size_t(g.size)};
-    return {&g, g.transport->start(g, job), kAllGather};
+    return call.pending(g.transport->start(g, job));
 }
 
 Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t count, Wire t) {
@@ -87,7 +94,7 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
     g.reductions_in_flight++;
     Call call(g, kReduceScatter);
     const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
-    return {&g, g.transport->start(g, job), kReduceScatter};
+    return call.pending(g.transport->start(g, job));
 }
 
 void comm::wait(Pending& p) {
@@ -100,6 +107,7 @@ void comm::wait(Pending& p) {
     Call call(g, p.verb);
     (p.verb == kSend ? g.transport->finish_send : g.transport->finish)(g, p.ticket);
     if (p.verb == kReduceScatter) g.reductions_in_flight--;
+    if (call.timeline) call.timeline->arrived(&g, p.verb, p.ticket);
     p = {};
 }
 
@@ -131,13 +139,11 @@ static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
 
 // By the library, in the library's order. false: the library cannot sum this type.
 static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+    if (!only_walks() && !g.transport->sums_natively(g, t)) return false;
     const uint64_t sent = 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size);
-    if (only_walks()) return counted_call(g, kAllReduce, sent, count * size_of(t));
-    {
-        const Call call(g, kAllReduce);
-        if (!g.transport->native_all_reduce(g, data, count, t)) return false;
-    }
-    counted_call(g, kAllReduce, sent, count * size_of(t));
+    if (counted_call(g, kAllReduce, sent, count * size_of(t))) return true;
+    const Call call(g, kAllReduce);
+    g.transport->native_all_reduce(g, data, count, t);
     return true;
 }
 
@@ -172,7 +178,7 @@ Pending comm::start_send(Group& g, const void* data, size_t count, Wire t, int p
     check_peer(g, peer);
     if (counted_call(g, kSend, count * size_of(t), 0, peer)) return {&g, 0, kSend};
     Call call(g, kSend);
-    return {&g, g.transport->start_send(g, data, count * size_of(t), peer), kSend};
+    return call.pending(g.transport->start_send(g, data, count * size_of(t), peer));
 }
 
 void comm::recv(Group& g, void* data, size_t count, Wire t, int peer) {

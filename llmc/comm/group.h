@@ -47,6 +47,12 @@ struct DeviceTimes {
     double busy = 0, waited = 0;
 };
 
+// A collective on its stream, in seconds from the rank's first mark (ops/decl/timing.h).
+struct DeviceSpan {
+    uint64_t ticket;
+    double begin, end;
+};
+
 struct Group;
 
 // A started verb that the caller still has to await. Empty: done.
@@ -78,7 +84,8 @@ struct Transport {
     uint64_t (*start_send)(Group&, const void* data, size_t bytes, int peer);       // returns a ticket
     void (*finish_send)(Group&, uint64_t ticket);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
-    bool (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // false: unavailable
+    bool (*sums_natively)(const Group&, Wire);      // whether native_all_reduce() may be called
+    void (*native_all_reduce)(Group&, void* data, size_t count, Wire);
     bool needs_staging;                             // reductions receive the slices of others, then sum
     bool on_device = false;                         // takes memory of the device, in order with the ops
     void (*look_at_times)(Group&) = nullptr;        // adds ended collectives to Group::device; never waits
@@ -102,6 +109,7 @@ struct Group {
     Moved moved[kVerbs];
     bool timed = false;                 // whether `device` is kept, from the next collective on
     DeviceTimes device;
+    std::vector<DeviceSpan>* spans = nullptr;   // of a traced step: look_at_times() appends collectives
 };
 
 // The verbs of comm/axis.h without types: count, publish the wait for the supervisor, call the transport.

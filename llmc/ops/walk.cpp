@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "llmc/base/progress.h"
+#include "llmc/ops/timeline.h"
 
 static uint64_t hash_of(const Cost& c) {
     uint64_t h = uint64_t(reinterpret_cast<uintptr_t>(c.name));
@@ -14,8 +15,26 @@ static uint64_t hash_of(const Cost& c) {
     return h;
 }
 
+static Timeline::Kind kind_of(const Cost& c) {
+    switch (c.kind) {
+    case Kind::Collective: return Timeline::Kind::Collective;
+    case Kind::Wait: return Timeline::Kind::Wait;
+    case Kind::Copy: return Timeline::Kind::Copy;
+    default: return Timeline::Kind::Op;
+    }
+}
+
+// A collective, and a wait for one, stays open: its call closes the event.
+void Walk::time(const Cost& cost) const {
+    const Timeline::Event event = {.name = cost.name, .axis = cost.axis, .kind = kind_of(cost),
+                                   .entry = int32_t(entries.size()), .block = block, .micro = micro};
+    if (cost.axis) timeline->open(event);
+    else timeline->op(event);
+}
+
 void Walk::record(const Cost& cost) {
-    if (computes) begun.push_back(seconds_now());
+    if (timeline) time(cost);
+    else if (computes) begun.push_back(seconds_now());
     const uint64_t h = hash_of(cost);
     const auto [first, end] = known.equal_range(h);
     for (auto it = first; it != end; ++it)

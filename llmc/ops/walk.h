@@ -46,6 +46,8 @@ struct Cost {
     bool operator==(const Cost&) const = default;
 };
 
+struct Timeline;                    // ops/timeline.h
+
 // A record: costs in the order of the calls. Equal costs are kept once.
 struct Walk {
     // block, micro-batch, place of the action in the stage's list: -1 outside of any
@@ -54,7 +56,9 @@ struct Walk {
     Target target;
     bool computes = false;          // ops are recorded, and run
     size_t scratch_used = 0;        // of a rank that computes on a GPU: the largest of an op
-    std::vector<double> begun;      // of each entry of a rank that computes, on the host's clock in seconds
+    Timeline* timeline = nullptr;   // of a traced step: gets the time of each record
+    std::vector<double> begun;      // of each entry of a rank that computes without a timeline, on the host's
+                                    // clock in seconds
     int block = -1, micro = -1, action = -1;    // of the next entries
     std::vector<Cost> costs;        // distinct
     std::vector<Entry> entries;
@@ -66,6 +70,7 @@ struct Walk {
     const Cost& of(const Entry& e) const { return costs[size_t(e.cost)]; }
 
 private:
+    void time(const Cost& cost) const;
     std::unordered_multimap<uint64_t, int32_t> known;   // hash of a cost -> its place
 };
 

@@ -192,6 +192,7 @@ struct LogConfig {
     double peak_tflops = 0;
     bool tensorboard = false;
     std::string prometheus;
+    std::vector<int64_t> trace;
     int64_t health = 0, histograms = 0;
 
     // step: with the step in question.
@@ -207,6 +208,8 @@ struct LogConfig {
         f("tensorboard", tensorboard, "write an event file to run.dir, which TensorBoard and Aim open");
         f("prometheus", prometheus, "a file FILE.prom for node_exporter's textfile collector, replaced once "
           "a second at most; empty: none");
+        f("trace", trace, "steps to record on every rank, [10, 200] say: run.dir/trace_step_N.json, which "
+          "Perfetto and chrome://tracing open", range(1, kMany));
         f("health", health, "steps between statistics of each layer's weights, gradients, updates and "
           "activations in metrics.jsonl; 0: none", at_least(0));
         f("histograms", histograms, "steps between histograms of weights and gradients in the event file of "

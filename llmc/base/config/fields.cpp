@@ -96,6 +96,8 @@ std::string expected(const Field& f) {
             return "a glob, or [{\"path\": glob, \"weight\": number above 0}, ...]";
         if constexpr (std::is_same_v<T, std::vector<int>>)
             return "an integer of 0 to 16777216, or a list of them";
+        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+            return "a JSON list of integers" + bounds(f.limits) + ", such as [10, 200]";
         if constexpr (std::is_same_v<T, std::vector<std::string>>)
             return "a JSON list of texts, such as [\"optimizer.lr\"]";
         if constexpr (std::is_same_v<T, Word>) return "one of " + with_commas(p->words);
@@ -119,6 +121,9 @@ bool allowed(const Field& f) {
         else if constexpr (std::is_same_v<T, std::vector<int>>)
             return !p->empty() && std::all_of(p->begin(), p->end(),
                                               [](int n) { return n >= 0 && n <= 1 << 24; });
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+            return std::all_of(p->begin(), p->end(), [&](int64_t n) {
+                return double(n) >= f.limits.low && double(n) <= f.limits.high; });
         else if constexpr (std::is_same_v<T, RopeScaling>)
             return p->factor >= 1 && p->low > 0 && p->high > p->low && p->context >= 1;
         else return true;

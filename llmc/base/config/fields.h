@@ -7,7 +7,7 @@
 #include "llmc/base/config/config.h"
 
 using Value = std::variant<int*, int64_t*, double*, bool*, std::string*, Word*, std::vector<Corpus>*,
-                           std::vector<std::string>*, std::vector<int>*, RopeScaling*>;
+                           std::vector<std::string>*, std::vector<int>*, std::vector<int64_t>*, RopeScaling*>;
 
 struct Field {
     std::string section, key;       // the free text `about` stands in no section

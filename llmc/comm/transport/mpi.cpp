@@ -196,20 +196,23 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     await(requests);
 }
 
-static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
-    if (mpi_type(t) == MPI_DATATYPE_NULL || (g.bf16_wire && t == Wire::F32)) return false;
+static bool sums_natively(const Group& g, Wire t) {
+    return mpi_type(t) != MPI_DATATYPE_NULL && !(g.bf16_wire && t == Wire::F32);
+}
+
+static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     std::vector<MPI_Request> requests;
     for (size_t at = 0; at < count; at += g.message)
         MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(data) + at * size_of(t),
                                  int(std::min(g.message, count - at)), mpi_type(t), MPI_SUM, member(g).comm,
                                  &requests.emplace_back()));
     await(requests);
-    return true;
 }
 
 static constexpr Transport mpi = {
     .name = "mpi", .start = start, .finish = finish, .start_send = start_send, .finish_send = finish_send,
-    .recv = recv, .native_all_reduce = native_all_reduce, .needs_staging = true};
+    .recv = recv, .sums_natively = sums_natively, .native_all_reduce = native_all_reduce,
+    .needs_staging = true};
 
 void join_mpi(Group& g, int color, int index) {
     auto m = std::make_shared<MpiMember>();

@@ -12,10 +12,15 @@ inline constexpr uint64_t kSlots = 8;                   // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory
 
 // Of a collective on the device: on its stream, and where the ops come to need it.
-struct NcclTimes { cudaEvent_t began, ended, needed; };
+struct NcclTimes {
+    cudaEvent_t began, ended, needed;
+    uint64_t ticket;                    // kNoTicket: of an all_reduce
+};
+inline constexpr uint64_t kNoTicket = ~uint64_t(0);
 
 struct NcclFlight {
     Job job;
+    uint64_t ticket = 0;
     bool open = false, on_host = false, sums = false;   // sums: the slices of others are in staging
     bool timed = false;
     NcclTimes times;

@@ -33,7 +33,7 @@ static void compute_after(const NcclLine& m) {
 // ---------------------------------------------------------------------------------------------------------
 // times
 
-static NcclTimes began(NcclMember& m) {
+static NcclTimes began(NcclMember& m, uint64_t ticket) {
     NcclTimes t;
     if (m.spare.empty()) {
         for (cudaEvent_t* e : {&t.began, &t.ended, &t.needed}) CUDA_CHECK(cudaEventCreate(e));
@@ -42,11 +42,20 @@ static NcclTimes began(NcclMember& m) {
         m.spare.pop_back();
     }
     CUDA_CHECK(cudaEventRecord(t.began, m.stream));
+    t.ticket = ticket;
     return t;
 }
 static void needed(NcclMember& m, const NcclTimes& t) {
     CUDA_CHECK(cudaEventRecord(t.needed, cuda_device().compute));
     m.times.push_back(t);
+}
+
+static void add_span(std::vector<DeviceSpan>& spans, const NcclTimes& t) {
+    const cudaEvent_t first = cuda_device().timed_marks.at(0);
+    float begin = 0, end = 0;               // milliseconds
+    CUDA_CHECK(cudaEventElapsedTime(&begin, first, t.began));
+    CUDA_CHECK(cudaEventElapsedTime(&end, first, t.ended));
+    spans.push_back({t.ticket, 1e-3 * double(begin), 1e-3 * double(end)});
 }
 
 static void look_at_times(Group& g) {
@@ -58,6 +67,7 @@ static void look_at_times(Group& g) {
         CUDA_CHECK(cudaEventElapsedTime(&busy, t.began, t.ended));
         CUDA_CHECK(cudaEventElapsedTime(&waited, t.needed, t.ended));
         g.device.busy += 1e-3 * double(busy), g.device.waited += 1e-3 * std::max(0., double(waited));
+        if (g.spans) add_span(*g.spans, t);
         m.spare.push_back(t);
         seen++;
     }
@@ -156,7 +166,7 @@ static void start_reduce(Group& g, NcclFlight& f) {
         bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
                              j.total);
     after_compute(m);
-    if (f.timed) f.times = began(m);
+    if (f.timed) f.times = began(m, f.ticket);
     if (!f.sums) {
         NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.slice, nccl_type(j.type), ncclSum, m.comm,
                                              m.stream));
@@ -185,6 +195,7 @@ static uint64_t start(Group& g, const Job& job) {
     NcclFlight& f = m.flights[ticket % kSlots];
     CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
     f.job = job;
+    f.ticket = ticket;
     f.open = true;
     f.sums = f.timed = false;
     f.on_host = job.total == 0 || !on_device(job.dst) || !on_device(job.src);
@@ -195,7 +206,7 @@ static uint64_t start(Group& g, const Job& job) {
         start_reduce(g, f);
     } else {
         after_compute(m);
-        if (f.timed) f.times = began(m);
+        if (f.timed) f.times = began(m, f.ticket);
     }
     if (job.kind == Job::Gather) f.on_host ? gather_on_host(g, job) : start_gather(g, job);
     if (job.kind == Job::Broadcast && f.on_host) broadcast_on_host(g, job);
@@ -253,20 +264,21 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     compute_after(l);
 }
 
-static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
+static bool sums_natively(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
+
+static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     NcclMember& m = member(g);
-    if (g.bf16_wire && t == Wire::F32) return false;
     const size_t unit = size_of(t), most = kBounce / unit;
     after_compute(m);
     if (on_device(data)) {
-        const NcclTimes times = g.timed ? began(m) : NcclTimes();
+        const NcclTimes times = g.timed ? began(m, kNoTicket) : NcclTimes();
         NCCL_CHECK(m.comm, ncclAllReduce(data, data, count, nccl_type(t), ncclSum, m.comm, m.stream));
         if (g.timed) {
             CUDA_CHECK(cudaEventRecord(times.ended, m.stream));
             needed(m, times);
         }
         compute_after(m);
-        return true;
+        return;
     }
     for (size_t at = 0; at < count; at += most) {
         const size_t n = std::min(most, count - at);
@@ -277,11 +289,11 @@ static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
         host_waits_for(m.stream);
         copy_now(m, share, nccl_rank.bounce, n * unit);
     }
-    return true;
 }
 
 const Transport nccl_transport = {.name = "nccl", .start = start, .finish = finish,
                                   .start_send = start_send, .finish_send = finish_send, .recv = recv,
+                                  .sums_natively = sums_natively,
                                   .native_all_reduce = native_all_reduce, .needs_staging = true,
                                   .on_device = true, .look_at_times = look_at_times};
 

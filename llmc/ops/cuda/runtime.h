@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <tuple>
+#include <vector>
 
 #include "llmc/base/check.h"
 
@@ -28,6 +29,7 @@ struct CudaDevice {
     cudaEvent_t reached = nullptr;   // by one of them, where the other waits for it
     bool copies_to_host = false;     // one was started since finish_copies() or mark_copies()
     cudaEvent_t marks[8] = {};       // of mark_copies()
+    std::vector<cudaEvent_t> timed_marks;       // of set_mark()
 };
 CudaDevice& cuda_device();
 

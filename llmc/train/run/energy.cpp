@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "llmc/base/progress.h"
+#include "llmc/ops/timed.h"
 
 static constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
@@ -100,6 +101,7 @@ void EnergyMeter::start() {
 
 void EnergyMeter::read() {
     if (!nvml_ || !nvml_->started) return;
+    const Timed span("energy", Timeline::Kind::Wait);
     double now = kNotMeasured;
     if (!nvml_->read(&now)) now = kNotMeasured;
     const double time = seconds_now();

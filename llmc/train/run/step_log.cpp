@@ -15,19 +15,24 @@ static double flops_of(ModelConfig m, const StartInfo& info) {
 
 StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, RunState& s)
     : cfg(c), model(m), log(l), state(s),
-      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m)) {}
+      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m)), trace(c, m) {}
 
 void StepLog::begin() {
+    const int64_t step = state.step + 1;
     traffic.take(model.mesh);
+    if (trace.due(step)) earlier |= write();
+    trace.begin(step);
     if (steps.empty()) meter.begin();
     if (model.tensors) model.tensors->begin(state.step + 1);
 }
 
 void StepLog::add(int64_t step, double lr) {
     model.statistics->start_read();
-    steps.push_back({.step = step, .lr = lr, .moved = cfg.log.comm ? traffic.take(model.mesh) : CommStep(),
-                     .health = {}});
-    if (model.tensors && model.tensors->measuring) steps.back().health = model.tensors->collect();
+    Step s = {.step = step, .lr = lr, .moved = {}, .health = {}};
+    const Timed counts("log");
+    if (cfg.log.comm) s.moved = traffic.take(model.mesh);
+    if (model.tensors && model.tensors->measuring) s.health = model.tensors->collect();
+    steps.push_back(std::move(s));
 }
 
 static void count_skip(const StepReport& r, int64_t most, int64_t* skipped) {
@@ -48,7 +53,9 @@ void StepLog::write_health(const Step& s, const StepReport& r, const StepResult&
 }
 
 Signals StepLog::write(size_t left) {
-    Signals asked;
+    Signals asked = std::exchange(earlier, {});
+    if (trace.recording()) left = 0;
+    else trace.end();
     for (; steps.size() > left; steps.pop_front()) {
         const Step& s = steps.front();
         const StepResult result = model.statistics->read();
@@ -56,10 +63,12 @@ Signals StepLog::write(size_t left) {
         StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
         meter.measure(report);
+        trace.end();
         log.train(report);
         write_health(s, report, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);
         if (!report.finite) count_skip(report, cfg.train.max_skips, &state.skipped);
+        trace.write();
     }
     return asked;
 }

@@ -7,6 +7,7 @@
 #include "llmc/train/run/log.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/step_meter.h"
+#include "llmc/train/run/trace.h"
 
 namespace PRECISION {
 
@@ -19,12 +20,13 @@ struct StepLog {
 
     StepLog(const Config& cfg, const StartInfo& info, Model& model, RunLog& log, RunState& state);
 
-    // Starts the clock of a step, unless the previous step is still running on the device.
+    // Starts the clock of a step, unless the previous step is still running on the device. A step of
+    // log.trace waits for the previous step.
     void begin();
     // After the update of a step. step: with this one.
     void add(int64_t step, double lr);
-    // Waits for all steps but the newest `left`, and logs them. Returns what signals have asked of any rank.
-    // More skipped steps than train.max_skips are fatal(). All ranks together.
+    // Waits for all steps but the newest `left`, and for a traced step, and logs them. Returns what signals
+    // have asked of any rank. More skipped steps than train.max_skips are fatal(). All ranks together.
     Signals write(size_t left = 0);
     // Steps that may be left while the next begins: none where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
@@ -36,6 +38,8 @@ private:
     Spikes spikes;
 
     void write_health(const Step& s, const StepReport& r, const StepResult& result);
+    StepTrace trace;
+    Signals earlier = {};            // asked for by steps that begin() has logged
 };
 
 }  // namespace PRECISION

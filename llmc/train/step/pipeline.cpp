@@ -5,6 +5,7 @@
 
 #include "llmc/base/guard/signals.h"
 #include "llmc/comm/votes.h"
+#include "llmc/ops/timed.h"
 
 namespace PRECISION {
 
@@ -95,6 +96,7 @@ void Pipeline::receive(const Action& a) {
 // The next micro-batch is on its way to the device while one is worked on.
 void Pipeline::load(Loader* data, int micro) {
     const auto fetch = [&](int m) {
+        const Timed waits("loader", Timeline::Kind::Wait);
         if (data) batch(m) = data->next();
         else batch(m).B = gpt.shape.B;
         bring(batch(m), place(m));

@@ -1,0 +1,13 @@
+// One clock for all ranks: the clock of a host begins at boot, so a rank estimates the offset from rank 0's.
+#pragma once
+#include <functional>
+
+#include "llmc/base/progress.h"
+#include "llmc/comm/axis.h"
+
+// A rank's clock minus rank 0's is offset +- error, in seconds.
+struct ClockOffset { double offset = 0, error = 0; };
+
+// By a few small all-gathers: a rank leaves each after every rank has entered it, so that entries and exits
+// bound the offset from both sides. Bounds that contain 0 are of one clock. All ranks together.
+ClockOffset clock_offset(const Axis& world, const std::function<double()>& clock = seconds_now);

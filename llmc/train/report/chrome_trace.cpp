@@ -1,0 +1,63 @@
+#include "llmc/train/report/chrome_trace.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "llmc/base/check.h"
+#include "llmc/base/json.h"
+
+static constexpr std::string_view kTime = "{\"ts\":";          // the beginning of an event's line
+
+static std::string named(int pid, int tid, const char* what, std::string_view name) {
+    return fmt::format("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\","
+                       "\"args\":{{\"name\":{}}}}}\n", pid, tid, what, json_string(name));
+}
+
+std::string chrome_lines(int pid, ChromeProcess p, double origin) {
+    std::stable_sort(p.events.begin(), p.events.end(), [](const ChromeEvent& a, const ChromeEvent& b) {
+        return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    });
+    std::string lines = named(pid, 0, "process_name", p.name);
+    lines += fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"tid\":0,\"name\":\"process_sort_index\","
+                         "\"args\":{{\"sort_index\":{0}}}}}\n", pid);
+    for (size_t i = 0; i < p.lanes.size(); i++) lines += named(pid, int(i), "thread_name", p.lanes[i]);
+    for (const ChromeEvent& e : p.events)
+        lines += fmt::format("{}{:.3f},\"dur\":{:.3f},\"ph\":\"X\",\"pid\":{},\"tid\":{},\"cat\":\"{}\","
+                             "\"name\":{},\"args\":{{{}}}}}\n", kTime, 1e6 * (e.begin - origin),
+                             1e6 * std::max(0., e.end - e.begin), pid, e.lane, e.category,
+                             json_string(e.name), e.args);
+    return lines;
+}
+
+namespace {
+struct Line { double time; std::string_view text; };
+}  // namespace
+
+static double time_of(std::string_view line) {
+    double time = 0;
+    std::from_chars(line.data() + kTime.size(), line.data() + line.size(), time);
+    return time;
+}
+
+std::string chrome_trace(std::span<const std::string> processes) {
+    std::vector<Line> events;
+    std::string names;
+    size_t bytes = 0;
+    for (const std::string& text : processes) {
+        bytes += text.size();
+        for (size_t at = 0; at < text.size();) {
+            const size_t end = std::min(text.find('\n', at), text.size());
+            const std::string_view line = std::string_view(text).substr(at, end - at);
+            if (line.starts_with(kTime)) events.push_back({time_of(line), line});
+            else names.append(line).append(",\n");
+            at = end + 1;
+        }
+    }
+    std::stable_sort(events.begin(), events.end(),
+                     [](const Line& a, const Line& b) { return a.time < b.time; });
+    std::string file = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + names;
+    file.reserve(file.size() + bytes + events.size() + 16);
+    for (const Line& line : events) file.append(line.text).append(",\n");
+    if (file.ends_with(",\n")) file.resize(file.size() - 2);
+    return file + "\n]}\n";
+}

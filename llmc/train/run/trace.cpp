@@ -1,0 +1,135 @@
+#include "llmc/train/run/trace.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "llmc/base/console.h"
+#include "llmc/base/files.h"
+#include "llmc/base/json.h"
+#include "llmc/base/progress.h"
+#include "llmc/comm/clocks.h"
+#include "llmc/comm/mesh.h"
+#include "llmc/comm/texts.h"
+
+namespace PRECISION {
+
+static constexpr Timeline::Ranges kRanges = {.push = ops::push_range, .pop = ops::pop_range};
+
+StepTrace::StepTrace(const Config& c, const Model& m) : cfg(c), model(m), profiled(ops::has_profiler()) {}
+
+bool StepTrace::due(int64_t s) const {
+    const std::vector<int64_t>& steps = cfg.log.trace;
+    return std::find(steps.begin(), steps.end(), s) != steps.end();
+}
+
+// Groups with collectives on the device.
+template <class F> static void for_each_on_device(const Mesh& mesh, F&& f) {
+    for (int a = 0; a < kAxes; a++)
+        if (Group* const g = (mesh.*mesh_axes[a]).group; g && g->transport->look_at_times) f(*g);
+}
+
+StepTrace::~StepTrace() {
+    end();
+    for_each_on_device(model.mesh, [](Group& g) { g.spans = nullptr; });
+}
+
+// From here on awaited collectives are kept: log.comm may look at the times, too.
+void StepTrace::keep_collectives() {
+    device = {};
+    device.axes.reserve(kAxes);                 // the groups point there
+    for_each_on_device(model.mesh, [&](Group& g) {
+        g.timed = true;
+        g.transport->look_at_times(g);          // those of earlier steps
+        g.spans = &device.axes.emplace_back(TracedDevice::Axis{.name = g.name, .spans = {}}).spans;
+    });
+}
+
+// Mark 0 ties the device's clock to the host's: the device is idle, and reaches the mark at once.
+void StepTrace::begin_on_device(size_t marks) {
+    keep_collectives();
+    ops::make_marks(int(marks));
+    ops::set_mark(0);
+    ops::read_marks(1);
+    device.origin = seconds_now();
+    running->timeline.mark = ops::set_mark;
+    running->timeline.marks = 1;
+}
+
+// A step has as many records per micro-batch as the few micro-batches of model.step, at most.
+void StepTrace::begin(int64_t next) {
+    end();
+    const bool records = due(next);
+    if (!records && !profiled) return;
+    const size_t expected = records ? model.step.entries.size() * size_t(model.stage.shape.micros) : 0;
+    step = next;
+    running = std::make_unique<Recording>(Walk(ops::target()));
+    running->walk.computes = true;
+    running->walk.timeline = &running->timeline;
+    running->walk.entries.reserve(expected);
+    running->timeline.events.reserve(2 * expected);
+    running->timeline.records = records;
+    if (profiled) {
+        running->timeline.ranges = &kRanges;
+        ops::push_range(fmt::format("step {}", step).c_str());
+    }
+    if (records && !ops::reached_by_host()) begin_on_device(2 * expected);
+    outer = std::exchange(context.walk, &running->walk);
+}
+
+void StepTrace::end() {
+    if (!running) return;
+    running->timeline.finish();
+    context.walk = outer;
+    if (running->timeline.ranges) ops::pop_range();
+    if (running->timeline.records) complete = std::move(running);
+    running.reset();
+}
+
+// "rank 5: dp 1, pp 0, tp 1"
+static std::string name_of(const Mesh& mesh) {
+    std::string name = fmt::format("rank {}", mesh.rank);
+    if (mesh.world.size == 1) return name;
+    return name + fmt::format(": dp {}, pp {}, tp {}", mesh.dp.index, mesh.pp.index, mesh.tp.index);
+}
+
+std::string StepTrace::lines() {
+    const Mesh& mesh = model.mesh;
+    const Timeline& timeline = complete->timeline;
+    if (timeline.mark) {
+        device.marks = ops::read_marks(timeline.marks);
+        for_each_on_device(mesh, [](Group& g) {
+            g.transport->look_at_times(g);
+            g.spans = nullptr;
+        });
+    }
+    ChromeProcess process = lanes_of(complete->walk, timeline, device);
+    process.name = name_of(mesh);
+    const ClockOffset clock = clock_offset(mesh.world);
+    for (ChromeEvent& e : process.events) {
+        e.begin -= clock.offset;
+        e.end -= clock.offset;
+    }
+    double first = timeline.events.empty() ? 0 : timeline.events[0].begin - clock.offset;
+    first = -largest_over(mesh.world, -first);
+    return chrome_lines(mesh.rank, std::move(process), first);
+}
+
+void StepTrace::write() {
+    if (!complete) return;
+    const std::vector<std::string> all = gather_texts(model.mesh.world, lines());
+    complete.reset();
+    if (model.mesh.rank != 0) return;
+    const std::string path = fmt::format("{}/trace_step_{}.json", cfg.run.dir, step);
+    if (try_replace_file(path, chrome_trace(all))) {
+        printf("%15s  step %lld in %s\n", "trace", (long long)step, for_terminal(path).c_str());
+        fflush(stdout);
+    } else if (!failed) {
+        failed = true;
+        warning("log.trace: cannot write {}: {}. Training goes on.", path, strerror(errno));
+    }
+}
+
+}  // namespace PRECISION

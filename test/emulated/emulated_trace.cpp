@@ -1,0 +1,106 @@
+// log.trace over the emulated kernels: lanes of the GPU and of NCCL, by events, beside those of the host.
+#include <filesystem>
+
+#include "test/trace.h"
+
+using std::string;
+using namespace test;
+
+static Ran emulated(const string& name, const string& args, const string& settings = "") {
+    json changes = text_config();
+    changes.merge_patch({{"model", {{"layers", 2}, {"heads", 2}, {"channels", 64}, {"context", 13}}},
+                         {"train", {{"steps", 4}, {"batch_tokens", 4 * 13}, {"micro_batch", 1}}},
+                         {"eval", {{"every", 0}}},
+                         {"sample", {{"every", 0}}},
+                         {"checkpoint", {{"every", 4}}}});
+    return run("EMU_HOST=refuse " + settings + " " + build_folder() + "/emulated/train_gpt " +
+               tiny_program_config(name, changes) + " --run.precision=fp32 " + args);
+}
+
+static string weights_of(const string& run) {
+    string all;
+    for (const auto& e : std::filesystem::directory_iterator(folder(run) + "/step_4"))
+        if (e.path().extension() == ".safetensors") all += text_of(e.path());
+    return all;
+}
+
+static std::vector<double> figures_of(const string& name) {
+    std::vector<double> figures;
+    for (const json& row : rows_of(name, "train"))
+        for (const char* key : {"loss", "norm"}) figures.push_back(row[key]);
+    return figures;
+}
+
+// Names of a lane's events without waits and host work, in the order of the file.
+static std::vector<string> names_of(const ReadTrace& t, int rank, const string& lane) {
+    std::vector<string> names;
+    for (const TracedEvent& e : t.events)
+        if (e.rank == rank && t.lanes.at({rank, e.lane}) == lane && e.category != "wait" &&
+            e.name != "log")
+            names.push_back(e.name);
+    return names;
+}
+
+static void expect_lanes(const string& shape, const ReadTrace& t, int rank) {
+    const auto host = names_of(t, rank, "host"), gpu = names_of(t, rank, "GPU");
+    EXPECT(host == gpu && host.size() > 100, "%s, rank %d: %zu ops launched, %zu run", shape.c_str(), rank,
+           host.size(), gpu.size());
+    const double length = length_of(t, rank), share = covered(t, rank, 0) / length;
+    const double on_gpu = covered(t, rank, 1) / length;
+    EXPECT(share > 0.9 && on_gpu > 0.3, "%s, rank %d: %g and %g of the step", shape.c_str(), rank, share,
+           on_gpu);
+}
+
+// Collectives in flight on rank 0, by their lanes.
+static std::map<string, int> flights_of(const ReadTrace& t) {
+    std::map<string, int> flights;
+    for (const TracedEvent& e : t.events)
+        if (e.rank == 0 && e.lane > 1) flights[t.lanes.at({0, e.lane})]++;
+    return flights;
+}
+
+TEST(the_gpu_has_a_lane_with_every_op) {
+    struct { const char *name, *args; int ranks; } const shapes[] = {
+        {"one", "", 1},
+        {"zero3", "--parallel.ranks=2 --parallel.zero=3 --parallel.transport=nccl --log.comm=true", 2},
+        {"pp2", "--parallel.ranks=2 --parallel.pp=2 --parallel.transport=nccl", 2},
+        {"tp2", "--parallel.ranks=2 --parallel.tp=2 --parallel.transport=nccl", 2}};
+    for (const auto& [shape, args, ranks] : shapes) {
+        const string name = string("gpu_trace_") + shape, plain = name + "_plain";
+        const Ran ran = emulated(name, string(args) + " '--log.trace=[3]'");
+        const Ran untraced = emulated(plain, args);
+        EXPECT(ran.code == 0 && untraced.code == 0, "%s: '%s'", shape, ran.err.c_str());
+        const ReadTrace t = read_trace(folder(name) + "/trace_step_3.json");
+        EXPECT(wrong_with(t) == "", "%s: %s", shape, wrong_with(t).c_str());
+        EXPECT_NEAR(covered(t, 0, 0) / (1e3 * rows_of(name, "train").at(2)["ms"].get<double>()), 1, 0.1);
+        for (int r = 0; r < ranks; r++) expect_lanes(shape, t, r);
+        auto flights = flights_of(t);
+        if (string(shape) == "zero3")
+            EXPECT(flights["shard.all_gather"] > 0 && flights["shard.reduce_scatter"] > 0,
+                   "%zu lanes of NCCL", flights.size());
+        const string weights = weights_of(name);
+        EXPECT(figures_of(name) == figures_of(plain), "%s: other figures", shape);
+        EXPECT(weights == weights_of(plain) && !weights.empty(), "%s: other weights", shape);
+    }
+}
+
+// A traced step adds at most four waits of the host, whatever its length: for the step before, for the mark
+// that ties the clocks, for the step's own statistics and for the last mark. The micro-batches are fewer than
+// staging has places for (Pipeline::kStaged), so that no wait is for a place.
+TEST(a_traced_step_waits_outside_of_itself) {
+    const auto waits = [](const string& name, const string& args) {
+        const string file = folder(name + ".txt");
+        const Ran ran = emulated(name, "--checkpoint.every=0 " + args, "EMU_STREAMS=lazy EMU_WAITS=" + file);
+        EXPECT(ran.code == 0, "%s: code %d, '%s'", name.c_str(), ran.code, ran.err.c_str());
+        int lines = 0;
+        std::istringstream text(text_of(file));
+        for (string line; std::getline(text, line);) lines++;
+        return lines;
+    };
+    const string one = "--train.batch_tokens=13 ", two = "--train.batch_tokens=26 ";
+    const string trace = "'--log.trace=[3]'";
+    const int more_of_one = waits("one_traced", one + trace) - waits("one_plain", one);
+    const int more_of_two = waits("two_traced", two + trace) - waits("two_plain", two);
+    EXPECT(more_of_one > 0 && more_of_one <= 4 && more_of_two == more_of_one,
+           "%d more waits in a step of one micro-batch, %d in one of two", more_of_one, more_of_two);
+}
