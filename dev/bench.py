@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import bench_scores
 import bench_tokenize
 
 LAYERS, CHANNELS, VOCAB = 12, 768, 50257
@@ -149,7 +150,7 @@ def main():
     build, precisions = sys.argv[1], sys.argv[2:]
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
-              "ops": [], "steps": [], "muon": [], "trace": []}
+              "ops": [], "steps": [], "muon": [], "trace": [], "scores": []}
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
@@ -160,6 +161,7 @@ def main():
                 result["steps"].append(against_matmul(build, folder, precision, *shape))
             result["muon"] += operations(build, folder, precision, "--muon")
             result["trace"] += operations(build, folder, precision, "--trace")
+            result["scores"].append(bench_scores.row(folder, precision))
         result["quickstart"] = quickstart(build, folder)
     result["tokenizer"] = bench_tokenize.rows()
     os.makedirs("dev/results", exist_ok=True)
@@ -172,6 +174,7 @@ def main():
     s = result["quickstart"]["logs"]
     print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
           f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more")
+    print("\n" + "\n".join(bench_scores.line(row) for row in result["scores"]))
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 

@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Speed of --evaluate on HellaSwag's shape by a GPT-2 124M: documents/s, with and without shared beginnings.
+
+Usage: bench_scores.py          (make bench calls it through bench.py, which keeps its row)
+
+A document has a context of some 60 words and four continuations of some 20, of this project's prose. Without
+sharing, the contexts of a document differ in their first word. The weights are random, as speed does not
+depend on them. Seconds are of a run with all documents minus a run with two.
+"""
+import glob
+import json
+import os
+import random
+import subprocess
+import tempfile
+import time
+
+DOCUMENTS, CONTEXT, CONTINUATION = 32, 60, 20           # of words
+MODEL = {"layers": 12, "heads": 12, "channels": 768, "context": 1024, "vocab": 50257}
+GOAL = 0.85                                             # of the gain that the tokens allow
+
+
+def prose():
+    """The words of this project's READMEs."""
+    words = []
+    for name in sorted(glob.glob("**/README.md", recursive=True)):
+        with open(name, encoding="utf-8") as f:
+            words += f.read().split()
+    return words
+
+
+def write_task(path, words, documents, shared):
+    """One task; returns nothing. shared: whether the contexts of a document are equal."""
+    rng = random.Random(3)
+    with open(path, "w", encoding="utf-8") as f:
+        head = {"task": os.path.basename(path)[:-6], "accuracy": "sum", "accuracy_norm": "bytes"}
+        print(json.dumps(head), file=f)
+        for doc in range(documents):
+            at = rng.randrange(len(words) - CONTEXT)
+            for idx in range(4):
+                first = "abcd"[0 if shared else idx]
+                end = rng.randrange(len(words) - CONTINUATION)
+                print(json.dumps({"doc_id": doc, "idx": idx, "label": 0,
+                                  "context": " ".join([first] + words[at:at + CONTEXT]),
+                                  "continuation": " " + " ".join(words[end:end + CONTINUATION])}), file=f)
+
+
+def tokens_of(tokenizer, path, shared):
+    """Tokens that the model reads: of every context once per document where it is shared."""
+    rows = [json.loads(line) for line in open(path, encoding="utf-8")][1:]
+    texts = [r["context"] for r in rows if not shared or r["idx"] == 0] + [r["continuation"] for r in rows]
+    ids = subprocess.run(["./tokenize", "ids", f"--tokenizer={tokenizer}", "-"], input="\n".join(texts),
+                         text=True, capture_output=True, check=True).stdout
+    return len(ids.split()) - len(texts) + 1            # without the newlines between them
+
+
+def seconds_of(config, folder, path):
+    start = time.monotonic()
+    subprocess.run(["./train_gpt", config, f"--evaluate={path}", f"--run.dir={folder}/run"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.monotonic() - start
+
+
+def row(folder, precision):
+    words, tokenizer, text = prose(), f"{folder}/words.json", f"{folder}/words.txt"
+    with open(text, "w", encoding="utf-8") as f:
+        f.write(" ".join(words))
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(["./tokenize", "train", "--vocab=1500", f"--out={tokenizer}", text], **quiet)
+    encode = ["encode", f"--tokenizer={tokenizer}", f"--out={folder}/words", text]
+    subprocess.run(["./tokenize", *encode], **quiet)
+    config = f"{folder}/scores.json"
+    data = f"{folder}/words_train_*.bin"
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump({"run": {"dir": f"{folder}/run", "precision": precision}, "model": MODEL,
+                   "data": {"train": data, "val": data, "tokenizer": tokenizer},
+                   "train": {"steps": 0, "batch_tokens": 1024}, "eval": {"every": 0},
+                   "sample": {"every": 0}}, f)
+    subprocess.run(["./train_gpt", config], **quiet)    # saves random weights as step_0
+    found = {}
+    for name, shared in (("shared", True), ("apart", False)):
+        path, few = f"{folder}/{name}.jsonl", f"{folder}/{name}_few.jsonl"
+        write_task(path, words, DOCUMENTS, shared)
+        write_task(few, words, 2, shared)
+        seconds = seconds_of(config, folder, path) - seconds_of(config, folder, few)
+        found[name] = {"documents_per_s": (DOCUMENTS - 2) / seconds,
+                       "tokens": tokens_of(tokenizer, path, shared)}
+    gain = found["shared"]["documents_per_s"] / found["apart"]["documents_per_s"]
+    return {**found, "precision": precision, "gain": gain,
+            "gain_of_tokens": found["apart"]["tokens"] / found["shared"]["tokens"]}
+
+
+def line(r):
+    return (f"HellaSwag's shape, 124M {r['precision']}: {r['shared']['documents_per_s']:.2f} documents/s, "
+            f"{r['apart']['documents_per_s']:.2f} without shared beginnings; "
+            f"{r['gain'] / r['gain_of_tokens']:.2f} of the gain of {r['gain_of_tokens']:.2f} "
+            f"that the tokens allow (asked: {GOAL})")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        print(line(row(place, "fp32")))
