@@ -72,6 +72,21 @@ static int plan_on(const Machine& machine, Config cfg, int ranks, const PlanRequ
     return kExitDone;
 }
 
+// Without parallel.ranks: the best mesh of 1, 2, 4 ... GPUs, as far as the batch divides. For a deadline or a
+// budget.
+static int search_counts(const Machine& machine, const Config& cfg, bool json) {
+    constexpr int kMost = 1024;
+    Search all;
+    for (int ranks = 1; ranks <= kMost && batch_divides(cfg, ranks, 0); ranks *= 2) {
+        Search found = search(cfg, ranks, machine, estimate);
+        all.without_memory += found.without_memory;
+        if (!found.best.empty()) all.best.push_back(std::move(found.best.front()));
+    }
+    if (json) puts(to_text(json_of(all, "")).c_str());
+    else fputs(counts_text(all.best, machine).c_str(), stdout);
+    return kExitDone;
+}
+
 static int search_on(const Machine& machine, const Config& cfg, int ranks, const PlanRequest& request) {
     const Search found = search(cfg, ranks, machine, estimate);
     const std::string command =
@@ -89,13 +104,11 @@ int plan(Config cfg, const PlanRequest& request) {
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
                 machine_names());
-    CHECK_INPUT(!request.search || cfg.parallel.ranks > 0,
-                "--plan=search: parallel.ranks = 0: expected the "
-                "number of GPUs to use");
     std::optional<Machine> machine;
     if (cfg.cluster.named()) machine = machine_of(cfg.cluster);
     resolve(cfg);
     const ParallelConfig& p = cfg.parallel;
+    if (request.search && p.ranks == 0) return search_counts(*machine, cfg, request.json);
     if (request.search) return search_on(*machine, cfg, p.ranks, request);
     const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
     check_mesh(cfg, ranks);

@@ -89,22 +89,42 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     return text + "\n";
 }
 
+static const std::vector<std::string> kColumns = {"step", "tokens/s", "mfu", "bubble", "comm", "memory", "dp",
+                                                  "tp", "pp", "zero", "micro", "recompute", "schedule"};
+
+static std::vector<std::string> cells_of(const Estimate& e) {
+    const ParallelConfig& p = e.cfg.parallel;
+    std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
+    if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
+    return {human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())), percent(e.mfu),
+            percent(e.bubble()), percent(e.exposed()), human_bytes(double(e.memory.sum())),
+            std::to_string(e.mesh.dp), std::to_string(p.tp), std::to_string(p.pp), std::to_string(p.zero),
+            std::to_string(e.cfg.train.micro_batch), e.cfg.memory.recompute.text(), schedule};
+}
+
+std::string counts_text(const std::vector<Estimate>& best, const Machine& machine) {
+    Rows rows = {{"GPUs", "run", "energy", "price"}};
+    rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
+    for (const Estimate& e : best) {
+        const double seconds = double(e.cfg.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
+        const bool watts = machine.watts > 0, price = machine.dollars_per_hour > 0;
+        rows.push_back({grouped(e.ranks), human_seconds(seconds),
+                        watts ? fmt::format("{:.4g} kWh", 1e-3 * machine.watts * hours) : "-",
+                        price ? money(machine.dollars_per_hour * hours) : "-"});
+        const std::vector<std::string> cells = cells_of(e);
+        rows.back().insert(rows.back().end(), cells.begin(), cells.end());
+    }
+    if (best.empty()) return fmt::format("No number of GPUs up to 1,024 fits on {}.\n", machine.gpu);
+    return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
+                       machine.gpu) + table(rows, "rrrrrrrrrrrrrrrll");
+}
+
 std::string search_text(const Search& s, const Machine& machine, const std::string& command) {
     if (s.best.empty())
         return fmt::format("No mesh fits: {} plans were examined, each needs more than the {} of a {}.\n",
                            grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);
-    Rows rows = {{"step", "tokens/s", "mfu", "bubble", "comm", "memory", "dp", "tp", "pp", "zero", "micro",
-                  "recompute", "schedule"}};
-    for (const Estimate& e : s.best) {
-        const ParallelConfig& p = e.cfg.parallel;
-        std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
-        if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
-        rows.push_back({human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())),
-                        percent(e.mfu), percent(e.bubble()), percent(e.exposed()),
-                        human_bytes(double(e.memory.sum())), std::to_string(e.mesh.dp), std::to_string(p.tp),
-                        std::to_string(p.pp), std::to_string(p.zero), std::to_string(e.cfg.train.micro_batch),
-                        e.cfg.memory.recompute.text(), schedule});
-    }
+    Rows rows = {kColumns};
+    for (const Estimate& e : s.best) rows.push_back(cells_of(e));
     std::string text =
         fmt::format("the fastest of {} plans for {} of {}\n", grouped(s.rejected() + int(s.best.size())),
                     counted(s.best.front().ranks, "rank"), machine.gpu);

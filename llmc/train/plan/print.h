@@ -15,3 +15,5 @@ Json json_of(const Search& s, const std::string& command);
 std::string time_text(const Estimate& e, const Machine& machine);
 // The best meshes as a table, why the others lose, and the command of the best.
 std::string search_text(const Search& s, const Machine& machine, const std::string& command);
+// A row for each number of GPUs: time, energy and price of the run, and its mesh.
+std::string counts_text(const std::vector<Estimate>& best, const Machine& machine);

@@ -68,6 +68,17 @@ TEST(the_tables_say_what_matters) {
         EXPECT(found.out.find(words) != found.out.npos, "'%s' is missing in %s", words, found.out.c_str());
 }
 
+TEST(without_ranks_each_number_of_gpus_has_a_row) {
+    const std::string config = test::tiny_program_config("plan_times") + kArgs + "--train.micro_batch=1 ";
+    const json s = printed(config + "--plan=search --json");
+    EXPECT(s.at("candidates").size() == 4, "%s", s.dump().c_str());         // 8 sequences: 1, 2, 4, 8 GPUs
+    for (size_t i = 0; i < s.at("candidates").size(); i++)
+        EXPECT(s.at("candidates")[i].at("mesh").at("ranks") == 1 << i, "%s", s.dump().c_str());
+    const Ran text = test::run("./train_gpt " + config + "--plan=search");
+    for (const char* words : {"GPUs", "kWh", "$", "--parallel.ranks=N"})
+        EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
+}
+
 TEST(mistakes_are_one_line) {
     const std::string config = test::tiny_program_config("plan_times");
     const std::pair<const char*, const char*> cases[] = {
@@ -75,7 +86,7 @@ TEST(mistakes_are_one_line) {
         {"--plan --cluster.gpu=b9000", "b9000"},
         {"--plan --cluster.gpu=auto", "auto"},
         {"--plan=search --parallel.ranks=8", "cluster.gpu"},
-        {"--plan=search --cluster.gpu=h100", "parallel.ranks"},
+
         {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs"},
         {"--json", "--plan"},
         {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};
