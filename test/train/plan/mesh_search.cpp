@@ -47,7 +47,7 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
         const int dp = 8 / (p.tp * p.pp) - 1, tp = p.tp - 1;  // the farthest copy
         const double whole = whole_step(c, 8, machine, dp, tp).seconds;
         // a micro-batch that waits for collectives of the one before is not quite like any other
-        EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.005 : 0.03),
+        EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.01 : 0.03),
                "tp %d, pp %d x %d, zero %d, micro %d, "
                "recompute %d: %g s, whole %g s",
                p.tp, p.pp, p.virtual_stages, p.zero, c.train.micro_batch, int(Recompute(c.memory.recompute)),
