@@ -29,9 +29,14 @@ void StepLog::begin() {
 void StepLog::add(int64_t step, double lr) {
     model.statistics->start_read();
     Step s = {.step = step, .lr = lr, .moved = {}, .health = {}};
-    const Timed counts("log");
-    if (cfg.log.comm) s.moved = traffic.take(model.mesh);
-    if (model.tensors && model.tensors->measuring) s.health = model.tensors->collect();
+    if (cfg.log.comm) {
+        const Timed counts("log");
+        s.moved = traffic.take(model.mesh);
+    }
+    if (model.tensors && model.tensors->measuring) {
+        const Timed reads("health");
+        s.health = model.tensors->collect();
+    }
     steps.push_back(std::move(s));
 }
 

@@ -135,16 +135,18 @@ static Counts counts_of(const Walk& w) {
         const Cost& c = w.of(e);
         const bool moves = c.kind == Kind::Copy || c.kind == Kind::Collective;
         const uint64_t bytes = moves ? std::max(c.read, c.written) : c.read + c.written;
-        counts[key_of(c.axis ? string(c.axis) + "." + c.name : c.name, e.block, e.micro, bytes)]++;
+        const string name = c.axis ? string(c.axis) + "." + c.name : c.name;
+        const bool waits = c.axis && c.kind == Kind::Wait;
+        counts[key_of(waits ? "wait " + name : name, e.block, e.micro, bytes)]++;
     }
     return counts;
 }
 
-// Of the rank's own lane, without named host work and waits for collectives.
+// Of the rank's own lane, without named host work.
 static Counts counts_of(const ReadTrace& t, int rank) {
     Counts counts;
     for (const TracedEvent& e : t.events)
-        if (e.rank == rank && e.lane == 0 && e.name != "loader" && !e.name.starts_with("wait "))
+        if (e.rank == rank && e.lane == 0 && e.name != "loader")
             counts[key_of(e.name, e.args.value("block", -1), e.args.value("micro_batch", -1),
                           e.args.value("bytes", uint64_t(0)))]++;
     return counts;
