@@ -21,9 +21,9 @@ NOT_FIGURES = {"event", "step", "text", "task", "skipped"}
 
 
 def figures(row):
-    """Name -> figure of a row, under the names of the charts: "train/loss", "task/piqa/accuracy"."""
+    """Name -> figure of a row, under the names of the charts: "train/loss", "tasks/piqa/accuracy"."""
     event = row["event"]
-    prefix = f"task/{row['task']}" if event == "task" else event
+    prefix = f"tasks/{row['task']}" if event == "task" else event
     return {f"{prefix}/{key}": value for key, value in row.items()
             if key not in NOT_FIGURES and isinstance(value, (int, float))}
 

@@ -159,7 +159,13 @@ void RunLog::report(const StepReport& r) {
         std::vector<Scalar> scalars = {{"train/loss", r.loss}, {"train/norm", r.norm}, {"train/lr", r.lr},
                                        {"train/ms", to_thousandths(r.ms)},
                                        {"train/tokens_per_s", to_thousandths(r.tokens_per_s)}};
-        if (std::isfinite(r.mfu)) scalars.push_back({"train/mfu", r.mfu});
+        const auto add = [&](const char* tag, double v) {
+            if (std::isfinite(v)) scalars.push_back({tag, v});
+        };
+        add("train/mfu", r.mfu);
+        add("train/joules", r.joules);
+        add("train/loss_z", r.loss_z.value_or(kUnknown));
+        add("train/norm_z", r.norm_z.value_or(kUnknown));
         events_.add(r.step, scalars);
     }
     RunMetrics& m = prometheus_.metrics;
@@ -231,8 +237,8 @@ void RunLog::task(int64_t step, const ScoredTask& scored) {
     JsonLine line("task");
     add_to_row(line.add("step", step), r);
     write(line.str());
-    std::vector<Scalar> scalars = {{"task/" + r.task, r.accuracy()}};
-    if (r.correct_norm) scalars.push_back({"task/" + r.task + "_norm", r.accuracy_norm()});
+    std::vector<Scalar> scalars = {{"tasks/" + r.task, r.accuracy()}};
+    if (r.correct_norm) scalars.push_back({"tasks/" + r.task + "_norm", r.accuracy_norm()});
     events_.add(step, scalars);
     std::string text = fmt::format("{} {:.2f}%", r.task, 100 * r.accuracy());
     if (r.correct_norm) text += fmt::format(", normalized {:.2f}%", 100 * r.accuracy_norm());

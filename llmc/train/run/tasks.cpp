@@ -1,6 +1,7 @@
 #include "llmc/train/run/tasks.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,8 +33,9 @@ void write_result(const std::string& run_dir, int64_t step, const TaskResult& re
     const std::string path = run_dir + "/evals.jsonl", folder = run_dir + "/answers";
     JsonLine row("task");
     add_to_row(row.add("step", step), result);
-    make_directories(folder);
-    const bool written = try_append(path, row.str()) &&
+    make_directories(run_dir);              // a run that trains has its folder
+    const bool has_folder = mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST;
+    const bool written = has_folder && try_append(path, row.str()) &&
                          try_replace_file(folder + "/" + result.task + ".jsonl", answers);
     if (!written)
         warning("cannot write scores of {} to {}: {}. They are missing there.", result.task, run_dir,

@@ -94,7 +94,7 @@ void History::train_line(std::string_view line, bool keep) {
         seconds += 1e-3 * took;
     }
     if (skipped) metrics[Metric::Skipped] += 1;
-    ended.clear();
+    ended = false;
     MetricsRow row;
     if ((keep || skipped) && read_metrics_row(line, row)) keep_train(row);
 }
@@ -118,7 +118,7 @@ void History::begun(std::string_view line, const MetricsRow& row) {
     if (std::string json = as_json(line); !json.empty()) start = std::move(json);
     generation_ += !done.empty();
     done.clear();
-    ended.clear();
+    ended = false;
     metrics[Metric::Parameters] = row.number("params");
     metrics[Metric::World] = row.number("world");
     metrics[Metric::PlanBytes] = row.number("plan_bytes");
@@ -148,7 +148,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
     if (row.event.empty()) return;
     if (row.event == "train") {                 // written by others, with blanks say
         train.seen++;
-        ended.clear();
+        ended = false;
         ms = std::isnan(row.number("ms")) ? ms : row.number("ms");
         seconds += 1e-3 * ms;
         keep_train(row);
@@ -160,9 +160,9 @@ void History::other(std::string_view line, const MetricsRow& row) {
                     json_string(row.text("text")) + "}");
     else if (row.event == "health") {
         if (std::string json = as_json(line); !json.empty()) health.add(std::move(json));
-    } else if (row.event == "done" || row.event == "stopped") {
-        ended = row.event;
-        if (row.event == "done") done = as_json(line);
+    } else if (row.event == "done") {
+        ended = true;
+        done = as_json(line);
     }
 }
 

@@ -28,7 +28,7 @@ struct History {
     std::map<std::string, Columns> tasks;       // by name; of the first 200 tasks
     Newest samples{.most = 20000}, marks, health{.most = 50};
     std::string start, done;                    // the latest start or resume row, the done row; JSON
-    std::string ended;                          // "done", "stopped"; empty: training, or killed
+    bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
     double last_mark = -1;                      // largest step of the marks
     double ms = 0;                              // of the last step

@@ -148,8 +148,7 @@ double age_of(const WatchedRun& run) {
 }
 
 const char* state_of(const WatchedRun& run) {
-    if (run.history.ended == "done") return "done";
-    if (run.history.ended == "stopped") return "stopped";
+    if (run.history.ended) return "done";
     const double step = 1e-3 * run.history.ms;
     return age_of(run) < std::max(15., 10 * step) ? "training" : "quiet";
 }

@@ -54,7 +54,7 @@ TEST(rows_become_calls) {
     EXPECT(calls == "[\"init\", \"p\", null, \"a test\", \"a_run\"]\n"
                     "[\"log\", 0, {\"val/loss\": 5.5}]\n"
                     "[\"log\", 1, {\"train/loss\": 5}]\n"
-                    "[\"log\", 1, {\"task/piqa/accuracy\": 0.5}]\n"
+                    "[\"log\", 1, {\"tasks/piqa/accuracy\": 0.5}]\n"
                     "[\"log\", 1, {\"sample/text\": \"<pre>&lt;b&gt; &amp; so</pre>\"}]\n"
                     "[\"finish\"]\n", "%s", calls.c_str());
 }

@@ -181,7 +181,7 @@ static vector<string> expected_events(const string& run) {
     for (const json& row : rows_of(run)) {
         const string event = row["event"];
         if (event != "train" && event != "val") continue;
-        for (const char* key : {"loss", "norm", "lr", "tokens_per_s"})
+        for (const char* key : {"loss", "norm", "lr", "tokens_per_s", "loss_z", "norm_z"})
             if (row.contains(key))
                 rows.push_back(fmt::format("{} {}/{} {}", int(row["step"]), event, key, float(row[key])));
     }

@@ -91,6 +91,16 @@ TEST(a_mesh_scores_as_one_rank_does) {
            "'%s' '%s'", rows_of_tasks("mesh").c_str(), rows_of_tasks("four").c_str());
 }
 
+TEST(training_goes_on_where_answers_cannot_be_written) {
+    const string config = tiny_program_config("no_answers", task_config());
+    std::filesystem::create_directories(folder("no_answers"));
+    std::ofstream(folder("no_answers") + "/answers") << "a file in place of the folder";
+    const Ran ran = train_gpt(config);
+    EXPECT(ran.code == 0 && ran.err.find("cannot write scores of choices") != string::npos, "code %d, '%s'",
+           ran.code, ran.err.c_str());
+    EXPECT(steps_of("no_answers", "task").size() == 6, "%s", rows_of_tasks("no_answers").c_str());
+}
+
 TEST(tasks_of_the_last_step_alone) {
     json settings = task_config();
     settings["eval"]["task_every"] = 0;
