@@ -104,8 +104,8 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double steps = std::ceil(std::log2(double(n)));
     if (verb == "barrier") return steps * hop;
     const double passes = verb == "all_reduce" ? 2 : 1;
-    // a ring has a hop per member, of which those between nodes are slow; a tree has log2(n), at half the
-    // rate of the links of a node inside, at their whole rate over nodes
+    // A ring has a hop per member, and pipelines the hops inside a node. A tree has log2(n) hops, and reaches
+    // 1 / 1.2 of the ring's rate.
     const double ring_hops =
         us * (double(nodes > 1 ? nodes : 0) * on.network_us + double(n - nodes) * on.node_us / 4);
     const double ring = passes * (share * bytes / rate + ring_hops);

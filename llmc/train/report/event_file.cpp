@@ -128,6 +128,12 @@ void EventFile::open(const std::string& run_dir, int64_t step) {
     write(first);
 }
 
+static std::string event_of(int64_t step, const std::string& summary) {
+    std::string e = event(step);
+    add_string(e, 5, summary);
+    return e;
+}
+
 void EventFile::write(const std::string& message) {
     if (!file_ || try_append(file_.fd, record_of(message)) || failed_) return;
     failed_ = true;
@@ -143,9 +149,7 @@ void EventFile::add(int64_t step, std::span<const Scalar> scalars) {
         add_float(value, 2, float(s.value));
         add_string(summary, 1, value);
     }
-    std::string e = event(step);
-    add_string(e, 5, summary);
-    write(e);
+    write(event_of(step, summary));
 }
 
 // The least of the elements is only known by its bin.
@@ -178,9 +182,7 @@ void EventFile::add(int64_t step, std::span<const Histogram> histograms) {
         add_string(value, 5, histogram_proto(h.spread));
         add_string(summary, 1, value);
     }
-    std::string e = event(step);
-    add_string(e, 5, summary);
-    write(e);
+    write(event_of(step, summary));
 }
 
 // A tensor of one string (DT_STRING is 7), for the plugin "text".
@@ -198,7 +200,5 @@ void EventFile::add_text(int64_t step, std::string_view tag, std::string_view te
     add_string(value, 8, tensor);
     add_string(value, 9, metadata);
     add_string(summary, 1, value);
-    std::string e = event(step);
-    add_string(e, 5, summary);
-    write(e);
+    write(event_of(step, summary));
 }
