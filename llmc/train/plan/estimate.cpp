@@ -1,6 +1,6 @@
 #include "llmc/train/plan/estimate.h"
 
-#include <memory>
+#include <algorithm>
 
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
@@ -55,7 +55,7 @@ static Estimate without_figures(const Config& cfg, int ranks) {
 }
 
 static Model model_of_stage(const Config& cfg, const Mesh& mesh) {
-    return Model(cfg, mesh, cfg.train.micro_batch, cfg.sample.every > 0 && !cfg.data.tokenizer.empty());
+    return Model(cfg, mesh, cfg.train.micro_batch, writes_texts(cfg));
 }
 
 static void add_memory(Estimate& e, const Model& model) {
@@ -95,8 +95,8 @@ Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     for (const size_t i : distinct.of) stages.push_back(&times[i]);
     e.step = step_time(shape, stages);
     e.fits = double(e.memory.sum()) <= 1e9 * machine.memory_gb;
-    e.flops_per_token = model_flops_per_token(cfg.model, e.params);
-    e.mfu = e.flops_per_token * e.tokens_per_second() / (1e12 * prices.peak_tflops() * ranks);
+    const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
+    e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
     return e;
 }
 

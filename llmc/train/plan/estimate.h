@@ -20,7 +20,6 @@ struct Estimate {
     int64_t params = 0;
     MemoryParts memory;  // of the fullest rank
     bool fits = true;
-    double flops_per_token = 0;  // 6 N + 6 L A T, as mfu counts
     StepTime step;
     double mfu = 0;  // share of the peak rate
 
@@ -38,6 +37,11 @@ struct Described {
     ~Described() { context.target = before; }
     Described(const Described&) = delete;
 };
+
+// Whether a run of cfg writes texts, and so holds a decoder.
+inline bool writes_texts(const Config& cfg) {
+    return cfg.sample.every > 0 && !cfg.data.tokenizer.empty();
+}
 
 // REQUIRES: the mesh is valid for cfg and ranks (check_mesh); model.vocab and train.micro_batch are resolved.
 using EstimateFunction = Estimate(const Config& cfg, int ranks, const Machine& machine);

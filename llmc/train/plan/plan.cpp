@@ -23,15 +23,13 @@ static void resolve(Config& cfg) {
     if (!cfg.model.vocab) cfg.model.vocab = open_run_data(cfg).vocab;
 }
 
-static bool samples(const Config& cfg) { return cfg.sample.every > 0 && !cfg.data.tokenizer.empty(); }
-
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Config& cfg, int ranks) {
     std::string text;
     size_t most = 0;
     for (int stage = 0; stage < cfg.parallel.pp; stage++) {
         const auto rank = described_mesh(cfg.parallel, ranks, stage * cfg.parallel.tp);
-        const Model model(cfg, rank->mesh, cfg.train.micro_batch, samples(cfg));
+        const Model model(cfg, rank->mesh, cfg.train.micro_batch, writes_texts(cfg));
         if (model.bytes() <= most) continue;
         most = model.bytes();
         text = plan_text(cfg, model);
@@ -44,7 +42,7 @@ static int plan_here(Config cfg, int ranks, bool json) {
     if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
     const auto rank = described_mesh(cfg.parallel, ranks, 0);
     const size_t available = available_to_rank(rank->mesh);
-    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, samples(cfg), available);
+    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, writes_texts(cfg), available);
     if (json) {
         Estimate e = memory_estimate(cfg, ranks);
         e.fits = available == 0 || e.memory.sum() <= available;
@@ -62,7 +60,7 @@ static int plan_on(const Machine& machine, Config cfg, int ranks, const PlanRequ
     const auto rank = described_mesh(planned.parallel, ranks, 0);
     const size_t available = size_t(1e9 * machine.memory_gb);
     cfg.train.micro_batch = planned.train.micro_batch =
-        choose_micro_batch(planned, rank->mesh, samples(cfg), available);
+        choose_micro_batch(planned, rank->mesh, writes_texts(cfg), available);
     const Estimate e = estimate(cfg, ranks, machine);
     if (request.json)
         puts(to_text(json_of(e, true)).c_str());
