@@ -21,6 +21,7 @@ namespace test {
 struct Case { std::string name; void (*body)(); };
 bool add(const char* file, const char* precision, const char* name, void (*body)());
 [[gnu::format(printf, 3, 4)]] void fail(const char* file, int line, const char* fmt, ...);
+[[gnu::format(printf, 4, 5)]] void fail_expected(const char* file, int line, const char* cond, const char* fmt, ...);
 [[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);     // the running test, with the reason
 
 // Runs f and returns the Fatal it ends in; code 0 where it returns.
@@ -88,13 +89,13 @@ double largest_difference(const std::vector<T>& a, const std::vector<T>& b, doub
     static void test_##name()
 
 #define EXPECT(cond, ...) \
-    do { if (!(cond)) test::fail(__FILE__, __LINE__, "EXPECT(" #cond "): " __VA_ARGS__); } while (0)
+    do { if (!(cond)) test::fail_expected(__FILE__, __LINE__, #cond, ": " __VA_ARGS__); } while (0)
 
 // !(x <= tol) rather than x > tol: NaN has to fail
 #define EXPECT_NEAR(a, b, tol)                                                                             \
     do {                                                                                                   \
         const double a_ = double(a), b_ = double(b), tol_ = double(tol), d_ = a_ > b_ ? a_ - b_ : b_ - a_; \
         if (!(d_ <= tol_))                                                                                 \
-            test::fail(__FILE__, __LINE__, #a " = %.17g, " #b " = %.17g: %.3g apart (%.3g allowed)",       \
-                       a_, b_, d_, tol_);                                                                  \
+            test::fail(__FILE__, __LINE__, "%s = %.17g, %s = %.17g: %.3g apart (%.3g allowed)", #a, a_,    \
+                       #b, b_, d_, tol_);                                                                  \
     } while (0)

@@ -13,7 +13,7 @@
 #define FUZZ_CHECK(cond)                                                                     \
     do {                                                                                     \
         if (cond) break;                                                                     \
-        fprintf(stderr, "%s:%d: FUZZ_CHECK(" #cond ")\n", __FILE__, __LINE__);               \
+        fprintf(stderr, "%s:%d: FUZZ_CHECK(%s)\n", __FILE__, __LINE__, #cond);                 \
         abort();                                                                             \
     } while (0)
 
