@@ -36,13 +36,13 @@ void fail(const char* file, int line, const char* fmt, ...) {
     if (++failures <= 5) printf("    %s:%d: %s\n", file, line, text);
 }
 
-void fail_expected(const char* file, int line, const char* cond, const char* fmt, ...) {
+void fail_expected(const char* file, int line, const char* condition, const char* fmt, ...) {
     char text[2048];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fail(file, line, "EXPECT(%s)%s", cond, text);
+    fail(file, line, "EXPECT(%s)%s", condition, text);
 }
 
 void skip(const char* fmt, ...) {

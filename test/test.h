@@ -21,7 +21,8 @@ namespace test {
 struct Case { std::string name; void (*body)(); };
 bool add(const char* file, const char* precision, const char* name, void (*body)());
 [[gnu::format(printf, 3, 4)]] void fail(const char* file, int line, const char* fmt, ...);
-[[gnu::format(printf, 4, 5)]] void fail_expected(const char* file, int line, const char* cond, const char* fmt, ...);
+[[gnu::format(printf, 4, 5)]] void fail_expected(const char* file, int line, const char* condition,
+                                                 const char* fmt, ...);
 [[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);     // the running test, with the reason
 
 // Runs f and returns the Fatal it ends in; code 0 where it returns.

@@ -1,0 +1,2 @@
+standard-Og.o: build/cpu-native/standard-Og.h dev/make/standard.h
+dev/make/standard.h:
