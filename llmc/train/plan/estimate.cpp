@@ -6,6 +6,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/step_meter.h"
+#include "llmc/train/save/rank_state.h"
 
 namespace PRECISION {
 
@@ -82,10 +83,12 @@ Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     const Distinct distinct = distinct_stages(planned);
     std::vector<StageTimes> times;
     PipelineShape shape = {};
+    uint64_t saved_bytes = 0;
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(planned.parallel, ranks, s * planned.parallel.tp);
         const Model model = model_of_stage(planned, rank->mesh);
         add_memory(e, model);
+        saved_bytes = std::max(saved_bytes, share_to_save(model.zero).bytes);
         shape = model.stage.shape;
         PipelineShape few = shape;
         few.micros = walked_micros(shape);
@@ -95,6 +98,10 @@ Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     for (const size_t i : distinct.of) stages.push_back(&times[i]);
     e.step = step_time(shape, stages);
     e.fits = double(e.memory.sum()) <= 1e9 * machine.memory_gb;
+    const LongRun run = {.ranks = ranks, .steps = cfg.train.steps, .step_seconds = e.step.seconds,
+                         .saved_bytes = saved_bytes, .async = cfg.checkpoint.async};
+    e.goodput = goodput(run, machine, cfg.checkpoint.every);
+    e.best_goodput = goodput(run, machine, best_checkpoint_every(run, machine));
     const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
     e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
     return e;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
+#include "llmc/train/plan/goodput.h"
 #include "llmc/train/plan/step_time.h"
 
 // Bytes of a device, by purpose.
@@ -22,6 +23,8 @@ struct Estimate {
     bool fits = true;
     StepTime step;
     double mfu = 0;  // share of the peak rate
+    Goodput goodput = {};       // with checkpoint.every
+    Goodput best_goodput = {};  // with the best interval
 
     double tokens_per_second() const { return double(cfg.train.batch_tokens) / step.seconds; }
     double bubble() const { return step.bubble / step.seconds; }

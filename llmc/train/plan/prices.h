@@ -1,9 +1,9 @@
 // Seconds of an op, a copy or a collective on a machine, from its cost in a walk.
 //
-//     product      2 m n k FLOPs in tiles: waves of tiles over the multiprocessors, K split where tiles are
-//     few attention    FLOPs at the share of the peak rate that attention reaches other ops    bytes read and
-//     written at the copy rate collective   ring or tree, whichever is faster; over nodes at the rate of the
-//     adapters of a node's members
+//     product      2 m n k FLOPs in tiles: waves over the multiprocessors, K split where tiles are few
+//     attention    FLOPs at the share of the peak rate that attention reaches
+//     other ops    bytes read and written, at the copy rate
+//     collective   ring or tree, whichever is faster; over nodes at the rate of a node's adapters
 #pragma once
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"

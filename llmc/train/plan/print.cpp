@@ -33,6 +33,7 @@ Json json_of(const Estimate& e, bool timed) {
                          {"mfu", time(e.mfu)},
                          {"bubble", time(e.bubble())},
                          {"communication_exposed", time(e.exposed())},
+                         {"goodput", time(e.goodput.share())},
                          {"mesh", mesh},
                          {"options", options}};
 }
@@ -69,6 +70,18 @@ static Rows rows_of_step(const Estimate& e) {
     return rows;
 }
 
+// What failures and checkpoints cost in 30 days.
+static std::string goodput_text(const Estimate& e) {
+    const Goodput &g = e.goodput, &best = e.best_goodput;
+    const double trained = 30 * 86400 * g.share();
+    return fmt::format("goodput {} with checkpoint.every={}; at most {}, with {}\n"
+                       "  a failure each {}; 30 days lose {} to checkpoints, {} to restarts, {} to work done "
+                       "again\n",
+                       percent(g.share()), g.every, percent(best.share()), best.every,
+                       human_seconds(g.between), human_seconds(trained * g.checkpoints),
+                       human_seconds(trained * g.restarts), human_seconds(trained * g.repeated));
+}
+
 std::string time_text(const Estimate& e, const Machine& machine) {
     const Config& c = e.cfg;
     const double seconds = double(c.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
@@ -83,10 +96,11 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     if (machine.dollars_per_hour > 0)
         text += fmt::format(", {} at ${:.2f} an hour and GPU", money(machine.dollars_per_hour * hours),
                             machine.dollars_per_hour);
+    text += "\n" + goodput_text(e);
     if (!e.fits)
-        text += fmt::format("\nThis plan does not fit: {} of memory on a {}",
+        text += fmt::format("This plan does not fit: {} of memory on a {}\n",
                             human_bytes(1e9 * machine.memory_gb), machine.gpu);
-    return text + "\n";
+    return text;
 }
 
 static const std::vector<std::string> kColumns = {"step", "tokens/s", "mfu", "bubble", "comm", "memory", "dp",

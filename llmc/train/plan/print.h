@@ -6,7 +6,7 @@
 #include "llmc/train/plan/search.h"
 
 // One object: memory_bytes, memory, fits, params, step_seconds, tokens_per_second, mfu, bubble,
-// communication_exposed, mesh. Times are null without a machine.
+// communication_exposed, goodput, mesh. Times are null without a machine.
 Json json_of(const Estimate& e, bool timed);
 // command: of the best; empty where nothing fits.
 Json json_of(const Search& s, const std::string& command);

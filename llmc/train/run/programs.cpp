@@ -109,17 +109,19 @@ int evaluate(Config cfg, const Mesh& mesh) {
     const std::string init = weights_of(cfg, mesh.world, "--evaluate", &unusable);
     const Tokenizer tokenizer = needed_tokenizer(cfg, init, "--evaluate", unusable);
     const auto tasks = on_rank_0_first(mesh.world, [&] { return load_tasks(cfg, tokenizer); });
+    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
     Model model(cfg, mesh, 1, false);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
-    const auto all = score_tasks(tasks, *model.scorer, model.zero, mesh);
-    if (!all || mesh.rank != 0) return kExitDone;
-    const int64_t step = is_foreign(init) ? 0 : open_checkpoint(init).manifest.step;
+    phase(Phase::Evaluate, step);
     std::vector<TaskResult> results;
-    for (const ScoredTask& scored : *all) {
-        write_result(cfg.run.dir, step, scored.result, scored.answers);
-        results.push_back(scored.result);
+    for (const LoadedTask& task : tasks) {
+        const auto scored = score_task(task, *model.scorer, model.zero, mesh);
+        if (!scored) break;         // by a signal: tasks that are scored are shown
+        results.push_back(scored->result);
+        if (mesh.rank == 0) write_result(cfg.run.dir, step, scored->result, scored->answers);
     }
+    if (results.empty() || mesh.rank != 0) return kExitDone;
     printf("%s at step %s\n\n%s%s", for_terminal(init).c_str(), grouped(step).c_str(),
            table_of_results(results).c_str(), published_scores(tasks, "scripts/references.json").c_str());
     return kExitDone;

@@ -2,7 +2,7 @@
 
 namespace PRECISION {
 
-static std::optional<ScoredTask> score(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
+std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
     const PassLimits limits = {.rows = scorer.own.rows, .joined = scorer.joined_rows()};
     const std::vector<ScorePass> passes =
         passes_of_rank(pass_groups(task.requests, limits), mesh.dp.index, mesh.dp.size);
@@ -19,7 +19,7 @@ std::optional<std::vector<ScoredTask>> score_tasks(const std::vector<LoadedTask>
                                                    Zero& zero, const Mesh& mesh) {
     std::vector<ScoredTask> all;
     for (const LoadedTask& task : tasks) {
-        auto scored = score(task, scorer, zero, mesh);
+        auto scored = score_task(task, scorer, zero, mesh);
         if (!scored) return std::nullopt;
         all.push_back(std::move(*scored));
     }

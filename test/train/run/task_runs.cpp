@@ -101,6 +101,30 @@ TEST(training_goes_on_where_answers_cannot_be_written) {
     EXPECT(steps_of("no_answers", "task").size() == 6, "%s", rows_of_tasks("no_answers").c_str());
 }
 
+// Killed while a long task is scored: the scores of the task before are on the disk.
+TEST(a_task_is_written_when_it_is_scored) {
+    json settings = task_config();
+    settings["eval"]["tasks"] = json::array();
+    const string config = tiny_program_config("one_by_one", settings);
+    EXPECT(train_gpt(config).code == 0, "no checkpoint");
+    const string longer = folder("longer.jsonl"), rows = folder("one_by_one") + "/evals.jsonl";
+    {
+        std::ofstream out(longer);
+        out << R"({"task": "longer", "accuracy": "sum"})" << "\n";
+        for (int d = 0; d < 20000; d++)
+            for (const char* word : {" the small", " zebra"})
+                out << json{{"doc_id", d}, {"idx", word[1] == 'z' ? 1 : 0}, {"label", 0}, {"continuation", word},
+                            {"context", "the small model reads " + std::to_string(d)}}.dump() << "\n";
+    }
+    const string tasks = folder("choices.jsonl") + "," + longer;
+    const Ran ran = test::run("./train_gpt " + config + " --evaluate=" + tasks +
+                              " & for i in $(seq 600); do [ -s " + rows + " ] && break; sleep 0.1; done; "
+                              "kill -9 $! && echo was running; wait");
+    EXPECT(ran.out.find("was running") != string::npos, "'%s' '%s'", ran.out.c_str(), ran.err.c_str());
+    EXPECT(text_of(rows).find("\"choices\"") != string::npos && lines_in(rows) == 1, "'%s'",
+           text_of(rows).c_str());
+}
+
 TEST(tasks_of_the_last_step_alone) {
     json settings = task_config();
     settings["eval"]["task_every"] = 0;
