@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "llmc/base/context.h"
 #include "llmc/base/math.h"
@@ -45,17 +46,29 @@ template <class F> static void with_cap(const Classifier& t, F f) {
 
 struct Softmax { real max, sum; };      // of a row: exp(y - max) / sum
 
-// block[i] = exp(cap(x[i]) - max), returns their sum
-template <class Cap> static real exp_block(real* block, const floatX* x, int n, real max, Cap cap) {
+// block[i] = exp(x[i] - max), returns their sum. x: a block of logits, or `block` itself
+template <class X>
+[[gnu::always_inline]] static inline real exp_block(real* block, const X* x, int n, real max) {
     #pragma omp simd
-    for (int i = 0; i < n; i++) block[i] = vexp_negative(cap(real(x[i])) - max);
+    for (int i = 0; i < n; i++) block[i] = vexp_negative(real(x[i]) - max);
     return sum<real>(n, [&](int i, int left) { return load(block + i, left); });
 }
 
-template <class Cap> static real max_of(const floatX* x, int n, real max, Cap cap) {
+[[gnu::always_inline]] static inline real max_of(const floatX* x, int n, real max) {
+    #pragma omp simd reduction(max : max)
+    for (int i = 0; i < n; i++) {
+        const real y = real(x[i]);
+        max = y > max ? y : max;
+    }
+    return max;
+}
+
+// block[i] = cap(x[i]), returns the maximum
+template <class Cap> static real cap_block(real* block, const floatX* x, int n, real max, Cap cap) {
     #pragma omp simd reduction(max : max)
     for (int i = 0; i < n; i++) {
         const real y = cap(real(x[i]));
+        block[i] = y;
         max = y > max ? y : max;
     }
     return max;
@@ -64,14 +77,18 @@ template <class Cap> static real max_of(const floatX* x, int n, real max, Cap ca
 // NaN among the logits, or +inf, makes the sum NaN. The lowest finite number as first maximum, and not -inf,
 // keeps rows with some -inf right.
 template <class Cap> static Softmax softmax_of(const floatX* x, int V, Cap cap) {
+    constexpr bool capped = !std::is_same_v<Cap, NoCap>;
     alignas(64) real block[kBlock];
     real max = std::numeric_limits<real>::lowest();
     double total = 0;
     for (int i = 0; i < V; i += kBlock) {
         const int n = std::min(kBlock, V - i);
-        const real larger = max_of(x + i, n, max, cap);
-        if (larger > max) total *= std::exp(double(max) - double(larger)), max = larger;
-        total += double(exp_block(block, x + i, n, max, cap));
+        const real larger = capped ? cap_block(block, x + i, n, max, cap) : max_of(x + i, n, max);
+        if (larger > max) {
+            total *= std::exp(double(max) - double(larger));
+            max = larger;
+        }
+        total += double(capped ? exp_block(block, block, n, max) : exp_block(block, x + i, n, max));
     }
     return {max, real(total)};
 }
@@ -145,7 +162,7 @@ void classifier_largest(real* values, int32_t* columns, const Classifier& t) {
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < t.N; n++) {
         const floatX* row = t.logits + size_t(n) * t.Vp;
-        const real lowest = std::numeric_limits<real>::lowest(), max = max_of(row, t.V, lowest, NoCap());
+        const real lowest = std::numeric_limits<real>::lowest(), max = max_of(row, t.V, lowest);
         int column = 0;
         while (column < t.V && real(row[column]) != max) column++;
         values[n] = max, columns[n] = column < t.V ? t.v0 + column : -1;

@@ -25,9 +25,7 @@ static Halves2 read(const floatX* x, int i, int half) {
 static void write(floatX* x, const Halves2& v, int i, int half) {
     store(x + i, v.a, half - i), store(x + half + i, v.b, half - i);
 }
-static Halves2 gain_of(const floatX* g, int i, int half) {
-    return g ? read(g, i, half) : Halves2{Vector<real>{} + real(1), Vector<real>{} + real(1)};
-}
+static Halves2 times(const Halves2& v, const Halves2& u) { return {v.a * u.a, v.b * u.b}; }
 // direction: 1, or -1 for the turn back
 static Halves2 turned(const Halves2& x, const real* turn, int i, int half, real direction) {
     if (!turn) return x;
@@ -53,11 +51,11 @@ static void forward_head(floatX* x, floatX* before, const floatX* gain, const re
     const real rstd = rstd_of(x, t);
     for (int i = 0; i < half; i += W) {
         Halves2 v = read(x, i, half);
-        const Halves2 g = gain_of(gain, i, half);
         if (before) write(before, v, i, half);
-        if (t.norm == QkNorm::Before) v = {v.a * rstd * g.a, v.b * rstd * g.b};
-        v = turned(v, turn, i, half, 1);
-        if (t.norm == QkNorm::After) v = {v.a * rstd * g.a, v.b * rstd * g.b};
+        if (t.norm == QkNorm::After) v = turned(v, turn, i, half, 1);
+        if (t.norm != QkNorm::None) v = {v.a * rstd, v.b * rstd};
+        if (gain && t.norm != QkNorm::None) v = times(v, read(gain, i, half));
+        if (t.norm != QkNorm::After) v = turned(v, turn, i, half, 1);
         write(x, v, i, half);
     }
 }
@@ -74,41 +72,49 @@ void rotary_forward(const Rotary& t) {
                          h < size_t(t.NH) ? t.q_gain : t.k_gain, turn_of(t, n), t);
 }
 
+static void turn_back(floatX* dx, const real* turn, int half) {
+    for (int i = 0; i < half; i += W) write(dx, turned(read(dx, i, half), turn, i, half, -1), i, half);
+}
+
 // With xhat = x rstd (turned, where the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
-// dgain: (D) of the token's heads, or null.
+// dgain: (D) of the token's heads, where gained.
+template <QkNorm norm, bool gained>
 static void backward_head(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* turn,
                           const Rotary& t) {
     const int half = t.D / 2;
-    const bool before = t.norm == QkNorm::Before, after = t.norm == QkNorm::After;
-    const real rstd = x ? rstd_of(x, t) : 1;
+    constexpr bool before = norm == QkNorm::Before;
+    const real rstd = rstd_of(x, t);
     const auto xhat_of = [&](int i) {
-        const Halves2 v = read(x, i, half), u = after ? turned(v, turn, i, half, 1) : v;
+        const Halves2 v = read(x, i, half), u = before ? v : turned(v, turn, i, half, 1);
         return Halves2{u.a * rstd, u.b * rstd};
     };
     const auto dy_of = [&](int i) {
         const Halves2 d = read(dx, i, half);
         return before ? turned(d, turn, i, half, -1) : d;
     };
-    real mean = 0;
-    if (x)
-        mean = sum<real>(half, [&](int i, int) {
-            const Halves2 d = dy_of(i), u = xhat_of(i), g = gain_of(gain, i, half);
-            return g.a * d.a * u.a + g.b * d.b * u.b;
-        }) / real(t.D);
+    const auto gained_of = [&](const Halves2& dy, int i) {
+        return gained ? times(dy, read(gain, i, half)) : dy;
+    };
+    const real mean = sum<real>(half, [&](int i, int) {
+        const Halves2 product = times(gained_of(dy_of(i), i), xhat_of(i));
+        return product.a + product.b;
+    }) / real(t.D);
     for (int i = 0; i < half; i += W) {
-        Halves2 d = dy_of(i);
-        if (x) {
-            const Halves2 u = xhat_of(i), g = gain_of(gain, i, half);
-            if (dgain) {
-                store(dgain + i, load(dgain + i, half - i) + d.a * u.a, half - i);
-                store(dgain + half + i, load(dgain + half + i, half - i) + d.b * u.b, half - i);
-            }
-            d = {(g.a * d.a - u.a * mean) * rstd, (g.b * d.b - u.b * mean) * rstd};
+        const Halves2 dy = dy_of(i), u = xhat_of(i), g = gained_of(dy, i);
+        if (gained) {
+            store(dgain + i, load(dgain + i, half - i) + dy.a * u.a, half - i);
+            store(dgain + half + i, load(dgain + half + i, half - i) + dy.b * u.b, half - i);
         }
-        if (!before) d = turned(d, turn, i, half, -1);
-        write(dx, d, i, half);
+        const Halves2 d = {(g.a - u.a * mean) * rstd, (g.b - u.b * mean) * rstd};
+        write(dx, before ? d : turned(d, turn, i, half, -1), i, half);
     }
+}
+using BackwardHead = void (*)(floatX*, real*, const floatX*, const floatX*, const real*, const Rotary&);
+static BackwardHead backward_head_of(const Rotary& t) {
+    constexpr QkNorm before = QkNorm::Before, after = QkNorm::After;
+    if (t.norm == before) return t.q_gain ? backward_head<before, true> : backward_head<before, false>;
+    return t.q_gain ? backward_head<after, true> : backward_head<after, false>;
 }
 
 static void add_columns(real* to, const real* rows, size_t stride, int count, int left) {
@@ -121,6 +127,7 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
     if (walked(rotary_backward_cost, t)) return;
     const size_t D = size_t(t.D), heads = t.heads();
     const bool gains = t.q_gain != nullptr, normed = t.norm != QkNorm::None;
+    const BackwardHead backward = backward_head_of(t);
     CHECK(!gains || context.scratch_bytes >= rotary_scratch(t.D), "rotary: {} bytes of scratch, {} needed",
           context.scratch_bytes, rotary_scratch(t.D));
     real* sums = gains ? reinterpret_cast<real*>(context.scratch) : nullptr;        // (kChunk, 2, D)
@@ -134,9 +141,13 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
             if (sum) std::fill(sum, sum + 2 * D, real(0));
             for (size_t h = 0; h < heads; h++) {
                 const bool key = h >= size_t(t.NH);
-                backward_head(dqkv + n * t.stride + h * D, sum ? sum + (key ? D : 0) : nullptr,
-                              normed ? t.before + (n * heads + h) * D : nullptr, key ? t.k_gain : t.q_gain,
-                              turn_of(t, int(n)), t);
+                floatX* const dx = dqkv + n * t.stride + h * D;
+                const real* const turn = turn_of(t, int(n));
+                if (normed)
+                    backward(dx, sum ? sum + (key ? D : 0) : nullptr, t.before + (n * heads + h) * D,
+                             key ? t.k_gain : t.q_gain, turn, t);
+                else
+                    turn_back(dx, turn, t.D / 2);
             }
         }
         #pragma omp for schedule(static)

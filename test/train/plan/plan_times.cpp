@@ -61,7 +61,8 @@ TEST(the_tables_say_what_matters) {
     const std::string config = test::tiny_program_config("plan_times");
     const Ran plan = test::run("./train_gpt " + config + kArgs + "--plan --parallel.ranks=2");
     for (const char* words :
-         {"memory plan", "matrix products", "waiting for communication", "tokens/s", "kWh", "$", "goodput", "checkpoint.every="})
+         {"memory plan", "matrix products", "waiting for communication", "tokens/s", "kWh", "$",
+          "goodput", "checkpoint.every="})
         EXPECT(plan.out.find(words) != plan.out.npos, "'%s' is missing in %s", words, plan.out.c_str());
     const Ran found = test::run("./train_gpt " + config + kArgs + "--plan=search --parallel.ranks=2");
     for (const char* words : {"the fastest of", "recompute", "need more memory", "./train_gpt "})

@@ -113,8 +113,9 @@ TEST(a_task_is_written_when_it_is_scored) {
         out << R"({"task": "longer", "accuracy": "sum"})" << "\n";
         for (int d = 0; d < 20000; d++)
             for (const char* word : {" the small", " zebra"})
-                out << json{{"doc_id", d}, {"idx", word[1] == 'z' ? 1 : 0}, {"label", 0}, {"continuation", word},
-                            {"context", "the small model reads " + std::to_string(d)}}.dump() << "\n";
+                out << json{{"doc_id", d}, {"idx", word[1] == 'z' ? 1 : 0}, {"label", 0},
+                            {"context", "the small model reads " + std::to_string(d)},
+                            {"continuation", word}}.dump() << "\n";
     }
     const string tasks = folder("choices.jsonl") + "," + longer;
     const Ran ran = test::run("./train_gpt " + config + " --evaluate=" + tasks +
