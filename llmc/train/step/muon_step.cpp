@@ -109,14 +109,20 @@ void Muon::add_to(Arena& arena) {
     arena.add(what, &directions, in_shard);
     arena.add(what, &received, shard.staging(here));
     arena.add(what, &returned, shard.staging(in_shard));
-    arena.add(what, &gathered, zero.mesh.tp.staging(all));
     arena.add(what, &sums, ops::norm_blocks(all));
     arena.add(what, &squares, 1);
-    arena.add(what, &x, all);
-    arena.add(what, &next, all);
-    arena.add(what, &square, tall);
-    arena.add(what, &a, side);
-    arena.add(what, &b, side);
+    arena.add(what, &buffers[0], all);
+    // The products' memory. Slices of other ranks of tp are gathered there, before the products begin.
+    const auto bytes = [](size_t count, size_t element) { return (count * element + 63) / 64 * 64; };
+    const size_t of_x = bytes(all, sizeof(floatX)), of_square = bytes(tall, sizeof(real)),
+                 of_a = bytes(side, sizeof(floatX)), of_slices = zero.mesh.tp.staging(all) * sizeof(real);
+    arena.reserve(what, std::max(of_x + of_square + 2 * of_a, of_slices), [=, this](std::byte* p) {
+        gathered = reinterpret_cast<real*>(p);
+        buffers[1] = reinterpret_cast<floatX*>(p);
+        square = reinterpret_cast<real*>(p + of_x);
+        a = reinterpret_cast<floatX*>(p + of_x + of_square);
+        b = reinterpret_cast<floatX*>(p + of_x + of_square + of_a);
+    });
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -144,6 +150,7 @@ void Muon::normalize(size_t round) {
     ops::sum_of_squares(sums, whole, m->all());
     ops::set_zero(squares, sizeof *squares);
     ops::sum_in_order(squares, sums, ops::norm_blocks(m->all()));
+    x = buffers[0], next = buffers[1];
     ops::muon_normalize(x, whole, squares, m->all_rows, m->all_cols, m->all_cols / m->cols);
 }
 
@@ -172,7 +179,7 @@ const floatX* Muon::slice_here(const Matrix& m) const {
 // What started first is awaited first: weights of complete buckets, directions of the next round, results.
 void Muon::orthogonalize(size_t round) {
     const Round& r = rounds[round];
-    const floatX* slice = x;
+    const floatX* slice = buffers[0];
     if (const Matrix* m = own(round)) {
         beat();
         iterate(m->all_rows, m->all_cols);

@@ -86,8 +86,8 @@ private:
     // of the largest matrix: (rows, cols), or square of the smaller side. square: workspace of gram()
     real *gathered = nullptr, *sums = nullptr, *square = nullptr;
     double* squares = nullptr;
-    floatX *a = nullptr, *b = nullptr;
-    floatX *x = nullptr, *next = nullptr;                       // swapped by each iteration
+    floatX *buffers[2] = {}, *a = nullptr, *b = nullptr;
+    floatX *x = nullptr, *next = nullptr;                       // the buffers, swapped by each iteration
 };
 
 }  // namespace PRECISION
