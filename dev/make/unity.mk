@@ -4,7 +4,7 @@ UNITY ?= 1
 UNITY_SIZE := 8
 ALONE := $(addprefix llmc/,base/cpu_guard.cpp base/version.cpp comm/reductions.cpp train/watch/embedded.cpp) \
          $(addprefix llmc/ops/cpu/,matmul.cpp attention%) \
-         $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_verbs.cpp)
+         $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_times.cpp nccl_verbs.cpp)
 hash := \#
 
 # UNITED: all such files. OF_FILE: what it is made of; GROUP_OF_SOURCE: where that went.

@@ -52,6 +52,12 @@ struct Axis {
     template <class T> Pending start_send(const T* data, size_t count, int peer) const {
         return comm::start_send(*group, data, count, wire_of<T>(), peer);
     }
+    // Another number of elements for each rank: src has sent[k] for rank k, dst gets received[k] from rank k,
+    // both in the order of the ranks. The counts may go after wait().
+    template <class T>
+    Pending start_all_to_all(T* dst, const T* src, const size_t* sent, const size_t* received) const {
+        return size == 1 ? Pending() : comm::start_all_to_all(*group, dst, src, sent, received, wire_of<T>());
+    }
     void wait(Pending& pending) const { comm::wait(pending); }
 
     // Place for the input of a scatter into dst: dst itself on one rank, else the buffer.

@@ -1,6 +1,7 @@
 #include "llmc/comm/group.h"
 
 #include <chrono>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
@@ -95,6 +96,20 @@ Pending comm::start_reduce_scatter(Group& g, void* dst, const void* src, size_t 
     Call call(g, kReduceScatter);
     const Job job = {Job::Reduce, t, dst, src, count, count * size_t(g.size)};
     return call.pending(g.transport->start(g, job));
+}
+
+Pending comm::start_all_to_all(Group& g, void* dst, const void* src, const size_t* sent,
+                               const size_t* received, Wire t) {
+    const auto sum = [&](const size_t* counts) {
+        return std::accumulate(counts, counts + g.size, size_t(0));
+    };
+    const size_t out = sum(sent), in = sum(received);
+    if (counted_call(g, kAllToAll, (out - sent[g.index]) * size_of(t), in * size_of(t)))
+        return {&g, 0, kAllToAll};
+    Call call(g, kAllToAll);
+    return call.pending(g.transport->start(g, {.kind = Job::AllToAll, .type = t, .dst = dst, .src = src,
+                                               .slice = 0, .total = out + in, .sent = sent,
+                                               .received = received}));
 }
 
 void comm::wait(Pending& p) {

@@ -31,9 +31,9 @@ template <class T> constexpr Wire wire_of() {
     }
 }
 
-enum Verb { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kSend, kRecv, kBarrier, kVerbs };
-inline constexpr const char* verb_names[kVerbs] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                                   "send",       "recv",           "barrier"};
+enum Verb { kAllGather, kReduceScatter, kAllToAll, kAllReduce, kBroadcast, kSend, kRecv, kBarrier, kVerbs };
+inline constexpr const char* verb_names[kVerbs] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce",
+                                                   "broadcast",  "send",           "recv",       "barrier"};
 
 // Traffic of a verb since the start; bytes: sent by this rank.
 struct Moved {
@@ -66,14 +66,15 @@ struct Pending {
 inline constexpr uint64_t kSends = 2;
 
 // A collective over slices, the same for every transport. Piece k of `total` elements is
-// [k * slice, (k + 1) * slice), cut at the end of the data.
+// [k * slice, (k + 1) * slice), cut at the end of the data. Of AllToAll each slice has a size of its own.
 struct Job {
-    enum Kind : uint8_t { Gather, Reduce, Broadcast } kind;
+    enum Kind : uint8_t { Gather, Reduce, Broadcast, AllToAll } kind;
     Wire type;
     void* dst;              // Gather: all slices; Reduce: this rank's slice; Broadcast: all
     const void* src;        // Gather: this rank's slice; Reduce: all slices
-    size_t slice, total;
+    size_t slice, total;    // AllToAll: total of both directions
     int root = 0;
+    const size_t *sent = nullptr, *received = nullptr;      // AllToAll: elements to and from each rank
 };
 
 // All members finish started jobs in the same order; a few jobs may be in flight.
@@ -116,6 +117,8 @@ struct Group {
 namespace comm {
 Pending start_all_gather(Group&, void* dst, const void* src, size_t count, Wire);
 Pending start_reduce_scatter(Group&, void* dst, const void* src, size_t count, Wire);
+Pending start_all_to_all(Group&, void* dst, const void* src, const size_t* sent, const size_t* received,
+                         Wire);
 void wait(Pending&);
 void all_reduce(Group&, void* data, size_t count, Wire);
 void broadcast(Group&, void* data, size_t count, Wire, int root);

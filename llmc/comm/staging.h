@@ -2,6 +2,7 @@
 // ranks.
 #pragma once
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "llmc/comm/group.h"
@@ -12,6 +13,21 @@ inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type 
 inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
     return const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
            std::min(j.total, size_t(k) * j.slice) * unit;
+}
+
+// Of an all-to-all: the first element for rank k in the memory of a rank that sends these counts, or the
+// first from rank k in the memory of a rank that receives these.
+inline size_t first_of(const size_t* counts, int k) {
+    return std::accumulate(counts, counts + k, size_t(0));
+}
+
+// What goes to another rank and what comes from there, in elements.
+struct Parcel { const void* out; size_t sent; void* in; size_t received; };
+// Of an all-to-all, rank k.
+inline Parcel parcel_of(const Job& j, int k) {
+    const size_t unit = size_of(j.type);
+    return {static_cast<const std::byte*>(j.src) + first_of(j.sent, k) * unit, j.sent[k],
+            static_cast<std::byte*>(j.dst) + first_of(j.received, k) * unit, j.received[k]};
 }
 
 // Staging: slices for this rank from the other ranks, behind the rounded slices to send, if any.

@@ -25,7 +25,7 @@ static void append(std::vector<Tensor>& tensors, const std::vector<ParamRow<G>>&
     for (const auto& row : table) {
         const Param& p = row.param;
         tensors.push_back({.name = layer < 0 ? p.name : fmt::format("h.{}.{}", layer, p.name), .param = p,
-                           .layer = layer, .bucket = -1, .start = 0, .owner = -1, .global = global});
+                           .layer = layer, .bucket = -1, .start = 0, .trailing = false, .global = global});
         global += p.whole();
     }
 }
@@ -41,51 +41,24 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
 
 static size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTensorAlign * kTensorAlign; }
 
-// Puts each tensor of `whole`, largest first, into the first shard of `shard` elements that has room for it
-// behind the `flat` elements at the bucket's start. False: some tensor has no room.
-static bool fit(const std::vector<Tensor*>& whole, size_t flat, size_t shard, size_t shards) {
-    std::vector<size_t> free(shards);
-    for (size_t k = 0; k < shards; k++) free[k] = std::max(flat, shard * k);
-    for (Tensor* t : whole) {
-        const size_t count = aligned(t->param.count());
-        size_t k = 0;
-        while (k < shards && free[k] + count > shard * (k + 1)) k++;
-        if (k == shards) return false;
-        t->start = free[k], t->owner = int(k);
-        free[k] += count;
+// Sets start, from the bucket's first element on, and trailing. Returns the elements before the trailing
+// tensors, and of all.
+static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vector<std::string>& trailing) {
+    size_t leading = 0, count = 0;
+    for (const bool of_trailing : {false, true}) {
+        for (Tensor& t : tensors) {
+            t.trailing = std::find(trailing.begin(), trailing.end(), t.param.name) != trailing.end();
+            if (t.trailing != of_trailing) continue;
+            t.start = count;
+            count += aligned(t.param.count());
+        }
+        if (!of_trailing) leading = count;
     }
-    return true;
-}
-
-struct Packed { size_t shard, flat; };     // elements of a shard, and before the whole tensors
-
-// Sets start, from the bucket's first element on, and owner. A shard is the smallest for which
-// first-fit-decreasing finds room for the whole tensors, by bisection (MULTIFIT: Coffman, Garey, Johnson
-// 1978).
-static Packed pack(std::span<Tensor> tensors, size_t shards, const std::vector<std::string>& owned_whole) {
-    std::vector<Tensor*> whole;
-    size_t flat = 0, wholes = 0;
-    for (Tensor& t : tensors) {
-        const size_t count = aligned(t.param.count());
-        const auto named = std::find(owned_whole.begin(), owned_whole.end(), t.param.name);
-        if (named != owned_whole.end()) whole.push_back(&t), wholes += count;
-        else t.start = flat, flat += count;
-    }
-    std::stable_sort(whole.begin(), whole.end(),
-                     [](const Tensor* a, const Tensor* b) { return a->param.count() > b->param.count(); });
-    const auto shard_of = [&](size_t count) { return aligned((count + shards - 1) / shards); };
-    size_t low = shard_of(flat + wholes), high = shard_of(flat) + wholes;       // high: all in the last shard
-    while (low < high) {
-        const size_t middle = low + (high - low) / kTensorAlign / 2 * kTensorAlign;
-        if (fit(whole, flat, middle, shards)) high = middle;
-        else low = middle + kTensorAlign;
-    }
-    CHECK(fit(whole, flat, high, shards), "no room in {} shards of {} elements", shards, high);
-    return {high, flat};
+    return {leading, count};
 }
 
 Layout make_layout(const Dims& d, const Part& part, size_t shards,
-                   const std::vector<std::string>& owned_whole) {
+                   const std::vector<std::string>& trailing) {
     Layout layout;
     const std::vector<Tensor> all = whole_tensors(d);
     const size_t embeds = embed_params<float>(d).size(), finals = final_params<float>(d).size();
@@ -95,7 +68,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     // Of consecutive tensors. starts: of each in the bucket.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
-        const Packed packed = pack(tensors, shards, owned_whole);
+        const auto [leading, packed] = pack(tensors, trailing);
         if (starts) starts->clear();
         for (Tensor& t : tensors) {
             if (starts) starts->push_back(t.start);
@@ -105,8 +78,8 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
                   [](const Tensor& a, const Tensor& b) { return a.start < b.start; });
         layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
         layout.buckets.push_back(at);
-        layout.flat.push_back(packed.flat);
-        at += packed.shard * shards;
+        layout.leading.push_back(leading);
+        at += aligned((packed + shards - 1) / shards) * shards;
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();

@@ -5,8 +5,8 @@
 // collective gathers or reduces one bucket; its size is a multiple of 64 times the number of shards. Tensors
 // start at multiples of 64 elements; the gaps are zero and stay zero.
 //
-// Most tensors follow each other and are cut wherever a shard ends. A tensor that is owned whole lies inside
-// a shard, for optimizers that need a matrix on one rank, and comes last in its bucket.
+// Tensors follow each other and are cut wherever a shard ends. The trailing tensors, the last of their
+// bucket, may lack some of an optimizer's state.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -47,7 +47,7 @@ struct Tensor {
     int layer;             // in the whole model; -1 outside blocks
     int bucket;
     size_t start;          // in the flat buffers
-    int owner;             // the shard that holds the whole tensor; -1: cut over the shards
+    bool trailing;
     uint64_t global;       // index of the whole tensor's first element in the whole model: the key of its
                            // random numbers
 };
@@ -59,7 +59,7 @@ struct Layout {
     std::vector<int> layers;                    // number in the whole model of each block here
     std::vector<std::vector<size_t>> block_at;  // of each block here, of each row of its block_params()
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
-    std::vector<size_t> flat;       // elements of bucket i before the tensors that are owned whole
+    std::vector<size_t> leading;    // elements of bucket i before its trailing tensors
     size_t parameters = 0;          // of the whole model, without padding of any kind
     int wte = -1, embed = -1, blocks = -1, final = -1;      // buckets, -1 where not here; the first block's
 
@@ -72,9 +72,9 @@ struct Layout {
 
 inline constexpr size_t kTensorAlign = 64;
 
-// shards: the divisor of every bucket's size. owned_whole: names of params.h ("qkvw").
+// shards: the divisor of every bucket's size. trailing: names of params.h ("qkvw").
 Layout make_layout(const Dims& d, const Part& part, size_t shards = 1,
-                   const std::vector<std::string>& owned_whole = {});
+                   const std::vector<std::string>& trailing = {});
 
 // The tensors of the whole model, in the order of counting and saving; `start` and `bucket` are undefined.
 std::vector<Tensor> whole_tensors(const Dims& d);

@@ -45,6 +45,15 @@ template <class T> static void on_devices(const Axis& a, size_t count, Seen& see
         cudaStreamSynchronize(cuda_device().compute);
         seen.add(in_place.host().data() + own, count);
     }
+    {
+        const auto to = [&](int k) { return k % 2 ? count / 2 : count; };       // elements; none of one
+        std::vector<size_t> sent, received(size_t(a.size), to(a.index));
+        for (int k = 0; k < a.size; k++) sent.push_back(to(k));
+        Device<T> dst(std::vector<T>(size_t(a.size) * count));
+        Pending p = a.start_all_to_all(dst.p, src.p, sent.data(), received.data());
+        a.wait(p);
+        seen.add(dst);
+    }
     Device<T> message(values<T>(a.index, count));
     a.broadcast(message.p, count, a.size - 1);
     seen.add(message);

@@ -100,7 +100,8 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 2, .tp = 1, .pp = 2, .recompute = "block", .kind = 7},
                            Point{.dp = 1, .tp = 2, .pp = 2, .recompute = "selective", .virtual_stages = 2,
                                  .kind = 10},
-                           Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10}})
+                           Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10},
+                           Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .kind = 8, .muon = true}})
         expect_walked(p.text(), p.config());
 }
 

@@ -89,8 +89,6 @@ struct OptimizerConfig {
     int64_t warmup = 100, decay = 0;
     double final_lr = 0.1;
     bool stochastic_rounding = false;
-    // No setting: tensors (names of model/params.h) that AdamW gets whole on one rank.
-    std::vector<std::string> owned_whole = {};
 
     template <class F> void visit(F&& f) {
         f("kind", kind, "muon: matrices of blocks by Muon, all else by AdamW");

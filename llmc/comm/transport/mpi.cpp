@@ -99,18 +99,28 @@ static MPI_Datatype mpi_type(Wire t) {
     }
 }
 
+// Messages to and from every other rank, of elements of `unit` bytes: parcel(k) of rank k.
+template <class F> static void exchange(Group& g, Flight& f, int tag, size_t unit, F parcel) {
+    for (int i = 1; i < g.size; i++) {
+        const int k = (g.index + g.size - i) % g.size;
+        const Parcel p = parcel(k);
+        irecv(g, f.requests, p.in, p.received * unit, k, tag);
+    }
+    for (int i = 1; i < g.size; i++) {
+        const int k = (g.index + i) % g.size;
+        const Parcel p = parcel(k);
+        isend(g, f.requests, p.out, p.sent * unit, k, tag);
+    }
+}
 
 static void start_gather(Group& g, Flight& f, int tag) {
     const Job& j = f.job;
-    const size_t unit = size_of(j.type), own = comm::elements(j, g.index) * unit;
+    const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
     void* here = slice_of(j.dst, j, g.index, unit);
-    for (int i = 1; i < g.size; i++) {
-        const int k = (g.index + g.size - i) % g.size;
-        irecv(g, f.requests, slice_of(j.dst, j, k, unit), comm::elements(j, k) * unit, k, tag);
-    }
-    for (int i = 1; i < g.size; i++)
-        isend(g, f.requests, j.src, own, (g.index + i) % g.size, tag);
-    if (here != j.src && own) memcpy(here, j.src, own);
+    exchange(g, f, tag, unit, [&](int k) {
+        return Parcel{j.src, own, slice_of(j.dst, j, k, unit), comm::elements(j, k)};
+    });
+    if (here != j.src && own) memcpy(here, j.src, own * unit);
 }
 
 static void start_reduce(Group& g, Flight& f, int tag) {
@@ -123,19 +133,15 @@ static void start_reduce(Group& g, Flight& f, int tag) {
         return;
     }
     const bool rounded = rounds(g, j);
-    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index) * unit;
+    const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);
     const void* src = rounded ? g.staging : j.src;
     if (rounded)
         bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
                              j.total);
-    for (int i = 1; i < g.size; i++) {
-        const int k = (g.index + g.size - i) % g.size;
-        irecv(g, f.requests, received(g, j) + size_t(k) * j.slice * unit, own, k, tag);
-    }
-    for (int i = 1; i < g.size; i++) {
-        const int k = (g.index + i) % g.size;
-        isend(g, f.requests, slice_of(src, j, k, unit), comm::elements(j, k) * unit, k, tag);
-    }
+    exchange(g, f, tag, unit, [&](int k) {
+        return Parcel{slice_of(src, j, k, unit), comm::elements(j, k),
+                      received(g, j) + size_t(k) * j.slice * unit, own};
+    });
 }
 
 static void finish_reduce(Group& g, const Flight& f) {
@@ -143,6 +149,14 @@ static void finish_reduce(Group& g, const Flight& f) {
     if (!f.native) return sum_received(g, j, member(g).slices);
     const size_t own = comm::elements(j, g.index);
     if (own > 0) memcpy(j.dst, g.staging, own * size_of(j.type));
+}
+
+static void start_all_to_all(Group& g, Flight& f, int tag) {
+    const Job& j = f.job;
+    const size_t unit = size_of(j.type);
+    exchange(g, f, tag, unit, [&](int k) { return parcel_of(j, k); });
+    const Parcel own = parcel_of(j, g.index);
+    if (own.sent) memcpy(own.in, own.out, own.sent * unit);
 }
 
 static void start_broadcast(Group& g, Flight& f) {
@@ -164,6 +178,7 @@ static uint64_t start(Group& g, const Job& job) {
     const int tag = int(ticket % kPairTag);
     if (job.kind == Job::Gather) start_gather(g, f, tag);
     else if (job.kind == Job::Reduce) start_reduce(g, f, tag);
+    else if (job.kind == Job::AllToAll) start_all_to_all(g, f, tag);
     else start_broadcast(g, f);
     return ticket;
 }

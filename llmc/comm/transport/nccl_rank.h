@@ -70,6 +70,12 @@ struct NcclRank {
 extern thread_local NcclRank nccl_rank;
 void break_apart();                     // ranks in comm::meet() end, as another rank has failed
 extern const Transport nccl_transport;
+inline NcclMember& nccl_member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
+
+// Of a collective that begins on the member's stream; the compute stream comes to need it; Transport's.
+NcclTimes nccl_began(NcclMember& m, uint64_t ticket);
+void nccl_needed(NcclMember& m, const NcclTimes& t);
+void nccl_look_at_times(Group& g);
 
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);
 #define NCCL_CHECK(comm, call) nccl_check(call, comm, #call, __FILE__, __LINE__)

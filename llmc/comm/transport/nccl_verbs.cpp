@@ -10,8 +10,6 @@
 #include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/staging.h"
 
-static NcclMember& member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
-
 // ---------------------------------------------------------------------------------------------------------
 // streams
 
@@ -28,50 +26,6 @@ static void after_compute(const NcclLine& m) {
 static void compute_after(const NcclLine& m) {
     CUDA_CHECK(cudaEventRecord(m.reached, m.stream));
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, m.reached, 0));
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// times
-
-static NcclTimes began(NcclMember& m, uint64_t ticket) {
-    NcclTimes t;
-    if (m.spare.empty()) {
-        for (cudaEvent_t* e : {&t.began, &t.ended, &t.needed}) CUDA_CHECK(cudaEventCreate(e));
-    } else {
-        t = m.spare.back();
-        m.spare.pop_back();
-    }
-    CUDA_CHECK(cudaEventRecord(t.began, m.stream));
-    t.ticket = ticket;
-    return t;
-}
-static void needed(NcclMember& m, const NcclTimes& t) {
-    CUDA_CHECK(cudaEventRecord(t.needed, cuda_device().compute));
-    m.times.push_back(t);
-}
-
-static void add_span(std::vector<DeviceSpan>& spans, const NcclTimes& t) {
-    const cudaEvent_t first = cuda_device().timed_marks.at(0);
-    float begin = 0, end = 0;               // milliseconds
-    CUDA_CHECK(cudaEventElapsedTime(&begin, first, t.began));
-    CUDA_CHECK(cudaEventElapsedTime(&end, first, t.ended));
-    spans.push_back({t.ticket, 1e-3 * double(begin), 1e-3 * double(end)});
-}
-
-static void look_at_times(Group& g) {
-    NcclMember& m = member(g);
-    size_t seen = 0;
-    for (const NcclTimes& t : m.times) {
-        if (cudaEventQuery(t.needed) != cudaSuccess || cudaEventQuery(t.ended) != cudaSuccess) break;
-        float busy = 0, waited = 0;         // milliseconds
-        CUDA_CHECK(cudaEventElapsedTime(&busy, t.began, t.ended));
-        CUDA_CHECK(cudaEventElapsedTime(&waited, t.needed, t.ended));
-        g.device.busy += 1e-3 * double(busy), g.device.waited += 1e-3 * std::max(0., double(waited));
-        if (g.spans) add_span(*g.spans, t);
-        m.spare.push_back(t);
-        seen++;
-    }
-    m.times.erase(m.times.begin(), m.times.begin() + ptrdiff_t(seen));
 }
 
 static ncclDataType_t nccl_type(Wire t) {
@@ -97,7 +51,7 @@ static void copy_now(NcclMember& m, void* to, const void* from, size_t bytes) {
 }
 
 static void gather_on_host(Group& g, const Job& j) {
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const size_t unit = size_of(j.type), slice = j.slice * unit, ranks = size_t(g.size);
     const size_t share = kBounce / (ranks + 1);
     std::byte* const own = nccl_rank.bounce + ranks * share;
@@ -119,7 +73,7 @@ static void gather_on_host(Group& g, const Job& j) {
 }
 
 static void broadcast_on_host(Group& g, const Job& j) {
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const size_t all = j.total * size_of(j.type);
     std::byte* const data = static_cast<std::byte*>(j.dst);
     for (size_t at = 0; at < all; at += kBounce) {
@@ -135,8 +89,21 @@ static void broadcast_on_host(Group& g, const Job& j) {
 // ---------------------------------------------------------------------------------------------------------
 // jobs
 
+// Messages to and from every other rank at once: f(k) of rank k.
+template <class F> static void exchange(Group& g, Wire type, F f) {
+    NcclMember& m = nccl_member(g);
+    NCCL_CHECK(m.comm, ncclGroupStart());
+    for (int k = 0; k < g.size; k++) {
+        if (k == g.index) continue;
+        const Parcel p = f(k);
+        if (p.sent) NCCL_CHECK(m.comm, ncclSend(p.out, p.sent, nccl_type(type), k, m.comm, m.stream));
+        if (p.received) NCCL_CHECK(m.comm, ncclRecv(p.in, p.received, nccl_type(type), k, m.comm, m.stream));
+    }
+    NCCL_CHECK(m.comm, ncclGroupEnd());
+}
+
 static void start_gather(Group& g, const Job& j) {
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const size_t unit = size_of(j.type), own = comm::elements(j, g.index);
     if (j.total == j.slice * size_t(g.size)) {
         NCCL_CHECK(m.comm, ncclAllGather(j.src, j.dst, j.slice, nccl_type(j.type), m.comm, m.stream));
@@ -145,28 +112,29 @@ static void start_gather(Group& g, const Job& j) {
     void* const to = slice_of(j.dst, j, g.index, unit);
     if (to != j.src && own > 0)
         CUDA_CHECK(cudaMemcpyAsync(to, j.src, own * unit, cudaMemcpyDefault, m.stream));
-    NCCL_CHECK(m.comm, ncclGroupStart());
-    for (int k = 0; k < g.size; k++) {
-        const size_t count = comm::elements(j, k);
-        if (k == g.index) continue;
-        if (own) NCCL_CHECK(m.comm, ncclSend(j.src, own, nccl_type(j.type), k, m.comm, m.stream));
-        if (count)
-            NCCL_CHECK(m.comm, ncclRecv(slice_of(j.dst, j, k, unit), count, nccl_type(j.type), k, m.comm,
-                                        m.stream));
-    }
-    NCCL_CHECK(m.comm, ncclGroupEnd());
+    exchange(g, j.type, [&](int k) {
+        return Parcel{j.src, own, slice_of(j.dst, j, k, unit), comm::elements(j, k)};
+    });
+}
+
+static void start_all_to_all(Group& g, const Job& j) {
+    const Parcel own = parcel_of(j, g.index);
+    if (own.sent)
+        CUDA_CHECK(cudaMemcpyAsync(own.in, own.out, own.sent * size_of(j.type), cudaMemcpyDefault,
+                                   nccl_member(g).stream));
+    exchange(g, j.type, [&](int k) { return parcel_of(j, k); });
 }
 
 static void start_reduce(Group& g, NcclFlight& f) {
     const Job& j = f.job;
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const bool rounded = rounds(g, j);
     f.sums = !any_order_is_exact(j.type) && (!g.native || rounded || j.total != j.slice * size_t(g.size));
     if (rounded)
         bf16::round_for_wire(reinterpret_cast<bfloat16*>(g.staging), static_cast<const float*>(j.src),
                              j.total);
     after_compute(m);
-    if (f.timed) f.times = began(m, f.ticket);
+    if (f.timed) f.times = nccl_began(m, f.ticket);
     if (!f.sums) {
         NCCL_CHECK(m.comm, ncclReduceScatter(j.src, j.dst, j.slice, nccl_type(j.type), ncclSum, m.comm,
                                              m.stream));
@@ -175,22 +143,14 @@ static void start_reduce(Group& g, NcclFlight& f) {
     const Wire type = rounded ? Wire::BF16 : j.type;
     const size_t unit = size_of(type), own = comm::elements(j, g.index);
     const void* src = rounded ? g.staging : j.src;
-    NCCL_CHECK(m.comm, ncclGroupStart());
-    for (int k = 0; k < g.size; k++) {
-        const size_t count = comm::elements(j, k);
-        if (k == g.index) continue;
-        if (count)
-            NCCL_CHECK(m.comm, ncclSend(slice_of(src, j, k, unit), count, nccl_type(type), k, m.comm,
-                                        m.stream));
-        if (own)
-            NCCL_CHECK(m.comm, ncclRecv(received(g, j) + size_t(k) * j.slice * unit, own, nccl_type(type), k,
-                                        m.comm, m.stream));
-    }
-    NCCL_CHECK(m.comm, ncclGroupEnd());
+    exchange(g, type, [&](int k) {
+        return Parcel{slice_of(src, j, k, unit), comm::elements(j, k),
+                      received(g, j) + size_t(k) * j.slice * unit, own};
+    });
 }
 
 static uint64_t start(Group& g, const Job& job) {
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const uint64_t ticket = m.next++;
     NcclFlight& f = m.flights[ticket % kSlots];
     CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
@@ -200,15 +160,17 @@ static uint64_t start(Group& g, const Job& job) {
     f.sums = f.timed = false;
     f.on_host = job.total == 0 || !on_device(job.dst) || !on_device(job.src);
     if (job.total == 0) return ticket;
-    CHECK(!f.on_host || job.kind != Job::Reduce, "a reduction over {} of memory of the host", g.name);
+    CHECK(!f.on_host || job.kind == Job::Gather || job.kind == Job::Broadcast,
+          "a reduction or an all-to-all over {} of memory of the host", g.name);
     f.timed = g.timed && !f.on_host;
     if (job.kind == Job::Reduce) {
         start_reduce(g, f);
     } else {
         after_compute(m);
-        if (f.timed) f.times = began(m, f.ticket);
+        if (f.timed) f.times = nccl_began(m, f.ticket);
     }
     if (job.kind == Job::Gather) f.on_host ? gather_on_host(g, job) : start_gather(g, job);
+    if (job.kind == Job::AllToAll) start_all_to_all(g, job);
     if (job.kind == Job::Broadcast && f.on_host) broadcast_on_host(g, job);
     else if (job.kind == Job::Broadcast)
         NCCL_CHECK(m.comm, ncclBroadcast(job.src, job.dst, job.total, nccl_type(job.type), job.root, m.comm,
@@ -219,19 +181,19 @@ static uint64_t start(Group& g, const Job& job) {
 }
 
 static void finish(Group& g, uint64_t ticket) {
-    NcclFlight& f = member(g).flights[ticket % kSlots];
+    NcclFlight& f = nccl_member(g).flights[ticket % kSlots];
     f.open = false;
     if (f.on_host) return;
-    if (f.timed) needed(member(g), f.times);
+    if (f.timed) nccl_needed(nccl_member(g), f.times);
     CUDA_CHECK(cudaStreamWaitEvent(cuda_device().compute, f.done, 0));
-    if (f.sums) sum_received(g, f.job, member(g).slices);
+    if (f.sums) sum_received(g, f.job, nccl_member(g).slices);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // messages
 
 static NcclRoute& route(Group& g, int from, int to) {
-    for (NcclRoute& w : member(g).routes)
+    for (NcclRoute& w : nccl_member(g).routes)
         if (w.from == from && w.to == to) return w;
     fatal(kExitInternal, __FILE__, __LINE__, "{} has no way from rank {} to rank {}", g.name, from, to);
 }
@@ -267,15 +229,15 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
 static bool sums_natively(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
 
 static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
-    NcclMember& m = member(g);
+    NcclMember& m = nccl_member(g);
     const size_t unit = size_of(t), most = kBounce / unit;
     after_compute(m);
     if (on_device(data)) {
-        const NcclTimes times = g.timed ? began(m, kNoTicket) : NcclTimes();
+        const NcclTimes times = g.timed ? nccl_began(m, kNoTicket) : NcclTimes();
         NCCL_CHECK(m.comm, ncclAllReduce(data, data, count, nccl_type(t), ncclSum, m.comm, m.stream));
         if (g.timed) {
             CUDA_CHECK(cudaEventRecord(times.ended, m.stream));
-            needed(m, times);
+            nccl_needed(m, times);
         }
         compute_after(m);
         return;
@@ -295,6 +257,6 @@ const Transport nccl_transport = {.name = "nccl", .start = start, .finish = fini
                                   .start_send = start_send, .finish_send = finish_send, .recv = recv,
                                   .sums_natively = sums_natively,
                                   .native_all_reduce = native_all_reduce, .needs_staging = true,
-                                  .on_device = true, .look_at_times = look_at_times};
+                                  .on_device = true, .look_at_times = nccl_look_at_times};
 
 #endif

@@ -1,5 +1,5 @@
-// Each job has a mailbox, where every member posts its pointer. Finishing a job waits for every pointer,
-// reads the memory behind, and waits until every member has read: then the buffers are the caller's again.
+// Each job has a mailbox, where every member posts its side. Finishing a job waits for every side, reads the
+// memory behind, and waits until every member has read: then the buffers are the caller's again.
 // Counters only rise, so mailboxes are reused without clearing.
 #include "llmc/comm/transport/threads.h"
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/comm/reductions.h"
+#include "llmc/comm/staging.h"
 
 static constexpr uint64_t kMailboxes = 8;           // jobs in flight
 static constexpr int kSpins = 100, kYields = 200;   // before a rank sleeps: some tens of microseconds
@@ -23,7 +23,7 @@ struct Channel {                                // from one member to another
 };
 
 struct Mailbox {
-    std::vector<const void*> posted_src;
+    std::vector<const Job*> jobs;               // of each member
     std::atomic<uint64_t> posted{0}, read{0};
 };
 
@@ -36,7 +36,7 @@ struct ThreadTeam {
     std::vector<Channel> channels;              // [from * size + to]
 
     ThreadTeam(int n, std::atomic<bool>& b) : size(n), broken(b), channels(size_t(n) * size_t(n)) {
-        for (Mailbox& s : mailboxes) s.posted_src.resize(size_t(n));
+        for (Mailbox& s : mailboxes) s.jobs.resize(size_t(n));
     }
     // Nobody waits for less than the next multiple of `all`.
     void raise(std::atomic<uint64_t>& counter, int all) {
@@ -98,7 +98,7 @@ static uint64_t start(Group& g, const Job& job) {
     m.jobs[mailbox] = job;
     m.open[mailbox] = true;
     fp32::settle(job.src);
-    m.team->mailboxes[mailbox].posted_src[size_t(g.index)] = job.src;
+    m.team->mailboxes[mailbox].jobs[size_t(g.index)] = &m.jobs[mailbox];
     m.team->raise(m.team->mailboxes[mailbox].posted, g.size);
     return ticket;
 }
@@ -108,7 +108,7 @@ static void gather(const Group& g, const Job& job, const Mailbox& mailbox) {
     for (int i = 0; i < g.size; i++) {
         const int k = (g.index + i) % g.size;   // members begin at different sources
         std::byte* to = static_cast<std::byte*>(job.dst) + size_t(k) * job.slice * unit;
-        const void* from = mailbox.posted_src[size_t(k)];
+        const void* from = mailbox.jobs[size_t(k)]->src;
         const size_t bytes = comm::elements(job, k) * unit;
         if (to != from && bytes) fp32::copy_between(to, from, bytes);
     }
@@ -119,10 +119,23 @@ static void reduce(Group& g, const Job& job, const Mailbox& mailbox) {
     const size_t first = std::min(job.total, size_t(g.index) * job.slice) * size_of(job.type);
     auto& slices = member(g).slices;
     for (int k = 0; k < g.size; k++)
-        slices[size_t(k)] = static_cast<const std::byte*>(mailbox.posted_src[size_t(k)]) + first;
+        slices[size_t(k)] = static_cast<const std::byte*>(mailbox.jobs[size_t(k)]->src) + first;
     comm::sum(job.dst, slices.data(), g.size, comm::elements(job, g.index), job.type,
               g.bf16_wire && job.type == Wire::F32);
     fp32::settle(job.dst);
+}
+
+static void all_to_all(const Group& g, const Job& job, const Mailbox& mailbox) {
+    const size_t unit = size_of(job.type);
+    for (int i = 0; i < g.size; i++) {
+        const int k = (g.index + i) % g.size;
+        const Job& of = *mailbox.jobs[size_t(k)];
+        CHECK(of.sent[g.index] == job.received[k], "rank {} of {} sent {} elements, {} are expected", k,
+              g.name, of.sent[g.index], job.received[k]);
+        const std::byte* from = static_cast<const std::byte*>(of.src) + first_of(of.sent, g.index) * unit;
+        std::byte* to = static_cast<std::byte*>(job.dst) + first_of(job.received, k) * unit;
+        if (job.received[k]) fp32::copy_between(to, from, job.received[k] * unit);
+    }
 }
 
 static void finish(Group& g, uint64_t ticket) {
@@ -133,8 +146,9 @@ static void finish(Group& g, uint64_t ticket) {
     m.team->await(mailbox.posted, all);
     if (job.kind == Job::Gather) gather(g, job, mailbox);
     else if (job.kind == Job::Reduce) reduce(g, job, mailbox);
-    else if (job.dst != mailbox.posted_src[size_t(job.root)])
-        fp32::copy_between(job.dst, mailbox.posted_src[size_t(job.root)], job.total * size_of(job.type));
+    else if (job.kind == Job::AllToAll) all_to_all(g, job, mailbox);
+    else if (const void* from = mailbox.jobs[size_t(job.root)]->src; job.dst != from)
+        fp32::copy_between(job.dst, from, job.total * size_of(job.type));
     m.team->raise(mailbox.read, g.size);
     m.team->await(mailbox.read, all);
     m.open[ticket % kMailboxes] = false;

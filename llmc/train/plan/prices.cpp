@@ -99,15 +99,20 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
                us * (near ? on.node_us : on.network_us);
     }
     if (n == 1) return 0;
+    // A ring has a hop per member, and pipelines the hops inside a node. A tree has log2(n) hops, and reaches
+    // 1 / 1.2 of the ring's rate.
+    const double ring_hops =
+        us * (double(nodes > 1 ? nodes : 0) * on.network_us + double(n - nodes) * on.node_us / 4);
+    if (verb == "all_to_all") {         // each member's messages to other nodes go through its own adapter
+        const double most = double(std::max(cost.read, cost.written));
+        const double far = double(n - inside) / n, near = double(inside - 1) / n;
+        return std::max(most * far / adapter, most * near / node) + ring_hops;
+    }
     const double bytes = whole_bytes(cost, n), share = double(n - 1) / n;
     const double hop = us * (nodes > 1 ? on.network_us : on.node_us);
     const double steps = std::ceil(std::log2(double(n)));
     if (verb == "barrier") return steps * hop;
     const double passes = verb == "all_reduce" ? 2 : 1;
-    // A ring has a hop per member, and pipelines the hops inside a node. A tree has log2(n) hops, and reaches
-    // 1 / 1.2 of the ring's rate.
-    const double ring_hops =
-        us * (double(nodes > 1 ? nodes : 0) * on.network_us + double(n - nodes) * on.node_us / 4);
     const double ring = passes * (share * bytes / rate + ring_hops);
     const double tree = passes * (bytes / rate * 1.2 + steps * hop);
     return std::min(ring, tree);

@@ -48,7 +48,7 @@ struct Clocks {
 
 static bool starts(const Cost& c) {
     const std::string_view verb = c.name;
-    return verb == "all_gather" || verb == "reduce_scatter";
+    return verb == "all_gather" || verb == "reduce_scatter" || verb == "all_to_all";
 }
 
 static bool marks(const Cost& c) { return std::string_view(c.name) == "mark_copies"; }

@@ -14,7 +14,7 @@ static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
     const Dims d = dims_of(cfg, cfg.model.vocab, mesh.tp);
     return {.state = Optimizer::slots(cfg.optimizer.kind),
             .sharding = sharding_of(cfg.parallel.zero, mesh.shard.size),
-            .owned_whole = Optimizer::owned_whole(cfg.optimizer, d), .overlap = cfg.parallel.overlap,
+            .trailing = Optimizer::trailing(cfg.optimizer, d), .overlap = cfg.parallel.overlap,
             .trains = cfg.train.steps > 0,
             .offload = cfg.memory.offload == Offload::Optimizer};
 }

@@ -2,58 +2,159 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "llmc/base/guard/progress_page.h"
 
 namespace PRECISION {
 
-std::vector<Muon::Matrix> Muon::matrices_of(const Tensor& t) {
+// ---------------------------------------------------------------------------------------------------------
+// which rank has which matrix
+
+static void add_matrices(std::vector<Muon::Matrix>& matrices, const Tensor& t) {
     const Param& p = t.param;
     const int of_rows = p.split == Split::Rows ? p.tp : 1;
     std::vector<int> rows = {p.rows};
     if (p.is_fused()) rows.assign(p.fused.begin(), p.fused.end());
-    std::vector<Matrix> matrices;
-    int begin = 0, all_begin = 0;
+    int begin = 0;
     for (const int n : rows) {
         if (n == 0) continue;
-        const int first_row = of_rows > 1 ? n * p.tp_index : 0;
-        const uint64_t row = uint64_t(all_begin + first_row);
-        matrices.push_back({.start = size_t(begin) * size_t(p.cols), .rows = n, .cols = p.cols,
-                            .all_rows = n * of_rows, .all_cols = p.whole_cols, .first_row = first_row,
-                            .first_col = p.first_col,
-                            .global = t.global + row * uint64_t(p.whole_cols) + uint64_t(p.first_col)});
+        matrices.push_back({.tensor = &t, .start = size_t(begin) * size_t(p.cols), .rows = n, .cols = p.cols,
+                            .all_rows = n * of_rows, .all_cols = p.whole_cols,
+                            .first_row = of_rows > 1 ? n * p.tp_index : 0, .first_col = p.first_col});
         begin += n;
-        all_begin += n * of_rows;
     }
-    return matrices;
 }
 
-void Muon::add_to(Arena& arena, const Layout& layout) {
-    size_t here = 0, all = 0, side = 0, tall = 0;
-    for (const Tensor& t : layout.tensors) {
-        if (t.owner < 0) continue;
-        for (const Matrix& m : matrices_of(t)) {
+static int last_bucket(const Muon::Round& round) {
+    int last = 0;
+    for (const Muon::Matrix& m : round.matrices) last = std::max(last, m.tensor->bucket);
+    return last;
+}
+
+// The ranks of a round wait for its largest matrix: matrices are dealt by size. Rounds run in the order of
+// the buckets that they complete, as complete buckets are gathered during later rounds.
+static std::vector<Muon::Round> deal(const Layout& layout, size_t ranks) {
+    std::vector<Muon::Matrix> matrices;
+    for (const Tensor& t : layout.tensors)
+        if (t.trailing) add_matrices(matrices, t);
+    std::stable_sort(matrices.begin(), matrices.end(),
+                     [](const auto& a, const auto& b) { return a.all() > b.all(); });
+    std::vector<Muon::Round> rounds((matrices.size() + ranks - 1) / ranks);
+    for (size_t i = 0; i < matrices.size(); i++) rounds[i / ranks].matrices.push_back(matrices[i]);
+    std::stable_sort(rounds.begin(), rounds.end(),
+                     [](const auto& a, const auto& b) { return last_bucket(a) < last_bucket(b); });
+    return rounds;
+}
+
+Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
+    : zero(z), shard(z.sharding.state ? z.mesh.shard : Axis()), cfg(c), seed(s), iterations(iterations_of(c)),
+      rounds(deal(z.layout, size_t(shard.size))), rounds_until(size_t(z.layout.count())) {
+    for (size_t r = 0; r < rounds.size(); r++) {
+        Round& round = rounds[r];
+        round.given.resize(size_t(shard.size)), round.taken.resize(size_t(shard.size));
+        for (size_t k = 0; k < round.matrices.size(); k++) {
+            round.given[k] = overlap(round.matrices[k], shard.index).count;
+            rounds_until[size_t(round.matrices[k].tensor->bucket)] = r + 1;
+        }
+        const Matrix* const m = own(r);
+        for (int k = 0; m && k < shard.size; k++) round.taken[size_t(k)] = overlap(*m, k).count;
+    }
+    std::inclusive_scan(rounds_until.begin(), rounds_until.end(), rounds_until.begin(),
+                        [](size_t a, size_t b) { return std::max(a, b); });
+}
+
+Muon::Overlap Muon::overlap(const Matrix& m, int k) const {
+    const Layout& layout = zero.layout;
+    const int bucket = m.tensor->bucket;
+    const size_t size = layout.size(bucket) / size_t(shard.size);
+    const size_t base = layout.start(bucket) + size * size_t(k), begin = m.tensor->start + m.start;
+    const size_t from = std::max(base, begin), to = std::min(base + size, begin + m.here());
+    if (from >= to) return {0, 0, 0};
+    return {from - base, from - begin, to - from};
+}
+
+std::vector<Muon::Part> Muon::parts_of(size_t round) const {
+    std::vector<Part> parts;
+    size_t at = 0;
+    for (const Matrix& m : rounds[round].matrices) {
+        const Overlap o = overlap(m, shard.index);
+        if (o.count > 0) parts.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
+        at += o.count;
+    }
+    return parts;
+}
+
+const Muon::Matrix* Muon::own(size_t round) const {
+    const std::vector<Matrix>& matrices = rounds[round].matrices;
+    return size_t(shard.index) < matrices.size() ? &matrices[size_t(shard.index)] : nullptr;
+}
+
+void Muon::add_to(Arena& arena) {
+    size_t in_shard = 0, here = 0, all = 0, side = 0, tall = 0;
+    for (const Round& round : rounds) {
+        std::vector<size_t> elements(size_t(shard.size));
+        for (const Matrix& m : round.matrices) {
             const size_t smaller = size_t(std::min(m.all_rows, m.all_cols));
-            here = std::max(here, size_t(m.rows) * size_t(m.cols));
-            all = std::max(all, size_t(m.all_rows) * size_t(m.all_cols));
+            here = std::max(here, m.here());
+            all = std::max(all, m.all());
             side = std::max(side, smaller * smaller);
             tall = std::max(tall, ops::gram_sums(ops::target(), m.all_rows, m.all_cols));
+            for (int k = 0; k < shard.size; k++) elements[size_t(k)] += overlap(m, k).count;
         }
+        in_shard = std::max(in_shard, *std::max_element(elements.begin(), elements.end()));
     }
     const char* const what = "matrices of Muon";
-    arena.add(what, &u, here);
-    arena.add(what, &gathered, tp.staging(all));
+    arena.add(what, &directions, in_shard);
+    arena.add(what, &received, shard.staging(here));
+    arena.add(what, &returned, shard.staging(in_shard));
     arena.add(what, &sums, ops::norm_blocks(all));
     arena.add(what, &squares, 1);
-    arena.add(what, &x, all);
-    arena.add(what, &next, all);
-    arena.add(what, &square, tall);
-    arena.add(what, &a, side);
-    arena.add(what, &b, side);
+    arena.add(what, &buffers[0], all);
+    // The products' memory. Slices of other ranks of tp are gathered there, before the products begin.
+    const auto bytes = [](size_t count, size_t element) { return (count * element + 63) / 64 * 64; };
+    const size_t of_x = bytes(all, sizeof(floatX)), of_square = bytes(tall, sizeof(real)),
+                 of_a = bytes(side, sizeof(floatX)), of_slices = zero.mesh.tp.staging(all) * sizeof(real);
+    arena.reserve(what, std::max(of_x + of_square + 2 * of_a, of_slices), [=, this](std::byte* p) {
+        gathered = reinterpret_cast<real*>(p);
+        buffers[1] = reinterpret_cast<floatX*>(p);
+        square = reinterpret_cast<real*>(p + of_x);
+        a = reinterpret_cast<floatX*>(p + of_x + of_square);
+        b = reinterpret_cast<floatX*>(p + of_x + of_square + of_a);
+    });
 }
 
-void Muon::orthogonalize(int rows, int cols) const {
+// ---------------------------------------------------------------------------------------------------------
+// a round
+
+void Muon::momentum(const Part& p, real* momentum, const real* grad, const ops::GradientState* state,
+                    int64_t step) const {
+    ops::muon_momentum(directions + p.at, momentum, grad, state, real(muon_momentum_of(cfg, step)), p.count);
+}
+
+void Muon::start(size_t round) {
+    const Round& r = rounds[round];
+    travelling = shard.start_all_to_all(received, directions, r.given.data(), r.taken.data());
+}
+
+void Muon::normalize(size_t round) {
+    zero.finish_gather();
+    shard.wait(travelling);
+    const Matrix* const m = own(round);
+    if (!m) return;
+    beat();
+    const real* const slice = shard.whole(directions, received);
+    const real* const whole =
+        m->here() == m->all() ? slice : zero.mesh.tp.all_gather(gathered, slice, m->here());
+    ops::sum_of_squares(sums, whole, m->all());
+    ops::set_zero(squares, sizeof *squares);
+    ops::sum_in_order(squares, sums, ops::norm_blocks(m->all()));
+    x = buffers[0], next = buffers[1];
+    ops::muon_normalize(x, whole, squares, m->all_rows, m->all_cols, m->all_cols / m->cols);
+}
+
+void Muon::iterate(int rows, int cols) {
     const int side = std::min(rows, cols);
     const size_t count = size_t(rows) * size_t(cols), squared = size_t(side) * size_t(side);
     for (const MuonCoefficients& k : iterations) {
@@ -67,28 +168,45 @@ void Muon::orthogonalize(int rows, int cols) const {
     }
 }
 
-void Muon::update(const Update& t, const Matrix& m, double lr, int64_t step) const {
-    beat();
-    const size_t here = size_t(m.rows) * size_t(m.cols), all = size_t(m.all_rows) * size_t(m.all_cols);
-    ops::muon_momentum(u, t.momentum + m.start, t.grad + m.start, t.state,
-                       real(muon_momentum_of(cfg, step)), here);
-    const real* const whole = here == all ? u : tp.all_gather(gathered, u, here);
-    ops::sum_of_squares(sums, whole, all);
-    ops::set_zero(squares, sizeof *squares);
-    ops::sum_in_order(squares, sums, ops::norm_blocks(all));
-    ops::muon_normalize(x, whole, squares, m.all_rows, m.all_cols, m.all_cols / m.cols);
-    orthogonalize(m.all_rows, m.all_cols);
-    const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));
-    ops::muon_update({.param = t.param ? t.param + m.start : nullptr, .master = t.master + m.start,
-                      .x = x + size_t(m.first_row) * size_t(m.all_cols) + m.first_col,
-                      .x_stride = size_t(m.all_cols), .state = t.state, .rows = m.rows, .cols = m.cols,
-                      .lr = real(lr), .stretch = real(stretch), .decay = real(cfg.matrix_decay),
-                      .step = step + 1, .stochastic = cfg.stochastic_rounding, .cautious = cfg.cautious,
-                      .seed = seed, .global = m.global, .stride = size_t(m.all_cols)});
+const floatX* Muon::slice_here(const Matrix& m) const {
+    const floatX* const first = x + size_t(m.first_row) * size_t(m.all_cols) + m.first_col;
+    if (m.cols == m.all_cols) return first;
+    ops::join_rows(next, {.kept = nullptr, .from = nullptr, .own = first, .stride = size_t(m.all_cols),
+                          .B = 1, .before = 0, .T = m.rows, .width = m.cols});
+    return next;
 }
 
-void Muon::update(const Update& t, double lr, int64_t step) const {
-    for (const Matrix& m : matrices_of(*t.tensor)) update(t, m, lr, step);
+// What started first is awaited first: weights of complete buckets, directions of the next round, results.
+void Muon::orthogonalize(size_t round) {
+    const Round& r = rounds[round];
+    const floatX* slice = buffers[0];
+    if (const Matrix* m = own(round)) {
+        beat();
+        iterate(m->all_rows, m->all_cols);
+        slice = slice_here(*m);
+    }
+    Pending back = shard.start_all_to_all(returned, slice, r.taken.data(), r.given.data());
+    zero.finish_gather();
+    shard.wait(travelling);
+    shard.wait(back);
+    results = shard.size == 1 ? slice : returned;
+}
+
+void Muon::update(const Part& p, floatX* param, real* master, const ops::GradientState* state, double lr,
+                  int64_t step) const {
+    const Matrix& m = *p.matrix;
+    const Tensor& t = *m.tensor;
+    const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));
+    const size_t first = m.start + p.first, stride = size_t(m.all_cols);
+    for (const Piece& piece : pieces_of(t, first, p.count)) {
+        const size_t at = piece.at - first;
+        ops::muon_update({.param = param ? param + at : nullptr, .master = master + at,
+                          .x = results + p.at + at, .x_stride = piece.cols, .state = state,
+                          .rows = int(piece.rows), .cols = int(piece.cols), .lr = real(lr),
+                          .stretch = real(stretch), .decay = real(cfg.matrix_decay), .step = step + 1,
+                          .stochastic = cfg.stochastic_rounding, .cautious = cfg.cautious, .seed = seed,
+                          .global = t.global + piece.row * stride + piece.col, .stride = stride});
+    }
 }
 
 }  // namespace PRECISION

@@ -1,60 +1,93 @@
 // Muon: the update of a block's matrices. A fused matrix is several; ops/decl/muon.h has the formula.
 //
-// A rank updates matrices that it owns whole (layout.h), or where optimizer state is not sharded all of them.
-// Over tp it gathers the momentum of its slices, computes the whole matrix's update, and applies its rows or
-// columns: every rank of tp does the same products.
+// Weights and momentum are cut over the shards like the state of any other tensor, and Muon's products need
+// whole matrices. So matrices are dealt in rounds, at most one to each rank of the shard axis:
+//
+//     momentum()       each rank: the direction of its elements of the round's matrices
+//     start()          each direction travels to the rank that has the matrix
+//     normalize()      there: x of the whole matrix; over tp the rank gathers the other slices
+//     orthogonalize()  the products; each element of the result travels back
+//     update()         each rank: the weights of the same elements
+//
+// Directions of the next round travel during the products. Every rank of tp does the same products, and keeps
+// its rows or columns. Where each rank has the whole state (ZeRO 0), a round is one matrix, and nothing
+// travels.
 #pragma once
 #include <vector>
 
-#include "llmc/comm/axis.h"
-#include "llmc/model/layout.h"
 #include "llmc/ops/arena.h"
 #include "llmc/ops/ops.h"
 #include "llmc/train/step/iterations.h"
+#include "llmc/train/step/zero.h"
 
 namespace PRECISION {
 
 struct Muon {
-    Axis tp;
-    OptimizerConfig cfg;
-    uint64_t seed;
-    std::vector<MuonCoefficients> iterations;
-
-    Muon(const OptimizerConfig& cfg, uint64_t seed, const Axis& tp)
-        : tp(tp), cfg(cfg), seed(seed), iterations(iterations_of(cfg)) {}
-
-    // As large on every rank of a stage.
-    void add_to(Arena& arena, const Layout& layout);
-
-    // A tensor of muon_tensors(), whole but for tp. param: null where master is the weight itself.
-    struct Update {
-        const Tensor* tensor;
-        floatX* param;
-        real *master, *momentum;
-        const real* grad;
-        const ops::GradientState* state;
-    };
-    // lr: of this step. step: finished steps. Collective over tp.
-    void update(const Update& u, double lr, int64_t step) const;
-
-private:
-    // A matrix of a tensor, by rows: where it starts here, and its place in the whole tensor.
+    // A matrix of a tensor, by rows: where it starts here, and its place in the whole matrix.
     struct Matrix {
-        size_t start;
+        const Tensor* tensor;
+        size_t start;                   // in the tensor
         int rows, cols;                 // here
         int all_rows, all_cols;         // over tp
         int first_row, first_col;       // of all_rows, all_cols
-        uint64_t global;                // of the first element here
+        size_t here() const { return size_t(rows) * size_t(cols); }
+        size_t all() const { return size_t(all_rows) * size_t(all_cols); }
     };
-    static std::vector<Matrix> matrices_of(const Tensor& t);
-    void update(const Update& u, const Matrix& m, double lr, int64_t step) const;
-    void orthogonalize(int rows, int cols) const;       // of x, in x
+    struct Round {
+        std::vector<Matrix> matrices;               // number k is dealt to rank k of `shard`
+        std::vector<size_t> given, taken;           // elements, by rank: of its matrix in this rank's shard;
+                                                    // of this rank's matrix in its shard
+    };
+    // Elements of a matrix in this rank's shard.
+    struct Part {
+        const Matrix* matrix;
+        size_t from, first, count;      // from: in the shard; first: of the matrix
+        size_t at;                      // among the elements of the round's matrices in the shard
+    };
 
+    Zero& zero;
+    Axis shard;                         // of one rank where each rank has the whole state
+    OptimizerConfig cfg;
+    uint64_t seed;
+    std::vector<MuonCoefficients> iterations;
+    std::vector<Round> rounds;
+    std::vector<size_t> rounds_until;   // of each bucket: the rounds that have all of its matrices, and those
+                                        // of earlier buckets, are the first so many
+
+    Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
+    Muon(const Muon&) = delete;
+    void add_to(Arena& arena);          // as large on every rank of a stage
+
+    // Of the matrices of a round, in order.
+    std::vector<Part> parts_of(size_t round) const;
+    // Elements of a matrix in the shard of rank k: where they begin in the shard and in the matrix.
+    struct Overlap { size_t in_shard, in_matrix, count; };
+    Overlap overlap(const Matrix& m, int k) const;
+
+    // In this order; start(r + 1) also before orthogonalize(r). Pointers: of the part. step: finished steps.
+    void momentum(const Part& p, real* momentum, const real* grad, const ops::GradientState* state,
+                  int64_t step) const;
+    void start(size_t round);
+    void normalize(size_t round);
+    void orthogonalize(size_t round);
+    // param: null where master is the weight itself. lr: of this step.
+    void update(const Part& p, floatX* param, real* master, const ops::GradientState* state, double lr,
+                int64_t step) const;
+
+private:
+    const Matrix* own(size_t round) const;                      // null: this rank has none
+    void iterate(int rows, int cols);                           // of x, in x
+    const floatX* slice_here(const Matrix& m) const;            // of x, dense
+
+    real *directions = nullptr, *received = nullptr;            // of a round here; of a matrix
+    const floatX* results = nullptr;                            // of the directions
+    floatX* returned = nullptr;
+    Pending travelling;                                         // directions
     // of the largest matrix: (rows, cols), or square of the smaller side. square: workspace of gram()
-    real *u = nullptr, *gathered = nullptr, *sums = nullptr, *square = nullptr;
+    real *gathered = nullptr, *sums = nullptr, *square = nullptr;
     double* squares = nullptr;
-    floatX *a = nullptr, *b = nullptr;
-    mutable floatX *x = nullptr, *next = nullptr;       // swapped by each iteration
+    floatX *buffers[2] = {}, *a = nullptr, *b = nullptr;
+    floatX *x = nullptr, *next = nullptr;                       // the buffers, swapped by each iteration
 };
 
 }  // namespace PRECISION

@@ -18,42 +18,69 @@ std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
     std::vector<StateSlot> slots;
     if (!kMasterIsParam) slots.push_back({.name = "master", .planned = "master weights", .weights = true});
     slots.push_back({.name = "m", .planned = "first moments"});
-    slots.push_back({.name = "v", .planned = "second moments", .of_whole = kind == OptimizerKind::Adamw});
+    slots.push_back({.name = "v", .planned = "second moments", .of_trailing = kind == OptimizerKind::Adamw});
     return slots;
 }
 
 Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
-    if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero.mesh.tp);
-    for (int b = 0; b < zero.layout.count(); b++) add_slices(slices, b, zero.offload ? kChunk : SIZE_MAX);
+    if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
+    list = list_of(zero.offload ? kChunk : SIZE_MAX);
 }
 
 size_t Optimizer::watch(TensorStatistics& statistics) {
     tensors = &statistics;
-    for (int b = 0; b < zero.layout.count(); b++) add_slices(small, b, kChunk);
+    small = list_of(kChunk);
     size_t most = 0;
-    for (const Slice& t : small) most = std::max(most, t.count);
+    for (const Work& w : small) most = std::max(most, w.count);
     return most;
 }
 
-// At least one per bucket: every rank awaits the collectives around the update of each bucket.
-void Optimizer::add_slices(std::vector<Slice>& to, int b, size_t most) const {
-    const Zero::Extent owned = zero.stored_state(b);
-    const size_t count = muon ? zero.flat_count(owned, b) : owned.count;
-    const size_t chunk = std::min(most, std::max<size_t>(1, count));
-    size_t from = 0;
-    do {
-        to.push_back(make_slice(b, from, std::min(chunk, count - from)));
-        from += chunk;
-    } while (from < count);
-    for (const Tensor& t : zero.layout.tensors) {
-        const size_t at = t.start - zero.layout.start(b);
-        if (!muon || t.bucket != b || t.owner < 0) continue;
-        if (at < owned.from || at >= owned.from + owned.count) continue;        // another rank's
-        to.push_back({.bucket = b, .from = at - owned.from, .count = t.param.count(), .tensors = {},
-                      .rates = {}, .matrix = &t});
+// ---------------------------------------------------------------------------------------------------------
+// the list of an update
+
+std::vector<Optimizer::Work> Optimizer::list_of(size_t most) const {
+    std::vector<Work> works;
+    size_t round = 0;
+    for (int b = 0; b < zero.layout.count(); b++) {
+        works.push_back({.kind = Work::Begin, .bucket = b});
+        for (; muon && round < muon->rounds_until[size_t(b)]; round++) add_round(works, round, most);
+        add_adamw(works, b, most);
+        works.push_back({.kind = Work::End, .bucket = b});
     }
+    return works;
+}
+
+// With shards of the state all gradients are there: directions of the next round can be on their way.
+void Optimizer::add_round(std::vector<Work>& works, size_t round, size_t most) const {
+    const bool ahead = zero.sharding.state && zero.overlap;
+    if (!ahead || round == 0) add_start(works, round, most);
+    works.push_back({.kind = Work::Normalize, .round = round});
+    if (ahead && round + 1 < muon->rounds.size()) add_start(works, round + 1, most);
+    works.push_back({.kind = Work::Orthogonalize, .round = round});
+    add_parts(works, Work::Weights, round, most);
+}
+
+void Optimizer::add_start(std::vector<Work>& works, size_t round, size_t most) const {
+    add_parts(works, Work::Momentum, round, most);
+    works.push_back({.kind = Work::Start, .round = round});
+}
+
+void Optimizer::add_parts(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
+    for (const Muon::Part& p : muon->parts_of(round))
+        for (size_t done = 0, count; done < p.count; done += count) {
+            count = std::min(most, p.count - done);
+            works.push_back({.kind = kind, .bucket = p.matrix->tensor->bucket, .from = p.from + done,
+                             .count = count,
+                             .part = {p.matrix, p.from + done, p.first + done, count, p.at + done}});
+        }
+}
+
+void Optimizer::add_adamw(std::vector<Work>& works, int b, size_t most) const {
+    const size_t count = zero.leading_count(zero.stored_state(b), b);
+    for (size_t from = 0; from < count; from += std::min(most, count - from))
+        works.push_back(adamw_slice(b, from, std::min(most, count - from)));
 }
 
 double Optimizer::peak_rate(const Tensor& t) const {
@@ -65,8 +92,8 @@ double Optimizer::peak_rate(const Tensor& t) const {
 }
 
 // A tensor cut over columns has an entry per rectangle, any other tensor an entry per contiguous run.
-Optimizer::Slice Optimizer::make_slice(int b, size_t from, size_t count) const {
-    Slice slice{.bucket = b, .from = from, .count = count, .tensors = {}, .rates = {}};
+Optimizer::Work Optimizer::adamw_slice(int b, size_t from, size_t count) const {
+    Work slice{.kind = Work::Adamw, .bucket = b, .from = from, .count = count};
     const size_t base = zero.layout.start(b) + zero.stored_state(b).from + from;
     for (const Tensor& t : zero.layout.tensors) {
         const size_t first = std::max(t.start, base), end = std::min(t.start + t.param.count(), base + count);
@@ -98,14 +125,14 @@ void Optimizer::add_to(Arena& arena) {
                                                   [](const auto& runs) { return norm_blocks(runs); }));
     arena.add("gradient norm", &sums, most);
     arena.add("gradient norm", &state, 1);
-    if (muon) muon->add_to(arena, zero.layout);
+    if (muon) muon->add_to(arena);
     if (!zero.offload) return;
     for (State& s : chunks) {
         s.resize(zero.state.size());
         for (size_t i = 0; i < s.size(); i++) {
             size_t chunk = 0;
-            for (const Slice& t : slices)
-                if (has(zero.state[i], t)) chunk = std::max(chunk, t.count);
+            for (const Work& w : list)
+                if (needs(w, zero.state[i])) chunk = std::max(chunk, w.count);
             arena.add("offloaded state in use", &s[i], chunk);
         }
     }
@@ -128,23 +155,28 @@ void Optimizer::clip(const double* all, const double* loss) {
 // ---------------------------------------------------------------------------------------------------------
 // the update
 
-Optimizer::State Optimizer::state_of(const Slice& t) const {
+bool Optimizer::needs(const Work& w, const StateSlot& slot) {
+    if (w.kind == Work::Adamw) return true;
+    return w.is_slice() && slot.of_trailing && slot.weights == (w.kind == Work::Weights);
+}
+
+Optimizer::State Optimizer::state_of(const Work& w) const {
     State state;
     for (const StateSlot& slot : zero.state)
-        state.push_back(has(slot, t) ? slot.memory + slot.at[size_t(t.bucket)] + t.from : nullptr);
+        state.push_back(needs(w, slot) ? slot.memory + slot.at[size_t(w.bucket)] + w.from : nullptr);
     return state;
 }
 
-void Optimizer::load(const Slice& t, const State& to) const {
-    const State from = state_of(t);
-    const size_t bytes = t.count * sizeof(real);
+void Optimizer::load(const Work& w, const State& to) const {
+    const State from = state_of(w);
+    const size_t bytes = w.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++)
         if (from[i]) ops::start_copy(to[i], from[i], bytes);
 }
 
-void Optimizer::store(const Slice& t, const State& from) const {
-    const State to = state_of(t);
-    const size_t bytes = t.count * sizeof(real);
+void Optimizer::store(const Work& w, const State& from) const {
+    const State to = state_of(w);
+    const size_t bytes = w.count * sizeof(real);
     for (size_t i = 0; i < to.size(); i++)
         if (to[i]) ops::start_copy(to[i], from[i], bytes);
 }
@@ -155,62 +187,80 @@ static double rate_now(double peak, const OptimizerConfig& cfg, double lr) {
     return cfg.lr > 0 ? peak * (lr / cfg.lr) : 0;
 }
 
-void Optimizer::update(Slice& t, const State& s, ops::Adamw adamw, double lr) const {
-    for (size_t i = 0; i < t.tensors.size(); i++) t.tensors[i].lr = real(rate_now(t.rates[i], cfg, lr));
-    floatX* param = zero.owned_params(t.bucket) + t.from;
-    adamw.param = kMasterIsParam ? nullptr : param;
-    adamw.master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front();
-    adamw.m = s[s.size() - 2];        // in the order of slots()
-    adamw.v = s[s.size() - 1];
-    adamw.grad = zero.owned_grads(t.bucket) + t.from;
-    ops::adamw_update(adamw, t.tensors.data(), t.tensors.size());
-}
-
-void Optimizer::update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr,
-                             int64_t step) const {
-    if (!tensors || !tensors->measuring) return step_slice(t, s, adamw, lr, step);
-    floatX* const param = zero.owned_params(t.bucket) + t.from;
-    const TensorStatistics::Updated updated{
-        .bucket = t.bucket, .from = zero.stored_state(t.bucket).from + t.from, .count = t.count,
-        .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
-        .gradient = zero.owned_grads(t.bucket) + t.from};
-    tensors->before_update(updated);
-    step_slice(t, s, adamw, lr, step);
-    tensors->after_update(updated);
-}
-
-void Optimizer::step_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr,
-                           int64_t step) const {
-    if (!t.matrix) return update(t, s, adamw, lr);
-    floatX* const param = zero.owned_params(t.bucket) + t.from;
-    muon->update({.tensor = t.matrix, .param = kMasterIsParam ? nullptr : param,
-                  .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
-                  .momentum = s[s.size() - 2], .grad = zero.owned_grads(t.bucket) + t.from, .state = state},
-                 rate_now(cfg.matrix_lr, cfg, lr), step);
-}
-
-// Offloaded state has two buffers on the device: during the update of a chunk, the previous chunk is copied
-// back and the next chunk is loaded.
-void Optimizer::update(double lr, int64_t step) {
-    const ops::Adamw adamw{.param = nullptr, .master = nullptr, .m = nullptr, .v = nullptr, .grad = nullptr,
+void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) const {
+    for (size_t i = 0; i < w.tensors.size(); i++) w.tensors[i].lr = real(rate_now(w.rates[i], cfg, lr));
+    floatX* const param = zero.owned_params(w.bucket) + w.from;
+    const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param,
+                           .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
+                           .m = s[s.size() - 2],        // in the order of slots()
+                           .v = s[s.size() - 1],
+                           .grad = zero.owned_grads(w.bucket) + w.from,
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
                            .cautious = cfg.cautious, .seed = seed};
-    std::vector<Slice>& now = tensors && tensors->measuring ? small : slices;
-    const size_t count = now.size();
-    if (zero.offload && count) load(now[0], chunks[0]);
-    for (size_t i = 0; i < count; i++) {
-        Slice& t = now[i];
-        if (i == 0 || now[i - 1].bucket != t.bucket) zero.before_update(t.bucket);
-        if (zero.offload) {
-            ops::finish_copies();
-            if (i > 0) store(now[i - 1], chunks[(i - 1) % 2]);
-            if (i + 1 < count) load(now[i + 1], chunks[(i + 1) % 2]);
-            update_slice(t, chunks[i % 2], adamw, lr, step);
-        } else update_slice(t, state_of(t), adamw, lr, step);
-        if (i + 1 == count || now[i + 1].bucket != t.bucket) zero.after_update(t.bucket);
+    ops::adamw_update(adamw, w.tensors.data(), w.tensors.size());
+}
+
+void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
+    if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
+    if (w.kind == Work::Momentum)
+        return muon->momentum(w.part, s[s.size() - 2], zero.owned_grads(w.bucket) + w.from, state, step);
+    floatX* const param = zero.owned_params(w.bucket) + w.from;
+    muon->update(w.part, kMasterIsParam ? nullptr : param,
+                 kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(), state,
+                 rate_now(cfg.matrix_lr, cfg, lr), step);
+}
+
+void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
+    if (!tensors || !tensors->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
+    floatX* const param = zero.owned_params(w.bucket) + w.from;
+    const TensorStatistics::Updated updated{
+        .bucket = w.bucket, .from = zero.stored_state(w.bucket).from + w.from, .count = w.count,
+        .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
+        .gradient = zero.owned_grads(w.bucket) + w.from};
+    tensors->before_update(updated);
+    run_slice(w, s, lr, step);
+    tensors->after_update(updated);
+}
+
+void Optimizer::run_between(const Work& w) {
+    if (w.kind == Work::Begin) zero.before_update(w.bucket);
+    else if (w.kind == Work::End) zero.after_update(w.bucket);
+    else if (w.kind == Work::Start) muon->start(w.round);
+    else if (w.kind == Work::Normalize) muon->normalize(w.round);
+    else muon->orthogonalize(w.round);
+}
+
+// Offloaded state has two buffers on the device: during the update of a slice, the previous slice is copied
+// back and the next slice is loaded.
+void Optimizer::update(double lr, int64_t step) {
+    std::vector<Work>& now = tensors && tensors->measuring ? small : list;
+    const auto slice_from = [&](size_t i) {
+        while (i < now.size() && !now[i].is_slice()) i++;
+        return i;
+    };
+    const Work* previous = nullptr;
+    int in_use = 0;
+    if (const size_t first = slice_from(0); zero.offload && first < now.size()) load(now[first], chunks[0]);
+    for (size_t i = 0; i < now.size(); i++) {
+        Work& w = now[i];
+        if (!w.is_slice()) {
+            run_between(w);
+            continue;
+        }
+        if (!zero.offload) {
+            run_measured(w, state_of(w), lr, step);
+            continue;
+        }
+        ops::finish_copies();
+        if (previous) store(*previous, chunks[1 - in_use]);
+        const size_t next = slice_from(i + 1);
+        if (next < now.size()) load(now[next], chunks[1 - in_use]);
+        run_measured(w, chunks[in_use], lr, step);
+        previous = &w;
+        in_use = 1 - in_use;
     }
-    if (zero.offload && count) store(now[count - 1], chunks[(count - 1) % 2]);
+    if (previous) store(*previous, chunks[1 - in_use]);
     ops::finish_copies();
     zero.end_update();
 }

@@ -1,5 +1,5 @@
-// The optimizer: the global gradient norm, then an update of this rank's elements, by AdamW over the flat
-// buffers, or of matrices that Muon has by muon_step.h.
+// The optimizer: the global gradient norm, then an update of this rank's elements over the flat buffers: by
+// AdamW, or of matrices that Muon has by muon_step.h.
 #pragma once
 #include <optional>
 
@@ -22,9 +22,9 @@ struct Optimizer {
 
     // What the optimizer keeps of each weight. Muon's momentum is in the slot of first moments.
     static std::vector<StateSlot> slots(OptimizerKind kind);
-    // Tensors that a rank needs whole (layout.h).
-    static std::vector<std::string> owned_whole(const OptimizerConfig& o, const Dims& d) {
-        return o.kind == OptimizerKind::Muon ? muon_tensors(d) : o.owned_whole;
+    // Tensors without second moments, which lie behind the others (layout.h).
+    static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d) {
+        return o.kind == OptimizerKind::Muon ? muon_tensors(d) : std::vector<std::string>();
     }
 
     Optimizer(const Config& cfg, Zero& zero);
@@ -45,31 +45,42 @@ struct Optimizer {
     void update(double lr, int64_t step);
 
 private:
-    // A slice of a bucket, updated at once: a chunk of this rank's elements, or a matrix for Muon.
-    struct Slice {
-        int bucket;
-        size_t from, count;                        // of the owned elements
-        std::vector<ops::AdamwTensor> tensors;     // inside the chunk
-        std::vector<double> rates;                 // peak learning rate of each
-        const Tensor* matrix = nullptr;
+    // An update is a list: collectives and products, and slices of state between them.
+    struct Work {
+        enum Kind : uint8_t { Begin, End,                       // of a bucket
+                              Start, Normalize, Orthogonalize,  // of a round of Muon
+                              Momentum, Weights,                // slices: of a round's matrices
+                              Adamw } kind;                     // of a bucket's other tensors
+        int bucket = -1;
+        size_t round = 0;
+        size_t from = 0, count = 0;                     // slices: of the owned elements of the bucket
+        std::vector<ops::AdamwTensor> tensors = {};     // inside the slice
+        std::vector<double> rates = {};                 // peak learning rate of each
+        Muon::Part part = {};
+        bool is_slice() const { return kind >= Momentum; }
     };
-    using State = std::vector<real*>;              // of each slot of zero.state; null: the slice has none
+    using State = std::vector<real*>;              // of each slot of zero.state; null: the slice needs none
 
     bool counts(const Tensor& t, int tp) const;
     double peak_rate(const Tensor& t) const;
-    void add_slices(std::vector<Slice>& slices, int bucket, size_t chunk) const;
-    Slice make_slice(int bucket, size_t from, size_t count) const;
-    static bool has(const StateSlot& slot, const Slice& t) { return !t.matrix || slot.has(*t.matrix); }
-    State state_of(const Slice& t) const;
-    void load(const Slice& t, const State& to) const;          // offloaded state, to the device
-    void store(const Slice& t, const State& from) const;
-    void update(Slice& t, const State& s, ops::Adamw adamw, double lr) const;
-    void update_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr, int64_t step) const;
-    void step_slice(Slice& t, const State& s, const ops::Adamw& adamw, double lr, int64_t step) const;
+    std::vector<Work> list_of(size_t most) const;  // slices of `most` elements at most
+    void add_round(std::vector<Work>& list, size_t round, size_t most) const;
+    void add_start(std::vector<Work>& list, size_t round, size_t most) const;
+    void add_parts(std::vector<Work>& list, Work::Kind kind, size_t round, size_t most) const;
+    void add_adamw(std::vector<Work>& list, int bucket, size_t most) const;
+    Work adamw_slice(int bucket, size_t from, size_t count) const;
+    static bool needs(const Work& w, const StateSlot& slot);
+    State state_of(const Work& w) const;
+    void load(const Work& w, const State& to) const;           // offloaded state, to the device
+    void store(const Work& w, const State& from) const;
+    void run_adamw(Work& w, const State& s, double lr, int64_t step) const;
+    void run_slice(Work& w, const State& s, double lr, int64_t step) const;
+    void run_measured(Work& w, const State& s, double lr, int64_t step) const;
+    void run_between(const Work& w);
 
     std::vector<Zero::Run> counted;
-    std::vector<Slice> slices, small;              // small: of steps that measure updates
     std::optional<Muon> muon;
+    std::vector<Work> list, small;                 // small: of steps that measure updates
     State chunks[2];                               // offloaded state on the device
 };
 

@@ -12,7 +12,7 @@ namespace PRECISION {
 static bool partial_over_tp(const Tensor& t) { return t.param.split == Split::None; }
 
 Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions& o)
-    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.owned_whole)), mesh(on),
+    : d(dims), layout(make_layout(dims, part, size_t(on.shard.size), o.trailing)), mesh(on),
       sharding(o.sharding), overlap(o.overlap), trains(o.trains), offload(o.offload), state(o.state),
       blocks(int(part.layers.size())), begun(size_t(layout.count())) {
     size_t at = 0;
@@ -99,7 +99,8 @@ void Zero::place_slot(StateSlot& slot) const {
     slot.at = {0};
     for (int b = 0; b < layout.count(); b++) {
         const size_t most = sharding.state ? shard(b) : layout.size(b);
-        slot.at.push_back(slot.at.back() + (slot.of_whole ? most : std::min(most, layout.flat[size_t(b)])));
+        slot.at.push_back(slot.at.back() +
+                          (slot.of_trailing ? most : std::min(most, layout.leading[size_t(b)])));
     }
 }
 

@@ -38,17 +38,17 @@ inline constexpr bool kMasterIsParam = sizeof(floatX) == sizeof(real);
 struct StateSlot {
     const char *name, *planned;    // in checkpoints, and in the memory plan
     bool weights = false;          // the weights in full precision: kept by runs without training as well
-    bool of_whole = true;          // also of tensors that are owned whole
+    bool of_trailing = true;       // also of the layout's trailing tensors
     real* memory = nullptr;
     std::vector<size_t> at = {};   // start of each bucket in memory; one more at the end. Filled in by Zero
 
-    bool has(const Tensor& t) const { return of_whole || t.owner < 0; }
+    bool has(const Tensor& t) const { return of_trailing || !t.trailing; }
 };
 
 struct ZeroOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()
     Sharding sharding = {};
-    std::vector<std::string> owned_whole = {};     // names of params.h; see layout.h
+    std::vector<std::string> trailing = {};        // names of params.h; see layout.h
     bool overlap = true;       // collectives run while the model computes; results are the same
     bool trains = true;
     bool offload = false;      // optimizer state in the host's memory
@@ -134,13 +134,13 @@ struct Zero {
     struct Extent { size_t from, count, at; };
     Extent stored_weights(int b) const { return stored(b, sharding.weights); }
     Extent stored_state(int b) const { return stored(b, sharding.state); }
-    // Elements of e before the tensors that are owned whole.
-    size_t flat_count(const Extent& e, int b) const {
-        return std::min(e.count, std::max(e.from, layout.flat[size_t(b)]) - e.from);
+    // Elements of e before the trailing tensors.
+    size_t leading_count(const Extent& e, int b) const {
+        return std::min(e.count, std::max(e.from, layout.leading[size_t(b)]) - e.from);
     }
     Extent stored_state(const StateSlot& slot, int b) const {
         Extent e = stored_state(b);
-        if (!slot.of_whole) e.count = flat_count(e, b);
+        if (!slot.of_trailing) e.count = leading_count(e, b);
         e.at = slot.at[size_t(b)];
         return e;
     }
@@ -154,6 +154,7 @@ struct Zero {
     // Around the update of each bucket, in order.
     void before_update(int b);
     void after_update(int b);
+    void finish_gather();                  // what after_update() started; before other collectives of shard
     void end_update();
 
     // Elements of a shard of a bucket, counted from its start.
@@ -224,7 +225,6 @@ private:
     real* staged_grads(int l);
     void reduce(int b);
     void take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending);
-    void finish_gather();
     void finish_reduce();
     void sum_over_tp();
     void gather_bucket(int b);             // gradients where all ranks update all, else weights

@@ -144,6 +144,23 @@ TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
     EXPECT(over > 2 * within, "%g s over nodes, %g s inside one", over, within);
 }
 
+// A rank that receives 1 GB from 4 ranks, itself included: at 0.5 GB/s inside a node, at 0.1 GB/s between
+// nodes.
+TEST(an_all_to_all_takes_the_slower_of_both_links) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 4, .tp = 4, .shard = 4};
+    const Cost cost = {.name = "all_to_all", .kind = Kind::Collective, .read = 750000000,
+                       .written = 1000000000, .axis = "shard"};
+    EXPECT_NEAR(seconds_of_collective(p, cost), 5, 1e-9);
+    p.machine.gpus_per_node = 16;
+    EXPECT_NEAR(seconds_of_collective(p, cost), 1.5, 1e-9);
+    Cost await = await_gather();
+    await.name = cost.name;
+    const Parts beside = times_of({cost, op(1000000000), await}).parts[0];
+    EXPECT_NEAR(beside.hidden, 1, 1e-9);
+    EXPECT_NEAR(beside.exposed, 0, 1e-9);
+}
+
 // A wave too many of tiles costs a whole wave; more FLOPs never cost less.
 TEST(products_take_whole_waves) {
     Prices p = slow_machine();

@@ -14,12 +14,11 @@ namespace PRECISION {
 
 struct MeshCase {
     int ranks, tp = 1, pp = 1, zero = 0, group = 0;
-    bool whole = false;         // each matrix of a block inside one shard
     bool muon = false;
     size_t kind = 0;            // of kKinds
     std::string text() const {
-        return fmt::format("{} ranks, tp {}, pp {}, zero {}, group {}{}{}", ranks, tp, pp, zero, group,
-                           whole ? ", whole matrices" : "", muon ? ", Muon" : "");
+        return fmt::format("{} ranks, tp {}, pp {}, zero {}, group {}{}", ranks, tp, pp, zero, group,
+                           muon ? ", Muon" : "");
     }
 };
 
@@ -34,7 +33,6 @@ static Config config_on(const MeshCase& m, const std::string& dir) {
     cfg.parallel.ranks = m.ranks, cfg.parallel.tp = m.tp, cfg.parallel.pp = m.pp, cfg.parallel.zero = m.zero;
     cfg.parallel.zero_group = m.group;
     if (m.muon) cfg.optimizer.kind = OptimizerKind::Muon;
-    if (m.whole) cfg.optimizer.owned_whole = {"qkvw", "attprojw", "fcw", "fcprojw"};
     return cfg;
 }
 
@@ -133,8 +131,7 @@ static void expect_all_read_all(const std::vector<MeshCase>& meshes, size_t arra
 
 TEST(every_mesh_reads_what_every_other_wrote) {
     expect_all_read_all({{1}, {2, 1, 1, 0}, {2, 1, 1, 3}, {3, 1, 1, 1}, {3, 1, 1, 2}, {2, 2}, {4, 4},
-                         {2, 1, 2}, {4, 1, 4}, {4, 2, 1, 1}, {4, 1, 2, 3}, {4, 1, 1, 2, 2},
-                         {3, 1, 1, 1, 0, true}, {4, 2, 1, 3, 0, true}, {4, 1, 2, 2, 0, true}},
+                         {2, 1, 2}, {4, 1, 4}, {4, 2, 1, 1}, {4, 1, 2, 3}, {4, 1, 1, 2, 2}},
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4));
 }
 

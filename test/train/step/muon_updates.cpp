@@ -100,12 +100,12 @@ static void expect_the_formula(const Config& cfg) {
         t.model.pipeline.run(data);
         std::map<std::string, Values> expected, before;
         for (const Tensor& tensor : t.model.zero.layout.tensors)
-            if (tensor.owner >= 0) expected[tensor.name] = before[tensor.name] = values_of(t, tensor);
+            if (tensor.trailing) expected[tensor.name] = before[tensor.name] = values_of(t, tensor);
         enqueue_update(t.model, cfg.optimizer.lr, step);
         const double norm = t.model.statistics->read().norm;
         const double clip = cfg.optimizer.grad_clip, scale = norm > clip ? clip / norm : 1;
         for (const Tensor& tensor : t.model.zero.layout.tensors) {
-            if (tensor.owner < 0) continue;
+            if (!tensor.trailing) continue;
             Values& want = expected[tensor.name];
             int first = 0;
             for (const int rows : matrices_of(tensor)) {
@@ -163,7 +163,7 @@ TEST(second_moments_are_of_all_but_matrices) {
     const Tiny adamw(cfg);
     size_t matrices = 0;
     for (const Tensor& t : muon.model.zero.layout.tensors)
-        if (t.owner >= 0) matrices += t.param.count();
+        if (t.trailing) matrices += t.param.count();
     const auto elements = [](const Tiny& t, const char* name) {
         for (const StateSlot& slot : t.model.zero.state)
             if (slot.name == std::string(name)) return slot.at.back();

@@ -33,30 +33,6 @@ TEST(groups_agree) {
         }
 }
 
-// Matrices that are owned whole by a rank are placed elsewhere, and only the norm is summed in another order.
-TEST(whole_matrices_train_the_same) {
-    for (const int ranks : {2, 3}) {
-        std::vector<Outcome> o;
-        for (int zero = 0; zero < 4; zero++) {
-            Config cfg = zero_config(ranks, zero);
-            const Outcome flat = run(cfg);
-            cfg.optimizer.owned_whole = {"qkvw", "attprojw", "fcw", "fcprojw"};
-            o.push_back(run(cfg));
-            if (kIsFp64) expect_near("whole matrices", o.back(), flat, 1e-12);
-            cfg.memory.offload = "optimizer";
-            EXPECT(run(cfg) == o.back(), "%d ranks, ZeRO %d: offloading changes the result", ranks, zero);
-            cfg.memory.offload = "none", cfg.parallel.overlap = false;
-            EXPECT(run(cfg, 300) == o.back(), "%d ranks, ZeRO %d: overlap changes the result", ranks, zero);
-            if (kIsFp64) continue;
-            cfg.optimizer.owned_whole = {}, cfg.parallel.overlap = true, cfg.optimizer.grad_clip = 0;
-            const Outcome unclipped = run(cfg);
-            cfg.optimizer.owned_whole = {"qkvw", "attprojw", "fcw", "fcprojw"};
-            EXPECT(run(cfg).weights == unclipped.weights, "%d ranks, ZeRO %d: weights differ", ranks, zero);
-        }
-        EXPECT(o[0] == o[1] && o[2] == o[3], "%d ranks: ZeRO 0 and 1, or 2 and 3, differ", ranks);
-    }
-}
-
 // Muon's matrices are dealt out over the shards, or with the whole state updated by every rank.
 TEST(muon_trains_the_same) {
     Outcome one;

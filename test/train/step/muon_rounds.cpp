@@ -1,0 +1,93 @@
+// Muon's matrices on the ranks of the shard axis: which rank has which matrix, and what memory that takes.
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "test/zero.h"
+
+namespace PRECISION {
+
+// A rank of a described mesh, without memory.
+struct Described {
+    Config cfg = zero_config(1, 3);
+    std::unique_ptr<RankMesh> mesh;
+    std::optional<Zero> zero;
+    std::optional<Muon> muon;
+    Described(int ranks, int rank) {
+        cfg.model.kv_heads = 1, cfg.model.activation = Activation::Swiglu, cfg.model.ffn_channels = 40;
+        cfg.parallel.ranks = ranks, cfg.optimizer.kind = OptimizerKind::Muon;
+        mesh = described_mesh(cfg.parallel, ranks, rank);
+        const Dims d = dims_of(cfg, cfg.model.vocab);
+        zero.emplace(d, whole_model(d.L), mesh->mesh,
+                     ZeroOptions{.state = Optimizer::slots(OptimizerKind::Muon),
+                                 .sharding = sharding_of(3, ranks),
+                                 .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        muon.emplace(cfg.optimizer, 1, *zero);
+    }
+};
+
+// On as many ranks as one can think of: each matrix has one rank, which gets the elements that others give;
+// the ranks wait little for each other; and a bucket's matrices are in the rounds that its weights wait for.
+TEST(matrices_are_dealt_over_the_ranks) {
+    for (const int ranks : {1, 2, 3, 7, 33}) {
+        std::vector<std::unique_ptr<Described>> all;
+        for (int rank = 0; rank < ranks; rank++)
+            all.push_back(std::make_unique<Described>(ranks, rank));
+        const std::vector<Muon::Round>& rounds = all[0]->muon->rounds;
+        size_t matrices = 0, elements = 0, largest = 0, waited = 0;
+        for (size_t r = 0; r < rounds.size(); r++) {
+            size_t most = 0;
+            for (const Muon::Matrix& m : rounds[r].matrices) {
+                elements += m.all(), most = std::max(most, m.all());
+                EXPECT(r < all[0]->muon->rounds_until[size_t(m.tensor->bucket)], "round %zu is too late", r);
+            }
+            matrices += rounds[r].matrices.size(), waited += most, largest = std::max(largest, most);
+            for (int i = 0; i < ranks; i++) {
+                const Muon& muon = *all[size_t(i)]->muon;
+                size_t taken = 0, parts = 0, given = 0;
+                for (int k = 0; k < ranks; k++) {
+                    const size_t there = all[size_t(k)]->muon->rounds[r].given[size_t(i)];
+                    EXPECT(muon.rounds[r].taken[size_t(k)] == there, "round %zu: from %d to %d", r, k, i);
+                    taken += there, given += muon.rounds[r].given[size_t(k)];
+                }
+                for (const Muon::Part& p : muon.parts_of(r)) {
+                    EXPECT(p.at == parts, "a part begins at %zu of %zu", p.at, parts);
+                    parts += p.count;
+                }
+                const bool has = size_t(i) < rounds[r].matrices.size();
+                EXPECT(taken == (has ? rounds[r].matrices[size_t(i)].here() : 0), "%zu elements", taken);
+                EXPECT(parts == given, "%zu of %zu elements", parts, given);
+            }
+        }
+        EXPECT(matrices == 5 * 7 && rounds.size() == (matrices + size_t(ranks) - 1) / size_t(ranks));
+        EXPECT(waited <= largest + elements / size_t(ranks), "%zu elements in a row, of %zu on %d ranks",
+               waited, elements, ranks);
+    }
+}
+
+// Of matrices the update needs a few whole ones; all else is what AdamW has, without second moments.
+TEST(memory_is_that_of_adamw_and_a_few_matrices) {
+    for (const int ranks : {1, 2, 12})
+        for (int zero = 0; zero < 4; zero++) {
+            std::map<std::string, size_t> plans[2];
+            for (const bool muon : {false, true}) {
+                Config cfg = zero_config(ranks, zero, 1);
+                if (muon) cfg.optimizer.kind = OptimizerKind::Muon;
+                const auto mesh = described_mesh(cfg.parallel, ranks, 0);
+                for (const auto& row : Model(cfg, mesh->mesh, 1, false).arena.plan())
+                    plans[muon][row.name] = row.bytes;
+            }
+            const size_t largest = size_t(24 * 96);             // of fc
+            EXPECT(plans[1]["matrices of Muon"] < 16 * largest * sizeof(real), "%zu bytes of matrices",
+                   plans[1]["matrices of Muon"]);
+            const size_t moments = plans[1]["second moments"], of_adamw = plans[0]["second moments"];
+            EXPECT(ranks < 12 ? moments < of_adamw : moments <= of_adamw, "%zu bytes, with AdamW %zu",
+                   moments, of_adamw);
+            for (const auto& [row, bytes] : plans[0])
+                if (row != "second moments" && row != "rounding to pages" && row != "gradient norm")
+                    EXPECT(plans[1][row] == bytes, "%d ranks, ZeRO %d: %s: %zu bytes, with AdamW %zu", ranks,
+                           zero, row.c_str(), plans[1][row], bytes);
+        }
+}
+
+}  // namespace PRECISION
