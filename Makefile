@@ -14,7 +14,7 @@
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
 # ARCH=native  CPU to build for (any -march); with DEVICE=cuda the GPUs, as in ARCH="80 90a"
 # DNNL=0       matmul by plain loops          WERROR=1     warnings are errors (CI)
-# HTTPLIB=0    no page by --watch
+# HTTPLIB=0    no pages by --watch and --explore
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # UNITY=0      each file by itself            PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
 # PCH=0        no precompiled headers
@@ -83,7 +83,7 @@ endif
 
 # A file that opens `namespace PRECISION` is compiled once per precision.
 rooms     = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2)           # files of a folder, two levels down
-HTTP     := llmc/train/watch/http.cpp                      # in a shared object, loaded by --watch alone
+HTTP     := llmc/train/serve/http.cpp                      # in a shared object, loaded by pages alone
 SOURCES  := $(filter-out $(HTTP),$(call rooms,llmc/*,*.cpp)) train_gpt.cu
 KERNELS  := $(call rooms,llmc/ops/cuda,*.cu)
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
@@ -162,15 +162,15 @@ $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
-# files that the program carries: the page, joined from its parts, and the HTTP server as a shared object
-EMBEDDED := $(BUILD)/page.html $(if $(HAVE_HTTPLIB),$(BUILD)/http.so)
-PARTS    := $(wildcard llmc/train/watch/page/*) scripts/references.json
-$(BUILD)/page.html: llmc/train/watch/page.html $(PARTS) dev/make/join.awk
+# files that the program carries: its pages, joined from their parts, and the HTTP server as a shared object
+PAGES    := $(BUILD)/watch.html $(BUILD)/explore.html
+PARTS    := $(wildcard llmc/train/*/page/*) scripts/references.json
+$(PAGES): $(BUILD)/%.html: llmc/train/%/page.html $(PARTS) dev/make/join.awk
 	@echo "join  $@" && mkdir -p $(@D) && awk -f dev/make/join.awk $< > $@.new && mv $@.new $@
-$(BUILD)/common/llmc/train/watch/embedded.o: $(EMBEDDED)
-$(BUILD)/common/llmc/train/watch/embedded.o: EXTRA = -DPAGE='"$(word 1,$(EMBEDDED))"' \
-    $(if $(HAVE_HTTPLIB),-DHTTP_OBJECT='"$(BUILD)/http.so"')
-$(BUILD)/http.so: $(HTTP) $(BUILD)/found.mk
+$(BUILD)/common/llmc/train/serve/embedded.o: $(PAGES) $(if $(HAVE_HTTPLIB),$(BUILD)/http_server.so)
+$(BUILD)/common/llmc/train/serve/embedded.o: EXTRA = -DWATCH_PAGE='"$(BUILD)/watch.html"' \
+    -DEXPLORE_PAGE='"$(BUILD)/explore.html"' $(if $(HAVE_HTTPLIB),-DHTTP_OBJECT='"$(BUILD)/http_server.so"')
+$(BUILD)/http_server.so: $(HTTP) $(BUILD)/found.mk
 	@echo "c++   $<" && mkdir -p $(@D) && $(CXX) $(HOST_FLAGS) $(COLDLY) $(HTTPLIB_FLAGS) $(CXXFLAGS) -fPIC -shared \
 	    -MT $@ -MF $(@:.so=.d) $(LINK_FLAGS) $(LDFLAGS) $< -o $@ $(HTTPLIB_LIBS)
 

@@ -21,7 +21,7 @@ from check_headers import INCLUDE, Headers
 HOUSE = {"base": ["", "config", "guard"], "io": ["files", "text"],
          "ops": ["decl", "", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
          "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "score",
-                   "report", "watch", "run", "plan"]}
+                   "report", "serve", "watch", "run", "plan", "explore"]}
 FLOORS = list(HOUSE)
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120

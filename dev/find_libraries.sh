@@ -123,18 +123,18 @@ httplib() {
     local with=(-DCPPHTTPLIB_OPENSSL_SUPPORT -DCPPHTTPLIB_ZLIB_SUPPORT -DCPPHTTPLIB_BROTLI_SUPPORT)
     local program='#include <httplib.h>\nint main() { httplib::Server s; return s.is_valid(); }\n'
     if [ "${HTTPLIB:-}" = 0 ]; then
-        say httplib "left out by HTTPLIB=0: no page by --watch"
+        say httplib "left out by HTTPLIB=0: no pages by --watch and --explore"
     elif links "$program" "${with[@]}" -lcpp-httplib -lpthread && remember httplib.h "${with[@]}"; then
         variable HAVE_HTTPLIB 1
         variable HTTPLIB_FLAGS "${with[*]}"
         variable HTTPLIB_LIBS "-lcpp-httplib -lpthread"
-        say httplib "found: --watch serves a page"
+        say httplib "found: --watch and --explore serve pages"
     elif links "$program" -lpthread && remember httplib.h; then
         variable HAVE_HTTPLIB 1
         variable HTTPLIB_LIBS "-lpthread"
-        say httplib "found, without its library: --watch serves a page"
+        say httplib "found, without its library: --watch and --explore serve pages"
     else
-        say httplib "not found: no page by --watch (apt-get install libcpp-httplib-dev)"
+        say httplib "not found: no pages by --watch and --explore (apt-get install libcpp-httplib-dev)"
     fi
 }
 

@@ -21,6 +21,7 @@
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/export_place.h"
 #include "llmc/train/save/formats/formats.h"
+#include "llmc/train/explore/explore.h"
 #include "llmc/train/plan/plan.h"
 #include "llmc/train/run/programs.h"
 #include "llmc/train/run/rank_file.h"
@@ -35,18 +36,19 @@ struct Precision {
     const char* name;
     int (*train)(Config, const Mesh&);
     int (*plan)(Config, const PlanRequest&);
+    Planner planner;
     int (*generate)(Config, const Mesh&, const Prompt&);
     int (*evaluate)(Config, const Mesh&);
     int (*export_model)(Config, const Mesh&, const std::string&);
 };
 static constexpr Precision precisions[] = {
-    {"fp32", fp32::train, fp32::plan, fp32::generate, fp32::evaluate,
-     fp32::export_model},
-    {"bf16", bf16::train, bf16::plan, bf16::generate, bf16::evaluate,
-     bf16::export_model},
+    {"fp32", fp32::train, fp32::plan, {fp32::planned, fp32::estimate, fp32::drawn_step}, fp32::generate,
+     fp32::evaluate, fp32::export_model},
+    {"bf16", bf16::train, bf16::plan, {bf16::planned, bf16::estimate, bf16::drawn_step}, bf16::generate,
+     bf16::evaluate, bf16::export_model},
 #ifdef HAVE_FP64       // on the CPU
-    {"fp64", fp64::train, fp64::plan, fp64::generate, fp64::evaluate,
-     fp64::export_model},
+    {"fp64", fp64::train, fp64::plan, {fp64::planned, fp64::estimate, fp64::drawn_step}, fp64::generate,
+     fp64::evaluate, fp64::export_model},
 #endif
 };
 
@@ -64,6 +66,13 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     CHECK_INPUT(false, "run.precision = '{}': one of {} in a program built for {}",
                 cfg.run.precision.text(), names, built_device);
     __builtin_unreachable();
+}
+
+// Of a plan; a plan for GPUs is in bf16.
+static const Precision& precision_to_plan(Config& cfg) {
+    const bool on_gpu = cfg.cluster.named() && cfg.run.precision == RunPrecision::Auto;
+    if (on_gpu) cfg.run.precision = RunPrecision::Bf16;
+    return precision_of(cfg, true);
 }
 
 // "oneDNN 2.6.3, Open MPI 4.1.4": libraries of the build
@@ -92,8 +101,13 @@ static int run(Options& options) {
     if (options.help) fputs(help_text(help_on_formats()).c_str(), stdout);
     else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
     if (options.help || options.version) return kExitDone;
-    if (options.watch) return watch_runs({*options.watch, options.port, options.host});
+    if (options.watch) return watch_runs(*options.watch, {options.port, options.host});
     if (options.report) return write_report(options.config.run.dir, *options.report);
+
+    if (options.explore) {
+        const auto planner_of = [](Config& cfg) { return precision_to_plan(cfg).planner; };
+        return explore({options.config, options.command, planner_of}, {options.port, options.host});
+    }
 
     allow_many_files();
     Config& cfg = options.config;
@@ -106,11 +120,9 @@ static int run(Options& options) {
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");
-        const bool on_gpu = cfg.cluster.named() && cfg.run.precision == RunPrecision::Auto;
-        if (on_gpu) cfg.run.precision = RunPrecision::Bf16;
         const PlanRequest request = {.search = *options.plan == "search", .json = options.json,
                                      .command = options.command};
-        const int code = precision_of(cfg, true).plan(cfg, request);
+        const int code = precision_to_plan(cfg).plan(cfg, request);
         leave_processes();
         return code;
     }

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "llmc/base/files.h"
-#include "llmc/train/watch/embedded.h"
+#include "llmc/train/serve/embedded.h"
 #include "test/test.h"
 
 namespace test {

@@ -46,3 +46,11 @@ inline void expect_error(const test::Ran& ran, const std::vector<std::string>& s
     EXPECT(ran.code == 1 && !has(ran.err, "Traceback"), "exit %d: %s", ran.code, ran.err.c_str());
     for (const auto& s : says) EXPECT(has(ran.err, s), "not there: '%s' in: %s", s.c_str(), ran.err.c_str());
 }
+
+// Checks of a page in a browser: all of them hold.
+inline void expect_page_checks(const std::string& command) {
+    const test::Ran ran = test::run(python() + " " + command);
+    if (ran.code == 3) return test::skip("no Chromium");
+    EXPECT(ran.code == 0 && has(last_line(ran.out), " checks, 0 failed"), "exit %d: %s%s", ran.code,
+           ran.out.c_str(), ran.err.c_str());
+}

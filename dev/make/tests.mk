@@ -1,7 +1,8 @@
 # Tests: every test/ROOM/NAME.cpp is a binary of its own, $(BUILD)/test/NAME, over the whole program but its mains;
 # so are benches and tools in dev/.
 
-OF_SCRIPTS   := data_scripts emulator_cute gpu_check libraries page quickstart report_scripts script_inputs scripts
+OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
+                script_inputs scripts
 OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_trainer # over the emulated kernels
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \

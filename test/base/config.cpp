@@ -169,7 +169,7 @@ TEST(command_line_errors) {
     refuse_args({"--train.lr=1"}, {"--train.lr", "optimizer.lr?"});
     refuse_args({"--trian.stesp=1"}, {"train.steps?"});
     refuse_args({"--every=1"}, {"eval.every", "log.every"});
-    refuse_args({"--plan", "--generate=x"}, {"one of --plan, --generate, --evaluate, --export and --report"});
+    refuse_args({"--plan", "--generate=x"}, {"one of --plan", "--report and --explore"});
     refuse_args({"--generat=x"}, {"--generat:", "--generate?"});
     refuse_args({"--model=x"}, {"--model", "there is no such setting"});
     refuse_args({"--optimizer.lrr"}, {"optimizer.lr?"});

@@ -42,8 +42,10 @@ static const char* const kHead =
     "                                   another program\n"
     "  --watch=DIR                      serve a page of all runs below DIR, on 127.0.0.1: curves, texts,\n"
     "                                   scores, live. Needs no config; training never waits for it\n"
-    "  --port=N                         with --watch: the port, 8000 where not given (0: any free one)\n"
-    "  --host=ADDRESS                   with --watch: serve other machines too; the address that is printed\n"
+    "  --explore                        serve a page to plan with, on 127.0.0.1: sliders for model, GPUs\n"
+    "                                   and mesh; all numbers are those of --plan. Needs no config\n"
+    "  --port=N                         of a page: the port, 8000 where not given (0: any free one)\n"
+    "  --host=ADDRESS                   of a page: serve other machines too; the address that is printed\n"
     "                                   has a token, without which nothing is answered\n"
     "  --report[=FILE.html]             write the run in run.dir as one page, to send to someone\n"
     "                                   (RUN/report.html)\n";

@@ -20,13 +20,14 @@ static const char* const kUsage =
     "                   [--plan[=search] [--json] | --generate=TEXT [--chat [--system=TEXT]] |\n"
     "                    --evaluate=TASK,... | --export=TO | --report[=FILE]]\n"
     "       ./train_gpt --watch=DIR [--port=N] [--host=ADDRESS]\n"
+    "       ./train_gpt [CONFIG.json] --explore [--port=N] [--host=ADDRESS]\n"
     "       ./train_gpt --help | --version";
 
 // A name without a section may be a flag misspelt, or a setting without its section.
 static void check_flag_name(const std::string& name) {
     if (name.find('.') != std::string::npos || known_name(name)) return;
     for (const char* flag : {"help", "version", "plan", "json", "generate", "chat", "system", "evaluate",
-                             "export", "watch", "port", "host", "report"})
+                             "export", "watch", "explore", "port", "host", "report"})
         CHECK_INPUT(edit_distance(name.substr(0, 32), flag) > 2 || name == "about",
                     "--{}: there is no such flag. Did you mean --{}?", name.substr(0, 200), flag);
 }
@@ -54,7 +55,7 @@ static cxxopts::ParseResult parse_flags(int argc, const char* const* argv) {
     spec.add_options()("h,help", "", none())("version", "", none())("plan", "", none())("json", "", none())
         ("generate", "", text())("chat", "", none())("system", "", text())("evaluate", "", text())
         ("export", "", text())("watch", "", text())("port", "", text())("host", "", text())
-        ("report", "", none());
+        ("report", "", none())("explore", "", none());
     spec.allow_unrecognised_options();
     try { return spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}\n{}", e.what(), kUsage);
@@ -92,8 +93,7 @@ static std::vector<std::string> names_in(const std::string& list) {
     return names;
 }
 
-// Quoted where a shell would split or change the text.
-static std::string for_shell(const std::string& text) {
+std::string for_shell(const std::string& text) {
     const auto is_plain = [](unsigned char c) { return isalnum(c) || strchr("_-./,:=+", c); };
     if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
     std::string quoted = "'";
@@ -101,7 +101,7 @@ static std::string for_shell(const std::string& text) {
     return quoted + "'";
 }
 
-// --watch, --port, --host, --report.
+// --watch, --explore, --port, --host, --report.
 static void read_page_flags(const cxxopts::ParseResult& flags, Options& o) {
     if (flags.count("watch")) o.watch = flags["watch"].as<std::string>();
     if (flags.count("host")) o.host = flags["host"].as<std::string>();
@@ -109,8 +109,10 @@ static void read_page_flags(const cxxopts::ParseResult& flags, Options& o) {
     CHECK_INPUT(!o.watch || !o.watch->empty(), "--watch needs a folder: --watch=runs");
     CHECK_INPUT(!o.host || !o.host->empty(), "--host needs an address: --host=0.0.0.0 is every address of "
                 "this machine");
-    CHECK_INPUT(o.watch || !flags.count("host"), "--host is for a page: --watch=DIR --host=ADDRESS");
-    CHECK_INPUT(o.watch || !flags.count("port"), "--port is for a page: --watch=DIR --port=N");
+    o.explore = has_flag(flags, "explore");
+    const bool page = o.watch || o.explore;
+    CHECK_INPUT(page || !flags.count("host"), "--host is for a page: --watch=DIR or --explore");
+    CHECK_INPUT(page || !flags.count("port"), "--port is for a page: --watch=DIR or --explore");
     if (!flags.count("port")) return;
     const std::string port = flags["port"].as<std::string>();
     const auto read = std::from_chars(port.data(), port.data() + port.size(), o.port);
@@ -122,10 +124,26 @@ static void read_page_flags(const cxxopts::ParseResult& flags, Options& o) {
 static bool is_watch_alone(const Options& o, const std::vector<std::string>& rest) {
     if (!o.watch) return false;
     const bool other = o.plan || o.json || o.generate || o.evaluate || o.export_to || o.report || o.chat ||
-                       o.system;
+                       o.system || o.explore;
     CHECK_INPUT(!other && rest.empty(), "--watch takes a folder, --port and --host, nothing else{}",
                 rest.empty() ? "" : ": found " + rest[0].substr(0, 200));
     return true;
+}
+
+// One program at a time, flags only with their program, and a config where the program needs one.
+static void check_programs(const Options& o) {
+    const std::string plan = o.plan.value_or("").substr(0, 200);
+    CHECK_INPUT(plan.empty() || plan == "search", "--plan={}: expected --plan or --plan=search", plan);
+    CHECK_INPUT(!o.json || o.plan, "--json is for --plan");
+    const int programs = o.plan.has_value() + o.generate.has_value() + o.evaluate.has_value() +
+                         o.export_to.has_value() + o.report.has_value() + o.explore;
+    CHECK_INPUT(programs <= 1, "expected one of --plan, --generate, --evaluate, --export, --report and "
+                "--explore at a time");
+    CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
+    CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
+                "--system=TEXT");
+    CHECK_INPUT(o.explore || !o.config_path.empty(), "no config given (a file that holds {{}} takes all "
+                "defaults)\n{}", kUsage);
 }
 
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
@@ -158,20 +176,9 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
         o.config_path = rest[i++];
     }
     if (o.help || o.version) return o;
-    const std::string plan = o.plan.value_or("").substr(0, 200);
-    CHECK_INPUT(plan.empty() || plan == "search", "--plan={}: expected --plan or --plan=search", plan);
-    CHECK_INPUT(!o.json || o.plan, "--json is for --plan");
-    const int programs = o.plan.has_value() + o.generate.has_value() + o.evaluate.has_value() +
-                         o.export_to.has_value() + o.report.has_value();
-    CHECK_INPUT(programs <= 1,
-                "expected one of --plan, --generate, --evaluate, --export and --report at a time");
-    CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
-    CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
-                "--system=TEXT");
-    CHECK_INPUT(!o.config_path.empty(), "no config given (a file that holds {{}} takes all defaults)\n{}",
-                kUsage);
-    o.config = load_config(o.config_path);
-    o.command = "./train_gpt " + for_shell(o.config_path);
+    check_programs(o);
+    if (!o.config_path.empty()) o.config = load_config(o.config_path);
+    o.command = "./train_gpt " + (o.config_path.empty() ? "CONFIG.json" : for_shell(o.config_path));
     for (const auto& [path, value] : settings) {
         set_value(o.config, path, value);
         o.command += " --" + path + "=" + for_shell(value);

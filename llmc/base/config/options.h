@@ -8,7 +8,7 @@
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
     std::string config_path;    // empty: no config file
-    bool help = false, version = false, json = false;
+    bool help = false, version = false, json = false, explore = false;
     std::optional<std::string> plan;          // --plan: ""; --plan=search
     std::string command;                      // the program, its config and settings, without flags
     std::optional<std::string> generate;      // --generate=TEXT
@@ -17,14 +17,17 @@ struct Options {
     std::optional<std::string> system;        // --system=TEXT, of the conversation
     std::optional<std::string> export_to;     // --export=FORMAT:PATH, not yet checked
     std::optional<std::string> watch;         // --watch=DIR: no config is read
-    std::optional<std::string> host;          // --host=ADDRESS, with --watch
-    int port = 8000;                          // --port=N, with --watch; 0: any free port
+    std::optional<std::string> host;          // --host=ADDRESS, with a page
+    int port = 8000;                          // --port=N, with a page; 0: any free port
     std::optional<std::string> report;        // --report[=FILE.html]; empty: RUN/report.html
 };
 
 // Prints nothing but errors: missing arguments and mistakes end in fatal() with exit code 78. complete() sets
 // the values left open by file and command line; validate() follows.
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&) = nullptr);
+
+// Quoted where a shell would split or change the text.
+std::string for_shell(const std::string& text);
 
 // Text of --help: usage, every key with default and meaning, exit codes. formats: lines on --export.
 std::string help_text(const std::string& formats = "");

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <optional>
 #include <type_traits>
-#include <vector>
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
@@ -99,6 +98,12 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
                 "most 1",
                 name, m.reached, m.attention);
     return m;
+}
+
+std::vector<Machine> all_machines() {
+    std::vector<Machine> all;
+    for (const std::string& name : names_of_table()) all.push_back(machine_of({.gpu = name, .file = ""}));
+    return all;
 }
 
 Machine machine_of(const ClusterConfig& c) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "llmc/base/config/config.h"
 
@@ -50,6 +51,8 @@ struct Machine {
 std::string machines_folder();
 // "a100, a100_40, h100, ...": the names that cluster.gpu takes.
 std::string machine_names();
+
+std::vector<Machine> all_machines();
 
 // The machine of cluster.*. Exit code 78: an unknown GPU; a file with an unknown key, a missing key or a
 // value that is no positive number. REQUIRES: c.named().

@@ -74,37 +74,65 @@ Estimate memory_estimate(const Config& cfg, int ranks) {
     return e;
 }
 
-Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
+static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
+    return {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
+}
+
+// Every stage of a mesh of GPUs, by the walks of those that stand for all.
+namespace {
+struct WalkedStages {
+    PipelineShape shape = {};
+    std::vector<StageTimes> times = {};
+    uint64_t saved_bytes = 0;  // of a checkpoint, by the rank that writes most
+    std::vector<size_t> of = {};  // for each stage: its place in `times`
+
+    std::vector<const StageTimes*> all() const {
+        std::vector<const StageTimes*> stages;
+        for (const size_t i : of) stages.push_back(&times[i]);
+        return stages;
+    }
+};
+}  // namespace
+
+// e: gets the memory.
+static WalkedStages walk_stages(const Config& cfg, int ranks, const Machine& machine, Estimate& e) {
     const Described gpu(kDescribedGpu);
-    Estimate e = without_figures(cfg, ranks);
-    const Prices prices = {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = e.mesh};
+    const Prices prices = prices_of(cfg, ranks, machine);
     Config planned = cfg;
     planned.parallel.transport = TransportKind::Nccl;
     const Distinct distinct = distinct_stages(planned);
-    std::vector<StageTimes> times;
-    PipelineShape shape = {};
-    uint64_t saved_bytes = 0;
+    WalkedStages walked = {.of = distinct.of};
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(planned.parallel, ranks, s * planned.parallel.tp);
         const Model model = model_of_stage(planned, rank->mesh);
         add_memory(e, model);
-        saved_bytes = std::max(saved_bytes, share_to_save(model.zero).bytes);
-        shape = model.stage.shape;
-        PipelineShape few = shape;
-        few.micros = walked_micros(shape);
-        times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
+        walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
+        walked.shape = model.stage.shape;
+        PipelineShape few = walked.shape;
+        few.micros = walked_micros(walked.shape);
+        walked.times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
     }
-    std::vector<const StageTimes*> stages;
-    for (const size_t i : distinct.of) stages.push_back(&times[i]);
-    e.step = step_time(shape, stages);
+    return walked;
+}
+
+Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
+    Estimate e = without_figures(cfg, ranks);
+    const WalkedStages walked = walk_stages(cfg, ranks, machine, e);
+    e.step = step_time(walked.shape, walked.all());
     e.fits = double(e.memory.sum()) <= 1e9 * machine.memory_gb;
     const LongRun run = {.ranks = ranks, .steps = cfg.train.steps, .step_seconds = e.step.seconds,
-                         .saved_bytes = saved_bytes, .async = cfg.checkpoint.async};
+                         .saved_bytes = walked.saved_bytes, .async = cfg.checkpoint.async};
     e.goodput = goodput(run, machine, cfg.checkpoint.every);
     e.best_goodput = goodput(run, machine, best_checkpoint_every(run, machine));
     const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
-    e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
+    e.mfu = flops / (1e12 * prices_of(cfg, ranks, machine).peak_tflops() * ranks);
     return e;
+}
+
+DrawnStep drawn_step(const Config& cfg, int ranks, const Machine& machine) {
+    Estimate e = without_figures(cfg, ranks);
+    const WalkedStages walked = walk_stages(cfg, ranks, machine, e);
+    return draw_step(walked.shape, walked.all());
 }
 
 }  // namespace PRECISION

@@ -50,15 +50,20 @@ inline bool writes_texts(const Config& cfg) {
 using EstimateFunction = Estimate(const Config& cfg, int ranks, const Machine& machine);
 // The memory alone, on the device of this thread.
 using MemoryFunction = Estimate(const Config& cfg, int ranks);
+// The step whose time estimate() states.
+using DrawFunction = DrawnStep(const Config& cfg, int ranks, const Machine& machine);
 namespace fp32 {
 EstimateFunction estimate;
 MemoryFunction memory_estimate;
+DrawFunction drawn_step;
 }  // namespace fp32
 namespace bf16 {
 EstimateFunction estimate;
 MemoryFunction memory_estimate;
+DrawFunction drawn_step;
 }  // namespace bf16
 namespace fp64 {
 EstimateFunction estimate;
 MemoryFunction memory_estimate;
+DrawFunction drawn_step;
 }  // namespace fp64

@@ -1,34 +1,27 @@
 #include "llmc/train/plan/plan.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/model.h"
-#include "llmc/train/run/run_data.h"
-#include "llmc/train/save/resume.h"
 
 namespace PRECISION {
 
-// Settings that a run takes from a checkpoint, the tokenizer and the shards.
-static void resolve(Config& cfg) {
-    adopt_open_settings(cfg, foresee_origin(cfg).origin, false);
-    std::optional<Tokenizer> tokenizer;
-    if (!cfg.model.vocab && !cfg.data.tokenizer.empty()) tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    cfg.model.vocab = vocab_of(cfg, tokenizer);
-    if (!cfg.model.vocab) cfg.model.vocab = open_run_data(cfg).vocab;
-}
-
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
-static std::string memory_text(const Config& cfg, int ranks) {
+static std::string memory_text(const Planned& p) {
+    std::optional<Described> gpu;
+    if (p.machine) gpu.emplace(kDescribedGpu);
+    Config cfg = p.estimate.cfg;
+    if (p.machine) cfg.parallel.transport = TransportKind::Nccl;
     std::string text;
     size_t most = 0;
     for (int stage = 0; stage < cfg.parallel.pp; stage++) {
-        const auto rank = described_mesh(cfg.parallel, ranks, stage * cfg.parallel.tp);
+        const auto rank = described_mesh(cfg.parallel, p.estimate.ranks, stage * cfg.parallel.tp);
         const Model model(cfg, rank->mesh, cfg.train.micro_batch, writes_texts(cfg));
         if (model.bytes() <= most) continue;
         most = model.bytes();
@@ -37,36 +30,15 @@ static std::string memory_text(const Config& cfg, int ranks) {
     return text;
 }
 
-// On the device of this program, without times.
-static int plan_here(Config cfg, int ranks, bool json) {
-    if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
-    const auto rank = described_mesh(cfg.parallel, ranks, 0);
-    const size_t available = available_to_rank(rank->mesh);
-    cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, writes_texts(cfg), available);
+static int print_plan(const Planned& p, bool json) {
+    const Estimate& e = p.estimate;
     if (json) {
-        Estimate e = memory_estimate(cfg, ranks);
-        e.fits = available == 0 || e.memory.sum() <= available;
-        puts(to_text(json_of(e, false)).c_str());
-    } else {
-        printf("%s\n%s\n", memory_text(cfg, ranks).c_str(), to_json(cfg).c_str());
+        puts(to_text(json_of(e, p.machine.has_value())).c_str());
+        return kExitDone;
     }
-    return kExitDone;
-}
-
-static int plan_on(const Machine& machine, Config cfg, int ranks, const PlanRequest& request) {
-    const Described gpu(kDescribedGpu);
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
-    const auto rank = described_mesh(planned.parallel, ranks, 0);
-    const size_t available = size_t(1e9 * machine.memory_gb);
-    cfg.train.micro_batch = planned.train.micro_batch =
-        choose_micro_batch(planned, rank->mesh, writes_texts(cfg), available);
-    const Estimate e = estimate(cfg, ranks, machine);
-    if (request.json)
-        puts(to_text(json_of(e, true)).c_str());
-    else
-        printf("%s\n%s\n%s\n", memory_text(planned, ranks).c_str(), time_text(e, machine).c_str(),
-               to_json(cfg).c_str());
+    printf("%s\n", memory_text(p).c_str());
+    if (p.machine) printf("%s\n", time_text(e, *p.machine).c_str());
+    printf("%s\n", to_json(e.cfg).c_str());
     return kExitDone;
 }
 
@@ -102,15 +74,11 @@ int plan(Config cfg, const PlanRequest& request) {
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
                 machine_names());
-    std::optional<Machine> machine;
-    if (cfg.cluster.named()) machine = machine_of(cfg.cluster);
-    resolve(cfg);
-    const ParallelConfig& p = cfg.parallel;
-    if (request.search && p.ranks == 0) return search_counts(*machine, cfg, request.json);
-    if (request.search) return search_on(*machine, cfg, p.ranks, request);
-    const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
-    check_mesh(cfg, ranks);
-    return machine ? plan_on(*machine, cfg, ranks, request) : plan_here(cfg, ranks, request.json);
+    if (!request.search) return print_plan(planned(cfg), request.json);
+    const Machine machine = machine_of(cfg.cluster);
+    take_open_settings(cfg);
+    const int ranks = cfg.parallel.ranks;
+    return ranks == 0 ? search_counts(machine, cfg, request.json) : search_on(machine, cfg, ranks, request);
 }
 
 }  // namespace PRECISION

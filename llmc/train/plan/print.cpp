@@ -8,14 +8,16 @@
 // ---------------------------------------------------------------------------------------------------------
 // JSON
 
+Json json_of(const MemoryParts& m) {
+    return Json::Members{{"weights", uint64_t(m.weights)},
+                         {"gradients", uint64_t(m.gradients)},
+                         {"optimizer", uint64_t(m.optimizer)},
+                         {"activations", uint64_t(m.activations)},
+                         {"other", uint64_t(m.other)}};
+}
+
 Json json_of(const Estimate& e, bool timed) {
-    const MemoryParts& m = e.memory;
     const auto time = [&](double v) { return timed ? Json(v) : Json(); };
-    const Json::Members memory = {{"weights", uint64_t(m.weights)},
-                                  {"gradients", uint64_t(m.gradients)},
-                                  {"optimizer", uint64_t(m.optimizer)},
-                                  {"activations", uint64_t(m.activations)},
-                                  {"other", uint64_t(m.other)}};
     const Json::Members mesh = {
         {"dp", e.mesh.dp}, {"tp", e.mesh.tp}, {"pp", e.mesh.pp}, {"cp", e.mesh.cp}, {"ranks", e.ranks}};
     const Json::Members options = {{"zero", e.cfg.parallel.zero},
@@ -24,8 +26,8 @@ Json json_of(const Estimate& e, bool timed) {
                                    {"micro_batch", e.cfg.train.micro_batch},
                                    {"recompute", std::string(e.cfg.memory.recompute.text())},
                                    {"offload", std::string(e.cfg.memory.offload.text())}};
-    return Json::Members{{"memory_bytes", uint64_t(m.sum())},
-                         {"memory", memory},
+    return Json::Members{{"memory_bytes", uint64_t(e.memory.sum())},
+                         {"memory", json_of(e.memory)},
                          {"fits", e.fits},
                          {"params", e.params},
                          {"step_seconds", time(e.step.seconds)},
@@ -51,6 +53,13 @@ static std::string percent(double share) { return fmt::format("{:.1f}%", 100 * s
 
 static std::string money(double dollars) {
     return dollars < 100 ? fmt::format("${:.2f}", dollars) : "$" + grouped(std::llround(dollars));
+}
+
+RunCost cost_of(const Estimate& e, const Machine& machine) {
+    const double seconds = double(e.cfg.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
+    return {.seconds = seconds,
+            .kwh = 1e-3 * machine.watts * hours,
+            .dollars = machine.dollars_per_hour * hours};
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -83,19 +92,18 @@ static std::string goodput_text(const Estimate& e) {
 }
 
 std::string time_text(const Estimate& e, const Machine& machine) {
-    const Config& c = e.cfg;
-    const double seconds = double(c.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
+    const RunCost run = cost_of(e, machine);
     std::string text =
         fmt::format("step on {} {}: {} tokens/s, mfu {}\n", counted(e.ranks, "rank"), "of " + machine.gpu,
                     grouped(std::llround(e.tokens_per_second())), percent(e.mfu));
     text += table(rows_of_step(e), "lrr");
     if (e.ranks > 1)
         text += fmt::format("  communication beside ops: {}\n", human_seconds(e.step.parts.hidden));
-    text += fmt::format("run of {}: {}", counted(c.train.steps, "step"), human_seconds(seconds));
-    if (machine.watts > 0) text += fmt::format(", {:.4g} kWh", 1e-3 * machine.watts * hours);
-    if (machine.dollars_per_hour > 0)
-        text += fmt::format(", {} at ${:.2f} an hour and GPU", money(machine.dollars_per_hour * hours),
-                            machine.dollars_per_hour);
+    text += fmt::format("run of {}: {}", counted(e.cfg.train.steps, "step"), human_seconds(run.seconds));
+    if (run.kwh > 0) text += fmt::format(", {:.4g} kWh", run.kwh);
+    if (run.dollars > 0)
+        text +=
+            fmt::format(", {} at ${:.2f} an hour and GPU", money(run.dollars), machine.dollars_per_hour);
     text += "\n" + goodput_text(e);
     if (!e.fits)
         text += fmt::format("This plan does not fit: {} of memory on a {}\n",
@@ -120,11 +128,10 @@ std::string counts_text(const std::vector<Estimate>& best, const Machine& machin
     Rows rows = {{"GPUs", "run", "energy", "price"}};
     rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
     for (const Estimate& e : best) {
-        const double seconds = double(e.cfg.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
-        const bool watts = machine.watts > 0, price = machine.dollars_per_hour > 0;
-        rows.push_back({grouped(e.ranks), human_seconds(seconds),
-                        watts ? fmt::format("{:.4g} kWh", 1e-3 * machine.watts * hours) : "-",
-                        price ? money(machine.dollars_per_hour * hours) : "-"});
+        const RunCost run = cost_of(e, machine);
+        rows.push_back({grouped(e.ranks), human_seconds(run.seconds),
+                        run.kwh > 0 ? fmt::format("{:.4g} kWh", run.kwh) : "-",
+                        run.dollars > 0 ? money(run.dollars) : "-"});
         const std::vector<std::string> cells = cells_of(e);
         rows.back().insert(rows.back().end(), cells.begin(), cells.end());
     }

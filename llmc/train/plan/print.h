@@ -8,8 +8,15 @@
 // One object: memory_bytes, memory, fits, params, step_seconds, tokens_per_second, mfu, bubble,
 // communication_exposed, goodput, mesh. Times are null without a machine.
 Json json_of(const Estimate& e, bool timed);
+Json json_of(const MemoryParts& m);
 // command: of the best; empty where nothing fits.
 Json json_of(const Search& s, const std::string& command);
+
+// All steps of a config on a machine. 0 where the machine states neither watts nor a price.
+struct RunCost {
+    double seconds, kwh, dollars;
+};
+RunCost cost_of(const Estimate& e, const Machine& machine);
 
 // Below the memory plan: step time, what the step is made of; days, energy and price of all steps.
 std::string time_text(const Estimate& e, const Machine& machine);

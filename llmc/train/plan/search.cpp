@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <tuple>
 
+#include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
 
@@ -119,18 +121,29 @@ static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, doub
 // ---------------------------------------------------------------------------------------------------------
 // the fastest
 
-// Runs f(0) ... f(n - 1) on all cores.
+// Runs f(0) ... f(n - 1) on all cores. Where errors of this thread are thrown, so are those of the others.
 template <class F>
 static void for_each_of(size_t n, F&& f) {
     std::atomic<size_t> next = 0;
+    std::mutex failing;
+    std::exception_ptr failure;
+    const bool throws = context.throw_on_fatal;
     const auto work = [&] {
-        for (size_t i; (i = next++) < n;) f(i);
+        context.throw_on_fatal = throws;
+        try {
+            for (size_t i; (i = next++) < n;) f(i);
+        } catch (...) {
+            const std::lock_guard lock(failing);
+            failure = std::current_exception();
+            next = n;
+        }
     };
     std::vector<std::thread> threads(size_t(possible_threads(cores()) - 1));
     for (std::thread& t : threads) (void)start_thread(t, work);
     work();
     for (std::thread& t : threads)
         if (t.joinable()) t.join();
+    if (failure) std::rethrow_exception(failure);
 }
 
 static void count_reason(Search& s, const Estimate& e) {
@@ -185,13 +198,13 @@ struct Found {
 }  // namespace
 
 static void examine(std::vector<Candidate> all, int ranks, const Machine& machine, EstimateFunction* estimate,
-                    Found& found) {
+                    const std::function<bool()>& stops, Found& found) {
     std::sort(all.begin(), all.end(),
               [](const Candidate& a, const Candidate& b) { return a.bounds.seconds < b.bounds.seconds; });
     std::vector<char> slower(all.size());
     for_each_of(all.size(), [&](size_t i) {
         slower[i] = found.is_slower(all[i].bounds.seconds);
-        if (!slower[i]) found.add(estimate(all[i].cfg, ranks, machine));
+        if (!slower[i] && !stops()) found.add(estimate(all[i].cfg, ranks, machine));
     });
     for (size_t i = 0; i < all.size(); i++)
         if (slower[i]) (all[i].bounds.bubble ? found.search.by_bubble : found.search.by_ops)++;
@@ -220,14 +233,18 @@ static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks,
     return left;
 }
 
-Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate) {
+Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate,
+              const std::function<bool()>& stops) {
     Found found;
     std::vector<Config> all = candidates_of(cfg, ranks, machine);
     if (all.empty()) return {};
-    examine(bounded(all, ranks, machine, estimate, found.search), ranks, machine, estimate, found);
+    const auto look = [&] {
+        examine(bounded(all, ranks, machine, estimate, found.search), ranks, machine, estimate, stops, found);
+    };
+    look();
     if (found.fitting.empty()) {
         for (Config& c : all) c.memory.offload = Offload::Optimizer;
-        examine(bounded(all, ranks, machine, estimate, found.search), ranks, machine, estimate, found);
+        look();
     }
     std::sort(found.fitting.begin(), found.fitting.end(), faster);
     Search s = std::move(found.search);
@@ -237,13 +254,22 @@ Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunc
     return s;
 }
 
-std::string options_of(const Estimate& e) {
+Settings settings_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
-    std::string text = fmt::format("--parallel.ranks={} --parallel.tp={} --parallel.pp={} --parallel.zero={}",
-                                   e.ranks, p.tp, p.pp, p.zero);
-    text += fmt::format(" --parallel.schedule={} --parallel.virtual_stages={}", p.schedule.text(),
-                        p.virtual_stages);
-    text += fmt::format(" --train.micro_batch={} --memory.recompute={} --memory.offload={}",
-                        e.cfg.train.micro_batch, e.cfg.memory.recompute.text(), e.cfg.memory.offload.text());
+    return {{"parallel.ranks", std::to_string(e.ranks)},
+            {"parallel.tp", std::to_string(p.tp)},
+            {"parallel.pp", std::to_string(p.pp)},
+            {"parallel.zero", std::to_string(p.zero)},
+            {"parallel.schedule", p.schedule.text()},
+            {"parallel.virtual_stages", std::to_string(p.virtual_stages)},
+            {"train.micro_batch", std::to_string(e.cfg.train.micro_batch)},
+            {"memory.recompute", e.cfg.memory.recompute.text()},
+            {"memory.offload", e.cfg.memory.offload.text()}};
+}
+
+std::string options_of(const Estimate& e) {
+    std::string text;
+    for (const auto& [key, value] : settings_of(e))
+        text += fmt::format("{}--{}={}", text.empty() ? "" : " ", key, value);
     return text;
 }

@@ -1,6 +1,9 @@
 // The search for the fastest mesh: every mesh of `ranks` ranks, with ZeRO stages, recompute levels,
 // micro-batches, schedules and offload, that a config can run on.
 #pragma once
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/train/plan/estimate.h"
@@ -21,7 +24,12 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
 
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
 // that Search::kShown others are faster. Plans with memory.offload are for configs that do not fit without.
-Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate);
+// stops: asked before each plan, on any thread; once true, the search ends with what it has found.
+Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate,
+              const std::function<bool()>& stops = [] { return false; });
 
-// The settings of e that differ from cfg, as options of the command line.
+// The settings of a candidate that a search chooses: key and value.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+Settings settings_of(const Estimate& e);
+// The same as options of the command line.
 std::string options_of(const Estimate& e);

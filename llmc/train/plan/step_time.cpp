@@ -4,118 +4,8 @@
 #include <array>
 #include <deque>
 #include <map>
-#include <string_view>
 
 #include "llmc/base/check.h"
-
-Parts& Parts::operator+=(const Parts& o) {
-    products += o.products, attention += o.attention, memory += o.memory;
-    exposed += o.exposed, hidden += o.hidden;
-    return *this;
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// one stage
-
-struct Started {
-    double end, busy;
-};  // of a collective
-
-// A rank's clocks: of its ops, of each axis' collectives, and of copies.
-struct Clocks {
-    const Prices& prices;
-    std::map<const char*, double> axes;                  // when an axis is free
-    std::map<const char*, std::deque<Started>> pending;  // by axis; awaited in this order
-    std::map<const Cost*, double> known;                 // prices of costs
-    double now = 0, copies = 0;
-
-    double price(const Cost& cost) {
-        const auto [it, fresh] = known.try_emplace(&cost);
-        if (fresh)
-            it->second = cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
-                                                       : seconds_of_op(prices, cost);
-        return it->second;
-    }
-    void wait_for(const Started& s, Parts& to) {
-        const double waited = std::max(0.0, s.end - now);
-        to.exposed += waited;
-        to.hidden += std::max(0.0, s.busy - waited);
-        now = std::max(now, s.end);
-    }
-    void collective(const Cost& cost, Parts& to);
-    void run(const Cost& cost, Parts& to);
-};
-
-static bool starts(const Cost& c) {
-    const std::string_view verb = c.name;
-    return verb == "all_gather" || verb == "reduce_scatter" || verb == "all_to_all";
-}
-
-static bool marks(const Cost& c) { return std::string_view(c.name) == "mark_copies"; }
-
-// Messages of the pipeline are the simulation's.
-void Clocks::collective(const Cost& cost, Parts& to) {
-    if (std::string_view(cost.axis) == "pp") return;
-    const double busy = price(cost), end = std::max(now, axes[cost.axis]) + busy;
-    axes[cost.axis] = end;
-    if (starts(cost))
-        pending[cost.axis].push_back({end, busy});
-    else
-        wait_for({end, busy}, to);
-}
-
-void Clocks::run(const Cost& cost, Parts& to) {
-    const auto compute = [&](double& part) {
-        const double seconds = price(cost);
-        part += seconds, now += seconds;
-    };
-    switch (cost.kind) {
-        case Kind::Product:
-            compute(to.products);
-            break;
-        case Kind::Attention:
-            compute(to.attention);
-            break;
-        case Kind::Memory:
-            compute(to.memory);
-            break;
-        case Kind::Copy:
-            copies = std::max(now, copies) + price(cost);
-            break;
-        case Kind::Collective:
-            collective(cost, to);
-            break;
-        case Kind::Wait:
-            if (!cost.axis) return marks(cost) ? void() : wait_for({copies, 0}, to);
-            std::deque<Started>& started = pending[cost.axis];
-            if (started.empty()) return;  // of a message
-            wait_for(started.front(), to);
-            started.pop_front();
-            break;
-    }
-}
-
-StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
-                       int micros) {
-    StageTimes t = {.actions = actions,
-                    .parts = std::vector<Parts>(actions.size()),
-                    .message = std::vector<double>(actions.size()),
-                    .before = {},
-                    .after = {},
-                    .micros = micros};
-    Clocks clocks{.prices = prices, .axes = {}, .pending = {}, .known = {}};
-    bool began = false;
-    for (const Walk::Entry& e : walk.entries) {
-        const Cost& cost = walk.of(e);
-        began |= e.action >= 0;
-        Parts& to = e.action >= 0 ? t.parts[size_t(e.action)] : began ? t.after : t.before;
-        const bool sends =
-            e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
-        if (sends) t.message[size_t(e.action)] = clocks.price(cost);
-        clocks.run(cost, to);
-    }
-    return t;
-}
 
 // ---------------------------------------------------------------------------------------------------------
 // all stages
@@ -146,11 +36,24 @@ struct StageRun {
     size_t next = 0;
     double now = 0;
     Parts parts = {};
+    bool draws = false;
+    std::vector<DrawnSpan> spans = {};
 
     size_t place(const Action& a, int micros) const {
         const auto it = places.at.find(Places::key(a, stands_for(a.micro, micros, times.micros)));
         CHECK(it != places.at.end(), "the walk of a stage lacks an action of chunk {}", a.chunk);
         return it->second;
+    }
+    // Work of `seconds` begins now. A send's own work belongs to what it sends.
+    void run(const Action& a, double seconds) {
+        if (draws && a.kind == Action::Send && !spans.empty()) spans.back().end += seconds;
+        if (draws && a.kind != Action::Send)
+            spans.push_back({.doing = a.kind == Action::Forward ? Doing::Forward : Doing::Backward,
+                             .chunk = a.chunk,
+                             .micro = a.micro,
+                             .begin = now,
+                             .end = now + seconds});
+        now += seconds;
     }
 };
 
@@ -170,13 +73,14 @@ static bool advance(StageRun& run, int stage, int micros, Messages& messages) {
         }
         const size_t at = run.place(a, micros);
         run.parts += run.times.parts[at];
-        run.now += run.times.parts[at].sum();
+        run.run(a, run.times.parts[at].sum());
         if (a.kind == Action::Send) messages[{stage, a.peer}].push_back(run.now + run.times.message[at]);
     }
     return run.next > first;
 }
 
-static StepTime simulate(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
+static std::vector<StageRun> run_stages(const PipelineShape& shape,
+                                        const std::vector<const StageTimes*>& stages, bool draws) {
     std::vector<StageRun> runs;
     for (int s = 0; s < shape.stages; s++) {
         const StageTimes& t = *stages[size_t(s)];
@@ -184,36 +88,67 @@ static StepTime simulate(const PipelineShape& shape, const std::vector<const Sta
                         .places = Places(t),
                         .actions = pipeline_schedule(shape, s),
                         .now = t.before.sum(),
-                        .parts = t.before});
+                        .parts = t.before,
+                        .draws = draws});
     }
     Messages messages;
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < shape.stages; s++) moved |= advance(runs[size_t(s)], s, shape.micros, messages);
     }
-    StepTime step;
     for (StageRun& run : runs) {
         CHECK(run.next == run.actions.size(), "a stage waits for a message that no stage sends");
         run.parts += run.times.after;
-        step.seconds = std::max(step.seconds, run.now + run.times.after.sum());
     }
+    return runs;
+}
+
+static double seconds_of(const std::vector<StageRun>& runs) {
+    double seconds = 0;
+    for (const StageRun& run : runs) seconds = std::max(seconds, run.now + run.times.after.sum());
+    return seconds;
+}
+
+static size_t busiest_of(const std::vector<StageRun>& runs) {
     const auto less = [](const StageRun& a, const StageRun& b) { return a.parts.sum() < b.parts.sum(); };
-    const StageRun& busiest = *std::max_element(runs.begin(), runs.end(), less);
-    step.parts = busiest.parts, step.after = busiest.times.after.sum();
+    return size_t(std::max_element(runs.begin(), runs.end(), less) - runs.begin());
+}
+
+static StepTime time_of(const std::vector<StageRun>& runs) {
+    const StageRun& busiest = runs[busiest_of(runs)];
+    StepTime step = {
+        .seconds = seconds_of(runs), .parts = busiest.parts, .after = busiest.times.after.sum()};
     step.bubble = std::max(0.0, step.seconds - step.parts.sum());
     return step;
 }
 
-// Micro-batches beyond the pipeline's filling and emptying add the same time each.
+static StepTime simulate(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
+    return time_of(run_stages(shape, stages, false));
+}
+
+// The shape with fewer micro-batches.
+static PipelineShape with_micros(PipelineShape shape, int micros) {
+    shape.micros = micros;
+    return shape;
+}
+
+// Micro-batches beyond the pipeline's filling and emptying add the same time each: a step of more than `many`
+// is that of `many`, and the difference between both for each further one.
+namespace {
+struct Fewer {
+    int few, many;
+
+    explicit Fewer(const PipelineShape& shape) : few(6 * shape.stages), many(8 * shape.stages) {}
+    double more(const PipelineShape& shape) const { return double(shape.micros - many) / (many - few); }
+};
+}  // namespace
+
 StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
-    const int few = 6 * shape.stages, many = 8 * shape.stages;
-    if (shape.micros <= many) return simulate(shape, stages);
-    PipelineShape part = shape;
-    part.micros = few;
-    const StepTime a = simulate(part, stages);
-    part.micros = many;
-    const StepTime b = simulate(part, stages);
-    const double more = double(shape.micros - many) / (many - few);
+    const Fewer fewer(shape);
+    if (shape.micros <= fewer.many) return simulate(shape, stages);
+    const StepTime a = simulate(with_micros(shape, fewer.few), stages);
+    const StepTime b = simulate(with_micros(shape, fewer.many), stages);
+    const double more = fewer.more(shape);
     const auto grown = [&](auto member) { return b.*member + more * (b.*member - a.*member); };
     const auto part_of = [&](double Parts::*p) { return b.parts.*p + more * (b.parts.*p - a.parts.*p); };
     return {.seconds = grown(&StepTime::seconds),
@@ -224,4 +159,44 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
                       .hidden = part_of(&Parts::hidden)},
             .after = b.after,
             .bubble = grown(&StepTime::bubble)};
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a drawing
+
+static std::vector<DrawnSpan> spans_of(StageRun& run) {
+    const double before = run.times.before.sum(), after = run.times.after.sum();
+    std::vector<DrawnSpan> spans = {{Doing::Clear, 0, 0, 0, before}};
+    spans.insert(spans.end(), run.spans.begin(), run.spans.end());
+    spans.push_back({Doing::Update, 0, 0, run.now, run.now + after});
+    std::erase_if(spans, [](const DrawnSpan& s) { return s.end <= s.begin; });
+    return spans;
+}
+
+static std::vector<double> waits_of(const std::vector<StageRun>& runs) {
+    std::vector<double> waits;
+    for (const StageRun& run : runs) waits.push_back(std::max(0.0, seconds_of(runs) - run.parts.sum()));
+    return waits;
+}
+
+DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTimes*>& stages) {
+    const Fewer fewer(shape);
+    const bool whole = shape.micros <= fewer.many;
+    const int drawn = whole ? shape.micros : fewer.few;
+    std::vector<StageRun> runs = run_stages(with_micros(shape, drawn), stages, true);
+    DrawnStep d = {.stages = {},
+                   .waits = waits_of(runs),
+                   .busiest = int(busiest_of(runs)),
+                   .seconds = seconds_of(runs),
+                   .micros_left_out = shape.micros - drawn};
+    for (StageRun& run : runs) d.stages.push_back(spans_of(run));
+    if (whole) return d;
+    const std::vector<StageRun> longer = run_stages(with_micros(shape, fewer.many), stages, false);
+    const std::vector<double> waits = waits_of(longer);
+    for (size_t s = 0; s < waits.size(); s++)
+        d.waits[s] = waits[s] + fewer.more(shape) * (waits[s] - d.waits[s]);
+    d.busiest = int(busiest_of(longer));
+    d.cut = d.seconds / 2;
+    d.seconds_left_out = step_time(shape, stages).seconds - d.seconds;
+    return d;
 }

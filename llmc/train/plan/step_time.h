@@ -42,3 +42,23 @@ struct StepTime {
 
 // shape: of the whole step. stages[s]: the times of stage s; several stages may share a walk.
 StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);
+
+// What a stage does from `begin` to `end`, in seconds since the step began.
+enum class Doing : char { Clear = 'C', Forward = 'F', Backward = 'B', Update = 'U' };
+struct DrawnSpan {
+    Doing doing;
+    int chunk, micro;
+    double begin, end;
+};
+
+// A step to draw. Between its spans a stage waits for other stages: the bubble.
+struct DrawnStep {
+    std::vector<std::vector<DrawnSpan>> stages;
+    std::vector<double> waits;  // seconds of each stage, over the whole step
+    int busiest = 0;            // the stage of StepTime::parts: it waits for StepTime::bubble seconds
+    double seconds = 0;         // of the spans: those of the step less those left out
+    // Micro-batches beyond the pipeline's filling and emptying are alike. So many are left out at `cut`.
+    int micros_left_out = 0;
+    double cut = 0, seconds_left_out = 0;
+};
+DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);

@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
-#include "llmc/train/watch/embedded.h"
+#include "llmc/train/serve/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 
 static constexpr std::string_view kNoData = "id=\"data\">null<";     // of the live page
@@ -33,7 +33,7 @@ int write_report(const std::string& run_dir, std::string file) {
     if (file.empty()) file = run_dir + "/report.html";
     SentRun nothing;
     const std::string data = "[" + without_tags(run_json(run, nothing)) + "]";
-    std::string page(page_html());
+    std::string page(watch_page());
     const size_t at = page.find(kNoData);
     CHECK(at != page.npos, "the page has no place for data");
     page.replace(at, kNoData.size(), "id=\"data\">" + data + "<");

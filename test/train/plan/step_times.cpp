@@ -23,13 +23,20 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
     return t;
 }
 
-static StepTime time_of(const PipelineShape& shape, double message = 0, int slow = -1, double load = 1) {
+// All stages of a shape, one of them slower.
+struct EvenStages {
     std::vector<StageTimes> times;
-    for (int s = 0; s < shape.stages; s++)
-        times.push_back(even_stage(shape, s, message, s == slow ? load : 1));
-    std::vector<const StageTimes*> stages;
-    for (const StageTimes& t : times) stages.push_back(&t);
-    return step_time(shape, stages);
+    std::vector<const StageTimes*> all;
+
+    explicit EvenStages(const PipelineShape& shape, double message = 0, int slow = -1, double load = 1) {
+        for (int s = 0; s < shape.stages; s++)
+            times.push_back(even_stage(shape, s, message, s == slow ? load : 1));
+        for (const StageTimes& t : times) all.push_back(&t);
+    }
+};
+
+static StepTime time_of(const PipelineShape& shape, double message = 0, int slow = -1, double load = 1) {
+    return step_time(shape, EvenStages(shape, message, slow, load).all);
 }
 
 // Narayanan et al. 2021, arXiv 2104.04473, section 2.2: (m + (p - 1) / v) (f + b). 1,000 micro-batches:
@@ -68,6 +75,42 @@ TEST(the_slowest_stage_decides) {
                work);
         EXPECT_NEAR(t.seconds, t.parts.sum() + t.bubble, 1e-9 * work);
     }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// a drawing
+
+// Spans follow each other, and with the waits between them they fill the step. Those beyond the micro-batches
+// that are drawn are counted by the time that is left out.
+TEST(a_drawn_step_is_the_step_that_is_timed) {
+    for (const int chunks : {1, 2})
+        for (const int micros : {4, 8, 32, 400}) {
+            const PipelineShape shape = {
+                4, chunks, micros, chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB};
+            EvenStages stages(shape, 0.1, 2, 1.5);
+            for (StageTimes& t : stages.times) t.before.memory = 0.25, t.after.products = 0.5;
+            const StepTime t = step_time(shape, stages.all);
+            const DrawnStep d = draw_step(shape, stages.all);
+            EXPECT((d.micros_left_out > 0) == (micros == 400), "%d left out of %d", d.micros_left_out,
+                   micros);
+            EXPECT_NEAR(d.seconds + d.seconds_left_out, t.seconds, 1e-9 * t.seconds);
+            EXPECT_NEAR(d.waits[size_t(d.busiest)], t.bubble, 1e-9 * t.seconds);
+            EXPECT(d.busiest == 2 && d.cut <= d.seconds, "stage %d, cut at %g", d.busiest, d.cut);
+            for (size_t s = 0; s < d.stages.size(); s++) {
+                double end = 0, busy = 0;
+                int forwards = 0, backwards = 0;
+                for (const DrawnSpan& span : d.stages[s]) {
+                    EXPECT(span.begin >= end - 1e-12 && span.end > span.begin, "stage %zu: spans overlap", s);
+                    busy += span.end - span.begin, end = span.end;
+                    forwards += span.doing == Doing::Forward, backwards += span.doing == Doing::Backward;
+                }
+                const int drawn = (micros - d.micros_left_out) * chunks;
+                EXPECT(forwards == drawn && backwards == drawn, "%d, %d of %d", forwards, backwards, drawn);
+                EXPECT(end <= d.seconds + 1e-12, "stage %zu ends after the step", s);
+                const double more = d.micros_left_out * (kForward + kBackward) * (s == 2 ? 1.5 : 1);
+                EXPECT_NEAR(busy + more + d.waits[s], t.seconds, 1e-9 * t.seconds);
+            }
+        }
 }
 
 // ---------------------------------------------------------------------------------------------------------

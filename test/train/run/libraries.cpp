@@ -112,7 +112,7 @@ TEST(a_library_that_comes_later_is_found_and_one_that_goes_is_missed) {
     EXPECT(!has(make("without"), "HAVE_DNNL"), "%s", read(build + "/found.mk").c_str());
 }
 
-// A build without the HTTP server is whole but for --watch.
+// A build without the HTTP server is whole but for --watch and --explore.
 TEST(httplib_is_found_left_out_or_missed) {
     const std::string root = folder("httplib");
     write_program(root + "/c++", "if [[ \" $* \" == *\" - \"* ]]; then text=$(cat)\n"
@@ -126,14 +126,15 @@ TEST(httplib_is_found_left_out_or_missed) {
         return read(build + "/found.txt") + read(build + "/found.mk");
     };
     const std::string without = make("CXX=" + root + "/c++"), left_out = make("HTTPLIB=0");
-    EXPECT(has(without, "httplib   not found: no page by --watch (apt-get install libcpp-httplib-dev)") &&
-           !has(without, "HAVE_HTTPLIB") && has(without, "HAVE_DNNL"), "%s", without.c_str());
-    EXPECT(has(left_out, "httplib   left out by HTTPLIB=0: no page by --watch") &&
+    EXPECT(has(without, "httplib   not found: no pages by --watch and --explore (apt-get install "
+                        "libcpp-httplib-dev)") && !has(without, "HAVE_HTTPLIB") &&
+           has(without, "HAVE_DNNL"), "%s", without.c_str());
+    EXPECT(has(left_out, "httplib   left out by HTTPLIB=0: no pages by --watch and --explore") &&
            !has(left_out, "HAVE_HTTPLIB"), "%s", left_out.c_str());
     for (const char* how : {"HTTPLIB=0", ""}) {
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cpu UNITY=0 BUILD=" +
                                         folder("httplib_dry") + " " + how);
-        EXPECT(ran.code == 0 && has(ran.out, "watch/embedded.cpp"), "%d %s", ran.code, ran.err.c_str());
+        EXPECT(ran.code == 0 && has(ran.out, "serve/embedded.cpp"), "%d %s", ran.code, ran.err.c_str());
     }
 }
 

@@ -138,7 +138,7 @@ TEST(mistakes_are_told_before_a_run_begins) {
     const std::pair<string, string> mistakes[] = {
         {"--evaluate=", "--evaluate names no task: write --evaluate=hellaswag,lambada or a file"},
         {"--evaluate=nosuch --plan",
-         "expected one of --plan, --generate, --evaluate, --export and --report at a time"},
+         "expected one of --plan, --generate, --evaluate, --export, --report and --explore at a time"},
         {"--eval.tasks='[\"nosuch\"]'", "the task 'nosuch' is not there: no file data/evals/nosuch.jsonl"},
         {"--eval.tasks='[\"" + folder("greedy.jsonl") + "\",\"" + folder("greedy.jsonl") + "\"]'",
          "eval.tasks: two tasks are named 'greedy'"},

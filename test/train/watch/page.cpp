@@ -4,12 +4,7 @@
 
 #include "test/script_helpers.h"
 
-static void expect_checks(const std::string& part) {
-    const auto ran = test::run(python() + " dev/page_checks.py " + part);
-    if (ran.code == 3) return test::skip("no Chromium");
-    EXPECT(ran.code == 0 && has(last_line(ran.out), " checks, 0 failed"), "exit %d: %s%s", ran.code,
-           ran.out.c_str(), ran.err.c_str());
-}
+static void expect_checks(const std::string& part) { expect_page_checks("dev/page_checks.py " + part); }
 
 TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }

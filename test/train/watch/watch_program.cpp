@@ -1,40 +1,10 @@
 // ./train_gpt --watch as a user starts it.
-#include <csignal>
-
 #include "llmc/train/watch/ranks.h"
-#include "test/http_client.h"
+#include "test/served_program.h"
 #include "test/watched_folder.h"
 
 using namespace test;
 using std::string;
-
-// The program: (process, its output so far).
-struct Program {
-    pid_t pid;
-    string log;
-
-    Program(const string& name, const string& args) : log(folder(name)) {
-        const Ran ran = run("exec ./train_gpt " + args + " >" + log + " 2>&1 & echo $!");
-        pid = pid_t(std::stol(ran.out));
-    }
-    ~Program() { kill(pid, SIGKILL); }
-    bool says(const string& what) const {
-        for (int wait = 0; wait < 100; wait++) {
-            if (text_of(log).find(what) != string::npos) return true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        }
-        return false;
-    }
-    bool ends() const {
-        for (int wait = 0; wait < 100 && kill(pid, 0) == 0; wait++)
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        return kill(pid, 0) != 0;
-    }
-};
-static int port_of(const string& log) {
-    const size_t at = log.find("http://");
-    return at == log.npos ? 0 : atoi(log.c_str() + log.find(':', at + 7) + 1);
-}
 
 TEST(the_program_serves_and_ends_quietly) {
     if (no_server()) return;

@@ -1,5 +1,6 @@
 // --watch over real sockets: what is answered, to whom, and that no page waits for another.
-#include "llmc/train/watch/serve.h"
+#include "llmc/train/serve/serve.h"
+#include "llmc/train/watch/watch_service.h"
 #include "test/http_client.h"
 #include "test/watched_folder.h"
 
@@ -11,16 +12,19 @@ struct Served {
     string root;
     WatchedFolder f{root};
     WatchService service{.watcher = f.watcher};
+    Readers readers;
     Listening server;
 
     explicit Served(const string& name, const string& token = "", int threads = 12) : root(folder(name)) {
         for (const char* run : {"a", "<b>"})
             write_text(root + "/" + run + "/metrics.jsonl", start_row() + train_rows(1, 30) + val_row(30));
         write_text(folder("secret.txt"), "MARK");
-        service.token = token;
+        readers = {.flag = "--watch", .token = token};
         service.most_streams = threads - 4;
         server = start_server({.host = "127.0.0.1", .port = 0, .threads = threads, .headers = {{"X-A", "b"}},
-                               .answer = [this](const HttpRequest& r) { return service.answer(r); }},
+                               .answer = [this](const HttpRequest& r) {
+                                   return readers.allow(r) ? service.answer(r) : readers.refusal();
+                               }},
                               "--watch");
         f.update();
     }
@@ -45,8 +49,8 @@ TEST(pages_events_rows_and_metrics) {
     if (no_server()) return;
     Served s("served");
     const string page = ask(s.port(), "/");
-    EXPECT(page_html().starts_with("<!doctype html>") && page_html().ends_with("</html>\n"), "no page");
-    EXPECT(status(page) == 200 && body(page) == page_html() && page.find("X-A: b") != page.npos, "%s",
+    EXPECT(watch_page().starts_with("<!doctype html>") && watch_page().ends_with("</html>\n"), "no page");
+    EXPECT(status(page) == 200 && body(page) == watch_page() && page.find("X-A: b") != page.npos, "%s",
            page.substr(0, 300).c_str());
     const json rows = json::parse(body(ask(s.port(), "/rows?run=%3Cb%3E&from=5&to=9&points=100")));
     EXPECT(rows["run"] == "<b>" && rows["train"]["step"] == json({5, 6, 7, 8, 9}), "%s", rows.dump().c_str());

@@ -80,14 +80,3 @@ function stepsWithin(run, mode, lo, hi) {
   const begin = Math.max(0, lowerBound(places, lo) - 1), end = Math.min(steps.length - 1, lowerBound(places, hi));
   return [steps[begin], steps[end]];
 }
-
-/** A function from values to pixels. REQUIRES: lo > 0 where log. */
-function scale(lo, hi, from, to, log) {
-  const f = log ? Math.log : v => v, a = f(lo), k = (to - from) / (f(hi) - a || 1);
-  return v => from + (f(v) - a) * k;
-}
-
-function unscale(lo, hi, from, to, log, pixel) {
-  const t = (pixel - from) / (to - from || 1);
-  return log ? lo * (hi / lo) ** t : lo + (hi - lo) * t;
-}

@@ -3,13 +3,6 @@
 const embedded = JSON.parse(byId("data").textContent);          // the runs of a report; null: the page is live
 const live = embedded === null;
 
-/** The address of a request: beside the page, with the page's own token. */
-function address(path, parameters = {}) {
-  const token = new URLSearchParams(location.search).get("token");
-  const p = new URLSearchParams({...parameters, ...(token === null ? {} : {token})}).toString();
-  return "./" + path + (p ? "?" + p : "");
-}
-
 // ---- when to draw: at most once a frame; for data no more than a quarter of the time
 
 let frame = 0, cursorFrame = 0, timer = 0, cost = 0, lastDrawn = 0;

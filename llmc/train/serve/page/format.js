@@ -1,4 +1,4 @@
-// ---- format.js: numbers and times as people read them, ticks of axes, colours, elements
+// ---- format.js: numbers and times as people read them, ticks and scales of axes, colours, elements
 
 const isNumber = Number.isFinite;
 const SUFFIXES = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
@@ -100,6 +100,17 @@ function logText(v, kind) {
   if (kind === "flops") return power(v);
   if (kind === "time") return duration(v);
   return kind === "percent" ? short(100 * v) + "%" : short(v);
+}
+
+/** A function from values to pixels. REQUIRES: lo > 0 where log. */
+function scale(lo, hi, from, to, log) {
+  const f = log ? Math.log : v => v, a = f(lo), k = (to - from) / (f(hi) - a || 1);
+  return v => from + (f(v) - a) * k;
+}
+
+function unscale(lo, hi, from, to, log, pixel) {
+  const t = (pixel - from) / (to - from || 1);
+  return log ? lo * (hi / lo) ** t : lo + (hi - lo) * t;
 }
 
 // ---- colours: Okabe and Ito's palette, adapted to the two backgrounds (jfly.uni-koeln.de/color)

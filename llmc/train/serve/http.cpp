@@ -1,5 +1,5 @@
 // Compiled alone, to a shared object: the only file that sees cpp-httplib.
-#include "llmc/train/watch/http.h"
+#include "llmc/train/serve/http.h"
 
 #include <httplib.h>
 

@@ -2,5 +2,6 @@
 #pragma once
 #include <string_view>
 
-std::string_view page_html();           // train/watch/page.html
+std::string_view watch_page();          // train/watch/page.html
+std::string_view explore_page();        // train/explore/page.html
 std::string_view http_object();         // http.cpp as a shared object; empty: built without cpp-httplib

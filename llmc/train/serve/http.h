@@ -1,4 +1,4 @@
-// An HTTP server in a shared object of its own: cpp-httplib and what it needs are loaded when --watch needs
+// An HTTP server in a shared object of its own: cpp-httplib and what it needs are loaded when a page needs
 // them, and training never does. http.cpp is compiled to that object, which the program carries (embedded.h).
 #pragma once
 #include <functional>

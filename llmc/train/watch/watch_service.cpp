@@ -1,32 +1,12 @@
-#include "llmc/train/watch/serve.h"
+#include "llmc/train/watch/watch_service.h"
 
 #include <charconv>
 #include <cmath>
 #include <memory>
 
-#include "llmc/base/check.h"
-#include "llmc/base/files.h"
+#include "llmc/train/serve/serve.h"
 
 static constexpr double kMostPoints = 20000;
-
-// Takes the same time for every token of this length.
-static bool same_token(const std::string& a, const std::string& b) {
-    if (a.size() != b.size()) return false;
-    unsigned char differ = 0;
-    for (size_t i = 0; i < a.size(); i++) differ |= static_cast<unsigned char>(a[i] ^ b[i]);
-    return differ == 0;
-}
-
-// "localhost:8000", "[::1]"
-static bool names_this_machine(const std::string& host) {
-    const size_t bracket = host.find(']');
-    const std::string name = host.substr(0, host.find(':', bracket == host.npos ? 0 : bracket));
-    return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
-}
-
-bool WatchService::allows(const HttpRequest& request) const {
-    return token.empty() ? names_this_machine(request.host) : same_token(request.value("token"), token);
-}
 
 HttpAnswer WatchService::events() {
     // counts as long as the connection holds the stream
@@ -56,11 +36,7 @@ HttpAnswer WatchService::rows(const HttpRequest& request) {
 }
 
 HttpAnswer WatchService::answer(const HttpRequest& request) {
-    if (!allows(request)) return {.status = 403, .body = token.empty()
-        ? "This page is for the machine itself: open http://127.0.0.1\n"
-        : "Open the address that --watch has printed: it ends in a token.\n"};
-    if (request.path == "/")
-        return {.type = "text/html; charset=utf-8", .body = std::string(page_html())};
+    if (request.path == "/") return html_answer(watch_page());
     if (request.path == "/events") return events();
     if (request.path == "/rows") return rows(request);
     if (request.path == "/metrics")
@@ -76,14 +52,4 @@ std::string metrics_text(Watcher& watcher) {
         all.back().run = name;
     }
     return prometheus_text(all);
-}
-
-std::string random_token() {
-    const Fd source = open_stream("/dev/urandom");
-    unsigned char bytes[16];
-    CHECK_INPUT(read_up_to(source.fd, bytes, sizeof bytes, "/dev/urandom") == sizeof bytes,
-                "/dev/urandom ends: no token for --host");
-    std::string text;
-    for (const unsigned char b : bytes) text += fmt::format("{:02x}", b);
-    return text;
 }

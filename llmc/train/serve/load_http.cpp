@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
-#include "llmc/train/watch/serve.h"
+#include "llmc/train/serve/serve.h"
 
 // From memory: the object has no file.
 static void* load_object(std::string_view object, const char* flag) {

@@ -1,5 +1,6 @@
-// Compiled anew where an embedded file changes (Makefile). PAGE and HTTP_OBJECT are their paths.
-#include "llmc/train/watch/embedded.h"
+// Compiled anew where an embedded file changes (Makefile). WATCH_PAGE, EXPLORE_PAGE and HTTP_OBJECT are their
+// paths.
+#include "llmc/train/serve/embedded.h"
 
 // NAME_begin and NAME_end: a file's bytes
 #define EMBED(NAME, PATH)                                                                                  \
@@ -8,12 +9,15 @@
         ".global " #NAME "_end\n" #NAME "_end:\n.byte 0\n.previous\n");                                    \
     extern "C" const char NAME##_begin[], NAME##_end[];
 
-EMBED(watch_page, PAGE)
-std::string_view page_html() { return {watch_page_begin, watch_page_end}; }
+EMBED(page_of_watch, WATCH_PAGE)
+std::string_view watch_page() { return {page_of_watch_begin, page_of_watch_end}; }
+
+EMBED(page_of_explore, EXPLORE_PAGE)
+std::string_view explore_page() { return {page_of_explore_begin, page_of_explore_end}; }
 
 #ifdef HTTP_OBJECT
-EMBED(watch_http, HTTP_OBJECT)
-std::string_view http_object() { return {watch_http_begin, watch_http_end}; }
+EMBED(http_server, HTTP_OBJECT)
+std::string_view http_object() { return {http_server_begin, http_server_end}; }
 #else
 std::string_view http_object() { return {}; }
 #endif

@@ -1,0 +1,23 @@
+// Settings that stand in the address of a page, by the config's own keys: /?model.layers=36&parallel.tp=4
+//
+// Anybody may have written an address. So it sets what a plan depends on, of the sections model, train,
+// optimizer, parallel, memory and cluster, and run.precision; no text but cluster.gpu, as a text may name a
+// file of this machine; and no plan whose work exceeds PlanLimits. The config that the program was started
+// with may name files.
+#pragma once
+#include "llmc/train/plan/planned.h"
+#include "llmc/train/serve/http.h"
+
+// The largest plan of a request: it takes seconds on two cores, where a real model's takes milliseconds.
+struct PlanLimits {
+    static constexpr int kLayers = 256, kRanks = 16384, kStages = 64, kMicros = 16384;
+};
+
+bool stands_in_an_address(const std::string& key);
+
+// The base with the settings of an address, checked as those of the command line. Exit code 78: a key that is
+// unknown or refused, a value that is wrong or beyond PlanLimits.
+Config config_of(const Config& base, const HttpRequest& request);
+
+// The settings of an address, without its token: key and value.
+Settings settings_in(const HttpRequest& request);

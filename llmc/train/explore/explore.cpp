@@ -1,0 +1,19 @@
+#include "llmc/train/explore/explore.h"
+
+#include "llmc/base/check.h"
+#include "llmc/base/start_thread.h"
+
+static constexpr int kMostConnections = 16;
+
+int explore(const Exploration& exploration, const PagePlace& place) {
+    end_page_by_signals();
+    const Readers readers = readers_of(place, "--explore");
+    ExploreService service{.exploration = exploration};
+    serve_page({.place = place,
+                .readers = readers,
+                .threads = possible_threads(kMostConnections),
+                .answer = [&](const HttpRequest& request) { return service.answer(request); },
+                .about = [] { return std::string("a page to plan with"); },
+                .end = [&] { service.stopping = true; }});
+    return kExitDone;
+}

@@ -1,0 +1,34 @@
+// From settings to figures: what --plan and the page of --explore say of a config, by the same calls.
+#pragma once
+#include <optional>
+
+#include "llmc/train/plan/search.h"
+
+struct Planned {
+    Estimate estimate;                    // its cfg has the micro-batch that was chosen
+    std::optional<Machine> machine = {};  // of cluster.*; none: this machine, whose memory alone is planned
+};
+
+// Settings that a run takes from a checkpoint, the tokenizer and the shards: model.vocab.
+void take_open_settings(Config& cfg);
+// Ranks of the job that cfg describes.
+int ranks_to_plan(const Config& cfg);
+
+// Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing.
+using PlannedFunction = Planned(Config cfg);
+namespace fp32 {
+PlannedFunction planned;
+}
+namespace bf16 {
+PlannedFunction planned;
+}
+namespace fp64 {
+PlannedFunction planned;
+}
+
+// The planner of a precision.
+struct Planner {
+    PlannedFunction* planned;
+    EstimateFunction* estimate;
+    DrawFunction* drawn_step;
+};

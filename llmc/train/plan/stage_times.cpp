@@ -1,0 +1,113 @@
+// One stage of train/plan/step_time.h: the clocks of a rank while it walks.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string_view>
+
+#include "llmc/train/plan/step_time.h"
+
+Parts& Parts::operator+=(const Parts& o) {
+    products += o.products, attention += o.attention, memory += o.memory;
+    exposed += o.exposed, hidden += o.hidden;
+    return *this;
+}
+
+struct Started {
+    double end, busy;
+};  // of a collective
+
+// A rank's clocks: of its ops, of each axis' collectives, and of copies.
+struct Clocks {
+    const Prices& prices;
+    std::map<const char*, double> axes;                  // when an axis is free
+    std::map<const char*, std::deque<Started>> pending;  // by axis; awaited in this order
+    std::map<const Cost*, double> known;                 // prices of costs
+    double now = 0, copies = 0;
+
+    double price(const Cost& cost) {
+        const auto [it, fresh] = known.try_emplace(&cost);
+        if (fresh)
+            it->second = cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
+                                                       : seconds_of_op(prices, cost);
+        return it->second;
+    }
+    void wait_for(const Started& s, Parts& to) {
+        const double waited = std::max(0.0, s.end - now);
+        to.exposed += waited;
+        to.hidden += std::max(0.0, s.busy - waited);
+        now = std::max(now, s.end);
+    }
+    void collective(const Cost& cost, Parts& to);
+    void run(const Cost& cost, Parts& to);
+};
+
+static bool starts(const Cost& c) {
+    const std::string_view verb = c.name;
+    return verb == "all_gather" || verb == "reduce_scatter" || verb == "all_to_all";
+}
+
+static bool marks(const Cost& c) { return std::string_view(c.name) == "mark_copies"; }
+
+// Messages of the pipeline are the simulation's.
+void Clocks::collective(const Cost& cost, Parts& to) {
+    if (std::string_view(cost.axis) == "pp") return;
+    const double busy = price(cost), end = std::max(now, axes[cost.axis]) + busy;
+    axes[cost.axis] = end;
+    if (starts(cost))
+        pending[cost.axis].push_back({end, busy});
+    else
+        wait_for({end, busy}, to);
+}
+
+void Clocks::run(const Cost& cost, Parts& to) {
+    const auto compute = [&](double& part) {
+        const double seconds = price(cost);
+        part += seconds, now += seconds;
+    };
+    switch (cost.kind) {
+        case Kind::Product:
+            compute(to.products);
+            break;
+        case Kind::Attention:
+            compute(to.attention);
+            break;
+        case Kind::Memory:
+            compute(to.memory);
+            break;
+        case Kind::Copy:
+            copies = std::max(now, copies) + price(cost);
+            break;
+        case Kind::Collective:
+            collective(cost, to);
+            break;
+        case Kind::Wait:
+            if (!cost.axis) return marks(cost) ? void() : wait_for({copies, 0}, to);
+            std::deque<Started>& started = pending[cost.axis];
+            if (started.empty()) return;  // of a message
+            wait_for(started.front(), to);
+            started.pop_front();
+            break;
+    }
+}
+
+StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
+                       int micros) {
+    StageTimes t = {.actions = actions,
+                    .parts = std::vector<Parts>(actions.size()),
+                    .message = std::vector<double>(actions.size()),
+                    .before = {},
+                    .after = {},
+                    .micros = micros};
+    Clocks clocks{.prices = prices, .axes = {}, .pending = {}, .known = {}};
+    bool began = false;
+    for (const Walk::Entry& e : walk.entries) {
+        const Cost& cost = walk.of(e);
+        began |= e.action >= 0;
+        Parts& to = e.action >= 0 ? t.parts[size_t(e.action)] : began ? t.after : t.before;
+        const bool sends =
+            e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
+        if (sends) t.message[size_t(e.action)] = clocks.price(cost);
+        clocks.run(cost, to);
+    }
+    return t;
+}

@@ -1,0 +1,64 @@
+// A page that this program serves over HTTP: its server, its readers, and the loop until a signal.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "llmc/train/serve/embedded.h"
+#include "llmc/train/serve/http.h"
+
+// Whose requests are answered. With a token: who has the token. Without: who names this machine as the host;
+// a page of another site can have its name point here, but not hide its name.
+struct Readers {
+    const char* flag = "";  // of the program, for messages: "--watch"
+    std::string token = {};
+
+    bool allow(const HttpRequest& request) const;
+    HttpAnswer refusal() const;  // status 403
+};
+
+// 128 random bits from the system, as 32 hexadecimal digits.
+std::string random_token();
+
+HttpAnswer html_answer(std::string_view page);
+
+// A server that listens; its end stops it, after the streams have ended.
+struct StopServer {
+    void (*stop)(HttpServer&);
+
+    void operator()(HttpServer* server) const {
+        stop(*server);
+        delete server;
+    }
+};
+using Listening = std::unique_ptr<HttpServer, StopServer>;
+
+// Loads the server from its shared object and binds a port. Errors end in fatal(): no server in this build, a
+// library that is missing here, a busy port.
+Listening start_server(const HttpService& service, const char* flag, std::string_view object = http_object());
+
+// Where a page is served, as --port and --host say.
+struct PagePlace {
+    int port = 8000;                       // 0: any free port
+    std::optional<std::string> host = {};  // address to bind, whose readers need a token; none: 127.0.0.1
+};
+
+// Makes SIGINT and SIGTERM end serve_page(), and a closed connection no end of the program.
+void end_page_by_signals();
+// A token where `place` names a host.
+Readers readers_of(const PagePlace& place, const char* flag);
+
+struct ServedPage {
+    PagePlace place;
+    const Readers& readers;
+    int threads;                                           // connections at once
+    std::function<HttpAnswer(const HttpRequest&)> answer;  // called by many threads
+    std::function<std::string()> about;  // what is printed below the address, once the page is served
+    std::function<void()> look = [] {};  // called a few times a second
+    std::function<void()> end = [] {};   // has to end the streams, which the server waits for
+};
+
+// Serves until a signal asks for the end. Prints the address.
+void serve_page(const ServedPage& page);
