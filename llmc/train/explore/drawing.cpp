@@ -16,7 +16,7 @@ static std::set<int> chosen_stages(const DrawnStep& step) {
 }
 
 static Json json_of(const DrawnSpan& s) {
-    return Json::List{std::string(1, char(s.doing)), s.chunk, s.micro, s.begin, s.end};
+    return Json::List{std::string(1, char(s.kind)), s.chunk, s.micro, s.begin, s.end};
 }
 
 Json json_of(const DrawnStep& step) {

@@ -48,7 +48,7 @@ struct StageRun {
     void run(const Action& a, double seconds) {
         if (draws && a.kind == Action::Send && !spans.empty()) spans.back().end += seconds;
         if (draws && a.kind != Action::Send)
-            spans.push_back({.doing = a.kind == Action::Forward ? Doing::Forward : Doing::Backward,
+            spans.push_back({.kind = a.kind == Action::Forward ? SpanKind::Forward : SpanKind::Backward,
                              .chunk = a.chunk,
                              .micro = a.micro,
                              .begin = now,
@@ -166,9 +166,9 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
 
 static std::vector<DrawnSpan> spans_of(StageRun& run) {
     const double before = run.times.before.sum(), after = run.times.after.sum();
-    std::vector<DrawnSpan> spans = {{Doing::Clear, 0, 0, 0, before}};
+    std::vector<DrawnSpan> spans = {{SpanKind::Clear, 0, 0, 0, before}};
     spans.insert(spans.end(), run.spans.begin(), run.spans.end());
-    spans.push_back({Doing::Update, 0, 0, run.now, run.now + after});
+    spans.push_back({SpanKind::Update, 0, 0, run.now, run.now + after});
     std::erase_if(spans, [](const DrawnSpan& s) { return s.end <= s.begin; });
     return spans;
 }

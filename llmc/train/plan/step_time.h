@@ -44,9 +44,9 @@ struct StepTime {
 StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);
 
 // What a stage does from `begin` to `end`, in seconds since the step began.
-enum class Doing : char { Clear = 'C', Forward = 'F', Backward = 'B', Update = 'U' };
+enum class SpanKind : char { Clear = 'C', Forward = 'F', Backward = 'B', Update = 'U' };
 struct DrawnSpan {
-    Doing doing;
+    SpanKind kind;
     int chunk, micro;
     double begin, end;
 };

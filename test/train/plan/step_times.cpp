@@ -102,7 +102,7 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
                 for (const DrawnSpan& span : d.stages[s]) {
                     EXPECT(span.begin >= end - 1e-12 && span.end > span.begin, "stage %zu: spans overlap", s);
                     busy += span.end - span.begin, end = span.end;
-                    forwards += span.doing == Doing::Forward, backwards += span.doing == Doing::Backward;
+                    forwards += span.kind == SpanKind::Forward, backwards += span.kind == SpanKind::Backward;
                 }
                 const int drawn = (micros - d.micros_left_out) * chunks;
                 EXPECT(forwards == drawn && backwards == drawn, "%d, %d of %d", forwards, backwards, drawn);
