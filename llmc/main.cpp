@@ -106,7 +106,8 @@ static int run(Options& options) {
     if (options.export_to && launcher().world == 1) cfg.parallel = {};      // a checkpoint loads on any mesh
     if (options.plan) {
         check_processes(cfg, "--plan");
-        const bool on_gpu = cfg.cluster.named() && cfg.run.precision == RunPrecision::Auto;
+        const bool on_gpu = cfg.cluster.named() && !cfg.cluster.measured() &&
+                            cfg.run.precision == RunPrecision::Auto;
         if (on_gpu) cfg.run.precision = RunPrecision::Bf16;
         const PlanRequest request = {.search = *options.plan == "search", .json = options.json,
                                      .command = options.command};

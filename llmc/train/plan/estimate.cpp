@@ -73,12 +73,12 @@ Estimate memory_estimate(const Config& cfg, int ranks) {
     return e;
 }
 
-Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
-    const Described gpu(kDescribedGpu);
-    Estimate e = without_figures(cfg, ranks);
-    const Prices prices = {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = e.mesh};
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
+// Of a mesh on the device of this thread.
+static Estimate timed_estimate(const Config& planned, int ranks, const Machine& machine,
+                               const MeasuredStep* measured) {
+    Estimate e = without_figures(planned, ranks);
+    const Prices prices = {
+        .machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = e.mesh, .measured = measured};
     const Distinct distinct = distinct_stages(planned);
     std::vector<StageTimes> times;
     PipelineShape shape = {};
@@ -95,9 +95,23 @@ Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     for (const size_t i : distinct.of) stages.push_back(&times[i]);
     e.step = step_time(shape, stages);
     e.fits = double(e.memory.sum()) <= 1e9 * machine.memory_gb;
-    const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
+    const double flops = model_flops_per_token(planned.model, e.params) * e.tokens_per_second();
     e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
     return e;
+}
+
+Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
+    const Described gpu(kDescribedGpu);
+    Config planned = cfg;
+    planned.parallel.transport = TransportKind::Nccl;
+    Estimate e = timed_estimate(planned, ranks, machine, nullptr);
+    e.cfg = cfg;
+    return e;
+}
+
+Estimate measured_estimate(const Config& cfg, int ranks, const Machine& machine,
+                           const MeasuredStep& measured) {
+    return timed_estimate(cfg, ranks, machine, &measured);
 }
 
 }  // namespace PRECISION

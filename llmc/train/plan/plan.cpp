@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "llmc/base/cache_file.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
@@ -37,12 +38,19 @@ static std::string memory_text(const Config& cfg, int ranks) {
     return text;
 }
 
-// On the device of this program, without times.
-static int plan_here(Config cfg, int ranks, bool json) {
+// Settings that a run takes from this machine. Returns the bytes available to a rank; 0: unknown.
+static size_t resolve_here(Config& cfg, int ranks) {
     if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
+    context.threads = cfg.run.threads;      // scratch is of each thread
     const auto rank = described_mesh(cfg.parallel, ranks, 0);
     const size_t available = available_to_rank(rank->mesh);
     cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, writes_texts(cfg), available);
+    return available;
+}
+
+// On the device of this program, without times.
+static int plan_here(Config cfg, int ranks, bool json) {
+    const size_t available = resolve_here(cfg, ranks);
     if (json) {
         Estimate e = memory_estimate(cfg, ranks);
         e.fits = available == 0 || e.memory.sum() <= available;
@@ -67,6 +75,53 @@ static int plan_on(const Machine& machine, Config cfg, int ranks, const PlanRequ
     else
         printf("%s\n%s\n%s\n", memory_text(planned, ranks).c_str(), time_text(e, machine).c_str(),
                to_json(cfg).c_str());
+    return kExitDone;
+}
+
+static void check_measurable(const Config& cfg, int ranks) {
+    const ClusterConfig& c = cfg.cluster;
+    CHECK_INPUT(c.file.empty() && c.gpus_per_node == 0 && c.node_gbs == 0 && c.network_gbs == 0,
+                "cluster.gpu = auto measures this machine as it is: leave out cluster.file, gpus_per_node, "
+                "node_gbs and network_gbs");
+    CHECK_INPUT(launcher().world == 1,
+                "cluster.gpu = auto: {} processes were started; start one, with --parallel.ranks={}: it "
+                "measures ranks as threads",
+                launcher().world, launcher().world);
+    CHECK_INPUT(ranks == 1 || ops::reached_by_host(),
+                "cluster.gpu = auto measures one GPU, not parallel.ranks = {}: scripts/gpu_check.sh writes a "
+                "file of this machine for cluster.file",
+                ranks);
+}
+
+static std::string measured_text(const MeasuredStep& step, const Config& cfg, const std::string& path) {
+    std::string text = fmt::format("measured {} by steps of {} of {} layers, {} each", step.date, step.layers,
+                                   cfg.model.layers, human_seconds(step.seconds));
+    if (!path.empty()) text += "; kept in " + path;
+    return text + "\n";
+}
+
+// On this machine, by a measured step.
+static int plan_measured(Config cfg, int ranks, bool json) {
+    check_measurable(cfg, ranks);
+    cfg.parallel.ranks = ranks;
+    const size_t available = resolve_here(cfg, ranks);
+    const MeasuredFile file = {.path = cache_path("machine.json"), .device = ops::device_name()};
+    std::optional<MeasuredStep> step = file.find(cfg, ranks);
+    if (!step) {
+        fputs("measuring steps on this machine ...\n", stderr);
+        step = measure_step(cfg, ranks);
+        file.keep(cfg, ranks, *step);
+    }
+    Machine machine = {.gpu = file.device, .about = "", .sources = ""};
+    machine.memory_gb = cfg.cluster.memory_gb > 0 ? cfg.cluster.memory_gb : 1e-9 * double(available);
+    machine.bf16_tflops = machine.fp32_tflops = step->tflops;
+    const Estimate e = measured_estimate(cfg, ranks, machine, *step);
+    if (json) {
+        puts(to_text(json_of(e, true)).c_str());
+        return kExitDone;
+    }
+    printf("%s\n%s%s\n%s\n", memory_text(cfg, ranks).c_str(), time_text(e, machine).c_str(),
+           measured_text(*step, cfg, file.path).c_str(), to_json(cfg).c_str());
     return kExitDone;
 }
 
@@ -102,14 +157,19 @@ int plan(Config cfg, const PlanRequest& request) {
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
                 machine_names());
+    CHECK_INPUT(!request.search || !cfg.cluster.measured(),
+                "--plan=search: cluster.gpu = auto measures one mesh at a time; give --plan with "
+                "parallel.ranks, tp, pp and zero, or a GPU of the table ({})",
+                machine_names());
     std::optional<Machine> machine;
-    if (cfg.cluster.named()) machine = machine_of(cfg.cluster);
+    if (cfg.cluster.named() && !cfg.cluster.measured()) machine = machine_of(cfg.cluster);
     resolve(cfg);
     const ParallelConfig& p = cfg.parallel;
     if (request.search && p.ranks == 0) return search_counts(*machine, cfg, request.json);
     if (request.search) return search_on(*machine, cfg, p.ranks, request);
     const int ranks = std::max({planned_ranks(p), launcher().world, p.tp * p.pp});
     check_mesh(cfg, ranks);
+    if (cfg.cluster.measured()) return plan_measured(cfg, ranks, request.json);
     return machine ? plan_on(*machine, cfg, ranks, request) : plan_here(cfg, ranks, request.json);
 }
 
