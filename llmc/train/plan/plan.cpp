@@ -88,9 +88,8 @@ static void check_measurable(const Config& cfg, int ranks) {
                 "measures ranks as threads",
                 launcher().world, launcher().world);
     CHECK_INPUT(ranks == 1 || ops::reached_by_host(),
-                "cluster.gpu = auto measures one GPU, not parallel.ranks = {}: scripts/gpu_check.sh writes a "
-                "file of this machine for cluster.file",
-                ranks);
+                "cluster.gpu = auto measures one GPU, not {}: name a GPU of the table ({}) or cluster.file",
+                ranks, machine_names());
 }
 
 static std::string measured_text(const MeasuredStep& step, const Config& cfg, const std::string& path) {
