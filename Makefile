@@ -9,6 +9,7 @@
 # make coverage        lines of the CUDA backend that its emulated tests run
 # make gpu-check       what scripts/gpu_check.sh runs on a GPU
 # make planner-check   --plan against published step times
+# make planner-here    --plan against runs on this machine
 # make dev/ckpt        the tool that looks at checkpoints
 #
 # DEVICE=cpu | cuda (where there are a GPU and nvcc) | emulated (the GPU's kernels, run by a CPU: for tests)
@@ -218,6 +219,8 @@ dev-cuda: $(BUILD)/dev/cuda_graded
 	@$<
 planner-check: train_gpt
 	@$(PYTHON) dev/planner_check.py
+planner-here: train_gpt
+	@$(PYTHON) dev/planner_here.py
 dev/ckpt: $(BUILD)/dev/ckpt FORCE
 	@cmp -s $< $@ || cp -f $< $@
 quickstart:
@@ -226,6 +229,6 @@ clean:
 	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
 .PHONY: all tests test test-full coverage check ptxas bench bench-ranks bench-checkpoint dev-cuda gpu-check \
-        planner-check quickstart clean FORCE
+        planner-check planner-here quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

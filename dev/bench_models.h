@@ -1,16 +1,11 @@
 // What bench_ops runs: the models, and tokens for them.
 #pragma once
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
-#include "llmc/io/files/shard.h"
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/plan/random_tokens.h"
 
 struct Options {
     int B = 4, T = 256, threads = 0;
@@ -57,29 +52,3 @@ inline Config config_of_quickstart() {
 
 // Documents of a quarter of a row each, where the model keeps them apart.
 inline int document_of(const Config& cfg) { return cfg.model.context / 4; }
-
-// A shard of random ids, gone at the end.
-struct RandomTokens {
-    std::string path =
-        fmt::format("{}/bench_ops_{}.bin", std::filesystem::temp_directory_path().string(), int(getpid()));
-    Dataset set;
-    RandomTokens(const Config& cfg, size_t count) {
-        FILE* f = fopen(path.c_str(), "wb");
-        CHECK_INPUT(f, "{} cannot be written", path);
-        std::vector<uint16_t> ids(512 + count);
-        const int32_t header[3] = {20240520, 1, int32_t(count)};
-        memcpy(ids.data(), header, sizeof header);
-        const uint32_t eot = uint32_t(cfg.model.vocab) - 1;
-        uint32_t h = 1;
-        for (size_t i = 0; i < count; i++) {
-            const bool begins = cfg.model.document_mask && i % size_t(document_of(cfg)) == 0;
-            ids[512 + i] = uint16_t(begins ? eot : ((h = h * 1664525 + 1013904223) >> 8) % eot);
-        }
-        const bool whole = fwrite(ids.data(), sizeof ids[0], ids.size(), f) == ids.size();
-        CHECK_INPUT(fclose(f) == 0 && whole, "{} cannot be written", path);
-        set = open_dataset("data.train", {{path}}, cfg.model.context, 1, true,
-                           {.kind = RowKind::Stream, .eot = eot, .masks = cfg.model.document_mask});
-        validate_ids(set, cfg.model.vocab);
-    }
-    ~RandomTokens() { remove(path.c_str()); }
-};

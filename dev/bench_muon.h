@@ -42,12 +42,12 @@ struct MuonPart {
 MuonPart muon_part(Config cfg, int64_t tokens, int steps) {
     cfg.optimizer.kind = OptimizerKind::Muon;
     cfg.train.batch_tokens = tokens;
-    const RandomTokens text(cfg, size_t(tokens) * 2 + 1);
+    const Dataset text = random_tokens(cfg.model, size_t(tokens) * 2 + 1);
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
     model.allocate();
     model.zero.init_weights(1);
-    Loader data(text.set, cfg.train.micro_batch, 0);
+    Loader data(text, cfg.train.micro_batch, 0);
     std::vector<MuonPart> parts;
     for (int step = 0; step < steps; step++) {
         double end = 0;

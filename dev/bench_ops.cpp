@@ -80,12 +80,12 @@ double flops_of(const Cost& c, const Config& cfg) {
 // Steps of the trainer, each op timed from its start to that of the next.
 std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
     const Config cfg = config_of(o);
-    const RandomTokens tokens(cfg, size_t(kSteps + 2) * size_t(o.B) * size_t(o.T) + 1);
+    const Dataset tokens = random_tokens(cfg.model, size_t(kSteps + 2) * size_t(o.B) * size_t(o.T) + 1);
     Model model(cfg, Mesh(), o.B, false);
     warm_up(cfg, model);
     model.allocate();
     model.zero.init_weights(1);
-    Loader data(tokens.set, o.B, 0);
+    Loader data(tokens, o.B, 0);
     std::map<std::string, size_t> known;
     std::vector<Row> rows;
     for (int step = -1; step < kSteps; step++) {        // step -1 touches memory for the first time

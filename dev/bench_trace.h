@@ -36,12 +36,12 @@ void trace_cost(const char* precision, FILE* json) {
     cfg.train.batch_tokens = 1024;                          // a micro-batch: as short as a step gets
     for (int64_t step = 2; step <= 2 * kPairs; step += 2) cfg.log.trace.push_back(step);
     const size_t tokens = size_t(cfg.train.batch_tokens) * 2 * kPairs + 1;
-    const RandomTokens text(cfg, tokens);
+    const Dataset text = random_tokens(cfg.model, tokens);
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
     model.allocate();
     model.zero.init_weights(1);
-    Loader data(text.set, cfg.train.micro_batch, 0);
+    Loader data(text, cfg.train.micro_batch, 0);
     StepTrace trace(cfg, model);
     std::vector<TracePair> pairs(kPairs);
     for (int step = 0; step < 2 * kPairs; step++) {

@@ -70,7 +70,8 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
 
 // Of a plan; a plan for GPUs is in bf16.
 static const Precision& precision_to_plan(Config& cfg) {
-    const bool on_gpu = cfg.cluster.named() && cfg.run.precision == RunPrecision::Auto;
+    const ClusterConfig& c = cfg.cluster;
+    const bool on_gpu = c.named() && !c.measured() && cfg.run.precision == RunPrecision::Auto;
     if (on_gpu) cfg.run.precision = RunPrecision::Bf16;
     return precision_of(cfg, true);
 }

@@ -104,3 +104,24 @@ TEST(a_traced_step_waits_outside_of_itself) {
     EXPECT(more_of_one > 0 && more_of_one <= 4 && more_of_two == more_of_one,
            "%d more waits in a step of one micro-batch, %d in one of two", more_of_one, more_of_two);
 }
+
+// Times of a GPU's ops are by marks of its clock.
+TEST(a_gpu_is_measured_for_a_plan) {
+    const string cache = folder("cache");
+    const Ran ran = emulated("measured", "--plan --json --cluster.gpu=auto", "XDG_CACHE_HOME=" + cache);
+    const json p = json::parse(ran.out, nullptr, false);
+    EXPECT(ran.code == 0 && p.is_object() && p.at("step_seconds").get<double>() > 0, "exit %d: %s%s",
+           ran.code, ran.out.c_str(), ran.err.c_str());
+    const json machine = json::parse(text_of(cache + "/train_gpt/machine.json"));
+    const json& step = *machine.at("steps").begin();
+    double sum = 0;
+    for (const json& row : step.at("ops")) {
+        EXPECT(row[8].get<double>() >= 0, "an op takes %s s", row[8].dump().c_str());
+        sum += row[7].get<double>() * row[8].get<double>();
+    }
+    EXPECT_NEAR(sum, step.at("seconds").get<double>(), 1e-9);
+    const Ran two = emulated("measured", "--plan --json --cluster.gpu=auto --parallel.ranks=2",
+                             "XDG_CACHE_HOME=" + cache);
+    EXPECT(two.code == 78 && two.err.find("not 2") != string::npos, "exit %d: %s", two.code,
+           two.err.c_str());
+}

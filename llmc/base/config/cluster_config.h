@@ -10,10 +10,11 @@ struct ClusterConfig {
     double node_gbs = 0, network_gbs = 0, memory_gb = 0;
 
     bool named() const { return !gpu.empty() || !file.empty(); }
+    bool measured() const { return gpu == "auto"; }     // this machine, by steps on it
 
     template <class F> void visit(F&& f) {
-        f("gpu", gpu, "GPU that --plan prices, a file of scripts/machines/ such as h100; empty: that of "
-          "cluster.file, or none: memory alone is planned");
+        f("gpu", gpu, "GPU that --plan prices, a file of scripts/machines/ such as h100; auto: this machine, "
+          "measured once; empty: that of cluster.file, or none: memory alone is planned");
         f("gpus_per_node", gpus_per_node, "0: of the GPU's file", range(0, 1 << 20));
         f("node_gbs", node_gbs, "GB/s each way and GPU inside a node; 0: of the GPU's file", at_least(0));
         f("network_gbs", network_gbs, "GB/s each way and GPU between nodes; 0: of the GPU's file",

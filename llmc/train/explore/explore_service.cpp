@@ -41,6 +41,8 @@ struct Asked {
 
 static Asked asked_of(const Exploration& e, const HttpRequest& request) {
     Asked asked = {.cfg = config_of(e.base, request), .planner = {}};
+    CHECK_INPUT(!asked.cfg.cluster.measured(), "cluster.gpu = auto: this page measures no machine; name one "
+                "of {}", machine_names());
     asked.planner = e.planner_of(asked.cfg);
     return asked;
 }

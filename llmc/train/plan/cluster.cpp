@@ -107,12 +107,9 @@ std::vector<Machine> all_machines() {
 }
 
 Machine machine_of(const ClusterConfig& c) {
-    CHECK_INPUT(c.gpu != "auto",
-                "cluster.gpu = auto: measuring this machine is not in this version yet; set it "
-                "to one of {}",
-                machine_names());
     const bool known = c.gpu.empty() || in_table(c.gpu);
-    CHECK_INPUT(known, "cluster.gpu = '{}': there is no such machine; expected one of {}, or cluster.file",
+    CHECK_INPUT(known,
+                "cluster.gpu = '{}': there is no such machine; expected one of {}, auto, or cluster.file",
                 c.gpu, machine_names());
     const std::string table = machines_folder() + "/" + c.gpu + ".json";
     const std::string& path = c.file.empty() ? table : c.file;

@@ -55,7 +55,7 @@ std::string machine_names();
 std::vector<Machine> all_machines();
 
 // The machine of cluster.*. Exit code 78: an unknown GPU; a file with an unknown key, a missing key or a
-// value that is no positive number. REQUIRES: c.named().
+// value that is no positive number. REQUIRES: c.named() and no c.measured().
 Machine machine_of(const ClusterConfig& c);
 
 // text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or

@@ -74,17 +74,13 @@ Estimate memory_estimate(const Config& cfg, int ranks) {
     return e;
 }
 
-static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
-    return {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
-}
-
-// Every stage of a mesh of GPUs, by the walks of those that stand for all.
+// Every stage of a mesh, by the walks of those that stand for all.
 namespace {
 struct WalkedStages {
     PipelineShape shape = {};
     std::vector<StageTimes> times = {};
-    uint64_t saved_bytes = 0;  // of a checkpoint, by the rank that writes most
     std::vector<size_t> of = {};  // for each stage: its place in `times`
+    uint64_t saved_bytes = 0;     // of a checkpoint, by the rank that writes most
 
     std::vector<const StageTimes*> all() const {
         std::vector<const StageTimes*> stages;
@@ -94,17 +90,13 @@ struct WalkedStages {
 };
 }  // namespace
 
-// e: gets the memory.
-static WalkedStages walk_stages(const Config& cfg, int ranks, const Machine& machine, Estimate& e) {
-    const Described gpu(kDescribedGpu);
-    const Prices prices = prices_of(cfg, ranks, machine);
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
-    const Distinct distinct = distinct_stages(planned);
+// On the device of this thread. e: gets the memory.
+static WalkedStages walk_stages(const Prices& prices, Estimate& e) {
+    const Distinct distinct = distinct_stages(e.cfg);
     WalkedStages walked = {.of = distinct.of};
     for (const int s : distinct.stages) {
-        const auto rank = described_mesh(planned.parallel, ranks, s * planned.parallel.tp);
-        const Model model = model_of_stage(planned, rank->mesh);
+        const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
+        const Model model = model_of_stage(e.cfg, rank->mesh);
         add_memory(e, model);
         walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
         walked.shape = model.stage.shape;
@@ -115,24 +107,52 @@ static WalkedStages walk_stages(const Config& cfg, int ranks, const Machine& mac
     return walked;
 }
 
-Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
-    Estimate e = without_figures(cfg, ranks);
-    const WalkedStages walked = walk_stages(cfg, ranks, machine, e);
-    e.step = step_time(walked.shape, walked.all());
-    e.fits = double(e.memory.sum()) <= 1e9 * machine.memory_gb;
-    const LongRun run = {.ranks = ranks, .steps = cfg.train.steps, .step_seconds = e.step.seconds,
-                         .saved_bytes = walked.saved_bytes, .async = cfg.checkpoint.async};
-    e.goodput = goodput(run, machine, cfg.checkpoint.every);
+static void add_goodput(Estimate& e, const Machine& machine, uint64_t saved_bytes) {
+    const LongRun run = {.ranks = e.ranks, .steps = e.cfg.train.steps, .step_seconds = e.step.seconds,
+                         .saved_bytes = saved_bytes, .async = e.cfg.checkpoint.async};
+    e.goodput = goodput(run, machine, e.cfg.checkpoint.every);
     e.best_goodput = goodput(run, machine, best_checkpoint_every(run, machine));
+}
+
+static Estimate timed_estimate(const Config& cfg, int ranks, const Prices& prices) {
+    Estimate e = without_figures(cfg, ranks);
+    const WalkedStages walked = walk_stages(prices, e);
+    e.step = step_time(walked.shape, walked.all());
+    e.fits = double(e.memory.sum()) <= 1e9 * prices.machine.memory_gb;
+    if (!prices.measured) add_goodput(e, prices.machine, walked.saved_bytes);
     const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
-    e.mfu = flops / (1e12 * prices_of(cfg, ranks, machine).peak_tflops() * ranks);
+    e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
+    return e;
+}
+
+static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
+    return {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
+}
+
+static Config over_nccl(Config cfg) {
+    cfg.parallel.transport = TransportKind::Nccl;
+    return cfg;
+}
+
+Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
+    const Described gpu(kDescribedGpu);
+    Estimate e = timed_estimate(over_nccl(cfg), ranks, prices_of(cfg, ranks, machine));
+    e.cfg = cfg;
     return e;
 }
 
 DrawnStep drawn_step(const Config& cfg, int ranks, const Machine& machine) {
-    Estimate e = without_figures(cfg, ranks);
-    const WalkedStages walked = walk_stages(cfg, ranks, machine, e);
+    const Described gpu(kDescribedGpu);
+    Estimate e = without_figures(over_nccl(cfg), ranks);
+    const WalkedStages walked = walk_stages(prices_of(cfg, ranks, machine), e);
     return draw_step(walked.shape, walked.all());
+}
+
+Estimate measured_estimate(const Config& cfg, int ranks, const Machine& machine,
+                           const MeasuredStep& measured) {
+    Prices prices = prices_of(cfg, ranks, machine);
+    prices.measured = &measured;
+    return timed_estimate(cfg, ranks, prices);
 }
 
 }  // namespace PRECISION

@@ -48,22 +48,28 @@ inline bool writes_texts(const Config& cfg) {
 
 // REQUIRES: the mesh is valid for cfg and ranks (check_mesh); model.vocab and train.micro_batch are resolved.
 using EstimateFunction = Estimate(const Config& cfg, int ranks, const Machine& machine);
+// On the device of this thread, with the times of a measured step.
+using MeasuredFunction = Estimate(const Config& cfg, int ranks, const Machine& machine,
+                                  const MeasuredStep& measured);
 // The memory alone, on the device of this thread.
 using MemoryFunction = Estimate(const Config& cfg, int ranks);
 // The step whose time estimate() states.
 using DrawFunction = DrawnStep(const Config& cfg, int ranks, const Machine& machine);
 namespace fp32 {
 EstimateFunction estimate;
+MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
 }  // namespace fp32
 namespace bf16 {
 EstimateFunction estimate;
+MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
 }  // namespace bf16
 namespace fp64 {
 EstimateFunction estimate;
+MeasuredFunction measured_estimate;
 MemoryFunction memory_estimate;
 DrawFunction drawn_step;
 }  // namespace fp64

@@ -15,9 +15,9 @@ namespace PRECISION {
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Planned& p) {
     std::optional<Described> gpu;
-    if (p.machine) gpu.emplace(kDescribedGpu);
+    if (!p.here) gpu.emplace(kDescribedGpu);
     Config cfg = p.estimate.cfg;
-    if (p.machine) cfg.parallel.transport = TransportKind::Nccl;
+    if (!p.here) cfg.parallel.transport = TransportKind::Nccl;
     std::string text;
     size_t most = 0;
     for (int stage = 0; stage < cfg.parallel.pp; stage++) {
@@ -37,7 +37,7 @@ static int print_plan(const Planned& p, bool json) {
         return kExitDone;
     }
     printf("%s\n", memory_text(p).c_str());
-    if (p.machine) printf("%s\n", time_text(e, *p.machine).c_str());
+    if (p.machine) printf("%s%s\n", time_text(e, *p.machine).c_str(), p.measured.c_str());
     printf("%s\n", to_json(e.cfg).c_str());
     return kExitDone;
 }
@@ -73,6 +73,10 @@ int plan(Config cfg, const PlanRequest& request) {
     CHECK_INPUT(!request.search || cfg.cluster.named(),
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
+                machine_names());
+    CHECK_INPUT(!request.search || !cfg.cluster.measured(),
+                "--plan=search: cluster.gpu = auto measures one mesh at a time; give --plan with "
+                "parallel.ranks, tp, pp and zero, or a GPU of the table ({})",
                 machine_names());
     if (!request.search) return print_plan(planned(cfg), request.json);
     const Machine machine = machine_of(cfg.cluster);

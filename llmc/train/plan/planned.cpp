@@ -1,42 +1,94 @@
 #include "llmc/train/plan/planned.h"
 
 #include <algorithm>
+#include <cstdio>
 
+#include "llmc/base/cache_file.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/model.h"
 
 namespace PRECISION {
 
-// On the device of this program, without times.
-static Estimate planned_here(Config cfg, int ranks) {
+// Settings that a run takes from this machine. Returns the bytes available to a rank; 0: unknown.
+static size_t resolve_here(Config& cfg, int ranks) {
     if (!cfg.run.threads) cfg.run.threads = std::max(1, cores() / ranks);
+    context.threads = cfg.run.threads;      // scratch is of each thread
     const auto rank = described_mesh(cfg.parallel, ranks, 0);
     const size_t available = available_to_rank(rank->mesh);
     cfg.train.micro_batch = choose_micro_batch(cfg, rank->mesh, writes_texts(cfg), available);
-    Estimate e = memory_estimate(cfg, ranks);
-    e.fits = available == 0 || e.memory.sum() <= available;
-    return e;
+    return available;
 }
 
-static Estimate planned_on(const Machine& machine, Config cfg, int ranks) {
+// On the device of this program, without times.
+static Planned planned_here(Config cfg, int ranks) {
+    const size_t available = resolve_here(cfg, ranks);
+    Estimate e = memory_estimate(cfg, ranks);
+    e.fits = available == 0 || e.memory.sum() <= available;
+    return {.estimate = e};
+}
+
+static void check_measurable(const Config& cfg, int ranks) {
+    const ClusterConfig& c = cfg.cluster;
+    CHECK_INPUT(c.file.empty() && c.gpus_per_node == 0 && c.node_gbs == 0 && c.network_gbs == 0,
+                "cluster.gpu = auto measures this machine as it is: leave out cluster.file, gpus_per_node, "
+                "node_gbs and network_gbs");
+    CHECK_INPUT(launcher().world == 1,
+                "cluster.gpu = auto: {} processes were started; start one, with --parallel.ranks={}: it "
+                "measures ranks as threads",
+                launcher().world, launcher().world);
+    CHECK_INPUT(ranks == 1 || ops::reached_by_host(),
+                "cluster.gpu = auto measures one GPU, not {}: name a GPU of the table ({}) or cluster.file",
+                ranks, machine_names());
+}
+
+static std::string measured_text(const MeasuredStep& step, const Config& cfg, const std::string& path) {
+    std::string text = fmt::format("measured {} by steps of {} of {} layers, {} each", step.date, step.layers,
+                                   cfg.model.layers, human_seconds(step.seconds));
+    if (!path.empty()) text += "; kept in " + path;
+    return text + "\n";
+}
+
+// On this machine, by a measured step.
+static Planned planned_by_measuring(Config cfg, int ranks) {
+    check_measurable(cfg, ranks);
+    cfg.parallel.ranks = ranks;
+    const size_t available = resolve_here(cfg, ranks);
+    const MeasuredFile file = {.path = cache_path("machine.json"), .device = ops::device_name()};
+    std::optional<MeasuredStep> step = file.find(cfg, ranks);
+    if (!step) {
+        fputs("measuring steps on this machine ...\n", stderr);
+        step = measure_step(cfg, ranks);
+        file.keep(cfg, ranks, *step);
+    }
+    Machine machine = {.gpu = file.device, .about = "", .sources = ""};
+    machine.memory_gb = cfg.cluster.memory_gb > 0 ? cfg.cluster.memory_gb : 1e-9 * double(available);
+    machine.bf16_tflops = machine.fp32_tflops = step->tflops;
+    return {.estimate = measured_estimate(cfg, ranks, machine, *step), .machine = machine,
+            .measured = measured_text(*step, cfg, file.path)};
+}
+
+static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
     const Described gpu(kDescribedGpu);
     Config planned = cfg;
     planned.parallel.transport = TransportKind::Nccl;
     const auto rank = described_mesh(planned.parallel, ranks, 0);
     const size_t available = size_t(1e9 * machine.memory_gb);
     cfg.train.micro_batch = choose_micro_batch(planned, rank->mesh, writes_texts(cfg), available);
-    return estimate(cfg, ranks, machine);
+    return {.estimate = estimate(cfg, ranks, machine), .machine = machine, .here = false};
 }
 
 Planned planned(Config cfg) {
+    const bool measured = cfg.cluster.measured();
     std::optional<Machine> machine;
-    if (cfg.cluster.named()) machine = machine_of(cfg.cluster);
+    if (cfg.cluster.named() && !measured) machine = machine_of(cfg.cluster);
     take_open_settings(cfg);
     const int ranks = ranks_to_plan(cfg);
     check_mesh(cfg, ranks);
-    return {.estimate = machine ? planned_on(*machine, cfg, ranks) : planned_here(cfg, ranks),
-            .machine = machine};
+    if (machine) return planned_on(*machine, cfg, ranks);
+    return measured ? planned_by_measuring(cfg, ranks) : planned_here(cfg, ranks);
 }
 
 }  // namespace PRECISION

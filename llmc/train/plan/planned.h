@@ -7,6 +7,8 @@
 struct Planned {
     Estimate estimate;                    // its cfg has the micro-batch that was chosen
     std::optional<Machine> machine = {};  // of cluster.*; none: this machine, whose memory alone is planned
+    bool here = true;                     // on this machine, and no described GPU
+    std::string measured = {};            // cluster.gpu=auto: when, by what, and where that is kept
 };
 
 // Settings that a run takes from a checkpoint, the tokenizer and the shards: model.vocab.
@@ -14,7 +16,8 @@ void take_open_settings(Config& cfg);
 // Ranks of the job that cfg describes.
 int ranks_to_plan(const Config& cfg);
 
-// Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing.
+// Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing, but for
+// cluster.gpu=auto, which runs steps on this machine where no file has their times.
 using PlannedFunction = Planned(Config cfg);
 namespace fp32 {
 PlannedFunction planned;

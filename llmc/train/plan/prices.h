@@ -8,11 +8,13 @@
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
 #include "llmc/train/plan/cluster.h"
+#include "llmc/train/plan/measured_step.h"
 
 struct Prices {
     Machine machine;
     bool bf16 = true;  // type of the products' inputs
     MeshShape mesh = {};
+    const MeasuredStep* measured = nullptr;  // of cluster.gpu=auto: prices every op instead of `machine`
 
     double peak_tflops() const { return bf16 ? machine.bf16_tflops : machine.fp32_tflops; }
 };

@@ -35,7 +35,7 @@ Json json_of(const Estimate& e, bool timed) {
                          {"mfu", time(e.mfu)},
                          {"bubble", time(e.bubble())},
                          {"communication_exposed", time(e.exposed())},
-                         {"goodput", time(e.goodput.share())},
+                         {"goodput", e.goodput.between > 0 ? time(e.goodput.share()) : Json()},
                          {"mesh", mesh},
                          {"options", options}};
 }
@@ -104,7 +104,8 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     if (run.dollars > 0)
         text +=
             fmt::format(", {} at ${:.2f} an hour and GPU", money(run.dollars), machine.dollars_per_hour);
-    text += "\n" + goodput_text(e);
+    text += "\n";
+    if (e.goodput.between > 0) text += goodput_text(e);
     if (!e.fits)
         text += fmt::format("This plan does not fit: {} of memory on a {}\n",
                             human_bytes(1e9 * machine.memory_gb), machine.gpu);

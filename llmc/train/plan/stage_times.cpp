@@ -26,10 +26,13 @@ struct Clocks {
 
     double price(const Cost& cost) {
         const auto [it, fresh] = known.try_emplace(&cost);
-        if (fresh)
-            it->second = cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
-                                                       : seconds_of_op(prices, cost);
+        if (fresh) it->second = seconds_of(cost);
         return it->second;
+    }
+    double seconds_of(const Cost& cost) const {
+        if (prices.measured) return prices.measured->seconds_of(cost);
+        return cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
+                                             : seconds_of_op(prices, cost);
     }
     void wait_for(const Started& s, Parts& to) {
         const double waited = std::max(0.0, s.end - now);
@@ -38,6 +41,7 @@ struct Clocks {
         now = std::max(now, s.end);
     }
     void collective(const Cost& cost, Parts& to);
+    void stand_still(const Cost& cost, Parts& to);
     void run(const Cost& cost, Parts& to);
 };
 
@@ -59,7 +63,18 @@ void Clocks::collective(const Cost& cost, Parts& to) {
         wait_for({end, busy}, to);
 }
 
+// A collective, wait or copy that was measured: the rank stood still for as long.
+void Clocks::stand_still(const Cost& cost, Parts& to) {
+    if (cost.axis && std::string_view(cost.axis) == "pp") return;
+    const double seconds = price(cost);
+    now += seconds;
+    (cost.axis ? to.exposed : to.memory) += seconds;
+}
+
 void Clocks::run(const Cost& cost, Parts& to) {
+    const bool computes =
+        cost.kind == Kind::Product || cost.kind == Kind::Attention || cost.kind == Kind::Memory;
+    if (prices.measured && !computes) return stand_still(cost, to);
     const auto compute = [&](double& part) {
         const double seconds = price(cost);
         part += seconds, now += seconds;

@@ -1,11 +1,6 @@
 #include "llmc/train/run/kernel_choices.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
+#include "llmc/base/cache_file.h"
 #include "llmc/base/files.h"
 #include "llmc/comm/votes.h"
 #include "llmc/ops/backend_tuning.h"
@@ -25,36 +20,21 @@ template <class F> static void with_memory(size_t scratch_bytes, size_t bytes, F
     ops::lend_scratch(nullptr, 0);
 }
 
-// Empty where this user has no home. https://specifications.freedesktop.org/basedir-spec
-static std::string path_for_other_runs() {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && *cache) return std::string(cache) + "/train_gpt/kernels.txt";
-    return home && *home ? std::string(home) + "/.cache/train_gpt/kernels.txt" : "";
-}
-
 static std::string text_of(const std::string& path) { return file_exists(path) ? read_file(path) : ""; }
-
-// Where it cannot be written, other runs time for themselves.
-static void keep_for_other_runs(const std::string& path, const std::string& text) {
-    std::error_code error;
-    std::filesystem::create_directories(parent_directory(path), error);
-    const std::string temporary = path + fmt::format(".{}", int(getpid()));
-    std::ofstream(temporary) << text;
-    std::filesystem::rename(temporary, path, error);
-}
 
 static std::string decide(const Config& cfg, const Walk& step, size_t scratch, const Heartbeat& heartbeat) {
     const std::string path = cfg.run.dir + "/kernels.txt", saved = text_of(path);
     ops::use_choices(saved);
     if (ops::tuned(step)) return ops::choices();
-    const std::string others = path_for_other_runs(), known = others.empty() ? "" : text_of(others);
+    const std::string others = cache_path("kernels.txt"), known = others.empty() ? "" : text_of(others);
     ops::use_choices(known);
     ops::use_choices(saved);
     if (!ops::tuned(step)) {
         with_memory(scratch, ops::tuning_bytes(step), [&](void* memory) {
             ops::tune(step, memory, heartbeat);
         });
-        if (!others.empty()) keep_for_other_runs(others, ops::choices(known));
+        // where the file cannot be written, other runs time for themselves
+        if (!others.empty()) (void)try_keep(others, ops::choices(known));
     }
     make_directories(cfg.run.dir);
     write_file(path, ops::choices(saved));

@@ -85,9 +85,7 @@ TEST(mistakes_are_one_line) {
     const std::pair<const char*, const char*> cases[] = {
         {"--plan=serach", "serach"},
         {"--plan --cluster.gpu=b9000", "b9000"},
-        {"--plan --cluster.gpu=auto", "auto"},
         {"--plan=search --parallel.ranks=8", "cluster.gpu"},
-
         {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs"},
         {"--json", "--plan"},
         {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};

@@ -1,0 +1,11 @@
+// Files that this user's runs keep for each other, in XDG_CACHE_HOME/train_gpt or ~/.cache/train_gpt
+// (https://specifications.freedesktop.org/basedir-spec).
+#pragma once
+#include <string>
+#include <string_view>
+
+// Empty where this user has no home.
+std::string cache_path(const std::string& name);
+
+// Replaces the file whole, and makes its folder. False where that is not possible; errno has the reason.
+bool try_keep(const std::string& path, std::string_view text);

@@ -1,0 +1,156 @@
+// cluster.gpu=auto: prices of a measured step, by hand; plans of this machine, as a user calls them.
+#include <cmath>
+#include <filesystem>
+
+#include "llmc/train/plan/step_time.h"
+#include "test/program.h"
+
+using test::Ran, test::json, std::string;
+
+static MeasuredOp op(const char* name, const char* axis, Kind kind, uint64_t read, double calls,
+                     double seconds) {
+    return {.name = name, .axis = axis, .kind = kind, .read = read, .calls = calls, .seconds = seconds};
+}
+static Cost cost(const char* name, const char* axis, Kind kind, uint64_t read) {
+    return {.name = name, .kind = kind, .read = read, .axis = axis};
+}
+
+static const MeasuredStep kStep = {
+    .date = "",
+    .ops = {op("copy", "", Kind::Memory, 100, 3, 1), op("copy", "", Kind::Memory, 300, 1, 6),
+            op("norm", "", Kind::Memory, 100, 1, 9), op("all_gather", "shard", Kind::Collective, 8, 1, 2),
+            op("all_gather", "shard", Kind::Wait, 0, 2, 4)}};
+
+TEST(an_op_has_the_time_of_the_same_else_of_a_like_op) {
+    const auto seconds = [](const char* name, Kind kind, uint64_t read, const char* axis = nullptr) {
+        return kStep.seconds_of(cost(name, axis, kind, read));
+    };
+    EXPECT_NEAR(seconds("copy", Kind::Memory, 300), 6, 0);
+    EXPECT_NEAR(seconds("copy", Kind::Memory, 1200), 18, 1e-12);  // 9 s for 600 bytes
+    EXPECT_NEAR(seconds("add", Kind::Memory, 700), 18, 1e-12);    // 18 s for 700 bytes
+    EXPECT_NEAR(seconds("all_gather", Kind::Collective, 16, "shard"), 4, 1e-12);
+    EXPECT_NEAR(seconds("matmul", Kind::Product, 16), 0, 0);
+}
+
+// Collectives and waits are as long as they were; waits for messages are the simulation's.
+TEST(a_measured_rank_stands_still) {
+    Walk walk({.backend = Target::Cpu, .threads = 1});
+    walk.action = 0;
+    for (const Cost& c :
+         {cost("all_gather", "shard", Kind::Collective, 8), cost("copy", nullptr, Kind::Memory, 300),
+          cost("all_gather", "shard", Kind::Wait, 0), cost("recv", "pp", Kind::Wait, 0)})
+        walk.record(c);
+    const Prices prices = {.machine = {.gpu = "", .about = "", .sources = ""}, .measured = &kStep};
+    const Parts p =
+        stage_times(prices, walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1).parts[0];
+    EXPECT_NEAR(p.memory, 6, 0);
+    EXPECT_NEAR(p.exposed, 2 + 4, 0);
+    EXPECT_NEAR(p.hidden, 0, 0);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// the program
+
+static string cache_of(const string& name) { return test::folder("cache_" + name); }
+static string machine_of(const string& name) { return cache_of(name) + "/train_gpt/machine.json"; }
+
+static Ran planned(const string& name, const string& args) {
+    return test::run("XDG_CACHE_HOME=" + cache_of(name) + " ./train_gpt " +
+                     test::tiny_program_config("measured_plan", {{"model", {{"layers", 8}}}}) +
+                     " --plan --cluster.gpu=auto " + args);
+}
+static json figures_of(const Ran& ran) {
+    EXPECT(ran.code == 0, "exit %d: %s", ran.code, ran.err.c_str());
+    const json p = json::parse(ran.out, nullptr, false);
+    EXPECT(p.is_object(), "%s", ran.out.c_str());
+    return p;
+}
+static bool measures(const Ran& ran) { return ran.err.find("measuring") != ran.err.npos; }
+
+// The prices of a step add up to the step.
+static void expect_whole(const json& machine) {
+    for (const auto& [key, step] : machine.at("steps").items()) {
+        double sum = 0;
+        for (const json& row : step.at("ops")) sum += row[7].get<double>() * row[8].get<double>();
+        EXPECT_NEAR(sum, step.at("seconds").get<double>(), 1e-9);
+        EXPECT(step.at("layers") == 4, "%s", step.at("layers").dump().c_str());
+    }
+}
+
+TEST(this_machine_is_measured_once) {
+    const Ran first = planned("once", "--json"), again = planned("once", "--json");
+    const json p = figures_of(first);
+    EXPECT(measures(first) && !measures(again) && again.err.empty(), "%s", again.err.c_str());
+    EXPECT(p == figures_of(again), "%s, then %s", first.out.c_str(), again.out.c_str());
+    EXPECT(
+        p.at("step_seconds").get<double>() > 0 && p.at("mfu").get<double>() > 0 && p.at("fits").get<bool>(),
+        "%s", p.dump().c_str());
+    json machine = json::parse(test::text_of(machine_of("once")));
+    expect_whole(machine);
+    // 8 layers of which 4 were measured: twice the blocks
+    const double measured = machine.at("steps").begin()->at("seconds");
+    const double ratio = p.at("step_seconds").get<double>() / measured;
+    EXPECT(ratio > 1 && ratio < 2, "%g of the measured step", ratio);
+    const Ran text = planned("once", "");
+    for (const char* words : {"matrix products", "tokens/s", "4 of 8 layers", "machine.json"})
+        EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
+    EXPECT(measures(planned("once", "--train.micro_batch=2 --json")), "other sizes are not measured");
+    EXPECT(!measures(planned("once", "--optimizer.lr=1 --run.dir=elsewhere --json")), "measured for nothing");
+    machine["device"] = "cpu: another";
+    std::ofstream(machine_of("once")) << machine.dump();
+    EXPECT(measures(planned("once", "--json")), "another machine's measurement is taken");
+    machine = json::parse(test::text_of(machine_of("once")));
+    EXPECT(machine.at("steps").size() == 1, "another machine's measurements are kept");
+}
+
+TEST(a_file_that_is_damaged_or_cannot_be_is_a_warning) {
+    std::filesystem::create_directories(cache_of("damaged") + "/train_gpt");
+    for (const char* text : {"{", "[1]", "{\"format\": 1}"}) {
+        std::ofstream(machine_of("damaged")) << text;
+        const Ran ran = planned("damaged", "--json");
+        figures_of(ran);
+        EXPECT(measures(ran) && ran.err.find("machine.json") != ran.err.npos, "%s: %s", text,
+               ran.err.c_str());
+    }
+    json machine = json::parse(test::text_of(machine_of("damaged")));
+    machine["steps"].begin()->at("ops")[0].erase(8);
+    std::ofstream(machine_of("damaged")) << machine.dump();
+    const Ran row = planned("damaged", "--json");
+    EXPECT(row.code == 0 && measures(row) && row.err.find("machine.json") != row.err.npos, "%s",
+           row.err.c_str());
+    std::ofstream(cache_of("file")) << "no folder";
+    const Ran ran = planned("file", "--json");
+    figures_of(ran);
+    EXPECT(measures(ran) && ran.err.find("cannot be written") != ran.err.npos, "%s", ran.err.c_str());
+}
+
+TEST(meshes_of_threads_are_measured) {
+    const struct {
+        const char* args;
+        int dp, pp, tp;
+    } meshes[] = {{"--parallel.ranks=2 --parallel.zero=3", 2, 1, 1},
+                  {"--parallel.ranks=2 --parallel.tp=2", 1, 1, 2},
+                  {"--parallel.ranks=4 --parallel.pp=2 --parallel.zero=1 --memory.recompute=block", 2, 2, 1}};
+    for (const auto& [args, dp, pp, tp] : meshes) {
+        const json p = figures_of(planned("meshes", string("--json --train.micro_batch=1 ") + args));
+        EXPECT(p.at("mesh").at("dp") == dp && p.at("mesh").at("pp") == pp && p.at("mesh").at("tp") == tp,
+               "%s", p.dump().c_str());
+        const double exposed = p.at("communication_exposed"), bubble = p.at("bubble");
+        EXPECT(exposed > 0 && exposed < 1 && (pp > 1 ? bubble > 0 : std::abs(bubble) < 1e-9), "%s: %g, %g",
+               args, exposed, bubble);
+    }
+}
+
+TEST(what_cannot_be_measured_is_one_line) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"--plan=search --parallel.ranks=2", "--plan=search"},
+        {"--cluster.node_gbs=5", "node_gbs"},
+        {"--cluster.file=mine.json", "cluster.file"},
+        {"--train.micro_batch=3", "micro_batch"}};
+    for (const auto& [args, words] : cases) {
+        const Ran ran = planned("mistakes", args);
+        EXPECT(ran.code == 78 && ran.out.empty() && ran.err.find(words) != ran.err.npos, "%s: exit %d, %s",
+               args, ran.code, ran.err.c_str());
+    }
+    EXPECT(!test::there(machine_of("mistakes")), "a mistake is measured");
+}
