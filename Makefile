@@ -134,9 +134,13 @@ COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) 
 SPEEDS        := -O3 -Og -O1 $(if $(filter cuda,$(DEVICE)),,-O1-g1 -O2-g1)
 PRECOMPILED   := $(if $(filter 0,$(PCH)),,$(SPEEDS:%=$(BUILD)/standard%.h.gch))
 its_speed      = $(lastword $(filter -O%,$(FLAGS)))$(if $(SANITIZE),,$(filter -g1,$(FLAGS)))
-STANDARD       = $(patsubst %.gch,-include %,$(filter $(BUILD)/standard$(its_speed).h.gch,$(PRECOMPILED)))
+STANDARD       = $(patsubst %.gch,-Winvalid-pch -Wno-error=invalid-pch -include %,$(filter \
+                 $(BUILD)/standard$(its_speed).h.gch,$(PRECOMPILED)))
 PRECOMPILE     = $(HOST_FLAGS) $(subst -, -,$*) $(if $(filter -Og -O1%,$*),-fexpensive-optimizations) $(if \
                  $(filter %-g1,$*),-fno-strict-aliasing) $(CXXFLAGS) -x c++-header
+# else with the options of the object that asks first
+$(PRECOMPILED): HOST_FLAGS := $(HOST_FLAGS)
+$(BUILD)/common/llmc/base/cpu_guard.o: STANDARD :=
 $(PRECOMPILED): $(BUILD)/standard%.h.gch: dev/make/standard.h $(BUILD)/found.mk
 	@echo "c++   $< ($(strip $(subst -, -,$*)))" && mkdir -p $(@D) && echo '#include "$<"' > $(@:.gch=) && \
 	    $(CXX) $(PRECOMPILE) -E $(@:.gch=) | md5sum > $@.sum && $(CXX) $(PRECOMPILE) $(@:.gch=) -o $@

@@ -1,6 +1,5 @@
 // Headers of the standard library and of fmt that most files include, precompiled (Makefile). Each file still
 // includes what it uses: builds with PCH=0 need that.
-#include <immintrin.h>
 #include <fmt/format.h>
 
 #include <algorithm>
