@@ -134,8 +134,8 @@ COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) 
 SPEEDS        := -O3 -Og -O1 $(if $(filter cuda,$(DEVICE)),,-O1-g1 -O2-g1)
 PRECOMPILED   := $(if $(filter 0,$(PCH)),,$(SPEEDS:%=$(BUILD)/standard%.h.gch))
 its_speed      = $(lastword $(filter -O%,$(FLAGS)))$(if $(SANITIZE),,$(filter -g1,$(FLAGS)))
-STANDARD       = $(patsubst %.gch,-Winvalid-pch -Wno-error=invalid-pch -include %,$(filter \
-                 $(BUILD)/standard$(its_speed).h.gch,$(PRECOMPILED)))
+STANDARD       = $(if $(findstring sanitize,$(EXTRA)),,$(patsubst %.gch,-Winvalid-pch -Wno-error=invalid-pch \
+                 -include %,$(filter $(BUILD)/standard$(its_speed).h.gch,$(PRECOMPILED))))
 PRECOMPILE     = $(HOST_FLAGS) $(subst -, -,$*) $(if $(filter -Og -O1%,$*),-fexpensive-optimizations) $(if \
                  $(filter %-g1,$*),-fno-strict-aliasing) $(CXXFLAGS) -x c++-header
 # else with the options of the object that asks first
