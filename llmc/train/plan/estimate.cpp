@@ -129,11 +129,6 @@ static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
     return {.machine = machine, .bf16 = sizeof(floatX) == 2, .mesh = mesh_shape(cfg.parallel, ranks)};
 }
 
-static Config over_nccl(Config cfg) {
-    cfg.parallel.transport = TransportKind::Nccl;
-    return cfg;
-}
-
 Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
     const Described gpu(kDescribedGpu);
     Estimate e = timed_estimate(over_nccl(cfg), ranks, prices_of(cfg, ranks, machine));

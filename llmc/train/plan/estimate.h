@@ -41,6 +41,12 @@ struct Described {
     Described(const Described&) = delete;
 };
 
+// cfg as GPUs run it.
+inline Config over_nccl(Config cfg) {
+    cfg.parallel.transport = TransportKind::Nccl;
+    return cfg;
+}
+
 // Whether a run of cfg writes texts, and so holds a decoder.
 inline bool writes_texts(const Config& cfg) {
     return cfg.sample.every > 0 && !cfg.data.tokenizer.empty();

@@ -16,8 +16,8 @@ namespace PRECISION {
 static std::string memory_text(const Planned& p) {
     std::optional<Described> gpu;
     if (!p.here) gpu.emplace(kDescribedGpu);
-    Config cfg = p.estimate.cfg;
-    if (!p.here) cfg.parallel.transport = TransportKind::Nccl;
+    const Config& own = p.estimate.cfg;
+    const Config cfg = p.here ? own : over_nccl(own);
     std::string text;
     size_t most = 0;
     for (int stage = 0; stage < cfg.parallel.pp; stage++) {

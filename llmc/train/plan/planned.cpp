@@ -72,8 +72,7 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
 
 static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
     const Described gpu(kDescribedGpu);
-    Config planned = cfg;
-    planned.parallel.transport = TransportKind::Nccl;
+    const Config planned = over_nccl(cfg);
     const auto rank = described_mesh(planned.parallel, ranks, 0);
     const size_t available = size_t(1e9 * machine.memory_gb);
     cfg.train.micro_batch = choose_micro_batch(planned, rank->mesh, writes_texts(cfg), available);
