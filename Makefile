@@ -213,7 +213,8 @@ check:
 	@PYTHON=$(PYTHON) dev/check.sh
 ptxas:
 	@$(PYTHON) dev/ptxas.py --nvcc=$(NVCC) $(if $(GPUS),--arch=$(subst $(space),$(comma),$(GPUS:sm_%=%)))
-bench: train_gpt tokenize $(BENCHES)
+benches: $(BENCHES)
+bench: train_gpt tokenize benches
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) dev/bench.sh
 bench-ranks: train_gpt
 	@PYTHON=$(PYTHON) dev/bench_ranks.sh
@@ -232,7 +233,7 @@ quickstart:
 clean:
 	rm -rf build train_gpt tokenize test/test_gpt dev/ckpt
 
-.PHONY: all tests test test-full coverage check ptxas bench bench-ranks bench-checkpoint dev-cuda gpu-check \
+.PHONY: all tests test test-full coverage check ptxas benches bench bench-ranks bench-checkpoint dev-cuda gpu-check \
         planner-check planner-here quickstart clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

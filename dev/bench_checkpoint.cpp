@@ -162,7 +162,7 @@ void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const
 }
 
 void measure(const Config& cfg, Model& model, const std::string& dir, Times& t) {
-    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr);
+    Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, {});
     Steps step(cfg, model, dir);
     RunState state;
     const auto sources = checkpoint.share.data(model.zero);
@@ -223,7 +223,7 @@ void run(const std::string& dir, FILE* json) {
     model.zero.init_weights(1);
     Times times;
     measure(cfg, model, dir, times);
-    const Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, nullptr);
+    const Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, {});
     const double bytes = double(checkpoint.share.bytes);
     std::filesystem::remove_all(dir);
     report(times, bytes, memory.peak(), model.bytes(), json);

@@ -6,92 +6,18 @@
 // ceilings: copies, and products of (size, size). gemm, attention: the candidates of
 // tuning (ops/backend_tuning.h) for a GPT of these sizes in BF16. The emulation runs the program too; its
 // times mean nothing.
-#define PRECISION bf16
-#include <algorithm>
-#include <chrono>
+#include "dev/cuda_times.h"
+
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
-#include <vector>
-
-#include "llmc/base/context.h"
-#include "llmc/ops/arena.h"
-#include "llmc/ops/cuda/gemm.h"
-#include "llmc/ops/cuda/tuning/workload.h"
-#include "llmc/train/run/model.h"
-
-using namespace bf16::cuda;
-
-static constexpr int kVocab = 50304, kRepeats = 10;
-struct Sizes { int B = 16, T = 1024, C = 768, NH = 12, size = 8192; };
-
-// Seconds of one of ten, the best of three times.
-template <class F> static double seconds_of(F f) {
-    using clock = std::chrono::steady_clock;
-    double best = 1e30;
-    f();
-    for (int i = 0; i < 3; i++) {
-        synchronize();
-        const auto begin = clock::now();
-        for (int j = 0; j < kRepeats; j++) f();
-        synchronize();
-        best = std::min(best, std::chrono::duration<double>(clock::now() - begin).count() / kRepeats);
-    }
-    return best;
-}
-
-// Device memory, zeros, and the scratch that ops are lent.
-struct Memory {
-    Arena arena;
-    std::byte *data, *scratch;
-
-    Memory(size_t bytes, size_t scratch_bytes) {
-        arena.add("data", &data, bytes);
-        arena.add("scratch", &scratch, scratch_bytes);
-        arena.allocate(device_allocate, device_free);
-        lend_scratch(scratch, scratch_bytes);
-    }
-    ~Memory() { synchronize(), lend_scratch(nullptr, 0); }
-};
-
-// Walks a step of a GPT of a single block of these sizes, for a GPU. Few ids: the products of logits have
-// many rows.
-static Walk step_of(const Sizes& o) {
-    Config cfg;
-    cfg.model = {.layers = 1, .heads = o.NH, .channels = o.C, .context = o.T,
-                 .vocab = std::min(kVocab, 8 * o.size), .init = "random"};
-    cfg.train = {.steps = 1, .batch_tokens = int64_t(o.B) * o.T, .micro_batch = o.B, .max_skips = 0};
-    const Target gpu{.backend = Target::Cuda, .threads = 1};
-    context.target = &gpu;
-    Walk step = bf16::walk_of_run(cfg, Mesh(), {.micro_batch = o.B, .micros = 0});
-    context.target = nullptr;
-    return step;
-}
 
 static void ceilings(const Sizes& o) {
-    const size_t n = size_t(o.size), matrix = n * n * sizeof(bfloat16);
-    const Memory memory(16 * matrix, kScratchAlign + kGemmWorkspace);
-    std::byte* p = memory.data;
-    const double copy = seconds_of([&] { copy_on_device(p + 8 * matrix, p, 8 * matrix); });
-    printf("= {\"name\": \"copy\", \"bytes\": %zu, \"GBps\": %.1f}\n", 16 * matrix,
-           16e-9 * double(matrix) / copy);
-    std::vector<bfloat16> values(n * n);
-    for (size_t i = 0; i < values.size(); i++) values[i] = bfloat16(float(i * 7919 % 201) / 100 - 1);
-    for (const size_t at : {size_t(0), matrix}) copy_to_device(p + at, values.data(), matrix);
-    const Gemm g = {.m = int64_t(n), .n = int64_t(n), .k = int64_t(n), .a_transposed = true,
-                    .b_transposed = false, .in = DType::BF16, .out = DType::BF16, .accumulate = false,
-                    .epilogue = Epilogue::None};
-    double best = 1e30, first = 0;
-    for (const GemmAlgorithm& algorithm : gemm_algorithms(g)) {
-        const GemmTensors t = {.d = p + 2 * matrix, .a = p, .b = p + matrix, .bias = nullptr, .aux = nullptr};
-        const double s = seconds_of([&] { gemm(g, t, algorithm, scratch<std::byte>(kGemmWorkspace)); });
-        if (first == 0) first = s;
-        best = std::min(best, s);
-    }
-    const double flops = 2.0 * double(n) * double(n) * double(n);
-    printf("= {\"name\": \"matmul bf16\", \"size\": %zu, \"TFLOPs\": %.2f, \"of_first_guess\": %.2f}\n", n,
-           flops / best / 1e12, flops / first / 1e12);
+    const CopyRate copy = copy_rate(o.size);
+    printf("= {\"name\": \"copy\", \"bytes\": %zu, \"GBps\": %.1f}\n", copy.bytes, 1e-9 * copy.per_second);
+    const ProductRate product = product_rate<bfloat16>(o.size, DType::BF16);
+    printf("= {\"name\": \"matmul bf16\", \"size\": %d, \"TFLOPs\": %.2f, \"of_first_guess\": %.2f}\n",
+           o.size, 1e-12 * product.flops_per_second, 1e-12 * product.of_first_guess);
 }
 
 // The fastest candidate of each kernel (fused or not; tiles), and whether its results are right.
@@ -140,15 +66,9 @@ static void time_tasks(const Sizes& o, bool attention) {
 int main(int argc, char** argv) {
     Sizes o;
     std::string what;
-    for (int i = 1; i < argc; i++) {
-        const std::string a = argv[i], key = a.substr(0, a.find('='));
-        int* value = key == "--B" ? &o.B : key == "--T" ? &o.T : key == "--C" ? &o.C
-                   : key == "--NH" ? &o.NH : key == "--size" ? &o.size : nullptr;
-        if (value && key.size() < a.size()) *value = atoi(a.c_str() + key.size() + 1);
-        else what = a;
-    }
-    CHECK_INPUT(o.B > 0 && o.T > 0 && o.NH > 0 && o.C >= 8 * o.NH && o.C % (8 * o.NH) == 0 && o.size >= 8 &&
-                o.size % 8 == 0, "--C: heads of a multiple of 8; --size: a multiple of 8");
+    for (int i = 1; i < argc; i++)
+        if (!take_size(o, argv[i])) what = argv[i];
+    check_sizes(o);
     printf("%s\n", device_name().c_str());
     if (what == "ceilings") ceilings(o);
     else if (what == "gemm" || what == "attention") time_tasks(o, what == "attention");

@@ -11,7 +11,8 @@
 # A part is a program scripts/gpu_check/NN_NAME.sh, run as a child with the time limit that stands in its
 # "# limit: SECONDS" (and "# quick: SECONDS"; without it --quick leaves the part out). What it prints is
 # shown; a line "= {JSON}" is a result. All go to one file, dev/results/gpu_check_TIME.json, which is whole
-# after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed.
+# after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed. Beside it
+# lies machine_TIME.json, a machine file of this GPU for --plan --cluster.file=.
 #
 #     --parts=FOLDER      other parts         --results=PATH      another file, or a folder for it
 #     --within=SECONDS    470, 115 with --quick: what does not fit, when all is built, is cut or left out
@@ -206,6 +207,7 @@ pack() {
 }
 
 run() {
+    local machine
     choose
     work=$(mktemp -d) || exit 1
     trap 'rm -rf "$work"' EXIT
@@ -215,13 +217,15 @@ run() {
         results=${results%/}/gpu_check_$(date +%Y%m%d_%H%M%S).json
     fi
     mkdir -p "$(dirname "$results")" || exit 1
+    machine=$(basename "$results")
+    machine=$(dirname "$results")/machine_${machine#gpu_check_}
     use_cublas
     about=$(field gpu "$(gpu_field name)"),
     about+=$(printf ' %s, %s, %s, "quick": %s' "$(field driver "$(gpu_field driver_version)")" \
         "$(field commit "$(commit)")" "$(field date "$(date +%Y-%m-%dT%H:%M:%S)")" \
         "$([ "$quick" = 1 ] && echo true || echo false)")
     write_results || exit 1
-    export BIN QUICK=$quick WORK=$work
+    export BIN QUICK=$quick WORK=$work MACHINE=$machine
     if [ -d packed/lib ]; then export LD_LIBRARY_PATH=$PWD/packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
     if [ -z "${BIN:-}" ]; then          # whoever gives binaries has built them
         BIN=$PWD/packed/bin

@@ -50,7 +50,7 @@ $(BUILD)/dev/cuda_graded $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_g
 $(BUILD)/test/cuda_graded_kernels $(CHECKS)/test/cuda_graded_kernels: | $(BUILD)/dev/cuda_graded
 $(BUILD)/dev/cuda_goldens $(BUILD)/test/emulator_goldens: $(BUILD)/common/test/ptx_goldens.o
 $(BUILD)/test/cuda_guard $(CHECKS)/test/cuda_guard: | $(BUILD)/dev/cuda_bench
-$(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens
+$(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens $(BUILD)/dev/cuda_machine
 
 # Half the time to compile, and what they test is compiled in full.
 $(BUILD)/common/test/%.o: OF_TESTS = $(COLDLY) -Wno-conversion
@@ -60,7 +60,7 @@ $(BUILD)/common/test/emulator/%.o: OF_TESTS = -Wno-conversion
 # what scripts/gpu_check.sh runs, in one folder
 BIN      ?= build/gpu_check_bin
 ON_A_GPU := $(filter $(BUILD)/test/cuda_%,$(TESTS)) $(BUILD)/test/test_gpt \
-            $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens $(BUILD)/dev/cuda_graded $(BUILD)/dev/cuda_kernels
+            $(patsubst %,$(BUILD)/dev/cuda_%,bench goldens graded kernels machine)
 gpu-check: $(BUILD)/train_gpt $(BUILD)/tokenize $(ON_A_GPU)
 	@mkdir -p $(BIN) && cp -f $^ $(BIN)/
 test/test_gpt: $(BUILD)/test/test_gpt FORCE

@@ -5,11 +5,13 @@
 #include "llmc/base/check.h"
 #include "llmc/base/progress.h"
 
+// The host's time comes first: an idle device reaches the mark at once, and no op runs before its launch.
 Timeline::Now Timeline::now() {
     if (!records) return {0, -1};
-    if (!mark) return {seconds_now(), -1};
+    const double seconds = seconds_now();
+    if (!mark) return {seconds, -1};
     mark(marks);
-    return {seconds_now(), marks++};
+    return {seconds, marks++};
 }
 
 // Blocks and micro-batches are ranges around the ops' own.

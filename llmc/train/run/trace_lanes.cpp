@@ -1,5 +1,7 @@
 #include "llmc/train/run/trace_lanes.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/config/config.h"
 #include "llmc/train/step/tensor_report.h"
 #include "llmc/train/step/zero.h"
 

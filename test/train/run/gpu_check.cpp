@@ -193,6 +193,35 @@ TEST(candidates_are_timed) {
     EXPECT(figures_of(test::run(test::build_folder() + "/dev/cuda_goldens")).size() == 9);
 }
 
+// A GPU of the table keeps the table's links and price; another states every number.
+TEST(a_machine_file_is_for_a_plan) {
+    const std::string sizes = " --size=64 --B=1 --T=70 --C=64 --NH=2";
+    struct { const char *name, *gpu; size_t keys; } const gpus[] = {
+        {"NVIDIA H100 80GB HBM3", "h100", 9}, {"NVIDIA H100 PCIe", "h100_pcie", 9},
+        {"NVIDIA A100-SXM4-40GB", "a100_40", 9}, {"NVIDIA H200 NVL", "NVIDIA H200 NVL", 17}};
+    for (const auto& [name, gpu, keys] : gpus) {
+        const std::string file = folder("machines") + "/" + name + ".json";
+        const Ran ran = test::run("EMU_NAME='" + std::string(name) + "' " + test::build_folder() +
+                                  "/dev/cuda_machine '" + file + "'" + sizes);
+        const json machine = json::parse(read(file), nullptr, false);
+        EXPECT(ran.code == 0 && machine.is_object() && machine.value("gpu", "") == gpu &&
+               machine.size() == keys, "%s: code %d, %s%s", name, ran.code, ran.out.c_str(), ran.err.c_str());
+        for (const auto& [key, value] : machine.items())
+            EXPECT(value.is_string() || value > 0, "%s: %s = %s", name, key.c_str(), value.dump().c_str());
+        const std::string options = " --plan --json '--cluster.file=" + file + "'";
+        const Ran plan = test::run("./train_gpt scripts/gpt2_124M.json" + options);
+        EXPECT(plan.code == 0 && json::parse(plan.out, nullptr, false).value("step_seconds", 0.) > 0,
+               "%s: code %d, %s", name, plan.code, plan.err.c_str());
+    }
+    EXPECT(test::run(test::build_folder() + "/dev/cuda_machine").code == 78);
+}
+
+TEST(a_machine_file_lies_beside_the_results) {
+    const std::string parts = folder("machine_part");
+    write(parts + "/10_one.sh", "# limit: 20\necho whole >\"$MACHINE\"\n");
+    EXPECT(gpu_check(parts, "").code == 0 && read(parts + "/machine_results.json") == "whole\n");
+}
+
 // On the CPU, with the smallest possible model.
 TEST(a_run_has_its_figures) {
     const std::string bin = folder("programs"), work = folder("work");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "llmc/base/progress.h"
 #include "llmc/comm/clocks.h"
 #include "llmc/comm/texts.h"
 #include "llmc/comm/transport/launch.h"
@@ -44,6 +45,20 @@ TEST(an_op_ends_where_the_next_event_begins) {
         EXPECT(t.events[i].begin_mark == expected[i][0] && t.events[i].end_mark == expected[i][1],
                "event %zu: from %d to %d", i, t.events[i].begin_mark, t.events[i].end_mark);
     EXPECT(t.events[2].entry == -1 && t.events[3].entry == 2 && t.events[5].entry == 4, "entries");
+}
+
+// An idle device reaches a mark at once: the host's time of a launch is of before the mark, however long the
+// call takes.
+TEST(no_op_runs_before_its_launch) {
+    static double marked = 0;
+    Timeline t;
+    t.mark = [](int) {
+        marked = seconds_now();
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    };
+    t.op({.name = "op"});
+    EXPECT(t.events.at(0).begin <= marked, "launched %g s after the mark", t.events[0].begin - marked);
+    t.finish();
 }
 
 // A wait behind an op is not of the op.

@@ -184,7 +184,7 @@ TEST(an_export_that_changed_is_refused) {
     const auto read = t.reads();
     const std::string text = test::folder(TEST_PRECISION "_text.txt"),
                       made = test::folder(TEST_PRECISION "_t.json");
-    std::ofstream(text) << std::string(3000, 'a') + " few words";
+    std::ofstream(text) << std::string(3000, 'a') << " few words";
     EXPECT(test::run("./tokenize train --vocab=258 --out=" + made + " " + text).code == 0, "tokenizer");
     const Tokenizer tokenizer = Tokenizer::load(made);
     const OwnModel own{.shape = cfg.model, .layout = t.model.zero.layout, .read = read,

@@ -1,0 +1,120 @@
+// Writes a machine file for the GPU that is here: --plan --cluster.file=FILE prices runs by its rates.
+//
+//     cuda_machine FILE [--size=8192] [--B=4] [--T=2048] [--C=2048] [--NH=16]
+//
+// Measured: products of (size, size) in BF16 and FP32, causal attention of these sizes forward and backward,
+// copies on the device and from the host, the time from op to op of ops without work, memory. A GPU of
+// scripts/machines/ keeps what the table says of its links and price; of others these are assumed, and
+// "sources" says so. The emulation runs the program too; its times mean nothing.
+#include "dev/cuda_times.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include "llmc/base/files.h"
+
+// Names of cudaDeviceProp, and the file of scripts/machines/; the first that the name contains.
+struct Known { const char *contained, *file; };
+static constexpr Known kKnown[] = {
+    {"A100-SXM4-40GB", "a100_40"}, {"A100-PCIE-40GB", "a100_40"}, {"A100", "a100"},
+    {"H100 PCIe", "h100_pcie"}, {"H100 80GB HBM3", "h100"}, {"H200 NVL", ""}, {"GH200", ""}, {"H200", "h200"},
+    {"GB200", ""}, {"B200", "b200"}, {"GeForce RTX 4090", "rtx4090"},
+    {"RTX PRO 6000 Blackwell", "rtx_pro_6000"}};
+
+static std::string file_of(std::string_view name) {
+    for (const auto& [contained, file] : kKnown)
+        if (name.find(contained) != name.npos) return file;
+    return "";
+}
+
+// FLOP/s of causal attention, forward and backward together, by the fastest kernels.
+static double attention_rate(const Sizes& o) {
+    const Walk step = step_of(o);
+    double flops = 0, seconds = 0;
+    for (const Cost& cost : step.costs)                     // distinct: one of each direction
+        if (cost.kind == Kind::Attention) flops += cost.flops;
+    for (const Task& task : tasks_of(step)) {
+        if (task.op < Op::AttentionForward) continue;
+        const Memory memory(workload_bytes(task), step.needs().scratch);
+        double best = INFINITY;
+        for (const Timing& t : time_candidates(task, memory.data, kRepeats))
+            best = std::min(best, 1e-6 * double(t.microseconds));
+        seconds += best;
+    }
+    return flops / seconds;
+}
+
+// Bytes a second from pinned memory of the host.
+static double host_rate(size_t bytes) {
+    const Memory memory(bytes, kScratchAlign);
+    void* const host = host_allocate(bytes);
+    const double seconds = seconds_of([&] { copy_to_device(memory.data, host, bytes); });
+    host_free(host, bytes);
+    return double(bytes) / seconds;
+}
+
+static double seconds_of_launch() {
+    const Memory memory(256, kScratchAlign);
+    constexpr int kOps = 1000;
+    return seconds_of([&] { for (int i = 0; i < kOps; i++) set_zero(memory.data, 256); }) / kOps;
+}
+
+static std::string today() {
+    char text[32];
+    const time_t now = time(nullptr);
+    tm parts;
+    strftime(text, sizeof text, "%Y-%m-%d", localtime_r(&now, &parts));
+    return text;
+}
+
+static std::string machine_file(const Sizes& o) {
+    std::string name = device_name();
+    if (name.starts_with("cuda: ")) name = name.substr(6);
+    const std::string file = file_of(name);
+    const double memory = double(device_available());
+    const ProductRate product = product_rate<bfloat16>(o.size, DType::BF16);
+    const double stated = device_tflops() > 0 ? 1e12 * device_tflops() : product.flops_per_second;
+    const double host = host_rate(size_t(o.size) * size_t(o.size));
+    const auto share = [&](double rate) { return std::min(1.0, rate / stated); };
+    std::string text = fmt::format("{{\n  \"gpu\": \"{}\",\n", file.empty() ? name : file);
+    const auto add = [&](const char* key, double value) {
+        text += fmt::format("  \"{}\": {:.4g},\n", key, value);
+    };
+    add("memory_gb", 1e-9 * memory);
+    add("reached", share(product.flops_per_second));
+    add("attention", share(attention_rate(o)));
+    add("copy_gbs", 1e-9 * copy_rate(o.size).per_second);
+    add("host_gbs", 1e-9 * host);
+    add("launch_us", 1e6 * seconds_of_launch());
+    add("units", cuda_device().processors);
+    std::string sources = fmt::format("measured on {}, {}", name, today());
+    if (file.empty()) {
+        add("bf16_tflops", 1e-12 * stated);
+        const double fp32 = product_rate<float>(o.size, DType::F32).flops_per_second;
+        add("fp32_tflops", 1e-12 * fp32 / share(product.flops_per_second));
+        add("gpus_per_node", 1), add("node_gbs", 1e-9 * host), add("node_us", 15);
+        add("network_gbs", 12.5), add("network_us", 20), add("links", 0.8);
+        sources += "; assumed: a GPU a node, 100 Gb/s between nodes";
+    }
+    return text + fmt::format("  \"sources\": \"{}\"\n}}\n", sources);
+}
+
+int main(int argc, char** argv) {
+    Sizes o = {.B = 4, .T = 2048, .C = 2048, .NH = 16};
+    std::string path;
+    for (int i = 1; i < argc; i++)
+        if (!take_size(o, argv[i])) path = argv[i];
+    CHECK_INPUT(!path.empty() && path[0] != '-', "cuda_machine '{}': expected the path of the file to write",
+                path);
+    check_sizes(o);
+    const std::string text = machine_file(o);
+    CHECK_INPUT(try_replace_file(path, text), "{}: cannot be written", path);
+    printf("%s%s: plans by these rates: ./train_gpt CONFIG --plan --cluster.file=%s\n", text.c_str(),
+           path.c_str(), path.c_str());
+}
