@@ -20,7 +20,7 @@ import tempfile
 README = "dev/README.md"
 TURNS, STEPS = 3, 6
 QUIET = ["--eval.every=0", "--eval.tasks=[]", "--sample.every=0", "--checkpoint.every=0", "--data.tokenizer=",
-         "--run.hang_timeout=1000"]
+         "--run.hang_timeout=1000", "--optimizer.warmup=0", "--optimizer.decay=0"]
 
 SHAPES = {          # name: preset, settings
     "GPT-2 124M": ("gpt2_124M", {"train.batch_tokens": 1024, "train.micro_batch": 4, "model.context": 256}),
