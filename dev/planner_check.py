@@ -5,8 +5,9 @@ Usage: planner_check.py [--write] [--fit]       (make planner-check)
 
 A row has a config, a machine of scripts/machines/ and what its source measured. The error is of the step
 time: predicted / measured - 1. dev/planner_systems.json has at most two shares per system (whose code it
-was): of the machine's rates of ops, and of its links; 1 where nothing was fitted. --fit searches these shares
-on every second row of a system and writes the file; --write puts the table into dev/README.md.
+was): of the machine's rates of ops, and of its links; 1 where nothing was fitted. Rows that state a peak of
+memory are compared with the plan's. --fit searches the shares on every second row of a system and writes the
+file; --write puts the tables into dev/README.md.
 """
 import argparse
 import json
@@ -17,20 +18,20 @@ import sys
 import tempfile
 
 ROWS, SYSTEMS, README = "dev/planner_rows.json", "dev/planner_systems.json", "dev/README.md"
-BEGIN, END = "<!-- planner-check -->", "<!-- /planner-check -->"
 SHARES = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4]
 PEAK = {name: json.load(open(f"scripts/machines/{name}.json", encoding="utf-8"))["bf16_tflops"] * 1e12
         for name in ("a100", "h100", "rtx4090", "rtx_pro_6000")}
 
 
-def measured_seconds(row, params):
-    """Step time of a row, from its source: seconds, tokens/s, MFU or FLOP/s by the source's formula."""
-    m, model, batch = row["measured"], row["config"]["model"], row["config"]["train"]["batch_tokens"]
-    L, C, T, V = (model[k] for k in ("layers", "channels", "context", "vocab"))
+def measured_seconds(row, p):
+    """Step time of a row with the plan p, from its source: seconds, tokens/s, MFU or FLOP/s by the source's formula."""
+    m, model = row["measured"], row["config"]["model"]
     if "step_seconds" in m:
         return m["step_seconds"]
     if "tokens_per_second" in m:
-        return batch / m["tokens_per_second"]
+        return p["step_seconds"] * p["tokens_per_second"] / m["tokens_per_second"]
+    batch, params = row["config"]["train"]["batch_tokens"], p["params"]
+    L, C, T, V = (model[k] for k in ("layers", "channels", "context", "vocab"))
     if "mfu_percent" in m:              # 6 N + 12 L C T, without a table that is only looked up
         flops = 6 * (params - (0 if model.get("tied", True) else V * C)) + 12 * L * C * T
         return batch * flops / (m["mfu_percent"] / 100 * PEAK[row["gpu"]] * row["ranks"])
@@ -70,7 +71,7 @@ def outcome(row, shares, folder):
     p = plan(row, shares, folder)
     if not p:
         return None
-    measured = measured_seconds(row, p["params"])
+    measured = measured_seconds(row, p)
     return {"id": row["id"], "system": row["system"], "gpu": row["gpu"], "ranks": row["ranks"],
             "predicted": p["step_seconds"], "measured": measured, "error": p["step_seconds"] / measured - 1,
             "memory_gb": p["memory_bytes"] / 1e9, "measured_gb": row["measured"].get("memory_gb")}
@@ -109,6 +110,24 @@ def table(found):
     return lines
 
 
+def memory_table(found):
+    """Of the rows whose source states a peak."""
+    own = [f for f in found if f["measured_gb"]]
+    errors = [f["memory_gb"] / f["measured_gb"] - 1 for f in own]
+    lines = ["| row | planned | measured | error |", "|---|---|---|---|"]
+    for f, error in zip(own, errors):
+        lines.append(f"| {f['id']} | {f['memory_gb']:.1f} GB | {f['measured_gb']:.1f} GB | {error:+.0%} |")
+    return lines + ["", f"Memory: {len(own)} rows, median error {statistics.median(errors):+.1%}."]
+
+
+def put(lines, name):
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    text = open(README, encoding="utf-8").read()
+    before, after = text.split(begin)[0], text.split(end)[1]
+    with open(README, "w", encoding="utf-8") as f:
+        f.write("\n".join([before + begin, *lines, end]) + after)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--fit", action="store_true", help="search the shares of each system")
@@ -127,12 +146,11 @@ def main():
     lines = table(found)
     of_both = [f for f in found if f["gpu"] in ("a100", "h100")]
     totals = [summary(of_both, "A100 and H100"), summary(found, "all")]
-    print("\n".join(lines + totals))
+    memory = memory_table(found)
+    print("\n".join([*lines, *totals, "", *memory]))
     if args.write:
-        text = open(README, encoding="utf-8").read()
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        with open(README, "w", encoding="utf-8") as f:
-            f.write("\n".join([before + BEGIN, *lines, "", *[t + "." for t in totals], END]) + after)
+        put([*lines, "", *[t + "." for t in totals]], "planner-check")
+        put(memory, "planner-check-memory")
     sys.exit(len(found) < len(rows))
 
 

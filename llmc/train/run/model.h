@@ -34,6 +34,7 @@ struct Model {
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
     size_t library_bytes = 0;              // allocated by libraries while ops run
+    size_t program_bytes = 0;              // of the program itself, where it shares the ops' memory
     Arena arena;
     Arena host;                            // offloaded state, and the snapshot
     std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint, for asynchronous saves
@@ -45,7 +46,7 @@ struct Model {
     // Memory of the device that runs the ops: without `host` on a GPU.
     size_t bytes() const {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
-        return std::max(arena.bytes(), tuning_bytes) + library_bytes + shared;
+        return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + shared;
     }
     ~Model();
     void allocate();                       // all ranks of a process together, like the destructor
