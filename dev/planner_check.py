@@ -24,7 +24,7 @@ PEAK = {name: json.load(open(f"scripts/machines/{name}.json", encoding="utf-8"))
 
 
 def measured_seconds(row, p):
-    """Step time of a row with the plan p, from its source: seconds, tokens/s, MFU or FLOP/s by the source's formula."""
+    """Step time of a row with the plan p, by its source's seconds, tokens/s, MFU or FLOP/s."""
     m, model = row["measured"], row["config"]["model"]
     if "step_seconds" in m:
         return m["step_seconds"]

@@ -130,8 +130,8 @@ def error_of(preset, settings, mesh, folder):
         all_settings |= {"parallel.ranks": ranks, "parallel.transport": "threads"}
     vocab = json.load(open(f"scripts/{preset}.json", encoding="utf-8"))["model"]["vocab"]
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        command = [*launcher, "./train_gpt", f"scripts/{preset}.json", *QUIET, *shard(f"{own}/data.bin", vocab),
-                   *options(all_settings), f"--run.dir={own}/run"]
+        command = [*launcher, "./train_gpt", f"scripts/{preset}.json", *QUIET,
+                   *shard(f"{own}/data.bin", vocab), *options(all_settings), f"--run.dir={own}/run"]
         try:
             call(command, own)
         except RuntimeError as e:
