@@ -151,23 +151,28 @@ def main():
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     result = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": git.stdout.strip(),
               "ops": [], "steps": [], "muon": [], "trace": [], "scores": []}
+    os.makedirs("dev/results", exist_ok=True)
+    path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
+
+    def keep(name, found):
+        result[name] = result[name] + found if isinstance(found, list) and name in result else found
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            json.dump(result, f, indent=1)
+        os.replace(path + ".new", path)
+
     with tempfile.TemporaryDirectory() as folder:
         random_shard(os.path.join(folder, "tokens.bin"), VOCAB)
         for precision in precisions:
             for model, batch, context in OPERATIONS:
-                result["ops"] += operations(build, folder, precision, f"--model={model}", f"--B={batch}",
-                                            f"--T={context}")
+                keep("ops", operations(build, folder, precision, f"--model={model}", f"--B={batch}",
+                                       f"--T={context}"))
             for shape in SHAPES:
-                result["steps"].append(against_matmul(build, folder, precision, *shape))
-            result["muon"] += operations(build, folder, precision, "--muon")
-            result["trace"] += operations(build, folder, precision, "--trace")
-            result["scores"].append(bench_scores.row(folder, precision))
-        result["quickstart"] = quickstart(build, folder)
-    result["tokenizer"] = bench_tokenize.rows()
-    os.makedirs("dev/results", exist_ok=True)
-    path = f"dev/results/bench_{time.strftime('%Y%m%d_%H%M%S', time.gmtime())}.json"
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(result, f, indent=1)
+                keep("steps", [against_matmul(build, folder, precision, *shape)])
+            keep("muon", operations(build, folder, precision, "--muon"))
+            keep("trace", operations(build, folder, precision, "--trace"))
+            keep("scores", [bench_scores.row(folder, precision)])
+        keep("quickstart", quickstart(build, folder))
+    keep("tokenizer", bench_tokenize.rows())
     print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
     print(f"\nquickstart, 300 steps: {memory(result['quickstart'])}, within 2% asked")

@@ -54,10 +54,10 @@ def tokens_of(tokenizer, path, shared):
     return len(ids.split()) - len(texts) + 1            # without the newlines between them
 
 
-def seconds_of(config, folder, path):
+def seconds_of(config, path):
     start = time.monotonic()
-    subprocess.run(["./train_gpt", config, f"--evaluate={path}", f"--run.dir={folder}/run"], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(["./train_gpt", config, f"--evaluate={path}"], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
     return time.monotonic() - start
 
 
@@ -72,7 +72,7 @@ def row(folder, precision):
     config = f"{folder}/scores.json"
     data = f"{folder}/words_train_*.bin"
     with open(config, "w", encoding="utf-8") as f:
-        json.dump({"run": {"dir": f"{folder}/run", "precision": precision}, "model": MODEL,
+        json.dump({"run": {"dir": f"{folder}/scores_{precision}", "precision": precision}, "model": MODEL,
                    "data": {"train": data, "val": data, "tokenizer": tokenizer},
                    "train": {"steps": 0, "batch_tokens": 1024}, "eval": {"every": 0},
                    "sample": {"every": 0}}, f)
@@ -82,7 +82,7 @@ def row(folder, precision):
         path, few = f"{folder}/{name}.jsonl", f"{folder}/{name}_few.jsonl"
         write_task(path, words, DOCUMENTS, shared)
         write_task(few, words, 2, shared)
-        seconds = seconds_of(config, folder, path) - seconds_of(config, folder, few)
+        seconds = seconds_of(config, path) - seconds_of(config, few)
         found[name] = {"documents_per_s": (DOCUMENTS - 2) / seconds,
                        "tokens": tokens_of(tokenizer, path, shared)}
     gain = found["shared"]["documents_per_s"] / found["apart"]["documents_per_s"]

@@ -87,6 +87,15 @@ FileId file_id(const std::string& path) {
 
 bool file_exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
+std::string beside_program(const std::string& path) {
+    std::string program(4096, '\0');
+    const ssize_t n = readlink("/proc/self/exe", program.data(), program.size());
+    program.resize(n > 0 ? size_t(n) : 0);
+    const size_t slash = program.rfind('/');
+    const std::string beside = program.substr(0, slash == program.npos ? 0 : slash) + "/" + path;
+    return file_exists(beside) ? beside : path;
+}
+
 size_t read_up_to(int fd, void* out, size_t bytes, const std::string& path) {
     size_t done = 0;
     while (done < bytes) {

@@ -33,6 +33,8 @@ bool is_regular_file(int fd);
 bool is_regular_file(const std::string& path);      // opens nothing: a pipe is opened once
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
+// PATH in the program's folder where it is there; else as it is, below the current folder.
+std::string beside_program(const std::string& path);
 inline constexpr uint64_t kMostRead = 1 << 28;  // largest text read whole, in bytes
 
 // Equal for two paths to the same file or folder; 0, 0 for a path to nothing.

@@ -1,7 +1,5 @@
 #include "llmc/train/plan/cluster.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,14 +9,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
 
-std::string machines_folder() {
-    std::string program(4096, '\0');
-    const ssize_t n = readlink("/proc/self/exe", program.data(), program.size());
-    program.resize(n > 0 ? size_t(n) : 0);
-    const size_t slash = program.rfind('/');
-    const std::string beside = program.substr(0, slash == program.npos ? 0 : slash) + "/scripts/machines";
-    return is_directory(beside) ? beside : "scripts/machines";
-}
+std::string machines_folder() { return beside_program("scripts/machines"); }
 
 static std::vector<std::string> names_of_table() {
     std::vector<std::string> names;
@@ -51,8 +42,8 @@ static void assign(std::string& to, const Json& v, const std::string& where) {
     to = v.string();
 }
 static double positive(const Json& v, const std::string& where) {
-    CHECK_INPUT(v.is_number() && v.number() > 0 && std::isfinite(v.number()),
-                "{} = {}: expected a number above 0", where, for_message(v));
+    CHECK_INPUT(v.is_number() && v.number() >= 1e-9 && v.number() <= 1e12,
+                "{} = {}: expected a number above 0, from 1e-9 to 1e12", where, for_message(v));
     return v.number();
 }
 static bool is_stated(const std::string& text) { return !text.empty(); }
@@ -93,10 +84,9 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
                     "state every number",
                     name, key, machine_names());
     });
-    CHECK_INPUT(m.reached <= 1 && m.attention <= 1,
-                "{}: reached = {}, attention = {}: expected shares of at "
-                "most 1",
-                name, m.reached, m.attention);
+    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1,
+                "{}: reached = {}, attention = {}, links = {}: expected shares of at most 1", name, m.reached,
+                m.attention, m.links);
     return m;
 }
 

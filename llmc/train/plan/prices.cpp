@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string_view>
 
 // A tile of a product's result, and its share of the rate of the largest tile: smaller tiles read more per
@@ -73,7 +74,9 @@ Members members_of(const MeshShape& mesh, const char* name, int per_node) {
         found.all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
     else
         found.all = all;  // world
-    found.inside = std::clamp(per_node / std::max(1, stride), 1, found.all);
+    // Of the group that a border between nodes cuts into the smallest parts.
+    const bool one_node = dp * mesh.dp <= per_node;
+    found.inside = one_node ? found.all : std::gcd(std::max(1, per_node / std::max(1, stride)), found.all);
     return found;
 }
 
@@ -94,7 +97,7 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double network = std::min(node, adapter * inside);
     const double rate = nodes > 1 ? network : node;
     if (verb == "send" || verb == "recv") {
-        const bool near = inside > 1;
+        const bool near = inside == n;          // else a link of the slowest stage crosses a border
         return double(std::max(cost.read, cost.written)) / (near ? node : adapter) +
                us * (near ? on.node_us : on.network_us);
     }

@@ -73,9 +73,13 @@ static Rows rows_of_step(const Estimate& e) {
     add("matrix products", t.parts.products);
     add("attention", t.parts.attention);
     add("other ops", t.parts.memory);
-    if (e.ranks > 1) add("waiting for communication", t.parts.exposed);
+    const bool copies = e.cfg.memory.offload != Offload::None;
+    if (e.ranks > 1 || copies)
+        add(e.ranks == 1 ? "waiting for copies" : copies ? "waiting for communication and copies"
+                                                         : "waiting for communication", t.parts.exposed);
     if (e.mesh.pp > 1) add("pipeline bubble", t.bubble);
     add("step", t.seconds);
+    add("  of it the optimizer's part", t.after);
     return rows;
 }
 

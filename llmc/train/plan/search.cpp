@@ -24,10 +24,12 @@ static std::vector<int> divisors(int64_t n, int64_t most) {
 // ---------------------------------------------------------------------------------------------------------
 // what there is
 
+static constexpr int kLargestMicroBatch = 128;
+
 static std::vector<int> micro_batches_of(const Config& cfg, int dp) {
     std::vector<int> found;
     const int64_t rows = cfg.train.batch_tokens / cfg.model.context / dp;
-    for (int B = 1; B <= std::min<int64_t>(rows, 64); B *= 2)
+    for (int B = 1; B <= std::min<int64_t>(rows, kLargestMicroBatch); B++)
         if (batch_divides(cfg, dp, B)) found.push_back(B);
     return found;
 }
@@ -178,6 +180,7 @@ struct Found {
     std::mutex mutex = {};
     std::vector<Estimate> fitting = {};
     std::multiset<double> fastest = {};  // seconds of the best Search::kShown so far
+    std::vector<Config> unfit = {};      // what needs more memory
     Search search = {};
 
     bool is_slower(double seconds) {
@@ -187,6 +190,7 @@ struct Found {
     void add(Estimate e) {
         const std::lock_guard lock(mutex);
         if (!e.fits) {
+            unfit.push_back(e.cfg);
             search.without_memory++;
             return;
         }
@@ -212,7 +216,7 @@ static void examine(std::vector<Candidate> all, int ranks, const Machine& machin
 
 // The candidates that their bounds allow to fit; the others are counted.
 static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks, const Machine& machine,
-                                      EstimateFunction* estimate, Search& s) {
+                                      EstimateFunction* estimate, Found& found) {
     std::map<std::tuple<int, Recompute, int>, BlockCost> costs;
     std::vector<Candidate> left;
     double fewest = INFINITY;  // seconds of a rank's ops, on the mesh with the fewest
@@ -225,10 +229,12 @@ static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks,
     for (const Config& c : all) {
         const std::tuple key(c.parallel.tp, Recompute(c.memory.recompute), c.train.micro_batch);
         const Bounds b = bounds_of(c, ranks, costs[key], fewest);
-        if (b.bytes > 1e9 * machine.memory_gb)
-            s.without_memory++;
-        else
+        if (b.bytes > 1e9 * machine.memory_gb) {
+            found.unfit.push_back(c);
+            found.search.without_memory++;
+        } else {
             left.push_back({c, b});
+        }
     }
     return left;
 }
@@ -239,13 +245,14 @@ Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunc
     std::vector<Config> all = candidates_of(cfg, ranks, machine);
     if (all.empty()) return {};
     const auto look = [&] {
-        examine(bounded(all, ranks, machine, estimate, found.search), ranks, machine, estimate, stops, found);
+        examine(bounded(all, ranks, machine, estimate, found), ranks, machine, estimate, stops, found);
     };
     look();
-    if (found.fitting.empty()) {
-        for (Config& c : all) c.memory.offload = Offload::Optimizer;
-        look();
-    }
+    // Offload costs time: for what does not fit without.
+    all = std::exchange(found.unfit, {});
+    std::erase_if(all, [](const Config& c) { return c.memory.offload != Offload::None; });
+    for (Config& c : all) c.memory.offload = Offload::Optimizer;
+    if (!all.empty()) look();
     std::sort(found.fitting.begin(), found.fitting.end(), faster);
     Search s = std::move(found.search);
     const size_t shown = std::min(Search::kShown, found.fitting.size());
@@ -260,6 +267,7 @@ Settings settings_of(const Estimate& e) {
             {"parallel.tp", std::to_string(p.tp)},
             {"parallel.pp", std::to_string(p.pp)},
             {"parallel.zero", std::to_string(p.zero)},
+            {"parallel.zero_group", std::to_string(p.zero_group)},
             {"parallel.schedule", p.schedule.text()},
             {"parallel.virtual_stages", std::to_string(p.virtual_stages)},
             {"train.micro_batch", std::to_string(e.cfg.train.micro_batch)},

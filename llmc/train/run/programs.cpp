@@ -117,13 +117,13 @@ int evaluate(Config cfg, const Mesh& mesh) {
     std::vector<TaskResult> results;
     for (const LoadedTask& task : tasks) {
         const auto scored = score_task(task, *model.scorer, model.zero, mesh);
-        if (!scored) break;         // by a signal: tasks that are scored are shown
+        if (!scored) break;
         results.push_back(scored->result);
         if (mesh.rank == 0) write_result(cfg.run.dir, step, scored->result, scored->answers);
     }
     if (results.empty() || mesh.rank != 0) return kExitDone;
     printf("%s at step %s\n\n%s%s", for_terminal(init).c_str(), grouped(step).c_str(),
-           table_of_results(results).c_str(), published_scores(tasks, "scripts/references.json").c_str());
+           table_of_results(results).c_str(), published_scores(tasks, beside_program("scripts/references.json")).c_str());
     return kExitDone;
 }
 

@@ -23,11 +23,11 @@ static double length_of(Rule rule, std::string_view continuation, const Score& s
 
 static int choose(Rule rule, const Document& document, std::span<const Score> scores) {
     if (rule == Rule::Greedy) return scores[0].greedy ? 0 : -1;
-    int best = 0;
+    int best = -1;                              // all are NaN
     double largest = -INFINITY;
     for (size_t i = 0; i < scores.size(); i++) {
         const double value = scores[i].logprob / length_of(rule, document.continuations[i], scores[i]);
-        if (value > largest) best = int(i), largest = value;
+        if (best < 0 ? !std::isnan(value) : value > largest) best = int(i), largest = value;
     }
     return best;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "llmc/base/check.h"
 #include "llmc/base/utf8.h"
 
 static bool is_space(uint32_t c) {
@@ -33,15 +34,16 @@ struct Contexts {
     }
 };
 
+// Without a BOS, as lm-eval encodes by default. No tokens: the continuation has none.
 static Request request_of(const std::string& context, const std::string& continuation, Contexts& contexts,
                           int most) {
     const Tokenizer& t = contexts.tokenizer;
     const std::string_view bare = without_space_at_end(context);
     Request r{};
-    if (t.adds_bos()) r.tokens.push_back(int32_t(t.bos()));
-    else if (bare.empty()) r.tokens.push_back(int32_t(t.eot()));
+    if (bare.empty()) r.tokens.push_back(int32_t(t.eot()));
     const std::vector<int32_t> left = bare.empty() ? std::vector<int32_t>() : contexts.encoded(bare);
     const std::vector<int32_t> whole = t.encode(context + continuation);
+    if (whole.empty()) return {};
     // the continuation has a token at least, also where it joins the context's last
     const size_t cut = std::min(left.size(), whole.size() - 1);
     r.tokens.insert(r.tokens.end(), left.begin(), left.end());
@@ -59,6 +61,9 @@ std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenize
         for (size_t i = 0; i < document.contexts.size(); i++) {
             requests.push_back(request_of(document.contexts[i], document.continuations[i], contexts, most));
             requests.back().document = int(d);
+            CHECK_INPUT(!requests.back().tokens.empty(),
+                        "task {}, doc_id {}: continuation {} has no token of this tokenizer", task.name,
+                        for_message(document.id), i);
         }
     }
     return requests;

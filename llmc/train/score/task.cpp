@@ -6,6 +6,7 @@
 #include "llmc/base/files.h"
 
 static constexpr uint64_t kMostBytes = uint64_t(1) << 32;
+static constexpr size_t kLongestName = 100;
 
 // Where in a file, and a check that says so.
 struct Place {
@@ -33,9 +34,11 @@ static EvalTask header_of(const Json& line, const Place& at) {
     at.check(name && name->is_string() && accuracy, "the first line of a task has \"task\" and \"accuracy\", "
              "as in {\"task\": \"piqa\", \"accuracy\": \"sum\"}; found " + for_message(line));
     const std::string& text = name->string();
-    at.check(!text.empty() && text[0] != '.' && text.find('/') == text.npos,
-             fmt::format("the name of the task is {}, expected the name of a file, without a folder",
-                         for_message(*name)));
+    const auto allowed = [](char c) { return c != '/' && (uint8_t(c) >= ' ' && c != '\x7f'); };
+    at.check(!text.empty() && text.size() <= kLongestName && text[0] != '.' &&
+                 std::all_of(text.begin(), text.end(), allowed),
+             fmt::format("the name of the task is {}, expected the name of a file of at most {} bytes, without "
+                         "a folder and control characters", for_message(*name), kLongestName));
     EvalTask task = {.name = text, .accuracy = rule_of(*accuracy, at), .accuracy_norm = {}, .documents = {}};
     if (norm && !norm->is_null()) task.accuracy_norm = rule_of(*norm, at);
     return task;
@@ -50,8 +53,9 @@ static const std::string& text_of(const Json& line, const char* key, const Place
 
 static int64_t number_of(const Json& line, const char* key, const Place& at) {
     const Json* n = line.find(key);
-    at.check(n && n->is_natural(), fmt::format("expected \"{}\": a count from 0; found {}", key,
-                                               n ? for_message(*n) : for_message(line)));
+    at.check(n && n->is_natural() && n->natural() <= INT32_MAX,
+             fmt::format("expected \"{}\": a count from 0; found {}", key,
+                         n ? for_message(*n) : for_message(line)));
     return int64_t(n->natural());
 }
 

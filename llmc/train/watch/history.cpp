@@ -72,6 +72,7 @@ static double ms_of(std::string_view line, size_t& hint) {
 }
 
 void History::keep_train(const MetricsRow& row) {
+    if (!std::isfinite(row.number("step"))) return;         // no chart has a place for the row
     MetricsRow kept = row;
     kept.numbers.emplace_back("seconds", seconds);
     const bool skipped = row.number("skipped") > 0;

@@ -187,6 +187,23 @@ TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
     EXPECT(over > 2 * within, "%g s over nodes, %g s inside one", over, within);
 }
 
+// tp = 6 on nodes of 8: ranks 6 to 11 lie on two nodes, two of them on the first. The whole of a small mesh is
+// inside; and a pipeline of 12 stages has a link between nodes.
+TEST(a_group_may_cross_the_border_of_a_node) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 4, .tp = 6, .shard = 4};
+    EXPECT(members_of(p.mesh, "tp", 8).inside == 2 && members_of(p.mesh, "tp", 6).inside == 6,
+           "%d", members_of(p.mesh, "tp", 8).inside);
+    p.mesh = {.dp = 1, .tp = 6};
+    EXPECT(members_of(p.mesh, "tp", 8).inside == 6, "one node");
+    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    p.mesh = {.dp = 1, .pp = 12};
+    p.machine.gpus_per_node = 8;
+    const double over = seconds_of_collective(p, send);
+    p.machine.gpus_per_node = 12;
+    EXPECT(over > 2 * seconds_of_collective(p, send), "%g s over the border", over);
+}
+
 // A rank that receives 1 GB from 4 ranks, itself included: at 0.5 GB/s inside a node, at 0.1 GB/s between
 // nodes.
 TEST(an_all_to_all_takes_the_slower_of_both_links) {

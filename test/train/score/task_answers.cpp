@@ -32,6 +32,17 @@ TEST(each_rule_divides_by_its_own_length) {
     }
 }
 
+// A model that writes no number chooses nothing, and the first has no advantage.
+TEST(what_is_not_a_number_is_not_chosen) {
+    const EvalTask t = task_of(Rule::Sum, {"a", "b", "c"});
+    const auto chosen = [&](double a, double b, double c) {
+        const vector<Score> scores = {{a, 1, false}, {b, 1, false}, {c, 1, false}};
+        return answers_of(t, scores)[0].chosen;
+    };
+    EXPECT(chosen(NAN, NAN, NAN) == -1 && chosen(NAN, -3, -2) == 2 && chosen(-3, NAN, -3) == 0 &&
+               chosen(-INFINITY, -INFINITY, NAN) == 0, "%d", chosen(NAN, NAN, NAN));
+}
+
 TEST(greedy_is_right_where_each_token_is_the_likeliest) {
     const EvalTask t = task_of(Rule::Greedy, {" end"});
     for (const bool greedy : {true, false}) {

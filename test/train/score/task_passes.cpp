@@ -61,6 +61,16 @@ TEST(a_token_across_the_cut_is_not_the_contexts) {
            joined.tokens.size(), joined.scored);
 }
 
+// A request has tokens to score, also where the tokenizer has none for a byte; a BOS is not among them.
+TEST(a_continuation_without_tokens_is_told) {
+    const EvalTask empty = task_of({{"a", "b"}, {"", "\x04"}});
+    const Tokenizer t = bytes_tokenizer(4);
+    EXPECT(t.encode("\x04").empty(), "the byte has a token");
+    const Fatal e = test::fatal_of([&] { requests_of(empty, t, 64); });
+    EXPECT(e.code == kExitConfig && string(e.what()).find("task t, doc_id 0: continuation 1 has no token") !=
+           string::npos, "%s", e.what());
+}
+
 TEST(long_contexts_lose_their_beginning) {
     const EvalTask t = task_of({{"abcdefgh", "ij"}, {"ab", "cdefghijkl"}});
     const vector<Request> r = requests_of(t, bytes_tokenizer(), 5);
