@@ -7,7 +7,8 @@ Times: a plan that measures this machine anew and a run, in turn, so that a busy
 over the turns. Memory: plan_bytes of the start against peak_bytes of the end of metrics.jsonl. Presets have
 at most 4 layers there, and rows of at most 128 tokens; a preset whose embeddings need more than 10 GB is left
 out, and named. Ranks are processes of mpirun, each with a peak of its own; without mpirun they are threads,
-which share a peak evenly. --write puts the tables into dev/README.md.
+which share a peak evenly. --write puts the tables into dev/README.md. Exit code 1: a time off by more than
+15%, or a peak by more than 1%.
 """
 import argparse
 import json
@@ -96,7 +97,7 @@ def times(only, folder):
             lines.append(f"| {name} | {ranks} | {planned:.3g} s | {took:.3g} s | {planned / took - 1:+.1%} |")
             print(lines[-1], flush=True)
     lines += ["", f"Largest error: {max(errors):.1%}. Load average at the end: {os.getloadavg()[1]:.1f}."]
-    return lines
+    return lines, max(errors) <= 0.15
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def memory(only, folder):
               f"{sum(e <= 0.01 for e in errors)} within 1%."]
     if left_out:
         lines[-1] += f" Left out, for memory: {', '.join(left_out)}."
-    return lines
+    return lines, max(errors) <= 0.01
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -187,13 +188,16 @@ def main():
     parser.add_argument("--part", choices=("time", "memory"))
     parser.add_argument("--only", type=lambda text: text.split(","), help="presets, apart by commas")
     args = parser.parse_args()
+    good = True
     for part, table in (("time", times), ("memory", memory)):
         if args.part in (None, part):
             with tempfile.TemporaryDirectory() as folder:
-                lines = table(args.only, folder)
+                lines, within = table(args.only, folder)
+            good &= within
             print("\n".join(lines))
             if args.write:
                 put(lines, part)
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

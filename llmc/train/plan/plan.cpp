@@ -1,5 +1,6 @@
 #include "llmc/train/plan/plan.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "llmc/base/console.h"
@@ -42,25 +43,37 @@ static int print_plan(const Planned& p, bool json) {
     return kExitDone;
 }
 
-// Without parallel.ranks: the best mesh of 1, 2, 4 ... GPUs, as far as the batch divides. For a deadline or a
-// budget.
-static int search_counts(const Machine& machine, const Config& cfg, bool json) {
+static std::string command_of(const Search& found, const PlanRequest& request) {
+    return found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
+}
+
+// Without parallel.ranks: the best mesh of 1, 2, 4 ... GPUs, for a deadline or a budget. The object has the
+// fastest first, the table the fewest GPUs.
+static int search_counts(const Machine& machine, const Config& cfg, const PlanRequest& request) {
     constexpr int kMost = 1024;
     Search all;
-    for (int ranks = 1; ranks <= kMost && batch_divides(cfg, ranks, 0); ranks *= 2) {
+    for (int ranks = 1; ranks <= kMost; ranks *= 2) {
         Search found = search(cfg, ranks, machine, estimate);
-        all.without_memory += found.without_memory;
-        if (!found.best.empty()) all.best.push_back(std::move(found.best.front()));
+        all.without_memory += found.without_memory, all.by_bubble += found.by_bubble;
+        all.by_links += found.by_links, all.by_ops += found.by_ops;
+        if (found.best.empty()) continue;
+        all.by_ops += int(found.best.size()) - 1;
+        all.best.push_back(std::move(found.best.front()));
     }
-    if (json) puts(to_text(json_of(all, "")).c_str());
-    else fputs(counts_text(all.best, machine).c_str(), stdout);
+    if (!request.json) {
+        fputs(counts_text(all.best, machine).c_str(), stdout);
+        return kExitDone;
+    }
+    std::stable_sort(all.best.begin(), all.best.end(), [](const Estimate& a, const Estimate& b) {
+        return a.step.seconds < b.step.seconds;
+    });
+    puts(to_text(json_of(all, command_of(all, request))).c_str());
     return kExitDone;
 }
 
 static int search_on(const Machine& machine, const Config& cfg, int ranks, const PlanRequest& request) {
     const Search found = search(cfg, ranks, machine, estimate);
-    const std::string command =
-        found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
+    const std::string command = command_of(found, request);
     if (request.json)
         puts(to_text(json_of(found, command)).c_str());
     else
@@ -82,7 +95,7 @@ int plan(Config cfg, const PlanRequest& request) {
     const Machine machine = machine_of(cfg.cluster);
     take_open_settings(cfg);
     const int ranks = cfg.parallel.ranks;
-    return ranks == 0 ? search_counts(machine, cfg, request.json) : search_on(machine, cfg, ranks, request);
+    return ranks == 0 ? search_counts(machine, cfg, request) : search_on(machine, cfg, ranks, request);
 }
 
 }  // namespace PRECISION

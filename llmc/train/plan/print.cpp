@@ -122,11 +122,13 @@ static const std::vector<std::string> kColumns = {"step", "tokens/s", "mfu", "bu
 static std::vector<std::string> cells_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
     std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
+    std::string recompute = e.cfg.memory.recompute.text();
+    if (e.cfg.memory.offload != Offload::None) recompute += ", offload";
     if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
     return {human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())), percent(e.mfu),
             percent(e.bubble()), percent(e.exposed()), human_bytes(double(e.memory.sum())),
             std::to_string(e.mesh.dp), std::to_string(p.tp), std::to_string(p.pp), std::to_string(p.zero),
-            std::to_string(e.cfg.train.micro_batch), e.cfg.memory.recompute.text(), schedule};
+            std::to_string(e.cfg.train.micro_batch), recompute, schedule};
 }
 
 std::string counts_text(const std::vector<Estimate>& best, const Machine& machine) {
@@ -140,12 +142,15 @@ std::string counts_text(const std::vector<Estimate>& best, const Machine& machin
         const std::vector<std::string> cells = cells_of(e);
         rows.back().insert(rows.back().end(), cells.begin(), cells.end());
     }
-    if (best.empty()) return fmt::format("No number of GPUs up to 1,024 fits on {}.\n", machine.gpu);
+    if (best.empty()) return fmt::format("No plan for 1, 2, 4 ... 1,024 GPUs fits on {}.\n", machine.gpu);
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
                        machine.gpu) + table(rows, "rrrrrrrrrrrrrrrll");
 }
 
 std::string search_text(const Search& s, const Machine& machine, const std::string& command) {
+    if (s.rejected() == 0 && s.best.empty())
+        return "No mesh: train.batch_tokens, heads and layers divide over none. Change parallel.ranks or the "
+               "batch.\n";
     if (s.best.empty())
         return fmt::format("No mesh fits: {} plans were examined, each needs more than the {} of a {}.\n",
                            grouped(s.rejected()), human_bytes(1e9 * machine.memory_gb), machine.gpu);

@@ -18,12 +18,12 @@ struct Search {
     int rejected() const { return without_memory + by_bubble + by_links + by_ops; }
 };
 
-// Every valid plan: meshes with tp within two nodes, micro-batches of 1, 2, 4 ... 64 sequences, interleaved
+// Every valid plan: meshes with tp within two nodes, micro-batches of up to 128 sequences, interleaved
 // schedules with equal chunks.
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine);
 
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
-// that Search::kShown others are faster. Plans with memory.offload are for configs that do not fit without.
+// that Search::kShown others are faster. What does not fit is planned again with memory.offload.
 // stops: asked before each plan, on any thread; once true, the search ends with what it has found.
 Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate,
               const std::function<bool()>& stops = [] { return false; });

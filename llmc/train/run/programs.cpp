@@ -123,7 +123,8 @@ int evaluate(Config cfg, const Mesh& mesh) {
     }
     if (results.empty() || mesh.rank != 0) return kExitDone;
     printf("%s at step %s\n\n%s%s", for_terminal(init).c_str(), grouped(step).c_str(),
-           table_of_results(results).c_str(), published_scores(tasks, beside_program("scripts/references.json")).c_str());
+           table_of_results(results).c_str(),
+           published_scores(tasks, beside_program("scripts/references.json")).c_str());
     return kExitDone;
 }
 

@@ -37,8 +37,8 @@ static EvalTask header_of(const Json& line, const Place& at) {
     const auto allowed = [](char c) { return c != '/' && (uint8_t(c) >= ' ' && c != '\x7f'); };
     at.check(!text.empty() && text.size() <= kLongestName && text[0] != '.' &&
                  std::all_of(text.begin(), text.end(), allowed),
-             fmt::format("the name of the task is {}, expected the name of a file of at most {} bytes, without "
-                         "a folder and control characters", for_message(*name), kLongestName));
+             fmt::format("the name of the task is {}, expected the name of a file of at most {} bytes, "
+                         "without a folder and control characters", for_message(*name), kLongestName));
     EvalTask task = {.name = text, .accuracy = rule_of(*accuracy, at), .accuracy_norm = {}, .documents = {}};
     if (norm && !norm->is_null()) task.accuracy_norm = rule_of(*norm, at);
     return task;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/print.h"
 #include "llmc/train/plan/search.h"
 #include "test/tiny.h"
 
@@ -103,6 +104,13 @@ TEST(the_command_names_what_was_chosen) {
     for (const Config& c : candidates_of(cfg, 8, h100())) micro_batches.insert(c.train.micro_batch);
     EXPECT(micro_batches == std::set<int>({1, 2, 3, 4, 6, 8, 12, 24}), "%zu micro-batches",
            micro_batches.size());
+}
+
+TEST(a_batch_that_divides_over_no_mesh_is_the_reason) {
+    const Search none = search(planned_config(), 35, h100(), estimate);
+    const std::string text = search_text(none, h100(), "");
+    EXPECT(none.rejected() == 0 && text.find("train.batch_tokens") != std::string::npos, "%d: %s",
+           none.rejected(), text.c_str());
 }
 
 TEST(offload_is_for_what_does_not_fit_otherwise) {

@@ -187,8 +187,8 @@ TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
     EXPECT(over > 2 * within, "%g s over nodes, %g s inside one", over, within);
 }
 
-// tp = 6 on nodes of 8: ranks 6 to 11 lie on two nodes, two of them on the first. The whole of a small mesh is
-// inside; and a pipeline of 12 stages has a link between nodes.
+// tp = 6 on nodes of 8: ranks 6 to 11 lie on two nodes, two of them on the first. The whole of a small mesh
+// is inside; and a pipeline of 12 stages has a link between nodes.
 TEST(a_group_may_cross_the_border_of_a_node) {
     Prices p = slow_machine();
     p.mesh = {.dp = 4, .tp = 6, .shard = 4};

@@ -45,7 +45,8 @@ TEST(mistakes_are_told_with_file_and_line) {
         {{line("1", 0, 0)}, R"(line 1: the first line of a task has "task" and "accuracy")"},
         {{R"({"task": "t", "accuracy": "best"})"},
          "line 1: the rule is \"best\", expected one of sum, characters, bytes, tokens, greedy"},
-        {{R"({"task": "a/b", "accuracy": "sum"})"}, "expected the name of a file of at most 100 bytes, without a folder"},
+        {{R"({"task": "a/b", "accuracy": "sum"})"},
+         "expected the name of a file of at most 100 bytes, without a folder"},
         {{kHead, "[1]"}, "line 2: expected an object; found [1]"},
         {{kHead, line("1", 1, 0)}, "line 2: idx = 1, expected 0"},
         {{kHead, line("1", 0, 0), line("1", 1, 1)}, "line 3: label = 1, but 0 on the document's first line"},
@@ -60,7 +61,8 @@ TEST(mistakes_are_told_with_file_and_line) {
         {{kHead, R"({"doc_id": 1, "idx": 0, "context": "a", "continuation": "b", )"
                  R"("label": 18446744073709551615})"},
          "expected \"label\": a count from 0; found 18446744073709551615"},
-        {{kHead, R"({"doc_id": 1, "idx": 0, "context": "a", "continuation": "b", "label": 4294967296})"},
+        {{kHead, R"({"doc_id": 1, "idx": 0, "context": "a", "continuation": "b", )"
+                 R"("label": 4294967296})"},
          "expected \"label\": a count from 0; found 4294967296"},
         {{R"({"task": "a\u001b[2J", "accuracy": "sum"})"}, "without a folder and control characters"},
         {{R"({"task": "a\u0000", "accuracy": "sum"})"}, "without a folder and control characters"},

@@ -109,7 +109,8 @@ TEST(damaged_lines_cost_themselves_alone) {
     const std::string root = folder("damaged"), file = root + "/a/metrics.jsonl";
     const std::string garbage[] = {
         "garbage\n", "\n", "{}\n", "[1,2]\n", "{\"event\":\"train\",\"step\":\n", "{\"event\":5}\n",
-        "{\"event\":\"train\",\"step\":1e999}\n", "{\"event\":\"train\",\"loss\":2.5}\n", std::string("\0\0\0\n", 4), "\xff\xfe\n",
+        "{\"event\":\"train\",\"step\":1e999}\n", "{\"event\":\"train\",\"loss\":2.5}\n",
+        std::string("\0\0\0\n", 4), "\xff\xfe\n",
         "{\"event\":\"sample\",\"step\":2,\"text\":\"" + std::string(3 << 20, 'x') + "\"}\n",
         std::string(5000, '[') + "\n", "{\"event\":\"task\",\"step\":3}\n", "{\"event\":\"health\"\n",
         "{\"event\":\"sample\",\"step\":4,\"text\":\"\\u0000\\u001b</script>\"}\n"};
