@@ -57,14 +57,34 @@ static void add_sequence(ScorePass& pass, const Sequence& s) {
     }
 }
 
-// Longest first: a pass has the length of its first sequence.
+// Longest first: a pass has the length of its first sequence. Returns where passes end, so that tokens and
+// limits.pass_cost for each pass have the least sum.
+static std::vector<size_t> cheapest_ends(std::span<const Sequence> sequences, int t0,
+                                         const PassLimits& limits) {
+    struct Cheapest { int64_t cost; size_t begin; };
+    std::vector<Cheapest> until(sequences.size() + 1, {INT64_MAX, 0});      // of the first i sequences
+    until[0].cost = 0;
+    for (size_t begin = 0; begin < sequences.size(); begin++) {
+        const int T = sequences[begin].length();
+        const int most = std::max(1, std::min(limits.rows / T, limits.joined / (t0 + T)));
+        for (int B = 1; B <= most && begin + size_t(B) <= sequences.size(); B++) {
+            const int64_t cost = until[begin].cost + int64_t(B) * T + limits.pass_cost;
+            if (cost < until[begin + size_t(B)].cost) until[begin + size_t(B)] = {cost, begin};
+        }
+    }
+    std::vector<size_t> ends;
+    for (size_t end = sequences.size(); end > 0; end = until[end].begin) ends.push_back(end);
+    std::reverse(ends.begin(), ends.end());
+    return ends;
+}
+
 static void add_passes(PassGroup& group, std::vector<Sequence> sequences, int t0, const PassLimits& limits) {
     std::stable_sort(sequences.begin(), sequences.end(),
                      [](const Sequence& a, const Sequence& b) { return a.length() > b.length(); });
-    for (size_t first = 0; first < sequences.size();) {
-        ScorePass pass = {.B = 0, .T = sequences[first].length(), .t0 = t0};
-        const int most = std::max(1, std::min(limits.rows / pass.T, limits.joined / (t0 + pass.T)));
-        for (; pass.B < most && first < sequences.size(); pass.B++) add_sequence(pass, sequences[first++]);
+    size_t first = 0;
+    for (const size_t end : cheapest_ends(sequences, t0, limits)) {
+        ScorePass pass = {.B = int(end - first), .T = sequences[first].length(), .t0 = t0};
+        for (; first < end; first++) add_sequence(pass, sequences[first]);
         group.push_back(std::move(pass));
     }
 }

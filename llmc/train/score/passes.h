@@ -14,6 +14,7 @@
 struct PassLimits {
     int rows;               // tokens of a pass
     int joined;             // tokens of a pass together with the beginnings before its sequences
+    int pass_cost = 0;      // of a pass besides its tokens, in tokens: padding is cheaper than one more
 };
 
 using PassGroup = std::vector<ScorePass>;      // in the order of their computation

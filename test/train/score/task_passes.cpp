@@ -164,6 +164,23 @@ TEST(common_beginnings_are_computed_once) {
     EXPECT(without / with > 2.2, "%.0f tokens in place of %.0f", with, without);
 }
 
+// Continuations of 5 to 60 tokens: a pass has sequences of similar lengths, and more than one.
+TEST(passes_pad_little) {
+    vector<Request> requests;
+    int64_t tokens = 0;
+    for (int d = 0; d < 28; d++) {
+        requests.push_back({.document = d, .tokens = vector<int32_t>(size_t(6 + 55 * (d * 11 % 28) / 27), d),
+                            .scored = 5});
+        tokens += int64_t(requests.back().tokens.size()) - 1;
+    }
+    const vector<PassGroup> groups = pass_groups(requests, {.rows = 1024, .joined = 4096, .pass_cost = 32});
+    size_t passes = 0;
+    for (const PassGroup& g : groups) passes += g.size();
+    const int64_t padded = tokens_of_all(groups);
+    EXPECT(double(padded) < 1.15 * double(tokens) && passes <= 8, "%lld tokens for %lld in %zu passes",
+           (long long)padded, (long long)tokens, passes);
+}
+
 TEST(ranks_have_equally_many_passes) {
     const vector<Request> requests = random_requests(90, 60);
     const vector<PassGroup> groups = pass_groups(requests, {100, 400});
