@@ -1,7 +1,9 @@
 // Memory-bound passes around the products; each result depends on one element alone.
+#include <algorithm>
 #include <cmath>
 
 #include "llmc/base/context.h"
+#include "llmc/base/simd.h"
 #include "llmc/ops/cpu/rounding.h"
 #include "llmc/ops/ops.h"
 
@@ -35,8 +37,12 @@ void muon_normalize(floatX* x, const real* u, const double* squares, int rows, i
 
 void linear_combination(floatX* out, real a, const floatX* x, real b, const floatX* y, size_t count) {
     if (walked(linear_combination_cost, count)) return;
-    #pragma omp parallel for simd schedule(static) num_threads(context.threads)
-    for (size_t i = 0; i < count; i++) out[i] = floatX(a * real(x[i]) + b * real(y[i]));
+    constexpr size_t W = size_t(simd::width<real>);
+    #pragma omp parallel for schedule(static) num_threads(context.threads)
+    for (size_t i = 0; i < count; i += W) {
+        const int left = int(std::min(count - i, W));
+        simd::store(out + i, a * simd::load(x + i, left) + b * simd::load(y + i, left), left);
+    }
 }
 
 void muon_update(const MuonUpdate& m) {
