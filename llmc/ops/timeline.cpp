@@ -5,13 +5,14 @@
 #include "llmc/base/check.h"
 #include "llmc/base/progress.h"
 
-// The host's time comes first: an idle device reaches the mark at once, and no op runs before its launch.
-Timeline::Now Timeline::now() {
+// The host's time of what begins is of before the mark: an idle device reaches the mark at once, and no op runs
+// before its launch. Of what ends alone it is of after: the call for the mark is a part of that.
+Timeline::Now Timeline::now(bool ends) {
     if (!records) return {0, -1};
-    const double seconds = seconds_now();
-    if (!mark) return {seconds, -1};
+    const double before = seconds_now();
+    if (!mark) return {before, -1};
     mark(marks);
-    return {seconds, marks++};
+    return {ends ? seconds_now() : before, marks++};
 }
 
 // Blocks and micro-batches are ranges around the ops' own.
@@ -29,7 +30,7 @@ void Timeline::group_ranges(const Event& what) {
 
 // The running op ends here.
 int32_t Timeline::begin(const Event& what) {
-    const Now at = now();
+    const Now at = now(false);
     if (running >= 0) end(running, at);
     running = -1;
     if (ranges) {
@@ -54,7 +55,7 @@ void Timeline::open(const Event& what) { opened.push_back(begin(what)); }
 
 void Timeline::close() {
     CHECK(!opened.empty(), "timeline: no event is open");
-    const Now at = now();
+    const Now at = now(true);
     if (running >= 0) end(running, at);
     running = -1;
     end(opened.back(), at);
@@ -77,7 +78,7 @@ void Timeline::arrived(const void* group, int verb, uint64_t ticket) {
 }
 
 void Timeline::finish() {
-    const Now at = now();
+    const Now at = now(true);
     if (running >= 0) end(running, at);
     running = -1;
     for (; !opened.empty(); opened.pop_back()) end(opened.back(), at);

@@ -58,7 +58,7 @@ private:
     int32_t range_block = -1, range_micro = -1;     // of the range around ops
     bool in_range = false;
 
-    Now now();
+    Now now(bool ends);
     int32_t begin(const Event& what);
     void end(int32_t event, const Now& at);
     void group_ranges(const Event& what);
