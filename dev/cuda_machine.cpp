@@ -2,10 +2,10 @@
 //
 //     cuda_machine FILE [--size=8192] [--B=4] [--T=2048] [--C=2048] [--NH=16]
 //
-// Measured: products of (size, size) in BF16 and FP32, causal attention of these sizes forward and backward,
-// copies on the device and from the host, the time from op to op of ops without work, memory. A GPU of
-// scripts/machines/ keeps what the table says of its links and price; of others these are assumed, and
-// "sources" says so. The emulation runs the program too; its times mean nothing.
+// The program measures products of (size, size) in BF16 and FP32, causal attention of these sizes (forward
+// and backward), copies on the device and from the host, launches, and memory. Links and price of a GPU in
+// scripts/machines/ stay the table's; for other GPUs links are assumed, and "sources" says so. The emulation
+// runs the program too; its times mean nothing.
 #include "dev/cuda_times.h"
 
 #include <fmt/core.h>

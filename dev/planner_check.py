@@ -127,6 +127,7 @@ def memory_table(found):
 
 
 def put(lines, name):
+    """Replaces what stands between the marks of that name in README."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     text = open(README, encoding="utf-8").read()
     before, after = text.split(begin)[0], text.split(end)[1]

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 
-README = "dev/README.md"
+from planner_check import README, put
+
 TURNS, STEPS = 3, 6
 LARGEST = 10e9                  # bytes of a preset whose memory is measured: minutes, not an hour
 QUIET = ["--eval.every=0", "--eval.tasks=[]", "--sample.every=0", "--checkpoint.every=0", "--data.tokenizer=",
@@ -174,14 +175,6 @@ def memory(only, folder):
 
 # ------------------------------------------------------------------------------------------------------------
 
-def put(lines, part):
-    begin, end = f"<!-- planner-{part} -->", f"<!-- /planner-{part} -->"
-    text = open(README, encoding="utf-8").read()
-    before, after = text.split(begin)[0], text.split(end)[1]
-    with open(README, "w", encoding="utf-8") as f:
-        f.write("\n".join([before + begin, *lines, end]) + after)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--write", action="store_true", help=f"put the tables into {README}")
@@ -196,7 +189,7 @@ def main():
             good &= within
             print("\n".join(lines))
             if args.write:
-                put(lines, part)
+                put(lines, f"planner-{part}")
     sys.exit(not good)
 
 

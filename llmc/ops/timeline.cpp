@@ -5,8 +5,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/progress.h"
 
-// The host's time of what begins is of before the mark: an idle device reaches the mark at once, and no op
-// runs before its launch. Of what ends alone it is of after: the call for the mark is a part of that.
+// An idle device reaches a mark at once. Host time before the mark: no op runs before its launch. An event
+// that only ends takes host time after the mark, as the call belongs to the event.
 Timeline::Now Timeline::now(bool ends) {
     if (!records) return {0, -1};
     const double before = seconds_now();

@@ -74,7 +74,7 @@ Members members_of(const MeshShape& mesh, const char* name, int per_node) {
         found.all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
     else
         found.all = all;  // world
-    // Of the group that a border between nodes cuts into the smallest parts.
+    // of the group whose parts, cut by borders between nodes, are smallest
     const bool one_node = dp * mesh.dp <= per_node;
     found.inside = one_node ? found.all : std::gcd(std::max(1, per_node / std::max(1, stride)), found.all);
     return found;

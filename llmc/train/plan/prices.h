@@ -22,8 +22,8 @@ struct Prices {
 double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
 
-// Members of an axis: all of them, and those that a node has of the group that borders of nodes cut into the
-// smallest parts.
+// Members of an axis: all of them, and the fewest that lie together in a node. A border between nodes may
+// cut a group.
 struct Members {
     int all, inside;
 };

@@ -61,7 +61,7 @@ TEST(a_token_across_the_cut_is_not_the_contexts) {
            joined.tokens.size(), joined.scored);
 }
 
-// A request has tokens to score, also where the tokenizer has none for a byte; a BOS is not among them.
+// The tokenizer lacks a byte, and the continuation has no other.
 TEST(a_continuation_without_tokens_is_told) {
     const EvalTask empty = task_of({{"a", "b"}, {"", "\x04"}});
     const Tokenizer t = bytes_tokenizer(4);
