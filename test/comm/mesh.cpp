@@ -117,6 +117,9 @@ TEST(meshes_that_do_not_fit) {
     has(c, {"parallel.tp = 2", "model.kv_heads = 3", "the largest that does is 1"});
     c.model.heads = 4, c.model.kv_heads = 0, c.model.ffn_channels = 25;
     has(c, {"parallel.tp = 2", "model.ffn_channels = 25", "24 and 26"});
+    c = config_of(3, 3);
+    c.model.heads = 3, c.model.head_channels = 8, c.model.channels = 32, c.model.ffn_channels = 0;
+    has(c, {"parallel.tp = 3", "model.ffn_channels = 128 (4 x model.channels)", "126 and 129"});
     c = config_of(4, 1, 4);
     c.model.layers = 3;
     has(c, {"4 stages", "model.layers = 3"});

@@ -48,7 +48,7 @@ enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
-enum class QkNorm : uint8_t { None, Before, After };             // before or after the turn by the position
+enum class QkNorm : uint8_t { None, Before, After };             // before or after the rotation
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class InitKind : uint8_t { Gpt2, Unit };

@@ -7,19 +7,22 @@
 struct ClusterConfig {
     std::string gpu, file;
     int gpus_per_node = 0;
-    double node_gbs = 0, network_gbs = 0, memory_gb = 0;
+    double node_gbs = 0, network_gbs = 0, memory_gb = 0, days = 0, dollars = 0;
 
     bool named() const { return !gpu.empty() || !file.empty(); }
     bool measured() const { return gpu == "auto"; }     // this machine, by steps on it
 
     template <class F> void visit(F&& f) {
         f("gpu", gpu, "GPU that --plan prices, a file of scripts/machines/ such as h100; auto: this machine, "
-          "measured once; empty: that of cluster.file, or none: memory alone is planned");
+          "measured once; empty: the GPU of cluster.file; without a file --plan prints memory alone");
         f("gpus_per_node", gpus_per_node, "0: of the GPU's file", range(0, 1 << 20));
         f("node_gbs", node_gbs, "GB/s each way and GPU inside a node; 0: of the GPU's file", at_least(0));
         f("network_gbs", network_gbs, "GB/s each way and GPU between nodes; 0: of the GPU's file",
           at_least(0));
         f("memory_gb", memory_gb, "memory of a GPU in 1e9 bytes; 0: of the GPU's file", at_least(0));
+        f("days", days, "deadline of all steps, for --plan=search without parallel.ranks; 0: none",
+          at_least(0));
+        f("dollars", dollars, "budget of all steps, likewise; 0: none", at_least(0));
         f("file", file, "JSON with the same keys, or a machine of your own as in scripts/machines/");
     }
 };

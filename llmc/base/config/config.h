@@ -104,8 +104,8 @@ struct OptimizerConfig {
         f("cautious", cautious, "weight decay only where update and weight have one sign");
         f("embed_lr", embed_lr, "peak learning rate of embeddings, by the schedule of lr; 0: lr",
           range(0, 10));
-        f("head_lr", head_lr, "the same of a head of its own; 0: lr", range(0, 10));
-        f("vector_lr", vector_lr, "the same of gains and biases; 0: lr", range(0, 10));
+        f("head_lr", head_lr, "peak learning rate of an untied head; 0: lr", range(0, 10));
+        f("vector_lr", vector_lr, "peak learning rate of gains and biases; 0: lr", range(0, 10));
         f("lr", lr, "peak learning rate of AdamW; 0: nothing is trained", range(0, 10));
         f("beta1", beta1, "decay of AdamW's first moment per step", half_open(0, 1));
         f("beta2", beta2, "decay of AdamW's second moment per step", half_open(0, 1));
@@ -116,11 +116,13 @@ struct OptimizerConfig {
         f("schedule", schedule, "of the learning rate after warmup");
         f("warmup", warmup, "steps of linear rise to lr", range(0, kMany));
         f("final_lr", final_lr, "learning rate of the last step as a fraction of lr", range(0, 1));
-        f("decay", decay, "steps of the decay that ends wsd; 0: a fifth of all, or what warmup leaves",
+        f("decay", decay, "steps of wsd's final decay, which begins after warmup; 0: train.steps / 5",
           range(0, kMany));
         f("stochastic_rounding", stochastic_rounding, "of bf16 weights from their FP32 masters");
     }
 };
+
+inline constexpr int kZeroStages = 4;      // ZeRO 0 to 3
 
 struct ParallelConfig {
     int tp = 1, pp = 1, cp = 1, zero = 0, zero_group = 0, ranks = 0;
@@ -136,7 +138,7 @@ struct ParallelConfig {
         f("pp", pp, "ranks that share the layers (pipeline stages)", range(1, 1024));
         f("cp", cp, "ranks that share a sequence (context parallelism)", range(1, 1024));
         f("zero", zero, "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights",
-          range(0, 3));
+          range(0, kZeroStages - 1));
         f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
           range(0, 1 << 20));
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));
@@ -146,8 +148,8 @@ struct ParallelConfig {
           range(1, 64));
         f("overlap", overlap, "gather and reduce blocks over data-parallel ranks while computing; tp "
           "always waits");
-        f("reduce", reduce, "order of sums over data-parallel ranks: fixed, or the library's own; auto: that "
-          "over NCCL");
+        f("reduce", reduce, "sums over data-parallel ranks. ordered: by rank; native: the library's order; "
+          "auto: native over NCCL, else ordered");
         f("reduce_dtype", reduce_dtype, "of gradients on the wire");
     }
 };
@@ -176,7 +178,8 @@ struct CheckpointConfig {
         f("every", every, "steps between checkpoints, also after the last step; 0: only when a signal asks",
           at_least(0));
         f("keep_last", keep_last, "newest checkpoints to keep; 0: all", at_least(0));
-        f("keep_every", keep_every, "keep those of steps divisible by this as well; 0: no more", at_least(0));
+        f("keep_every", keep_every, "also keep checkpoints whose step is a multiple of this number; 0: off",
+          at_least(0));
         f("resume", resume,
           "auto: go on from the newest checkpoint of run.dir; never; or a checkpoint folder");
         f("async", async, "write to disk while training goes on");
@@ -193,7 +196,7 @@ struct LogConfig {
     std::vector<int64_t> trace;
     int64_t health = 0, histograms = 0;
 
-    // step: with the step in question.
+    // step: the number of the step, from 1.
     bool health_due(int64_t step) const { return health && step % health == 0; }
     bool histograms_due(int64_t step) const { return histograms && step % histograms == 0; }
 
@@ -253,8 +256,8 @@ struct Config {
 Config parse_config(std::string_view json, const std::string& name);
 Config load_config(const std::string& path);
 
-// Sets one value from text, as `--train.steps=10` does with ("train.steps", "10").
 void check_setting(const std::string& path);    // fatal() if no setting has the name
+// Sets one value from text, as `--train.steps=10` does with ("train.steps", "10").
 void set_value(Config& cfg, const std::string& path, const std::string& text);
 
 // Refuses settings that contradict each other, and features missing from this version. Reads no files.
@@ -262,10 +265,15 @@ void validate(const Config& cfg);
 // Exit code 78 if `ranks` ranks cannot form the mesh, or if a step does not divide into micro-batches on the
 // mesh.
 void check_mesh(const Config& cfg, int ranks);
+// Why these axes cannot be of `ranks` ranks and this model; empty: they can.
+std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks);
 
 // Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
 // micro_batch: sequences; 0: not chosen yet, any may do.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
+// Of a data-parallel rank in a step: rows of model.context tokens; micro-batches of train.micro_batch rows.
+int64_t rows_of_step(const Config& cfg, int dp);
+int64_t micros_of_step(const Config& cfg, int dp);
 void check_batch(const Config& cfg, int dp, int micro_batch);   // exit code 78; names the nearest multiples
 
 // Names of a model's sizes in some file, for messages.

@@ -9,6 +9,6 @@
 #pragma once
 #include "llmc/base/config/config.h"
 
-// Sets what depth implies, where neither file nor command line names it, and depth to 0. Does nothing at
-// depth 0. REQUIRES: model.vocab is named.
+// Sets each setting that depth implies and the user did not set; then sets depth to 0. Does nothing at depth
+// 0. Ends in CHECK_INPUT if model.vocab is 0.
 void apply_depth(Config& cfg);

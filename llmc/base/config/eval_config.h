@@ -27,7 +27,7 @@ struct EvalConfig {
         f("task_every", task_every, "steps between scores of the tasks, also before the first step and after "
           "the last; 0: after the last step alone", at_least(0));
         f("task_limit", task_limit, "documents of a task, from its first; 0: all", range(0, kMany));
-        f("task_folder", task_folder, "folder of tasks that are named");
+        f("task_folder", task_folder, "folder searched for task names");
     }
 };
 

@@ -6,8 +6,8 @@
 #include "llmc/base/config/choice.h"
 #include "llmc/base/config/visit.h"
 
-// Llama 3's longer turns: angles whose wave is longer than context / low are divided by factor, those shorter
-// than context / high stay, and between the two the change is smooth.
+// Llama 3's RoPE scaling. Frequencies with a wavelength above context / low are divided by factor; below
+// context / high, frequencies are unchanged; between lies a smooth blend.
 struct RopeScaling {
     bool used = false;
     double factor = 8, low = 1, high = 4;
@@ -56,14 +56,14 @@ struct ModelConfig {
         f("norm_gain", norm_gain, "a learned factor for each channel of a norm");
         f("norm_eps", norm_eps, "added to the variance, or of rmsnorm to the mean square", range(1e-30, 1));
         f("bias", bias, "of all matrices of blocks, of layernorm, and of a head of its own");
-        f("position", position, "learned: an embedding; rope: queries and keys turn");
-        f("rope_theta", rope_theta, "base of the angles: pair i of a head's channels turns by theta^(-2i/D) "
-          "from token to token", range(1e-3, 1e12));
-        f("rope_still", rope_still, "fraction of the pairs that do not turn, the slowest; the m others turn "
-          "by theta^(-i/(m-1))", half_open(0, 1));
-        f("rope_scaling", rope_scaling, "slower turns for a context longer than that of the first training, "
-          "as Llama 3.1 has them");
-        f("qk_norm", qk_norm, "rmsnorm of each head's queries and keys, before or after their turn");
+        f("position", position, "learned: an embedding; rope: rotation of queries and keys");
+        f("rope_theta", rope_theta, "base of the angles: pair i of a head's channels rotates by "
+          "theta^(-2i/D) from token to token", range(1e-3, 1e12));
+        f("rope_still", rope_still, "fraction of channel pairs, of lowest frequency, without rotation; the m "
+          "others rotate by theta^(-i/(m-1))", half_open(0, 1));
+        f("rope_scaling", rope_scaling, "slower rotation for a context longer than that of the first "
+          "training, as in Llama 3.1");
+        f("qk_norm", qk_norm, "rmsnorm of each head's queries and keys, before or after their rotation");
         f("qk_gain", qk_gain, "a learned factor for each channel of a qk_norm");
         f("attention_scale", attention_scale, "factor of the scores; 0: 1 / root of a head's channels",
           range(0, 1e3));

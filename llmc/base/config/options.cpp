@@ -142,8 +142,8 @@ static void check_programs(const Options& o) {
     CHECK_INPUT(!o.chat || o.generate, "--chat is for a message to the model: --generate=MESSAGE --chat");
     CHECK_INPUT(!o.system || o.chat, "--system is for a conversation: --generate=MESSAGE --chat "
                 "--system=TEXT");
-    CHECK_INPUT(o.explore || !o.config_path.empty(), "no config given (a file that holds {{}} takes all "
-                "defaults)\n{}", kUsage);
+    CHECK_INPUT(o.explore || !o.config_path.empty(),
+                "no config given (./train_gpt '{{}}' takes all defaults)\n{}", kUsage);
 }
 
 Options parse_command_line(int argc, const char* const* argv, void (*complete)(Options&)) {
@@ -178,7 +178,7 @@ Options parse_command_line(int argc, const char* const* argv, void (*complete)(O
     if (o.help || o.version) return o;
     check_programs(o);
     if (!o.config_path.empty()) o.config = load_config(o.config_path);
-    o.command = "./train_gpt " + (o.config_path.empty() ? "CONFIG.json" : for_shell(o.config_path));
+    o.command = "./train_gpt " + (for_shell(o.config_path.empty() ? "{}" : o.config_path));
     for (const auto& [path, value] : settings) {
         set_value(o.config, path, value);
         o.command += " --" + path + "=" + for_shell(value);

@@ -7,7 +7,7 @@
 
 struct Options {
     Config config;              // resolved and checked; defaults with --help and --version
-    std::string config_path;    // empty: no config file
+    std::string config_path;    // or the config itself, {...}; empty: none
     bool help = false, version = false, json = false, explore = false;
     std::optional<std::string> plan;          // --plan: ""; --plan=search
     std::string command;                      // the program, its config and settings, without flags

@@ -195,6 +195,7 @@ Config parse_config(std::string_view text, const std::string& name) {
 static constexpr size_t kLargest = 1 << 20;
 
 Config load_config(const std::string& path) {
+    if (path.starts_with('{')) return parse_config(path, "the config");
     const Fd file = open_stream(path);
     std::string text(kLargest, '\0');
     text.resize(read_up_to(file.fd, text.data(), text.size(), path));

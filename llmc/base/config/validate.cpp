@@ -55,6 +55,12 @@ bool batch_divides(const Config& cfg, int dp, int micro_batch) {
     return cfg.train.batch_tokens % batch_unit(cfg, dp, micro_batch).tokens() == 0;
 }
 
+int64_t rows_of_step(const Config& cfg, int dp) { return cfg.train.batch_tokens / cfg.model.context / dp; }
+
+int64_t micros_of_step(const Config& cfg, int dp) {
+    return rows_of_step(cfg, dp) / std::max(1, cfg.train.micro_batch);
+}
+
 static void check_batch(long long batch, const BatchUnit& u) {
     const long long unit = u.tokens(), below = batch / unit * unit;
     if (below == batch) return;
@@ -106,40 +112,40 @@ static int largest_divisor(int n, int most) {
     return d;
 }
 
-static void check_axes(const ParallelConfig& p, const ModelConfig& m, int ranks) {
+std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks) {
     const int unit = p.tp * p.pp;
-    CHECK_INPUT(ranks % unit == 0,
-                "parallel.tp x parallel.pp = {} x {} = {} does not divide the {} of this job: start a "
-                "multiple of {} ranks, or make parallel.tp or parallel.pp smaller",
-                p.tp, p.pp, unit, counted(ranks, "rank"), unit);
+    if (ranks % unit)
+        return fmt::format("parallel.tp x parallel.pp = {} x {} = {} does not divide the {} of this job: "
+                           "start a multiple of {} ranks, or make parallel.tp or parallel.pp smaller",
+                           p.tp, p.pp, unit, counted(ranks, "rank"), unit);
     const char* const heads = m.kv_heads ? "model.kv_heads" : "model.heads";
     const int shared = m.kv_heads ? m.kv_heads : m.heads;
-    CHECK_INPUT(
-        shared % p.tp == 0,
-        "parallel.tp = {} does not divide {} = {}: each rank computes whole heads; the largest that does is "
-        "{}", p.tp, heads, shared, largest_divisor(shared, p.tp));
-    CHECK_INPUT(m.ffn_channels % p.tp == 0,
-                "parallel.tp = {} does not divide model.ffn_channels = {}: each rank computes an equal part; "
-                "the nearest multiples are {} and {}", p.tp, m.ffn_channels,
-                m.ffn_channels / p.tp * p.tp, (m.ffn_channels / p.tp + 1) * p.tp);
+    if (shared % p.tp)
+        return fmt::format("parallel.tp = {} does not divide {} = {}: each rank computes whole heads; the "
+                           "largest that does is {}", p.tp, heads, shared, largest_divisor(shared, p.tp));
+    const int ffn = with_sizes(m).ffn_channels;
+    if (ffn % p.tp)
+        return fmt::format("parallel.tp = {} does not divide model.ffn_channels = {}{}: each rank computes "
+                           "an equal part; the nearest multiples are {} and {}", p.tp, ffn,
+                           m.ffn_channels ? "" : " (4 x model.channels)", ffn / p.tp * p.tp,
+                           (ffn / p.tp + 1) * p.tp);
     const int stages = p.pp * p.virtual_stages;
-    CHECK_INPUT(
-        m.layers >= stages,
-        "parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than model.layers = {}: "
-        "each needs a layer",
-        p.pp, p.virtual_stages, stages, m.layers);
+    if (m.layers < stages)
+        return fmt::format("parallel.pp x parallel.virtual_stages = {} x {} = {} stages are more than "
+                           "model.layers = {}: each needs a layer", p.pp, p.virtual_stages, stages, m.layers);
     const int dp = ranks / unit;
-    CHECK_INPUT(
-        p.zero_group == 0 || dp % p.zero_group == 0,
-        "parallel.zero_group = {} does not divide the {} data-parallel ranks ({} ranks over tp x pp = {}); "
-        "the largest that does is {}",
-        p.zero_group, dp, ranks, unit, largest_divisor(dp, p.zero_group));
+    if (p.zero_group && dp % p.zero_group)
+        return fmt::format("parallel.zero_group = {} does not divide the {} data-parallel ranks ({} ranks "
+                           "over tp x pp = {}); the largest that does is {}",
+                           p.zero_group, dp, ranks, unit, largest_divisor(dp, p.zero_group));
+    return "";
 }
 
 void check_mesh(const Config& c, int ranks) {
     Config copy = c;
     check_parallel(copy);
-    check_axes(c.parallel, c.model, ranks);
+    const std::string mistake = mesh_mistake(c.parallel, c.model, ranks);
+    CHECK_INPUT(mistake.empty(), "{}", mistake);
     check_batch(c, ranks / (c.parallel.tp * c.parallel.pp), c.train.micro_batch);
     CHECK_INPUT(
         c.parallel.reduce_dtype == ReduceDtype::Fp32 || c.run.precision != RunPrecision::Fp64,

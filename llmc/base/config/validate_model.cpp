@@ -16,7 +16,7 @@ std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys) {
                            "values; the nearest that divides is {}", m.kv_heads, keys.heads, m.heads,
                            nearest_divisor(m.heads, m.kv_heads));
     if (m.rope_scaling.used && m.position != PositionKind::Rope)
-        return "model.rope_scaling is for model.position = rope: learned positions do not turn";
+        return "model.rope_scaling is for model.position = rope: learned positions have no rotation";
     if (m.value_embeddings != ValueEmbeddings::None && m.channels < kGateInputs)
         return fmt::format("{} = {}: the gates of model.value_embeddings read {} channels", keys.channels,
                            m.channels, kGateInputs);

@@ -41,9 +41,7 @@ static void check_limits(const Config& cfg) {
     check_limit("model.layers", cfg.model.layers, PlanLimits::kLayers);
     check_limit("parallel.ranks", ranks, PlanLimits::kRanks);
     check_limit("parallel.pp", p.pp, PlanLimits::kStages);
-    const int64_t rows = cfg.train.batch_tokens / cfg.model.context / dp;
-    check_limit("micro-batches of a rank in a step", rows / std::max(1, cfg.train.micro_batch),
-                PlanLimits::kMicros);
+    check_limit("micro-batches of a rank in a step", micros_of_step(cfg, dp), PlanLimits::kMicros);
 }
 
 Config config_of(const Config& base, const HttpRequest& request) {
@@ -55,6 +53,7 @@ Config config_of(const Config& base, const HttpRequest& request) {
                     "this setting instead: ./train_gpt CONFIG --explore --{}=VALUE",
                     key, key);
         set_value(cfg, key, value);
+        if (key == "cluster.gpu" && !value.empty()) cfg.cluster.file.clear();   // a machine of the table
     }
     apply_depth(cfg);
     validate(cfg);

@@ -1,9 +1,8 @@
 // Settings that stand in the address of a page, by the config's own keys: /?model.layers=36&parallel.tp=4
 //
-// Anybody may have written an address. So it sets what a plan depends on, of the sections model, train,
-// optimizer, parallel, memory and cluster, and run.precision; no text but cluster.gpu, as a text may name a
-// file of this machine; and no plan whose work exceeds PlanLimits. The config that the program was started
-// with may name files.
+// A page address is untrusted. It may set run.precision and the sections model, train, optimizer, parallel,
+// memory and cluster, but of their texts only cluster.gpu, as other texts may name files of this machine. No
+// plan may exceed PlanLimits. The config of the command line may name files.
 #pragma once
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/serve/http.h"

@@ -70,7 +70,7 @@ static std::string command_of(const Exploration& e, const HttpRequest& request) 
 // The plan with each ZeRO stage, all with its micro-batch.
 static Json zero_stages(const Planner& planner, const Planned& p) {
     Json::List stages;
-    for (int zero = 0; zero <= 3; zero++) {
+    for (int zero = 0; zero < kZeroStages; zero++) {
         Config cfg = p.estimate.cfg;
         cfg.parallel.zero = zero;
         const Estimate e = zero == p.estimate.cfg.parallel.zero
@@ -191,6 +191,7 @@ static Settings first_settings(const Exploration& e, const std::vector<Preset>& 
 
 Json ExploreService::start() {
     Json::List machines;
+    const ClusterConfig& own = exploration.base.cluster;
     for (const Machine& machine : all_machines()) machines.push_back(json_of(machine));
     const std::vector<Preset> presets = all_presets();
     Json::List models;
@@ -201,6 +202,7 @@ Json ExploreService::start() {
                          {"needed", json_of_settings(needed_settings(exploration))},
                          {"first", json_of_settings(first_settings(exploration, presets))},
                          {"machines", machines},
+                         {"own_machine", own.file.empty() ? Json() : json_of(machine_of(own))},
                          {"presets", models}};
 }
 

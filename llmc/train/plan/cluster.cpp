@@ -56,6 +56,10 @@ static void assign(int& to, const Json& v, const std::string& where) {
     to = int(number);
 }
 
+static bool may_be_unknown(std::string_view key) {
+    return key == "watts" || key == "dollars_per_hour" || key == "nvls" || key == "pod_gpus";
+}
+
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& named) {
     const Json root = parse(text, name);
     CHECK_INPUT(root.is_object(), "{}: expected an object, {{\"gpu\": \"h100\", ...}}, found {}", name,
@@ -78,15 +82,18 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
     }
     m.visit([&](const char* key, const auto& member) {
         const bool free = std::is_same_v<decltype(member), const std::string&> ||
-                          key == std::string("watts") || key == std::string("dollars_per_hour");
+                          may_be_unknown(key);
         CHECK_INPUT(free || is_stated(member),
                     "{}: '{}' is missing; name a GPU of the table by \"gpu\" ({}), or "
                     "state every number",
                     name, key, machine_names());
     });
-    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1,
-                "{}: reached = {}, attention = {}, links = {}: expected shares of at most 1", name, m.reached,
-                m.attention, m.links);
+    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1 && m.nvls <= 1,
+                "{}: reached = {}, attention = {}, links = {}, nvls = {}: expected shares of at most 1", name,
+                m.reached, m.attention, m.links, m.nvls);
+    CHECK_INPUT(m.oversubscription >= 1,
+                "{}: oversubscription = {}: expected 1 (none), or more: 7 where links between pods carry a "
+                "seventh of their GPUs' rate", name, m.oversubscription);
     return m;
 }
 
@@ -104,6 +111,10 @@ Machine machine_of(const ClusterConfig& c) {
     const std::string table = machines_folder() + "/" + c.gpu + ".json";
     const std::string& path = c.file.empty() ? table : c.file;
     Machine m = parse_machine(read_file(path), path, c.gpu);
+    CHECK_INPUT(c.gpu.empty() || m.gpu.empty() || m.gpu == c.gpu,
+                "cluster.gpu = '{}', but {} is of \"gpu\": \"{}\": leave one of them out", c.gpu, path,
+                m.gpu);
+    if (m.gpu.empty()) m.gpu = "GPU of " + path;
     if (c.gpus_per_node) m.gpus_per_node = c.gpus_per_node;
     if (c.node_gbs > 0) m.node_gbs = c.node_gbs;
     if (c.network_gbs > 0) m.network_gbs = c.network_gbs;

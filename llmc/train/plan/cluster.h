@@ -23,8 +23,11 @@ struct Machine {
     int gpus_per_node = 0;
     double node_gbs = 0;     // of a GPU to the others of its node, each way
     double node_us = 0;      // latency of a message inside a node
+    double nvls = 0;         // share of node_gbs that an all-reduce in NVSwitch reaches (NVLS); 0: none
     double network_gbs = 0;  // of a GPU to other nodes, each way
     double network_us = 0;
+    int pod_gpus = 0;            // GPUs that a fat tree connects at full rate; 0: all
+    double oversubscription = 1; // of links between pods: network_gbs of all their GPUs over the links' rate
     double links = 0;             // share of node_gbs and network_gbs that collectives reach
     double watts = 0;             // of a GPU and its share of the node, under load; 0: unknown
     double dollars_per_hour = 0;  // of a GPU, rented; 0: unknown
@@ -41,7 +44,9 @@ struct Machine {
         f("attention", attention), f("copy_gbs", copy_gbs), f("host_gbs", host_gbs);
         f("launch_us", launch_us), f("units", units);
         f("gpus_per_node", gpus_per_node), f("node_gbs", node_gbs), f("node_us", node_us);
-        f("network_gbs", network_gbs), f("network_us", network_us), f("links", links), f("watts", watts);
+        f("nvls", nvls), f("network_gbs", network_gbs), f("network_us", network_us);
+        f("pod_gpus", pod_gpus), f("oversubscription", oversubscription), f("links", links);
+        f("watts", watts);
         f("dollars_per_hour", dollars_per_hour), f("failure_hours", failure_hours);
         f("restart_seconds", restart_seconds), f("disk_gbs", disk_gbs);
     }
@@ -59,5 +64,6 @@ std::vector<Machine> all_machines();
 Machine machine_of(const ClusterConfig& c);
 
 // text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or
-// `gpu` where the file names none; other files state every number but watts and dollars_per_hour.
+// `gpu` where the file names none; other files state every number but watts,
+// dollars_per_hour, nvls and pod_gpus.
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");

@@ -4,6 +4,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/run/step_meter.h"
 #include "llmc/train/save/rank_state.h"
@@ -29,28 +30,6 @@ static MemoryParts memory_of(const Model& model) {
     return parts;
 }
 
-// The stages of a mesh whose walks stand for all: the first, the last, and one of each number of blocks
-// between.
-struct Distinct {
-    std::vector<int> stages;  // to walk
-    std::vector<size_t> of;   // for each stage: its place in `stages`
-};
-
-static Distinct distinct_stages(const Config& cfg) {
-    const int pp = cfg.parallel.pp, chunks = cfg.parallel.virtual_stages;
-    Distinct d;
-    std::vector<std::vector<int>> seen;
-    for (int s = 0; s < pp; s++) {
-        std::vector<int> blocks = {s == 0, s == pp - 1};
-        for (const Chunk& c : make_part(cfg.model.layers, s, pp, chunks).chunks)
-            blocks.push_back(c.end - c.begin);
-        const auto it = std::find(seen.begin(), seen.end(), blocks);
-        d.of.push_back(size_t(it - seen.begin()));
-        if (it == seen.end()) seen.push_back(blocks), d.stages.push_back(s);
-    }
-    return d;
-}
-
 static Estimate without_figures(const Config& cfg, int ranks) {
     return {.cfg = cfg, .mesh = mesh_shape(cfg.parallel, ranks), .ranks = ranks, .memory = {}, .step = {}};
 }
@@ -59,18 +38,29 @@ static Model model_of_stage(const Config& cfg, const Mesh& mesh) {
     return Model(cfg, mesh, cfg.train.micro_batch, writes_texts(cfg));
 }
 
-static void add_memory(Estimate& e, const Model& model) {
+// Returns the bytes of the model's rank.
+static size_t add_memory(Estimate& e, const Model& model) {
     const MemoryParts memory = memory_of(model);
     if (memory.sum() > e.memory.sum()) e.memory = memory;
     e.params = int64_t(model.zero.layout.parameters);
+    return memory.sum();
+}
+
+static std::vector<size_t> each_of(const DistinctStages& distinct, const std::vector<size_t>& bytes) {
+    std::vector<size_t> all;
+    for (const size_t i : distinct.of) all.push_back(bytes[i]);
+    return all;
 }
 
 Estimate memory_estimate(const Config& cfg, int ranks) {
     Estimate e = without_figures(cfg, ranks);
-    for (const int s : distinct_stages(cfg).stages) {
+    const DistinctStages distinct = distinct_stages(cfg);
+    std::vector<size_t> bytes;
+    for (const int s : distinct.stages) {
         const auto rank = described_mesh(cfg.parallel, ranks, s * cfg.parallel.tp);
-        add_memory(e, model_of_stage(cfg, rank->mesh));
+        bytes.push_back(add_memory(e, model_of_stage(cfg, rank->mesh)));
     }
+    e.memory_of_stages = each_of(distinct, bytes);
     return e;
 }
 
@@ -92,18 +82,20 @@ struct WalkedStages {
 
 // On the device of this thread. e: gets the memory.
 static WalkedStages walk_stages(const Prices& prices, Estimate& e) {
-    const Distinct distinct = distinct_stages(e.cfg);
+    const DistinctStages distinct = distinct_stages(e.cfg);
     WalkedStages walked = {.of = distinct.of};
+    std::vector<size_t> bytes;
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
         const Model model = model_of_stage(e.cfg, rank->mesh);
-        add_memory(e, model);
+        bytes.push_back(add_memory(e, model));
         walked.saved_bytes = std::max(walked.saved_bytes, share_to_save(model.zero).bytes);
         walked.shape = model.stage.shape;
         PipelineShape few = walked.shape;
         few.micros = walked_micros(walked.shape);
         walked.times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
     }
+    e.memory_of_stages = each_of(distinct, bytes);
     return walked;
 }
 

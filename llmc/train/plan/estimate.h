@@ -20,6 +20,7 @@ struct Estimate {
     int ranks = 1;
     int64_t params = 0;
     MemoryParts memory;  // of the fullest rank
+    std::vector<size_t> memory_of_stages = {};  // bytes of a rank of each pipeline stage
     bool fits = true;
     StepTime step;
     double mfu = 0;  // share of the peak rate

@@ -1,6 +1,5 @@
 #include "llmc/train/plan/plan.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "llmc/base/console.h"
@@ -9,6 +8,7 @@
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
+#include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/model.h"
 
 namespace PRECISION {
@@ -21,7 +21,7 @@ static std::string memory_text(const Planned& p) {
     const Config cfg = p.here ? own : over_nccl(own);
     std::string text;
     size_t most = 0;
-    for (int stage = 0; stage < cfg.parallel.pp; stage++) {
+    for (const int stage : distinct_stages(cfg).stages) {
         const auto rank = described_mesh(cfg.parallel, p.estimate.ranks, stage * cfg.parallel.tp);
         const Model model(cfg, rank->mesh, cfg.train.micro_batch, writes_texts(cfg));
         if (model.bytes() <= most) continue;
@@ -47,27 +47,13 @@ static std::string command_of(const Search& found, const PlanRequest& request) {
     return found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
 }
 
-// Without parallel.ranks: the best mesh of 1, 2, 4 ... GPUs, for a deadline or a budget. The object has the
-// fastest first, the table the fewest GPUs.
-static int search_counts(const Machine& machine, const Config& cfg, const PlanRequest& request) {
-    constexpr int kMost = 1024;
-    Search all;
-    for (int ranks = 1; ranks <= kMost; ranks *= 2) {
-        Search found = search(cfg, ranks, machine, estimate);
-        all.without_memory += found.without_memory, all.by_bubble += found.by_bubble;
-        all.by_links += found.by_links, all.by_ops += found.by_ops;
-        if (found.best.empty()) continue;
-        all.by_ops += int(found.best.size()) - 1;
-        all.best.push_back(std::move(found.best.front()));
-    }
-    if (!request.json) {
-        fputs(counts_text(all.best, machine).c_str(), stdout);
-        return kExitDone;
-    }
-    std::stable_sort(all.best.begin(), all.best.end(), [](const Estimate& a, const Estimate& b) {
-        return a.step.seconds < b.step.seconds;
-    });
-    puts(to_text(json_of(all, command_of(all, request))).c_str());
+static int search_numbers(const Machine& machine, const Config& cfg, const PlanRequest& request) {
+    const CountedSearch found = search_counts(cfg, machine, estimate);
+    const std::string command = command_of(found.search, request);
+    if (request.json)
+        puts(to_text(json_of(found.search, command)).c_str());
+    else
+        fputs(counts_text(found, cfg.cluster, machine, command).c_str(), stdout);
     return kExitDone;
 }
 
@@ -95,7 +81,7 @@ int plan(Config cfg, const PlanRequest& request) {
     const Machine machine = machine_of(cfg.cluster);
     take_open_settings(cfg);
     const int ranks = cfg.parallel.ranks;
-    return ranks == 0 ? search_counts(machine, cfg, request) : search_on(machine, cfg, ranks, request);
+    return ranks == 0 ? search_numbers(machine, cfg, request) : search_on(machine, cfg, ranks, request);
 }
 
 }  // namespace PRECISION

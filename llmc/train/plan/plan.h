@@ -1,4 +1,5 @@
-// The program --plan: memory, time and the best mesh of a config. Allocates nothing.
+// The program --plan: memory, time and the best mesh of a config. Allocates no model memory, except with
+// cluster.gpu=auto, which measures real steps when no stored measurement matches.
 #pragma once
 #include <string>
 

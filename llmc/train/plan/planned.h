@@ -11,7 +11,7 @@ struct Planned {
     std::string measured = {};            // cluster.gpu=auto: when, by what, and where that is kept
 };
 
-// Settings that a run takes from a checkpoint, the tokenizer and the shards: model.vocab.
+// Resolves model.vocab from the checkpoint, the tokenizer or the shards, as a run does.
 void take_open_settings(Config& cfg);
 // Ranks of the job that cfg describes.
 int ranks_to_plan(const Config& cfg);

@@ -55,29 +55,29 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
     return 0;
 }
 
-Members members_of(const MeshShape& mesh, const char* name, int per_node) {
+Members members_of(const MeshShape& mesh, const char* name, const Machine& machine) {
     const std::string_view axis = name;
-    const int tp = mesh.tp, pp = tp * mesh.cp, dp = pp * mesh.pp, all = dp * mesh.dp;
-    Members found = {1, 1};
+    const int tp = mesh.tp, pp = tp * mesh.cp, dp = pp * mesh.pp, ranks = dp * mesh.dp;
+    int all = ranks;
     int stride = 1;  // ranks from a member to the next
     if (axis == "tp")
-        found.all = mesh.tp;
+        all = mesh.tp;
     else if (axis == "cp")
-        found.all = mesh.cp, stride = tp;
+        all = mesh.cp, stride = tp;
     else if (axis == "pp")
-        found.all = mesh.pp, stride = pp;
+        all = mesh.pp, stride = pp;
     else if (axis == "tied")
-        found.all = 2, stride = pp * std::max(1, mesh.pp - 1);
+        all = 2, stride = pp * std::max(1, mesh.pp - 1);
     else if (axis == "shard")
-        found.all = mesh.shard, stride = dp;
+        all = mesh.shard, stride = dp;
     else if (axis == "replica")
-        found.all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
-    else
-        found.all = all;  // world
-    // of the group whose parts, cut by borders between nodes, are smallest
-    const bool one_node = dp * mesh.dp <= per_node;
-    found.inside = one_node ? found.all : std::gcd(std::max(1, per_node / std::max(1, stride)), found.all);
-    return found;
+        all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
+    // of the group whose parts, cut by borders every `gpus` ranks, are smallest
+    const auto together = [&](int gpus) {
+        if (gpus == 0 || ranks <= gpus) return all;
+        return std::gcd(std::max(1, gpus / std::max(1, stride)), all);
+    };
+    return {.all = all, .inside = together(machine.gpus_per_node), .in_pod = together(machine.pod_gpus)};
 }
 
 // Bytes of all slices together: of the result of a gather, of the input of a scatter or a sum.
@@ -87,36 +87,79 @@ static double whole_bytes(const Cost& cost, int members) {
     return double(cost.written);
 }
 
-double seconds_of_collective(const Prices& p, const Cost& cost) {
+namespace {
+// What an axis runs over. Rates in bytes/s, latencies in seconds.
+struct Route {
+    int members, nodes;
+    double node;     // of a GPU to the others of its node
+    double adapter;  // of a GPU to other nodes
+    double network;  // of all adapters of a node that the axis uses
+    double nvls;     // 0: none
+    double node_latency, network_latency;
+};
+}  // namespace
+
+// Rings follow the network's layout: a ring crosses the border of a pod once for each adapter that it uses.
+// in_pod / inside GPUs share such a crossing, at 1 / oversubscription of their rate.
+static Route route_of(const Prices& p, const char* axis) {
     const Machine& on = p.machine;
-    const auto [n, inside] = members_of(p.mesh, cost.axis, on.gpus_per_node);
+    const auto [n, inside, in_pod] = members_of(p.mesh, axis, on);
+    const double reached = 1e9 * on.links, node = reached * on.node_gbs;
+    const double crossing = in_pod == n ? 1 : std::min(1.0, double(in_pod) / inside / on.oversubscription);
+    const double adapter = std::min(node, reached * on.network_gbs * crossing);
+    return {.members = n,
+            .nodes = (n + inside - 1) / inside,
+            .node = node,
+            .adapter = adapter,
+            .network = std::min(node, adapter * inside),
+            .nvls = 1e9 * on.nvls * on.node_gbs,
+            .node_latency = 1e-6 * on.node_us,
+            .network_latency = 1e-6 * on.network_us};
+}
+
+// A ring has a hop per member, and pipelines the hops inside a node.
+static double ring_latency(const Route& r) {
+    return double(r.nodes > 1 ? r.nodes : 0) * r.network_latency +
+           double(r.members - r.nodes) * r.node_latency / 4;
+}
+
+static double send_seconds(const Route& r, double bytes) {
+    const bool near = r.nodes == 1;  // else a link of the slowest stage crosses a border
+    return bytes / (near ? r.node : r.adapter) + (near ? r.node_latency : r.network_latency);
+}
+
+// Each member's messages to other nodes go through its own adapter.
+static double all_to_all_seconds(const Route& r, double bytes) {
+    const double inside = double(r.members) / r.nodes;
+    const double far = (r.members - inside) / r.members, near = (inside - 1) / r.members;
+    return std::max(bytes * far / r.adapter, bytes * near / r.node) + ring_latency(r);
+}
+
+// The switch adds what a node's GPUs send; between nodes sums travel as in a tree.
+static double nvls_seconds(const Route& r, double bytes) {
+    if (r.nvls == 0) return INFINITY;
+    const double hops = std::ceil(std::log2(double(r.nodes)));
+    const double between = 2 * bytes * (r.nodes - 1) / r.nodes / r.network;
+    return std::max(bytes / r.nvls, between) + 2 * (r.node_latency + hops * r.network_latency);
+}
+
+double seconds_of_collective(const Prices& p, const Cost& cost) {
+    const Route r = route_of(p, cost.axis);
     const std::string_view verb = cost.name;
-    const int nodes = (n + inside - 1) / inside;
-    const double reached = 1e9 * on.links, us = 1e-6;
-    const double node = reached * on.node_gbs, adapter = std::min(node, reached * on.network_gbs);
-    const double network = std::min(node, adapter * inside);
-    const double rate = nodes > 1 ? network : node;
-    if (verb == "send" || verb == "recv") {
-        const bool near = inside == n;          // else a link of the slowest stage crosses a border
-        return double(std::max(cost.read, cost.written)) / (near ? node : adapter) +
-               us * (near ? on.node_us : on.network_us);
-    }
-    if (n == 1) return 0;
-    // A ring has a hop per member, and pipelines the hops inside a node. A tree has log2(n) hops, and reaches
-    // 1 / 1.2 of the ring's rate.
-    const double ring_hops =
-        us * (double(nodes > 1 ? nodes : 0) * on.network_us + double(n - nodes) * on.node_us / 4);
-    if (verb == "all_to_all") {         // each member's messages to other nodes go through its own adapter
-        const double most = double(std::max(cost.read, cost.written));
-        const double far = double(n - inside) / n, near = double(inside - 1) / n;
-        return std::max(most * far / adapter, most * near / node) + ring_hops;
-    }
+    const double most = double(std::max(cost.read, cost.written));
+    if (verb == "send" || verb == "recv") return send_seconds(r, most);
+    if (r.members == 1) return 0;
+    if (verb == "all_to_all") return all_to_all_seconds(r, most);
+    const int n = r.members;
     const double bytes = whole_bytes(cost, n), share = double(n - 1) / n;
-    const double hop = us * (nodes > 1 ? on.network_us : on.node_us);
+    const double rate = r.nodes > 1 ? r.network : r.node;
+    const double hop = r.nodes > 1 ? r.network_latency : r.node_latency;
     const double steps = std::ceil(std::log2(double(n)));
     if (verb == "barrier") return steps * hop;
+    // a tree has log2(n) hops, and reaches 1 / 1.2 of the ring's rate
     const double passes = verb == "all_reduce" ? 2 : 1;
-    const double ring = passes * (share * bytes / rate + ring_hops);
+    const double ring = passes * (share * bytes / rate + ring_latency(r));
     const double tree = passes * (bytes / rate * 1.2 + steps * hop);
-    return std::min(ring, tree);
+    const double nvls = verb == "all_reduce" ? nvls_seconds(r, bytes) : INFINITY;
+    return std::min({ring, tree, nvls});
 }

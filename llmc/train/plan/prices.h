@@ -3,7 +3,8 @@
 //     product      2 m n k FLOPs in tiles: waves over the multiprocessors, K split where tiles are few
 //     attention    FLOPs at the share of the peak rate that attention reaches
 //     other ops    bytes read and written, at the copy rate
-//     collective   ring or tree, whichever is faster; over nodes at the rate of a node's adapters
+//     collective   ring, tree or NVLS, whichever is fastest; over nodes at the rate of a node's adapters,
+//                  which links between pods may lower
 #pragma once
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
@@ -22,9 +23,9 @@ struct Prices {
 double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
 
-// Members of an axis: all of them, and the fewest that lie together in a node. A border between nodes may
-// cut a group.
+// Members of an axis: all of them, and the fewest that lie together in a node, and in a pod. A border between
+// nodes or pods may cut a group.
 struct Members {
-    int all, inside;
+    int all, inside, in_pod;
 };
-Members members_of(const MeshShape& mesh, const char* axis, int gpus_per_node);
+Members members_of(const MeshShape& mesh, const char* axis, const Machine& machine);

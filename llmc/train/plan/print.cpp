@@ -1,5 +1,6 @@
 #include "llmc/train/plan/print.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "llmc/base/check.h"
@@ -26,8 +27,11 @@ Json json_of(const Estimate& e, bool timed) {
                                    {"micro_batch", e.cfg.train.micro_batch},
                                    {"recompute", std::string(e.cfg.memory.recompute.text())},
                                    {"offload", std::string(e.cfg.memory.offload.text())}};
+    Json::List of_stages;
+    for (const size_t bytes : e.memory_of_stages) of_stages.push_back(uint64_t(bytes));
     return Json::Members{{"memory_bytes", uint64_t(e.memory.sum())},
                          {"memory", json_of(e.memory)},
+                         {"memory_of_stages", of_stages},
                          {"fits", e.fits},
                          {"params", e.params},
                          {"step_seconds", time(e.step.seconds)},
@@ -55,11 +59,10 @@ static std::string money(double dollars) {
     return dollars < 100 ? fmt::format("${:.2f}", dollars) : "$" + grouped(std::llround(dollars));
 }
 
-RunCost cost_of(const Estimate& e, const Machine& machine) {
-    const double seconds = double(e.cfg.train.steps) * e.step.seconds, hours = seconds / 3600 * e.ranks;
-    return {.seconds = seconds,
-            .kwh = 1e-3 * machine.watts * hours,
-            .dollars = machine.dollars_per_hour * hours};
+static std::string limits_text(const ClusterConfig& limits) {
+    const std::string days = limits.days > 0 ? fmt::format("{:g} days", limits.days) : "";
+    const std::string dollars = limits.dollars > 0 ? money(limits.dollars) : "";
+    return days + (days.empty() || dollars.empty() ? "" : " and ") + dollars;
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -108,6 +111,8 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     if (run.dollars > 0)
         text +=
             fmt::format(", {} at ${:.2f} an hour and GPU", money(run.dollars), machine.dollars_per_hour);
+    if (!keeps_limits(run, e.cfg.cluster))
+        text += fmt::format("; more than {}", limits_text(e.cfg.cluster));
     text += "\n";
     if (e.goodput.between > 0) text += goodput_text(e);
     if (!e.fits)
@@ -131,20 +136,56 @@ static std::vector<std::string> cells_of(const Estimate& e) {
             std::to_string(e.cfg.train.micro_batch), recompute, schedule};
 }
 
-std::string counts_text(const std::vector<Estimate>& best, const Machine& machine) {
+static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& machine) {
     Rows rows = {{"GPUs", "run", "energy", "price"}};
     rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
+    double fastest = INFINITY;
     for (const Estimate& e : best) {
         const RunCost run = cost_of(e, machine);
+        if (run.seconds >= fastest) continue;           // fewer GPUs are as fast
+        fastest = run.seconds;
         rows.push_back({grouped(e.ranks), human_seconds(run.seconds),
                         run.kwh > 0 ? fmt::format("{:.4g} kWh", run.kwh) : "-",
                         run.dollars > 0 ? money(run.dollars) : "-"});
         const std::vector<std::string> cells = cells_of(e);
         rows.back().insert(rows.back().end(), cells.begin(), cells.end());
     }
-    if (best.empty()) return fmt::format("No plan for 1, 2, 4 ... 1,024 GPUs fits on {}.\n", machine.gpu);
+    return rows;
+}
+
+// "32 GPUs: 5.1 d, 3.5 MWh, $8,000": of the run.
+static std::string run_text(const Estimate& e, const Machine& machine) {
+    const RunCost run = cost_of(e, machine);
+    const std::string price = run.dollars > 0 ? ", " + money(run.dollars) : "";
+    return fmt::format("{}: {}{}", counted(e.ranks, "GPU"), human_seconds(run.seconds), price);
+}
+
+static std::string choice_text(const CountedSearch& found, const ClusterConfig& limits,
+                               const Machine& machine, const std::string& command) {
+    if (limits.days == 0 && limits.dollars == 0)
+        return "cluster.days=N or cluster.dollars=N chooses among them, and among numbers between\n";
+    if (!found.search.best.empty())
+        return fmt::format("{} within {}: {}\n{}\n", limits.days > 0 ? "the cheapest" : "the fastest",
+                           limits_text(limits), run_text(found.search.best.front(), machine), command);
+    const auto run_of = [&](const Estimate& e) { return cost_of(e, machine).seconds; };
+    const auto fastest = std::min_element(
+        found.rows.begin(), found.rows.end(),
+        [&](const Estimate& a, const Estimate& b) { return run_of(a) < run_of(b); });
+    const auto cheapest = std::min_element(
+        found.rows.begin(), found.rows.end(),
+        [&](const Estimate& a, const Estimate& b) { return run_of(a) * a.ranks < run_of(b) * b.ranks; });
+    return fmt::format("no number of GPUs keeps {}; the fastest is {}; the cheapest is {}\n",
+                       limits_text(limits), run_text(*fastest, machine), run_text(*cheapest, machine));
+}
+
+std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,
+                        const std::string& command) {
+    if (found.rows.empty())
+        return fmt::format("No plan for 1, 2, 4 ... 1,024 GPUs fits on {}.\n", machine.gpu);
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
-                       machine.gpu) + table(rows, "rrrrrrrrrrrrrrrll");
+                       machine.gpu) +
+           table(rows_of_counts(found.rows, machine), "rrrrrrrrrrrrrrrll") +
+           choice_text(found, limits, machine, command);
 }
 
 std::string search_text(const Search& s, const Machine& machine, const std::string& command) {

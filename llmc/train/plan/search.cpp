@@ -13,62 +13,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
-
-static std::vector<int> divisors(int64_t n, int64_t most) {
-    std::vector<int> all;
-    for (int d = 1; d <= std::min(n, most); d++)
-        if (n % d == 0) all.push_back(d);
-    return all;
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// what there is
-
-static constexpr int kLargestMicroBatch = 128;
-
-static std::vector<int> micro_batches_of(const Config& cfg, int dp) {
-    std::vector<int> found;
-    const int64_t rows = cfg.train.batch_tokens / cfg.model.context / dp;
-    for (int B = 1; B <= std::min<int64_t>(rows, kLargestMicroBatch); B++)
-        if (batch_divides(cfg, dp, B)) found.push_back(B);
-    return found;
-}
-
-// 1f1b, and interleaved with chunks of equally many layers.
-static std::vector<int> virtual_stages_of(const Config& cfg, int pp) {
-    std::vector<int> found = {1};
-    for (int v = 2; pp > 1 && v * pp <= cfg.model.layers && v <= 8; v++)
-        if (cfg.model.layers % (v * pp) == 0) found.push_back(v);
-    return found;
-}
-
-static void add_candidates(std::vector<Config>& all, Config cfg, int dp) {
-    ParallelConfig& p = cfg.parallel;
-    for (const int chunks : virtual_stages_of(cfg, p.pp)) {
-        p.virtual_stages = chunks;
-        p.schedule = chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB;
-        for (const int B : micro_batches_of(cfg, dp))
-            for (p.zero = 0; p.zero <= (dp > 1 ? 3 : 0); p.zero++)
-                for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
-                    cfg.train.micro_batch = B, cfg.memory.recompute = level;
-                    all.push_back(cfg);
-                }
-    }
-}
-
-std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine) {
-    const int heads = cfg.model.kv_heads ? cfg.model.kv_heads : cfg.model.heads;
-    std::vector<Config> all;
-    Config c = cfg;
-    c.parallel.ranks = ranks, c.parallel.zero_group = 0;
-    for (const int tp : divisors(heads, std::min(ranks, 2 * machine.gpus_per_node)))
-        for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
-            if (ranks % (tp * pp) || cfg.model.ffn_channels % tp) continue;
-            c.parallel.tp = tp, c.parallel.pp = pp;
-            add_candidates(all, c, ranks / (tp * pp));
-        }
-    return all;
-}
+#include "llmc/train/step/sharding.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // bounds
@@ -77,6 +22,7 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
 struct BlockCost {
     double weights, gradients, optimizer, activations;  // bytes; activations: of a micro-batch
     double seconds;                                     // of a micro-batch, tp's collectives included
+    double waits;                                       // of these, for tp's collectives
 };
 
 static BlockCost block_cost(const Config& of, const Machine& machine, EstimateFunction* estimate) {
@@ -95,29 +41,43 @@ static BlockCost block_cost(const Config& of, const Machine& machine, EstimateFu
     const auto bytes = [&](size_t MemoryParts::*p) {
         return double(two2.memory.*p) - double(one2.memory.*p);
     };
+    // a micro-batch more, of a block more
+    const auto grown = [&](auto&& of) { return of(two3) - of(two2) - (of(one3) - of(one2)); };
     return {.weights = bytes(&MemoryParts::weights),
             .gradients = bytes(&MemoryParts::gradients),
             .optimizer = bytes(&MemoryParts::optimizer),
             .activations = bytes(&MemoryParts::activations),
-            .seconds = two3.step.seconds - two2.step.seconds - (one3.step.seconds - one2.step.seconds)};
+            .seconds = grown([](const Estimate& e) { return e.step.seconds; }),
+            .waits = grown([](const Estimate& e) { return e.step.parts.exposed; })};
+}
+
+// What a plan loses most by, against the best or the fewest ops.
+enum class Loss { Ops, Links, Bubble };
+
+static Loss largest_loss(double ops, double links, double bubble) {
+    if (bubble >= links && bubble >= ops) return Loss::Bubble;
+    return links >= ops ? Loss::Links : Loss::Ops;
 }
 
 struct Bounds {
     double bytes, seconds;  // at least
-    bool bubble;            // the bubble is the larger part beyond the fewest ops
+    Loss loss;
 };
 
 static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, double fewest_ops) {
     const ParallelConfig& p = c.parallel;
-    const double dp = double(ranks) / (p.tp * p.pp), blocks = double(c.model.layers / p.pp);
-    const double micros = double(c.train.batch_tokens / c.model.context) / dp / c.train.micro_batch;
-    const auto sharded = [&](double bytes, int stage) { return p.zero >= stage ? bytes / dp : bytes; };
-    const double optimizer = c.memory.offload == Offload::None ? sharded(block.optimizer, 1) : 0;
-    const double kept = sharded(block.weights, 3) + sharded(block.gradients, 2) + optimizer;
+    const int dp = ranks / (p.tp * p.pp);
+    const Sharding cut = sharding_of(p.zero, dp);
+    const double blocks = double(c.model.layers / p.pp), micros = double(micros_of_step(c, dp));
+    const auto kept = [&](double bytes, bool sharded) { return sharded ? bytes / dp : bytes; };
+    const double optimizer = c.memory.offload == Offload::None ? kept(block.optimizer, cut.state) : 0;
+    const double state = kept(block.weights, cut.weights) + kept(block.gradients, cut.grads) + optimizer;
     const double alive = std::min<double>(p.pp, micros) * block.activations;
-    const double ops = micros * c.model.layers * block.seconds / p.pp;
+    const double runs = micros * c.model.layers / p.pp;  // of a block
+    const double ops = runs * block.seconds, links = runs * block.waits;
     const double bubble = ops * (p.pp - 1) / (p.virtual_stages * micros);
-    return {.bytes = blocks * (kept + alive), .seconds = ops + bubble, .bubble = bubble > ops - fewest_ops};
+    return {.bytes = blocks * (state + alive), .seconds = ops + bubble,
+            .loss = largest_loss(ops - links - fewest_ops, links, bubble)};
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -148,17 +108,18 @@ static void for_each_of(size_t n, F&& f) {
     if (failure) std::rethrow_exception(failure);
 }
 
-static void count_reason(Search& s, const Estimate& e) {
-    const Estimate& best = s.best.front();
+static void count(Search& s, Loss loss) {
+    switch (loss) {
+        case Loss::Ops: s.by_ops++; break;
+        case Loss::Links: s.by_links++; break;
+        case Loss::Bubble: s.by_bubble++; break;
+    }
+}
+
+static Loss loss_of(const Estimate& e, const Estimate& best) {
     const double bubble = e.step.bubble - best.step.bubble,
                  links = e.step.parts.exposed - best.step.parts.exposed;
-    const double ops = e.step.seconds - best.step.seconds - bubble - links;
-    if (bubble >= links && bubble >= ops)
-        s.by_bubble++;
-    else if (links >= ops)
-        s.by_links++;
-    else
-        s.by_ops++;
+    return largest_loss(e.step.seconds - best.step.seconds - bubble - links, links, bubble);
 }
 
 // Equally fast plans: less memory first, then the simpler mesh.
@@ -211,7 +172,7 @@ static void examine(std::vector<Candidate> all, int ranks, const Machine& machin
         if (!slower[i] && !stops()) found.add(estimate(all[i].cfg, ranks, machine));
     });
     for (size_t i = 0; i < all.size(); i++)
-        if (slower[i]) (all[i].bounds.bubble ? found.search.by_bubble : found.search.by_ops)++;
+        if (slower[i]) count(found.search, all[i].bounds.loss);
 }
 
 // The candidates that their bounds allow to fit; the others are counted.
@@ -219,12 +180,13 @@ static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks,
                                       EstimateFunction* estimate, Found& found) {
     std::map<std::tuple<int, Recompute, int>, BlockCost> costs;
     std::vector<Candidate> left;
-    double fewest = INFINITY;  // seconds of a rank's ops, on the mesh with the fewest
+    double fewest = INFINITY;  // seconds of a rank's ops without waits, on the mesh with the fewest
     for (const Config& c : all) {
         const std::tuple key(c.parallel.tp, Recompute(c.memory.recompute), c.train.micro_batch);
         if (!costs.contains(key)) costs[key] = block_cost(c, machine, estimate);
         const double sequences = double(c.train.batch_tokens / c.model.context) * c.parallel.tp / ranks;
-        fewest = std::min(fewest, sequences / c.train.micro_batch * c.model.layers * costs[key].seconds);
+        const double ops = costs[key].seconds - costs[key].waits;
+        fewest = std::min(fewest, sequences / c.train.micro_batch * c.model.layers * ops);
     }
     for (const Config& c : all) {
         const std::tuple key(c.parallel.tp, Recompute(c.memory.recompute), c.train.micro_batch);
@@ -257,8 +219,15 @@ Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunc
     Search s = std::move(found.search);
     const size_t shown = std::min(Search::kShown, found.fitting.size());
     s.best.assign(found.fitting.begin(), found.fitting.begin() + ptrdiff_t(shown));
-    for (size_t i = shown; i < found.fitting.size(); i++) count_reason(s, found.fitting[i]);
+    for (size_t i = shown; i < found.fitting.size(); i++)
+        count(s, loss_of(found.fitting[i], found.fitting.front()));
     return s;
+}
+
+Search& Search::operator+=(const Search& o) {
+    without_memory += o.without_memory, by_bubble += o.by_bubble, by_links += o.by_links;
+    by_ops += o.by_ops, beyond_limits += o.beyond_limits;
+    return *this;
 }
 
 Settings settings_of(const Estimate& e) {

@@ -14,8 +14,11 @@ struct Search {
 
     // The others: plans with too little memory, and slower plans by what costs them most against the best.
     int without_memory = 0, by_bubble = 0, by_links = 0, by_ops = 0;
+    int beyond_limits = 0;       // of cluster.days and cluster.dollars
 
-    int rejected() const { return without_memory + by_bubble + by_links + by_ops; }
+    int rejected() const { return without_memory + by_bubble + by_links + by_ops + beyond_limits; }
+    // Adds what another search counted.
+    Search& operator+=(const Search& o);
 };
 
 // Every valid plan: meshes with tp within two nodes, micro-batches of up to 128 sequences, interleaved

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "llmc/train/plan/step_time.h"
 
@@ -105,24 +106,35 @@ void Clocks::run(const Cost& cost, Parts& to) {
     }
 }
 
+// The gradient norm is a collective of all ranks: the first of them after the last action.
+static bool meets_all_ranks(const Cost& c) {
+    if (!c.axis || std::string_view(c.axis) != "world") return false;
+    return c.kind == Kind::Wait || (c.kind == Kind::Collective && !starts(c));
+}
+
 StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
                        int micros) {
     StageTimes t = {.actions = actions,
                     .parts = std::vector<Parts>(actions.size()),
                     .message = std::vector<double>(actions.size()),
                     .before = {},
+                    .norm = {},
                     .after = {},
                     .micros = micros};
     Clocks clocks{.prices = prices, .axes = {}, .pending = {}, .known = {}};
-    bool began = false;
+    bool began = false, met = false;
     for (const Walk::Entry& e : walk.entries) {
         const Cost& cost = walk.of(e);
         began |= e.action >= 0;
-        Parts& to = e.action >= 0 ? t.parts[size_t(e.action)] : began ? t.after : t.before;
+        Parts& end = met ? t.after : t.norm;
+        Parts& outside = began ? end : t.before;
+        Parts& to = e.action >= 0 ? t.parts[size_t(e.action)] : outside;
         const bool sends =
             e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
         if (sends) t.message[size_t(e.action)] = clocks.price(cost);
         clocks.run(cost, to);
+        met |= began && e.action < 0 && meets_all_ranks(cost);
     }
+    if (!met) t.after = std::exchange(t.norm, {});      // one rank
     return t;
 }

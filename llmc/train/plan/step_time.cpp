@@ -98,15 +98,23 @@ static std::vector<StageRun> run_stages(const PipelineShape& shape,
     }
     for (StageRun& run : runs) {
         CHECK(run.next == run.actions.size(), "a stage waits for a message that no stage sends");
+        run.parts += run.times.norm;
         run.parts += run.times.after;
     }
     return runs;
 }
 
-static double seconds_of(const std::vector<StageRun>& runs) {
+// When the last stage has summed the gradient norm: then all update.
+static double update_begins(const std::vector<StageRun>& runs) {
     double seconds = 0;
-    for (const StageRun& run : runs) seconds = std::max(seconds, run.now + run.times.after.sum());
+    for (const StageRun& run : runs) seconds = std::max(seconds, run.now + run.times.norm.sum());
     return seconds;
+}
+
+static double seconds_of(const std::vector<StageRun>& runs) {
+    double update = 0;
+    for (const StageRun& run : runs) update = std::max(update, run.times.after.sum());
+    return update_begins(runs) + update;
 }
 
 static size_t busiest_of(const std::vector<StageRun>& runs) {
@@ -116,8 +124,8 @@ static size_t busiest_of(const std::vector<StageRun>& runs) {
 
 static StepTime time_of(const std::vector<StageRun>& runs) {
     const StageRun& busiest = runs[busiest_of(runs)];
-    StepTime step = {
-        .seconds = seconds_of(runs), .parts = busiest.parts, .after = busiest.times.after.sum()};
+    const double after = busiest.times.norm.sum() + busiest.times.after.sum();
+    StepTime step = {.seconds = seconds_of(runs), .parts = busiest.parts, .after = after};
     step.bubble = std::max(0.0, step.seconds - step.parts.sum());
     return step;
 }
@@ -158,17 +166,18 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
                       .exposed = part_of(&Parts::exposed),
                       .hidden = part_of(&Parts::hidden)},
             .after = b.after,
-            .bubble = grown(&StepTime::bubble)};
+            .bubble = std::max(0.0, grown(&StepTime::bubble))};
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // a drawing
 
-static std::vector<DrawnSpan> spans_of(StageRun& run) {
-    const double before = run.times.before.sum(), after = run.times.after.sum();
+static std::vector<DrawnSpan> spans_of(StageRun& run, double update_begins) {
+    const double before = run.times.before.sum();
     std::vector<DrawnSpan> spans = {{SpanKind::Clear, 0, 0, 0, before}};
     spans.insert(spans.end(), run.spans.begin(), run.spans.end());
-    spans.push_back({SpanKind::Update, 0, 0, run.now, run.now + after});
+    spans.push_back({SpanKind::Norm, 0, 0, run.now, run.now + run.times.norm.sum()});
+    spans.push_back({SpanKind::Update, 0, 0, update_begins, update_begins + run.times.after.sum()});
     std::erase_if(spans, [](const DrawnSpan& s) { return s.end <= s.begin; });
     return spans;
 }
@@ -189,7 +198,7 @@ DrawnStep draw_step(const PipelineShape& shape, const std::vector<const StageTim
                    .busiest = int(busiest_of(runs)),
                    .seconds = seconds_of(runs),
                    .micros_left_out = shape.micros - drawn};
-    for (StageRun& run : runs) d.stages.push_back(spans_of(run));
+    for (StageRun& run : runs) d.stages.push_back(spans_of(run, update_begins(runs)));
     if (whole) return d;
     const std::vector<StageRun> longer = run_stages(with_micros(shape, fewer.many), stages, false);
     const std::vector<double> waits = waits_of(longer);

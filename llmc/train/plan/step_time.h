@@ -1,5 +1,6 @@
-// The time of a training step on a mesh: each stage runs its real list of actions, sends meet receives,
-// collectives over dp run beside the ops until awaited, and the slowest stage decides.
+// The time of a training step on a mesh: each stage runs its real list of actions, sends meet receives, and
+// collectives over dp run beside the ops until awaited. All stages meet for the gradient norm; the slowest
+// stage decides.
 //
 // Ranks differ by their stage alone: all tp and dp ranks of a stage do the same. So a step on 16,384 ranks
 // costs a walk of each distinct stage, of a few micro-batches.
@@ -24,7 +25,9 @@ struct StageTimes {
     std::vector<Action> actions;  // of the walk
     std::vector<Parts> parts;     // of each action; a receive: none
     std::vector<double> message;  // seconds on the way, of each send; else 0
-    Parts before, after;          // of the walk's ends: clearing; the update
+    Parts before;                 // clearing
+    Parts norm;                   // after the last action, until the squares of all ranks are summed
+    Parts after;                  // the update: no rank begins before all have summed
     int micros = 0;               // of the walk
 };
 
@@ -44,7 +47,7 @@ struct StepTime {
 StepTime step_time(const PipelineShape& shape, const std::vector<const StageTimes*>& stages);
 
 // What a stage does from `begin` to `end`, in seconds since the step began.
-enum class SpanKind : char { Clear = 'C', Forward = 'F', Backward = 'B', Update = 'U' };
+enum class SpanKind : char { Clear = 'C', Forward = 'F', Backward = 'B', Norm = 'N', Update = 'U' };
 struct DrawnSpan {
     SpanKind kind;
     int chunk, micro;

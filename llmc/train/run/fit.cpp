@@ -2,6 +2,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/model.h"
 #include "llmc/comm/votes.h"
 
@@ -17,7 +18,7 @@ size_t available_to_rank(const Mesh& mesh) {
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates) {
     if (is_described(mesh)) {           // ranks of different stages differ, no others
         size_t most = 0;
-        for (int stage = 0; stage < mesh.pp.size; stage++) {
+        for (const int stage : distinct_stages(cfg).stages) {
             const auto other =
                 described_mesh(cfg.parallel, mesh.world.size, stage * mesh.cp.size * mesh.tp.size);
             most = std::max(most, Model(cfg, other->mesh, micro_batch, generates).bytes());
@@ -29,7 +30,7 @@ size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool g
 
 // The largest divisor of the rows of a step whose plan takes at most `room` bytes; 0: none does.
 static int largest_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, double room) {
-    const int rows = int(cfg.train.batch_tokens / cfg.model.context) / mesh.dp.size;
+    const int rows = int(rows_of_step(cfg, mesh.dp.size));
     for (int B = rows; B > 0; B--)
         if (batch_divides(cfg, mesh.dp.size, B) && double(largest_plan(cfg, mesh, B, generates)) <= room)
             return B;
@@ -68,14 +69,6 @@ int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, siz
         "more ranks (parallel.zero, tp, pp), or stop what else holds memory (--plan prints what needs how "
         "much)",
         what, shown(least));
-}
-
-int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {
-    return choose_micro_batch(cfg, mesh, generates, available_to_rank(mesh));
-}
-
-int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates) {
-    return fitting_micro_batch(cfg, mesh, generates, available_to_rank(mesh));
 }
 
 }  // namespace PRECISION

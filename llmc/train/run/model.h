@@ -98,10 +98,6 @@ int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size
 // preferred if it fits, since sums in another order end in other bits; 0: no checkpoint.
 int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved = 0);
 
-// With the available memory.
-int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates);
-int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates);
-
 // The plan of a rank, a row per kind of memory, and its sum.
 std::string plan_text(const Config& cfg, const Model& model);
 

@@ -4,7 +4,7 @@
 
 int micros_of(const Config& cfg, const Mesh& mesh, int micro_batch) {
     check_batch(cfg, mesh.dp.size, micro_batch);
-    return int(cfg.train.batch_tokens / cfg.model.context / mesh.dp.size / micro_batch);
+    return int(rows_of_step(cfg, mesh.dp.size) / micro_batch);
 }
 
 Stage make_stage(const Config& cfg, const Mesh& mesh, int micro_batch) {

@@ -45,6 +45,25 @@ TEST(a_file_changes_a_machine_of_the_table) {
                m.node_gbs, m.copy_gbs, m.units);
 }
 
+TEST(a_setting_and_a_file_of_two_gpus_are_refused) {
+    const std::string path = written(R"({"gpu": "h100", "node_gbs": 123})");
+    const Fatal e = test::fatal_of([&] { machine_of({.gpu = "a100", .file = path}); });
+    const std::string said = e.what();
+    EXPECT(e.code == kExitConfig && said.find("a100") != said.npos && said.find("h100") != said.npos &&
+           said.find(path) != said.npos, "%s", said.c_str());
+}
+
+// A file that states every number needs no name: the plan calls it by the file.
+TEST(a_machine_without_a_name_is_named_by_its_file) {
+    std::string keys;
+    machine_of({.gpu = "h100", .file = ""}).visit([&]<class T>(const char* key, const T& value) {
+        if constexpr (!std::is_same_v<T, std::string>)
+            if (value > 0) keys += fmt::format(",\n\"{}\": {}", key, value);
+    });
+    const std::string path = written("{" + keys.substr(1) + "}");
+    EXPECT(machine_of({.gpu = "", .file = path}).gpu == "GPU of " + path, "%s", path.c_str());
+}
+
 static void refused(const char* text, std::vector<const char*> words) {
     const std::string path = written(text);
     words.push_back(path.c_str());
@@ -64,6 +83,8 @@ TEST(mistakes_are_named) {
     refused(R"({"gpu": "h100", "units": 1.5})", {"units", "integer"});
     refused(R"({"gpu": "h100", "colour": 3})", {"colour", "node_gbs"});
     refused(R"({"gpu": "h100", "reached": 1.5})", {"reached", "at most 1"});
+    refused(R"({"gpu": "h100", "oversubscription": 0.5})", {"oversubscription", "0.5"});
+    refused(R"({"gpu": "h100", "pod_gpus": 1.5})", {"pod_gpus", "integer"});
     refused(R"({"gpu": "mine", "node_gbs": 5})", {"memory_gb", "missing"});
     const Fatal e = test::fatal_of([] { machine_of({.gpu = "b9000", .file = ""}); });
     const std::string said = e.what();

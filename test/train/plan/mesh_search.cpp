@@ -4,7 +4,8 @@
 
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/plan/print.h"
-#include "llmc/train/plan/search.h"
+#include "llmc/train/run/distinct_stages.h"
+#include "llmc/train/plan/search_counts.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -111,6 +112,68 @@ TEST(a_batch_that_divides_over_no_mesh_is_the_reason) {
     const std::string text = search_text(none, h100(), "");
     EXPECT(none.rejected() == 0 && text.find("train.batch_tokens") != std::string::npos, "%d: %s",
            none.rejected(), text.c_str());
+}
+
+// Slow links between nodes: what loses is tensor parallelism over them, and the reason is links.
+TEST(plans_that_wait_for_links_lose_by_links) {
+    Machine m = h100();
+    m.gpus_per_node = 2, m.network_gbs = 0.01, m.node_gbs = 900, m.launch_us = 0.1;
+    const Search found = search(planned_config(), 8, m, estimate);
+    EXPECT(found.by_links > found.by_ops, "%d by links, %d by ops, %d by the bubble", found.by_links,
+           found.by_ops, found.by_bubble);
+}
+
+// Against every row: with a deadline the fewest GPU hours, with a budget alone the fastest.
+TEST(a_deadline_is_kept_cheaply_and_a_budget_spent_on_speed) {
+    Config cfg = planned_config();
+    cfg.train.batch_tokens = 48 * 256;
+    const Machine m = h100();
+    const CountedSearch all = search_counts(cfg, m, estimate);
+    EXPECT(all.rows.size() > 4 && all.search.best.size() == all.rows.size() && all.search.beyond_limits == 0,
+           "%zu rows, %zu within no limits", all.rows.size(), all.search.best.size());
+    const auto seconds = [&](const Estimate& e) { return cost_of(e, m).seconds; };
+    const auto dollars = [&](const Estimate& e) { return cost_of(e, m).dollars; };
+    cfg.cluster.days = 1.01 * seconds(all.rows[3]) / 86400;
+    const CountedSearch soon = search_counts(cfg, m, estimate);
+    EXPECT(soon.rows.size() > all.rows.size(), "no number between powers of two was looked at");
+    EXPECT(soon.search.beyond_limits > 0 && !soon.search.best.empty(), "%d", soon.search.beyond_limits);
+    for (const Estimate& e : soon.rows) {
+        const bool kept = seconds(e) <= 86400 * cfg.cluster.days;
+        EXPECT(!kept || dollars(e) >= dollars(soon.search.best.front()), "%d GPUs cost less", e.ranks);
+    }
+    EXPECT(seconds(soon.search.best.front()) <= 86400 * cfg.cluster.days, "the deadline is missed");
+
+    cfg.cluster.days = 0, cfg.cluster.dollars = 1.01 * dollars(all.rows[2]);
+    const CountedSearch cheap = search_counts(cfg, m, estimate);
+    for (const Estimate& e : cheap.rows)
+        EXPECT(dollars(e) > cfg.cluster.dollars || seconds(e) >= seconds(cheap.search.best.front()),
+               "%d GPUs are faster", e.ranks);
+
+    cfg.cluster.dollars = 1e-12;
+    const CountedSearch none = search_counts(cfg, m, estimate);
+    const std::string text = counts_text(none, cfg.cluster, m, "");
+    EXPECT(none.search.best.empty() && text.find("no number of GPUs keeps $") != text.npos, "%s",
+           text.c_str());
+    Machine unpriced = m;
+    unpriced.dollars_per_hour = 0;
+    const Fatal e = test::fatal_of([&] { search_counts(cfg, unpriced, estimate); });
+    const std::string said = e.what();
+    EXPECT(e.code == kExitConfig && said.find("dollars_per_hour") != said.npos, "%s", said.c_str());
+}
+
+// 16,384 ranks are planned by the walks of their distinct stages: three here, however many ranks there are.
+TEST(a_plan_walks_distinct_stages_alone) {
+    Config cfg = planned_config();
+    cfg.model.layers = 64;
+    cfg.parallel = {.tp = 2, .pp = 64};
+    const DistinctStages d = distinct_stages(cfg);
+    EXPECT(d.stages == std::vector<int>({0, 1, 63}) && d.of.size() == 64 && d.of[62] == 1 && d.of[63] == 2,
+           "%zu stages", d.stages.size());
+    cfg.train.batch_tokens = 16384 * 256;
+    const Estimate e = estimate(cfg, 16384, h100());
+    EXPECT(e.mesh.dp == 128 && e.memory_of_stages.size() == 64 &&
+           *std::max_element(e.memory_of_stages.begin(), e.memory_of_stages.end()) == e.memory.sum(),
+           "dp %d, %zu stages", e.mesh.dp, e.memory_of_stages.size());
 }
 
 TEST(offload_is_for_what_does_not_fit_otherwise) {

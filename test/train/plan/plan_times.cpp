@@ -92,6 +92,28 @@ TEST(without_ranks_each_number_of_gpus_has_a_row) {
         EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
 }
 
+TEST(a_deadline_has_one_answer_and_its_command) {
+    const std::string config =
+        test::tiny_program_config("plan_times") + kArgs + "--train.micro_batch=1 --cluster.days=1 ";
+    const Ran text = test::run("./train_gpt " + config + "--plan=search");
+    for (const char* words : {"the cheapest within 1 days", "--parallel.tp="})
+        EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
+    const json s = printed(config + "--plan=search --json --cluster.days=1e-9");
+    EXPECT(s.at("candidates").empty() && s.at("command") == "" && s.at("rejected") > 4, "%s",
+           s.dump().c_str());
+    const Ran plan = test::run("./train_gpt " + config + "--plan --cluster.days=1e-9");
+    EXPECT(plan.out.find("; more than 1e-09 days") != plan.out.npos, "%s", plan.out.c_str());
+}
+
+// A config may stand on the command line itself.
+TEST(a_config_in_braces_is_the_config) {
+    const json p = printed("'{\"model\": {\"layers\": 3, \"vocab\": 1000}}' --plan --json");
+    const json two = printed("'{}' --model.layers=3 --model.vocab=1000 --plan --json");
+    EXPECT(p.at("params") == two.at("params") && p.at("params") > 1000000, "%s", p.dump().c_str());
+    const Ran wrong = test::run("./train_gpt '{\"model\": {\"layer\": 3}}' --plan");
+    EXPECT(wrong.code == 78 && wrong.err.find("model.layer") != wrong.err.npos, "%s", wrong.err.c_str());
+}
+
 TEST(mistakes_are_one_line) {
     const std::string config = test::tiny_program_config("plan_times");
     const std::pair<const char*, const char*> cases[] = {

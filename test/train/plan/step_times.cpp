@@ -1,6 +1,6 @@
 // The time of a step, by hand: schedules with equal stages, unequal stages, messages, collectives beside ops.
 #include "llmc/train/plan/step_time.h"
-#include "test/test.h"
+#include "test/train/plan/slow_machine.h"
 
 static constexpr double kForward = 2, kBackward = 3;
 
@@ -12,6 +12,7 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
                     .parts = {},
                     .message = {},
                     .before = {},
+                    .norm = {},
                     .after = {},
                     .micros = few.micros};
     for (const Action& a : t.actions) {
@@ -77,6 +78,22 @@ TEST(the_slowest_stage_decides) {
     }
 }
 
+// The last stage has a longer norm, the first a longer update: all update after the last norm.
+TEST(no_stage_updates_before_the_norm_of_all) {
+    const PipelineShape shape = {4, 1, 8, PipelineSchedule::OneFOneB};
+    EvenStages stages(shape);
+    const double actions = step_time(shape, stages.all).seconds;
+    stages.times[0].after.memory = 3, stages.times[3].after.memory = 1;
+    stages.times[0].norm.memory = 0.25;                 // the first stage ends last
+    EXPECT_NEAR(step_time(shape, stages.all).seconds, actions + 0.25 + 3, 1e-9);
+    stages.times[3].norm.memory = 50;
+    const StepTime t = step_time(shape, stages.all);
+    EXPECT(t.seconds > 50 + 3 && t.seconds < actions + 50 + 3, "%g s", t.seconds);
+    const DrawnStep d = draw_step(shape, stages.all);
+    EXPECT_NEAR(d.stages[0].back().begin, d.stages[3].back().begin, 1e-9);
+    EXPECT(d.stages[0].back().kind == SpanKind::Update, "the last span is no update");
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // a drawing
 
@@ -88,7 +105,8 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
             const PipelineShape shape = {
                 4, chunks, micros, chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB};
             EvenStages stages(shape, 0.1, 2, 1.5);
-            for (StageTimes& t : stages.times) t.before.memory = 0.25, t.after.products = 0.5;
+            for (StageTimes& t : stages.times)
+                t.before.memory = 0.25, t.norm.memory = 0.125, t.after.products = 0.5;
             const StepTime t = step_time(shape, stages.all);
             const DrawnStep d = draw_step(shape, stages.all);
             EXPECT((d.micros_left_out > 0) == (micros == 400), "%d left out of %d", d.micros_left_out,
@@ -116,45 +134,6 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
 // ---------------------------------------------------------------------------------------------------------
 // one rank
 
-// A machine on which 1e9 bytes take a second to copy, and to gather over 2 ranks.
-static Prices slow_machine() {
-    Prices p;
-    p.machine = {.gpu = "slow",
-                 .about = "",
-                 .sources = "",
-                 .memory_gb = 1,
-                 .bf16_tflops = 1,
-                 .fp32_tflops = 1,
-                 .reached = 1,
-                 .attention = 1,
-                 .copy_gbs = 1,
-                 .host_gbs = 1,
-                 .launch_us = 0,
-                 .units = 1,
-                 .gpus_per_node = 8,
-                 .node_gbs = 0.5,
-                 .node_us = 0,
-                 .network_gbs = 0.1,
-                 .network_us = 0,
-                 .links = 1};
-    p.mesh = {.dp = 2, .shard = 2};
-    return p;
-}
-
-static Cost op(uint64_t bytes) { return {.name = "op", .kind = Kind::Memory, .read = bytes}; }
-static Cost gather(uint64_t bytes) {
-    return {
-        .name = "all_gather", .kind = Kind::Collective, .read = bytes / 2, .written = bytes, .axis = "shard"};
-}
-static Cost await_gather() { return {.name = "all_gather", .kind = Kind::Wait, .axis = "shard"}; }
-
-static StageTimes times_of(const std::vector<Cost>& costs) {
-    Walk walk({.backend = Target::Cuda, .threads = 1});
-    walk.action = 0;
-    for (const Cost& c : costs) walk.record(c);
-    return stage_times(slow_machine(), walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1);
-}
-
 TEST(a_collective_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
     for (const double ops : {0.25, 1.0, 3.0}) {
@@ -167,73 +146,25 @@ TEST(a_collective_runs_beside_ops_until_awaited) {
     }
 }
 
+// Ops after the last action belong to the norm until the first collective of all ranks has ended.
+TEST(the_norm_ends_with_a_collective_of_all_ranks) {
+    constexpr uint64_t GB = 1000000000;
+    Walk walk({.backend = Target::Cuda, .threads = 1});
+    Cost sum = gather(GB), wait = await_gather();
+    sum.axis = wait.axis = "world";
+    walk.action = 0;
+    walk.record(op(GB));
+    walk.action = -1;
+    for (const Cost& c : {op(2 * GB), sum, wait, op(3 * GB)}) walk.record(c);
+    const StageTimes t =
+        stage_times(slow_machine(), walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1);
+    EXPECT_NEAR(t.norm.memory, 2, 1e-9);
+    EXPECT_NEAR(t.norm.exposed, 1, 1e-9);
+    EXPECT_NEAR(t.after.memory, 3, 1e-9);
+}
+
 TEST(collectives_of_an_axis_follow_each_other) {
     constexpr uint64_t GB = 1000000000;
     const Parts p = times_of({gather(GB), gather(GB), await_gather(), await_gather()}).parts[0];
     EXPECT_NEAR(p.exposed, 2, 1e-9);
-}
-
-TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
-    Prices p = slow_machine();
-    p.machine.gpus_per_node = 8;
-    p.mesh = {.dp = 4, .tp = 4, .shard = 4};  // a node has 2 of the 4 members of shard
-    const Members m = members_of(p.mesh, "shard", 8);
-    EXPECT(m.all == 4 && m.inside == 2, "%d members, %d in a node", m.all, m.inside);
-    EXPECT(members_of(p.mesh, "tp", 8).inside == 4 && members_of(p.mesh, "world", 8).inside == 8,
-           "tp, world");
-    const double over = seconds_of_collective(p, gather(1000000000));
-    p.machine.gpus_per_node = 16;
-    const double within = seconds_of_collective(p, gather(1000000000));
-    EXPECT(over > 2 * within, "%g s over nodes, %g s inside one", over, within);
-}
-
-// tp = 6 on nodes of 8: ranks 6 to 11 lie on two nodes, two of them on the first. The whole of a small mesh
-// is inside; and a pipeline of 12 stages has a link between nodes.
-TEST(a_group_may_cross_the_border_of_a_node) {
-    Prices p = slow_machine();
-    p.mesh = {.dp = 4, .tp = 6, .shard = 4};
-    EXPECT(members_of(p.mesh, "tp", 8).inside == 2 && members_of(p.mesh, "tp", 6).inside == 6,
-           "%d", members_of(p.mesh, "tp", 8).inside);
-    p.mesh = {.dp = 1, .tp = 6};
-    EXPECT(members_of(p.mesh, "tp", 8).inside == 6, "one node");
-    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
-    p.mesh = {.dp = 1, .pp = 12};
-    p.machine.gpus_per_node = 8;
-    const double over = seconds_of_collective(p, send);
-    p.machine.gpus_per_node = 12;
-    EXPECT(over > 2 * seconds_of_collective(p, send), "%g s over the border", over);
-}
-
-// A rank that receives 1 GB from 4 ranks, itself included: at 0.5 GB/s inside a node, at 0.1 GB/s between
-// nodes.
-TEST(an_all_to_all_takes_the_slower_of_both_links) {
-    Prices p = slow_machine();
-    p.mesh = {.dp = 4, .tp = 4, .shard = 4};
-    const Cost cost = {.name = "all_to_all", .kind = Kind::Collective, .read = 750000000,
-                       .written = 1000000000, .axis = "shard"};
-    EXPECT_NEAR(seconds_of_collective(p, cost), 5, 1e-9);
-    p.machine.gpus_per_node = 16;
-    EXPECT_NEAR(seconds_of_collective(p, cost), 1.5, 1e-9);
-    Cost await = await_gather();
-    await.name = cost.name;
-    const Parts beside = times_of({cost, op(1000000000), await}).parts[0];
-    EXPECT_NEAR(beside.hidden, 1, 1e-9);
-    EXPECT_NEAR(beside.exposed, 0, 1e-9);
-}
-
-// A wave too many of tiles costs a whole wave; more FLOPs never cost less.
-TEST(products_take_whole_waves) {
-    Prices p = slow_machine();
-    p.machine.units = 132, p.machine.copy_gbs = 1e6;
-    const auto seconds = [&](int m, int n, int k) {
-        return seconds_of_op(
-            p, {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k});
-    };
-    const double ideal = 2.0 * 8192 * 8192 * 8192 / 1e12;
-    EXPECT(seconds(8192, 8192, 8192) > ideal && seconds(8192, 8192, 8192) < 1.15 * ideal, "%g of %g",
-           seconds(8192, 8192, 8192), ideal);
-    const double small = seconds(256, 256, 256) / (2.0 * 256 * 256 * 256 / 1e12);
-    EXPECT(small > 5, "a small product reaches 1/%g of the rate", small);
-    for (int m = 128; m < 4096; m += 128)
-        EXPECT(seconds(m + 128, 1024, 1024) >= (1 - 1e-12) * seconds(m, 1024, 1024), "%d rows", m);
 }

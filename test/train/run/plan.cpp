@@ -99,11 +99,11 @@ TEST(micro_batch_zero_takes_what_fits) {
     Config cfg = plan_config("none");
     cfg.train.micro_batch = 0;
     cfg.train.batch_tokens = 12 * T;
-    const int rows = choose_micro_batch(cfg, Mesh(), false);
+    const int rows = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh()));
     EXPECT(rows == 12, "%d of 12 sequences, though all fit", rows);
     cfg.model.context = 1 << 22,
     cfg.train.batch_tokens = int64_t(12) << 22;  // a sequence takes more than any machine has
-    const int least = choose_micro_batch(cfg, Mesh(), false);
+    const int least = choose_micro_batch(cfg, Mesh(), false, available_to_rank(Mesh()));
     const bool divides = 12 % least == 0;
     EXPECT(least < 12 && divides, "%d sequences of 4 million tokens", least);
 }

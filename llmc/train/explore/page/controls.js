@@ -81,12 +81,14 @@ function makeSelect(id, name, options, choose) {
 }
 
 function makeKinds(control) {
+  const own = start.own_machine;        // of cluster.file: no setting names it
   const kinds = start.machines.map(m => [m.gpu, `${m.gpu}, ${m.memory_gb} GB`]);
+  if (own) kinds.unshift(["", `cluster.file: ${own.gpu || "a machine"}, ${own.memory_gb} GB`]);
   const [select, row] = makeSelect("cluster_gpu", control.name, kinds, gpu => {
-    settings.set("cluster.gpu", gpu);
+    if (gpu) settings.set("cluster.gpu", gpu); else settings.delete("cluster.gpu");
     settings.delete("cluster.memory_gb");
   });
-  control.show = () => { select.value = valueOf("cluster.gpu"); };
+  control.show = () => { select.value = own && !settings.get("cluster.gpu") ? "" : valueOf("cluster.gpu"); };
   return row;
 }
 

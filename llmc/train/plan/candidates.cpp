@@ -1,0 +1,56 @@
+// The plans that a search chooses from (search.h).
+#include <algorithm>
+
+#include "llmc/train/plan/search.h"
+
+static std::vector<int> divisors(int64_t n, int64_t most) {
+    std::vector<int> all;
+    for (int d = 1; d <= std::min(n, most); d++)
+        if (n % d == 0) all.push_back(d);
+    return all;
+}
+
+static constexpr int kLargestMicroBatch = 128;
+
+static std::vector<int> micro_batches_of(const Config& cfg, int dp) {
+    std::vector<int> found;
+    const int64_t rows = rows_of_step(cfg, dp);
+    for (int B = 1; B <= std::min<int64_t>(rows, kLargestMicroBatch); B++)
+        if (batch_divides(cfg, dp, B)) found.push_back(B);
+    return found;
+}
+
+// 1f1b, and interleaved with chunks of equally many layers.
+static std::vector<int> virtual_stages_of(const Config& cfg, int pp) {
+    std::vector<int> found = {1};
+    for (int v = 2; pp > 1 && v * pp <= cfg.model.layers && v <= 8; v++)
+        if (cfg.model.layers % (v * pp) == 0) found.push_back(v);
+    return found;
+}
+
+static void add_candidates(std::vector<Config>& all, Config cfg, int dp) {
+    ParallelConfig& p = cfg.parallel;
+    for (const int chunks : virtual_stages_of(cfg, p.pp)) {
+        p.virtual_stages = chunks;
+        p.schedule = chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB;
+        for (const int B : micro_batches_of(cfg, dp))
+            for (p.zero = 0; p.zero < (dp > 1 ? kZeroStages : 1); p.zero++)
+                for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
+                    cfg.train.micro_batch = B, cfg.memory.recompute = level;
+                    all.push_back(cfg);
+                }
+    }
+}
+
+std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine) {
+    std::vector<Config> all;
+    Config c = cfg;
+    ParallelConfig& p = c.parallel;
+    p.ranks = ranks, p.zero_group = 0, p.virtual_stages = 1;
+    for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
+        for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
+            p.tp = tp, p.pp = pp;
+            if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks / (tp * pp));
+        }
+    return all;
+}

@@ -1,0 +1,64 @@
+#include "llmc/train/plan/search_counts.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "llmc/base/check.h"
+#include "llmc/train/plan/run_cost.h"
+
+static void add_count(CountedSearch& all, const Config& cfg, int ranks, const Machine& machine,
+                      EstimateFunction* estimate) {
+    Search found = search(cfg, ranks, machine, estimate);
+    all.search += found;
+    if (found.best.empty()) return;
+    all.search.by_ops += int(found.best.size()) - 1;
+    all.rows.push_back(std::move(found.best.front()));
+}
+
+// The rows within the limits, best first.
+static std::vector<Estimate> within_limits(const CountedSearch& all, const ClusterConfig& limits,
+                                           const Machine& machine) {
+    std::vector<Estimate> best;
+    for (const Estimate& e : all.rows)
+        if (keeps_limits(cost_of(e, machine), limits)) best.push_back(e);
+    const auto key = [&](const Estimate& e) {
+        const RunCost run = cost_of(e, machine);
+        const double gpu_seconds = run.seconds * e.ranks;
+        return limits.days > 0 ? std::tuple(gpu_seconds, e.ranks) : std::tuple(run.seconds, e.ranks);
+    };
+    std::stable_sort(best.begin(), best.end(),
+                     [&](const Estimate& a, const Estimate& b) { return key(a) < key(b); });
+    return best;
+}
+
+// Numbers between the powers of two around `ranks`.
+static std::vector<int> eighths_around(int ranks) {
+    std::vector<int> found;
+    for (const int below : {ranks / 2, ranks})
+        for (int i = 1; i < 8; i++)
+            if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= kMostGpus)
+                found.push_back(below + below * i / 8);
+    return found;
+}
+
+CountedSearch search_counts(const Config& cfg, const Machine& machine, EstimateFunction* estimate) {
+    const ClusterConfig& limits = cfg.cluster;
+    CHECK_INPUT(limits.dollars == 0 || machine.dollars_per_hour > 0,
+                "cluster.dollars = {}: no price of {} is known; state dollars_per_hour in a file: "
+                "--cluster.file=FILE.json with {{\"gpu\": \"{}\", \"dollars_per_hour\": 2}}",
+                limits.dollars, machine.gpu, machine.gpu);
+    CountedSearch all;
+    for (int ranks = 1; ranks <= kMostGpus; ranks *= 2) add_count(all, cfg, ranks, machine, estimate);
+    std::vector<Estimate> best = within_limits(all, limits, machine);
+    if (limits.days > 0 || limits.dollars > 0) {
+        // where no power of two keeps the limits, a number beside the cheapest or the fastest may
+        const int around = best.empty() ? (all.rows.empty() ? 0 : all.rows.back().ranks) : best.front().ranks;
+        for (const int ranks : eighths_around(around)) add_count(all, cfg, ranks, machine, estimate);
+        std::sort(all.rows.begin(), all.rows.end(),
+                  [](const Estimate& a, const Estimate& b) { return a.ranks < b.ranks; });
+        best = within_limits(all, limits, machine);
+    }
+    all.search.beyond_limits = int(all.rows.size() - best.size());
+    all.search.best = std::move(best);
+    return all;
+}

@@ -1,0 +1,15 @@
+// The number of GPUs for a deadline or a budget: the fastest mesh of each of several numbers.
+#pragma once
+#include "llmc/train/plan/search.h"
+
+struct CountedSearch {
+    std::vector<Estimate> rows;  // the fastest mesh of each number of GPUs, fewest first
+    // best: the rows within cluster.days and cluster.dollars. With a deadline the cheapest is first, else the
+    // fastest. The others are counted.
+    Search search;
+};
+
+// Numbers: 1, 2, 4 ... kMostGpus; with a limit also those in eighths around the best.
+// Exit code 78: cluster.dollars for a machine without a price.
+inline constexpr int kMostGpus = 1024;
+CountedSearch search_counts(const Config& cfg, const Machine& machine, EstimateFunction* estimate);

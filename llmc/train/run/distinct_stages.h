@@ -1,0 +1,14 @@
+// Pipeline stages that stand for all stages of a mesh in plans: the first, the last, and one of each number
+// of blocks between.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "llmc/base/config/config.h"
+
+struct DistinctStages {
+    std::vector<int> stages;  // to plan
+    std::vector<size_t> of;   // for each stage of the mesh: its place in `stages`
+};
+
+DistinctStages distinct_stages(const Config& cfg);

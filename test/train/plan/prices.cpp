@@ -1,0 +1,101 @@
+// Prices of collectives over nodes and pods, and of products, by hand.
+#include "test/train/plan/slow_machine.h"
+
+TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
+    Prices p = slow_machine();
+    p.machine.gpus_per_node = 8;
+    p.mesh = {.dp = 4, .tp = 4, .shard = 4};  // a node has 2 of the 4 members of shard
+    const Members m = members_of(p.mesh, "shard", p.machine);
+    EXPECT(m.all == 4 && m.inside == 2, "%d members, %d in a node", m.all, m.inside);
+    EXPECT(members_of(p.mesh, "tp", p.machine).inside == 4 &&
+           members_of(p.mesh, "world", p.machine).inside == 8, "tp, world");
+    const double over = seconds_of_collective(p, gather(1000000000));
+    p.machine.gpus_per_node = 16;
+    const double within = seconds_of_collective(p, gather(1000000000));
+    EXPECT(over > 2 * within, "%g s over nodes, %g s inside one", over, within);
+}
+
+// tp = 6 on nodes of 8: ranks 6 to 11 lie on two nodes, two of them on the first. The whole of a small mesh
+// is inside; and a pipeline of 12 stages has a link between nodes.
+TEST(a_group_may_cross_the_border_of_a_node) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 4, .tp = 6, .shard = 4};
+    const auto inside = [&](int gpus_per_node) {
+        p.machine.gpus_per_node = gpus_per_node;
+        return members_of(p.mesh, "tp", p.machine).inside;
+    };
+    EXPECT(inside(8) == 2 && inside(6) == 6, "%d and %d", inside(8), inside(6));
+    p.mesh = {.dp = 1, .tp = 6};
+    EXPECT(inside(8) == 6, "one node");
+    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    p.mesh = {.dp = 1, .pp = 12};
+    p.machine.gpus_per_node = 8;
+    const double over = seconds_of_collective(p, send);
+    p.machine.gpus_per_node = 12;
+    EXPECT(over > 2 * seconds_of_collective(p, send), "%g s over the border", over);
+}
+
+// A rank that receives 1 GB from 4 ranks, itself included: at 0.5 GB/s inside a node, at 0.1 GB/s between
+// nodes.
+TEST(an_all_to_all_takes_the_slower_of_both_links) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 4, .tp = 4, .shard = 4};
+    const Cost cost = {.name = "all_to_all", .kind = Kind::Collective, .read = 750000000,
+                       .written = 1000000000, .axis = "shard"};
+    EXPECT_NEAR(seconds_of_collective(p, cost), 5, 1e-9);
+    p.machine.gpus_per_node = 16;
+    EXPECT_NEAR(seconds_of_collective(p, cost), 1.5, 1e-9);
+    Cost await = await_gather();
+    await.name = cost.name;
+    const Parts beside = times_of({cost, op(1000000000), await}).parts[0];
+    EXPECT_NEAR(beside.hidden, 1, 1e-9);
+    EXPECT_NEAR(beside.exposed, 0, 1e-9);
+}
+
+// NVSwitch adds what 8 GPUs send: 1 GB passes each link once, at nvls x 0.5 GB/s; a ring passes it 2 x 7 / 8
+// times.
+TEST(a_switch_that_sums_beats_the_ring) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 8, .shard = 8};
+    Cost sum = gather(1000000000);
+    sum.name = "all_reduce";
+    EXPECT_NEAR(seconds_of_collective(p, sum), 2 * 7 / 8.0 / 0.5, 1e-9);
+    p.machine.nvls = 0.8;
+    EXPECT_NEAR(seconds_of_collective(p, sum), 1 / 0.4, 1e-9);
+    p.machine.gpus_per_node = 4;                        // two nodes: half of the sum is the other node's
+    EXPECT_NEAR(seconds_of_collective(p, sum), std::min(2 * 7 / 8.0 / 0.4, 2 / 2.0 / 0.4), 1e-9);
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 7 / 8.0 / 0.4, 1e-9);
+}
+
+// Pods of 32 GPUs, nodes of 8: a ring of 64 GPUs crosses the border by 8 adapters, which 32 GPUs share.
+TEST(links_between_pods_are_oversubscribed) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 64, .shard = 64};
+    p.machine.network_gbs = 0.01;
+    const double whole = seconds_of_collective(p, gather(1000000000));
+    EXPECT_NEAR(whole, 63 / 64.0 / 0.08, 1e-9);
+    p.machine.pod_gpus = 32, p.machine.oversubscription = 4;
+    EXPECT(members_of(p.mesh, "shard", p.machine).in_pod == 32, "in a pod");
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), whole, 1e-9);
+    p.machine.oversubscription = 8;
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 2 * whole, 1e-9);
+    p.machine.pod_gpus = 64;
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), whole, 1e-9);
+}
+
+// A wave too many of tiles costs a whole wave; more FLOPs never cost less.
+TEST(products_take_whole_waves) {
+    Prices p = slow_machine();
+    p.machine.units = 132, p.machine.copy_gbs = 1e6;
+    const auto seconds = [&](int m, int n, int k) {
+        return seconds_of_op(
+            p, {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k});
+    };
+    const double ideal = 2.0 * 8192 * 8192 * 8192 / 1e12;
+    EXPECT(seconds(8192, 8192, 8192) > ideal && seconds(8192, 8192, 8192) < 1.15 * ideal, "%g of %g",
+           seconds(8192, 8192, 8192), ideal);
+    const double small = seconds(256, 256, 256) / (2.0 * 256 * 256 * 256 / 1e12);
+    EXPECT(small > 5, "a small product reaches 1/%g of the rate", small);
+    for (int m = 128; m < 4096; m += 128)
+        EXPECT(seconds(m + 128, 1024, 1024) >= (1 - 1e-12) * seconds(m, 1024, 1024), "%d rows", m);
+}
