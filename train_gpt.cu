@@ -25,8 +25,7 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
     const Axis& world = model.mesh.world;
     const double samples = double(cfg.train.steps) * double(model.pipeline.batch_rows);
     return {.device = ops::device_name(), .precision = cfg.run.precision.text(), .data = data.describe(),
-            .rows = data.describe_rows(),
-            .threads = context.threads, .world = world.size,
+            .rows = data.describe_rows(), .threads = context.threads, .world = world.size,
             .params = int64_t(model.zero.layout.parameters), .vocab = data.vocab,
             .micro_batch = cfg.train.micro_batch,
             .plan_bytes = size_t(largest_over(world, double(model.bytes()))),
@@ -86,7 +85,7 @@ int train(Config cfg, const Mesh& mesh) {
     log.start(cfg, info, checkpoint.newest, state);
     StepLog step_log(cfg, info, model, log, state);
 
-    Signals asked;                                                  // of any rank
+    Signals asked;                                                  // of any rank: by step sums or agree()
     for (;; state.advance(model.pipeline.batch_rows)) {
         const int64_t step = state.step;                            // steps done
         const bool last = step >= cfg.train.steps;
@@ -96,7 +95,7 @@ int train(Config cfg, const Mesh& mesh) {
         if (due.evaluation) evaluate(cfg, model, data, log, state);
         if (due.tasks) score(model, data, log, state);
         if (due.text) sample(cfg, *generator, log, state);
-        if (step == first || due.any()) asked |= agree(mesh.world, take_signals());
+        if (step == first || due.any()) asked |= agree(mesh.world, take_signals());  // no step carried these
         checkpoint.save_if_due(state, asked.save, last || asked.stop);
         if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }
         if (last) break;
@@ -109,7 +108,7 @@ int train(Config cfg, const Mesh& mesh) {
         const double lr = learning_rate(cfg.optimizer, cfg.train.steps, step);
         model.optimizer->update(lr, step);                          // no change where the norm is not finite
         step_log.add(step + 1, lr);
-        asked = step_log.write(StepLog::late());                    // a device goes on with the next step
+        asked = step_log.write(StepLog::late());                    // GPU: logs the previous step meanwhile
         checkpoint.poll();
     }
     phase(Phase::End, cfg.train.steps);

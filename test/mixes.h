@@ -1,4 +1,4 @@
-// The shortcut and the embeddings of values by their formulas in FP64, for the tests of both backends.
+// The shortcut and value embeddings by their formulas in FP64, for the tests of both backends.
 #pragma once
 #include <cmath>
 

@@ -48,7 +48,7 @@ struct Whole {
     void done_head() {}
 };
 
-// mixes: with the shortcut and embeddings of values
+// mixes: with the shortcut and value embeddings
 struct Sizes {
     int L = 2, heads = 4, C = 32, T = 7, V = 301, B = 3, logit_rows = 1 << 20;
     bool mixes = false;

@@ -1,4 +1,4 @@
-// The norms and turns of queries and keys by their formulas in FP64, for the tests of both backends.
+// The norms and rotations of queries and keys by their formulas in FP64, for the tests of both backends.
 #pragma once
 #include <cmath>
 

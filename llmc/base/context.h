@@ -1,4 +1,4 @@
-// The only mutable global of the project: identity and resources of this rank.
+// Thread-local state of a rank: identity, scratch memory, progress and recorder.
 //
 // A rank is a process or a thread. Read the context before a parallel region, never inside: OpenMP's workers
 // have thread-locals of their own.

@@ -1,6 +1,7 @@
 // Files: an owning descriptor, whole reads and writes, replacement by rename, globs.
 //
-// Every failure ends in CHECK_INPUT with the path and the system's reason.
+// A failure ends in CHECK_INPUT with the path and the system's reason; but try_* return false, and
+// make_folders returns an errno value.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,10 +31,10 @@ Fd open_stream(const std::string& path);
 void await_input(int fd, const std::string& path);
 uint64_t size_of_file(int fd, const std::string& path);
 bool is_regular_file(int fd);
-bool is_regular_file(const std::string& path);      // opens nothing: a pipe is opened once
+bool is_regular_file(const std::string& path);      // stat only: opening a pipe would consume the pipe
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
-// PATH in the program's folder where it is there; else as it is, below the current folder.
+// Returns PROGRAM_FOLDER/path if that file exists, else path unchanged.
 std::string beside_program(const std::string& path);
 inline constexpr uint64_t kMostRead = 1 << 28;  // largest text read whole, in bytes
 

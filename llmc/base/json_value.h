@@ -53,10 +53,10 @@ struct Json {
     const std::string& string() const;
     const List& list() const;
     const Members& members() const;
-    const Json& at(std::string_view key) const;             // also where the key is missing
+    const Json& at(std::string_view key) const;             // throws JsonError if the key is missing, too
 
     const Json* find(std::string_view key) const;           // nullptr: no such key, or no object
-    const Json& get(std::string_view key) const;            // null in its place
+    const Json& get(std::string_view key) const;            // a JSON null where find() has nullptr
 };
 
 // Numbers are equal by value, in any notation.

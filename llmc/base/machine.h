@@ -12,7 +12,7 @@ size_t available_memory_bytes(const std::string& host = "");
 size_t room_in_address_space();         // below `ulimit -v`; SIZE_MAX: no limit
 std::string cpu_name();                 // "Intel(R) Xeon(R) Processor"
 std::string host_name();
-// Of any process since the machine started.
+// Number of processes that the kernel's out-of-memory killer has killed since the machine started.
 long out_of_memory_kills(const char* vmstat = "/proc/vmstat");
 void return_freed_blocks();             // at once, to the system: plans count current memory, not past memory
 int cores();                            // usable by this process

@@ -1,14 +1,14 @@
 // An axis of the mesh of ranks. Collectives have NCCL's names and arguments: pointers, counts of elements.
 //
-// An axis of size 1 is the identity and returns its input: callers need no case for it, and no copy is made.
-// Every member of an axis makes the same calls in the same order.
+// Collectives on an axis of size 1 return their input without a copy: callers need no case for size 1. send,
+// recv and start_send need size > 1. All members of an axis make the same calls in the same order.
 #pragma once
 #include <cstddef>
 
 #include "llmc/comm/group.h"
 
 struct Axis {
-    int index = 0, size = 1;
+    int index = 0, size = 1;            // index: of this rank; size: number of ranks
     Group* group = nullptr;             // null: one rank
 
     // dst: `size` slices of `count` elements, in the order of the ranks. In place: src = dst + index * count.
@@ -40,9 +40,9 @@ struct Axis {
     }
     void barrier() const { if (size > 1) comm::barrier(*group); }
 
-    // Return at once; no buffer may be touched before wait(). At most one reduction of an axis is in
-    // flight and kSends sends to a peer; of sends, and of collectives, the first started is awaited first.
-    // On one rank nothing happens: the result is src.
+    // start_* return at once. Leave all buffers alone until wait(). Limits in flight: one reduction per axis,
+    // kSends sends per peer. Wait in the order started, separately for sends and collectives. On an axis of
+    // size 1, collectives leave dst unwritten: the result is src.
     template <class T> Pending start_all_gather(T* dst, const T* src, size_t count) const {
         return size == 1 ? Pending() : comm::start_all_gather(*group, dst, src, count, wire_of<T>());
     }
@@ -52,8 +52,8 @@ struct Axis {
     template <class T> Pending start_send(const T* data, size_t count, int peer) const {
         return comm::start_send(*group, data, count, wire_of<T>(), peer);
     }
-    // Another number of elements for each rank: src has sent[k] for rank k, dst gets received[k] from rank k,
-    // both in the order of the ranks. The counts may go after wait().
+    // All-to-all with a separate count per rank: src has sent[k] elements for rank k, dst gets received[k]
+    // from rank k, both in the order of the ranks. Keep both count arrays valid until wait().
     template <class T>
     Pending start_all_to_all(T* dst, const T* src, const size_t* sent, const size_t* received) const {
         return size == 1 ? Pending() : comm::start_all_to_all(*group, dst, src, sent, received, wire_of<T>());
@@ -75,7 +75,7 @@ struct Axis {
     }
 };
 
-// Place of a rank on an axis without messages of its own.
+// A rank's index on an axis that has no communicator (dp), and the size of the axis.
 struct Position { int index = 0, size = 1; };
 
 // rank = ((dp.index * pp.size + pp.index) * cp.size + cp.index) * tp.size + tp.index. One rank by default.

@@ -8,6 +8,7 @@
 // A rank's clock minus rank 0's is offset +- error, in seconds.
 struct ClockOffset { double offset = 0, error = 0; };
 
-// By a few small all-gathers: a rank leaves each after every rank has entered it, so that entries and exits
-// bound the offset from both sides. Bounds that contain 0 are of one clock. All ranks together.
+// Estimates the offset by a few small all-gathers. A rank leaves each after every rank has entered: entries
+// and exits bound the offset from both sides. If the bounds contain 0, the ranks share one clock and the
+// offset is 0. All ranks together.
 ClockOffset clock_offset(const Axis& world, const std::function<double()>& clock = seconds_now);

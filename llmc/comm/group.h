@@ -85,9 +85,9 @@ struct Transport {
     uint64_t (*start_send)(Group&, const void* data, size_t bytes, int peer);       // returns a ticket
     void (*finish_send)(Group&, uint64_t ticket);
     void (*recv)(Group&, void* data, size_t bytes, int peer);
-    bool (*sums_natively)(const Group&, Wire);      // whether native_all_reduce() may be called
-    void (*native_all_reduce)(Group&, void* data, size_t count, Wire);
-    bool needs_staging;                             // reductions receive the slices of others, then sum
+    bool (*sums_natively)(const Group&, Wire);      // whether the library itself can sum the type
+    void (*native_all_reduce)(Group&, void* data, size_t count, Wire);      // REQUIRES: sums_natively()
+    bool needs_staging;                             // sums in rank order first receive slices into staging
     bool on_device = false;                         // takes memory of the device, in order with the ops
     void (*look_at_times)(Group&) = nullptr;        // adds ended collectives to Group::device; never waits
 };
@@ -98,7 +98,8 @@ struct Group {
     const Transport* transport = nullptr;
     std::shared_ptr<void> state;        // the transport's
 
-    bool native = false;                // the library's own order of sums, if any
+    // Use the library's own reduction (NCCL, MPI) in place of sums in rank order: parallel.reduce = native.
+    bool native = false;
     bool bf16_wire = false;             // float is rounded to bf16 before it is sent to be summed
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
     size_t message = size_t(1) << 30;   // bytes of one call of a library whose counts have 31 bits, at most
@@ -135,8 +136,8 @@ inline size_t staging_of(const Group& g, size_t bytes) {
 
 // A barrier of ranks on threads with a GPU each: returns true when every rank of this process has called and
 // every GPU is idle. Allocating or freeing device memory may wait for the kernels of every GPU of a process,
-// so cudaMalloc and cudaFree belong between two meetings. For other ranks returns false at once.
-bool meet();
+// so cudaMalloc and cudaFree belong between two idle barriers. For other ranks returns false at once.
+bool idle_barrier();
 
 // Zeroed device memory for fast transfers by this rank's transport; null: the transport has none.
 void* alloc(size_t bytes);

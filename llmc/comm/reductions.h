@@ -1,18 +1,19 @@
-// Copies between ranks that are threads of one process, complete on return, in host or device memory.
-// settle() returns when this rank's ops and copies on device memory are complete.
+// Sums over ranks for each wire type, and copies between ranks that are threads of one process.
+#pragma once
+#include <cstddef>
+
+#include "llmc/base/dtype.h"
+
+// Copies of bytes have no precision; callers use those of fp32, which every build has. copy_between(): host
+// or device memory, complete on return. settle(): returns when this rank's ops and copies on the device of
+// `memory` are complete.
 namespace fp32 {
 void copy_between(void* out, const void* in, size_t bytes);
 void settle(const void* memory);
 bool is_on_device(const void* memory);
 }  // namespace fp32
 
-// Sums of terms over ranks, for each type on the wire, by the ops of that precision. On a device the sums
-// run in order with other ops.
-#pragma once
-#include <cstddef>
-
-#include "llmc/base/dtype.h"
-
+// Sums of terms, by the ops of each precision. On a device the sums run in order with other ops.
 namespace fp32 { void sum_of_terms(float* out, const float* const* terms, int number, size_t count); }
 namespace fp64 { void sum_of_terms(double* out, const double* const* terms, int number, size_t count); }
 namespace bf16 {

@@ -18,9 +18,9 @@ void Votes::receive(const double* sums_of_all) {
 }
 
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat&)>& work) {
-    if (comm::meet()) {
+    if (comm::idle_barrier()) {
         if (world.index == 0) work(beat);
-        comm::meet();
+        comm::idle_barrier();
         return;
     }
     if (world.index > 0) {

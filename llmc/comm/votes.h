@@ -42,16 +42,18 @@ template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
-// its words, and receives the sums when the host reads the step. On a GPU the host reads a step after the
-// next step has begun, so a sum may be older than the work in question: compare `read` with `sent` at the
-// start of the work.
+// a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host
+// reads a step after the next step has begun. Sums concern a piece of work only once `read` exceeds the value
+// of `sent` at the start of the work.
 struct Votes {
+    // kSave, kStop: the rank received such a signal. kDone, kFailed: the rank's phase of a save succeeded,
+    // failed; both 0: the phase is running.
     enum Word { kSave, kStop, kDone, kFailed, kWords };
     using Words = std::array<double, kWords>;
 
     std::array<std::atomic<double>, kWords> mine = {};      // set by any thread of the rank
     Words sums = {};                                        // of the last step read
-    int64_t sent = 0, read = 0;                             // steps
+    int64_t sent = 0, read = 0;                             // number of calls of send(), of receive()
 
     Words send();                                           // this rank's words, for the next step
     void receive(const double* sums_of_all);                // kWords, of the oldest unread step
@@ -60,8 +62,8 @@ struct Votes {
 };
 
 // Runs work() on rank 0 while the other ranks wait and see its progress: a call of heartbeat(), at most every
-// 0.1 s, is a small gather over the job. Ranks on threads with a GPU each wait in comm::meet() instead, as
-// work() may allocate device memory. Collective over the job.
+// 0.1 s, is a small gather over the job. Ranks on threads with a GPU each wait in comm::idle_barrier()
+// instead, as work() may allocate device memory. Collective over the job.
 using Heartbeat = std::function<void()>;
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);
 

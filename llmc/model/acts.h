@@ -1,7 +1,7 @@
 // Every activation that a block keeps for its backward, declared once.
 //
-// Recomputation trades memory for time: from the level in the last column on, all blocks share one buffer,
-// and backward computes its contents again with the same forward.
+// Recomputation trades memory for time. From the recompute level in column `shared from` on, all blocks share
+// one buffer, and backward computes the buffer's contents again with the same forward.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ struct BlockActs {
     floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
     real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // without means of an RMSNorm
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
-    const floatX *h1, *h2;  // ln1 and ln2 of all of tp, where they were gathered last
-    bool receives = false;  // behind `in` lies x0: both came from another chunk
+    const floatX *h1, *h2;  // buffers with ln1 and ln2 of all N tokens, from the latest all-gather
+    bool receives = false;  // another chunk sent the stream into `in` and, behind the stream, x0
 };
 
 struct ActRow {
@@ -42,7 +42,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
     const bool mixes = d.kind.shortcut;
     const Recompute x_shared = mixes ? Selective : Block;
     std::vector<ActRow> rows = {
-    // name        member                    count       shared from
+    // name        member                    count       shared from  always own
     { "in",        &G::in,   nullptr,         n * C,     Block,      true  },   // the incoming stream
     { "x",         &G::x,    nullptr,         n * C,     x_shared,   !mixes },  // after the shortcut
     { "ln1",       &G::ln1,  nullptr,         n * C,     Selective,  false },

@@ -27,15 +27,15 @@ struct Stream {
     const floatX* bias = nullptr;     // (C), or null
 };
 
-// Keys and values of beginnings that sequences share, for the sequences' tokens behind them.
+// Keys and values of prefixes that sequences share.
 struct SharedKeys {
-    const floatX* kept;     // (*, t0, 2K)      of each beginning
-    const int32_t* from;    // (B)              the beginning of each sequence
-    floatX* joined;         // (B, t0 + T, 2K)  out: with the sequence's own
+    const floatX* kept;     // (*, t0, 2K)      of each prefix
+    const int32_t* from;    // (B)              index of each sequence's prefix
+    floatX* joined;         // (B, t0 + T, 2K)  out: the prefix's, then the sequence's own
 };
 
-// The tokens of a call: B sequences of T tokens, the first at position t0. With t0 > 0 the keys before are
-// those of `shared`; without it (generation; B is 1) qkv points at row t0 of the rows that kv points at.
+// The tokens of a call: B sequences of T tokens, the first at position t0. Keys before t0 come from `shared`.
+// Without `shared` (generation, B = 1) keys before t0 are the rows of BlockActs::kv before BlockActs::qkv.
 struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
@@ -72,7 +72,7 @@ struct Block {
     Dims d;
     const Axis& tp;
     Recompute level;
-    real* turns = nullptr;      // turns.h
+    real* turns = nullptr;      // cos/sin table; turns.h
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 

@@ -55,11 +55,11 @@ struct Gpt {
     Dims d;
     Axis tp;
     Part part;
-    std::vector<int> buffers;               // of each chunk: micro-batches alive at once
+    std::vector<int> buffers;             // by chunk: micro-batches alive at once, a buffer each
     Block block;
     int logit_rows;                       // rows of logits in memory at once
 
-    std::vector<BlockActs> acts;          // of the first chunk's first buffer, its second, ..., the next's
+    std::vector<BlockActs> acts;          // by chunk, then by buffer, then by block of the chunk: see of()
     std::vector<EmbedActs> embedded;      // per buffer of the chunk that embeds
     std::vector<HeadActs> head;           // per buffer of the chunk that ends
     BlockScratch scratch;
@@ -71,7 +71,7 @@ struct Gpt {
     floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it
     real* dtokens;        // (Vp, C)      fp64 only, while apart: gradient of wte as embedding
     bool apart = false;   // between begin_step() and end_step()
-    Spread* watched = nullptr;  // of the activations of watch.h, which forward() adds to; null: not measured
+    Spread* watched = nullptr;  // statistics of activations (watched.h), which forward() adds to; null: none
 
     // A tied wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each
     // part in the order of its tokens and adds the two at the end of the step: the bits do not depend on the

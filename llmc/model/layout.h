@@ -54,14 +54,15 @@ struct Tensor {
 
 struct Layout {
     std::vector<Tensor> tensors;    // by start
-    // Start in its bucket of each row of embed_params() behind wte, and of final_params().
+    // Offset of each tensor within its bucket, in the order of embed_params() without wte, of final_params().
     std::vector<size_t> embed_at, final_at;
     std::vector<int> layers;                    // number in the whole model of each block here
-    std::vector<std::vector<size_t>> block_at;  // of each block here, of each row of its block_params()
+    std::vector<std::vector<size_t>> block_at;  // [l][row]: offset of tensor `row` in the bucket of block l
     std::vector<size_t> buckets;    // first element of bucket i; one more at the end
     std::vector<size_t> leading;    // elements of bucket i before its trailing tensors
     size_t parameters = 0;          // of the whole model, without padding of any kind
-    int wte = -1, embed = -1, blocks = -1, final = -1;      // buckets, -1 where not here; the first block's
+    // Bucket numbers; -1: not on this rank. blocks: bucket of the first block here.
+    int wte = -1, embed = -1, blocks = -1, final = -1;
 
     int block(int l) const { return blocks + l; }           // l: of the blocks here
     size_t start(int bucket) const { return buckets[size_t(bucket)]; }

@@ -8,10 +8,11 @@ inline constexpr int kMostScored = 8192;
 
 struct ScorePass {
     int B, T;                               // sequences, tokens of each
-    int t0 = 0;                             // tokens of the beginning before each sequence
-    bool begins = false;                    // the sequences are beginnings for later passes, without scores
+    int t0 = 0;                             // tokens of the shared prefix before each sequence
+    bool is_prefix = false;                 // the sequences are prefixes for later passes, without scores
     std::vector<int32_t> tokens = {};       // (B, T)
-    std::vector<int32_t> from = {};         // (B), with t0: a sequence of the last pass that begins
+    std::vector<int32_t> from = {};         // (B), with t0: prefix of each sequence, an index into the
+                                            // latest prefix pass
 
     // An entry for each scored token: row in (B, T) of the token before; the token; its request.
     std::vector<int32_t> rows = {}, targets = {}, requests = {};

@@ -44,7 +44,7 @@ void Scorer::bring(const ScorePass& p) {
                                 all[i]->size() * sizeof *tables);
 }
 
-// The keys and values of a pass that begins.
+// The keys and values of a prefix pass.
 void Scorer::keep(int l, const ScorePass& p) {
     ops::join_rows(kept[size_t(l)], {.kept = nullptr, .from = nullptr, .own = own.acts.qkv + own.d.A,
                                      .stride = size_t(own.d.W), .B = p.B, .before = 0, .T = p.T,

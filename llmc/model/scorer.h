@@ -1,7 +1,7 @@
 // Scoring: the log probability of tokens of many sequences.
 //
-// Sequences may share a beginning: one pass computes the beginnings and keeps their keys and values per
-// block, later passes compute what follows. Logits are computed for scored tokens alone.
+// Sequences may share a prefix: one pass computes the prefixes and keeps their keys and values per block,
+// later passes compute the tokens behind. Logits are computed for scored tokens alone.
 #pragma once
 #include "llmc/model/forward_only.h"
 #include "llmc/model/score_pass.h"
@@ -9,7 +9,7 @@
 namespace PRECISION {
 
 struct Scorer {
-    ForwardOnly own;                   // own.rows: tokens of a pass, and of the beginnings that are kept
+    ForwardOnly own;                   // own.rows: tokens of a pass, and of the prefixes that are kept
     int logit_rows;                    // rows of logits at once
     std::vector<floatX*> kept;         // per block (rows, 2K)
     floatX* joined;                    // (joined_rows(), 2K)
@@ -25,14 +25,14 @@ struct Scorer {
     size_t reduction_bytes() const;    // of the largest reduction over tp, for tp's staging
     void ready();                      // after Arena::allocate()
 
-    // Most rows of keys, beginnings included, of the sequences of a pass. One beginning of `rows` tokens with
-    // a few continuations fits.
+    // Most rows of keys, prefixes included, of the sequences of a pass. One prefix of `rows` tokens with a
+    // few continuations fits.
     static constexpr int kJoined = 4;
     int joined_rows() const { return kJoined * own.rows; }
 
     // Runs one chunk. The chunk that ends returns the scores of the pass, on every rank of tp; others none.
-    // REQUIRES: B T <= own.rows, B (t0 + T) <= joined_rows(), positions below maxT. A pass with a beginning
-    // comes after the pass of its beginning, in this chunk.
+    // REQUIRES: B T <= own.rows, B (t0 + T) <= joined_rows(), positions below maxT. A pass with a prefix
+    // comes after the pass of its prefix, in this chunk.
     template <class W> std::vector<TokenScore> forward(W& weights, const ScorePass& p, int chunk = 0);
 
 private:
@@ -63,7 +63,7 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
         span.window = d.kind.window(own.part.layers[size_t(l)]);
         shared.kept = kept[size_t(l)];
         stream = own.block.forward(weights.block(l), own.acts, stream, own.scratch, span);
-        if (p.begins) keep(l, p);
+        if (p.is_prefix) keep(l, p);
     }
     if (chunk.ends && p.rows.empty()) return {};
     own.leave(weights, chunk, stream, N);

@@ -8,7 +8,7 @@
 
 namespace PRECISION {
 
-// A wave of w = 2 pi / f tokens turns context / w times over the first training's context.
+// A wave of w = 2 pi / f tokens makes context / w rotations over the first training's context.
 static double scaled(double f, const RopeScaling& s) {
     const double turns = s.context * f / (2 * std::numbers::pi);
     const double kept = std::clamp((turns - s.low) / (s.high - s.low), 0., 1.);

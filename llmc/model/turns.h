@@ -1,4 +1,4 @@
-// Angles of rotary positions.
+// The cos/sin table of rotary positions.
 #pragma once
 #include <vector>
 
@@ -7,11 +7,11 @@
 
 namespace PRECISION {
 
-// Radians that each pair of channels of a head turns by from token to token, D/2 of them, falling. With
-// `still`, only the first m = (1 - still) D/2 pairs turn. Scaled where the model says so.
+// Radians by which each of the D/2 pairs of channels of a head rotates from token to token, falling. With
+// `still`, only the first m = (1 - still) D/2 pairs rotate. RopeKind::scaling applies.
 std::vector<double> turn_frequencies(const RopeKind& rope, int D);
 
-// Elements of a model's table, ops::Rotary::turns; 0: its positions are learned.
+// Elements of a model's cos/sin table, ops::Rotary::turns; 0: positions are learned.
 size_t turn_count(const Dims& d);
 
 // Computed in double, rounded once. Does nothing for a model without the table.

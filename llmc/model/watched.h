@@ -1,6 +1,6 @@
-// Activations whose spread a forward measures where Gpt::watched is set: of each block the incoming stream,
-// its norm, attention before and the stream after the projection, that stream's norm, the activation and the
-// output of the MLP without its bias; at the end the stream and its norm.
+// Activations whose element statistics a forward measures where Gpt::watched is set: of each block the stream
+// (after the shortcut, if any), its norm, attention before and the stream after the projection, that stream's
+// norm, the activation and the output of the MLP without its bias; at the end the stream and its norm.
 #pragma once
 #include <iterator>
 #include <string>

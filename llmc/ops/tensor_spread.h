@@ -1,4 +1,5 @@
-// The spread of a tensor's elements: the result of ops/decl/spread.h, and its sums over tensors and ranks.
+// Element statistics of a tensor, with a histogram: the result of ops/decl/spread.h, and sums of results over
+// tensors and ranks.
 #pragma once
 #include <algorithm>
 #include <bit>

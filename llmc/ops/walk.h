@@ -37,7 +37,8 @@ struct Cost {
     // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset, window (0: all),
     // and 1 where rows pack documents.
     int dims[8] = {};
-    double flops = 0;               // of products and attention, without pairs that the mask hides
+    double flops = 0;               // of products and attention: pairs inside the causal window, documents
+                                    // ignored
     uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
                                     // that the rank sends are `read`, bytes of its result are `written`
     Needs needs = {};

@@ -1,4 +1,4 @@
-// The shortcut from the embedding, and embeddings of values.
+// The shortcut from the embedding, and value embeddings.
 #include "test/mixes.h"
 
 namespace PRECISION {

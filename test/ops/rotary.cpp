@@ -1,4 +1,4 @@
-// Norms and turns of queries and keys.
+// Norms and rotations of queries and keys.
 #include "test/rotary.h"
 
 namespace PRECISION {

@@ -1,15 +1,15 @@
 // Finds the hung rank of a process from the progress page and the time.
 //
-// A rank hangs when its progress stops for hang_limit seconds. A rank that waits in a collective is a victim.
-// A victim is blamed when every rank of the process has waited for the limit, and kCourtesy seconds more:
-// time for the culprit's supervisor to speak. Processes do not see each other. So a single collective longer
-// than limit + courtesy counts as a hang, even if the awaited rank makes progress.
+// A rank hangs when its progress stops for hang_limit seconds outside collectives. If all ranks of a process
+// wait in collectives for the limit plus kCourtesy seconds, blamed() returns a waiting rank. The courtesy is
+// time for the hung rank's supervisor to report. Processes do not see each other. So a single collective
+// longer than limit + courtesy counts as a hang, even if the awaited rank makes progress.
 #pragma once
 #include <vector>
 
 #include "llmc/base/guard/progress_page.h"
 
-inline constexpr double kCourtesy = 2;      // seconds by which a victim waits longer than the culprit
+inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a waiting rank is blamed
 
 // Seconds without progress that count as a hang. asked: run.hang_timeout; 0: five times the slowest step so
 // far, at least a minute. Work at the start (measuring, first touch of memory) has at least a minute.
@@ -28,7 +28,7 @@ struct HangWatch {
     std::vector<Slot> slots = {};
 
     void look(double seconds);              // seconds: since the look before
-    // The slot to blame, or -1. stopped: the process is, by a signal, and waits for nobody.
+    // The slot to blame, or -1. stopped: a signal (SIGSTOP) suspended the process: no rank counts as waiting.
     int blamed(bool stopped) const;
     bool waits(int slot) const { return page.slots[slot].collective.text[0]; }
 

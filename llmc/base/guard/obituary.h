@@ -1,4 +1,4 @@
-// How a rank ends: which rank of a job prints the reason, and notes for its supervisor
+// How a rank ends: which rank prints the one error line of a job on a host, and notes for its supervisor
 // (base/guard/supervisor.h).
 #pragma once
 

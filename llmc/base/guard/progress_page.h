@@ -38,7 +38,7 @@ struct ProgressPage {
     std::atomic<int> world;                 // ranks of the job
     std::atomic<int> used;                  // number of slots up to the last joined slot
     std::atomic<int> dying;                 // slot + 1 of the thread that raised the fatal signal
-    std::atomic<bool> spoken;               // the line on the end of the job is printed
+    std::atomic<bool> spoken;               // a rank of this process has asked to print the error line
     std::atomic<bool> all_is_shown;         // output waits for its reader, and is never dropped
     std::atomic<bool> expected;             // the exit code is intended
     std::atomic<double> hang_timeout;       // run.hang_timeout

@@ -76,9 +76,9 @@ static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& pl
     nccl_begin(id, ranks, device_of(placements, ranks.mesh.rank),
                nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
     const int code = run_rank(cfg, ranks.mesh, placements, body);
-    comm::meet();                       // all have freed their memory
+    comm::idle_barrier();               // all have freed their memory
     ranks.mesh.world.barrier();
-    comm::meet();
+    comm::idle_barrier();
     nccl_end(false);
     return code;
 }
@@ -263,7 +263,7 @@ static const char* transport_of(const Config& cfg) {
     return "mpi";
 }
 
-int run_ranks(Config& cfg, const RankBody& body, const std::string& task) {
+int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) {
     context.rank = launcher().rank;
     check_processes(cfg, task);
     const std::string transport = transport_of(cfg);

@@ -1,4 +1,4 @@
-// How the processes of a job reach each other before there is a mesh: through MPI, or over TCP.
+// How the processes of a job exchange texts before a mesh exists: over MPI, or over TCP (rendezvous.h).
 #pragma once
 #include <string>
 #include <vector>

@@ -13,7 +13,7 @@ NcclId new_nccl_id() { return {}; }
 void nccl_begin(const NcclId&, RankMesh&, int, const NcclBlocks&) { CHECK(false, "this build has no NCCL"); }
 void nccl_end(bool) {}
 std::shared_ptr<Together> ranks_together(int) { return nullptr; }
-bool comm::meet() { return false; }
+bool comm::idle_barrier() { return false; }
 void* comm::alloc(size_t) { return nullptr; }
 bool comm::release(void*) { return false; }
 

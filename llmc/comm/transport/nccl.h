@@ -8,10 +8,10 @@
 
 std::string nccl_library();                 // "NCCL 2.28.9"; empty: this build has none
 std::vector<std::string> gpu_addresses();   // on the bus, of the GPUs that this process sees
-int fewest_processors();                    // of the smallest of these GPUs
+int fewest_processors();                    // streaming multiprocessors (SMs) of the smallest of these GPUs
 
-// Ranks that are threads, for comm::meet(): created before the ranks run. A failing rank breaks the barrier
-// for all ranks.
+// Ranks that are threads, for comm::idle_barrier(): created before the ranks run. A failing rank breaks the
+// barrier for all ranks.
 std::shared_ptr<Together> ranks_together(int ranks);
 
 // The id by which NCCL connects the ranks of a job: one rank makes the id, all ranks receive a copy.

@@ -1,8 +1,8 @@
-// Blocks of NCCL on a GPU, at most, for each communicator of a rank.
+// Thread blocks (CTAs) of NCCL per communicator, so that all kernels fit on half of the GPU's SMs.
 //
-// A kernel of NCCL occupies its processors while waiting for other ranks. A middle stage may run kernels for
+// A kernel of NCCL occupies its SMs while waiting for other ranks. A middle stage may run kernels for
 // tensor parallelism, for ZeRO and for four directions of messages at once. Kernels without room wait, while
-// another rank waits for the kernel: a deadlock. So the communicators share half of the GPU; the other half
+// another rank waits for the kernel: a deadlock. So the communicators share half of the SMs; the other half
 // computes.
 #pragma once
 #include "llmc/comm/mesh.h"
@@ -12,5 +12,5 @@ struct NcclBlocks {
     int of_route;             // messages from a stage of a pipeline to a neighbour
 };
 
-// Equal on all ranks: for the rank with the most communicators, on the smallest GPU.
+// Equal on all ranks: for the rank with the most communicators. processors: SMs of the smallest GPU.
 NcclBlocks nccl_blocks(const MeshShape& s, int processors);

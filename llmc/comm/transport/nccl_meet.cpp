@@ -1,4 +1,4 @@
-// Ranks that are threads with a GPU each meet on the host, where no GPU has anything to do.
+// The idle barrier: ranks that are threads with a GPU each wait on the host until every GPU is idle.
 #ifdef HAVE_NCCL
 #include <condition_variable>
 #include <cstdlib>
@@ -37,7 +37,7 @@ void break_apart() {
     nccl_rank.together->changed.notify_all();
 }
 
-bool comm::meet() {
+bool comm::idle_barrier() {
     Together* const t = nccl_rank.together.get();
     if (!t) return false;
     if (std::uncaught_exceptions() > 0) {       // nobody waits for a rank that fails
@@ -47,7 +47,7 @@ bool comm::meet() {
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);
     host_waits_for(cuda_device().copies);
     host_waits_for(cuda_device().compute);
-    if (RankProgress* p = context.progress) p->collective = "meet";
+    if (RankProgress* p = context.progress) p->collective = "idle_barrier";
     {
         std::unique_lock lock(t->guard);
         const uint64_t turn = t->turn;

@@ -11,10 +11,10 @@
 inline constexpr uint64_t kSlots = 8;                   // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory
 
-// Of a collective on the device: on its stream, and where the ops come to need it.
+// Events of a collective: start and end on its stream, and the start of the compute stream's wait.
 struct NcclTimes {
     cudaEvent_t began, ended, needed;
-    uint64_t ticket;                    // kNoTicket: of an all_reduce
+    uint64_t ticket;                    // kNoTicket: an all_reduce
 };
 inline constexpr uint64_t kNoTicket = ~uint64_t(0);
 
@@ -31,8 +31,8 @@ struct NcclFlight {
 struct NcclLine {
     ncclComm_t comm = nullptr;
     cudaStream_t stream = nullptr;
-    cudaEvent_t reached = nullptr;      // by compute when the stream begins, or by the stream
-    bool registers = false;             // memory from comm::alloc()
+    cudaEvent_t reached = nullptr;      // orders the stream after compute, or compute after the stream
+    bool registers = false;             // memory from comm::alloc() is registered with the communicator
 };
 
 // Messages from a rank of a pipeline to a neighbour. Each direction has its own line: a message waiting for
@@ -68,14 +68,13 @@ struct NcclRank {
     std::shared_ptr<Together> together;
 };
 extern thread_local NcclRank nccl_rank;
-void break_apart();                     // ranks in comm::meet() end, as another rank has failed
+void break_apart();                     // ends ranks in comm::idle_barrier(), as another rank has failed
 extern const Transport nccl_transport;
 inline NcclMember& nccl_member(Group& g) { return *static_cast<NcclMember*>(g.state.get()); }
 
-// Of a collective that begins on the member's stream; the compute stream comes to need it; Transport's.
-NcclTimes nccl_began(NcclMember& m, uint64_t ticket);
-void nccl_needed(NcclMember& m, const NcclTimes& t);
-void nccl_look_at_times(Group& g);
+NcclTimes nccl_began(NcclMember& m, uint64_t ticket);   // records the start of a collective on m's stream
+void nccl_needed(NcclMember& m, const NcclTimes& t);    // records the start of the compute stream's wait
+void nccl_look_at_times(Group& g);                      // Transport::look_at_times
 
 void nccl_check(ncclResult_t result, ncclComm_t comm, const char* what, const char* file, int line);
 #define NCCL_CHECK(comm, call) nccl_check(call, comm, #call, __FILE__, __LINE__)

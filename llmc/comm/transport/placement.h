@@ -12,7 +12,7 @@ struct Placement {
     char host[64];
     cpu_set_t cores;
     int gpus;                       // visible to the rank; 0 in a CPU run
-    int processors;                 // of the smallest visible GPU
+    int processors;                 // streaming multiprocessors (SMs) of the smallest visible GPU
     char address[kMostGpus][16];    // of each, on the bus
 };
 using Placements = std::vector<Placement>;       // by rank

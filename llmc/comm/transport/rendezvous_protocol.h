@@ -1,4 +1,4 @@
-// Messages between ranks that meet over TCP. Numbers are little-endian, like the machines.
+// Messages of the rendezvous between ranks over TCP. Numbers are little-endian, like the machines.
 //
 //     rank r                                  rank 0
 //     Hello, with a random number      ->

@@ -40,7 +40,7 @@ struct Caller {
 
 struct Server {
     const Rendezvous& r;
-    std::vector<Socket> doors;
+    std::vector<Socket> listeners;
     std::vector<Caller> callers;        // the oldest first
     std::vector<Caller> peers;          // by rank; no socket: yet to call
     std::vector<std::string> texts;
@@ -119,9 +119,9 @@ void Server::make_room() {
 }
 
 void Server::take_calls() {
-    for (const Socket& door : doors)
+    for (const Socket& listener : listeners)
         for (int i = 0; i < kAtOnce; i++) {
-            Socket s(accept4(door.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            Socket s(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
             const bool no_descriptor = !s && (errno == EMFILE || errno == ENFILE);
             if (no_descriptor || (s && callers.size() >= kMostCallers)) make_room();
             if (!s) break;
@@ -132,26 +132,26 @@ void Server::take_calls() {
 void Server::wait(double until) {
     std::vector<pollfd> all;
     const auto add = [&](const Socket& s, short events) { all.push_back({s.fd, events, 0}); };
-    for (const Socket& door : doors) add(door, POLLIN);
+    for (const Socket& listener : listeners) add(listener, POLLIN);
     for (const Caller& p : peers) add(p.socket, POLLRDHUP);         // -1, not here yet, is passed over
     for (const Caller& c : callers) add(c.socket, POLLIN), until = std::min(until, c.until);
     poll(all.data(), all.size(), int(std::max(0., until - seconds_now()) * 1000) + 1);
     for (size_t i = 0; i < peers.size(); i++)                       // whoever has left is missing again
-        if (all[doors.size() + i].revents) peers[i].socket = Socket();
+        if (all[listeners.size() + i].revents) peers[i].socket = Socket();
 }
 
 std::vector<std::string> serve(const Rendezvous& r, const std::string& own) {
     const double until = seconds_now() + r.timeout;
-    Doors found = listen_at(r.host, r.ports);
+    Listeners found = listen_at(r.host, r.ports);
     CHECK_INPUT(found.local || !r.secret.empty(),
                 "rank 0 is to listen at {}, which is no address of this machine that others can reach: set "
                 "MASTER_ADDR to one, or one TRAIN_GPT_SECRET for all ranks: then rank 0 listens at all",
                 r.host);
     if (!found.local) found = listen_at("", r.ports);
-    CHECK_INPUT(!found.doors.empty(),
+    CHECK_INPUT(!found.sockets.empty(),
                 "rank 0 cannot listen at any of the ports {} of {}: set MASTER_PORT to one that is free",
                 ports_of(r), r.host);
-    Server s = {r, std::move(found.doors), {}, std::vector<Caller>(size_t(r.world)),
+    Server s = {r, std::move(found.sockets), {}, std::vector<Caller>(size_t(r.world)),
                 std::vector<std::string>(size_t(r.world))};
     s.texts[0] = own;
     while (!s.missing().empty()) {

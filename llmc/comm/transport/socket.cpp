@@ -25,36 +25,36 @@ static bool is_loopback(const addrinfo& a) {
 }
 
 // 0, or why not.
-static int open_door(const addrinfo& a, Socket* door) {
+static int open_listener(const addrinfo& a, Socket* listener) {
     Socket s(socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!s) return errno;
     const int on = 1;
     setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (a.ai_family == AF_INET6) setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     if (bind(s.fd, a.ai_addr, a.ai_addrlen) || listen(s.fd, 1024)) return errno;
-    *door = std::move(s);
+    *listener = std::move(s);
     return 0;
 }
 
-Doors listen_at(const std::string& host, const std::vector<uint16_t>& ports) {
+Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports) {
     const bool names_it = host == "localhost" || addresses_of(host, 0, true);
-    Doors found;
+    Listeners found;
     for (const uint16_t port : ports) {
-        found.doors.clear();
+        found.sockets.clear();
         bool taken = false;
         const Addresses addresses = addresses_of(host, port);
         for (const addrinfo* a = addresses.get(); a && !taken; a = a->ai_next) {
             if (is_loopback(*a) && !names_it) continue;
-            Socket door;
-            const int error = open_door(*a, &door);
+            Socket listener;
+            const int error = open_listener(*a, &listener);
             if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) continue;
             found.local = true;
             if (error) taken = true;
-            else found.doors.push_back(std::move(door));
+            else found.sockets.push_back(std::move(listener));
         }
-        if (!taken && !found.doors.empty()) return found;
+        if (!taken && !found.sockets.empty()) return found;
     }
-    found.doors.clear();
+    found.sockets.clear();
     return found;
 }
 

@@ -57,11 +57,11 @@ struct Socket {
 
 // Listens at the first free port, at the addresses of `host` that belong to this machine. A loopback address
 // counts only if `host` names a loopback address. host empty: all addresses.
-struct Doors {
-    std::vector<Socket> doors;      // empty: not listening
+struct Listeners {
+    std::vector<Socket> sockets;    // empty: not listening
     bool local = false;             // an address of this machine was found
 };
-Doors listen_at(const std::string& host, const std::vector<uint16_t>& ports);
+Listeners listen_at(const std::string& host, const std::vector<uint16_t>& ports);
 
 Socket connect_to(const std::string& host, uint16_t port, double until);
 std::string address_of_peer(const Socket& s);       // "10.0.0.7"

@@ -11,7 +11,7 @@ struct ThreadTeam;
 struct ThreadWorld {
     ThreadWorld();
     ~ThreadWorld();
-    void broken();
+    void broken();                      // a rank has failed: ends the waits of all others
 
     // The members of one axis. A team is made before its ranks run; `index` is a member's place.
     ThreadTeam* make_team(int size);

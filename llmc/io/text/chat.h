@@ -1,9 +1,8 @@
 // Chat templates: what stands around a message to a model that was tuned to answer.
 //
 // A template is a program in Jinja, and this program runs none. It knows the templates of four families by
-// the texts in them, in quotes or outside of Jinja's tags. Two of these differ within a family and come from
-// the template: the system message of a conversation without one, and how an answer begins. A template with
-// other parts is unknown.
+// the texts in them, in quotes or outside of Jinja's tags. Within a family, templates differ in two parts:
+// default system message and start of the answer. A template with other parts is unknown.
 //
 //     ChatML (SmolLM2, Qwen)   <|im_start|>system\nSYSTEM<|im_end|>\n       where the template has a SYSTEM
 //                              <|im_start|>user\nMESSAGE<|im_end|>\n<|im_start|>assistant\n
@@ -23,7 +22,7 @@
 
 #include "llmc/io/text/tokenizer.h"
 
-// Why a message to the model cannot be written down: no template, or an unknown one; empty: it can.
+// Why chat_of() cannot write a conversation: no template, or an unknown template; empty: no reason.
 std::string no_chat(const Tokenizer& tokenizer);
 
 struct Chat {
@@ -31,7 +30,7 @@ struct Chat {
     int32_t end;                    // the token behind an answer
 };
 
-// The texts are ordinary: tokens of the template in them are spelled out. system: instead of the template's
-// own. Unless no_chat() is empty, and where the template has no place for a system message: CHECK_INPUT.
+// The texts are ordinary: tokens of the template in them are spelled out. system: in place of the template's
+// default. CHECK_INPUT if no_chat() names a reason, or if the template rejects `system`.
 Chat chat_of(const Tokenizer& tokenizer, std::string_view message,
              const std::optional<std::string>& system = std::nullopt);

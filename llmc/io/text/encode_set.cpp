@@ -46,7 +46,7 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     EncodeResult result = {};
     Progress progress("encode", "B", reader.total_bytes);
     reader.waiting = [&] { progress.update(reader.position()); };
-    run_pipeline<Job>(
+    run_ordered_jobs<Job>(
         options.threads,
         [&](Job& job) {
             reader.waiting();

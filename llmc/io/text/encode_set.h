@@ -13,7 +13,8 @@ struct EncodeOptions {
 };
 
 struct EncodeResult {
-    uint64_t documents, bytes, train_tokens, val_tokens, removed;
+    uint64_t documents, bytes, train_tokens, val_tokens;    // bytes: of encoded text
+    uint64_t removed;                   // shard files of an earlier, longer set
     std::vector<std::string> shards;
 };
 

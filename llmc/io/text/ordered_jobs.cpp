@@ -7,7 +7,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/start_thread.h"
 
-void PipelineThreads::start(int wanted, const std::function<void(int)>& worker) {
+void JobThreads::start(int wanted, const std::function<void(int)>& worker) {
     threads.reserve(size_t(wanted));
     for (int i = 0; i < wanted; i++) {
         std::thread thread;
@@ -18,7 +18,7 @@ void PipelineThreads::start(int wanted, const std::function<void(int)>& worker) 
     }
 }
 
-PipelineThreads::~PipelineThreads() {
+JobThreads::~JobThreads() {
     close();
     for (std::thread& t : threads) t.join();
 }

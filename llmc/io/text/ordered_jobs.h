@@ -1,6 +1,6 @@
 // Jobs in order over several threads, in bounded memory. The calling thread fills jobs and takes results,
 // both in order; workers process the jobs in any order. With a single thread, the caller does everything.
-// Jobs of more than a megabyte on average wait for each other; a very large job runs alone. If the system has
+// Queued jobs hold at most kJobBytes per slot on average; one larger job may run alone. If the system has
 // fewer threads, the available threads do the work.
 #pragma once
 #include <condition_variable>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-constexpr size_t kJobBytes = 1 << 20;
+constexpr size_t kJobBytes = 1 << 20;       // a larger job is freed after take(), a smaller one reused
 
 template <class Job, class Fill, class Work, class Take>
 void run_in_this_thread(Fill&& fill, Work&& work, Take&& take) {
@@ -19,17 +19,17 @@ void run_in_this_thread(Fill&& fill, Work&& work, Take&& take) {
     }
 }
 
-struct PipelineThreads {
+struct JobThreads {
     std::function<void()> close;
     std::vector<std::thread> threads;
     // Makes threads that run worker(0) to worker(wanted - 1), or as many as the system has, with a warning.
     void start(int wanted, const std::function<void(int)>& worker);
-    ~PipelineThreads();
+    ~JobThreads();
 };
 
-// fill(job) -> false at the end; job.bytes() of a filled job; work(thread, job); take(job).
+// Calls of a job: fill(job), false at the end; job.bytes(), its memory; work(thread, job); take(job).
 template <class Job, class Fill, class Work, class Take>
-void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
+void run_ordered_jobs(int threads, Fill&& fill, Work&& work, Take&& take) {
     if (threads <= 1) return run_in_this_thread<Job>(fill, work, take);
     struct Entry { Job job; size_t bytes = 0; bool done = false; };
     std::vector<Entry> ring(size_t(threads) * 2 + 1);
@@ -53,7 +53,7 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
             finished.notify_one();
         }
     };
-    PipelineThreads workers{[&] {
+    JobThreads workers{[&] {
         { std::lock_guard lock(mutex); closed = true; }
         filled.notify_all();
     }, {}};
@@ -85,5 +85,5 @@ void run_pipeline(int threads, Fill&& fill, Work&& work, Take&& take) {
     while (first < end) take_one();
 }
 
-// Cores usable by this process.
+// Number of cores that this process may use.
 int available_threads();

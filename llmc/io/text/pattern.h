@@ -12,7 +12,7 @@ struct Pattern {
     const char* gguf;               // its names in tokenizer.ggml.pre, with blanks around each; empty: none
     const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, which is GPT-2's
     bool digits;                    // Digits(individual_digits) come first
-    // What such models' tokenizers do besides: training and GGUF files, which do not say, assume it.
+    // Defaults of the family, used by training and for GGUF files, which omit both flags.
     bool nfc;                       // text is normalized to NFC
     bool ignore_merges;             // a match that is a token becomes that token
     MarkStarts* mark_starts;
@@ -22,6 +22,6 @@ std::span<const Pattern> patterns();                        // GPT-2's is the fi
 const Pattern* pattern_named(std::string_view name);        // nullptr: none
 std::string pattern_names();                                // for messages
 
-// tokenizer.json's "pre_tokenizer". Another one than those of the table ends in CHECK_INPUT, which prints it.
+// From tokenizer.json's "pre_tokenizer". An unknown pre_tokenizer ends in CHECK_INPUT with its JSON or regex.
 const Pattern& pattern_of_json(const Json& pre_tokenizer, const char* file);
 Json json_of_pattern(const Pattern& pattern);

@@ -1,5 +1,4 @@
-// What stands around the model in a tokenizer.json: the normalizer before it, the template of a text after
-// it.
+// Reads and writes normalizer and post-processor of tokenizer.json, and tokenizer_config.json beside it.
 #pragma once
 #include "llmc/base/json_value.h"
 #include "llmc/io/text/vocabulary.h"
@@ -11,7 +10,7 @@ void read_pipeline(const Json& file, const char* name, Vocabulary& v);
 Json json_of_normalizer(const Vocabulary& v);
 Json json_of_template(const Vocabulary& v);
 
-// What stands beside tokenizer.json in a folder: BOS, EOS and the chat template in tokenizer_config.json, or
-// the template in chat_template.jinja, which goes before. Files that are not there say nothing.
+// tokenizer_config.json: BOS, EOS and chat template. A chat_template.jinja overrides that template. Missing
+// files change nothing.
 void read_tokenizer_config(const std::string& folder, Vocabulary& v);
-Json::Members tokenizer_config(const Vocabulary& v);        // what v has of these
+Json::Members tokenizer_config(const Vocabulary& v);        // BOS, EOS, chat template of v

@@ -13,8 +13,8 @@ bool is_utf8(const char* text, size_t n);
 CharClass class_of(uint32_t code);                  // an invalid byte is kOther, as U+FFFD is
 inline CharClass class_of(Char c) { return class_of(c.code); }
 
-// The same with letters by their case (\p{Lu} and \p{Lt}; \p{Ll}), and marks (\p{M}) apart from the rest.
-// The first four are those of CharClass.
+// Finer classes: letters split into caseless, upper (\p{Lu}, \p{Lt}) and lower (\p{Ll}); marks (\p{M}) split
+// from other characters. kDigit is kNumber, kGap is kSpace.
 enum LetterClass : uint8_t { kNoLetter, kCaseless, kDigit, kGap, kUpper, kLower, kMark };
 LetterClass letter_class_of(uint32_t code);
 

@@ -72,7 +72,7 @@ struct Counter {
 WordCounts count_words(DocumentReader& reader, int threads, const Pattern& pattern) {
     std::vector<Counter> counters(size_t(std::max(threads, 1)));
     Progress progress("count words", "B", reader.total_bytes);
-    run_pipeline<Chunk>(
+    run_ordered_jobs<Chunk>(
         threads,
         [&](Chunk& chunk) {
             progress.update(reader.position());

@@ -9,7 +9,7 @@ namespace cpu {
 // act[j] = f(pre[j], pre[F + j]) for j < count; the second is read where f has a gate.
 void activate(floatX* act, const floatX* pre, Activation f, size_t count, int F);
 
-// dpre[j] (and dpre[F + j]): the gradient where that of act[j] is dact[j]; rounded once.
+// dpre[j] (and dpre[F + j]): gradient of pre, given the gradient dact[j] of act[j]; rounded once.
 void activate_backward(floatX* dpre, const real* dact, const floatX* pre, Activation f, size_t count, int F);
 
 }  // namespace cpu

@@ -1,4 +1,5 @@
-// Scratch of attention.cpp for memory.cpp, and attention_products.cpp for attention.cpp.
+// Attention internals of the CPU backend: scratch sizes for needs.cpp, warm-up for memory.cpp, BF16 product
+// kernels for attention.cpp.
 #pragma once
 #include <cmath>
 
@@ -15,8 +16,7 @@ inline real attention_scale(const AttentionDims& d) {
 // Bytes of context.scratch for T keys, where `group` heads of queries share a head of keys.
 size_t attention_scratch(int threads, int T, int D, int group);
 
-// Attention by BF16 products: whether the products are faster here, bytes of scratch for each thread, the
-// ops.
+// Attention by BF16 products: whether the products are faster here; bytes of scratch per thread; the ops.
 bool attention_by_products(const AttentionDims& d);
 size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
 // Builds the calling thread's products of T tokens with a window, or without (0), and of documents.

@@ -129,8 +129,9 @@ void gemm_tile(const GemmTile& t, int K, const Operand& A, const Operand& B, std
     for (int i = 0; i < t.M; i++) finish(t.i + i, t.j, c + i * kStrideC, t.N);
 }
 
-// C = A B of (M, N) = (M, K) (K, N). start(i, j, tile, n) sets what the sums of C[i, j .. j + n) start from
-// (initially zeros), finish(i, j, tile, n) takes the sums; both run in parallel, for rows of disjoint tiles.
+// C = A B of (M, N) = (M, K) (K, N). start(i, j, tile, n) may set initial values of C[i, j .. j + n) in
+// scratch; without start() they are zeros. finish(i, j, tile, n) receives the sums and must store them. Both
+// run in parallel, for rows of disjoint tiles.
 template <class Start, class Finish>
 void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, Finish finish) {
     if (M == 0 || N == 0) return;

@@ -26,7 +26,7 @@ static void write(floatX* x, const Halves2& v, int i, int half) {
     store(x + i, v.a, half - i), store(x + half + i, v.b, half - i);
 }
 static Halves2 times(const Halves2& v, const Halves2& u) { return {v.a * u.a, v.b * u.b}; }
-// direction: 1, or -1 for the turn back
+// direction: 1, or -1 for the inverse rotation
 static Halves2 turned(const Halves2& x, const real* turn, int i, int half, real direction) {
     if (!turn) return x;
     const auto c = load(turn + i, half - i), s = load(turn + half + i, half - i) * direction;
@@ -76,7 +76,7 @@ static void turn_back(floatX* dx, const real* turn, int half) {
     for (int i = 0; i < half; i += W) write(dx, turned(read(dx, i, half), turn, i, half, -1), i, half);
 }
 
-// With xhat = x rstd (turned, where the norm comes after) and dy the gradient of xhat g:
+// With xhat = x rstd (rotated, if the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
 // dgain: (D) of the token's heads, where gained.
 template <QkNorm norm, bool gained>

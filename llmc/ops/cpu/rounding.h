@@ -20,8 +20,8 @@ inline void draw(uint32_t* words, uint64_t seed, uint64_t step, uint64_t first, 
     }
 }
 
-// Rounds the bits below bfloat16's up with the probability of the part cut off. What is not finite
-// keeps its kind.
+// Rounds to bfloat16: away from zero with probability (discarded bits) / 2^16. NaN and infinity stay NaN and
+// infinity.
 inline bfloat16 round_stochastically(float x, uint32_t random) {
     const uint32_t u = std::bit_cast<uint32_t>(x), up = (u + (random >> 16)) >> 16;
     bfloat16 nearest(x), result;

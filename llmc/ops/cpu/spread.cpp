@@ -1,4 +1,4 @@
-// Threads take runs of elements; the spreads of the runs are added in their order.
+// Threads take runs of elements; the statistics of the runs are added in their order.
 #include <cmath>
 
 #include "llmc/base/context.h"

@@ -1,4 +1,5 @@
-// A thread takes a pack; the last thread the rest.
+// Elementwise kernels: each thread computes one 16-byte pack, the last thread the rest. F::of(a, b) is the
+// function in float, F::inputs its number of arguments (1 or 2).
 #pragma once
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/kernel.h"

@@ -2,7 +2,8 @@
 //
 // The same sources are compiled by nvcc and, with -DCUDA_EMU, by g++ against test/emulator. So: kernels start
 // only by launch(), shared memory is declared only by DYN_SHARED and SMEM, PTX is only in ptx.h, and device
-// functions in headers say __forceinline__.
+// functions in headers say __forceinline__. A "FLOOR" line above a kernel states the Floor of its launches
+// (runtime.h).
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -33,7 +34,8 @@ namespace cuda {
 
 // N values of T in one access of 16 bytes, the widest, or of 8. Addresses are multiples of the access.
 //     load             global or shared memory
-//     load_cached      for data read by many blocks, like weights of a norm: counted once for a launch
+//     load_cached      for data read by many blocks, like weights of a norm; traffic counters of tests count
+//                      each byte once per launch
 //     load_streaming   for data read once, like activations: evicted first
 template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf {
     static constexpr int size = N;
@@ -87,11 +89,11 @@ using PackF = PackOf<float>;
 inline void check_packs(const char* what, int columns) {
     CHECK(columns % Pack::size == 0, "{} = {} is no multiple of {}", what, columns, Pack::size);
 }
-// For kernels of floatX beside float: lanes side by side in both, where a Pack of BF16 would need two PackF,
-// each of which leaves half of every sector to the other.
+// Four values: for kernels that mix floatX and float tensors, so that a warp's accesses to both are
+// contiguous.
 using Four = PackOf<floatX, 4>;
 
-// One value each, counted as the packs are.
+// One value each; counters count load_cached() once per launch here too.
 template <class T> __device__ __forceinline__ T load_streaming(const T* p) { return ptx::load_streaming(p); }
 template <class T> __device__ __forceinline__ T load_cached(const T* p) { return ptx::load_cached(p); }
 template <class T> __device__ __forceinline__ void store_streaming(T* p, T v) { ptx::store_streaming(p, v); }

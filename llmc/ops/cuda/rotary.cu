@@ -23,7 +23,7 @@ struct HeadPart {
         for (int k = 0; k < Pack::size; k++) x[k] = floatX(a[k]), y[k] = floatX(b[k]);
         x.store(to), y.store(to + half);
     }
-    // direction: 1, or -1 for the turn back
+    // direction: 1, or -1 for the inverse rotation
     __device__ __forceinline__ void turn(const float* turns, int half, float direction) {
         #pragma unroll
         for (int k = 0; k < Pack::size; k += PackF::size) {
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float summand(const float* sums, int i, int gr
 // The rows of a block, and the sums that it leaves: partial (blocks, 2, D), of the gains of q and of k.
 struct BackwardPart { float* partial; int rows, lanes; };
 
-// With xhat = x rstd (turned, where the norm comes after) and dy the gradient of xhat g:
+// With xhat = x rstd (rotated, if the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
 // FLOOR bytes = (norm ? 3 : 2) N (NH + KV) D sizeof(floatX) + (turns ? 4 min(T, N) D : 0)
 //             + (gain ? 2 D sizeof(floatX) + 8 blocks D : 0)

@@ -22,7 +22,8 @@ struct CudaDevice {
     int arch = 0;                    // 80, 86, 90, ...
     int processors = 0;              // streaming multiprocessors
     size_t shared_limit = 0;         // bytes of shared memory that one block can opt in to
-    size_t pinned_at_once = 1 << 30; // bytes of the host, a power of two: a fraction of a second
+    size_t pinned_at_once = 1 << 30; // bytes of a chunk of pinned host memory, a power of two: short enough
+                                     // to send a heartbeat between chunks
     size_t l2_bytes = 0;
     cudaStream_t compute = nullptr;  // every op runs here
     cudaStream_t copies = nullptr;   // start_copy()
@@ -35,8 +36,8 @@ CudaDevice& cuda_device();
 
 inline size_t shared_limit() { return cuda_device().shared_limit; }
 
-// What a launch cannot do without, for counters and for gpu_check: bytes read and written once each, and the
-// operations of its tensor-core instructions (2 m n k each).
+// Lower bound of a launch's work, for counters and gpu_check: bytes read and written once each, and
+// tensor-core FLOPs (2 m n k per instruction).
 struct Floor {
     double bytes = 0, mma_flops = 0;
     bool at_most = false;            // the data decides: these are the most
@@ -59,7 +60,7 @@ void launch_prepare(const void* kernel, size_t shared_bytes);
 void launch_check(cudaError_t error, const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 
 // kernel<<<grid, block, shared_bytes>>>(args...) on the compute stream. A grid of no blocks, which CUDA
-// refuses, is no work and no launch. `floor` is what the header comment of the kernel says, in numbers.
+// refuses, is no work and no launch. `floor` has the numbers of the kernel's FLOOR line.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, const Floor& floor,
             const A&... args) {

@@ -14,8 +14,8 @@ inline size_t scratch_size(size_t bytes) {
     return (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
 }
 
-// Memory for `count` elements behind the first `used` bytes of scratch, which then count as used. Aligned,
-// wherever what was lent begins: scratch_bytes() has room for that.
+// Memory for `count` elements behind the first `used` bytes of scratch, which then count as used. The pointer
+// is aligned to kScratchAlign even if context.scratch is not: cpu/needs.cpp adds kScratchAlign bytes.
 template <class T> T* scratch(size_t count, size_t& used) {
     const size_t bytes = scratch_size(count * sizeof(T));
     const size_t before = -uintptr_t(context.scratch) % kScratchAlign;
@@ -52,8 +52,8 @@ inline size_t bias_scratch(int N, int OC) {
     return scratch_size(size_t(parts_of(N, kBiasParts).count) * size_t(OC) * sizeof(float));
 }
 
-// The encoder sorts (token, place) pairs, tile by tile and digit by digit, twice as many as there are tokens;
-// a bucket of tokens leaves one partial row.
+// The encoder radix-sorts (token, place) pairs in two alternating buffers of N pairs. Each bucket of kBucket
+// sorted tokens leaves one partial row.
 inline constexpr int kTile = 1024, kDigits = 256, kBucket = 32;
 inline size_t encoder_scratch(int N, int C) {
     const size_t tiles = size_t((N + kTile - 1) / kTile), buckets = size_t((N + kBucket - 1) / kBucket);
@@ -62,7 +62,7 @@ inline size_t encoder_scratch(int N, int C) {
            scratch_size(buckets * size_t(C) * sizeof(float));
 }
 
-// A block's part of a spread.
+// Elements per block of spread(), and most blocks.
 inline constexpr size_t kSpreadBlock = 16384, kSpreadBlocks = 512;
 inline size_t spread_blocks(size_t count) {
     const size_t blocks = (count + kSpreadBlock - 1) / kSpreadBlock;

@@ -9,8 +9,8 @@
 namespace PRECISION {
 namespace cuda {
 
-// The bits below bfloat16's are rounded up with the probability of the part cut off; what is not finite keeps
-// its kind.
+// Rounds to bfloat16: away from zero with probability (discarded bits) / 2^16. NaN and infinity stay NaN and
+// infinity.
 static __device__ __forceinline__ floatX round_stochastically(float x, uint32_t random) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
     if ((u & 0x7f800000) == 0x7f800000) return floatX(x);

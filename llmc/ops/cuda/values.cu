@@ -69,7 +69,7 @@ static dim3 groups_of(const ValueRows& t, int lanes) {
 
 // Of the rows of v and as many, of the table, the gates' inputs and the tokens.
 static double bytes_of(const ValueRows& t) {
-    const double rows = 2. * double(t.N) * double(t.width()) + double(t.inputs());
+    const double rows = 2. * double(t.N) * double(t.width()) + double(t.table_elements());
     return (rows + double(t.N + t.KV) * kGateInputs) * sizeof(floatX) + 4. * t.N;
 }
 

@@ -31,8 +31,8 @@ inline Cost gradient_state_cost(const Target&) {
     return {.name = "gradient_state", .read = 2 * sizeof(double), .written = sizeof(GradientState)};
 }
 
-// Elements of one tensor inside the flat buffers. Element i is global + i / cols * stride + i % cols of the
-// whole model, the key of its random numbers; a run as it is where cols >= count.
+// Elements of one tensor inside the flat buffers. Element i has model index
+// global + i / cols * stride + i % cols, which keys its random numbers. cols >= count means contiguous.
 struct AdamwTensor {
     size_t start, count;      // in the flat buffers
     uint64_t global;

@@ -1,18 +1,18 @@
 // attention -- causal softmax attention, blocked with an online softmax: no (T, T) matrix ever in memory
 // (Dao et al. 2022, arXiv 2205.14135; backward recomputes the probabilities from lse).
 //
-//     s[t, u] = q[t] . k[u] * scale            for positions u <= t, and with a window w for t - w < u alone;
-//                                              scale = 1 / sqrt(D) where none is set
+//     s[t, u] = q[t] . k[u] * scale            query t sees keys u <= t; with a window w, t - w < u <= t;
+//                                              the default scale is 1 / sqrt(D)
 //     out[t]  = sum_u exp(s[t, u] - lse[t]) v[u],    lse[t] = log sum_u exp(s[t, u])
 //
 // Rows of q, k and v are read in place: a packed matrix, a cache of past keys. Query row t has position
 // q_offset + t, key row u has position k_offset + u. Several heads of queries may share a head of keys and
 // values (GQA: Ainslie et al. 2023, arXiv 2305.13245): query head h reads key head h / group().
 //
-// Of a row that packs documents, a query sees the keys of its own document alone.
+// If sequences pack documents, a query sees only keys of its own document.
 
-// Of the rows of B sequences of T tokens that pack documents: a row's place in its document, and the row
-// after the document's last, counted from the sequence's first. Null: a sequence is one document.
+// Documents in B sequences of T rows. positions: index of each row within its document; ends: row index in
+// the sequence one past the document. Null: one document per sequence.
 struct Documents {
     const int32_t *positions = nullptr, *ends = nullptr;        // (B T)
 };
@@ -35,11 +35,12 @@ struct AttentionDims {
     constexpr bool fits_documents() const {
         return !documents.positions ? !documents.ends : documents.ends && Tq == Tk && apart() == 0;
     }
-    // Whether a window hides a key from a query; whether the first key that a query sees is not always key 0.
+    // windowed(): the window hides a key from some query. bounded(): a window or documents may hide keys
+    // before a query.
     constexpr bool windowed() const { return window > 0 && window < apart() + Tq; }
     constexpr bool bounded() const { return windowed() || documents.positions; }
-    // The first row of keys in the window of query row t, and the row of queries after the last whose window
-    // has key row u.
+    // first_key(t): first key row visible to query row t. end_query(u): one past the last query row that sees
+    // key row u. Both ignore documents.
     constexpr int first_key(int t) const {
         const int first = apart() + t - window + 1;
         return window > 0 && first > 0 ? first : 0;
@@ -48,7 +49,7 @@ struct AttentionDims {
         const int end = u - apart() + window;
         return window == 0 || end > Tq ? Tq : end > 0 ? end : 0;
     }
-    // Likewise in sequence b, its documents included.
+    // The same in sequence b, with its documents.
     constexpr int first_key(int t, int b) const {
         const int first = first_key(t), row = b * Tq + t;
         const int own = documents.positions ? t - documents.positions[row] : 0;
@@ -64,7 +65,7 @@ void attention_forward(floatX* out,                              // (B Tq, NH D)
                        real* lse,                                // (B, NH, Tq)
                        const floatX* q, const floatX* k, const floatX* v, const AttentionDims& d);
 
-// Pairs of a query and a key that it sees, over all heads and sequences of one document each.
+// Number of visible (query, key) pairs over all heads and sequences, as if each sequence were one document.
 inline double attention_pairs(const AttentionDims& d) {
     // first + (first + 1) + ..., n terms
     const auto series = [](double first, double n) { return n > 0 ? n * first + n * (n - 1) / 2 : 0; };

@@ -27,14 +27,14 @@ struct Classifier {
     SoftcapKind cap_kind = SoftcapKind::Tanh;
 };
 
-// Rows of logits that a model should have at once: enough that the head's products, which read wte twice and
-// read and write its gradient once per chunk, do not wait for memory.
+// Recommended rows of logits per chunk: enough that the head's products, which read wte twice and read and
+// write its gradient once per chunk, are compute-bound.
 int logit_rows();
 inline constexpr int kLogitRowsOfGpu = 4096;
 
 void classifier_forward(const Classifier& t);                               // losses only
 void classifier_forward_backward(const Classifier& t, real dloss);
-// Losses are of real values, targets of 4 bytes; statistics, in place of losses, where there are more parts.
+// One part writes a loss per row; several parts write three statistics per row instead.
 inline Cost classifier_forward_cost(const Target&, const Classifier& t) {
     const size_t N = size_t(t.N), result = (t.parts > 1 ? 3 : 1) * sizeof(real);
     return {.name = "classifier_forward", .read = N * (size_t(t.V) * sizeof(floatX) + sizeof(int32_t)),

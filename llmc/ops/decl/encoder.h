@@ -1,10 +1,10 @@
 // encoder -- token and position embedding.
 //
-//     out[n] = wte[tokens[n]] + wpe[position]          where v0 <= tokens[n] < v0 + V, else 0;
-//                                                      without wpe, a null pointer, out[n] = wte[tokens[n]]
+//     out[n] = wte[tokens[n]] + wpe[position]          without wpe (null): out[n] = wte[tokens[n]]
 //     position = t0 + n % T, or positions[n]
 //
-// v0 is the first row of this rank's part of wte: summed over the parts, the rows are whole.
+// This rank's part of wte has rows v0 .. v0 + V - 1. Tokens of other parts give an all-zero row, without wpe,
+// so that summing over parts yields each embedding once.
 
 struct Encoder {
     const int32_t* tokens;    // (N)
@@ -21,9 +21,9 @@ void encoder_forward(floatX* out,           // (N, C)
                      const floatX* wpe,     // (maxT, C), or null
                      const Encoder& e);
 // Positions are read once for all sequences.
-inline Cost encoder_forward_cost(const Target&, const Encoder& e, bool positions) {
+inline Cost encoder_forward_cost(const Target&, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), row = size_t(e.C) * sizeof(floatX);
-    const size_t T = positions ? size_t(e.T < e.N ? e.T : e.N) : 0;
+    const size_t T = has_wpe ? size_t(e.T < e.N ? e.T : e.N) : 0;
     return {.name = "encoder_forward", .read = (N + T) * row + N * sizeof(int32_t), .written = N * row};
 }
 
@@ -33,9 +33,9 @@ void encoder_backward(real* dwte,           // (V, C)
                       const floatX* dout,   // (N, C)
                       const Encoder& e);
 // At most: as many rows of wte as tokens.
-inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool positions) {
+inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), V = size_t(e.V), C = size_t(e.C);
-    const size_t T = positions ? size_t(e.T < e.N ? e.T : e.N) : 0;
+    const size_t T = has_wpe ? size_t(e.T < e.N ? e.T : e.N) : 0;
     const size_t rows = (N < V ? N : V) + T;
     return {.name = "encoder_backward",
             .read = N * C * sizeof(floatX) + rows * C * sizeof(real) + N * sizeof(int32_t),

@@ -34,7 +34,8 @@ void matmul_backward_input(floatX* dx,              // (N, C)
                            const floatX* w,         // (OC, C)
                            int N, int C, int OC);
 
-// dpre = the gradient of pre where that of act = f(pre) is dout w: through the layer whose input was act
+// Backward through the next linear layer, then the activation: dact = dout w, dpre = gradient of pre given
+// dact.
 void matmul_activation_backward_input(floatX* dpre,           // (N, P)
                                       floatX* dact,           // (N, F)  workspace: on return undefined
                                       const floatX* dout,     // (N, OC)

@@ -30,8 +30,8 @@ void host_free(void* p, size_t bytes);
 void start_copy(void* out, const void* in, size_t bytes);
 void finish_copies();
 
-// For a host that does not wait at once: finish_copies() no longer waits on the host for copies before
-// mark_copies(); await_copies() waits for the copies before the mark, if the mark was ever set.
+// mark_copies(m) defers the host's wait: finish_copies() then does not block the host for copies before the
+// mark, and await_copies(m) waits for them later. Without a mark m, await_copies(m) returns at once.
 inline constexpr int kMarks = 8;
 void mark_copies(int mark);
 void await_copies(int mark);
@@ -48,7 +48,8 @@ void copy(floatX* out, const floatX* in, size_t count);
 void sum_in_order(double* total, const real* values, size_t count);   // total +=, one value after the other
 void sum_rows(double* out, const double* in, int rows, int cols);     // in: (rows, cols), in their order
 
-// Rows that sequences share, each sequence's own rows behind:
+// join_rows(): concatenates, for each sequence, `before` cached rows that sequences may share and the
+// sequence's own T rows:
 //     out[b] = kept[from[b]], own[b]                  out: (B, before + T, width), dense
 struct JoinedRows {
     const floatX* kept;         // (*, before, width)
@@ -59,11 +60,11 @@ struct JoinedRows {
 };
 void join_rows(floatX* out, const JoinedRows& j);
 
-// out = the sum of `number` terms of `count` elements, in their order, rounded once. out may be one of them.
+// out = the sum of `number` terms of `count` elements, added in order, rounded once. out may be a term.
 void sum_terms(floatX* out, const floatX* const* terms, int number, size_t count);
-// The same of real values, each rounded to floatX before it is added.
+// Rounds each real term to floatX, adds in order, writes real.
 void sum_rounded(real* out, const real* const* terms, int number, size_t count);
-// The same of rounded values.
+// Adds floatX terms in order, writes real.
 void sum_widened(real* out, const floatX* const* terms, int number, size_t count);
 
 // ---- costs

@@ -1,16 +1,16 @@
-// rotary -- norms of queries and keys, and their turn by the position (RoPE: Su et al. 2021, arXiv
+// rotary -- norms of queries and keys, and their rotation by the position (RoPE: Su et al. 2021, arXiv
 // 2104.09864), in one pass over packed rows of q, k and v, in place. v stays as it is.
 //
-//     norm    y = x rstd g                       rstd = 1 / sqrt(mean of x^2 + eps), over a head
-//     turn    y1 = x1 c - x2 s, y2 = x2 c + x1 s     x1, x2: the halves of a head;  c, s: of the position
+//     norm      y = x rstd g                       rstd = 1 / sqrt(mean of x^2 + eps), over a head
+//     rotation  y1 = x1 c - x2 s, y2 = x2 c + x1 s     x1, x2: the halves of a head;  c, s: of the position
 //
-// The norm comes before the turn or after; either may be absent. Position of token n: t0 + n % T, or
+// The norm comes before the rotation or after; either may be absent. Position of token n: t0 + n % T, or
 // positions[n].
 
 struct Rotary {
     floatX* qkv;            // (N, stride)     in and out: NH heads of queries, then KV of keys, D each
     floatX* before;         // (N, (NH+KV) D)  out: q and k as they came, for backward; null: not kept
-    const real* turns;      // (maxT, 2, D/2)  cosines, sines of a position; null: no turn
+    const real* turns;      // (maxT, 2, D/2)  cos/sin table of positions; null: no rotation
     const floatX *q_gain, *k_gain;      // (D) g; both null: 1
     QkNorm norm;
     real eps;
@@ -24,8 +24,8 @@ struct Rotary {
 };
 void rotary_forward(const Rotary& t);
 
-// dqkv: on entry the gradients of q and k as forward left them, on return as they came. `before` as forward
-// left it, read where there is a norm. dq_gain, dk_gain (D) +=, where not null.
+// dqkv: on entry the gradients of forward's outputs q and k, on return the gradients of forward's inputs.
+// `before`: as forward left it, read if there is a norm. dq_gain, dk_gain (D) +=, where not null.
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t);
 
 inline size_t rotary_tables(const Rotary& t) {

@@ -1,4 +1,4 @@
-// spread -- how the elements of a tensor are spread (ops/tensor_spread.h), added to *to:
+// spread -- element statistics of a tensor, with a histogram (ops/tensor_spread.h), added to *to:
 //
 //     count, zeros, non-finite;  sum of x^2, sum of |x|, largest |x|;  a histogram of |x| by powers of two
 //

@@ -1,6 +1,6 @@
-// values -- embeddings of values (ResFormer: Zhou et al. 2024, arXiv 2410.17897; the gate is nanochat's).
+// values -- value embeddings (ResFormer: Zhou et al. 2024, arXiv 2410.17897; the gate is nanochat's).
 //
-//     gate = 3 sigmoid(gatew h)           for each head of keys and values; h: of the token's first channels
+//     gate = 3 sigmoid(gatew h)           for each head of keys and values; h: first kGateInputs channels
 //     v   += gate table[token]
 //
 // The table has the columns of this rank's heads, for the whole vocabulary.
@@ -15,13 +15,13 @@ struct ValueRows {
     size_t stride;
 
     constexpr size_t width() const { return size_t(KV) * size_t(D); }
-    constexpr size_t inputs() const { return size_t(N < V ? N : V) * width(); }     // of the table, at most
+    constexpr size_t table_elements() const { return size_t(N < V ? N : V) * width(); }     // read, at most
 };
 
 // v in place.
 void values_forward(const ValueRows& t);
 inline size_t values_tables(const ValueRows& t) {
-    return t.inputs() * sizeof(floatX) + size_t(t.N + t.KV) * kGateInputs * sizeof(floatX) +
+    return t.table_elements() * sizeof(floatX) + size_t(t.N + t.KV) * kGateInputs * sizeof(floatX) +
            size_t(t.N) * sizeof(int32_t);
 }
 inline Cost values_forward_cost(const Target&, const ValueRows& t) {

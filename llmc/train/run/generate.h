@@ -30,9 +30,9 @@ struct Generator {
 
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 
-    // What follows the ids, one at least: up to sample.tokens tokens, or an end of the text. `stream` keys
-    // the random numbers. emit receives the text piece by piece. Past the model's context the window moves
-    // by half. None if a signal to any rank interrupted the text.
+    // Returns the text that the model writes after `ids`: up to sample.tokens tokens, or until an end token.
+    // REQUIRES: ids is not empty. `stream` keys the random numbers. emit receives the text piece by piece.
+    // Past the model's context the window moves by half. None if a signal to any rank interrupted the text.
     std::optional<std::string> run(std::vector<int32_t> ids, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 

@@ -53,10 +53,10 @@ void choose_kernels(const Config& cfg, const Model& model) {
     text.resize(length);
     world.broadcast(text.data(), length, 0);
     if (model.mesh.rank != 0) ops::use_choices(text);
-    comm::meet();
+    comm::idle_barrier();
     with_memory(model.scratch_bytes, ops::tuning_bytes(model.step),
                 [&](void* memory) { ops::check_choices(model.step, memory); });
-    comm::meet();
+    comm::idle_barrier();
 }
 
 }  // namespace PRECISION

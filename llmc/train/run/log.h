@@ -1,4 +1,5 @@
-// The log of a run: lines on the screen, rows in run.dir/metrics.jsonl.
+// The log of a run: lines on the screen, rows in run.dir/metrics.jsonl. Every rank constructs and calls
+// RunLog; only rank 0 writes.
 #pragma once
 #include <cstdint>
 #include <optional>

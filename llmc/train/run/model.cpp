@@ -153,12 +153,12 @@ static void free_tensors(void* p, size_t bytes) {
 }
 
 void Model::allocate() {
-    comm::meet();
+    comm::idle_barrier();
     allocated = true;
     ops::open_device();
     arena.allocate(allocate_tensors, free_tensors);
     if (host.bytes()) host.allocate(ops::host_allocate, ops::host_free);
-    comm::meet();
+    comm::idle_barrier();
     ops::lend_scratch(scratch, scratch_bytes);
     zero.lend_staging(staging, staging_bytes);
     mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
@@ -170,7 +170,7 @@ void Model::allocate() {
 
 // The next meeting of these ranks is after their memory is freed (comm/transport/launch.cpp).
 Model::~Model() {
-    if (allocated) comm::meet();
+    if (allocated) comm::idle_barrier();
 }
 
 Dims dims_of(const Config& cfg, int vocab, const Axis& tp) {

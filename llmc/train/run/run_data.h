@@ -18,7 +18,8 @@ struct RunData {
     std::vector<uint16_t> bytes;         // bytes of each id's text; empty without a tokenizer
 
     std::string describe() const;        // for people
-    std::string describe_rows() const;   // the share of tokens in no row; empty: rows of a stream
+    // Percentages of tokens that document packing cuts off, as text; empty with data.rows=stream.
+    std::string describe_rows() const;
 };
 
 // Rank 0 of `ranks` first: errors of the data are reported once.

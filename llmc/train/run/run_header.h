@@ -12,7 +12,7 @@ struct StartInfo {
     std::string device;             // "cpu", with its name
     std::string precision;          // what run.precision resolved to
     std::string data;               // "3 shards, 4,123,456 tokens; validation 412,345"
-    std::string rows = {};          // how rows are cut, where not out of a stream
+    std::string rows = {};          // RunData::describe_rows()
     int threads = 1, world = 1;
     int64_t params = 0;             // without padding
     int vocab = 0;                  // resolved

@@ -37,7 +37,7 @@ std::optional<Spike> Spikes::see(const StepReport& r, std::span<const double> no
         const std::optional<double> z = t.window.score(norms[i]);
         knows |= z.has_value();
         if (!z || *z <= kLimit) continue;
-        // a move is over once kRecent steps passed without a score over the limit
+        // a move ends kRecent steps after its start; a later score over the limit starts the next move
         if (t.moved_at < 0 || t.moved_at <= r.step - kRecent) t.moved_at = r.step, t.z = z;
     }
     const bool of_norm = r.norm_z.value_or(0) >= r.loss_z.value_or(0);

@@ -22,7 +22,7 @@ std::string text_of(const Spike& s);
 
 struct Spikes {
     static constexpr double kLimit = 6;
-    // Steps: of a move that may have led to a spike, and without a score over the limit until a spike ends.
+    // Steps: how long a tensor's move counts as a possible cause, and how many quiet steps end a spike.
     static constexpr int64_t kRecent = 10;
 
     // names: of the tensors; none without log.health. Windows of tensors start empty, also after a resume.

@@ -23,7 +23,7 @@ struct StepLog {
     // Starts the clock of a step, unless the previous step is still running on the device. A step of
     // log.trace waits for the previous step.
     void begin();
-    // After the update of a step. step: with this one.
+    // After the update of a step. step: number of this step, counted from 1.
     void add(int64_t step, double lr);
     // Waits for all steps but the newest `left`, and for a traced step, and logs them. Returns what signals
     // have asked of any rank. More skipped steps than train.max_skips are fatal(). All ranks together.

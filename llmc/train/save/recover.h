@@ -12,11 +12,13 @@ struct Recovery {
     std::optional<Manifest> manifest;       // none: no checkpoint to resume from
     std::string folder;
     std::vector<std::string> damaged;       // a line for each checkpoint that was set aside, with the reason
-    bool all_damaged = false;                  // checkpoints exist or existed, but none passes verification
+    bool all_damaged = false;               // checkpoints exist or existed, but none passes verification
 };
 
+// Name prefix of the files by which check_shared() tests whether all ranks share run.dir.
+inline constexpr const char* kSharedProbe = "shared.tmp-";
+
 // Removes leftovers of interrupted saves and starts.
-inline constexpr const char* kSharedProbe = "shared.tmp-";      // of the check that run.dir is shared
 void remove_leftovers(const Disk& disk, const std::string& run_dir);
 
 // Removes leftovers, sets damaged checkpoints aside (step_N.damaged), and adds a missing acknowledgement of

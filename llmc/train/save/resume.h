@@ -34,8 +34,9 @@ struct Foreseen {
 Foreseen foresee_origin(const Config& cfg);
 
 // Settings on auto take the checkpoint's value: model.vocab, data.tokenizer (the file, else the copy in the
-// checkpoint). Returns the checkpoint's train.micro_batch for fitting_micro_batch(). The checkpoint's
-// model.init replaces another, which still has to be valid. Without a checkpoint: no change, 0.
+// checkpoint). A resumed run keeps the checkpoint's model.init; with train.steps=0 model.init becomes the
+// checkpoint folder. A different configured model.init must still be valid. Returns the checkpoint's
+// train.micro_batch for fitting_micro_batch(). Without a checkpoint: no change, returns 0.
 int adopt_open_settings(Config& cfg, const std::optional<Origin>& origin, bool prints);
 
 // The settings of a resumed run: prints changes, and refuses changes of the math.

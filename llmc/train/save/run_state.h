@@ -24,7 +24,7 @@ struct Validation {
 };
 
 struct RunState {
-    int64_t step = 0;               // optimizer steps done
+    int64_t step = 0;               // finished optimizer steps; `step` arguments with the running step say so
     int64_t sample = 0;             // rows of data.train drawn: the loader's position
     int64_t seed = 0;               // of all random numbers (Philox, base/rng.h)
     int64_t skipped = 0;            // steps that were not finite

@@ -47,11 +47,12 @@ struct SavePlace {
 DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
                     const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 1 << 20);
 
-// For rank 0, when the parts of all `writers` are on the medium. manifest: without files and pieces.
+// A file that save_publish() adds to the checkpoint folder: name and content.
 struct ExtraFile {
     std::string name;
     SharedText content;
 };
+// For rank 0, when the parts of all `writers` are on the medium. manifest: without files and pieces.
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras);
 

@@ -15,8 +15,8 @@ struct Score {
     bool greedy = true;         // each token is the likeliest
 };
 
-// chosen: the continuation with the largest value by the rule, of equal values the first; by greedy 0, or -1
-// where a token is not the likeliest. -1 without a rule.
+// chosen: index of the best continuation by the rule, the first of equals; for Greedy 0 if right, else -1.
+// chosen_norm: by the second rule; -1 without one.
 struct Answer { int chosen = -1, chosen_norm = -1; };
 
 struct TaskResult {

@@ -93,7 +93,7 @@ static PassGroup group_of(std::span<const Shared> documents, const PassLimits& l
     PassGroup group;
     const int t0 = documents[0].length;
     std::vector<Sequence> sequences;
-    ScorePass begin = {.B = int(documents.size()), .T = t0, .begins = true};
+    ScorePass begin = {.B = int(documents.size()), .T = t0, .is_prefix = true};
     for (size_t d = 0; d < documents.size(); d++) {
         const Shared& document = documents[d];
         const std::vector<int32_t>& tokens = document.requests[0].tokens;

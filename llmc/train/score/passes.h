@@ -24,7 +24,7 @@ std::vector<PassGroup> pass_groups(std::span<const Request> requests, const Pass
                                    bool share = true);
 
 // The passes of data-parallel rank `index` of `size`. A group goes to the rank with the fewest tokens so far.
-// Ranks have equally many passes; the last ones may be of a token that no request asks for.
+// Ranks with fewer passes receive dummy one-token passes, so that all ranks run equally many.
 std::vector<ScorePass> passes_of_rank(const std::vector<PassGroup>& groups, int index, int size);
 
 // Tokens that the passes compute, padding included.

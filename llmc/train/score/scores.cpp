@@ -74,8 +74,8 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
 }
 
 // A pass whose tables have the right sizes.
-static ScorePass pass_to_walk(int B, int T, int t0, bool begins, int scored) {
-    ScorePass p = {.B = B, .T = T, .t0 = t0, .begins = begins};
+static ScorePass pass_to_walk(int B, int T, int t0, bool is_prefix, int scored) {
+    ScorePass p = {.B = B, .T = T, .t0 = t0, .is_prefix = is_prefix};
     p.tokens.resize(size_t(B) * size_t(T));
     if (t0) p.from.resize(size_t(B));
     p.rows.resize(size_t(scored));

@@ -9,8 +9,8 @@
 #include "llmc/train/serve/embedded.h"
 #include "llmc/train/serve/http.h"
 
-// Whose requests are answered. With a token: who has the token. Without: who names this machine as the host;
-// a page of another site can have its name point here, but not hide its name.
+// Access rule. With a token, requests must carry the token. Without a token, the Host header must name this
+// machine, which blocks DNS rebinding.
 struct Readers {
     const char* flag = "";  // of the program, for messages: "--watch"
     std::string token = {};

@@ -35,8 +35,9 @@ struct Muon {
     };
     struct Round {
         std::vector<Matrix> matrices;               // number k is dealt to rank k of `shard`
-        std::vector<size_t> given, taken;           // elements, by rank: of its matrix in this rank's shard;
-                                                    // of this rank's matrix in its shard
+        // given[k]: elements of rank k's matrix in this rank's shard; taken[k]: elements of this rank's
+        // matrix in rank k's shard
+        std::vector<size_t> given, taken;
     };
     // Elements of a matrix in this rank's shard.
     struct Part {
@@ -51,8 +52,7 @@ struct Muon {
     uint64_t seed;
     std::vector<MuonCoefficients> iterations;
     std::vector<Round> rounds;
-    std::vector<size_t> rounds_until;   // of each bucket: the rounds that have all of its matrices, and those
-                                        // of earlier buckets, are the first so many
+    std::vector<size_t> rounds_until;   // [b]: leading rounds that cover all matrices of buckets 0 to b
 
     Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
     Muon(const Muon&) = delete;

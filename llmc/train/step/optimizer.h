@@ -30,15 +30,15 @@ struct Optimizer {
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;
     void add_to(Arena& arena);
-    // Steps that measure updates then update kChunk elements at once: no second copy of the weights. The bits
-    // are those of other steps. Returns the most elements that are updated at once.
+    // Attaches tensor statistics. Measured steps update kChunk elements at a time, with the same bits, to
+    // avoid a second copy of the weights. Returns the largest such slice.
     size_t watch(TensorStatistics& tensors);
 
     // The host never waits here: results stay on the device.
     // *out = the sum of squares of the gradients in this rank's shards, each parameter counted on one rank.
     void sum_squares(double* out);
     // Sets *state for update(): the norm before clipping, the scale, and whether the step is finite. squares:
-    // over the job. loss: a multiple of the step's.
+    // over the job. loss: summed loss of the step; only tested for being finite.
     void clip(const double* squares, const double* loss);
 
     // Leaves weights and state unchanged if the step is not finite. step: finished steps. Collective.

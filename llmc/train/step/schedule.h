@@ -18,7 +18,8 @@
 struct Action {
     enum Kind { Forward, Backward, Send, Recv } kind;
     int chunk, micro;            // of this stage: the chunk that computes, sends or receives
-    enum Payload { Activation, Gradient } payload = Activation;     // of a message, to the next or last chunk
+    // Message content: Activation goes to the next chunk, Gradient to the previous chunk.
+    enum Payload { Activation, Gradient } payload = Activation;
     int peer = -1;               // of a message: the other stage
     bool operator==(const Action&) const = default;
 };

@@ -1,5 +1,5 @@
 // Statistics of each tensor: gradient norms in every step (log.health), and in the steps that log.health and
-// log.histograms name the spread of weights, gradients, updates and activations.
+// log.histograms name element statistics of weights, gradients, updates and activations.
 //
 // A step:  begin(step); pipeline.run(); sum_squares(); { before_update(); the update; after_update() } ...;
 // collect() where measuring. Nothing here changes a bit of the training.
@@ -23,7 +23,7 @@ struct TensorStatistics {
     // elements: the most of any call of before_update().
     void add_to(Arena& arena, size_t elements);
 
-    // step: with the step that begins.
+    // step: number of this step, counted from 1. begin_as(): the caller decides whether to measure.
     void begin(int64_t step) { begin_as(cfg.health_due(step) || cfg.histograms_due(step), step); }
     void begin_as(bool measures, int64_t step);
     // Sets *squares where log.health is set. All ranks together.

@@ -113,8 +113,8 @@ struct Zero {
 
     // ---- steps
 
-    // Before any weights are asked for, also to evaluate and generate. order: the blocks here as they will be
-    // asked for, from the start again where more are.
+    // Before any weights are requested, also to evaluate and generate. order: local blocks in the order of
+    // use; the order repeats when more blocks are requested.
     void begin_step(std::vector<int> order);
     void clear_grads();
     void begin_backward(bool is_last) { last = is_last; }      // of the chunk's micro-batches in this step
@@ -170,8 +170,8 @@ struct Zero {
         for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
         return most;
     }
-    // The elements of a tensor of this name in this rank's shard, without padding, where each element of the
-    // model counts on one rank. Empty: on other ranks.
+    // Run of the tensor, without padding, that this rank counts in sums over the model. Empty: other ranks
+    // count the tensor's elements.
     std::optional<Run> counted_run(const std::string& name) const;
     size_t own_offset(int b) const { return shard(b) * size_t(mesh.shard.index); }
 

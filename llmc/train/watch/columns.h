@@ -7,11 +7,11 @@
 #include "llmc/train/watch/metrics_row.h"
 
 struct Columns {
-    size_t most;                                    // rows that thinning leaves
+    size_t most;                                    // rows kept after a thinning
     std::vector<std::string> names;                 // at most 64
     std::vector<std::vector<double>> values;        // of each name, a number per row; NaN: the row has none
     std::vector<uint64_t> index;                    // of each row in the file, among rows of its kind
-    std::vector<bool> marked;                       // rows that thinning leaves, at most kMarked
+    std::vector<bool> marked;                       // rows that thinning never removes; at most kMarked
     uint64_t seen = 0;                              // rows in the file
     // Grows with each change that is no appended row: a new column, a thinning.
     uint64_t generation = 0;

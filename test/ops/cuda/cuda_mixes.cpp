@@ -1,4 +1,4 @@
-// The shortcut from the embedding and embeddings of values on GPUs.
+// The shortcut from the embedding and value embeddings on GPUs.
 #include "test/cuda.h"
 #include "test/mixes.h"
 

@@ -1,4 +1,4 @@
-// Norms and turns of queries and keys on GPUs.
+// Norms and rotations of queries and keys on GPUs.
 #include "test/cuda.h"
 #include "test/rotary.h"
 

@@ -163,7 +163,7 @@ TEST(every_mesh_reads_what_muon_wrote) {
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4) - 16);
 }
 
-// Blocks with and without embeddings of values: 4 x 6 tensors, 2 x 2 and the ends; Muon has 18.
+// Blocks with and without value embeddings: 4 x 6 tensors, 2 x 2 and the ends; Muon has 18.
 TEST(every_mesh_reads_blocks_of_two_kinds) {
     const auto nano = [](MeshCase m) {
         m.muon = true, m.kind = 10;

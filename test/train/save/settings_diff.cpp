@@ -55,7 +55,7 @@ TEST(what_does_not_is_only_shown) {
     EXPECT(settings_diff(saved, now).refused.empty(), "more steps");
 }
 
-// The checkpoint has the resolved settings; open settings take these values. The tokenizer's file may be
+// The checkpoint has the resolved settings; settings on auto take these values. The tokenizer's file may be
 // gone: the checkpoint's copy counts as unchanged.
 TEST(open_settings_take_the_checkpoints_value) {
     Origin origin{.folder = test::temporary_directory(), .manifest = {}, .settings = {}};

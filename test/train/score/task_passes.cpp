@@ -119,7 +119,7 @@ static void expect_whole(const vector<Request>& requests, const vector<PassGroup
         for (const ScorePass& p : group) {
             EXPECT(p.B * p.T <= limits.rows && int(p.tokens.size()) == p.B * p.T, "%d x %d tokens", p.B, p.T);
             EXPECT(!p.t0 || (p.t0 == begin.T && p.B * (p.t0 + p.T) <= limits.joined), "joined");
-            if (p.begins) begin = p;
+            if (p.is_prefix) begin = p;
             for (size_t i = 0; i < p.rows.size(); i++) {
                 const Request& r = requests[size_t(p.requests[i])];
                 const vector<int32_t> before = sequence(p, begin, p.rows[i]);

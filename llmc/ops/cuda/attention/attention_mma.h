@@ -3,8 +3,8 @@
 // A block owns 64 M rows of a head, a warp 16 M rows: queries, or keys for gradients of keys. The rows of the
 // other side come N at a time; cp.async loads the next tile while a tile is used. Values of pairs of rows
 // stay in registers: the accumulators of a product are, packed, the left operand of the next product. A warp
-// skips tiles outside its rows' sight: above the diagonal, and Bounded those before the window or of other
-// documents.
+// skips tiles that none of its rows sees: above the diagonal, and if Bounded before the window or in another
+// document.
 //
 // Rows of a tile are D + 8 elements apart: the eight rows of an ldmatrix lie in different banks.
 #pragma once
@@ -181,13 +181,13 @@ HOST_DEVICE inline int first_to_see(const AttentionDims& d, int start) {
     return first < 0 ? 0 : first < d.Tq && start < d.Tk ? first : d.Tq;
 }
 
-// The row of queries after the last that sees one of `rows` keys from `start` on, of one document.
+// One past the last query row that sees any of `rows` keys from `start`; ignores documents.
 HOST_DEVICE inline int end_of_keys(const AttentionDims& d, int start, int rows) {
     return d.end_query((start + rows < d.Tk ? start + rows : d.Tk) - 1);
 }
 
-// Bounded: of each row of a block, in shared memory, the first key that a query sees, or the row after the
-// last query that sees a key. They grow from row to row; rows behind the last have the last row's.
+// If Bounded: for each row of a block, in shared memory, first_key() of a query or end_query() of a key. The
+// values never fall from row to row; rows behind the last row repeat its value.
 template <int Rows>
 static __device__ __forceinline__ void first_keys(int* to, const AttentionDims& d, int start, int sequence) {
     for (int i = threadIdx.x; i < Rows; i += kThreads)

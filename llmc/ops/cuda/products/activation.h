@@ -5,7 +5,8 @@
 namespace PRECISION {
 namespace cuda {
 
-// dpre (N, P) = the gradient where that of act = f(pre) is dact (N, F). Without a gate dpre may be dact.
+// dpre (N, P): gradient of pre, given the gradient dact (N, F) of act = f(pre). Without a gate, dpre may be
+// dact.
 void activation_backward(floatX* dpre, const floatX* dact, const floatX* pre, Activation f, int N, int F);
 
 // out += bias (OC), for (N, OC); with GELU: act = gelu(pre), of the rounded pre += bias

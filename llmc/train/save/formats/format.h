@@ -29,9 +29,10 @@ struct ForeignModel {
     std::string from;                                         // "hf:DIR" as model.init names it
     ModelConfig shape;
     std::string tokenizer;                                    // path for Tokenizer::load(); empty: none
-    // Rows of a tensor; t.param as for `shape`, or with fewer positions.
+    // Reads rows of t as FP32; t has the file's shape, but may have fewer positions.
     std::function<void(const Tensor& t, size_t row, size_t rows, float* out)> read;
-    // Rows of the file's own matrix of the head; null: the file has none. head_is_embedding() has to hold.
+    // Reads rows of a tied model's separate head matrix, which must equal the embedding. Null: no such
+    // matrix, or an untied model.
     std::function<void(size_t row, size_t rows, float* out)> head;
 };
 
@@ -55,12 +56,12 @@ struct Format {
     std::string (*meant)(const std::string& path);
 };
 
-// Order of the rows of a head's channels in a foreign matrix. Here channel i turns together with i + D/2.
-// Swapped: the second half comes first, which turns the other way. Pairs: i and i + D/2 lie side by side.
+// Row order within a head of a foreign matrix, by RoPE convention. Same, as here: channels i and i + D/2
+// rotate together. Swapped: halves exchanged, the opposite rotation. Pairs: i and i + D/2 interleaved.
 enum class Rows : uint8_t { Same, Swapped, Pairs };
 size_t row_there(Rows order, size_t row, size_t D);         // D: channels of a head
 
-// A tensor here and a foreign one. A fused matrix has one row in all, or a row for each matrix in it.
+// Name of a tensor here and in the file. A fused matrix has one table entry, or one entry per foreign tensor.
 struct TensorName { const char *own, *theirs; Rows order = Rows::Same; };
 
 // A foreign tensor: `rows` rows of a tensor here, from `first` on.

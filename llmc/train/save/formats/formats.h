@@ -12,7 +12,8 @@ std::string list_of_imports(const char* between);               // formats that 
 std::string help_on_formats();                                  // lines of --help
 std::string meant_import(const std::string& path);              // model.init that was meant; empty: unknown
 
-// Imports. open_foreign: any format that train_gpt writes; is_foreign: model.init names an import.
+// Imports. is_foreign(): model.init names a model of an importable format (Format::imported). open_foreign()
+// opens a model of a format of the table; from = "PREFIX:PATH".
 bool is_foreign(const std::string& init);
 ForeignModel open_foreign(const std::string& from);
 

@@ -7,11 +7,12 @@
 #include "llmc/base/json_value.h"
 #include "llmc/train/save/formats/format.h"
 
-// A key of a format's file. With a setting of section `model`: values has what a missing key stands for, and
-// then what null stands for; no values: the key has to be there. Without a setting: the values which this
-// program computes; the first is written, and stands for a missing key.
+// A key of a format's file.
+//
+//     setting of `model`   values: defaults, first for a missing key, last for null; empty: key required
+//     no setting           values: accepted values of the key; the first is written and is the default
 struct FormatKey {
-    enum Use { Both, Read, Write, Short };      // Short: written as null where that says the same
+    enum Use { Both, Read, Write, Short };      // Short: written as null when null yields the same value
 
     const char *key, *setting = nullptr;
     std::vector<Json> values = {};
