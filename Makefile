@@ -143,7 +143,8 @@ $(PRECOMPILED): HOST_FLAGS := $(HOST_FLAGS)
 $(BUILD)/common/llmc/base/cpu_guard.o: STANDARD :=
 $(PRECOMPILED): $(BUILD)/standard%.h.gch: dev/make/standard.h $(BUILD)/found.mk
 	@echo "c++   $< ($(strip $(subst -, -,$*)))" && mkdir -p $(@D) && echo '#include "$<"' > $(@:.gch=) && \
-	    $(CXX) $(PRECOMPILE) -E $(@:.gch=) | md5sum > $@.sum && $(CXX) $(PRECOMPILE) $(@:.gch=) -o $@
+	    $(CXX) $(filter-out -MMD -MP,$(PRECOMPILE)) -E $(@:.gch=) | md5sum > $@.sum && \
+	    $(CXX) $(PRECOMPILE) $(@:.gch=) -o $@
 
 # compile_rules FOLDER PRECISION: of *.cpp, of *.cu as C++, and of files compiled together
 define compile_rules

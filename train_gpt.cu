@@ -34,12 +34,13 @@ static StartInfo start_info(const Config& cfg, const Model& model, const RunData
 }
 
 // Between two steps: validation, tasks and a text. A signal may interrupt each; then no line is logged.
-static void evaluate(const Config& cfg, Model& model, const RunData& data, RunLog& log, RunState& state) {
+static void evaluate(const Config& cfg, Model& model, const RunData& data, const PeakMemory& memory,
+                     RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
     const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
     if (!e) return;
     state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
-    log.val(state.step, e->loss, e->bits_per_byte);
+    log.val(state.step, e->loss, e->bits_per_byte, memory.largest());
 }
 static void score(Model& model, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);
@@ -92,7 +93,7 @@ int train(Config cfg, const Mesh& mesh) {
         const Due due = due_at(cfg, state, generator.has_value());
         if (last || due.any() || asked.save || asked.stop || checkpoint.due(step))
             asked |= step_log.write();                              // all steps so far
-        if (due.evaluation) evaluate(cfg, model, data, log, state);
+        if (due.evaluation) evaluate(cfg, model, data, memory, log, state);
         if (due.tasks) score(model, data, log, state);
         if (due.text) sample(cfg, *generator, log, state);
         if (step == first || due.any()) asked |= agree(mesh.world, take_signals());  // no step carried these
@@ -112,7 +113,7 @@ int train(Config cfg, const Mesh& mesh) {
         checkpoint.poll();
     }
     phase(Phase::End, cfg.train.steps);
-    log.done(state, step_log.meter.totals, size_t(largest_over(mesh.world, double(memory.peak()))));
+    log.done(state, step_log.meter.totals, memory.largest());
     return kExitDone;
 }
 

@@ -218,7 +218,8 @@ void run(const std::string& dir, FILE* json) {
     const Config cfg = config_124M(dir);
     Model model(cfg, Mesh(), cfg.train.micro_batch, false);
     warm_up(cfg, model);
-    const PeakMemory memory{Axis()};
+    const Axis alone;
+    const PeakMemory memory(alone);
     model.allocate();
     model.zero.init_weights(1);
     Times times;

@@ -242,7 +242,11 @@ class Check:
                 self.report(TOUR, 1, "tour", f"{path} is not named")
 
     def run(self):
-        names = [n for n in files_of(self.root) if n.endswith(TEXT)]
+        everything = files_of(self.root)
+        for path in everything:
+            if path.endswith((".d", ".o", ".gch", ".so", ".a")):
+                self.report(path, 1, "build output", "a compiler wrote this file: remove it")
+        names = [n for n in everything if n.endswith(TEXT)]
         python, shell = [], []
         for path in names:
             with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as f:

@@ -30,7 +30,8 @@ def live():
     server.send("run", fake_watch.run_object("a", 200, 400, 1, "training"))
     hostile = fake_watch.run_object(HOSTILE, 100, 100, 2)
     tasks = {"__proto__": hostile["tasks"]["hellaswag"], HOSTILE: hostile["tasks"]["hellaswag"]}
-    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}], "tasks": tasks})
+    server.send("run", {**hostile, "samples": [{"step": 100, "text": TEXT}], "tasks": tasks,
+                        "evals": {"piqa": {"step": [100, 50], "accuracy": [0.6, 0.55]}}})
     address = server.address + "?token=a+b%26c#x=constructor&smooth=-7&zoom=9:x&off=nobody"
     with Page() as page:
         page.open(address)
@@ -38,7 +39,7 @@ def live():
         check("the last step of each", page.curves()["a"][1] == 200 and page.curves()[HOSTILE][1] == 100)
         want = {"train/loss", "train/norm", "train/norm_z", "train/lr", "train/tokens_per_s", "train/mfu",
                 "train/joules", "val/loss", "val/bits_per_byte", "tasks/hellaswag", "comm/hidden",
-                "comm/wait_ms", "memory", "tasks/__proto__", "tasks/" + HOSTILE}
+                "comm/wait_ms", "memory", "tasks/__proto__", "tasks/piqa", "tasks/" + HOSTILE}
         check("a chart for what is there", want <= set(page.charts()), page.charts())
         page.js("document.querySelector('#texts select').value = " + json.dumps(HOSTILE))
         page.js("document.querySelector('#texts select').dispatchEvent(new Event('change'))")

@@ -47,8 +47,8 @@ def shallow(value, levels=16):
     return levels > 0 and all(shallow(v, levels - 1) for v in inside)
 
 
-def rows_of(path):
-    """(rows, damaged lines) of metrics.jsonl; the last line may be half written."""
+def rows_of(path, event=None):
+    """(rows, damaged lines) of a file; the last line may be half written. event: of rows that name none."""
     rows, damaged = [], 0
     with open(path, encoding="utf-8", errors="replace") as f:
         for line in f:
@@ -58,6 +58,8 @@ def rows_of(path):
                 row = json.loads(line, parse_int=integer)
             except (ValueError, RecursionError):
                 row = None
+            if event and isinstance(row, dict):
+                row.setdefault("event", event)
             known = isinstance(row, dict) and isinstance(row.get("event"), str) and shallow(row)
             if known and (row["event"] in ("start", "done") or type(row.get("step")) is int):
                 rows.append(row)
@@ -145,6 +147,13 @@ def config_of(folder):
     return config if isinstance(config, dict) and shallow(config) else None
 
 
+def by_task(rows):
+    tasks = {}
+    for row in rows:
+        tasks.setdefault(str(row.get("task")), []).append(row)
+    return {task: columns(own) for task, own in tasks.items()}
+
+
 def run_object(folder):
     """The run as the page knows it, and the number of damaged lines."""
     path = os.path.join(folder, "metrics.jsonl")
@@ -155,16 +164,15 @@ def run_object(folder):
     starts = [row for row in rows if row["event"] in ("start", "resume")]
     train, sampled = train_columns(of["train"])
     comm, _ = thinned(columns(of["comm"]), ("wait_ms", "device_wait_ms"))
-    tasks = {}
-    for row in of["task"]:
-        tasks.setdefault(str(row.get("task")), []).append(row)
+    evals_path = os.path.join(folder, "evals.jsonl")
+    evals, _ = rows_of(evals_path, "task") if os.path.exists(evals_path) else ([], 0)
     ended = rows and rows[-1]["event"] == "done"
     return {
         "run": os.path.basename(os.path.realpath(folder)), "reset": True, "age": round(age, 1),
         "state": "done" if ended else "training" if age < 60 else "stopped",
         "config": config_of(folder), "start": starts[-1] if starts else None,
         "done": rows[-1] if ended else None, "train": train, "sampled": sampled, "val": columns(of["val"]),
-        "tasks": {task: columns(own) for task, own in tasks.items()}, "comm": comm,
+        "tasks": by_task(of["task"]), "evals": by_task(evals), "comm": comm,
         "health": of["health"][-10:], "marks": marks_of(rows, folder), "ranks": None,
         "samples": [{"step": row["step"], "text": str(row.get("text"))} for row in of["sample"]],
     }, damaged

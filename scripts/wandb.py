@@ -32,25 +32,31 @@ class Follower:
     """Rows of a file that grows, and that a resumed run cuts and writes again."""
 
     def __init__(self, path):
-        self.path, self.at, self.rest = path, 0, b""
+        self.path, self.at, self.rest, self.last = path, 0, b"", b""
+
+    def is_cut(self, f):
+        """Whether the bytes before self.at are others than were read: the file may have grown again since."""
+        f.seek(self.at - len(self.last))
+        return f.read(len(self.last)) != self.last
 
     def rows(self):
         try:
             with open(self.path, "rb") as f:
-                if os.fstat(f.fileno()).st_size < self.at:
-                    self.at, self.rest = 0, b""
+                if self.is_cut(f):
+                    self.at, self.rest, self.last = 0, b"", b""
                 f.seek(self.at)
                 new = f.read()
         except FileNotFoundError:
             return
         self.at += len(new)
+        self.last = (self.last + new)[-256:]
         *lines, self.rest = (self.rest + new).split(b"\n")
         for line in lines:
             try:
                 row = json.loads(line)
             except ValueError:
                 continue                                # cut by a crash
-            if isinstance(row, dict) and "event" in row:
+            if isinstance(row, dict) and "event" in row and ("step" in row or row["event"] == "done"):
                 yield row
 
 

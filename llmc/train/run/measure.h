@@ -5,7 +5,7 @@
 #include "llmc/base/config/config.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
-#include "llmc/comm/axis.h"
+#include "llmc/comm/votes.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {
@@ -13,8 +13,9 @@ namespace PRECISION {
 // Memory beyond the amount at construction, to compare with the plan. Ranks of a process share the amount
 // evenly. Construction is collective.
 struct PeakMemory {
+    const Axis& ranks;
     size_t baseline;
-    explicit PeakMemory(const Axis& ranks = {}) {
+    explicit PeakMemory(const Axis& all) : ranks(all) {
         ranks.barrier();        // every rank has freed its earlier memory
         reset_peak_resident();
         baseline = ops::device_in_use();
@@ -25,6 +26,8 @@ struct PeakMemory {
         const size_t most = ops::reached_by_host() ? peak_resident_bytes() : ops::device_in_use();
         return (most - std::min(most, baseline)) / size_t(context.memory_ranks);
     }
+    // Of the fullest rank. All ranks together.
+    size_t largest() const { return size_t(largest_over(ranks, double(peak()))); }
 };
 
 // Rate of a (1024, 1024, 1024) matmul in this precision, best of a few, in 10^12 FLOP/s. Allocates and frees

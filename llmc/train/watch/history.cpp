@@ -9,7 +9,6 @@
 #include "llmc/base/json_value.h"
 
 static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/run/log.cpp writes it
-static constexpr size_t kMostTasks = 200;
 
 void Newest::add(std::string value) {
     bytes += value.size();

@@ -25,7 +25,8 @@ std::string mark_json(const MetricsRow& row, const char* kind, const std::string
 
 struct History {
     Columns train, comm, val{16384};
-    std::map<std::string, Columns> tasks;       // by name; of the first 200 tasks
+    static constexpr size_t kMostTasks = 200;
+    std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
     Newest samples{.most = 20000}, marks, health{.most = 50};
     std::string start, done;                    // the latest start or resume row, the done row; JSON
     bool ended = false;                         // by the row done

@@ -82,25 +82,54 @@ static bool read_more(WatchedRun& run, int fd) {
     return same;
 }
 
-static void read_checkpoints(WatchedRun& run, const std::string& folder) {
-    const Fd file = open_below(folder, run.path + "checkpoints.jsonl");
+// Follows a file beside metrics.jsonl. take(row): of each row with a step. clear(): the file is another one.
+template <class Take, class Clear>
+static void follow(WatchedRun& run, const Fd& file, Tail& tail, Take take, Clear clear) {
     const std::lock_guard lock(run.mutex);
-    const auto take = [&](std::string_view lines) {
+    const auto take_lines = [&](std::string_view lines) {
         for (size_t begin = 0, end; (end = lines.find('\n', begin)) != lines.npos; begin = end + 1) {
             MetricsRow row;
             if (!read_metrics_row(lines.substr(begin, end - begin), row) || std::isnan(row.number("step")))
                 continue;
-            run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
-            run.replaced += row.number("step") < run.history.last_mark;     // pages append marks in order
+            take(row);
             run.version++;
         }
     };
-    if (file ? run.checkpoint_tail.read(file.fd, take) : run.checkpoint_tail.position == 0) return;
-    run.checkpoint_tail = {};
-    run.checkpoints = {};
-    run.replaced++;
+    if (file ? tail.read(file.fd, take_lines) : tail.position == 0) return;
+    tail = {};
+    clear();
     run.version++;
-    if (file) run.checkpoint_tail.read(file.fd, take);
+    if (file) tail.read(file.fd, take_lines);
+}
+
+static void read_checkpoints(WatchedRun& run, const std::string& folder) {
+    const auto take = [&](const MetricsRow& row) {
+        run.checkpoints.add(mark_json(row, "checkpoint", std::string(row.text("dir"))));
+        run.replaced += row.number("step") < run.history.last_mark;         // pages append marks in order
+    };
+    const auto clear = [&] {
+        run.checkpoints = {};
+        run.replaced++;
+    };
+    follow(run, open_below(folder, run.path + "checkpoints.jsonl"), run.checkpoint_tail, take, clear);
+}
+
+bool read_evals(WatchedRun& run, const std::string& folder) {
+    const uint64_t before = run.evals_version;  // this thread alone changes it
+    const auto take = [&](const MetricsRow& row) {
+        const std::string task(row.text("task"));
+        if (task.empty() || (!run.evals.contains(task) && run.evals.size() >= History::kMostTasks)) return;
+        Columns& scores = run.evals[task];
+        scores.seen++;
+        scores.add(row);
+        run.evals_version++;
+    };
+    const auto clear = [&] {
+        run.evals.clear();
+        run.evals_version++;
+    };
+    follow(run, open_below(folder, run.path + "evals.jsonl"), run.eval_tail, take, clear);
+    return run.evals_version != before;
 }
 
 // A JSON file of the run, on one line; null where it is no JSON.
@@ -173,6 +202,13 @@ static std::string tasks_json(const History& history, SentRun& sent) {
     return text + "}";
 }
 
+static std::string evals_json(const WatchedRun& run) {
+    std::string text = "{";
+    for (const auto& [task, scores] : run.evals)
+        text += (text.size() > 1 ? "," : "") + json_string(task) + ":" + columns_json(scores);
+    return text + "}";
+}
+
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     const std::lock_guard lock(run.mutex);
     const History& h = run.history;
@@ -190,6 +226,7 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
     text += ",\"val\":" + columns_json(h.val, sent.val);
     text += ",\"tasks\":" + tasks_json(h, sent);
+    if (sent.evals != run.evals_version) text += ",\"evals\":" + evals_json(run);
     text += ",\"comm\":" + columns_json(h.comm, sent.comm);
     text += ",\"health\":" + h.health.text(sent.health);
     text += ",\"samples\":" + h.samples.text(sent.samples);
@@ -198,6 +235,7 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     sent.train = h.train.rows();
     sent.val = h.val.rows();
     sent.comm = h.comm.rows();
+    sent.evals = run.evals_version;
     sent.health = h.health.seen;
     sent.samples = h.samples.seen;
     sent.marks = h.marks.seen;

@@ -16,8 +16,10 @@ struct WatchedRun {
 
     std::mutex mutex;                   // of all below
     History history;
-    Tail tail, checkpoint_tail;
+    Tail tail, checkpoint_tail, eval_tail;
     Newest checkpoints;                 // marks
+    std::map<std::string, Columns> evals;       // by task: rows of evals.jsonl, in the order of the file
+    uint64_t evals_version = 0;                 // grows with `evals`
     std::string config = "null", ranks = "null";
     FileState config_file;
     uint64_t replaced = 0;              // grows where rows may be others than before
@@ -29,11 +31,14 @@ struct WatchedRun {
 
 // A first view of a long file, by samples. False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
-// Reads what is new in the run's files, but for ranks.
+// Reads what is new in the run's files, but for ranks and evals.jsonl.
 void read_run(WatchedRun& run, const std::string& folder);
 
 // Reads what the ranks do. True: something else than before.
 bool read_ranks(WatchedRun& run, const std::string& folder);
+// Reads new rows of evals.jsonl: scores of --evaluate. Those of training are in metrics.jsonl as well.
+// True: something else than before.
+bool read_evals(WatchedRun& run, const std::string& folder);
 
 // Seconds since metrics.jsonl was written, and what the run does by that: training, done, stopped or quiet.
 // REQUIRES of both: run.mutex is held.
@@ -46,7 +51,7 @@ struct SentRun {
     uint64_t version = 0, generation = 0;
     size_t train = 0, comm = 0, val = 0;
     std::map<std::string, size_t> tasks = {};
-    uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0;
+    uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
     std::string state = {};
 };
 // The run as one line of JSON: all of it with "reset":true, or what came since `sent`, which becomes current.

@@ -79,6 +79,27 @@ TEST(a_run_is_followed) {
     }
 }
 
+// Between two looks the file is cut and grows past its earlier length; a row without a step is left out.
+TEST(a_file_that_was_cut_and_grew_is_read_anew) {
+    write_run(kRows);
+    std::ofstream(folder("calls.txt"));
+    const string path = folder("a_run") + "/metrics.jsonl", longer = path + ".longer";
+    {
+        std::ofstream f(longer);
+        f << R"({"event":"start","params":1})" << "\n" << R"({"event":"train","loss":9})" << "\n";
+        for (int step = 1; step <= 60; step++)
+            f << fmt::format(R"({{"event":"train","step":{},"loss":{}}})", step, 100 + step) << "\n";
+        f << R"({"event":"done","step":60})" << "\n";
+    }
+    const string later = fmt::format("sleep 3; cp {} {}", longer, path);
+    const Ran ran = run("(" + later + ") & timeout 60 env " + fake_wandb() + folder("a_run"));
+    EXPECT(ran.code == 0 && ran.err.empty(), "code %d, '%s'", ran.code, ran.err.c_str());
+    const string calls = text_of(folder("calls.txt"));
+    for (const int step : {3, 60})
+        EXPECT(calls.find(fmt::format("[\"log\", {}, {{\"train/loss\": {}}}]", step, 100 + step)) !=
+               string::npos, "step %d in '%s'", step, calls.c_str());
+}
+
 TEST(mistakes_of_a_caller_are_one_line) {
     const Ran none = run(fake_wandb() + folder("none") + " --once");
     const string told = "metrics.jsonl is not there: name the folder of a run";

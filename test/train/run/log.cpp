@@ -20,7 +20,7 @@ static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tf
     RunLog& log = run.log;
     const auto val = [&](const Validation& v) {
         run.state.add(v);
-        log.val(v.step, v.loss, v.bits_per_byte);
+        log.val(v.step, v.loss, v.bits_per_byte, v.step ? 0 : 1100000);
     };
     val({0, 6.25, 2.5});
     for (int s = 1; s <= steps; s++) {
@@ -57,7 +57,7 @@ TEST(metrics_are_those_of_the_interface) {
     const string want[] = {
         R"({"event":"start","params":100000,"world":1,"device":"cpu, a \"name\"","plan_bytes":1234567,)"
         R"("precision":"fp32","threads":2,"vocab":512,"peak_tflops":*})",
-        R"({"event":"val","step":0,"loss":6.25,"bits_per_byte":2.5})",
+        R"({"event":"val","step":0,"loss":6.25,"bits_per_byte":2.5,"peak_bytes":1100000})",
         R"({"event":"train","step":1,"loss":5.91,"norm":1.004,"lr":3e-04,"tokens":512,)" + rates + "}",
         R"({"event":"train","step":2,"loss":5.819999999999999,"norm":1.008,"lr":3e-04,"tokens":1024,)" +
             rates + "}",

@@ -63,6 +63,7 @@ static std::vector<Planted> planted() {
         {"llmc/README.md", "`a`: not `bare_name`\n",
          "llmc/README.md:1: tour: llmc/ops/cpu/bare.h is not named"},
         {"scripts/p.json", "{\"a\": 1,}\n", "scripts/p.json:1: json"},
+        {"z.d", "a.o: b.h\n", "z.d:1: build output"},
     };
 }
 

@@ -35,12 +35,12 @@ const NO_CHART = new Set(["step", "tokens", "seconds", "ms", "skipped", "joules_
 function chartsOfRuns() {
   const all = [...runs.values()], tasks = new Set(), others = new Set();
   for (const run of all) {
-    Object.keys(run.tasks).forEach(t => tasks.add(t));
+    Object.keys(run.scores).forEach(t => tasks.add(t));
     Object.keys(run.train).filter(k => !NO_CHART.has(k)).forEach(k => others.add(k));
   }
   const specs = CHARTS.slice(0, 3);
   for (const task of [...tasks].sort()) {
-    const two = all.some(run => run.tasks[task]?.accuracy_norm);
+    const two = all.some(run => run.scores[task]?.accuracy_norm);
     specs.push({name: "tasks/" + task, task, title: task, unit: two ? "accuracy, normalized; dashed: not" : "accuracy",
       keys: ["accuracy_norm", "accuracy"], write: "percent"});
   }
@@ -54,7 +54,7 @@ function chartsOfRuns() {
 const NOTHING = {step: []};
 
 function tableOf(run, spec) {
-  if (spec.task !== undefined) return run.tasks[spec.task] ?? NOTHING;
+  if (spec.task !== undefined) return run.scores[spec.task] ?? NOTHING;
   return spec.source ? run[spec.source] : trainTable(run);
 }
 

@@ -89,6 +89,9 @@ function showTable() {
 
 let memory = null;
 
+/** Bytes used so far, by the end or the last validation. 0: none are known. */
+const peakOf = run => run.done?.peak_bytes ?? (lastOf(run.val, "peak_bytes") || 0);
+
 function showMemory(shown) {
   const having = shown.filter(run => run.start?.plan_bytes > 0).sort(byName);
   if (!having.length) {
@@ -97,17 +100,17 @@ function showMemory(shown) {
     return;
   }
   if (!memory) {
-    const unit = make("span", {class: "unit", text: "of the fullest rank; filled: used, at the end"});
+    const unit = make("span", {class: "unit", text: "of the fullest rank; filled: used so far"});
     memory = make("figure", {"data-chart": "memory"}, make("figcaption", {}, make("b", {text: "Memory"}), unit),
       make("div", {class: "bars"}));
   }
   byId("charts").append(memory);
-  const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, run.done?.peak_bytes ?? 0)));
+  const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, peakOf(run))));
   memory.lastChild.replaceChildren(...having.map(run => {
-    const peak = run.done?.peak_bytes, plan = make("div", {class: "plan"}), used = make("div", {class: "peak"});
+    const peak = peakOf(run), plan = make("div", {class: "plan"}), used = make("div", {class: "peak"});
     plan.style.width = 100 * run.start.plan_bytes / most + "%";
     plan.style.borderColor = used.style.background = colourOf(run);
-    used.style.width = Math.min(100, 100 * (peak ?? 0) / run.start.plan_bytes) + "%";
+    used.style.width = Math.min(100, 100 * peak / run.start.plan_bytes) + "%";
     plan.append(used);
     const text = bytes(run.start.plan_bytes) + " planned" + (peak ? `, ${bytes(peak)} used` : "");
     return make("div", {"data-run": run.name, "data-points": peak ? 2 : 1, "data-step": lastStep(run.train)},

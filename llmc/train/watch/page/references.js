@@ -24,7 +24,7 @@ function referenceModels() {
   const models = new Map(), add = (model, source) => models.set(model, (models.get(model) ?? new Set()).add(source));
   LOSSES.forEach(r => add(r.model, r.source));
   add(GPT3, GPT3_SOURCE);
-  const tasks = new Set([...runs.values()].flatMap(run => Object.keys(run.tasks)));
+  const tasks = new Set([...runs.values()].flatMap(run => Object.keys(run.scores)));
   SCORES.filter(r => tasks.has(r.task)).forEach(r => add(r.model, r.source));
   return models;
 }

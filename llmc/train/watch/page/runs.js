@@ -15,7 +15,8 @@ function newRun(name) {
 }
 
 function emptyTables() {
-  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null), health: [], samples: [], marks: []};
+  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null),
+    evals: Object.create(null), scores: Object.create(null), health: [], samples: [], marks: []};
 }
 
 /** The first index whose step is at least `step`. */
@@ -85,6 +86,22 @@ function extremes(column, begin, end) {
   return [lo, hi];
 }
 
+/** Task -> scores by step: of training, and of --evaluate where training has none for the step. */
+function scoresOf(run) {
+  const scores = Object.create(null);
+  for (const task of new Set([...Object.keys(run.tasks), ...Object.keys(run.evals)])) {
+    const rows = new Map();
+    for (const table of [run.evals[task], run.tasks[task]]) {
+      table?.step.forEach((step, i) =>
+        rows.set(step, Object.fromEntries(Object.entries(table).map(([key, column]) => [key, column[i]]))));
+    }
+    const ordered = [...rows.values()].sort((a, b) => a.step - b.step);
+    const keys = new Set(ordered.flatMap(row => Object.keys(row)));
+    scores[task] = Object.fromEntries([...keys].map(key => [key, ordered.map(row => row[key] ?? NaN)]));
+  }
+  return scores;
+}
+
 /** Takes a run object of the server or of a report. */
 function receiveRun(object) {
   let run = runs.get(object.run);
@@ -103,6 +120,8 @@ function receiveRun(object) {
   for (const [task, columns] of Object.entries(object.tasks ?? {})) {
     appendRows(run.tasks[task] ??= {step: []}, columns);
   }
+  if (object.evals) run.evals = Object.assign(Object.create(null), object.evals);
+  run.scores = scoresOf(run);
   for (const list of ["health", "samples", "marks"]) appendList(run[list], object[list]);
   run.health.splice(0, run.health.length - 50);
   if (run.train.step.length > KEPT * 1.25) {

@@ -1,2 +1,0 @@
-standard-Og.o: build/cpu-native/standard-Og.h dev/make/standard.h
-dev/make/standard.h:
