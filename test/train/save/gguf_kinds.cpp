@@ -178,6 +178,58 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("llama.block_count", "llama.block_cound", "llama.block_count");
     change("blk.1.ffn_up", "blk.9.ffn_up", "blk.1.ffn_up");
     change("output_norm", "outpux_norm", "output_norm");
+    const auto number = [](const string& key, auto v) {
+        string bytes = key;
+        put(bytes, v);
+        return bytes;
+    };
+    const string base = number("llama.rope.freq_base", uint32_t(6));        // 6: FP32
+    for (const auto& [bits, shown] : {std::pair{0x7fc00000u, "nan"}, {0x7f800000u, "inf"}})
+        change(number(base, 1e3f), number(base, bits), string("llama.rope.freq_base = ") + shown);
+}
+
+// The least header of a Llama: a value by key, and tensors by name, of FP32 zeros.
+static string small_llama(const std::map<string, GgufValue>& more, const std::vector<GgufTensor>& tensors) {
+    std::map<string, GgufValue> values = {
+        {"general.architecture", string("llama")}, {"llama.context_length", 8u},
+        {"llama.embedding_length", 4u}, {"llama.feed_forward_length", 8u}, {"llama.block_count", 1u},
+        {"llama.attention.head_count", 2u}, {"llama.attention.layer_norm_rms_epsilon", 1e-5f},
+        {"llama.vocab_size", 300u}};
+    for (const auto& [key, value] : more) values[key] = value;
+    std::vector<GgufPair> pairs;
+    for (const auto& [key, value] : values) pairs.push_back({key, value});
+    const string path = folder(TEST_PRECISION "_small.gguf");
+    GgufWriter file(path, pairs, tensors);
+    for (const GgufTensor& t : tensors) {
+        size_t count = 1;
+        for (const uint64_t n : t.shape) count *= n;
+        const std::vector<float> zeros(count);
+        file.write(zeros.data(), count);
+    }
+    file.close();
+    return path;
+}
+
+static void expect_refused(const string& path, const string& word) {
+    const Fatal end = test::fatal_of([&] { open_foreign("gguf:" + path); });
+    EXPECT(end.code == kExitConfig && strstr(end.what(), word.c_str()), "no '%s' in '%s'", word.c_str(),
+           end.what());
+}
+
+TEST_IF(!kIsBf16, numbers_that_are_none_matter_where_they_are_used) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    expect_refused(small_llama({{"llama.rope.freq_base", nan}}, {}), "llama.rope.freq_base = nan");
+    expect_refused(small_llama({{"llama.expert_count", nan}}, {}), "llama.expert_count is nan");
+    expect_refused(small_llama({{"general.score", nan}, {"general.other", HUGE_VAL}}, {}),
+                   "no tensor 'token_embd.weight'");
+}
+
+// Without pairs of channels no largest divisor is looked for.
+TEST_IF(!kIsBf16, heads_without_pairs_of_channels_are_refused) {
+    const std::vector<GgufTensor> divisors = {{.name = "rope_freqs.weight", .shape = {0}}};
+    expect_refused(small_llama({{"llama.attention.head_count", 8u}}, divisors),
+                   "llama.attention.head_count = 8");
+    expect_refused(small_llama({{"llama.attention.key_length", 1u}}, divisors), "heads of 1 channels");
 }
 
 }  // namespace PRECISION

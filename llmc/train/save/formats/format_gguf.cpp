@@ -103,8 +103,10 @@ static uint32_t file_type(GgufType type) {
     return type == GgufType::BF16 ? 32 : 0;
 }
 
-// 1e-5, not the double nearest to the FP32 nearest to 1e-5.
-static Json shortest(float x) { return parse_json(fmt::format("{}", x)); }
+// 1e-5, not the double nearest to the FP32 nearest to 1e-5. JSON has no text for NaN and infinity.
+static Json shortest(float x) {
+    return std::isfinite(x) ? parse_json(fmt::format("{}", x)) : Json(double(x));
+}
 
 // Every number is of 32 bits.
 static GgufValue value_in_gguf(const Json& v) {

@@ -50,7 +50,7 @@ static void set_key(Config& cfg, const FormatKey& k, const std::string& path, co
     CHECK_INPUT(!missing || !k.values.empty(), "{}: there is no '{}'; expected {}", path, k.key, expected(f));
     const Json& v = !missing ? *found : found ? k.values.back() : k.values.front();
     CHECK_INPUT(assign(f.value, v), "{}: {} is {}, expected {}", path, k.key, for_message(v), expected(f));
-    CHECK_INPUT(missing || allowed(f), "{}: {} = {}: expected {}", path, k.key, value_json(f.value),
+    CHECK_INPUT(missing || allowed(f), "{}: {} = {}: expected {}", path, k.key, for_message(v),
                 expected(f));
 }
 
@@ -88,13 +88,13 @@ ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
         set_key(cfg, k, path, value(k.key));
         check_twice(kind, k, path, before, value_of_setting(cfg.model, k.setting));
     }
-    if (read_others) read_others(cfg.model);
     const std::string layers = key_of(kind, "layers"), heads = key_of(kind, "heads"),
                       channels = key_of(kind, "channels"), context = key_of(kind, "context"),
                       vocab = key_of(kind, "vocab");
     const std::string wrong = wrong_shape(cfg.model, {layers.c_str(), heads.c_str(), channels.c_str(),
                                                       context.c_str(), vocab.c_str()});
     CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
+    if (read_others) read_others(cfg.model);
     check_names(kind, cfg.model, path);
     return cfg.model;
 }

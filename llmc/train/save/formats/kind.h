@@ -33,8 +33,9 @@ struct ForeignKind {
 // A setting's value as JSON.
 Json value_of_setting(const ModelConfig& m, const std::string& setting);
 
-// The settings of a model in a file. value: of a key; nullptr: no such key. read_others() sets kind.others.
-// Refuses values outside the limits of settings, and those that this program does not compute.
+// The settings of a model in a file. value: of a key; nullptr: no such key. read_others() sets kind.others
+// of a model whose sizes fit together. Refuses values outside the limits of settings, and those that this
+// program does not compute.
 ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
                         const std::function<const Json*(const char* key)>& value,
                         const std::function<void(ModelConfig&)>& read_others = nullptr);
