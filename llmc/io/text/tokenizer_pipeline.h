@@ -13,5 +13,7 @@ Json json_of_template(const Vocabulary& v);
 
 // What stands beside tokenizer.json in a folder: BOS, EOS and the chat template in tokenizer_config.json, or
 // the template in chat_template.jinja, which goes before. Files that are not there say nothing.
-void read_tokenizer_config(const std::string& folder, Vocabulary& v);
+Json tokenizer_config_of(const std::string& folder);        // null: not there
+std::string special_token(const Json& config, const char* key);     // of "eos_token"; empty: not said
+void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v);
 Json::Members tokenizer_config(const Vocabulary& v);        // what v has of these
