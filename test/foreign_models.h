@@ -41,7 +41,8 @@ struct Exported {
 
 // A model with random gains and biases, exported to each of `to`.
 inline Exported export_kind(const std::string& kind, const std::vector<std::string>& to,
-                            uint64_t largest_file = 5'000'000'000) {
+                            uint64_t largest_file = 5'000'000'000,
+                            const Tokenizer* tokenizer = nullptr) {
     Exported x{.cfg = tiny_config(), .ids = {}, .logits = {}, .values = {}};
     x.cfg.model = of_kind(kForeign.at(kind), x.cfg.model);
     x.cfg.train.micro_batch = 1, x.cfg.train.batch_tokens = x.cfg.model.context;
@@ -50,7 +51,7 @@ inline Exported export_kind(const std::string& kind, const std::vector<std::stri
     const auto read = t.reads();
     for (const Tensor& tensor : t.model.zero.layout.tensors) x.values[tensor.name] = read(tensor);
     const OwnModel own{.shape = x.cfg.model, .layout = t.model.zero.layout, .read = read,
-                       .tokenizer = nullptr, .bf16 = false, .largest_file = largest_file};
+                       .tokenizer = tokenizer, .bf16 = false, .largest_file = largest_file};
     for (const std::string& place : to) {
         check_export_kind(place, x.cfg.model);
         export_to(own, place);

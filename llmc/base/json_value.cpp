@@ -190,6 +190,8 @@ std::string to_text(const Json& v, int indent) {
 }
 
 std::string for_message(const Json& v) {
+    const double* x = std::get_if<double>(&v.value);
+    if (x && !std::isfinite(*x)) return std::to_string(*x);        // "nan", "inf"
     const std::string text = to_text(v);
     return text.size() > 80 ? printable(text.substr(0, 77)) + "..." : text;
 }

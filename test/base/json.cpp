@@ -101,6 +101,8 @@ TEST(written_as_nlohmann_writes) {
         EXPECT(to_text(parse_json(text), indent) == ordered_json::parse(text).dump(indent), "'%s'",
                to_text(parse_json(text), indent).c_str());
     EXPECT(to_text(std::nan("")) == "null", "'%s'", to_text(std::nan("")).c_str());
+    EXPECT(for_message(std::nan("")) == "nan" && for_message(-HUGE_VAL) == "-inf", "'%s'",
+           for_message(std::nan("")).c_str());
 }
 
 static JsonError refused(const string& text, int deepest = 32) {

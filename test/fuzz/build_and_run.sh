@@ -33,14 +33,14 @@ flags=(-std=c++20 -O1 -g1 -fsanitize="$sanitize" -fno-sanitize-recover=undefined
        -I. -DBACKEND=cpu '-DCOMMIT="fuzz"' '-DCPU_FEATURES=""' '-DCPU_ARCH="native"')
 export clang out
 compile() {     # one source, unless its object is newer than every source and header
-    local object
+    local object rooms=(llmc/base llmc/io llmc/model llmc/train/save/formats)
     object=$out/objects/$(echo "$1" | tr '/' '_').o
-    [ ! -e "$object" ] || [ -n "$(find llmc/base llmc/io -newer "$object" -name '*.[hc]*')" ] || return 0
+    [ ! -e "$object" ] || [ -n "$(find "${rooms[@]}" -newer "$object" -name '*.[hc]*')" ] || return 0
     "$clang" "${@:2}" -c "$1" -o "$object"
 }
 export -f compile
 shopt -s globstar
-sources=(llmc/base/**/*.cpp llmc/io/**/*.cpp)
+sources=(llmc/base/**/*.cpp llmc/io/**/*.cpp llmc/model/layout.cpp llmc/train/save/formats/*.cpp)
 printf '%s\0' "${sources[@]}" |
     xargs -0 -P "$(nproc)" -I{} bash -c 'compile "$@"' compile {} "${flags[@]}" -fsanitize=fuzzer-no-link \
     >"$out/build.log" 2>&1 || fail_all "$out/build.log" "the build failed"

@@ -1,11 +1,11 @@
 // Any bytes as a GGUF file: tensors that can be read, and a tokenizer that encodes and answers by its chat
-// template, or one fatal() with exit code 78.
+// template, or one fatal() with exit code 78. Likewise the model in it.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "llmc/io/text/chat.h"
 #include "llmc/io/text/tokenizer_gguf.h"
-#include "test/fuzz/fuzz.h"
+#include "test/fuzz/open_model.h"
 
 static void read_all(const std::string& path) {
     const GgufFile file(path);
@@ -31,5 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const std::string path = "/proc/self/fd/" + std::to_string(fd);
     if (ftruncate(fd, 0) || pwrite(fd, data, size, 0) != ssize_t(size)) return 0;
     expect_input_error([&] { read_all(path); });
+    expect_input_error([&] { open_and_read("gguf:" + path); });
     return 0;
 }

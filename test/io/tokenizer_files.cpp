@@ -1,4 +1,5 @@
 // The kinds of tokenizer files, saved and refused.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
@@ -46,6 +47,36 @@ TEST(end_of_text_where_the_file_has_it) {
                back = Tokenizer::load(kData + "hf.json").encode("some <|endoftext|> text");
     EXPECT(front.size() == back.size() && front.size() > 4);
     for (size_t i = 0; i < front.size(); i++) EXPECT(front[i] == back[i] + 1);
+}
+
+// A model of Hugging Face has as many ids as its tokenizer, which may name its end only in the file beside.
+TEST(the_end_that_a_folder_names) {
+    json file = json::parse(read_file(kData + "hf.json"));
+    const json end = {{"id", 1499}, {"content", "</s>"}, {"special", true}};
+    file["added_tokens"] = {end};
+    file["model"]["vocab"].erase("<|endoftext|>");
+    const std::string folder = test::temporary_directory() + "/named_end";
+    make_directories(folder);
+    write_file(folder + "/tokenizer.json", file.dump());
+    const auto expect_end = [&](const json& config, uint32_t ids, const std::string& end) {
+        write_file(folder + "/tokenizer_config.json", config.dump());
+        const Tokenizer t = Tokenizer::load(folder);
+        EXPECT(t.vocab_size() == ids && t.vocabulary.text_of(t.eot()) == end && t.eos() == t.eot(),
+               "%s: eot %u of %u", config.dump().c_str(), t.eot(), t.vocab_size());
+    };
+    expect_end({{"eos_token", "</s>"}}, 1500, "</s>");
+    expect_end({{"eos_token", {{"content", "</s>"}, {"lstrip", false}}}}, 1500, "</s>");
+    for (const char* none : {"<gone>", "", "a"}) expect_end({{"eos_token", none}}, 1501, "<|endoftext|>");
+    expect_end({{"eos_token", nullptr}}, 1501, "<|endoftext|>");
+
+    // GPT-2's files have no list of added tokens
+    std::filesystem::remove(folder + "/tokenizer.json");
+    json ids = json::parse(read_file(kData + "gpt2/encoder.json"));
+    ids.erase("<|endoftext|>");
+    ids["</s>"] = 1499;
+    write_file(folder + "/vocab.json", ids.dump());
+    write_file(folder + "/merges.txt", read_file(kData + "gpt2/vocab.bpe"));
+    expect_end({{"eos_token", "</s>"}}, 1500, "</s>");
 }
 
 static void refused(const std::string& what, const std::function<void()>& load,

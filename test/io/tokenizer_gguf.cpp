@@ -47,6 +47,39 @@ TEST(the_tokenizer_of_a_gguf_file) {
     EXPECT(Tokenizer::load(file_of(pairs_of(v))).adds_bos());
 }
 
+// llama.cpp begins texts with BOS by any of the names of Llama 3's pre-tokenization.
+TEST(bos_where_the_file_does_not_say) {
+    Vocabulary v = of_json();
+    v.pattern = pattern_named("llama3"), v.ignore_merges = true;
+    const string ggml = "tokenizer.ggml.";
+    Pairs pairs = pairs_of(v);
+    for (const char* name : {"llama-bpe", "llama3", "llama-v3"}) {
+        pairs[ggml + "pre"] = string(name);
+        pairs.erase(ggml + "add_bos_token");
+        EXPECT(Tokenizer::load(file_of(pairs)).adds_bos(), "%s", name);
+        pairs[ggml + "add_bos_token"] = false;
+        EXPECT(!Tokenizer::load(file_of(pairs)).adds_bos(), "%s", name);
+    }
+    pairs = pairs_of(of_json());
+    pairs.erase(ggml + "add_bos_token");
+    EXPECT(!Tokenizer::load(file_of(pairs)).adds_bos(), "GPT-2's");
+}
+
+// Readers take these from the pattern.
+TEST(what_a_gguf_file_cannot_say_of_a_tokenizer) {
+    for (const Pattern& p : patterns()) {
+        if (!*p.gguf) continue;
+        for (const bool nfc : {true, false}) {
+            Vocabulary v = of_json();
+            v.pattern = &p, v.nfc = p.nfc ^ nfc, v.ignore_merges = p.ignore_merges ^ !nfc;
+            const Fatal f = test::fatal_of([&] { gguf_of_vocabulary(v, 0); });
+            const string word = nfc ? "nfc = " : "ignore_merges = ";
+            EXPECT(f.code == kExitConfig && strstr(f.what(), word.c_str()) && strstr(f.what(), p.name), "%s",
+                   f.what());
+        }
+    }
+}
+
 // The last 10 of the 1510 are names that fill the model's ids up.
 TEST(no_merge_makes_a_token_that_only_fills_up) {
     Pairs pairs = pairs_of(of_json());
@@ -99,6 +132,9 @@ TEST(a_tokenizer_that_lies) {
     refused("token_type", string("x"), {"token_type is no list of integers"});
     refused("merges", vector<string>{"a"}, {"merge 0 is \"a\""});
     refused("merges", vector<string>{"t h", "t h"}, {"merge 1"});
+    auto types = std::get<vector<int32_t>>(pairs_of(of_json())[ggml + "token_type"]);
+    types[of_json().merges[7].id] = 4;
+    refused("token_type", types, {"merge 7", "makes an added token"});
     refused("merges", vector<string>{"t \u0120zz"}, {"merge 0", "have to be tokens"});
     refused("bos_token_id", uint32_t(1500), {"bos_token_id is 1500", "less than 1500"});
     refused("eos_token_id", uint32_t(4000000000), {"eos_token_id is 4000000000"});

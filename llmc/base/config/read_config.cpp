@@ -14,7 +14,7 @@
 #include "llmc/base/config/fields.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_file.h"
 #include "llmc/base/config/known_names.h"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -119,57 +119,17 @@ void set_value(Config& cfg, const std::string& path, const std::string& text) {
 // ---------------------------------------------------------------------------------------------------------
 // a file
 
-// Names syntax that other languages allow and JSON refuses, at the place of the error; empty: not recognized.
-static std::string not_json(std::string_view text, size_t at) {
-    const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
-    if (first != text.npos && text[first] != '{')
-        return "settings look like this: {\"train\": {\"steps\": 1000}, ...}";
-    const char c = at < text.size() ? text[at] : ' ';
-    const size_t last = at == 0 ? text.npos : text.find_last_not_of(" \t\r\n", at - 1);
-    const char before = last == text.npos ? ' ' : text[last];
-    if (c == '\'' || before == '\'') return "names and texts stand in double quotes";
-    if (c == '/' || c == '#' || before == '/') return "JSON has no comments; \"about\" takes a free text";
-    if ((c == '}' || c == ']') && before == ',') return "a comma stands between two members only";
-    return "";
-}
-
-// "file, line 3, column 7: why", and the line with a mark below the place
-[[noreturn]] static void broken(std::string_view text, const std::string& name, size_t byte,
-                                const std::string& why) {
-    size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
-    // the end of a text is where its last line with anything ends
-    while (at == text.size() && !text.empty() && isspace(uint8_t(text.back()))) text.remove_suffix(1), at--;
-    const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
-    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
-    const size_t line = 1 + size_t(std::count(text.begin(), text.begin() + ptrdiff_t(begin), '\n'));
-    const size_t crop = at - begin > 60 ? at - 60 : begin;
-    std::string shown(text.substr(crop, std::min<size_t>(text.find('\n', at), crop + 90) - crop));
-    for (char& c : shown)
-        if (uint8_t(c) < 0x20 || uint8_t(c) > 0x7E) c = ' ';
-    const std::string hint = not_json(text, at);
-    fatal(kExitConfig, __FILE__, __LINE__,
-          "{}, line {}, column {}: this is not JSON: {}\n       {}\n       {:>{}}{}{}", name, line,
-          at - begin + 1, why, shown, "^", int(at - crop) + 1,
-          hint.empty() ? "" : "\n       ", hint);
-}
-
 static constexpr int kDeepest = 8;      // no config is
-
-static Json parse_json(std::string_view text, const std::string& name) {
-    try {
-        return parse_json(text, kDeepest);
-    } catch (const JsonError& e) {
-        if (e.byte) broken(text, name, e.byte, e.why);
-        fatal(kExitConfig, __FILE__, __LINE__, "{}: {}", name, e.what());
-    }
-}
+static constexpr JsonHints kHints = {
+    .start = "settings look like this: {\"train\": {\"steps\": 1000}, ...}",
+    .comment = "JSON has no comments; \"about\" takes a free text"};
 
 Config parse_config(std::string_view text, const std::string& name) {
     Config cfg;
     const std::vector<Field> all = fields(cfg);
     std::set<std::string> names;
     for (const Section& s : sections()) names.insert(s.name);
-    const Json root = parse_json(text, name);
+    const Json root = parse_json_text(text, name, kDeepest, kHints);
     CHECK_INPUT(root.is_object(), "{}: expected an object of sections, {{\"model\": {{...}}, ...}}, found {}",
                 name, for_message(root));
     for (const auto& [section, values] : root.members()) {

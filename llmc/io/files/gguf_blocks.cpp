@@ -62,13 +62,16 @@ void decode(GgufType type, const uint8_t* in, size_t count, float* out) {
 
 template <class T> static void put(uint8_t* to, T v) { memcpy(to, &v, sizeof v); }
 
-// d is the largest of the 32 over 127; no number where one of them is not finite.
+// d is the largest of the 32 over 127; no number where one of them is not finite. Where d is 0 in FP16, so
+// are the values.
 static void encode_q8(const float* in, uint8_t* out) {
     float largest = 0;
     bool finite = true;
     for (int i = 0; i < 32; i++) largest = std::max(largest, std::abs(in[i])), finite &= std::isfinite(in[i]);
-    const float d = finite ? largest / 127 : NAN, inverse = d > 0 ? 1 / d : 0;
-    put(out, half_of(d));
+    const float d = finite ? largest / 127 : NAN;
+    const half stored = half_of(d);
+    const float inverse = float(stored) > 0 ? 1 / d : 0;
+    put(out, stored);
     for (int i = 0; i < 32; i++)
         out[2 + i] = finite ? uint8_t(int8_t(std::round(in[i] * inverse))) : 0;
 }

@@ -21,13 +21,14 @@ static constexpr const char kO200k[] =
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES;
 
 static constexpr Pattern kPatterns[] = {
-    // name, names in GGUF files, regex, digits, NFC, ignores merges, matches
-    {"gpt2", " gpt-2 gpt2 phi-2 jina-es jina-de roberta-bpe ", nullptr, false, false, false, mark_gpt2},
-    {"llama3", " llama-bpe llama3 llama-v3 ", kLlama3, false, false, true, mark_llama3},
-    {"qwen2", " qwen2 deepseek-r1-qwen ", kQwen2, false, true, false, mark_qwen2},
-    {"smollm", " smollm ", nullptr, true, false, false, mark_smollm},
-    {"o200k", " gpt-4o ", kO200k, false, false, false, mark_o200k},
-    {"nanochat", "", kNanochat, false, false, false, mark_nanochat},
+    // name, names in GGUF files, regex, digits, NFC, ignores merges, adds BOS, matches
+    {"gpt2", " gpt-2 gpt2 phi-2 jina-es jina-de roberta-bpe ", nullptr, false, false, false, false,
+     mark_gpt2},
+    {"llama3", " llama-bpe llama3 llama-v3 ", kLlama3, false, false, true, true, mark_llama3},
+    {"qwen2", " qwen2 deepseek-r1-qwen ", kQwen2, false, true, false, false, mark_qwen2},
+    {"smollm", " smollm ", nullptr, true, false, false, false, mark_smollm},
+    {"o200k", " gpt-4o ", kO200k, false, false, false, false, mark_o200k},
+    {"nanochat", "", kNanochat, false, false, false, false, mark_nanochat},
 };
 
 std::span<const Pattern> patterns() { return kPatterns; }

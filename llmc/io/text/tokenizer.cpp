@@ -58,34 +58,6 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
     return {ids.begin(), ids.begin() + std::ptrdiff_t(count)};
 }
 
-std::vector<int32_t> Tokenizer::encode_with_added(std::string_view text) const {
-    std::vector<std::pair<std::string_view, uint32_t>> added;
-    for (uint32_t id = 0; id < vocab_size(); id++)
-        if (vocabulary.added[id]) added.emplace_back(vocabulary.text_of(id), id);
-    std::vector<int32_t> ids;
-    const auto add_text = [&](std::string_view part) {
-        const std::vector<int32_t> more = encode(part);
-        ids.insert(ids.end(), more.begin(), more.end());
-    };
-    size_t begin = 0;
-    for (size_t at = 0; at < text.size();) {
-        size_t bytes = 0;
-        uint32_t found = 0;
-        for (const auto& [name, id] : added) {
-            if (name.size() <= bytes || !text.substr(at).starts_with(name)) continue;
-            bytes = name.size();
-            found = id;
-        }
-        at += std::max<size_t>(bytes, 1);
-        if (!bytes) continue;
-        add_text(text.substr(begin, at - bytes - begin));
-        ids.push_back(int32_t(found));
-        begin = at;
-    }
-    add_text(text.substr(begin));
-    return ids;
-}
-
 std::string_view Tokenizer::bytes_of(uint32_t id) const {
     return id < vocab_size() && id != eot() ? vocabulary.text_of(id) : std::string_view();
 }
@@ -110,8 +82,10 @@ Tokenizer Tokenizer::load(const std::string& path) {
                     "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
                     "merges.txt and vocab.json), or a tokenizer.json",
                     path);
-        Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), path);
-        read_tokenizer_config(path, v);
+        const Json config = tokenizer_config_of(path);
+        Vocabulary v = vocabulary_of_gpt2(read_file(merges), read_file(ids), path,
+                                          special_token(config, "eos_token"));
+        read_tokenizer_config(config, path, v);
         return Tokenizer(std::move(v));
     }
     CHECK_INPUT(file_exists(path),
@@ -130,8 +104,10 @@ Tokenizer Tokenizer::load(const std::string& path) {
         ends_with(path, ".json"),
         "{}: a tokenizer's name ends in .json or .tiktoken, or is a folder with vocab.bpe and encoder.json, "
         "or it is a GGUF file", path);
-    Vocabulary v = vocabulary_of_json(read_file(path), path);
-    read_tokenizer_config(parent_directory(path), v);
+    const std::string folder = parent_directory(path);
+    const Json config = tokenizer_config_of(folder);
+    Vocabulary v = vocabulary_of_json(read_file(path), path, special_token(config, "eos_token"));
+    read_tokenizer_config(config, folder, v);
     return Tokenizer(std::move(v));
 }
 

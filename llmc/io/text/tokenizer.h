@@ -38,17 +38,17 @@ struct Tokenizer {
     uint64_t hash() const { return content_hash; }                 // the same from any kind of file; never 0
 
     std::vector<int32_t> encode(std::string_view text) const;
-    // The same, where added tokens in the text (of a chat template, say) become their ids: the leftmost, of
-    // several the longest.
-    std::vector<int32_t> encode_with_added(std::string_view text) const;
     // End-of-text, and ids outside the vocabulary, give nothing.
     std::string decode(std::span<const int32_t> ids) const;
     std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty
 };
 
-// The parsers behind load(), a parser per kind of file; `name` is for messages.
-Vocabulary vocabulary_of_json(std::string_view content, const std::string& name);
+// The parsers behind load(), a parser per kind of file; `name` is for messages. end: the token that ends a
+// text by a file beside, for vocabularies that have none of the usual names. Where `end` is no token either,
+// the parsers append <|endoftext|>.
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
+                              const std::string& end = "");
 Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name);
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
-                              const std::string& name);
+                              const std::string& name, const std::string& end = "");
 std::string json_of_vocabulary(const Vocabulary& v);

@@ -139,8 +139,9 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) 
     std::vector<Merge> merges = merges_of(g, tokens.text.size(), name);
     Bpe seen(v, merges.size());
     for (size_t i = 0; i < merges.size(); i++) {
-        CHECK_INPUT(!v.added[merges[i].left] && !v.added[merges[i].right] && seen.add(merges[i]),
-                    "{}: merge {} is there twice, or joins an added token", name, i);
+        const auto [left, right, id] = merges[i];
+        CHECK_INPUT(!v.added[left] && !v.added[right] && !v.added[id] && seen.add(merges[i]),
+                    "{}: merge {} is there twice, or joins or makes an added token", name, i);
     }
     v.merges = std::move(merges);
     v.pattern = &pattern;
@@ -148,19 +149,31 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) 
     v.ignore_merges = pattern.ignore_merges;
     v.bos = bos >= 0 ? bos : tokens.find_added(kBeginNames);
     v.eos = eos >= 0 ? eos : eot;
-    // llama.cpp takes Llama 3's pre-tokenization as one that adds bos, where the file does not say
-    v.adds_bos = v.bos >= 0 && (g.add_bos_token == 1 || (g.add_bos_token < 0 && g.pre == "llama-bpe"));
+    v.adds_bos = v.bos >= 0 && (g.add_bos_token < 0 ? pattern.adds_bos : g.add_bos_token == 1);
     v.chat_template = g.chat_template;
     for (uint32_t id = 0; id < v.size() && id < g.token_type.size(); id++)
         if (g.token_type[id] != kNormal && g.token_type[id] != kControl) v.not_special.push_back(id);
     return v;
 }
 
+// A GGUF file names the pre-tokenization, and readers take the rest from the name.
+static void check_exportable(const Vocabulary& v) {
+    const Pattern& p = *v.pattern;
+    CHECK_INPUT(*p.gguf, "--export=gguf: llama.cpp has no pre-tokenization as {}'s, and would make other "
+                "ids", p.name);
+    const auto usual = [&](const char* property, bool found, bool expected) {
+        CHECK_INPUT(found == expected, "--export=gguf: the tokenizer has {} = {}, and readers of GGUF take "
+                    "{} from its pattern, {}: they\n       would make other ids. Export to hf:DIR",
+                    property, found, expected, p.name);
+    };
+    usual("nfc", v.nfc, p.nfc);
+    usual("ignore_merges", v.ignore_merges, p.ignore_merges);
+}
+
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
+    check_exportable(v);
     GgufVocabulary g;
     g.model = "gpt2";
-    CHECK_INPUT(*v.pattern->gguf, "--export=gguf: llama.cpp has no pre-tokenization as {}'s, and would make "
-                "other ids", v.pattern->name);
     const std::string_view names = std::string_view(v.pattern->gguf).substr(1);
     g.pre = names.substr(0, names.find(' '));
     for (uint32_t id = 0; id < v.size(); id++) {

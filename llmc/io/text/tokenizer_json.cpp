@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_file.h"
 #include "llmc/io/files/shard.h"
 #include "llmc/io/text/bpe.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
@@ -12,23 +12,21 @@
 
 namespace {
 
-Json parse(std::string_view content, const char* name) {
-    try {
-        return parse_json(content);
-    } catch (const JsonError& e) {
-        CHECK_INPUT(false, "{}: broken JSON: {}", name, e.what());
-    }
-}
-
 // Ids by text, both ways; the file may give ids in any order.
 struct Names {
     const char* file;
+    std::string end;                                    // the token that ends a text; empty: not known
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
     std::vector<uint32_t> not_special;
 
-    explicit Names(const std::string& name) : file(name.c_str()) {}
+    Names(const std::string& name, const std::string& end) : file(name.c_str()), end(end) {}
+
+    // In a vocabulary these are no results of merges. A single character may be a byte's.
+    bool is_end(const std::string& characters) const {
+        return characters == kEndOfText || (characters == end && end.size() > 1);
+    }
 
     void put(uint64_t id, const std::string& text, bool is_added) {
         CHECK_INPUT(id < kMaxVocabulary, "{}: id {}, expected less than {}", file, id,
@@ -51,7 +49,7 @@ struct Names {
                         "{}: \"{}\" is in the vocabulary and an added token, with different ids", file,
                         characters);
             std::string bytes;
-            if (characters == kEndOfText) { put(i, characters, true); continue; }
+            if (is_end(characters)) { put(i, characters, true); continue; }
             CHECK_INPUT(!characters.empty() && bytes_of_characters(characters, bytes),
                         "{}: token \"{}\" is not in the characters of a byte-level vocabulary", file,
                         characters);
@@ -79,8 +77,13 @@ struct Names {
     }
 
     Vocabulary finish(std::vector<Merge> merges) {
-        if (tokens.find_added(kEndNames) < 0) put(tokens.text.size(), std::string(kEndOfText), true);
-        Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(tokens.find_added(kEndNames)), file);
+        int64_t eot = tokens.find_added(kEndNames);
+        if (eot < 0) eot = tokens.find_added(end);
+        if (eot < 0) {
+            eot = int64_t(tokens.text.size());
+            put(uint64_t(eot), std::string(kEndOfText), true);
+        }
+        Vocabulary v = vocabulary_of_tokens(tokens, uint32_t(eot), file);
         v.bos = tokens.find_added(kBeginNames);
         Bpe seen(v, merges.size());
         for (size_t i = 0; i < merges.size(); i++) {
@@ -133,14 +136,14 @@ void read_unknown(const Json& model, const Names& names, Vocabulary& v) {
 
 }  // namespace
 
-Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
-    const Json file = parse(content, name.c_str());
+Vocabulary vocabulary_of_json(std::string_view content, const std::string& name, const std::string& end) {
+    const Json file = parse_json_text(content, name);
     CHECK_INPUT(file.find("model"), "{}: no \"model\": not a tokenizer.json",
                 name);
     const Json& model = file.at("model");
     check_model(model, name.c_str());
     const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name.c_str());
-    Names names(name);
+    Names names(name, end);
     put_added(file.get("added_tokens"), names);
     names.put_vocab(model.at("vocab"));
     std::vector<Merge> merges;
@@ -163,10 +166,10 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
 }
 
 Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encoder_json,
-                              const std::string& folder) {
+                              const std::string& folder, const std::string& end) {
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
-    Names names(encoder);
-    names.put_vocab(parse(encoder_json, encoder.c_str()));
+    Names names(encoder, end);
+    names.put_vocab(parse_json_text(encoder_json, encoder));
     names.file = list.c_str();
     std::vector<Merge> merges;
     for (size_t at = 0; at < vocab_bpe.size();) {

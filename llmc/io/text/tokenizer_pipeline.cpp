@@ -2,6 +2,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
+#include "llmc/base/json_file.h"
 
 // The steps of a Sequence, or the single step; none for null.
 static Json::List sequence_of(const Json& step, const char* list) {
@@ -78,19 +79,21 @@ static std::string default_template(const Json& value) {
     return "";
 }
 
-void read_tokenizer_config(const std::string& folder, Vocabulary& v) {
-    const std::string path = folder + "/tokenizer_config.json", alone = folder + "/chat_template.jinja";
+Json tokenizer_config_of(const std::string& folder) {
+    const std::string path = folder + "/tokenizer_config.json";
+    return file_exists(path) ? parse_json_file(path) : Json();
+}
+
+std::string special_token(const Json& config, const char* key) {
+    const Json &value = config.get(key), &token = value.is_object() ? value.get("content") : value;
+    return token.is_string() ? token.string() : "";
+}
+
+void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v) {
+    const std::string alone = folder + "/chat_template.jinja";
     if (file_exists(alone)) v.chat_template = read_file(alone);
-    if (!file_exists(path)) return;
-    Json config;
-    try {
-        config = parse_json(read_file(path));
-    } catch (const JsonError& e) {
-        CHECK_INPUT(false, "{}: broken JSON: {}", path, e.what());
-    }
     const auto read = [&](const char* key, int64_t& id) {
-        const Json &value = config.get(key), &token = value.is_object() ? value.get("content") : value;
-        const int64_t found = token.is_string() ? v.find_added(token.string()) : -1;
+        const int64_t found = v.find_added(special_token(config, key));
         if (found >= 0) id = found;
     };
     if (!v.adds_bos) read("bos_token", v.bos);

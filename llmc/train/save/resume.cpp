@@ -59,12 +59,10 @@ static std::string meant_by(const std::string& init) {
 void check_init(const std::string& init) {
     if (init == "random") return;
     if (is_foreign(init)) return void(open_foreign(init));
-    CHECK_INPUT(!format_of(init), "model.init = '{}': the format is written (--export), but not read in "
-                "this version; expected {}", init, list_of_imports(", "));
     const std::string meant = meant_by(init);
     CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '{}': there is no checkpoint ({}). "
                 "Expected random, {}, or a folder step_N that a run has saved{}{}{}",
-                init, kManifest, list_of_imports(", "),
+                init, kManifest, list_of_formats(", "),
                 meant.empty() ? "" : ".\n       Did you mean ", meant, meant.empty() ? "" : "?");
 }
 

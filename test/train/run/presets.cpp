@@ -1,4 +1,5 @@
 // The presets of scripts/: what each says of itself, and its plan.
+#include "llmc/base/config/config.h"
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 #include "test/script_helpers.h"
@@ -83,4 +84,32 @@ TEST(presets_plan) {
         found += f.path().extension() == ".json" && f.path() != "scripts/references.json" &&
                  f.path() != "scripts/grafana.json";
     EXPECT(found == presets.size(), "%zu presets in scripts/, %zu are known here", found, presets.size());
+}
+
+// What neither the plan nor the number of parameters tells: the published configs, with the context of the
+// first training.
+TEST(presets_have_the_shapes_of_published_models) {
+    struct Shape {
+        const char* name;
+        double rope_theta, norm_eps;
+        QkNorm qk_norm;
+        int context, ffn_channels, kv_heads;
+    };
+    const std::vector<Shape> shapes = {{"llama3_8B", 5e5, 1e-5, QkNorm::None, 8192, 14336, 8},
+                                       {"llama3_70B", 5e5, 1e-5, QkNorm::None, 8192, 28672, 8},
+                                       {"llama3_405B", 5e5, 1e-5, QkNorm::None, 8192, 53248, 8},
+                                       {"smollm2_135M", 1e5, 1e-5, QkNorm::None, 2048, 1536, 3},
+                                       {"smollm2_360M", 1e5, 1e-5, QkNorm::None, 2048, 2560, 5},
+                                       {"smollm2_1.7B", 1.3e5, 1e-5, QkNorm::None, 2048, 8192, 32},
+                                       {"qwen3_0.6B", 1e6, 1e-6, QkNorm::Before, 4096, 3072, 8},
+                                       {"qwen3_1.7B", 1e6, 1e-6, QkNorm::Before, 4096, 6144, 8},
+                                       {"qwen3_8B", 1e6, 1e-6, QkNorm::Before, 4096, 12288, 8}};
+    for (const Shape& s : shapes) {
+        const ModelConfig m = load_config(std::string("scripts/") + s.name + ".json").model;
+        EXPECT(m.rope_theta == s.rope_theta && m.norm_eps == s.norm_eps, "%s: theta %g, epsilon %g", s.name,
+               m.rope_theta, m.norm_eps);
+        EXPECT(m.qk_norm == s.qk_norm && (s.qk_norm == QkNorm::None || m.head_channels == 128), "%s", s.name);
+        EXPECT(m.context == s.context && m.ffn_channels == s.ffn_channels && m.kv_heads == s.kv_heads,
+               "%s: %d, %d, %d", s.name, m.context, m.ffn_channels, m.kv_heads);
+    }
 }

@@ -178,6 +178,120 @@ TEST_IF(!kIsBf16, what_is_not_computed_is_named) {
     change("llama.block_count", "llama.block_cound", "llama.block_count");
     change("blk.1.ffn_up", "blk.9.ffn_up", "blk.1.ffn_up");
     change("output_norm", "outpux_norm", "output_norm");
+    const auto number = [](const string& key, auto v) {
+        string bytes = key;
+        put(bytes, v);
+        return bytes;
+    };
+    const string base = number("llama.rope.freq_base", uint32_t(6));        // 6: FP32
+    for (const auto& [bits, shown] : {std::pair{0x7fc00000u, "nan"}, {0x7f800000u, "inf"}})
+        change(number(base, 1e3f), number(base, bits), string("llama.rope.freq_base = ") + shown);
+}
+
+// The least header of a Llama: a value by key, and tensors by name, of FP32 zeros.
+static string small_llama(const std::map<string, GgufValue>& more, const std::vector<GgufTensor>& tensors) {
+    std::map<string, GgufValue> values = {
+        {"general.architecture", string("llama")}, {"llama.context_length", 8u},
+        {"llama.embedding_length", 4u}, {"llama.feed_forward_length", 8u}, {"llama.block_count", 1u},
+        {"llama.attention.head_count", 2u}, {"llama.attention.layer_norm_rms_epsilon", 1e-5f},
+        {"llama.vocab_size", 300u}};
+    for (const auto& [key, value] : more) values[key] = value;
+    std::vector<GgufPair> pairs;
+    for (const auto& [key, value] : values) pairs.push_back({key, value});
+    const string path = folder(TEST_PRECISION "_small.gguf");
+    GgufWriter file(path, pairs, tensors);
+    for (const GgufTensor& t : tensors) {
+        size_t count = 1;
+        for (const uint64_t n : t.shape) count *= n;
+        const std::vector<float> zeros(count);
+        file.write(zeros.data(), count);
+    }
+    file.close();
+    return path;
+}
+
+static void expect_refused(const string& path, const string& word) {
+    const Fatal end = test::fatal_of([&] { open_foreign("gguf:" + path); });
+    EXPECT(end.code == kExitConfig && strstr(end.what(), word.c_str()), "no '%s' in '%s'", word.c_str(),
+           end.what());
+}
+
+TEST_IF(!kIsBf16, numbers_that_are_none_matter_where_they_are_used) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    expect_refused(small_llama({{"llama.rope.freq_base", nan}}, {}), "llama.rope.freq_base = nan");
+    expect_refused(small_llama({{"llama.expert_count", nan}}, {}), "llama.expert_count is nan");
+    expect_refused(small_llama({{"general.score", nan}, {"general.other", HUGE_VAL}}, {}),
+                   "no tensor 'token_embd.weight'");
+}
+
+// Without pairs of channels no largest divisor is looked for.
+TEST_IF(!kIsBf16, heads_without_pairs_of_channels_are_refused) {
+    const std::vector<GgufTensor> divisors = {{.name = "rope_freqs.weight", .shape = {0}}};
+    expect_refused(small_llama({{"llama.attention.head_count", 8u}}, divisors),
+                   "llama.attention.head_count = 8");
+    expect_refused(small_llama({{"llama.attention.key_length", 1u}}, divisors), "heads of 1 channels");
+}
+
+TEST_IF(!kIsBf16, keys_of_another_computation) {
+    const auto refused = [](const char* key, GgufValue value) {
+        expect_refused(small_llama({{key, std::move(value)}}, {}), string(key) + " is ");
+    };
+    refused("llama.rope.scaling.type", string("yarn"));
+    refused("llama.expert_count", 8u);
+    refused("llama.attention.sliding_window", 4096u);
+    refused("llama.attention.value_length", 4u);
+    refused("llama.rope.dimension_count", 1u);
+}
+
+TEST_IF(!kIsBf16, scaled_turns_that_are_no_scaling) {
+    const std::vector<GgufTensor> divisors = {{.name = "rope_freqs.weight", .shape = {1}}};
+    expect_refused(small_llama({}, divisors), "rope_freqs.weight: model.rope_scaling = {");     // zeros
+    for (const GgufValue& v : {GgufValue(string("{\"type\"")), GgufValue(string("\"none\"}, \"x\": {")),
+                               GgufValue(string("7")), GgufValue(7u)})
+        expect_refused(small_llama({{"train_gpt.rope_scaling", v}}, divisors),
+                       "_small.gguf: train_gpt.rope_scaling");
+    // llama.cpp's Qwen3 has none
+    exported("Qwen3");
+    const test::Gguf g = test::read_gguf(file_of("Qwen3"));
+    std::vector<GgufPair> pairs;
+    const GgufFile file(file_of("Qwen3"));
+    for (const auto& [key, value] : file.pairs) pairs.push_back({key, value});
+    std::vector<GgufTensor> tensors = {{.name = "rope_freqs.weight", .shape = {10}}};
+    for (const auto& [name, t] : file.tensors) tensors.push_back(t);
+    const string path = folder(TEST_PRECISION "_odd_qwen3.gguf");
+    GgufWriter out(path, pairs, tensors);
+    const std::vector<float> ones(10, 1.f);
+    out.write(ones.data(), 10);
+    for (const auto& [name, t] : file.tensors) {
+        const std::vector<float>& values = g.tensors.at(name).values;
+        out.write(values.data(), values.size());
+    }
+    out.close();
+    expect_refused(path, "the tensor \"rope_freqs.weight\" is no part of a Qwen3");
+}
+
+// The file has the embedding twice; this program computes with one.
+TEST_IF(!kIsBf16, a_head_of_its_own_is_named_as_the_format_names_it) {
+    const string path = folder(TEST_PRECISION "_gpt2.gguf");
+    Config cfg = tiny_config();
+    Tiny t(cfg, true);
+    export_to({.shape = cfg.model, .layout = t.model.zero.layout, .read = t.reads(), .tokenizer = nullptr,
+               .bf16 = false}, "gguf:" + path);
+    const Tensor& wte = t.model.zero.layout.tensors.front();
+    check_head(open_foreign("gguf:" + path), wte);
+    const uint64_t at = [&] {
+        const GgufFile file(path);
+        return file.data_start + file.find("output.weight")->offset;
+    }();
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(std::streamoff(at));
+    const float other = 3;
+    file.write(reinterpret_cast<const char*>(&other), sizeof other);
+    file.close();
+    const ForeignModel m = open_foreign("gguf:" + path);
+    const Fatal end = test::fatal_of([&] { check_head(m, wte); });
+    EXPECT(end.code == kExitConfig && strstr(end.what(), "its output.weight is not its embedding") &&
+           !strstr(end.what(), "tie_word"), "'%s'", end.what());
 }
 
 }  // namespace PRECISION

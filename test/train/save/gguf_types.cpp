@@ -49,6 +49,18 @@ TEST(a_block_of_q8) {
     }
 }
 
+// d is 0 in FP16; for the smallest, 1 / d is not finite, which UBSan sees.
+TEST(a_block_of_q8_with_tiny_values) {
+    for (const float tiny : {1e-30f, 3e-37f, 1e-41f}) {
+        vector<float> values(32, tiny), back(32, 1);
+        values[3] = 0, values[4] = -tiny / 8;
+        const vector<uint8_t> bytes = encode(GgufType::Q8_0, values.data(), 32);
+        EXPECT(std::count(bytes.begin(), bytes.end(), 0) == 34, "%g: d and q are 0", double(tiny));
+        decode(GgufType::Q8_0, bytes.data(), 32, back.data());
+        EXPECT(std::count(back.begin(), back.end(), 0.f) == 32, "%g", double(tiny));
+    }
+}
+
 TEST(how_far_a_format_is_from_the_values) {
     vector<float> values(32 * 64), read(values.size());
     for (size_t i = 0; i < values.size(); i++)

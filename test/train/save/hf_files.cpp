@@ -40,4 +40,16 @@ TEST_IF(!kIsBf16, exports_of_several_files_of_16_bits) {
     }
 }
 
+TEST_IF(!kIsBf16, an_export_without_a_tokenizer_leaves_no_other) {
+    const string dir = folder(TEST_PRECISION "_tokenizer");
+    const Tokenizer tokenizer = Tokenizer::load("test/data/tokenizer/hf.json");
+    export_kind("Qwen3", {"hf:" + dir}, 20000, &tokenizer);
+    const ForeignModel with = open_foreign("hf:" + dir);
+    EXPECT(with.tokenizer == dir + "/tokenizer.json", "'%s'", with.tokenizer.c_str());
+    export_kind("Qwen3", {"hf:" + dir});
+    for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json"})
+        EXPECT(!test::there(dir + "/" + name), "%s is of the export before", name);
+    EXPECT(open_foreign("hf:" + dir).tokenizer.empty());
+}
+
 }  // namespace PRECISION

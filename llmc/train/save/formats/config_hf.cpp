@@ -9,13 +9,10 @@
 
 const HfClass& hf_class_of(const Json& config, const std::string& path) {
     const Json* type = config.find("model_type");
-    std::string known;
-    for (const HfClass& c : hf_classes()) {
+    for (const HfClass& c : hf_classes())
         if (!type || *type == Json(c.kind.id)) return c;
-        known += (known.empty() ? "" : ", ") + std::string(c.kind.id);
-    }
     CHECK_INPUT(false, "{}: model_type is {}, expected one of {}: this program computes no other", path,
-                for_message(*type), known);
+                for_message(*type), list_of_ids(hf_kinds()));
 }
 
 // The turns, as one of the forms says; nothing: the file does not have the form, or not the number.
@@ -72,16 +69,12 @@ static void read_turns(const Json& config, const std::string& path, ModelConfig&
     m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
 
-static bool has_turns(const HfClass& c) { return !c.kind.others.empty(); }
+static bool has_turns(const HfClass& c) { return c.kind.has_other("rope_scaling"); }
 
 // ---------------------------------------------------------------------------------------------------------
 // windows
 
-static bool has_windows(const HfClass& c) {
-    const auto& others = c.kind.others;
-    const auto is_window = [](const char* setting) { return setting == std::string("window"); };
-    return std::any_of(others.begin(), others.end(), is_window);
-}
+static bool has_windows(const HfClass& c) { return c.kind.has_other("window"); }
 
 static int number_of(const Json& config, const char* key, int missing, const std::string& path) {
     const Json& v = config.get(key);

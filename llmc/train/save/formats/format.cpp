@@ -1,5 +1,8 @@
 #include "llmc/train/save/formats/format.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -66,8 +69,7 @@ bool head_is_embedding(const ForeignModel& m, const Tensor& wte) {
     return same;
 }
 
-void check_head(const ForeignModel& m, const Tensor& wte) {
-    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '{}': its lm_head.weight is not its embedding, "
-                "which it says is the head (tie_word_embeddings = true, or no word of it).\n       Set "
-                "tie_word_embeddings to what the model is", m.from);
+void remove_file(const std::string& path) {
+    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
+                strerror(errno));
 }

@@ -42,7 +42,6 @@ struct Format {
     const char* prefix;                     // "hf" of "hf:DIR"
     const char* place;                      // "DIR" or "FILE": the kind of path behind the colon
     const char* meaning;                    // for --help
-    bool imported;                          // model.init may name the format
     bool writes_bf16;                       // run.precision=bf16 chooses bf16 weights for an export
     ForeignModel (*open)(const std::string& path);
     void (*write)(const OwnModel& m, const std::string& path);
@@ -52,6 +51,9 @@ struct Format {
     std::vector<const ForeignKind*> (*kinds)();             // of models that the format holds
     // Files that write() makes, in the order of their removal; tokenizer: whether the model has one.
     std::vector<std::string> (*files)(const std::string& path, bool tokenizer);
+    // The head's own matrix in a file of a model whose head is the embedding, and what to do where the two
+    // differ, for a message; null: no file has one.
+    const char *head, *other_head;
     // For an error message: the model.init that a path without a prefix stands for; empty: another format's.
     std::string (*meant)(const std::string& path);
 };
@@ -86,7 +88,8 @@ std::vector<float> values_of_part(const ForeignTensor& p, size_t cols, size_t D,
                                   const std::vector<float>& all);
 
 bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // value by value
-void check_head(const ForeignModel& m, const Tensor& wte);              // refuses an untied model
+
+void remove_file(const std::string& path);                              // where there is one
 
 // Calls f(row, rows) for slices of a tensor: half a MB each, or 64 rows.
 template <class F> void for_each_slice(const Tensor& t, F&& f) {

@@ -9,8 +9,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
-#include "llmc/base/config/fields.h"
 #include "llmc/base/json.h"
+#include "llmc/base/json_file.h"
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 
@@ -103,8 +103,10 @@ static uint32_t file_type(GgufType type) {
     return type == GgufType::BF16 ? 32 : 0;
 }
 
-// 1e-5, not the double nearest to the FP32 nearest to 1e-5.
-static Json shortest(float x) { return parse_json(fmt::format("{}", x)); }
+// 1e-5, not the double nearest to the FP32 nearest to 1e-5. JSON has no text for NaN and infinity.
+static Json shortest(float x) {
+    return std::isfinite(x) ? parse_json(fmt::format("{}", x)) : Json(double(x));
+}
 
 // Every number is of 32 bits.
 static GgufValue value_in_gguf(const Json& v) {
@@ -116,9 +118,9 @@ static GgufValue value_in_gguf(const Json& v) {
 // export
 
 static void write_gguf(const OwnModel& m, const std::string& path) {
-    const ForeignKind& kind = *kind_for(m.shape, kinds_of_gguf());
+    const ForeignKind& kind = gguf_kinds()[kind_for(m.shape, kinds_of_gguf())];
     const GgufType type = type_named(path).value_or(m.bf16 ? GgufType::BF16 : GgufType::F32);
-    const bool scaled = m.shape.rope_scaling.used, doubled = kind.id == std::string("gpt2");
+    const bool scaled = m.shape.rope_scaling.used;
     std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
                                    {"general.name", std::string("train_gpt")},
                                    {"general.file_type", file_type(type)}};
@@ -133,9 +135,8 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
             infos.push_back({.name = p.name, .shape = shape_in_gguf(p, t), .type = type_of(t, type)});
     const std::vector<float> divisors = divisors_of(m.shape);
     if (scaled) infos.push_back({kTurns, {divisors.size()}});
-    // GPT-2's tied head once more: not every version of llama.cpp takes it from the embedding
     const Tensor& wte = m.layout.tensors.front();
-    if (doubled)
+    if (kind.two_heads)
         infos.push_back({.name = kHead, .shape = shape_in_gguf(parts(wte)[0], wte),
                          .type = type_of(wte, type)});
     GgufWriter file(path, pairs, infos);
@@ -148,8 +149,10 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
         }
     }
     if (scaled) file.write(divisors.data(), divisors.size());
-    const std::vector<float> head = doubled ? m.read(wte) : std::vector<float>();
-    if (doubled) file.write(head.data(), head.size());
+    if (kind.two_heads) {
+        const std::vector<float> head = m.read(wte);
+        file.write(head.data(), head.size());
+    }
     file.close();
 }
 
@@ -173,8 +176,8 @@ static const ForeignKind& kind_of(const std::map<std::string, Json>& values, con
     CHECK_INPUT(found != values.end(), "{}: no general.architecture", path);
     for (const ForeignKind& kind : gguf_kinds())
         if (found->second == Json(kind.id)) return kind;
-    CHECK_INPUT(false, "{}: general.architecture is {}, expected gpt2, llama or qwen3: this program computes "
-                "no other", path, for_message(found->second));
+    CHECK_INPUT(false, "{}: general.architecture is {}, expected one of {}: this program computes no other",
+                path, for_message(found->second), list_of_ids(kinds_of_gguf()));
 }
 
 // The divisors do not say which setting they are of: the key does, else Llama 3's own low and high.
@@ -186,21 +189,18 @@ static void read_scaling(const GgufFile& file, const std::map<std::string, Json>
                 "shape than the {} pairs of a head", file.path, kTurns, pairs);
     std::vector<float> found(pairs);
     file.read(*t, 0, pairs, found.data());
-    Config cfg;
-    cfg.model = m;
     const auto named = values.find(kScaling);
-    if (named != values.end()) {
-        const std::string text = named->second.is_string() ? named->second.string() : "";
-        set_value(cfg, "model.rope_scaling", text);
-        bool fits = false;
-        for (const Field& f : fields(cfg))
-            if (f.path() == "model.rope_scaling") fits = allowed(f);
-        CHECK_INPUT(fits, "{}: {} is {}", file.path, kScaling, for_message(named->second));
-    } else {
-        const float largest = *std::max_element(found.begin(), found.end());
-        cfg.model.rope_scaling = {.used = true, .factor = double(largest)};
-    }
-    m.rope_scaling = cfg.model.rope_scaling;
+    const bool stated = named != values.end();
+    const std::string where = file.path + ": " + (stated ? kScaling : kTurns);
+    CHECK_INPUT(!stated || named->second.is_string(), "{} is {}, expected a text", where,
+                for_message(named->second));
+    ModelConfig by_largest;
+    by_largest.rope_scaling = {.used = true,
+                               .factor = double(*std::max_element(found.begin(), found.end()))};
+    const Json form = stated ? parse_json_text(named->second.string(), where)
+                             : value_of_setting(by_largest, "rope_scaling");
+    const std::string as_config = to_text(Json::Members{{"model", Json::Members{{"rope_scaling", form}}}});
+    m.rope_scaling = parse_config(as_config, where).model.rope_scaling;
     const std::vector<float> expected = divisors_of(m);
     for (size_t i = 0; i < pairs; i++)
         CHECK_INPUT(std::abs(found[i] - expected[i]) <= 1e-4f * expected[i], "{}: {} has {:g} for pair {}, "
@@ -226,25 +226,30 @@ static void check_tensors(const ForeignKind& kind, const GgufFile& file, const M
                 "something else", file.path, json_string(*others.begin()), kind.name);
 }
 
+// Keys that are written beside the key of a setting say the same of it: sizes of a head.
+static void check_copies(const ForeignKind& kind, const ModelConfig& m, const std::string& path,
+                         const std::function<const Json*(const std::string&)>& value) {
+    for (const FormatKey& k : kind.keys) {
+        const Json* found = k.use == FormatKey::Write && k.setting ? value(k.key) : nullptr;
+        if (!found) continue;
+        const Json expected = value_of_setting(with_sizes(m), k.setting);
+        CHECK_INPUT(*found == expected, "{}: {} is {}, but {} is {}: this program computes with one size",
+                    path, k.key, for_message(*found), kind.key_of(k.setting), to_text(expected));
+    }
+}
+
 static ModelConfig settings_of_gguf(const ForeignKind& kind, const GgufFile& file,
                                     std::map<std::string, Json> values) {
-    const std::string arch = kind.id;
     const GgufTensor* wte = file.find("token_embd.weight");
-    if (wte && wte->shape.size() == 2) values.try_emplace(arch + ".vocab_size", Json(wte->shape[0]));
+    if (wte && wte->shape.size() == 2) values.try_emplace(kind.key_of("vocab"), Json(wte->shape[0]));
     const auto value = [&](const std::string& key) -> const Json* {
         const auto found = values.find(key);
         return found == values.end() ? nullptr : &found->second;
     };
     return settings_of(kind, file.path, value, [&](ModelConfig& m) {
-        if (arch == "gpt2") return;
-        m.tied = !file.find(kHead);
-        if (arch == "llama") read_scaling(file, values, m);
-        const Json D = with_sizes(m).head_channels;
-        for (const char* name : {".attention.value_length", ".rope.dimension_count"}) {
-            const Json* found = value(arch + name);
-            CHECK_INPUT(!found || *found == D, "{}: {}{} is {}, but heads have {} channels: this program "
-                        "computes with one size", file.path, arch, name, for_message(*found), to_text(D));
-        }
+        if (kind.has_other("tied")) m.tied = !file.find(kHead);
+        if (kind.has_other("rope_scaling")) read_scaling(file, values, m);
+        check_copies(kind, m, file.path, value);
     });
 }
 
@@ -281,6 +286,10 @@ static std::string meant_as_gguf(const std::string& path) {
 
 extern const Format kGguf = {.prefix = "gguf", .place = "FILE",
                              .meaning = "llama.cpp; rounded as X-f16.gguf, X-bf16 or X-q8_0 say",
-                             .imported = true, .writes_bf16 = true, .open = open_gguf, .write = write_gguf,
+                             .writes_bf16 = true, .open = open_gguf, .write = write_gguf,
                              .round = round_as_gguf, .kinds = kinds_of_gguf, .files = files_of_gguf,
+                             .head = kHead,
+                             .other_head = "which is the head of a GPT-2 here: it has other values, or is "
+                                           "rounded otherwise.\n       Convert the model again, with the "
+                                           "two of one type",
                              .meant = meant_as_gguf};

@@ -1,9 +1,5 @@
 #include "llmc/train/save/formats/format_hf.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
@@ -31,11 +27,6 @@ void transpose(const float* in, size_t rows, size_t cols, float* out) {
         for (size_t c0 = 0; c0 < cols; c0 += kTile)
             for (size_t r = r0; r < std::min(rows, r0 + kTile); r++)
                 for (size_t c = c0; c < std::min(cols, c0 + kTile); c++) out[c * rows + r] = in[r * cols + c];
-}
-
-static void remove_file(const std::string& path) {
-    CHECK_INPUT(unlink(path.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", path,
-                strerror(errno));
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -146,6 +137,9 @@ struct HfWriter {
 // ---------------------------------------------------------------------------------------------------------
 // the tokenizer
 
+static constexpr const char* kTokenizerFiles[] = {"/tokenizer.json", "/vocab.json", "/merges.txt",
+                                                  "/tokenizer_config.json"};
+
 // The files of GPT-2's tokenizer, from which Hugging Face's class makes its pattern and no other.
 static void write_as_gpt2(const Vocabulary& v, const std::string& dir) {
     Json::Members vocab;
@@ -186,16 +180,9 @@ static void write_tokenizer(const OwnModel& m, const std::string& dir) {
 static std::vector<std::string> files_of_hf(const std::string& dir, bool tokenizer) {
     std::vector<std::string> files = weight_files(dir);
     files.insert(files.begin(), dir + "/config.json");
-    const char* const more[] = {"/tokenizer.json", "/vocab.json", "/merges.txt", "/tokenizer_config.json"};
     if (tokenizer)
-        for (const char* name : more) files.push_back(dir + name);
+        for (const char* name : kTokenizerFiles) files.push_back(dir + name);
     return files;
-}
-
-static const HfClass& class_for(const ModelConfig& m) {
-    for (const HfClass& c : hf_classes())
-        if (in_the_way(m, c.kind).empty()) return c;
-    fatal(kExitInternal, __FILE__, __LINE__, "no class of Hugging Face holds the model");
 }
 
 static std::string name_in_hf(const HfClass& c, const ForeignTensor& p) {
@@ -203,10 +190,12 @@ static std::string name_in_hf(const HfClass& c, const ForeignTensor& p) {
 }
 
 static void write_hf(const OwnModel& m, const std::string& dir) {
-    const HfClass& c = class_for(m.shape);
+    const HfClass& c = hf_classes()[kind_for(m.shape, hf_kinds())];
     make_directories(dir);
     remove_file(dir + "/config.json");          // of an earlier export
     for (const std::string& path : weight_files(dir)) remove_file(path);
+    if (!m.tokenizer)
+        for (const char* name : kTokenizerFiles) remove_file(dir + name);
     const HfType& type = hf_type_named(dir);
     const auto parts = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
     std::vector<TensorInfo> infos;
@@ -244,6 +233,8 @@ static std::string meant_as_hf(const std::string& path) {
 
 extern const Format kHf = {.prefix = "hf", .place = "DIR",
                            .meaning = "Hugging Face; rounded as DIR-bf16 or DIR-f16 say",
-                           .imported = true, .writes_bf16 = false, .open = open_hf, .write = write_hf,
-                           .round = round_as_hf, .kinds = hf_kinds, .files = files_of_hf,
+                           .writes_bf16 = false, .open = open_hf, .write = write_hf, .round = round_as_hf,
+                           .kinds = hf_kinds, .files = files_of_hf, .head = kHfHead,
+                           .other_head = "which it says is the head (tie_word_embeddings = true, or no word "
+                                         "of it).\n       Set tie_word_embeddings to what the model is",
                            .meant = meant_as_hf};

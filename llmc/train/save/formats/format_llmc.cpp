@@ -127,6 +127,6 @@ static std::string meant_as_llmc(const std::string& path) {
 
 extern const Format kLlmc = {.prefix = "llmc", .place = "FILE",
                              .meaning = "llm.c, version 3; with run.precision=bf16 version 5",
-                             .imported = true, .writes_bf16 = true, .open = open_llmc, .write = write_llmc,
-                             .round = nullptr,
-                             .kinds = kinds_of_llmc, .files = files_of_llmc, .meant = meant_as_llmc};
+                             .writes_bf16 = true, .open = open_llmc, .write = write_llmc, .round = nullptr,
+                             .kinds = kinds_of_llmc, .files = files_of_llmc, .head = nullptr,
+                             .other_head = nullptr, .meant = meant_as_llmc};

@@ -1,10 +1,5 @@
 #include "llmc/train/save/formats/formats.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "llmc/base/check.h"
 #include "llmc/train/save/formats/kind.h"
 
@@ -20,16 +15,12 @@ const Format* format_of(const std::string& name) {
 
 std::string path_of(const std::string& name) { return name.substr(name.find(':') + 1); }
 
-static std::string list_of(bool only_imported, const char* between) {
+std::string list_of_formats(const char* between) {
     std::string text;
     for (const Format* f : kFormats)
-        if (f->imported || !only_imported)
-            text += (text.empty() ? "" : between) + std::string(f->prefix) + ":" + f->place;
+        text += (text.empty() ? "" : between) + std::string(f->prefix) + ":" + f->place;
     return text;
 }
-
-std::string list_of_exports(const char* between) { return list_of(false, between); }
-std::string list_of_imports(const char* between) { return list_of(true, between); }
 
 std::string help_on_formats() {
     std::string text;
@@ -44,10 +35,7 @@ std::string meant_import(const std::string& path) {
     return "";
 }
 
-bool is_foreign(const std::string& init) {
-    const Format* f = format_of(init);
-    return f && f->imported;
-}
+bool is_foreign(const std::string& init) { return format_of(init) != nullptr; }
 
 ForeignModel open_foreign(const std::string& from) {
     const std::string path = path_of(from);
@@ -57,8 +45,14 @@ ForeignModel open_foreign(const std::string& from) {
     return m;
 }
 
+void check_head(const ForeignModel& m, const Tensor& wte) {
+    const Format& f = *format_of(m.from);
+    CHECK_INPUT(head_is_embedding(m, wte), "model.init = '{}': its {} is not its embedding, {}", m.from,
+                f.head, f.other_head);
+}
+
 void check_export_format(const std::string& to) {
-    CHECK_INPUT(format_of(to), "--export={}: expected {}", to, list_of_exports(", "));
+    CHECK_INPUT(format_of(to), "--export={}: expected {}", to, list_of_formats(", "));
     CHECK_INPUT(!path_of(to).empty(), "--export={}: a path is missing after the colon", to);
 }
 
@@ -86,7 +80,5 @@ std::vector<std::string> files_of_export(const std::string& to) {
 }
 
 void remove_export(const std::string& to, bool tokenizer) {
-    for (const std::string& file : format_of(to)->files(path_of(to), tokenizer))
-        CHECK_INPUT(unlink(file.c_str()) == 0 || errno == ENOENT, "{}: cannot be removed: {}", file,
-                    strerror(errno));
+    for (const std::string& file : format_of(to)->files(path_of(to), tokenizer)) remove_file(file);
 }

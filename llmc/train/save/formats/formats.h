@@ -7,15 +7,15 @@
 
 const Format* format_of(const std::string& name);               // of "PREFIX:PATH"; null: no format's
 std::string path_of(const std::string& name);                   // behind the colon
-std::string list_of_exports(const char* between);               // "hf:DIR, gguf:FILE, ..."
-std::string list_of_imports(const char* between);               // formats that model.init may name
+std::string list_of_formats(const char* between);               // "hf:DIR, gguf:FILE, ..."
 std::string help_on_formats();                                  // lines of --help
 std::string meant_import(const std::string& path);              // model.init that was meant; empty: unknown
 
-// Imports. is_foreign(): model.init names a model of an importable format (Format::imported). open_foreign()
-// opens a model of a format of the table; from = "PREFIX:PATH".
+// Imports. is_foreign(): model.init names a model of a format of the table. open_foreign(): opens the model
+// from = "PREFIX:PATH".
 bool is_foreign(const std::string& init);
 ForeignModel open_foreign(const std::string& from);
+void check_head(const ForeignModel& m, const Tensor& wte);      // refuses a head that is not the embedding
 
 // Exports, to = "PREFIX:PATH".
 void check_export_format(const std::string& to);                // refuses other names

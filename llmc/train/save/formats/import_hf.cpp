@@ -6,16 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_file.h"
 #include "llmc/train/save/formats/format_hf.h"
-
-static Json json_of_file(const std::string& path) {
-    try {
-        return parse_json(read_file(path));
-    } catch (const JsonError& e) {
-        CHECK_INPUT(false, "{}: broken JSON: {}", path, e.what());
-    }
-}
 
 // ---------------------------------------------------------------------------------------------------------
 // names
@@ -43,7 +35,7 @@ static void check_tensors(const HfClass& c, const HfWeights& w, const ModelConfi
     for (const auto& [name, place] : w.tensors)
         CHECK_INPUT(others.insert(without_prefix(c, name)).second, "{}: the tensor '{}' is there twice, "
                     "with '{}' in front and without", place.file->path, without_prefix(c, name), c.prefix);
-    const char* layers = c.kind.id == std::string("gpt2") ? "n_layer" : "num_hidden_layers";
+    const char* layers = c.kind.key_of("layers");
     for_each_foreign(c.kind, m, [&](const ForeignTensor& p, const Tensor& t) {
         const HfWeights::Place* place = find_in_hf(c, w, p.name);
         const std::string or_so = *c.prefix ? fmt::format(", nor '{}{}'", c.prefix, p.name) : "";
@@ -105,7 +97,7 @@ static void check_files(const std::string& dir) {
 ForeignModel open_hf(const std::string& dir) {
     check_files(dir);
     const std::string path = dir + "/config.json";
-    const Json config = json_of_file(path);
+    const Json config = parse_json_file(path);
     CHECK_INPUT(config.is_object(), "{}: no JSON object", path);
     const HfClass& c = hf_class_of(config, path);
     ForeignModel m;

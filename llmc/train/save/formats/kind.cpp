@@ -38,10 +38,20 @@ static bool assign(const Value& to, const Json& v) {
     return true;
 }
 
-static const char* key_of(const ForeignKind& kind, const std::string& setting) {
-    for (const FormatKey& k : kind.keys)
+bool ForeignKind::has_other(const std::string& setting) const {
+    return std::find(others.begin(), others.end(), setting) != others.end();
+}
+
+const char* ForeignKind::key_of(const std::string& setting) const {
+    for (const FormatKey& k : keys)
         if (k.setting && setting == k.setting) return k.key;
     return "vocab_size";
+}
+
+std::string list_of_ids(const std::vector<const ForeignKind*>& kinds) {
+    std::string text;
+    for (const ForeignKind* kind : kinds) text += (text.empty() ? "" : ", ") + std::string(kind->id);
+    return text;
 }
 
 static void set_key(Config& cfg, const FormatKey& k, const std::string& path, const Json* found) {
@@ -50,7 +60,7 @@ static void set_key(Config& cfg, const FormatKey& k, const std::string& path, co
     CHECK_INPUT(!missing || !k.values.empty(), "{}: there is no '{}'; expected {}", path, k.key, expected(f));
     const Json& v = !missing ? *found : found ? k.values.back() : k.values.front();
     CHECK_INPUT(assign(f.value, v), "{}: {} is {}, expected {}", path, k.key, for_message(v), expected(f));
-    CHECK_INPUT(missing || allowed(f), "{}: {} = {}: expected {}", path, k.key, value_json(f.value),
+    CHECK_INPUT(missing || allowed(f), "{}: {} = {}: expected {}", path, k.key, for_message(v),
                 expected(f));
 }
 
@@ -65,7 +75,7 @@ static void check_key(const FormatKey& k, const ForeignKind& kind, const std::st
 // Two keys may stand for one setting: attention_bias and mlp_bias.
 static void check_twice(const ForeignKind& kind, const FormatKey& second, const std::string& path,
                         const Json& before, const Json& after) {
-    const char* first = key_of(kind, second.setting);
+    const char* first = kind.key_of(second.setting);
     CHECK_INPUT(before == after || first == second.key, "{}: {} is {}, but {} is {}: this program has one "
                 "setting for both, model.{}", path, first, to_text(before), second.key, to_text(after),
                 second.setting);
@@ -88,13 +98,11 @@ ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
         set_key(cfg, k, path, value(k.key));
         check_twice(kind, k, path, before, value_of_setting(cfg.model, k.setting));
     }
-    if (read_others) read_others(cfg.model);
-    const std::string layers = key_of(kind, "layers"), heads = key_of(kind, "heads"),
-                      channels = key_of(kind, "channels"), context = key_of(kind, "context"),
-                      vocab = key_of(kind, "vocab");
-    const std::string wrong = wrong_shape(cfg.model, {layers.c_str(), heads.c_str(), channels.c_str(),
-                                                      context.c_str(), vocab.c_str()});
+    const std::string wrong = wrong_shape(
+        cfg.model, {kind.key_of("layers"), kind.key_of("heads"), kind.key_of("channels"),
+                    kind.key_of("context"), kind.key_of("vocab")});
     CHECK_INPUT(wrong.empty(), "{}: {}", path, wrong);
+    if (read_others) read_others(cfg.model);
     check_names(kind, cfg.model, path);
     return cfg.model;
 }
@@ -135,8 +143,7 @@ static ModelConfig canonical(ModelConfig m) {
 static bool stored(const ForeignKind& kind, const std::string& setting) {
     for (const FormatKey& k : kind.keys)
         if (k.setting && setting == k.setting) return true;
-    return std::any_of(kind.others.begin(), kind.others.end(),
-                       [&](const char* other) { return setting == other; });
+    return kind.has_other(setting);
 }
 
 std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kind) {
@@ -168,8 +175,8 @@ std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kin
     return why;
 }
 
-const ForeignKind* kind_for(const ModelConfig& m, const std::vector<const ForeignKind*>& kinds) {
-    for (const ForeignKind* kind : kinds)
-        if (in_the_way(m, *kind).empty()) return kind;
-    return nullptr;
+size_t kind_for(const ModelConfig& m, const std::vector<const ForeignKind*>& kinds) {
+    for (size_t i = 0; i < kinds.size(); i++)
+        if (in_the_way(m, *kinds[i]).empty()) return i;
+    fatal(kExitInternal, __FILE__, __LINE__, "no kind of {} holds the model", list_of_ids(kinds));
 }

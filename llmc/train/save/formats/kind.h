@@ -29,13 +29,19 @@ struct ForeignKind {
     std::vector<FormatKey> keys;            // in the order of writing
     std::vector<const char*> others;        // settings that the format has in a form of its own
     std::vector<FixedSetting> fixed;        // all other settings are GPT-2's
+    bool two_heads = false;                 // GGUF: a file has the embedding once more, as the head
+
+    bool has_other(const std::string& setting) const;       // in others
+    const char* key_of(const std::string& setting) const;
 };
+std::string list_of_ids(const std::vector<const ForeignKind*>& kinds);      // for messages
 
 // A setting's value as JSON.
 Json value_of_setting(const ModelConfig& m, const std::string& setting);
 
-// The settings of a model in a file. value: of a key; nullptr: no such key. read_others() sets kind.others.
-// Refuses values outside the limits of settings, and those that this program does not compute.
+// The settings of a model in a file. value: of a key; nullptr: no such key. read_others() sets kind.others
+// of a model whose sizes fit together. Refuses values outside the limits of settings, and those that this
+// program does not compute.
 ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
                         const std::function<const Json*(const char* key)>& value,
                         const std::function<void(ModelConfig&)>& read_others = nullptr);
@@ -46,8 +52,8 @@ Json::Members keys_to_write(const ForeignKind& kind, const ModelConfig& m);
 // Settings that keep a kind from holding m, each as "model.softcap = 0, not 15"; empty: the kind holds m.
 std::vector<std::string> in_the_way(const ModelConfig& m, const ForeignKind& kind);
 
-// The first kind that holds m; nullptr: none.
-const ForeignKind* kind_for(const ModelConfig& m, const std::vector<const ForeignKind*>& kinds);
+// The first kind that holds m, as a place in kinds. REQUIRES: one does, by check_export_kind().
+size_t kind_for(const ModelConfig& m, const std::vector<const ForeignKind*>& kinds);
 
 // Calls f(foreign tensor, tensor here) for each foreign tensor of a whole model.
 template <class F> void for_each_foreign(const ForeignKind& kind, const ModelConfig& m, F&& f) {

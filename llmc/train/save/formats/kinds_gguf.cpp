@@ -19,7 +19,8 @@ static ForeignKind gpt2_kind() {
                  {"gpt2.feed_forward_length", "ffn_channels"}, {"gpt2.block_count", "layers"},
                  {"gpt2.attention.head_count", "heads"},
                  {"gpt2.attention.layer_norm_epsilon", "norm_eps"}, {"gpt2.vocab_size", "vocab"}},
-        .others = {}, .fixed = {}};
+        .others = {}, .fixed = {},
+        .two_heads = true};         // not every version of llama.cpp takes the head from the embedding
 }
 
 // Keys of Llama and its successors. The strings live as long as the table.

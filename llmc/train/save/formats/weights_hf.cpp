@@ -6,6 +6,7 @@
 #include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
+#include "llmc/base/json_file.h"
 #include "llmc/train/save/formats/format_hf.h"
 #include "llmc/base/half.h"
 
@@ -13,12 +14,7 @@ static constexpr size_t kMostFiles = 10000;
 
 // Tensor and file. A name in an index is a plain one: a file of the folder.
 static std::map<std::string, std::string> read_index(const std::string& path) {
-    Json index;
-    try {
-        index = parse_json(read_file(path));
-    } catch (const JsonError& e) {
-        CHECK_INPUT(false, "{}: broken JSON: {}", path, e.what());
-    }
+    const Json index = parse_json_file(path);
     const Json& map = index.get("weight_map");
     CHECK_INPUT(map.is_object() && !map.members().empty(), "{}: no \"weight_map\" of tensors and files",
                 path);
