@@ -10,6 +10,10 @@
 // values (GQA: Ainslie et al. 2023, arXiv 2305.13245): query head h reads key head h / group().
 //
 // Of a row that packs documents, a query sees the keys of its own document alone.
+//
+// REQUIRES: on GPUs D is a multiple of kGpuHeadUnit, at most kGpuHeadMost.
+
+constexpr int kGpuHeadUnit = 8, kGpuHeadMost = 128;
 
 // Of the rows of B sequences of T tokens that pack documents: a row's place in its document, and the row
 // after the document's last, counted from the sequence's first. Null: a sequence is one document.

@@ -58,12 +58,13 @@ static void add_candidates(std::vector<Config>& all, Config cfg, int dp) {
 
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine) {
     const int heads = cfg.model.kv_heads ? cfg.model.kv_heads : cfg.model.heads;
+    const int F = with_sizes(cfg.model).ffn_channels;
     std::vector<Config> all;
     Config c = cfg;
     c.parallel.ranks = ranks, c.parallel.zero_group = 0;
     for (const int tp : divisors(heads, std::min(ranks, 2 * machine.gpus_per_node)))
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
-            if (ranks % (tp * pp) || cfg.model.ffn_channels % tp) continue;
+            if (ranks % (tp * pp) || (tp > 1 && F % (tp * kDescribedGpu.product_unit()))) continue;
             c.parallel.tp = tp, c.parallel.pp = pp;
             add_candidates(all, c, ranks / (tp * pp));
         }
