@@ -9,7 +9,7 @@ inline constexpr double kScale = 0.5, kMu = 0.9;
 // A slice of a matrix over tp: rows of x_stride, keys of `stride`.
 struct MuonShape { int rows, cols; size_t x_stride, stride; };
 inline const MuonShape kMuonShapes[] = {{1, 1, 1, 1}, {7, 5, 5, 5}, {24, 72, 72, 72}, {33, 17, 51, 51},
-                                        {130, 257, 257, 514}};
+                                        {130, 257, 257, 514}, {6, 12, 12, 12}, {16, 12, 12, 12}};
 
 struct MuonInputs {
     std::vector<real> m, grad, master;

@@ -45,6 +45,20 @@ TEST(gates_of_values_count_and_their_tables_do_not) {
     EXPECT(with == 108024 + 252, "%lld steps", (long long)with);            // gates of 2 blocks: 12 each
 }
 
+// Three windows and the whole context by turns, as in scripts/nano.json.
+TEST(the_last_layer_sees_the_whole_context) {
+    const auto windows_of = [](int depth, const std::string& window) {
+        return nano(fmt::format(", \"depth\": {}, \"window\": {}", depth, window)).model.window;
+    };
+    const std::string by_turns = "[512, 512, 512, 0]";
+    EXPECT(windows_of(6, by_turns) == std::vector<int>({512, 512, 512, 0, 512, 0}));
+    EXPECT(windows_of(20, by_turns) == std::vector<int>({512, 512, 512, 0}), "the list ends with the layers");
+    const std::vector<int> of_26 = windows_of(26, by_turns);
+    EXPECT(of_26.size() == 26 && of_26[23] == 0 && of_26[24] == 512 && of_26[25] == 0);
+    EXPECT(windows_of(6, "[0, 512, 512, 512]") == std::vector<int>({0, 512, 512, 512}), "ends with a window");
+    EXPECT(windows_of(6, "512") == std::vector<int>({512}));
+}
+
 TEST(a_named_setting_stays) {
     const Config c = nano(", \"depth\": 20, \"channels\": 640");
     EXPECT(c.model.channels == 640 && c.model.heads == 5 && c.model.layers == 20);

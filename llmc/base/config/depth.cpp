@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "llmc/base/check.h"
 
@@ -20,6 +21,14 @@ static double scaled_parameters(ModelConfig m, int depth, int channels) {
            double(m.vocab) * C;
 }
 
+// A list that ends with the whole context means the last layer too, wherever the repetition stops.
+static void end_with_whole_context(std::vector<int>& window, int layers) {
+    if (window.back() != 0 || window[size_t(layers - 1) % window.size()] == 0) return;
+    const std::vector<int> repeated = std::exchange(window, {});
+    for (int l = 0; l < layers; l++) window.push_back(repeated[size_t(l) % repeated.size()]);
+    window.back() = 0;
+}
+
 void apply_depth(Config& cfg) {
     const int depth = cfg.model.depth;
     if (depth == 0) return;
@@ -33,6 +42,7 @@ void apply_depth(Config& cfg) {
     set("model.layers", cfg.model.layers, depth);
     set("model.channels", cfg.model.channels, channels_of(depth));
     set("model.heads", cfg.model.heads, std::max(1, cfg.model.channels / 128));
+    end_with_whole_context(cfg.model.window, cfg.model.layers);
     const double P = scaled_parameters(as_written, cfg.model.layers, cfg.model.channels);
     const double of_12 = scaled_parameters(as_written, 12, channels_of(12));
     const double batch = std::exp2(std::round(19 + 0.383 * std::log2(P / of_12)));

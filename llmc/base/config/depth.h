@@ -6,6 +6,7 @@
 //     steps        tokens / batch;  decay: the last 65% of them
 //     matrix_lr    0.02 s;  embed_lr 0.3 s w;  head_lr, lr: 0.008 s w
 //                  s = (batch / 2^19)^0.5, w = (channels / 768)^-0.5
+//     window       of the last layer 0 where the list ends with 0: (3, 3, 3, 0) of 6 layers is 3 3 3 0 3 0
 #pragma once
 #include "llmc/base/config/config.h"
 

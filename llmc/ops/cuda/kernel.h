@@ -32,6 +32,8 @@ template <class I> HOST_DEVICE constexpr I div_up(I a, std::type_identity_t<I> b
 namespace PRECISION {
 namespace cuda {
 
+inline constexpr Target kThisDevice = {.backend = Target::Cuda, .threads = 1};
+
 // N values of T in one access of 16 bytes, the widest, or of 8. Addresses are multiples of the access.
 //     load             global or shared memory
 //     load_cached      for data read by many blocks, like weights of a norm; traffic counters of tests count

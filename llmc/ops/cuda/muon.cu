@@ -50,28 +50,31 @@ void muon_momentum(real* u, real* m, const real* grad, const GradientState* stat
            {.bytes = 16. * double(count) + 8}, u, m, grad, state, mu, muon_count(count));
 }
 
-// FLOOR bytes = (4 + sizeof(floatX)) rows cols + 8
+// FLOOR bytes = 4 rows cols + sizeof(floatX) side(rows) side(cols) + 8;  side(n): muon_side(), here `stride`
 __global__ void __launch_bounds__(kMuonThreads)
     muon_normalize_kernel(floatX* x, const float* u, const double* squares, uint32_t rows, uint32_t cols,
-                          uint32_t width) {
+                          uint32_t width, uint32_t stride, uint32_t count) {
     const float factor = float(1 / (1.01 * sqrt(load_cached(squares)) + 1e-7));
-    for_muon_elements(rows * cols, [=](uint32_t i) {
+    for_muon_elements(count, [=](uint32_t i) {
         uint32_t at = i;
-        if (width != cols) {
-            const uint32_t row = i / cols, col = i % cols;
+        bool inside = i < rows * cols;
+        if (width != stride) {
+            const uint32_t row = i / stride, col = i % stride;
+            inside = row < rows && col < cols;
             at = (col / width * rows + row) * width + col % width;
         }
-        x[i] = floatX(load_streaming(u + at) * factor);
+        x[i] = floatX(inside ? load_streaming(u + at) * factor : 0.f);
     });
 }
 
 void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
     if (walked(muon_normalize_cost, rows, cols)) return;
-    const size_t count = size_t(rows) * size_t(cols);
-    (void)muon_count(count);
+    const size_t stride = size_t(muon_side(kThisDevice, cols)),
+                 count = size_t(muon_side(kThisDevice, rows)) * stride;
+    const double read = 4. * rows * cols, written = double(count) * sizeof(floatX);
     launch(muon_normalize_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
-           {.bytes = (4. + sizeof(floatX)) * double(count) + 8}, x, u, squares, uint32_t(rows),
-           uint32_t(cols), uint32_t(cols / parts));
+           {.bytes = read + written + 8}, x, u, squares, uint32_t(rows), uint32_t(cols),
+           uint32_t(cols / parts), uint32_t(stride), muon_count(count));
 }
 
 void gram(floatX* out, real* sums, const floatX* x, int rows, int cols) {

@@ -165,15 +165,17 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
 }
 
 static void check(const Rotary& t) {
-    CHECK_INPUT(t.D % (2 * Pack::size) == 0 && t.D <= 128,
-                "rotary: heads of {} channels, expected a multiple of {} up to 128", t.D, 2 * Pack::size);
+    static_assert(kGpuTurnUnit == 2 * Pack::size);
+    CHECK_INPUT(t.D % kGpuTurnUnit == 0 && t.D <= kGpuHeadMost,
+                "rotary: heads of {} channels, expected a multiple of {} up to {}", t.D, kGpuTurnUnit,
+                kGpuHeadMost);
     CHECK(t.stride % Pack::size == 0, "rotary: rows {} apart, expected a multiple of {}", t.stride,
           Pack::size);
 }
 
 void rotary_forward(const Rotary& t) {
-    if (walked(rotary_forward_cost, t)) return;
     check(t);
+    if (walked(rotary_forward_cost, t)) return;
     const int lanes = lanes_of(t.D);
     const size_t items = size_t(t.N) * t.heads();
     const double bytes = double(items) * t.D * sizeof(floatX);
@@ -182,8 +184,8 @@ void rotary_forward(const Rotary& t) {
 }
 
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t) {
-    if (walked(rotary_backward_cost, t)) return;
     check(t);
+    if (walked(rotary_backward_cost, t)) return;
     const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kTurnThreads / lanes;
     const bool gain = t.q_gain != nullptr;
     const Parts parts = gain ? parts_of(t.N, kNormParts) : Parts{div_up(groups, heads),

@@ -28,26 +28,29 @@ void round_to(floatX* out, const real* in, size_t count) {
            {.bytes = (4. + sizeof(floatX)) * double(count)}, out, in, count);
 }
 
-// A thread takes a pack of a row.
+// A thread takes `each` elements of a row: a pack, or one.
 // FLOOR bytes = 2 B (before + T) width sizeof(floatX) + (before ? 4 B : 0)
+template <int each>
 __global__ void __launch_bounds__(kElementwiseThreads) join_rows_kernel(floatX* out, JoinedRows j) {
-    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * Pack::size;
+    const size_t i = (size_t(blockIdx.x) * kElementwiseThreads + threadIdx.x) * each;
     const size_t row = i / j.width, c = i % j.width;
     const int rows = j.before + j.T, b = int(row / rows), t = int(row % rows);
     if (b >= j.B) return;
     const floatX* from = t < j.before
         ? j.kept + (size_t(load_cached(j.from + b)) * j.before + t) * j.width
         : j.own + (size_t(b) * j.T + (t - j.before)) * j.stride;
-    Pack::load_cached(from + c).store(out + i);
+    if constexpr (each == 1) out[i] = load_cached(from + c);
+    else Pack::load_cached(from + c).store(out + i);
 }
 
 void join_rows(floatX* out, const JoinedRows& j) {
     if (walked(join_rows_cost, j)) return;
-    check_packs("join_rows: width", j.width);
-    check_packs("join_rows: stride", int(j.stride));
-    const size_t packs = size_t(j.B) * size_t(j.before + j.T) * size_t(j.width) / Pack::size;
-    launch(join_rows_kernel, dim3(unsigned(div_up(packs, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
-           {.bytes = double(packs) * 32 + (j.before ? 4. * j.B : 0)}, out, j);
+    const bool packs = size_t(j.width) % Pack::size == 0 && j.stride % Pack::size == 0;
+    const size_t count = size_t(j.B) * size_t(j.before + j.T) * size_t(j.width),
+                 threads = packs ? count / Pack::size : count;
+    launch(packs ? join_rows_kernel<Pack::size> : join_rows_kernel<1>,
+           dim3(unsigned(div_up(threads, kElementwiseThreads))), dim3(kElementwiseThreads), 0,
+           {.bytes = 2. * double(count) * sizeof(floatX) + (j.before ? 4. * j.B : 0)}, out, j);
 }
 
 // ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,10 @@
 // values (GQA: Ainslie et al. 2023, arXiv 2305.13245): query head h reads key head h / group().
 //
 // If sequences pack documents, a query sees only keys of its own document.
+//
+// REQUIRES: on GPUs D is a multiple of kGpuHeadUnit, at most kGpuHeadMost.
+
+constexpr int kGpuHeadUnit = 8, kGpuHeadMost = 128;
 
 // Documents in B sequences of T rows. positions: index of each row within its document; ends: row index in
 // the sequence one past the document. Null: one document per sequence.

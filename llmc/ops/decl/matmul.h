@@ -10,6 +10,8 @@
 //
 // The activation reads the stored, rounded pre, on CPUs panel by panel while in cache; activation_forward,
 // which recomputation calls, therefore gives the same bits.
+//
+// REQUIRES: C, OC and F are multiples of the device's product_unit().
 
 inline int pre_width(Activation f, int F) { return has_gate(f) ? 2 * F : F; }
 

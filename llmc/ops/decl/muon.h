@@ -7,7 +7,13 @@
 //     master -= lr (stretch x + decay master)      cautious: decay only where x * master >= 0
 //     param   = master, rounded as by adamw.h
 //
-// The optimizer calls these in order; x is floatX, as the products are.
+// The optimizer calls these in order; x is floatX, as the products are. Its sides in memory are muon_side()
+// of rows and cols, with zeros beyond the matrix, which stay zero.
+
+inline int muon_side(const Target& on, int n) {
+    const int unit = on.product_unit();
+    return (n + unit - 1) / unit * unit;
+}
 
 // u and m: (count). A step that is not finite leaves m as it is and sets u = 0.
 void muon_momentum(real* u, real* m, const real* grad, const GradientState* state, real mu, size_t count);
@@ -15,13 +21,14 @@ inline Cost muon_momentum_cost(const Target&, size_t count) {
     return {.name = "muon_momentum", .read = 2 * count * sizeof(real), .written = 2 * count * sizeof(real)};
 }
 
-void muon_normalize(floatX* x,                  // (rows, cols)
+void muon_normalize(floatX* x,                  // (muon_side(rows), muon_side(cols))
                     const real* u,              // (parts, rows, cols / parts): columns, part after part
                     const double* squares,      // |u|^2
                     int rows, int cols, int parts);
-inline Cost muon_normalize_cost(const Target&, int rows, int cols) {
+inline Cost muon_normalize_cost(const Target& on, int rows, int cols) {
     const size_t count = size_t(rows) * size_t(cols);
-    return {.name = "muon_normalize", .read = count * sizeof(real), .written = count * sizeof(floatX)};
+    const size_t written = size_t(muon_side(on, rows)) * size_t(muon_side(on, cols));
+    return {.name = "muon_normalize", .read = count * sizeof(real), .written = written * sizeof(floatX)};
 }
 
 // out = x x^T where rows <= cols, else x^T x: (side, side), side the smaller. Equal to its transpose in bits.

@@ -7,6 +7,8 @@
 // The norm comes before the rotation or after; either may be absent. Position of token n: t0 + n % T, or
 // positions[n].
 
+constexpr int kGpuTurnUnit = int(2 * 16 / sizeof(floatX));      // each half of a head has whole packs
+
 struct Rotary {
     floatX* qkv;            // (N, stride)     in and out: NH heads of queries, then KV of keys, D each
     floatX* before;         // (N, (NH+KV) D)  out: q and k as they came, for backward; null: not kept
@@ -14,7 +16,7 @@ struct Rotary {
     const floatX *q_gain, *k_gain;      // (D) g; both null: 1
     QkNorm norm;
     real eps;
-    int N, T, NH, KV, D;    // D is even, on GPUs with whole packs in a half
+    int N, T, NH, KV, D;    // D is even, on GPUs a multiple of kGpuTurnUnit, at most kGpuHeadMost
     size_t stride;
     int t0;
     const int32_t* positions = nullptr;     // (N)

@@ -1,6 +1,7 @@
 // The plans that a search chooses from (search.h).
 #include <algorithm>
 
+#include "llmc/model/gpu_sizes.h"
 #include "llmc/train/plan/search.h"
 
 static std::vector<int> divisors(int64_t n, int64_t most) {
@@ -50,6 +51,8 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
             p.tp = tp, p.pp = pp;
+            // sizes that no tp mends end the plan
+            if (tp > 1 && !wrong_on_gpus(c.model, tp).empty()) continue;
             if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks / (tp * pp));
         }
     return all;

@@ -1,7 +1,9 @@
 #include "llmc/train/run/model.h"
 
+#include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/model/gpu_sizes.h"
 #include "llmc/model/turns.h"
 
 namespace PRECISION {
@@ -25,12 +27,19 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
     return tensors ? tensors + scratch + 4096 : 0;        // and whole pages
 }
 
+static void check_sizes(const Config& cfg, int tp) {
+    if (ops::target().backend != Target::Cuda) return;
+    const std::string wrong = wrong_on_gpus(cfg.model, tp);
+    CHECK_INPUT(wrong.empty(), "{}", wrong);
+}
+
 Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates, Unplanned)
     : mesh(on), stage(make_stage(cfg, mesh, micro_batch)),
       zero(dims_of(cfg, cfg.model.vocab, mesh.tp), part_of(cfg, stage), mesh, zero_options(cfg, mesh)),
       gpt({.d = zero.d, .B = micro_batch, .T = cfg.model.context, .level = cfg.memory.recompute,
            .backward = cfg.train.steps > 0}, mesh.tp, part_of(cfg, stage), stage.buffers),
       pipeline(cfg, mesh, stage, gpt, zero) {
+    check_sizes(cfg, mesh.tp.size);
     zero.add_weights_to(arena);
     if (cfg.train.steps > 0) {
         zero.add_training_to(arena, host);

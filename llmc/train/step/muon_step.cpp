@@ -91,16 +91,20 @@ const Muon::Matrix* Muon::own(size_t round) const {
     return size_t(shard.index) < matrices.size() ? &matrices[size_t(shard.index)] : nullptr;
 }
 
+static int side_of(int n) { return ops::muon_side(ops::target(), n); }
+
 void Muon::add_to(Arena& arena) {
-    size_t in_shard = 0, here = 0, all = 0, side = 0, tall = 0;
+    size_t in_shard = 0, here = 0, all = 0, padded = 0, side = 0, tall = 0;
     for (const Round& round : rounds) {
         std::vector<size_t> elements(size_t(shard.size));
         for (const Matrix& m : round.matrices) {
-            const size_t smaller = size_t(std::min(m.all_rows, m.all_cols));
+            const int rows = side_of(m.all_rows), cols = side_of(m.all_cols);
+            const size_t smaller = size_t(std::min(rows, cols));
             here = std::max(here, m.here());
             all = std::max(all, m.all());
+            padded = std::max(padded, size_t(rows) * size_t(cols));
             side = std::max(side, smaller * smaller);
-            tall = std::max(tall, ops::gram_sums(ops::target(), m.all_rows, m.all_cols));
+            tall = std::max(tall, ops::gram_sums(ops::target(), rows, cols));
             for (int k = 0; k < shard.size; k++) elements[size_t(k)] += overlap(m, k).count;
         }
         in_shard = std::max(in_shard, *std::max_element(elements.begin(), elements.end()));
@@ -111,10 +115,10 @@ void Muon::add_to(Arena& arena) {
     arena.add(what, &returned, shard.staging(in_shard));
     arena.add(what, &sums, ops::norm_blocks(all));
     arena.add(what, &squares, 1);
-    arena.add(what, &buffers[0], all);
+    arena.add(what, &buffers[0], padded);
     // The products' memory. Slices of other ranks of tp are gathered there, before the products begin.
     const auto bytes = [](size_t count, size_t element) { return (count * element + 63) / 64 * 64; };
-    const size_t of_x = bytes(all, sizeof(floatX)), of_square = bytes(tall, sizeof(real)),
+    const size_t of_x = bytes(padded, sizeof(floatX)), of_square = bytes(tall, sizeof(real)),
                  of_a = bytes(side, sizeof(floatX)), of_slices = zero.mesh.tp.staging(all) * sizeof(real);
     arena.reserve(what, std::max(of_x + of_square + 2 * of_a, of_slices), [=, this](std::byte* p) {
         gathered = reinterpret_cast<real*>(p);
@@ -154,7 +158,8 @@ void Muon::normalize(size_t round) {
     ops::muon_normalize(x, whole, squares, m->all_rows, m->all_cols, m->all_cols / m->cols);
 }
 
-void Muon::iterate(int rows, int cols) {
+void Muon::iterate(const Matrix& m) {
+    const int rows = side_of(m.all_rows), cols = side_of(m.all_cols);
     const int side = std::min(rows, cols);
     const size_t count = size_t(rows) * size_t(cols), squared = size_t(side) * size_t(side);
     for (const MuonCoefficients& k : iterations) {
@@ -169,9 +174,10 @@ void Muon::iterate(int rows, int cols) {
 }
 
 const floatX* Muon::slice_here(const Matrix& m) const {
-    const floatX* const first = x + size_t(m.first_row) * size_t(m.all_cols) + m.first_col;
-    if (m.cols == m.all_cols) return first;
-    ops::join_rows(next, {.kept = nullptr, .from = nullptr, .own = first, .stride = size_t(m.all_cols),
+    const size_t stride = size_t(side_of(m.all_cols));
+    const floatX* const first = x + size_t(m.first_row) * stride + m.first_col;
+    if (size_t(m.cols) == stride) return first;
+    ops::join_rows(next, {.kept = nullptr, .from = nullptr, .own = first, .stride = stride,
                           .B = 1, .before = 0, .T = m.rows, .width = m.cols});
     return next;
 }
@@ -182,7 +188,7 @@ void Muon::orthogonalize(size_t round) {
     const floatX* slice = buffers[0];
     if (const Matrix* m = own(round)) {
         beat();
-        iterate(m->all_rows, m->all_cols);
+        iterate(*m);
         slice = slice_here(*m);
     }
     Pending back = shard.start_all_to_all(returned, slice, r.taken.data(), r.given.data());

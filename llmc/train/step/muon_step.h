@@ -76,14 +76,15 @@ struct Muon {
 
 private:
     const Matrix* own(size_t round) const;                      // null: this rank has none
-    void iterate(int rows, int cols);                           // of x, in x
+    void iterate(const Matrix& m);                              // of x, in x
     const floatX* slice_here(const Matrix& m) const;            // of x, dense
 
     real *directions = nullptr, *received = nullptr;            // of a round here; of a matrix
     const floatX* results = nullptr;                            // of the directions
     floatX* returned = nullptr;
     Pending travelling;                                         // directions
-    // of the largest matrix: (rows, cols), or square of the smaller side. square: workspace of gram()
+    // of the largest matrix, with the sides of muon_side(): (rows, cols), or square of the smaller side.
+    // square: workspace of gram()
     real *gathered = nullptr, *sums = nullptr, *square = nullptr;
     double* squares = nullptr;
     floatX *buffers[2] = {}, *a = nullptr, *b = nullptr;

@@ -14,6 +14,8 @@ struct Results {
     }
 };
 
+static int side_of(int n) { return cuda::muon_side({Target::Cuda, 1}, n); }
+
 struct Settings { bool finite = true, cautious = false, stochastic = false; };
 
 // All ops; the matrix to normalize is the momentum, of `parts` ranks' columns where they divide.
@@ -21,7 +23,8 @@ static Results run(const MuonShape& s, const Settings& o, int parts = 1) {
     const MuonInputs in(s);
     const size_t count = in.m.size();
     const OnDevice m(in.m), grad(in.grad), master(in.master), u(poisoned<real>(count));
-    const OnDevice x(in.x), y(in.y), param(poisoned<floatX>(count)), normal(poisoned<floatX>(count));
+    const OnDevice x(in.x), y(in.y), param(poisoned<floatX>(count)),
+        normal(poisoned<floatX>(size_t(side_of(s.rows)) * size_t(side_of(s.cols))));
     const cuda::GradientState step = {.norm = 1, .scale = real(kScale), .finite = o.finite};
     const OnDevice state(std::vector<cuda::GradientState>{step});
     const OnDevice squares(std::vector<double>{7});
@@ -49,11 +52,11 @@ TEST(matches_the_formulas) {
             EXPECT_CLOSE(got.master, weights.master, weights.sums);
             for (size_t i = 0; i < got.param.size() && !kMasterIsParam; i++)
                 EXPECT(double(got.param[i]) == double(floatX(got.master[i])), "param[%zu]", i);
-            Wide x(got.x.size()), sums(got.x.size()), sum, terms;
-            const int width = s.cols / parts;
+            Wide x(got.x.size()), sums(got.x.size()), sum, terms;       // zero beyond the matrix
+            const int width = s.cols / parts, stride = side_of(s.cols);
             for (int i = 0; i < s.rows; i++)
                 for (int j = 0; j < s.cols; j++) {
-                    const size_t to = size_t(i * s.cols + j),
+                    const size_t to = size_t(i * stride + j),
                                  from = size_t((j / width * s.rows + i) * width + j % width);
                     x[to] = double(got.m[from]) / (1.01 * std::sqrt(7) + 1e-7);
                     sums[to] = std::fabs(x[to]);
@@ -77,6 +80,40 @@ TEST(gram_is_the_formula) {
         cuda::gram(out, sums, in, s.rows, s.cols);
         const GramResult want = gram_of(x, s.rows, s.cols);
         EXPECT_CLOSE(out.host(), want.values, want.sums);
+    }
+}
+
+// One step of the polynomial, x + A x, of matrices that products on a GPU take only with zeros around them.
+TEST(zeros_around_a_matrix_stay_zero) {
+    const CudaScratch lent;
+    for (const GramShape& s : {GramShape{6, 12}, {16, 12}, {5, 3}, {2, 12}}) {
+        const int rows = side_of(s.rows), cols = side_of(s.cols), side = std::min(rows, cols);
+        const size_t count = size_t(rows * cols);
+        const auto u = normals<real>(size_t(s.rows * s.cols), 1);
+        const OnDevice from(u), sums(poisoned<real>(cuda::gram_sums({Target::Cuda, 1}, rows, cols)));
+        const OnDevice squares(std::vector<double>{7});
+        const OnDevice x(poisoned<floatX>(count)), next(poisoned<floatX>(count)),
+            a(poisoned<floatX>(size_t(side * side)));
+        cuda::muon_normalize(x, from, squares, s.rows, s.cols, 1);
+        cuda::gram(a, sums, x, rows, cols);
+        if (rows <= cols) cuda::matmul_backward_input(next, a, x, rows, cols, rows);
+        else cuda::matmul_forward(next, x, a, nullptr, rows, cols, cols);
+        cuda::linear_combination(next, 1, x, 1, next, count);
+        const auto matrix = x.host(), got = next.host();
+        const auto at = [&](int i, int j) { return double(matrix[size_t(i * cols + j)]); };
+        double squared = 0, error = 0, beyond = 0;
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < cols; j++) {
+                const double value = double(got[size_t(i * cols + j)]);
+                if (i >= s.rows || j >= s.cols) { beyond += std::fabs(value); continue; }
+                double want = at(i, j);
+                for (int r = 0; r < s.rows; r++)
+                    for (int c = 0; c < s.cols; c++) want += at(i, c) * at(r, c) * at(r, j);
+                squared += want * want, error += (value - want) * (value - want);
+            }
+        EXPECT(beyond == 0, "%d x %d: %g beyond the matrix", s.rows, s.cols, beyond);
+        EXPECT(std::sqrt(error / squared) < (kMasterIsParam ? 1e-6 : 1e-2), "%d x %d: off by %.2g", s.rows,
+               s.cols, std::sqrt(error / squared));
     }
 }
 
@@ -114,6 +151,7 @@ TEST(moves_no_more_than_its_floor) {
     EXPECT_FLOORS([] {
         run({64, 512, 512, 512}, {});
         run({64, 384, 384, 768}, {.stochastic = true}, 3);
+        run({2000, 12, 12, 12}, {});
     });
 }
 

@@ -238,31 +238,40 @@ TEST(order_changes_no_bit) {
     in_every_order([&] { EXPECT(same_bits(column_sums({700, 264}), first) && same_bits(sum(), first_sum)); });
 }
 
-static std::vector<floatX> joined(int before) {
-    const int B = 5, T = 3, width = 48, stride = 112;
+// A stride that is no multiple of a pack's elements: element by element.
+struct RowSizes { int width, stride; };
+static constexpr RowSizes kRowSizes[] = {{48, 112}, {12, 16}, {16, 19}, {5, 5}};
+
+static std::vector<floatX> joined(int before, const RowSizes& sizes = kRowSizes[0]) {
+    const auto [width, stride] = sizes;
+    const int B = 5, T = 3;
     const OnDevice kept(normals<floatX>(3 * 7 * width, 1)), own(normals<floatX>(B * T * stride, 2));
     const OnDevice from(std::vector<int32_t>{2, 0, 2, 1, 1});
     const OnDevice out(poisoned<floatX>(size_t(B * (before + T) * width)));
-    cuda::join_rows(out, {.kept = kept, .from = from, .own = own, .stride = stride, .B = B, .before = before,
-                          .T = T, .width = width});
+    cuda::join_rows(out, {.kept = kept, .from = from, .own = own, .stride = size_t(stride), .B = B,
+                          .before = before, .T = T, .width = width});
     return out.host();
 }
 
 TEST(rows_are_joined_behind_those_they_share) {
-    const int B = 5, T = 3, width = 48, stride = 112, of[] = {2, 0, 2, 1, 1};
-    const auto kept = normals<floatX>(3 * 7 * width, 1), own = normals<floatX>(B * T * stride, 2);
-    for (const int before : {0, 7}) {
-        std::vector<floatX> want;
-        for (int b = 0; b < B; b++) {
-            const auto first = kept.begin() + of[b] * before * width;
-            want.insert(want.end(), first, first + before * width);
-            for (int t = 0; t < T; t++) {
-                const auto row = own.begin() + (b * T + t) * stride;
-                want.insert(want.end(), row, row + width);
+    const int B = 5, T = 3, of[] = {2, 0, 2, 1, 1};
+    for (const RowSizes& sizes : kRowSizes)
+        for (const int before : {0, 7}) {
+            const auto [width, stride] = sizes;
+            const auto kept = normals<floatX>(3 * 7 * width, 1), own = normals<floatX>(B * T * stride, 2);
+            std::vector<floatX> want;
+            for (int b = 0; b < B; b++) {
+                const auto first = kept.begin() + of[b] * before * width;
+                want.insert(want.end(), first, first + before * width);
+                for (int t = 0; t < T; t++) {
+                    const auto row = own.begin() + (b * T + t) * stride;
+                    want.insert(want.end(), row, row + width);
+                }
             }
+            in_every_order([&] {
+                EXPECT(same_bits(joined(before, sizes), want), "%d wide, behind %d rows", width, before);
+            });
         }
-        in_every_order([&] { EXPECT(same_bits(joined(before), want), "behind %d rows", before); });
-    }
 }
 
 TEST(moves_no_more_than_its_floor) {

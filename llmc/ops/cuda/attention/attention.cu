@@ -45,19 +45,19 @@ static auto chosen_variant(Op op, const Variants& variants, const AttentionDims&
 
 void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                        const AttentionDims& d) {
+    attention_check(d);
     if (walked(attention_forward_cost, d)) return;
     const auto* variant = chosen_variant(Op::AttentionForward, attention_forward_variants(), d);
     if (!variant) return attention_plain_forward(out, lse, q, k, v, d);
-    attention_check(d);
     variant->run({out, lse, q, k, v}, d);
 }
 
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
+    attention_check(d);
     if (walked(attention_backward_cost, d)) return;
     const auto* queries = chosen_variant(Op::AttentionQueries, attention_queries_variants(), d);
     const auto* keys = chosen_variant(Op::AttentionKeys, attention_keys_variants(), d);
     if (!queries || !keys) return attention_plain_backward(t, d);
-    attention_check(d);
     const AttentionGradients gradients = {t, scratch<float>(size_t(d.B) * d.NH * d.Tq)};
     queries->run(gradients, d);
     keys->run(gradients, d);

@@ -286,8 +286,9 @@ void attention_check(const AttentionDims& d) {
     CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
     CHECK(d.q_stride % Pack::size == 0 && d.kv_stride % Pack::size == 0,
           "attention: rows {} and {} apart, expected multiples of {}", d.q_stride, d.kv_stride, Pack::size);
-    CHECK_INPUT(d.D % 8 == 0 && d.D <= 128,
-                "attention: heads of {} channels, expected a multiple of 8 up to 128", d.D);
+    CHECK_INPUT(d.D % kGpuHeadUnit == 0 && d.D <= kGpuHeadMost,
+                "attention: heads of {} channels, expected a multiple of {} up to {}", d.D, kGpuHeadUnit,
+                kGpuHeadMost);
 }
 
 static size_t shared_bytes(int D, int tiles, int weights) {

@@ -109,19 +109,27 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
     }
 }
 
+// Before the walk ends an op: a plan finds what a run would.
+static void check_sides(int C, int OC) {
+    constexpr int unit = kThisDevice.product_unit();
+    CHECK(C % unit == 0 && OC % unit == 0, "matmul: C = {} and OC = {}, expected multiples of {}", C, OC,
+          unit);
+}
+
 static void run(Op op, int N, int C, int OC, const Tensors& t) {
-    CHECK(C % 8 == 0 && OC % 8 == 0, "matmul: C = {} and OC = {}, expected multiples of 8", C, OC);
     const Task task = {op, {N, C, OC}};
     if (N > 0) run(task, candidate_for(task), t);
 }
 
 void matmul_forward(floatX* out, const floatX* x, const floatX* w, const floatX* bias, int N, int C, int OC) {
+    check_sides(C, OC);
     if (walked(matmul_forward_cost, N, C, OC, bias != nullptr)) return;
     run(bias ? Op::BiasForward : Op::Forward, N, C, OC, {.out = out, .left = x, .right = w, .bias = bias});
 }
 
 void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const floatX* w, const floatX* bias,
                                Activation f, int N, int C, int F) {
+    check_sides(C, F);
     if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
     if (f == Activation::Gelu && bias)
         return run(Op::GeluForward, N, C, F, {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
@@ -131,12 +139,14 @@ void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const 
 }
 
 void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC) {
+    check_sides(C, OC);
     if (walked(matmul_backward_input_cost, N, C, OC)) return;
     run(Op::Input, N, C, OC, {.out = dx, .left = dout, .right = w});
 }
 
 void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* dout, const floatX* w,
                                       const floatX* pre, Activation f, int N, int F, int OC) {
+    check_sides(F, OC);
     if (walked(matmul_activation_backward_input_cost, f, N, F, OC)) return;
     if (f == Activation::Gelu)
         return run(Op::GeluInput, N, F, OC,
@@ -147,6 +157,7 @@ void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* 
 }
 
 void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC) {
+    check_sides(C, OC);
     if (walked(matmul_backward_weight_cost, N, C, OC)) return;
     run(Op::Weight, N, C, OC, {.out = dw, .left = dout, .right = x});
 }
@@ -154,6 +165,7 @@ void matmul_backward_weight(real* dw, const floatX* dout, const floatX* x, int N
 void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const floatX* x, int N, int C,
                                  int OC) {
     if (!db) return matmul_backward_weight(dw, dout, x, N, C, OC);
+    check_sides(C, OC);
     if (walked(matmul_backward_weight_bias_cost, N, C, OC)) return;
     run(Op::WeightBias, N, C, OC, {.out = dw, .left = dout, .right = x, .db = db});
 }
