@@ -154,7 +154,7 @@ static void large_all_reduce(Group& g, void* data, size_t count, Wire t) {
 
 // By the library, in the library's order. false: the library cannot sum this type.
 static bool native_all_reduce(Group& g, void* data, size_t count, Wire t) {
-    if (!only_walks() && !g.transport->sums_natively(g, t)) return false;
+    if (!g.transport->sums_natively(g, t)) return false;
     const uint64_t sent = 2 * uint64_t(g.size - 1) * count * size_of(t) / uint64_t(g.size);
     if (counted_call(g, kAllReduce, sent, count * size_of(t))) return true;
     const Call call(g, kAllReduce);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "llmc/base/check.h"
 #include "llmc/base/progress.h"
 #include "llmc/ops/timeline.h"
 
@@ -45,6 +46,17 @@ void Walk::record(const Cost& cost) {
     known.emplace(h, int32_t(costs.size()));
     entries.push_back({int32_t(costs.size()), block, micro, action});
     costs.push_back(cost);
+}
+
+void use_scratch(const char* op, size_t bytes) {
+    CHECK(bytes <= context.scratch_bytes, "{}: {} bytes of scratch needed, {} are lent", op, bytes,
+          context.scratch_bytes);
+    Walk* const walk = context.walk;
+    if (!walk || walk->entries.empty()) return;
+    const Cost& stated = walk->of(walk->entries.back());
+    CHECK(bytes <= stated.needs.scratch, "{} states {} bytes of scratch and uses {}", stated.name,
+          stated.needs.scratch, bytes);
+    walk->scratch_used = std::max(walk->scratch_used, bytes);
 }
 
 Needs Walk::needs() const {

@@ -58,7 +58,7 @@ struct Walk {
 
     Target target;
     bool computes = false;          // ops are recorded, and run
-    size_t scratch_used = 0;        // of a rank that computes on a GPU: the largest of an op
+    size_t scratch_used = 0;        // of a rank that computes: the largest of an op
     Timeline* timeline = nullptr;   // of a traced step: gets the time of each record
     std::vector<double> begun;      // of each entry of a rank that computes without a timeline, on the host's
                                     // clock in seconds
@@ -87,6 +87,9 @@ template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
 
 // Whether ops only record: code that reads or writes tensors on the host has to ask.
 inline bool only_walks() { return context.walk && !context.walk->computes; }
+
+// An op of the CPU says how much of context.scratch it is about to use.
+void use_scratch(const char* op, size_t bytes);
 
 // Records what f() does. Without memory: no tensor is touched.
 template <class F> Walk walk_of(const Target& target, F&& f, bool computes = false) {

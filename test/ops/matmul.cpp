@@ -190,6 +190,17 @@ void expect_same(const std::vector<std::vector<real>>& a, const std::vector<std:
         EXPECT(same_bits(a[i], b[i]), "%s of N=%d C=%d OC=%d differs %s", names[i], s.N, s.C, s.OC, what);
 }
 
+// No other loops instead, which round otherwise.
+TEST(matmul_with_little_scratch_is_an_error) {
+    const Lent lent(1, 64);
+    const std::vector<floatX> x = values<floatX>(size_t(300) * 80, 1), w = values<floatX>(size_t(40) * 80, 2);
+    std::vector<floatX> out(size_t(300) * 40);
+    const Fatal f = test::fatal_of([&] {
+        cpu::matmul_forward(out.data(), x.data(), w.data(), nullptr, 300, 80, 40);
+    });
+    EXPECT(std::string(f.what()).find("scratch needed, 64 are lent") != std::string::npos, "%s", f.what());
+}
+
 TEST(matmul_repeats_bit_for_bit) {
     for (const Shape& s : shapes) {
         const Case c(s);

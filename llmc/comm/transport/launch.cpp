@@ -279,11 +279,11 @@ int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) 
 static const Transport& described(const ParallelConfig& p) {
     static constexpr Transport kinds[] = {
         {.name = "threads", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
-         .sums_natively = {}, .native_all_reduce = {}, .needs_staging = false},
+         .sums_natively = threads_sum, .native_all_reduce = {}, .needs_staging = false},
         {.name = "mpi", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
-         .sums_natively = {}, .native_all_reduce = {}, .needs_staging = true},
+         .sums_natively = mpi_sums, .native_all_reduce = {}, .needs_staging = true},
         {.name = "nccl", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},
-         .sums_natively = {}, .native_all_reduce = {}, .needs_staging = true, .on_device = true},
+         .sums_natively = nccl_sums, .native_all_reduce = {}, .needs_staging = true, .on_device = true},
     };
     const bool processes = launcher().world > 1 || p.ranks == 0;
     if (goes_over_nccl(p)) return kinds[2];

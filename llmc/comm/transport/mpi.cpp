@@ -211,10 +211,6 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     await(requests);
 }
 
-static bool sums_natively(const Group& g, Wire t) {
-    return mpi_type(t) != MPI_DATATYPE_NULL && !(g.bf16_wire && t == Wire::F32);
-}
-
 static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     std::vector<MPI_Request> requests;
     for (size_t at = 0; at < count; at += g.message)
@@ -226,7 +222,7 @@ static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
 
 static constexpr Transport mpi = {
     .name = "mpi", .start = start, .finish = finish, .start_send = start_send, .finish_send = finish_send,
-    .recv = recv, .sums_natively = sums_natively, .native_all_reduce = native_all_reduce,
+    .recv = recv, .sums_natively = mpi_sums, .native_all_reduce = native_all_reduce,
     .needs_staging = true};
 
 void join_mpi(Group& g, int color, int index) {

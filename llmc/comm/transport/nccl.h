@@ -6,6 +6,9 @@
 
 #include "llmc/comm/transport/nccl_blocks.h"
 
+// Whether NCCL itself can sum: known without NCCL, for plans.
+inline bool nccl_sums(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
+
 std::string nccl_library();                 // "NCCL 2.28.9"; empty: this build has none
 std::vector<std::string> gpu_addresses();   // on the bus, of the GPUs that this process sees
 int fewest_processors();                    // streaming multiprocessors (SMs) of the smallest of these GPUs

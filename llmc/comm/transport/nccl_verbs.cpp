@@ -226,8 +226,6 @@ static void recv(Group& g, void* data, size_t bytes, int peer) {
     compute_after(l);
 }
 
-static bool sums_natively(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
-
 static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
     NcclMember& m = nccl_member(g);
     const size_t unit = size_of(t), most = kBounce / unit;
@@ -255,7 +253,7 @@ static void native_all_reduce(Group& g, void* data, size_t count, Wire t) {
 
 const Transport nccl_transport = {.name = "nccl", .start = start, .finish = finish,
                                   .start_send = start_send, .finish_send = finish_send, .recv = recv,
-                                  .sums_natively = sums_natively,
+                                  .sums_natively = nccl_sums,
                                   .native_all_reduce = native_all_reduce, .needs_staging = true,
                                   .on_device = true, .look_at_times = nccl_look_at_times};
 

@@ -45,9 +45,10 @@ static size_t slice_elements(int T, int D) {
     return 4 * Dp * round_up(T, kKeys) + tiles + 16 * 16;
 }
 
-size_t attention_scratch(int threads, int T, int D, int group) {
-    const size_t bytes = slice_elements(T, D) * sizeof(real);
-    return std::max(bytes, attention_products_scratch(T, D, group)) * size_t(threads);
+size_t attention_scratch(int threads, int Tq, int Tk, int D, int group) {
+    const size_t bytes = attention_by_products(Tq, Tk, D) ? attention_products_scratch(Tk, D, group)
+                                                          : slice_elements(Tk, D) * sizeof(real);
+    return bytes * size_t(threads);
 }
 
 static Slice slice_of(std::byte* scratch, int thread, size_t elements) {
@@ -219,9 +220,8 @@ static void forward_block(floatX* out, real* lse, const floatX* q, const Keys& k
 }
 
 static size_t checked_slice(const AttentionDims& d, int threads) {
-    const size_t elements = slice_elements(d.Tk, d.D), needed = elements * sizeof(real) * size_t(threads);
-    CHECK(context.scratch_bytes >= needed, "attention: {} bytes of scratch, {} needed",
-          context.scratch_bytes, needed);
+    const size_t elements = slice_elements(d.Tk, d.D);
+    use_scratch("attention", elements * sizeof(real) * size_t(threads));
     CHECK(d.q_offset >= d.k_offset, "attention: the query at {} sees no key, the first is at {}", d.q_offset,
           d.k_offset);
     return elements;
@@ -233,7 +233,7 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
     if (walked(attention_forward_cost, d)) return;
     if (d.B == 0 || d.NH == 0 || d.Tq == 0) return;
     CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
-    if (attention_by_products(d)) return attention_products_forward(out, lse, q, k, v, d);
+    if (attention_by_products(d.Tq, d.Tk, d.D)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
     const size_t elements = checked_slice(d, threads);
@@ -316,7 +316,7 @@ static void store_rows(floatX* out, size_t stride, const real* tile, int rows, i
 void attention_backward(const AttentionBackward& t, const AttentionDims& d) {
     if (walked(attention_backward_cost, d)) return;
     CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
-    if (attention_by_products(d)) return attention_products_backward(t, d);
+    if (attention_by_products(d.Tq, d.Tk, d.D)) return attention_products_backward(t, d);
     const int threads = context.threads;
     const size_t elements = checked_slice(d, threads), count = size_t(round_up(d.Tk, kKeys)) * padded(d.D);
     std::byte* scratch = context.scratch;

@@ -13,11 +13,11 @@ inline real attention_scale(const AttentionDims& d) {
     return d.scale > 0 ? real(d.scale) : 1 / std::sqrt(real(d.D));
 }
 
-// Bytes of context.scratch for T keys, where `group` heads of queries share a head of keys.
-size_t attention_scratch(int threads, int T, int D, int group);
+// Bytes of context.scratch, where `group` heads of queries share a head of keys.
+size_t attention_scratch(int threads, int Tq, int Tk, int D, int group);
 
 // Attention by BF16 products: whether the products are faster here; bytes of scratch per thread; the ops.
-bool attention_by_products(const AttentionDims& d);
+bool attention_by_products(int Tq, int Tk, int D);
 size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
 // Builds the calling thread's products of T tokens with a window, or without (0), and of documents.
 void attention_products_warm_up(int T, int D, int window, bool documents);

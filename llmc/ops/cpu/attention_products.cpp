@@ -39,9 +39,7 @@ static constexpr int kNarrow = 16;
 static bool fast_here(int D) {
     return dtype_of<floatX> == DType::BF16 && dnnl_computes(DType::BF16) && D >= kNarrow;
 }
-bool attention_by_products(const AttentionDims& d) {
-    return fast_here(d.D) && d.Tq > kFewQueries && d.Tq <= d.Tk;
-}
+bool attention_by_products(int Tq, int Tk, int D) { return fast_here(D) && Tq > kFewQueries && Tq <= Tk; }
 
 // One thread's part of context.scratch.
 struct Room {
@@ -156,16 +154,14 @@ static Room room_of(std::byte* scratch, const AttentionDims& d) {
     const size_t bytes = attention_products_scratch(d.Tk, d.D, d.group()) / 64 * 64;
     return {scratch + size_t(omp_get_thread_num()) * bytes};
 }
-static void check_scratch(const AttentionDims& d) {
-    const size_t needed = attention_products_scratch(d.Tk, d.D, d.group()) * size_t(context.threads);
-    CHECK(context.scratch_bytes >= needed, "attention: {} bytes of scratch, {} needed",
-          context.scratch_bytes, needed);
+static void use_rooms(const AttentionDims& d) {
+    use_scratch("attention", attention_products_scratch(d.Tk, d.D, d.group()) * size_t(context.threads));
 }
 
 // A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d) {
-    check_scratch(d);
+    use_rooms(d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
     const int parts = std::clamp(4 * threads / heads, 1, blocks);
     std::byte* scratch = context.scratch;
@@ -263,7 +259,7 @@ static void backward_head(const AttentionBackward& t, const AttentionDims& d, in
 
 // A task is a head of keys.
 void attention_products_backward(const AttentionBackward& t, const AttentionDims& d) {
-    check_scratch(d);
+    use_rooms(d);
     std::byte* scratch = context.scratch;
     const int group = d.group();
     const size_t kept = size_t(kept_rows(d.Tk, group)) * d.D;

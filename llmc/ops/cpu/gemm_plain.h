@@ -137,8 +137,7 @@ void gemm(int M, int N, int K, const Operand& A, const Operand& B, Start start, 
     if (M == 0 || N == 0) return;
     const int threads = context.threads;
     std::byte* scratch = context.scratch;
-    CHECK(gemm_scratch(threads) <= context.scratch_bytes, "matmul needs {} bytes of scratch, {} are lent",
-          gemm_scratch(threads), context.scratch_bytes);
+    use_scratch("matmul", gemm_scratch(threads));
     const int rows = (M + kTileM - 1) / kTileM;
     int columns = (N + kTileN - 1) / kTileN;
     while (rows * columns % threads && N / (columns + 1) >= 2 * kGemmColumns && rows * columns < 4 * threads)

@@ -11,6 +11,7 @@ Needs backward_input_needs(int threads, int N, int C, int OC);
 Needs activation_backward_input_needs(int threads, int N, int F, int OC);
 Needs backward_weight_needs(int threads, int N, int C, int OC);
 Needs gram_needs(int threads, int rows, int cols);
+Needs any_rows_needs(int threads);
 
 }  // namespace cpu
 }  // namespace PRECISION

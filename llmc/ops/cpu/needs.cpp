@@ -38,13 +38,13 @@ Needs gram(const Target& t, int rows, int cols) {
 Needs bias_backward(const Target& t, int N, int OC) {
     return on_gpu(t) ? of_gpu(cuda::bias_scratch(N, OC)) : Needs{};
 }
-Needs attention_forward(const Target& t, int Tk, int D, int group) {
+Needs attention_forward(const Target& t, int Tq, int Tk, int D, int group) {
     if (on_gpu(t)) return {};
-    return {.scratch = cpu::attention_scratch(t.threads, Tk, D, group), .library = 0};
+    return {.scratch = cpu::attention_scratch(t.threads, Tq, Tk, D, group), .library = 0};
 }
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group) {
     if (on_gpu(t)) return of_gpu(cuda::attention_scratch(B * Tq, NH));
-    return {.scratch = cpu::attention_scratch(t.threads, Tk, D, group), .library = 0};
+    return {.scratch = cpu::attention_scratch(t.threads, Tq, Tk, D, group), .library = 0};
 }
 Needs encoder_backward(const Target& t, int N, int C) {
     return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};
@@ -65,6 +65,8 @@ Needs values_backward(const Target& t, int N, int KV) {
 Needs spread(const Target& t, size_t count) {
     return on_gpu(t) && count ? of_gpu(cuda::spread_scratch(count)) : Needs{};
 }
+
+Needs any_rows(const Target& t) { return on_gpu(t) ? Needs{} : cpu::any_rows_needs(t.threads); }
 
 }  // namespace needs
 }  // namespace PRECISION

@@ -128,8 +128,7 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
     const size_t D = size_t(t.D), heads = t.heads();
     const bool gains = t.q_gain != nullptr, normed = t.norm != QkNorm::None;
     const BackwardHead backward = backward_head_of(t);
-    CHECK(!gains || context.scratch_bytes >= rotary_scratch(t.D), "rotary: {} bytes of scratch, {} needed",
-          context.scratch_bytes, rotary_scratch(t.D));
+    if (gains) use_scratch("rotary", rotary_scratch(t.D));
     real* sums = gains ? reinterpret_cast<real*>(context.scratch) : nullptr;        // (kChunk, 2, D)
     #pragma omp parallel num_threads(context.threads)
     for (int start = 0; start < t.N; start += kChunk) {

@@ -92,7 +92,7 @@ inline Cost attention_forward_cost(const Target& on, const AttentionDims& d) {
     Cost c = attention_cost("attention_forward", d, 2);
     c.read = B * (size_t(d.Tq) * NH + size_t(2 * (d.Tk - d.first_key(0))) * KV) * head;
     c.written = B * size_t(d.Tq) * NH * (head + sizeof(real));
-    c.needs = needs::attention_forward(on, d.Tk, d.D, d.group());
+    c.needs = needs::attention_forward(on, d.Tq, d.Tk, d.D, d.group());
     return c;
 }
 

@@ -9,7 +9,8 @@ Needs product_activation_backward_input(const Target& t, int N, int F, int OC);
 Needs product_backward_weight(const Target& t, int N, int C, int OC, bool bias);
 Needs gram(const Target& t, int rows, int cols);
 Needs bias_backward(const Target& t, int N, int OC);
-Needs attention_forward(const Target& t, int Tk, int D, int group);      // group: query heads of a key head
+// group: query heads of a key head
+Needs attention_forward(const Target& t, int Tq, int Tk, int D, int group);
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group);
 Needs encoder_backward(const Target& t, int N, int C);
 Needs rotary_backward(const Target& t, int N, int D);          // with gains
@@ -17,4 +18,5 @@ Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // out
 Needs shortcut_backward(const Target& t, int N);
 Needs values_backward(const Target& t, int N, int KV);
 Needs spread(const Target& t, size_t count);
+Needs any_rows(const Target& t);        // room for products of as many rows as a prompt happens to have
 }  // namespace needs

@@ -96,7 +96,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
                                               .evaluated = uint64_t(micro_batch) * uint64_t(mesh.dp.size),
                                               .prompt = 1, .generates = generates, .scores = true,
                                               .measured = true});
-    scratch_bytes = std::max(step.needs().scratch, rest.needs().scratch);
+    scratch_bytes = std::max({step.needs().scratch, rest.needs().scratch,
+                              needs::any_rows(ops::target()).scratch});
     library_bytes = std::max(step.needs().library, rest.needs().library);
     program_bytes = bytes_of_program(mesh.world);
     arena.add("scratch of operations", &scratch, scratch_bytes);
