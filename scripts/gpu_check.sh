@@ -9,8 +9,8 @@
 # toolkit's libraries, for building nvcc and g++; no network, MPI, NCCL or oneDNN.
 #
 # A part is a program scripts/gpu_check/NN_NAME.sh, run as a child. Its line "# limit: SECONDS" is its time
-# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. The part's output is shown; a
-# line "= {JSON}" is a result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
+# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. The part's output is shown;
+# a line "= {JSON}" is a result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
 # result. machine_TIME.json beside the results is a machine file of this GPU, for --plan --cluster.file=. A
 # part that ends with 77 is skipped: its last line says why. Exit code 1: a part failed.
 #

@@ -1,9 +1,9 @@
 // Rows that begin with a document (data.rows = documents).
 //
-// A row of T + 1 tokens takes documents from the next 1,000, again and again the longest that fits its rest. If
-// every document is too long, the shortest is cut to the rest. Among documents of equal length the earliest is
-// taken. A document longer than a row is cut to T + 1 tokens. The last documents are left out if they fill no
-// row.
+// A row of T + 1 tokens takes documents from the next 1,000, again and again the longest that fits its rest.
+// If every document is too long, the shortest is cut to the rest. Among documents of equal length the
+// earliest is taken. A document longer than a row is cut to T + 1 tokens. The last documents are left out if
+// they fill no row.
 //
 // Rows follow from T and the lengths of the documents alone: every rank computes the same rows.
 #pragma once
