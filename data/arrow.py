@@ -16,7 +16,7 @@ INT, UTF8, LIST, STRUCT = 2, 5, 12, 13                      # kinds of column
 
 
 class Table:
-    """A table of a flatbuffer: a vtable says where each field is, 0 where it has its default."""
+    """A table of a flatbuffer: a vtable has the place of each field, 0 for a field with its default."""
 
     def __init__(self, data, at):
         self.data, self.at = data, at
@@ -78,7 +78,7 @@ class Column:
 
 
 def values(column, nodes, buffers, body):
-    """The values of a column. Its nodes and buffers are the next ones: the order is depth first."""
+    """The values of a column. Takes the column's nodes and buffers: both come in depth-first order."""
     rows, missing = next(nodes)
     present = next(buffers)
 

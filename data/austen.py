@@ -132,12 +132,12 @@ def decode(blob):
 
 
 def printable(text):
-    """As a terminal may get it: control characters and lone surrogates as Python writes them."""
+    """A text for the terminal: control characters and lone surrogates as Python escapes them."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def database(folder):
-    """All variables of a lazy-load database: a dict from name to value."""
+    """The variables of a lazy-load database: a dict from name to value."""
     index_file = open(os.path.join(folder, "Rdata.rdx"), "rb").read()
     unpack = gzip.decompress if index_file[:2] == b"\x1f\x8b" else zlib.decompress
     index = decode(unpack(index_file))
@@ -197,14 +197,14 @@ def verify(variable, text, size, digest):
 
 
 def unwrap(lines):
-    """A paragraph is a line, an empty line between two; runs of spaces become one."""
+    """A paragraph becomes a line, with an empty line between two; runs of spaces become a space."""
     paragraphs = "\n".join(" ".join(line.split()) for line in lines).strip("\n").split("\n\n")
     joined = (" ".join(p.split("\n")).strip() for p in paragraphs)
     return "\n\n".join(p for p in joined if p) + "\n"
 
 
 def training_part(text, fraction):
-    """The text up to the line start that is nearest to 1 - fraction of its bytes."""
+    """The text up to the line start nearest to 1 - fraction of its bytes."""
     data = text.encode()
     target = len(data) - int(len(data) * fraction)
     before, after = data.rfind(b"\n", 0, target) + 1, data.find(b"\n", target) + 1
@@ -213,7 +213,7 @@ def training_part(text, fraction):
 
 
 def make_folder(out, below=""):
-    """The folder that --out names, with one below it; the other scripts here use it, too."""
+    """Makes the folder of --out, and `below` in it; the other scripts here call this, too."""
     try:
         os.makedirs(os.path.join(out, below), exist_ok=True)
     except OSError as e:

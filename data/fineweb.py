@@ -3,11 +3,11 @@
 for validation, from the Hugging Face dataset karpathy/fineweb-edu-100B-gpt2-token-shards.
 
     data/fineweb.py --shards 103          # 10.3 B tokens, 21 GB, enough for scripts/gpt2_124M.json
-    data/fineweb.py --shards 1001         # all: 100 B tokens, 200 GB
+    data/fineweb.py --shards 1001         # every shard: 100 B tokens, 200 GB
 
-A shard arrives as NAME.part and gets its name when it is complete: as long as its header says (1024 bytes
-and two for each token). What was broken off goes on where it stopped when the script is called again;
-complete shards are kept. --base-url takes any http(s) mirror or a folder (file:///path).
+A shard arrives as NAME.part, and is renamed when as long as its header says (1024 bytes and two for each
+token). The next call continues a broken download and keeps complete shards. --base-url takes any http(s)
+mirror or a folder (file:///path).
 """
 import argparse
 import collections
@@ -29,21 +29,21 @@ BASE_URL = "https://huggingface.co/datasets/karpathy/fineweb-edu-100B-gpt2-token
 SHARDS = 1001
 MAGIC, VERSION, HEADER = 20240520, 1, 1024
 CHUNK = 1 << 20
-FIRST_ANSWER = 8        # seconds that a server has for it
-# of the disk here: trying again at once does not help
+FIRST_ANSWER = 8        # seconds to wait for a server's first answer
+# errors of the local disk: an immediate retry does not help
 LASTING = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EISDIR, errno.ENOTDIR)
 
 
 class Wrong(Exception):
-    """What came is not a token shard: trying again does not help."""
+    """Received another file than a token shard: a retry does not help."""
 
 
 class Broken(Exception):
-    """The transfer stopped early: trying again may help."""
+    """The transfer stopped early: a retry may help."""
 
 
 def size_of_shard(head, source):
-    """Size in bytes that the header announces; says what else it is, where it is no header."""
+    """Size in bytes, as the header announces; raises Wrong for the head of another file."""
     if head.lstrip()[:15].lower().startswith((b"<!doctype", b"<html")):
         raise Wrong(f"{source} gives a web page (HTML), not a token shard: a wrong address, or a login")
     if head.startswith(b"version https://git-lfs"):
@@ -84,7 +84,7 @@ SHARD = Kind(size_of_shard, is_complete, lambda part, source: None,
 
 
 def open_at(url, offset, timeout):
-    """A stream of the file from byte `offset`; returns it with the offset it really starts at."""
+    """A stream of the file from byte `offset`, and the offset at which the stream really starts."""
     if url.startswith("file:"):
         path = urllib.request.url2pathname(urllib.parse.urlparse(url).path)
         stream = open(path, "rb")
@@ -104,7 +104,7 @@ def open_at(url, offset, timeout):
 
 
 def transfer(url, part, report, timeout, size_of):
-    """Appends what is missing to `part` and returns when it is as long as its header announces."""
+    """Appends the missing bytes to `part`, up to the size in its header; returns the size."""
     have = os.path.getsize(part) if os.path.exists(part) else 0
     expected = 0
     if have >= HEADER:
@@ -138,7 +138,7 @@ def transfer(url, part, report, timeout, size_of):
 
 
 def reporter(name):
-    """Progress: one line that is overwritten on a terminal, a line every ten seconds elsewhere."""
+    """Progress: an overwritten line on a terminal, a line every ten seconds elsewhere."""
     started = last = time.time()
 
     def report(done, total):
@@ -206,7 +206,7 @@ def fetch(url, path, args, kind=SHARD):
                 os.remove(part)
             raise
         except (Broken, OSError, ValueError, http.client.HTTPException) as e:
-            # OSErrors: URLError, timeouts, resets; ValueError: a name that cannot be one
+            # OSErrors: URLError, timeouts, resets; ValueError: a malformed host name
             if isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError):
                 raise Wrong(f"{url}: {e}. Are there certificates? apt-get install ca-certificates")
             if getattr(e, "errno", None) in LASTING:
@@ -222,7 +222,7 @@ def fetch(url, path, args, kind=SHARD):
 def is_address(url):
     try:
         parts = urllib.parse.urlsplit(url)
-        parts.port                  # raises where it is no number, and so does a name that cannot be one
+        parts.port                  # raises ValueError for a malformed port, as encode() does for a host name
         (parts.hostname or "").encode("idna")
     except ValueError:
         return False
@@ -230,7 +230,7 @@ def is_address(url):
 
 
 def to_the_end(work):
-    """work(), where a mistake or a broken connection is one line."""
+    """Calls work(); a mistake or a broken connection ends the program with a line of text."""
     try:
         work()
     except (Wrong, Broken) as e:

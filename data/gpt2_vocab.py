@@ -46,7 +46,7 @@ class Links(html.parser.HTMLParser):
 
 
 def pip_setting(key):
-    """A setting of pip from its environment variable or its configuration files; None where there is none."""
+    """A setting of pip from its environment variable or configuration files; None if not set."""
     value = os.environ.get("PIP_" + key.upper().replace("-", "_"))
     if value:
         return value
@@ -110,7 +110,7 @@ def is_here(path):
         with open(path, "rb") as f:
             return hashlib.sha256(f.read()).hexdigest() == SHA256
     except OSError:
-        return False                # writing it says what is wrong there
+        return False                # the write will report the error
 
 
 def main():
@@ -128,7 +128,7 @@ def main():
     try:
         data = vocabulary(open(args.sdist, "rb").read() if args.sdist else newest_archive())
     except (OSError, ValueError, EOFError, AssertionError, zlib.error, tarfile.TarError,
-            http.client.HTTPException) as e:        # AssertionError: html.parser's, of a page that is none
+            http.client.HTTPException) as e:        # AssertionError: html.parser's, of a malformed page
         certificates = isinstance(getattr(e, "reason", e), ssl.SSLCertVerificationError)
         hint = ". Are there certificates? apt-get install ca-certificates" if certificates else ""
         sys.exit(f"error: GPT-2's vocabulary could not be fetched: {printable(e)}{hint}\n"

@@ -1,15 +1,15 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced. Runs a command so that signals to this shell reach it as those that save: mpirun itself answers
-# TERM and INT by killing its ranks within a second.
+# Sourced. Runs a command, and passes signals to this shell on to the command as signals to save: mpirun
+# itself answers TERM and INT by killing its ranks within a second.
 #
 #     run_child COMMAND ...       its exit code is left in $code
 #
 # TERM, INT, HUP and USR2 are passed on as USR2, save and exit, and set $stop to 1; USR1, save and go on,
 # stays USR1. Each command gets a new TRAIN_GPT_SECRET, by which the ranks of a job know each other, unless
-# the caller has set one. The command has a session of its own, since ^C goes to the whole group of the
-# foreground, and no terminal to read from; it dies with this shell.
+# the caller has set a secret. The command has a session of its own, since ^C goes to the whole group of the
+# foreground, and no terminal to read from. The command dies with this shell.
 stop=0 code=0 child=0 signalled=0
-given_secret=${TRAIN_GPT_SECRET:-}      # of a user, or of the script that started this one
+given_secret=${TRAIN_GPT_SECRET:-}      # of a user, or of the calling script
 pass_on() { signalled=1; [ "$child" = 0 ] || kill "-$1" "$child" 2>/dev/null || true; }
 trap 'stop=1; pass_on USR2' TERM INT HUP USR2
 trap 'pass_on USR1' USR1

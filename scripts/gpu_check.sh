@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# For whoever has a GPU for ten minutes: everything here that only a GPU can answer, in one command.
+# For anybody with a GPU for ten minutes: a single command for every question that only a GPU can answer.
 #
 #     scripts/gpu_check.sh --run [--quick] [--only=PART,PART]     in under 8 minutes; --quick: under 2
 #     scripts/gpu_check.sh --pack                                 build/gpu_check: what --run needs elsewhere
 #     scripts/gpu_check.sh --list                                 the parts
 #
-# --run uses the binaries of a pack, or builds for the GPU that is here. It needs a driver and the CUDA
+# --run uses the binaries of a pack, or builds for this machine's GPU. --run needs a driver and the CUDA
 # toolkit's libraries, for building nvcc and g++; no network, MPI, NCCL or oneDNN.
 #
-# A part is a program scripts/gpu_check/NN_NAME.sh, run as a child with the time limit that stands in its
-# "# limit: SECONDS" (and "# quick: SECONDS"; without it --quick leaves the part out). What it prints is
-# shown; a line "= {JSON}" is a result. All go to one file, dev/results/gpu_check_TIME.json, which is whole
-# after each result. Exit code 77: skipped, its last line says why. Ends with 1 where a part failed. Beside it
-# lies machine_TIME.json, a machine file of this GPU for --plan --cluster.file=.
+# A part is a program scripts/gpu_check/NN_NAME.sh, run as a child. Its line "# limit: SECONDS" is its time
+# limit. --quick runs the parts with a line "# quick: SECONDS", under that limit. The part's output is shown;
+# a line "= {JSON}" is a result. Results go to dev/results/gpu_check_TIME.json, a complete file after each
+# result. machine_TIME.json beside the results is a machine file of this GPU, for --plan --cluster.file=. A
+# part that ends with 77 is skipped: its last line says why. Exit code 1: a part failed.
 #
 #     --parts=FOLDER      other parts         --results=PATH      another file, or a folder for it
-#     --within=SECONDS    470, 115 with --quick: what does not fit, when all is built, is cut or left out
+#     --within=SECONDS    470, 115 with --quick: for the parts, without building; the last are cut or left out
 set -uo pipefail
 from=$PWD
 cd "$(dirname "$0")/.." || exit 1
-# of a path that the caller gives
+# of a path from the caller
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 
 mode="" quick=0 only="" parts=scripts/gpu_check results="" within=""
@@ -46,7 +46,7 @@ setting() { sed -n "s/^# $1: *//p" "$2" | head -n 1; }
 all=("$parts"/[0-9][0-9]_*.sh)
 [ -e "${all[0]}" ] || { echo "gpu_check: no parts in $parts" >&2; exit 78; }
 
-choose() {              # sets `chosen` to the files of the parts that are asked for
+choose() {              # sets `chosen` to the files of the wanted parts
     local part wanted known=" "
     chosen=()
     for part in "${all[@]}"; do known+="$(name_of "$part") "; done
@@ -76,8 +76,8 @@ json_string() {         # of its input, in quotes
 }
 field() { printf '"%s": %s' "$1" "$(printf '%s' "$2" | json_string)"; }
 
-parts_done=""           # what is complete
-write_results() {       # and the part that runs, where one does
+parts_done=""           # entries of complete parts
+write_results() {       # [ENTRY of the running part]
     local sep=""
     if [ -n "$parts_done" ] && [ $# -gt 0 ]; then sep=$',\n'; fi
     printf '{%s,\n"parts": [\n%s%s%s\n]}\n' "$about" "$parts_done" "$sep" "${1:-}" >"$results.new" &&
@@ -140,7 +140,7 @@ gpu_field() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | he
 
 commit() { cat packed/commit 2>/dev/null || git describe --always --dirty; }
 
-# The folder of cuBLAS in PyTorch's wheels (nvidia/cublas/lib, nvidia/cu13/lib), the newest; empty: none.
+# The newest folder of cuBLAS in PyTorch's wheels (nvidia/cublas/lib, nvidia/cu13/lib), or nothing.
 wheels_cublas() {
     "${PYTHON:-python3}" -c '
 import glob, re, sys
@@ -149,7 +149,7 @@ found.sort(key=lambda f: int(re.search(r"[0-9]+$", f)[0]))
 print(found[-1].rsplit("/", 1)[0] if found else "")' 2>/dev/null
 }
 
-# Where the toolkit has no cuBLAS, programs load the wheels'; a build has links to it without a version.
+# Where the toolkit has no cuBLAS, programs load the wheels'; a build links by names without a version.
 use_cublas() {
     local home=${CUDA_HOME:-/usr/local/cuda} folder library
     if compgen -G "$home/lib64/libcublasLt.so*" >/dev/null; then return; fi
@@ -165,7 +165,7 @@ use_cublas() {
     done
 }
 
-# Everything that parts run, into $BIN. ARCH: this GPU's. A pack brings headers and libraries along.
+# Builds the parts' programs into $BIN, for this GPU. A pack brings headers and libraries along.
 build() {
     local arch more=()
     arch=$(gpu_field compute_cap | tr -d .)
@@ -184,7 +184,7 @@ pack() {
     rm -rf "$to" && mkdir -p "$to/packed/include" "$to/packed/lib"
     git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$to"
     strip build/gpu_check_bin/*
-    # each has the same kernels for every GPU: a window that spans them all keeps one copy
+    # each program has the same kernels for every GPU: a window over every program keeps a single copy
     tar -C build/gpu_check_bin -cf - . | xz -T1 --lzma2=preset=3,dict=512MiB >"$to/packed/bin.tar.xz" ||
         exit 1
     commit >"$to/packed/commit"
@@ -196,7 +196,7 @@ pack() {
     for file in z zstd xxhash; do
         cp -L "$(${CXX:-g++} -print-file-name=lib$file.a)" "$to/packed/lib/" || exit 1
     done
-    # Debian has no libfmt.a: the shared library, under the name that programs ask for, and under the linker's
+    # Debian has no libfmt.a: the shared library, under the linker's name and the name in programs
     local fmt
     fmt=$(${CXX:-g++} -print-file-name=libfmt.so)
     cp -L "$fmt" "$to/packed/lib/" && cp -L "$fmt" "$to/packed/lib/$(basename "$(readlink "$fmt")")" || exit 1
@@ -227,7 +227,7 @@ run() {
     write_results || exit 1
     export BIN QUICK=$quick WORK=$work MACHINE=$machine
     if [ -d packed/lib ]; then export LD_LIBRARY_PATH=$PWD/packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
-    if [ -z "${BIN:-}" ]; then          # whoever gives binaries has built them
+    if [ -z "${BIN:-}" ]; then          # the caller may give built programs
         BIN=$PWD/packed/bin
         if [ ! -d "$BIN" ] && [ -e "$BIN.tar.xz" ]; then
             mkdir -p "$BIN" && xz -dc --memlimit=1GiB "$BIN.tar.xz" | tar -xf - -C "$BIN"

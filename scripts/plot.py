@@ -19,17 +19,17 @@ NAMES = {"lr": "learning rate", "norm": "norm of the gradient, before clipping",
 
 
 def printable(text):
-    """As a terminal may get it: control characters and lone surrogates as Python writes them."""
+    """A text for the terminal: control characters and lone surrogates as Python escapes them."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def integer(digits):
-    """Larger than any step: a float, which may be infinite."""
+    """The number as an int; as a float, perhaps infinite, if larger than any step."""
     return int(digits) if len(digits) < 19 else float(digits)
 
 
 def is_row(row):
-    """Whether a line says which event it is, and of which step where a curve or a text is of one."""
+    """Whether a line has an event, a loss or sample its step, and a sample its text."""
     if not isinstance(row, dict) or "event" not in row:
         return False
     if row["event"] == "sample" and not isinstance(row.get("text"), str):
@@ -63,13 +63,13 @@ def rows_of(run):
 def say(text):
     try:
         print(printable(text), flush=True)
-    except OSError as e:            # a full disk, or a reader that has gone
+    except OSError as e:            # a full disk, or a closed pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # or Python tries again at its end
         sys.exit(f"error: standard output: {e.strerror}")
 
 
 def series(rows, event, key, x):
-    """The points of one figure; a validation row has no token count and takes that of its step."""
+    """The points of a figure; a validation row has no token count and takes the training row's."""
     tokens = {0: 0}
     for row in rows:
         if row.get("event") == "train" and type(row.get("tokens")) is int:
@@ -103,7 +103,7 @@ def loss_limits(training, validation):
 
 
 def last_of(at, values):
-    """Of a label: the last value, and where it is unless at the end."""
+    """The last value, for a label, with its place: at the end or at the start."""
     if not values:
         return ""
     return f", {values[-1]:.3f} at the " + ("end" if at[-1] > 0 else "start")
@@ -195,10 +195,10 @@ def main():
     if os.path.isdir(out):
         out = os.path.join(out, "curve.png")
     elif not os.path.splitext(out)[1]:
-        out += ".png"               # as matplotlib would name it
+        out += ".png"               # as matplotlib does
     try:
         figure.savefig(out, dpi=120)
-    except (OSError, ValueError) as e:          # a folder that is not there, a kind of file that is not known
+    except (OSError, ValueError) as e:          # a missing folder, or an unknown kind of file
         sys.exit(f"error: {out}: {getattr(e, 'strerror', e)}")
     say(out)
 

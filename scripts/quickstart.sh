@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # `make quickstart`: from a fresh Debian or Ubuntu machine to a trained GPT and its prose, in a few minutes.
 #
-# Installs what is missing, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
-# The run is left in runs/quickstart/. One that was stopped goes on where the settings are the same; any other
-# is kept as runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500).
+# Installs missing packages, builds, fetches Jane Austen's novels, trains a tokenizer and a small GPT on them.
+# The run is left in runs/quickstart/. A stopped run goes on where the settings are the same; any other run is
+# kept as runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500).
 # PYTHON= chooses the interpreter, CXX= the compiler, PROGRESS= the seconds between lines of a build (15). A
-# terminal has one line, redrawn each second.
+# terminal has a single line, redrawn each second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME
@@ -30,7 +30,7 @@ give_up() { printf '\n\nerror: %s\n' "$1" >&2; exit 1; }
 fail_with_log() { tail -n 25 "$log" >&2; give_up "$1 (all of its output: $log)"; }
 
 # ---------------------------------------------------------------------------------------------------------
-# what is missing, and installing it
+# missing packages, and their installation
 
 compiler_major() { "$1" -dumpversion 2>/dev/null | cut -d. -f1; }
 
@@ -133,7 +133,7 @@ fetch_corpus() {
     local novels=("$corpus"/0[1-6]_*.txt)
     if [ ${#novels[@]} = 6 ] && [ -d "$corpus/train" ]; then done_with_stage "here already"; return; fi
     if ! "$PYTHON" data/austen.py --out "$corpus" >"$log" 2>&1; then
-        # a fresh container has no package lists: apt-get update brings them
+        # a fresh container has no package lists before apt-get update
         if command -v apt-get >/dev/null && find_root && "${as_root[@]}" apt-get update >>"$log" 2>&1 &&
             "$PYTHON" data/austen.py --out "$corpus" >>"$log" 2>&1; then :
         else
@@ -188,7 +188,7 @@ train() {
     local code=0
     ./train_gpt scripts/quickstart.json "$@" || code=$?
     if [ "$code" != 0 ]; then
-        # 75: stopped, and it has said how to go on
+        # 75: stopped; train_gpt has said how to go on
         [ "$code" = 75 ] || printf '\nerror: train_gpt ended with exit code %d\n' "$code" >&2
         exit "$code"
     fi

@@ -28,7 +28,7 @@ def fail(path, error):
 
 
 def joined(path):
-    """The page with the parts that its lines "/* join FILE */" name, as dev/make/join.awk joins them."""
+    """The page with a file in place of each line "/* join FILE */", as by dev/make/join.awk."""
     lines = []
     with open(path, encoding="utf-8") as f:
         for line in f:
@@ -69,7 +69,7 @@ def rows_of(path, event=None):
 
 
 def flat(row, prefix=""):
-    """Figures of a row, nested ones under a name with a dot."""
+    """Figures of a row, nested figures under a name with a dot."""
     for key, value in row.items():
         if isinstance(value, dict):
             yield from flat(value, prefix + key + ".")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Starts a training command again each time it ends by a signal, a lost rank, a hang or a crash; each start
-# goes on from the newest checkpoint. Gives up after three starts in a row without a new checkpoint, on errors
-# that a new start does not mend (77, 78, 79), and when it is asked to stop itself.
+# Starts a training command again after a signal, a lost rank, a hang or a crash; each start goes on from the
+# newest checkpoint. Gives up after three starts in a row without a new checkpoint, on errors that a new start
+# does not mend (77, 78, 79), and when this script itself is asked to stop.
 #
 #     scripts/restart.sh ./train_gpt CONFIG.json [--section.key=value ...]
 #     scripts/restart.sh scripts/run_node.sh -n 8 CONFIG.json
@@ -14,7 +14,7 @@ limit=${RESTARTS:-3} pause=${PAUSE:-5}
 [ $# -gt 0 ] || { echo "usage: scripts/restart.sh COMMAND ..." >&2; exit 78; }
 
 # run.dir: of the command line, --run.dir=DIR or --run.dir DIR, else of the config, the first argument *.json
-# that is no option's
+# outside options
 run_dir="" config="" option=""
 for a in "$@"; do
     case $option:$a in
@@ -27,7 +27,7 @@ for a in "$@"; do
     case $a in --*=*) option="" ;; *) option=$a ;; esac
 done
 if [ -z "$run_dir" ] && [ -n "$config" ]; then
-    # a config that has none, or is broken, prints nothing: the command says what is wrong with it
+    # a broken config, or a config without run.dir, prints nothing: the command itself reports the error
     read_dir='import json, sys
 try: print(json.load(open(sys.argv[1], encoding="utf-8-sig"))["run"]["dir"])
 except (OSError, ValueError, LookupError, TypeError, RecursionError): pass'

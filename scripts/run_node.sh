@@ -3,10 +3,10 @@
 #
 #     scripts/run_node.sh [-n RANKS] CONFIG.json [--section.key=value ...]
 #
-# RANKS: one per GPU, or on a machine without GPUs one per NUMA node. The mesh is parallel.tp, parallel.pp and
+# RANKS: a rank per GPU, or per NUMA node on a machine without GPUs. The mesh is parallel.tp, parallel.pp and
 # parallel.zero; the rest is data-parallel. To save and go on: kill -USR1 (to this process); to save and stop:
 # kill -TERM, -INT, -HUP or -USR2, or ^C; the exit code is 75 then. Exit codes are those of train_gpt: 75 and
-# 76 also mean that a rank died or hung, and one line says which. MPIRUN_OPTIONS are passed on.
+# 76 also mean that a rank died or hung; an output line names the rank. MPIRUN_OPTIONS are passed on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +30,7 @@ command -v mpirun >/dev/null || {
     exit 78
 }
 options=(-q -np "$ranks")
-# with more ranks than cores, or than NUMA nodes, the kernel places them better
+# with more ranks than cores, or than NUMA nodes, the kernel places ranks better
 if [ "$ranks" -gt "$(nproc)" ]; then options+=(--oversubscribe --bind-to none)
 elif [ "$ranks" -gt "$(numa_nodes)" ]; then options+=(--bind-to none)
 else options+=(--map-by numa --bind-to numa); fi

@@ -4,7 +4,7 @@
 #     scripts/run_nodes.sh -H HOST,HOST,... [-n RANKS_PER_HOST] CONFIG.json [--section.key=value ...]
 #
 # Every host sees this folder (and the data and run.dir) under the same path, and can be reached by ssh
-# without a password. RANKS_PER_HOST (8): one per GPU. Ranks are numbered host by host, so that tensor
+# without a password. RANKS_PER_HOST (8): a rank per GPU. Ranks are numbered host by host, so that tensor
 # parallelism, whose ranks are neighbours, stays within a machine. MPIRUN_OPTIONS are passed on: with several
 # networks, choose one by "--mca btl_tcp_if_include eth0". Signals and exit codes: scripts/run_node.sh.
 set -euo pipefail

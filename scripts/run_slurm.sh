@@ -3,11 +3,11 @@
 #
 #     sbatch [--nodes=N --ntasks-per-node=RANKS --cpus-per-task=CORES] scripts/run_slurm.sh CONFIG.json [...]
 #
-# A task is a rank; with GPUs, one each: add --gpus-per-node. Three minutes before the time limit the run
+# A task is a rank, on a GPU of its own with --gpus-per-node. Three minutes before the time limit the run
 # saves and ends with 75, and `scontrol requeue JOB` goes on from there; `scancel --signal=USR1 JOB` saves and
-# goes on. When a rank dies, one line of the log
-# says which and of what, Slurm ends the others, and scripts/restart.sh starts the job again from its newest
-# checkpoint. SRUN_OPTIONS replace "--mpi=pmix", which may have another name there (srun --mpi=list).
+# goes on. When a rank dies, a line of the log names the rank and the cause, Slurm ends the other ranks, and
+# scripts/restart.sh starts the job again from its newest checkpoint. SRUN_OPTIONS replace "--mpi=pmix", which
+# may have another name (srun --mpi=list).
 #SBATCH --job-name=train_gpt
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8

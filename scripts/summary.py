@@ -11,7 +11,7 @@ from plot import rows_of, say
 
 
 def figure(value, digits):
-    """A loss that was no finite number is null in the row."""
+    """The value with `digits` decimals; "-" for null, a loss without a finite value."""
     return f"{value:.{digits}f}" if isinstance(value, (int, float)) else "-"
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 
-# a script named wandb.py beside this one would be found in place of the package
+# this script, wandb.py, would be found in place of the package
 sys.path = [p for p in sys.path if os.path.realpath(p or ".") != os.path.dirname(os.path.realpath(__file__))]
 
 NOT_FIGURES = {"event", "step", "text", "task", "skipped"}
@@ -29,7 +29,7 @@ def figures(row):
 
 
 class Follower:
-    """Rows of a file that grows, and that a resumed run cuts and writes again."""
+    """Rows of a growing file. A resumed run cuts off rows and writes them again."""
 
     def __init__(self, path):
         self.path, self.at, self.rest, self.last = path, 0, b"", b""

@@ -6,7 +6,7 @@ source scripts/gpu_check/train.sh
 code=0
 for i in 1 2 3; do
     mkdir -p "$WORK/repeat_$i"
-    # the ways that the first has chosen
+    # the kernels that the first run has chosen
     if [ "$i" != 1 ]; then cp "$WORK/repeat_1/kernels.txt" "$WORK/repeat_$i/"; fi
     run_trainer train_gpt "repeat_$i" scripts/gpt2_124M.json 4 --train.batch_tokens=65536 \
         --train.micro_batch=8 --checkpoint.every=4 >"$WORK/repeat.log" 2>&1 ||

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by parts that train. Tokens of GPT-2's range, from the text that is here.
+# Sourced by parts that train, on tokens in GPT-2's range, made from the text of this repository.
 #
 #     trained NAME CONFIG STEPS [OPTION ...]      a run in $WORK/NAME; its figures as a result
 make_tokens() {
@@ -55,7 +55,7 @@ trained() {
         }' "$WORK/$name/metrics.jsonl"
 }
 
-# A model that this GPU's memory does not hold is a result, not a failure.
+# A model too large for this GPU's memory is a result, not a failure.
 trained_if_it_fits() {
     local code
     trained "$@"

@@ -24,11 +24,11 @@ struct Stack {
 };
 
 struct Machine {
-    const Launch* launch = nullptr;          // the one that runs
+    const Launch* launch = nullptr;          // the running launch
     Block block;
-    std::vector<Stack*> stacks, free_stacks; // all; those of no thread
+    std::vector<Stack*> stacks, free_stacks; // every stack; stacks without a thread
     std::vector<Thread*> ready;              // a stack: depth first
-    Stack host;                              // the one that launched
+    Stack host;                              // of the thread that launched
     size_t host_bytes = 0;
     Stack* on = &host;
     std::byte* stack_memory = nullptr;
@@ -38,20 +38,20 @@ struct Machine {
     uint64_t launches = 0;
     uint32_t first_run = 0, last_run = 0;    // of the launch's blocks, the numbers of the first and the last
     std::mt19937_64 random;
-    KernelCount* count = nullptr;            // of the kernel that runs
+    KernelCount* count = nullptr;            // of the running kernel
     AccessLog log;
 };
 extern constinit thread_local Machine* machine;
 Machine& this_machine();
 
-void run_block(Machine& m);                                  // to the end of all its threads, or to a failure
-void suspend();                                              // the current thread waits: another goes on
-void wake(std::vector<Thread*>& waiting, bool current_too);  // they go on; also the current one, in order
+void run_block(Machine& m);                                  // until its threads have ended, or to a failure
+void suspend();                                              // the current thread waits, another runs
+void wake(std::vector<Thread*>& waiting, bool current_too);  // makes ready, also the current thread, in order
 void make_ready(Thread** threads, size_t count);
-[[noreturn]] void leave_launch();                            // abandons all fibers; run_block returns
+[[noreturn]] void leave_launch();                            // abandons every fiber; run_block returns
 bool open_barrier_if_complete(Block& block);
-std::string place_of(Site site);          // file:line, and the lines it was inlined into
-std::string kernel_name(const void* address);               // of the function it lies in
+std::string place_of(Site site);          // file:line, and the lines of callers by inlining
+std::string kernel_name(const void* address);               // of the function at the address
 void start_launch_of_checks();
 
 }  // namespace emulator

@@ -1,7 +1,7 @@
 // Streams, events and errors of the CUDA runtime.
 //
-// Streams are eager, or lazy: then an operation runs only when somebody waits for it, as late as is allowed.
-// What relies on the order of two streams without an event between them then sees stale data.
+// Streams are eager or lazy. A lazy stream runs an operation as late as allowed: when somebody waits for it.
+// Code that relies on the order of two streams without an event in between then sees stale data.
 #include "test/emulator/streams.h"
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct Stream {
     int device;
     std::deque<std::function<Progress()>> todo;
     uint64_t done = 0;                         // operations carried out
-    std::recursive_mutex busy;                 // ranks are threads: each waits for all streams when it frees
+    std::recursive_mutex busy;                 // ranks are threads: freeing memory waits for every stream
     uint64_t queued() {
         const std::lock_guard lock(busy);
         return done + todo.size();
@@ -31,7 +31,7 @@ struct Stream {
 };
 struct Event {
     Stream* stream = nullptr;                  // null: not recorded
-    uint64_t position = 0;                     // reached when the stream has done so many operations
+    uint64_t position = 0;                     // operations of the stream up to the event
     std::chrono::steady_clock::time_point time;
 };
 
@@ -46,7 +46,7 @@ cudaError_t result(cudaError_t error) {
     return error;
 }
 
-// Carries out the stream's operations up to a position. After a failure the rest of them is dropped.
+// Carries out the stream's operations up to a position. After a failure the rest is dropped.
 static Progress advance(Stream& s, uint64_t position) {
     const DeviceOpen open;
     const std::lock_guard lock(s.busy);
@@ -85,7 +85,7 @@ static uint64_t changes_so_far() {
     return changes;
 }
 
-// One attempt; where it is blocked, what others wait for and a moment's wait.
+// Advances the stream. If blocked, does the work that other threads wait for, tries again, waits a moment.
 static Progress attempt(Stream& s, uint64_t position) {
     const uint64_t seen = changes_so_far();
     Progress p = advance(s, position);
@@ -116,7 +116,7 @@ Progress advance_to(cudaStream_t stream, uint64_t position) {
 
 static Progress of(bool ok) { return ok ? Progress::Done : Progress::Failed; }
 
-// The default stream waits for all that were not created as non-blocking, and they for it.
+// The default stream and the streams that were not created as non-blocking wait for each other.
 cudaError_t add_step(Stream* stream, std::function<Progress()> operation, bool at_once) {
     Stream& s = stream ? *stream : default_stream;
     if (settings.lazy_streams && s.blocking) {
@@ -136,7 +136,7 @@ cudaError_t add(Stream* stream, std::function<bool()> operation) {
     return add_step(stream, [operation = std::move(operation)] { return of(operation()); }, false);
 }
 
-// Those of this device, and the default stream.
+// The streams of this device, and the default stream.
 static std::vector<Stream*> all_streams() {
     const std::lock_guard lock(guard);
     std::vector<Stream*> own;
@@ -242,7 +242,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     Stream& s = stream ? *stream : default_stream;
     const Progress p = attempt(s, s.queued());
-    if (p != Progress::Blocked) host_waited("cudaStreamQuery");         // who asks until it is so
+    if (p != Progress::Blocked) host_waited("cudaStreamQuery");         // polling is waiting, too
     return error_of(p);
 }
 cudaError_t cudaDeviceSynchronize() {

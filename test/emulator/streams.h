@@ -1,4 +1,4 @@
-// What the calls of the runtime and of NCCL share.
+// Streams, for the emulated calls of the runtime and of NCCL.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,24 +6,24 @@
 
 namespace emulator {
 
-// What became of an operation. Blocked: it waits for another thread, and is tried again.
+// Outcome of an operation. Blocked: the operation waits for another thread, and is tried again.
 enum class Progress { Done, Failed, Blocked };
 
-// To the end of a stream (null: the default stream); returns false where it fails.
+// Appends an operation to a stream (null: the default stream). The operation returns false on failure.
 cudaError_t add(cudaStream_t stream, std::function<bool()> operation);
-// The same; carried out at once, where nothing before it waits, if at_once or the streams are eager.
+// The same; if at_once or streams are eager, runs the operation at once, unless an earlier operation waits.
 cudaError_t add_step(cudaStream_t stream, std::function<Progress()> operation, bool at_once);
-uint64_t queued(cudaStream_t stream);                  // operations so far
+uint64_t queued(cudaStream_t stream);                  // operations ever added
 Progress advance_to(cudaStream_t stream, uint64_t position);
 
-// A thread that waits for others: they tell of every change, and while_blocked does what others wait for.
+// Wakes waiting threads. while_blocked: called by a waiting thread, for work that other threads wait for.
 void tell_of_change();
 extern void (*while_blocked)();
 
-// Before a synchronous call: the default stream and those that wait for it.
+// Before a synchronous call: finishes the default stream and the streams that wait for the default stream.
 cudaError_t advance_blocking();
 // An error for a call that takes or frees memory while a collective of another thread waits for ranks.
-// Between ranks that are threads, that call may wait for the collective, and the collective for its caller.
+// With ranks as threads, the call may wait for the collective, and the collective for the caller: a deadlock.
 cudaError_t beside_collectives(const char* call);
 std::string waits_elsewhere();
 

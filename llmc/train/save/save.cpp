@@ -19,7 +19,7 @@ bool DiskQueue::advance() {
     return error.empty() && !operations.empty();
 }
 
-// A file is synced as often, so that no single sync takes minutes (base/guard/hangs.h).
+// Bytes between two syncs of a file: no single sync takes minutes (base/guard/hangs.h).
 static constexpr size_t kSyncBytes = 256 << 20;
 
 static std::string part_name(int rank) { return fmt::format("rank_{:05}", rank); }
@@ -31,7 +31,7 @@ static int make_folder(const Disk& disk, const std::string& path) {
 
 namespace {
 
-// Closed when the queue that holds it breaks off, too.
+// A file that is closed even when the queue breaks off.
 struct OpenFile {
     const Disk& disk;
     int file = -1;
@@ -48,7 +48,7 @@ static void add_sync_and_close(DiskQueue& q, const std::string& path, std::share
     q.add("cannot close " + path, [f] { return f->close(); });
 }
 
-// A new file of content that is known by then, on the medium at the end.
+// Writes and syncs a new file. content() is called just before the write.
 static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
                      std::function<SharedText()> content) {
     auto f = std::make_shared<OpenFile>(disk);
@@ -63,7 +63,7 @@ static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
 // ---------------------------------------------------------------------------------------------------------
 // a rank's part
 
-// The head of the safetensors file; fills in where each piece lies in it.
+// Returns the head of the safetensors file; sets file and offset of each piece.
 static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& file) {
     std::vector<TensorInfo> infos;
     for (SavedPiece& p : pieces) {
@@ -138,7 +138,7 @@ static int read_note(const Disk& disk, const std::string& path, Manifest& m) {
     return 0;
 }
 
-// A line that a kill or a power cut has cut off may be the file's last: the new one starts on its own.
+// A kill or a power cut may have cut off the file's last line: the new line starts by itself.
 void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place) {
     const std::string path = place.run_dir + "/checkpoints.jsonl";
     auto f = std::make_shared<OpenFile>(disk);
@@ -152,7 +152,7 @@ void add_acknowledgement(DiskQueue& q, const Disk& disk, const SavePlace& place)
     q.add("cannot sync " + place.run_dir, [&disk, place] { return disk.sync_folder(place.run_dir); });
 }
 
-// What is in a file so far, and its name, to the medium. 0 where there is none.
+// Syncs a file and its name in the folder. 0 if the file is missing.
 static int sync_file(const Disk& disk, const std::string& folder, const std::string& name) {
     const std::string path = folder + "/" + name;
     uint64_t bytes;
@@ -164,8 +164,8 @@ static int sync_file(const Disk& disk, const std::string& folder, const std::str
     return disk.sync_folder(folder);
 }
 
-// A step_N that is there is complete: its attempt came as far as the rename, and then something failed. Where
-// it is this run's it stays, and only its acknowledgement is caught up with; it may have one, too.
+// An existing step_N is complete: its save failed after the rename. The step_N of this run stays, and the
+// queue goes on to its acknowledgement, perhaps for the second time.
 static int rename_or_accept(const Disk& disk, const SavePlace& place, const std::string& run) {
     int error = disk.rename(place.temporary(), place.folder());
     if (error == ENOTDIR) {         // a file, or a link: no checkpoint
@@ -198,7 +198,7 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     }
     add_file(q, disk, dir + "/" + kManifest, [m] { return shared_text(to_json(*m)); });
     q.add("cannot sync " + dir, [&disk, dir] { return disk.sync_folder(dir); });
-    // what the run goes on from has its rows
+    // the rows up to a checkpoint are on the medium before the checkpoint
     q.add("cannot sync " + place.run_dir + "/metrics.jsonl",
           [&disk, place] { return sync_file(disk, place.run_dir, "metrics.jsonl"); });
     q.add("cannot rename " + dir + " to " + place.folder(),
@@ -208,7 +208,7 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     return q;
 }
 
-// By rename first, and that to the medium: a folder step_N is complete as long as it has that name.
+// Renames the folder and syncs the rename before files go: a folder named step_N is always complete.
 static void add_removal(DiskQueue& q, const Disk& disk, const std::string& run_dir,
                         const std::string& folder) {
     const std::string old = folder + ".tmp-old";
@@ -244,7 +244,7 @@ std::vector<int64_t> saved_steps(const Disk& disk, const std::string& run_dir) {
     return disk.list(run_dir, &names) ? std::vector<int64_t>() : steps_among(disk, run_dir, names);
 }
 
-// False for a file, a pipe and a link that leads to itself; true where the disk cannot tell.
+// False for a file, a pipe and a link to itself; true where the disk cannot tell.
 static bool may_be_folder(const Disk& disk, const std::string& path) {
     uint64_t bytes;
     const int kind = disk.size(path, &bytes);

@@ -1,11 +1,11 @@
 // Rows that begin with a document (data.rows = documents).
 //
-// A row of T + 1 tokens takes, again and again, the longest of the next 1,000 documents that fits into the
-// rest of the row. Where none fits, the shortest of them fills the rest, and its other tokens are cut off. Of
-// documents of one length the earliest is taken. A document longer than a row counts as T + 1 tokens: the
-// others are cut off. So are the last documents, where they fill no row.
+// A row of T + 1 tokens takes documents from the next 1,000, again and again the longest that fits its rest.
+// If every document is too long, the shortest is cut to the rest. Among documents of equal length the
+// earliest is taken. A document longer than a row is cut to T + 1 tokens. The last documents are left out if
+// they fill no row.
 //
-// Rows follow from T and the lengths of the documents alone: all ranks compute the same.
+// Rows follow from T and the lengths of the documents alone: every rank computes the same rows.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 #include "llmc/io/files/shard.h"
 
-// Tokens [start, start + length) of a stream; 8 bytes, as there is one for each document.
+// Tokens [start, start + length) of a stream; 8 bytes, as each document has a Passage.
 struct Passage {
     uint64_t bits;
 
-    static constexpr int kStartBits = 39;           // a context of 2^24 leaves that many
+    static constexpr int kStartBits = 39;           // bits that a context of 2^24 leaves
     static constexpr uint64_t kMostTokens = (uint64_t(1) << kStartBits) - 1;
     static Passage of(uint64_t start, uint64_t length) { return {length << kStartBits | start}; }
     uint64_t start() const { return bits & kMostTokens; }
@@ -28,8 +28,8 @@ struct Passage {
 
 struct PackedRows {
     std::vector<Passage> passages;
-    std::vector<uint64_t> first = {0};  // of each row's passages; one more at the end
-    int32_t eot = 0;                    // the id that each passage begins with
+    std::vector<uint64_t> first = {0};  // first passage of each row; at the end the number of passages
+    int32_t eot = 0;                    // first id of each passage
 
     uint64_t rows() const { return first.size() - 1; }
     std::span<const Passage> row(uint64_t i) const {
@@ -37,7 +37,7 @@ struct PackedRows {
     }
 };
 
-// Fills row after row with the documents that it is given, in the order of their starts.
+// Fills row after row with documents, which are added in the order of their starts.
 struct Packer {
     static constexpr size_t kBuffer = 1000;
 
@@ -49,14 +49,14 @@ private:
     void place();
 
     const uint64_t length;              // of a row
-    uint64_t rest;                      // of the row that is open
-    // Length, and kMostTokens - start, as a Passage; sorted, so that the earliest of one length comes last.
+    uint64_t rest;                      // tokens missing in the open row
+    // Length and kMostTokens - start, as a Passage; sorted: of equal lengths the earliest comes last.
     std::vector<uint64_t> buffer;
     PackedRows packed;
 };
 
 // The rows of a corpus: shards joined in their order, first[i] the place of shard i's first token. A document
-// starts with end-of-text. eot: its id; -1: the one that an index names, else GPT-2's. Shards without an
+// starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. Shards without an
 // index are read through. name: the setting and its value, for messages.
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
                           std::span<const uint64_t> first, int T, int64_t eot);

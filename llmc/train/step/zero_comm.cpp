@@ -1,7 +1,7 @@
 // The collectives of a step.
 //
-// At most one gather and one reduction are in flight, and they are awaited in the order in which they
-// started, which is the same on all ranks as they walk the same list of actions.
+// At most one gather and one reduction are in flight. A rank waits for collectives in the order of their
+// start, which is the same on every rank, as every rank walks the same list of actions.
 #include "llmc/train/step/zero.h"
 
 namespace PRECISION {
@@ -45,7 +45,7 @@ void Zero::fetch(int l) {
              mesh.shard.start_all_gather(next.memory, owned_params(b), shard(b)));
 }
 
-// The weights stay until the next block is asked for: the other buffer belongs to the next block.
+// The weights stay valid until the next call: the other buffer belongs to the next block.
 floatX* Zero::gathered(int l) {
     CHECK(!stale, "weights are asked for before begin_step()");
     if (gathered_index(l) < 0) fetch(l);
@@ -78,14 +78,14 @@ real* Zero::grad_shard(int b) const {
     return grads + grads_at[size_t(b)] + (stages_grads(b) ? 0 : own_offset(b));
 }
 
-// Where a block's gradients of one micro-batch are put together, beside those that are being reduced.
+// Returns the buffer for a block's gradients of a micro-batch, beside the buffer that is being reduced.
 real* Zero::staged_grads(int l) {
     if (filled_block != l) ops::set_zero(staging[filling], layout.size(layout.block(l)) * sizeof(real));
     filled_block = l;
     return staging[filling];
 }
 
-// The first micro-batch's reduction ends in the shard; those after it end where they came from and are added.
+// The first micro-batch is reduced into the shard; later micro-batches in the staging buffer, then added.
 void Zero::reduce(int b) {
     finish_reduce();
     const bool staged = sharding.grads;
@@ -122,7 +122,7 @@ void Zero::finish() {
     if (layout.wte >= 0 && d.kind.tied) mesh.tied.all_reduce(grad_shard(layout.wte), shard(layout.wte));
 }
 
-// Tensors that every rank of tp has whole, all at once.
+// Sums the gradients of tensors that every rank of tp has whole, by a single all-reduce.
 void Zero::sum_over_tp() {
     size_t at = 0;
     for (const Run& run : tp_runs) {
@@ -149,8 +149,8 @@ void Zero::gather_bucket(int b) {
                             : mesh.shard.start_all_gather(grads + at, grad_shard(b), shard(b)));
 }
 
-// With the whole state a rank updates everything: the update needs all gradients, and has the next bucket's
-// on their way.
+// Without a sharded state each rank updates every parameter: gathers the gradients of bucket b, and starts to
+// gather bucket b + 1.
 void Zero::before_update(int b) {
     beat();
     if (sharding.state) return;
@@ -159,7 +159,7 @@ void Zero::before_update(int b) {
     if (overlap && b + 1 < layout.count()) gather_bucket(b + 1);
 }
 
-// A rank that keeps all weights and updates a shard gets the others while the next bucket is updated.
+// ZeRO 1 and 2: gathers the new weights of bucket b while the next bucket is updated.
 void Zero::after_update(int b) {
     if (!sharding.state || sharding.weights) return;
     finish_gather();

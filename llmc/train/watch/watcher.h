@@ -1,4 +1,4 @@
-// All runs below a folder, kept current by a few threads that read their files.
+// The runs below a folder, kept current by a few threads that read the runs' files.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -20,24 +20,24 @@ std::map<std::string, std::string> find_runs(const std::string& folder);
 struct Watcher {
     const std::string folder;
 
-    // Starts the threads that read.
+    // Starts the reading threads.
     explicit Watcher(std::string folder);
     ~Watcher();
     Watcher(const Watcher&) = delete;
 
-    // Looks at every file; with walk also for new and deleted runs, and at what ranks do. The readers read.
+    // Queues runs with changed files for the readers. walk: also finds new and deleted runs, and reads ranks.
     void look(bool walk);
-    // The same where a walk is due: once a second, less often in a folder that takes long.
+    // The same, with a walk if due: once a second, less often where a walk takes long.
     void look();
-    // Wakes all that wait, for good.
+    // Ends every wait(), for good.
     void stop();
 
     Runs runs();                                        // now
     std::shared_ptr<WatchedRun> find(const std::string& name);      // null: no such run
-    // Waits until something changed after `seen` (which becomes current), at most some seconds. False: the
-    // watcher stops.
+    // Waits for a change after `seen`, at most so many seconds; sets `seen` to the newest. False: the watcher
+    // stops.
     bool wait(uint64_t& seen, double seconds);
-    // All runs are read to their ends. For reports and tests.
+    // Whether every run is read to its end. For reports and tests.
     bool idle();
 
 private:
@@ -46,12 +46,12 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_, work_;
     Runs runs_;
-    std::deque<Work> views_, reads_;                    // first views go before all else
-    std::map<std::string, FileState> files_;            // of runs, as they were when they were queued
-    std::map<std::string, std::string> states_;         // of runs, as pages know them
+    std::deque<Work> views_, reads_;                    // first views go before reads
+    std::map<std::string, FileState> files_;            // of runs, from the time of queueing
+    std::map<std::string, std::string> states_;         // of runs, as on the pages
     uint64_t changes_ = 0;
     double next_walk_ = 0;                              // on the clock of seconds_now()
-    uint64_t found_ = 0;                                // runs so far
+    uint64_t found_ = 0;                                // number of runs ever found
     size_t busy_ = 0;
     bool stopping_ = false;
     std::vector<std::thread> readers_;
@@ -61,13 +61,13 @@ private:
     void look_at(const std::shared_ptr<WatchedRun>& run);
 };
 
-// What one page has seen of all runs: the source of its events.
+// The source of a page's events: knows what the page has seen of each run.
 struct PageFeed {
     Watcher& watcher;
     std::map<std::string, SentRun> sent = {};
     uint64_t seen = 0;
-    size_t watching = SIZE_MAX, loading = 0;            // as said last
-    double spoke = 0;                                   // when something was sent last
+    size_t watching = SIZE_MAX, loading = 0;            // as last sent
+    double spoke = 0;                                   // time of the last event
 
     // Appends the next server-sent events to `out`, about 256 KB at most.
     void append(std::string& out);

@@ -1,4 +1,4 @@
-// Memory of a rank and bytes that it sends, against formulas that know nothing of the code.
+// A rank's memory and the bytes it sends in a step equal closed formulas, written down without the code.
 #include <map>
 #include <set>
 
@@ -38,8 +38,8 @@ static std::map<std::string, size_t> plan_of(const Model& model) {
 // A reduction over `ranks` ranks of `count` elements, cut into equal pieces.
 static size_t reduced(size_t ranks, size_t count) { return ranks > 1 ? up(count, ranks) * sizeof(real) : 0; }
 
-// Where a rank receives the pieces of others: the largest of what it reduces over each axis, of 65,536
-// elements at a time that are exported over all ranks, and apart from these what it reduces over tp.
+// The receive buffer of reductions: as large as the largest reduction over any axis, where an export reduces
+// 65,536 elements at a time over the world. Reductions over tp have a part of their own.
 static size_t staging_of(const Model& model, const Sizes& s, size_t n, size_t packed) {
     const size_t d = s.d, largest = std::max({s.block, s.wte, s.wpe, s.final});
     const Mesh& mesh = model.mesh;
@@ -52,13 +52,13 @@ static size_t staging_of(const Model& model, const Sizes& s, size_t n, size_t pa
 
 static constexpr size_t w = sizeof(floatX), g = sizeof(real);
 
-// Activations of the blocks, `alive` micro-batches of them, and what is dead between two lines of a block.
+// Bytes of the blocks' activations, for `alive` micro-batches, and of the block scratch.
 static std::pair<size_t, size_t> blocks_of(const Sizes& s, Recompute level, size_t alive) {
     const auto b = [](size_t bytes) { return up(bytes, 64); };
     const size_t t = s.t, C = s.C, N = T, n = up(N, t) / t, A = C / t, F = 4 * C / t, all = n * t * C;
     const size_t block = 4 * b(n * C * w) + b(N * 3 * A * w) + b(N * A * w) + 2 * b(N * F * w) +
                          4 * b(n * g) + b(N * (3 / t) * g);
-    // one of what is computed again: norms and GELU, or all but x, and with tp x1
+    // bytes of a block that are computed again: norms and GELU, or everything but x (with tp x and x1)
     const bool whole = level == Recompute::Block;
     const size_t again = whole                           ? block - (t > 1 ? 2 : 1) * b(n * C * w)
                          : level == Recompute::Selective ? 2 * b(n * C * w) + b(N * F * w)
@@ -68,8 +68,8 @@ static std::pair<size_t, size_t> blocks_of(const Sizes& s, Recompute level, size
                 (t > 1 ? (whole ? 2 : 1) * b(all * w) + b(n * C * w) : 0)};
 }
 
-// Of a rank with `alive` micro-batches of T tokens at once. Rows that are there are known, and all together
-// are what is allocated.
+// Checks the memory plan of a rank with `alive` micro-batches of T tokens at once: the bytes of each row, no
+// unknown row, and a sum that equals the allocation.
 static void expect_plan(const std::string& where, const Model& model, const Sizes& s, int zero,
                         size_t alive = 1, bool mpi = false) {
     auto plan = plan_of(model);
@@ -108,7 +108,7 @@ static void expect_plan(const std::string& where, const Model& model, const Size
     const size_t ranks = size_t(model.mesh.world.size), figures = 7 * sizeof(double);
     expect("statistics of a step", 2 * b(figures) + (ranks > 1 ? b(ranks * figures) : 0));
 
-    // what every rank of tp has whole: of each block two norms and two biases, and what is neither
+    // tensors that each rank of tp has whole: two norms and two biases of a block, wpe, the final norm
     const size_t packed = plan["gradients to sum over tp"] / g;
     const size_t shared = s.blocks * 6 * b(C) + (s.first ? b(T * C) : 0) + (s.last ? 2 * b(C) : 0);
     EXPECT(t == 1 ? packed == 0 : packed > 0 && packed <= shared + (s.blocks + 2) * 64 * d,
@@ -139,8 +139,8 @@ TEST(memory_of_a_rank_is_the_closed_form) {
             }
 }
 
-// Blocks 0 and 1 are the first stage, 2 to 4 the last. Each holds wte. Two micro-batches are alive on the
-// first.
+// Blocks 0 and 1 are the first pipeline stage, 2 to 4 the last. Both stages hold wte. Two micro-batches are
+// alive on the first.
 TEST(memory_of_stages_and_parts_is_the_closed_form) {
     for (const char* level : {"none", "selective", "block"})
         for (const auto& [tp, pp, stage] : {std::array{1, 1, 0}, {1, 2, 0}, {1, 2, 1},
@@ -158,7 +158,7 @@ TEST(memory_of_stages_and_parts_is_the_closed_form) {
             }
 }
 
-// Processes need a buffer for what they reduce. Wide enough that a block is the largest of it, and not.
+// Processes need a buffer for reductions. C = 192: a block is the largest, if dp > 1; C = 24: an export is.
 TEST(memory_of_processes_has_staging) {
     for (const int C : {24, 192})
         for (const auto& [dp, tp, pp, group] : {std::array{2, 1, 1, 0}, {4, 1, 1, 2}, {2, 3, 2, 0},
@@ -175,8 +175,8 @@ TEST(memory_of_processes_has_staging) {
             }
 }
 
-// NCCL wants what ranks of a stage exchange at the same offset of their memory. Of tensors of odd sizes, cut
-// where it happens, on meshes of several ranks on each axis.
+// NCCL wants the buffers of a collective at the same offset of each rank's memory. Meshes of several ranks on
+// each axis cut tensors of odd sizes.
 TEST(ranks_of_a_stage_have_the_same_plan) {
     for (const auto& [dp, tp, pp, group] : {std::array{1, 3, 1, 0}, {4, 3, 1, 0}, {4, 3, 2, 2}, {3, 1, 1, 0}})
         for (int zero = 0; zero < 4; zero++) {
@@ -218,7 +218,7 @@ TEST(offloading_moves_state_to_the_host) {
                row.name.c_str());
 }
 
-// Bytes that rank 0 sends in a step to ranks with other shards, and to those with copies of its own.
+// Bytes that rank 0 sends in a step: to ranks with other shards, and to ranks with copies of the same shard.
 struct Sent { uint64_t shard = 0, replica = 0; };
 
 static Sent bytes_of_a_step(const Config& cfg) {
@@ -241,8 +241,8 @@ static Sent bytes_of_a_step(const Config& cfg) {
     return bytes;
 }
 
-// P parameters of w bytes with gradients of g bytes, d ranks, m micro-batches; E of the P lie in wte, wpe and
-// the final norm, whose gradients are summed over micro-batches before they are sent, and whose weights stay
+// P parameters of w bytes with gradients of g bytes, d ranks, m micro-batches. E of the P lie in wte, wpe and
+// the final norm: a rank sums their gradients over micro-batches before sending, and keeps their weights
 // gathered during a step. Two blocks stay gathered where forward turns into backward, and backward into the
 // next forward.
 //
@@ -251,7 +251,7 @@ static Sent bytes_of_a_step(const Config& cfg) {
 //     ZeRO 2     (d-1)/d  ((P - E) (m g + w)   + E (g + w))
 //     ZeRO 3     (d-1)/d  ((P - E) (m g + 2mw) + E (g + w)  - (2m - 1) 2 blocks w)
 //
-// With bf16 on the wire g is 2 where gradients are summed; ZeRO 0 gathers the sums as they are.
+// With bf16 on the wire g is 2 where gradients are summed; ZeRO 0 gathers the sums in full precision.
 static void expect_bytes(const char* dtype) {
     constexpr size_t w = sizeof(floatX), whole = sizeof(real);
     const size_t g = !strcmp(dtype, "bf16") ? 2 : whole;
@@ -281,8 +281,7 @@ TEST(bytes_that_are_sent_are_the_formulas) {
     if (!kIsFp64) expect_bytes("bf16");
 }
 
-// Two copies of two shards: an all-reduce of a shard's gradients sends as many bytes as there are, once a
-// step.
+// Two copies of two shards: the all-reduce of a shard's gradients, once a step, sends the shard's size.
 TEST(bytes_between_copies_are_the_formula) {
     for (int zero = 0; zero < 4; zero++) {
         Config cfg = zero_config(4, zero, 1);
