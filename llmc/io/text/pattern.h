@@ -15,7 +15,7 @@ struct Pattern {
     // Defaults of the family, used by training and for GGUF files, which omit both flags.
     bool nfc;                       // text is normalized to NFC
     bool ignore_merges;             // a match that is a token becomes that token
-    bool adds_bos;                  // texts begin with BOS, by llama.cpp: where a GGUF file does not say
+    bool adds_bos;                  // texts begin with BOS: in GGUF files alone, as in llama.cpp
     MarkStarts* mark_starts;
 };
 
