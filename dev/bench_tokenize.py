@@ -20,6 +20,7 @@ import time
 PACKAGE, RANKS = "linux-doc-6.1", "data/gpt2/gpt2.tiktoken"
 TEXT = "build/bench/linux-doc.txt"
 GOAL_MBS, GOAL_RATIO, GOAL_SECONDS = 150, 1.3, 30
+PATTERNS, GOAL_OF_GPT2 = ("gpt2", "llama3", "qwen2", "smollm", "o200k"), 0.6
 TRAIN_BYTES, TRAIN_VOCAB = 100_000_000, 32768
 
 
@@ -82,6 +83,23 @@ def encoding(text, folder):
              "goal_mb_per_s": goals[what]} for what, s in seconds.items()]
 
 
+def patterns(text, folder):
+    """MB/s of each pre-tokenization with a vocabulary of its own, in turns; asked is a share of GPT-2's."""
+    core, seconds = min(os.sched_getaffinity(0)), dict.fromkeys(PATTERNS, math.inf)
+    for name in PATTERNS:
+        subprocess.run(["./tokenize", "train", f"--pattern={name}", f"--vocab={TRAIN_VOCAB}",
+                        f"--out={folder}/{name}.json", text], check=True, stdout=subprocess.DEVNULL)
+    for _ in range(5):
+        for name in PATTERNS:
+            command = ["taskset", "-c", str(core), "./tokenize", "encode", f"--tokenizer={folder}/{name}.json",
+                       f"--out={folder}/{name}", text]
+            seconds[name] = min(seconds[name], seconds_of(command, 1))
+    size = os.path.getsize(text)
+    goal = GOAL_OF_GPT2 * size / 1e6 / seconds["gpt2"]
+    return [{"what": "as " + name, "bytes": size, "threads": 1, "seconds": s, "mb_per_s": size / 1e6 / s,
+             "goal_mb_per_s": goal} for name, s in seconds.items()]
+
+
 def training(text, folder):
     """Seconds for a vocabulary of 32k ids on 100 MB: the text, as often as it takes."""
     with open(text, "rb") as f:
@@ -104,7 +122,7 @@ def rows():
         result = encoding(text, folder) if have_ranks else []
         if not have_ranks:
             print(f"./tokenize encode is not measured: data/gpt2_vocab.py could not bring {RANKS}")
-        return result + [training(text, folder)]
+        return result + patterns(text, folder) + [training(text, folder)]
 
 
 def line(row):
