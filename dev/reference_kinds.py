@@ -60,7 +60,7 @@ KINDS = {       # settings of the model, of the optimizer, steps
                       {"kind": "muon", "matrix_lr": 0.02, "matrix_decay": 0.1, "momentum": 0.95,
                        "momentum_warmup": 0, "polynomial": "cubic", "iterations": 5, "embed_lr": 0.05,
                        "head_lr": 2e-3, "vector_lr": 0.03, "lr": 3e-3, "beta1": 0.8, "beta2": 0.95,
-                       "eps": 1e-10, "weight_decay": 0.01, "grad_clip": 2.5}, 5),
+                       "eps": 1e-10, "weight_decay": 0.01, "grad_clip": 2.5}, 10),
 }
 # Amsel et al. 2025, "The Polar Express" (arXiv 2505.16932); the cubic is Newton-Schulz's
 POLAR = [(8.156554524902461, -22.48329292557795, 15.878769915207462),

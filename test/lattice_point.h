@@ -29,7 +29,7 @@ struct Point {
     bool overlap = true, bf16_wire = false;
     int delay_us = 0;           // each call of a collective waits up to this long, at random
     size_t kind = 0;            // of kKinds
-    bool muon = false;
+    bool muon = false, cautious = false;
 
     // "2 1 4 3 block 1 2 0 1"
     static Point parse(const char* words) {
@@ -51,7 +51,7 @@ struct Point {
                            "group {}{}, kind {}{}",
                            dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
-                           muon ? ", Muon" : "");
+                           cautious ? ", cautious Muon" : muon ? ", Muon" : "");
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -66,6 +66,7 @@ struct Point {
         cfg.memory.recompute = recompute;
         cfg.train.micro_batch = micro_batch;
         if (muon) cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 3;
+        cfg.optimizer.cautious = cautious;
         return cfg;
     }
 };

@@ -48,15 +48,20 @@ struct Whole {
     void done_head() {}
 };
 
-// mixes: with the shortcut and value embeddings
+// mixes: with the shortcut and value embeddings. rotary: rotary positions, norms of queries and keys, a
+// window, and heads of queries that share one of keys
 struct Sizes {
     int L = 2, heads = 4, C = 32, T = 7, V = 301, B = 3, logit_rows = 1 << 20;
-    bool mixes = false;
+    bool mixes = false, rotary = false;
 };
 
 inline Dims dims_of(const Sizes& s, const Axis& tp = {}) {
     ModelConfig m = {.layers = s.L, .heads = s.heads, .channels = s.C, .context = s.T, .vocab = s.V};
     if (s.mixes) m.shortcut = Shortcut::X0, m.value_embeddings = ValueEmbeddings::Alternate;
+    if (s.rotary) {
+        m.heads = 2 * s.heads, m.kv_heads = s.heads, m.head_channels = 6, m.window = {3, 0};
+        m.position = PositionKind::Rope, m.rope_theta = 100, m.qk_norm = QkNorm::Before;
+    }
     return make_dims(m, tp);
 }
 

@@ -1,5 +1,6 @@
 // The trainer over the emulated kernels on every mesh of two to eight ranks, with a text at the end: the
-// losses, gradient norms and texts of one rank.
+// losses, gradient norms and texts of one rank. Then each kind of model against the CPU's operations, and
+// sizes that kernels do not take.
 //
 // LATTICE=all runs each mesh at every stage of ZeRO over both transports; by default stages and transports
 // alternate.
@@ -7,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llmc/base/config/config.h"
+#include "test/kinds.h"
 #include "test/program.h"
 
 using std::string;
@@ -100,4 +103,86 @@ TEST(muon_trains_as_one_rank) {
     const Outcome one = outcome_of("muon");
     expect_same({2, 2, 1}, 2, "nccl", one, muon);
     expect_same({2, 1, 2}, 3, "threads", one, muon + " --memory.offload=optimizer");
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// kinds of models
+
+// A kind of test/kinds.h with sizes that kernels take: two steps of two micro-batches.
+static string kind_config(const string& name, size_t kind) {
+    Config cfg;
+    cfg.model.layers = 3, cfg.model.heads = 2, cfg.model.channels = 64;
+    cfg.model.context = 21, cfg.model.vocab = 500;
+    cfg.model = of_kind(kKinds[kind], cfg.model);
+    cfg.model.init_kind = InitKind::Gpt2;           // each part has an effect from the first step on
+    const auto up = [](int n, int unit) { return (n + unit - 1) / unit * unit; };
+    cfg.model.head_channels = up(cfg.model.head_channels, 16);
+    cfg.model.ffn_channels = up(cfg.model.ffn_channels, 8);
+    return tiny_program_config(name, {{"model", json::parse(to_json(cfg))["model"]},
+                                      {"train", {{"steps", 2}, {"batch_tokens", 4 * 21}, {"micro_batch", 2}}},
+                                      {"optimizer", {{"lr", 3e-3}, {"warmup", 0}, {"momentum_warmup", 2}}},
+                                      {"eval", {{"every", 2}, {"batches", 1}}}});
+}
+
+// Losses and gradient norms of a kind, by the emulated kernels or the CPU's operations.
+static std::vector<double> figures_of_kind(bool emulated, size_t kind, const string& args) {
+    const string program = emulated ? "EMU_HOST=refuse EMU_RED_ZONES=256 " + build_folder() + "/emulated"
+                                    : build_folder();
+    const Ran ran = run(program + "/train_gpt " + kind_config("kind", kind) + " " + args);
+    EXPECT(ran.code == 0, "kind %zu %s: exit code %d, '%s'", kind, args.c_str(), ran.code, ran.err.c_str());
+    const std::vector<double> figures = outcome_of("kind").figures;
+    std::filesystem::remove_all(folder("kind"));
+    EXPECT(figures.size() == 6, "kind %zu: %zu figures", kind, figures.size());
+    return figures;
+}
+
+static void expect_the_cpus(size_t kind, const string& args, double tolerance) {
+    const auto expected = figures_of_kind(false, kind, args);
+    const double apart = largest_difference(figures_of_kind(true, kind, args), expected);
+    EXPECT(apart <= tolerance, "kind %zu %s: %.2g apart", kind, args.c_str(), apart);
+}
+
+TEST(each_kind_of_model_trains_as_on_the_cpu) {
+    for (size_t kind = 0; kind < std::size(kKinds); kind++) {
+        expect_the_cpus(kind, "--run.precision=fp32", 1e-5);
+        expect_the_cpus(kind, "--run.precision=bf16 --memory.recompute=block", 2e-3);
+    }
+}
+
+// Gates of value embeddings have 12 columns, and a row for each head of keys: no product takes such sides.
+TEST(muon_updates_matrices_of_any_sides) {
+    const string muon = "--run.precision=fp32 --optimizer.kind=muon --optimizer.cautious=true";
+    const auto expected = figures_of_kind(false, 10, muon);
+    for (const char* mesh : {"", " --parallel.ranks=4 --parallel.tp=2 --parallel.zero=2 "
+                             "--train.micro_batch=1 --parallel.transport=threads"}) {
+        const double apart = largest_difference(figures_of_kind(true, 10, muon + mesh), expected);
+        EXPECT(apart <= 1e-4, "%s: %.2g apart", mesh, apart);
+    }
+}
+
+// Before any memory is taken, and in plans for GPUs by any build.
+TEST(sizes_that_no_kernel_takes_are_named) {
+    const string kernels = ": kernels for GPUs take multiples of ";
+    const std::pair<string, string> cases[] = {
+        {"--model.channels=60 --model.heads=3",
+         "model.channels = 60" + kernels + "8; the nearest are 56 and 64"},
+        {"--model.heads=16", "model.head_channels = 4 (model.channels / model.heads)" + kernels +
+         "8 up to 128; the nearest is 8"},
+        {"--model.head_channels=136",
+         "model.head_channels = 136" + kernels + "8 up to 128; the nearest is 128"},
+        {"--model.head_channels=24 --model.position=rope --run.precision=bf16", "model.head_channels = 24" +
+         kernels + "16 up to 128 in bf16 with rope or qk_norm; the nearest are 16 and 32"},
+        {"--model.ffn_channels=100",
+         "model.ffn_channels = 100" + kernels + "8; the nearest are 96 and 104"},
+        {"--model.ffn_channels=72 --parallel.ranks=2 --parallel.tp=2", "model.ffn_channels = 72" + kernels +
+         "16 with parallel.tp = 2; the nearest are 64 and 80"}};
+    const string config = " " + tiny_program_config("sizes") + " ";
+    for (const auto& [args, words] : cases)
+        for (const string& program : {"/emulated/train_gpt" + config,
+                                      "/emulated/train_gpt" + config + "--plan ",
+                                      "/train_gpt" + config + "--plan --cluster.gpu=h100 "}) {
+            const Ran ran = run(build_folder() + program + args);
+            EXPECT(ran.code == 78 && ran.err.find(words) != string::npos && !there(folder("sizes")),
+                   "%s: exit code %d, '%s'", args.c_str(), ran.code, ran.err.c_str());
+        }
 }

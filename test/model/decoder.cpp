@@ -47,7 +47,7 @@ static constexpr double kAllowed = kIsFp64 ? 1e-12 : kIsBf16 ? 0.05 : 1e-5;
 TEST(cached_logits_are_the_uncached_ones) {
     const std::pair<int, size_t> cases[] = {{37, 0}, {150, 0}, {37, 1}, {70, 2}, {37, 3},
                                              {37, 4}, {70, 6}, {150, 7}, {70, 8}, {37, 9}, {150, 10},
-                                             {37, 11}};
+                                             {37, 5}, {37, 11}, {37, 12}};
     for (const auto& [context, kind] : cases) {
         Config cfg = config_of(context);
         cfg.model = of_kind(kKinds[kind], cfg.model);

@@ -237,8 +237,7 @@ static std::vector<double> logits_of(Rank& r, const Mesh& mesh) {
     return all;
 }
 
-static void expect_logits(bool mixes) {
-    const Sizes s{.L = 3, .heads = 4, .C = 32, .T = 11, .V = 301, .B = 1, .mixes = mixes};
+static void expect_logits(const Sizes& s) {
     Rank one(s);
     const auto want = logits_of(one, Mesh());
     double largest = 0;
@@ -258,7 +257,10 @@ static void expect_logits(bool mixes) {
 }
 
 TEST(every_rank_has_the_logits) {
-    for (const bool mixes : {false, true}) expect_logits(mixes);
+    const Sizes plain{.L = 3, .heads = 4, .C = 32, .T = 11, .V = 301, .B = 1};
+    Sizes mixes = plain, rotary = plain;
+    mixes.mixes = true, rotary.rotary = true;
+    for (const Sizes& s : {plain, mixes, rotary}) expect_logits(s);
 }
 
 }  // namespace PRECISION

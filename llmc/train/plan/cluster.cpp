@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
-#include "llmc/base/json_value.h"
+#include "llmc/base/json_file.h"
 
 std::string machines_folder() { return beside_program("scripts/machines"); }
 
@@ -28,13 +28,6 @@ std::string machine_names() {
 static bool in_table(const std::string& name) {
     const std::vector<std::string> names = names_of_table();
     return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-static Json parse(std::string_view text, const std::string& name) {
-    try {
-        return parse_json(text);
-    } catch (const JsonError& e) { CHECK_INPUT(false, "{}: this is not JSON: {}", name, e.what()); }
-    __builtin_unreachable();
 }
 
 static void assign(std::string& to, const Json& v, const std::string& where) {
@@ -61,7 +54,7 @@ static bool may_be_unknown(std::string_view key) {
 }
 
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& named) {
-    const Json root = parse(text, name);
+    const Json root = parse_json_text(text, name);
     CHECK_INPUT(root.is_object(), "{}: expected an object, {{\"gpu\": \"h100\", ...}}, found {}", name,
                 for_message(root));
     const Json* gpu = root.find("gpu");

@@ -159,12 +159,12 @@ TEST_IF(kIsFp64, shortcuts_travel_with_the_stream) {
 }
 
 TEST_IF(kIsFp64, muon_trains_as_one_rank) {
-    for (const size_t kind : {0, 8, 10}) {
+    for (const size_t kind : {0, 7, 8, 10}) {               // 7 has SwiGLU: fc is two matrices
         Point one{1, 1, 1};
-        one.kind = kind, one.muon = true;
+        one.kind = kind, one.muon = true, one.cautious = kind == 7;
         const Outcome one_rank = run(one);
         for (Point p : chosen({{2, 2, 2, 0, "block"}, {1, 4, 1}, {1, 2, 2}, {4, 1, 1}})) {
-            p.kind = kind, p.muon = true;
+            p.kind = kind, p.muon = true, p.cautious = one.cautious;
             expect_stages(p, one_rank);
         }
     }
