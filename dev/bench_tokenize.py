@@ -91,8 +91,8 @@ def patterns(text, folder):
                         f"--out={folder}/{name}.json", text], check=True, stdout=subprocess.DEVNULL)
     for _ in range(5):
         for name in PATTERNS:
-            command = ["taskset", "-c", str(core), "./tokenize", "encode", f"--tokenizer={folder}/{name}.json",
-                       f"--out={folder}/{name}", text]
+            command = ["taskset", "-c", str(core), "./tokenize", "encode", f"--out={folder}/{name}",
+                       f"--tokenizer={folder}/{name}.json", text]
             seconds[name] = min(seconds[name], seconds_of(command, 1))
     size = os.path.getsize(text)
     goal = GOAL_OF_GPT2 * size / 1e6 / seconds["gpt2"]
