@@ -1,4 +1,5 @@
-// Blocks of keys and queries outside a document are skipped: what other documents hold is not multiplied.
+// Blocks of keys and queries outside a document are skipped: what other documents hold is neither multiplied
+// nor read.
 #include "llmc/ops/cuda/attention/attention.h"
 #include "test/cuda_attention.h"
 
@@ -7,13 +8,23 @@ namespace PRECISION {
 // Three documents, each of whole tiles of every kernel.
 static constexpr int kRows = 128, kT = 3 * kRows;
 
-struct Packed {
+// In one sequence, or as a sequence each.
+struct Rows {
     AttentionShape s;
     AttentionInputs in;
-    std::vector<int32_t> positions, ends;
-    explicit Packed(int D) : s{1, kT, kT, 2, D, 0, 0, 2}, in(s, 1) {
-        for (int t = 0; t < kT; t++)
-            positions.push_back(t % kRows), ends.push_back(t / kRows * kRows + kRows);
+    std::vector<int32_t> positions = {}, ends = {};
+    static Rows packed(int D) {
+        const AttentionShape s = {1, kT, kT, 2, D, 0, 0, 2};
+        Rows rows{.s = s, .in = {s, 1}};
+        for (int t = 0; t < kT; t++) {
+            rows.positions.push_back(t % kRows);
+            rows.ends.push_back(t / kRows * kRows + kRows);
+        }
+        return rows;
+    }
+    static Rows apart(int D) {
+        const AttentionShape s = {3, kRows, kRows, 2, D, 0, 0, 2};
+        return {.s = s, .in = {s, 1}};
     }
     // NaN, which a masked product of the block would spread: 0 times NaN is NaN.
     void poison_the_second() {
@@ -28,10 +39,10 @@ using ForwardOp = void (*)(const cuda::AttentionForward&, const cuda::AttentionD
 using BackwardOp = void (*)(const cuda::AttentionGradients&, const cuda::AttentionDims&);
 
 struct Results { std::vector<floatX> out, dq, dk, dv; };
-static Results run(const Packed& p, ForwardOp forward, BackwardOp queries, BackwardOp keys) {
+static Results run(const Rows& p, ForwardOp forward, BackwardOp queries, BackwardOp keys) {
     const OnDevice positions(p.positions), ends(p.ends);
     auto d = dims_of<cuda::AttentionDims>(p.s);
-    d.documents = {positions, ends};
+    if (!p.ends.empty()) d.documents = {positions, ends};
     const OnDevice q(p.in.q), k(p.in.k), v(p.in.v), dout(p.in.dout), out(poisoned<floatX>(p.in.dout.size()));
     const OnDevice dq(poisoned<floatX>(p.in.q.size())), dk(poisoned<floatX>(p.in.k.size())),
         dv(poisoned<floatX>(p.in.v.size()));
@@ -57,9 +68,39 @@ static void expect_untouched(const std::string& what, const std::vector<floatX>&
     EXPECT(wrong == 0, "%s: another document changes %zu elements", what.c_str(), wrong);
 }
 
+#ifdef CUDA_EMU
+struct Work { uint64_t bytes = 0, mma_flops = 0; };
+template <class F> static Work work_of(F f) {
+    Work work;
+    emulator::settings.count = true;
+    emulator::reset_counts();
+    f();
+    emulator::settings.count = false;
+    for (const auto& [name, count] : emulator::counts())
+        work.bytes += count.bytes, work.mma_flops += count.mma_flops;
+    return work;
+}
+
+// Besides what documents take by themselves, each block reads the table of its rows.
+static void expect_the_work_of_the_documents(const std::string& what, int D, ForwardOp forward,
+                                             BackwardOp queries, BackwardOp keys) {
+    if (kAgain) return;
+    const Rows packed = Rows::packed(D), apart = Rows::apart(D);
+    const Work got = work_of([&] { run(packed, forward, queries, keys); }),
+               alone = work_of([&] { run(apart, forward, queries, keys); });
+    EXPECT(got.mma_flops == alone.mma_flops, "%s, D = %d: %.0f FLOPs, of the documents %.0f", what.c_str(), D,
+           double(got.mma_flops), double(alone.mma_flops));
+    EXPECT(alone.bytes > 0 && double(got.bytes) < 1.02 * double(alone.bytes) + 64 * kT,
+           "%s, D = %d: %.0f bytes, of the documents %.0f", what.c_str(), D, double(got.bytes),
+           double(alone.bytes));
+}
+#else
+static void expect_the_work_of_the_documents(const std::string&, int, ForwardOp, BackwardOp, BackwardOp) {}
+#endif
+
 static void expect_skipped(const std::string& what, int D, ForwardOp forward, BackwardOp queries,
                            BackwardOp keys) {
-    Packed p(D);
+    Rows p = Rows::packed(D);
     const Results clean = run(p, forward, queries, keys);
     p.poison_the_second();
     const Results got = run(p, forward, queries, keys);
@@ -70,6 +111,7 @@ static void expect_skipped(const std::string& what, int D, ForwardOp forward, Ba
     expect_untouched(name("dq"), got.dq, clean.dq, d.q_stride, C);
     expect_untouched(name("dk"), got.dk, clean.dk, d.kv_stride, CK);
     expect_untouched(name("dv"), got.dv, clean.dv, d.kv_stride, CK);
+    expect_the_work_of_the_documents(what, D, forward, queries, keys);
 }
 
 TEST(plain_kernels_skip_other_documents) {
