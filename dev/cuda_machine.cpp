@@ -13,11 +13,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <string_view>
 
 #include "llmc/base/files.h"
+#include "llmc/base/progress.h"
 
 // Names of cudaDeviceProp, and the file of scripts/machines/; the first that the name contains.
 struct Known { const char *contained, *file; };
@@ -63,14 +63,6 @@ static double seconds_of_launch() {
     const Memory memory(256, kScratchAlign);
     constexpr int kOps = 1000;
     return seconds_of([&] { for (int i = 0; i < kOps; i++) set_zero(memory.data, 256); }) / kOps;
-}
-
-static std::string today() {
-    char text[32];
-    const time_t now = time(nullptr);
-    tm parts;
-    strftime(text, sizeof text, "%Y-%m-%d", localtime_r(&now, &parts));
-    return text;
 }
 
 static std::string machine_file(const Sizes& o) {

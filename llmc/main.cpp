@@ -93,9 +93,9 @@ static void adopt_model(Options& options) {
     if (!options.export_to && !options.generate && !options.evaluate)
         return adopt_open_model(cfg, launcher().rank == 0);
     const std::string init = cfg.model.init;
-    if (init != "" && init != "random") adopt_whole_model(cfg, model_of(init));
+    if (init != "" && !starts_random(init)) adopt_whole_model(cfg, model_of(init));
     const int64_t ranks = std::max({1, cfg.parallel.ranks, launcher().world});
-    cfg.train = {.steps = 0, .batch_tokens = cfg.model.context * ranks, .micro_batch = 1, .max_skips = 0};
+    cfg.train = no_training(cfg.model.context * ranks);
 }
 
 static int run(Options& options) {

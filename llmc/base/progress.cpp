@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include "llmc/base/check.h"
 
@@ -58,4 +59,13 @@ void Progress::update(uint64_t count) {
 void Progress::done() {
     if (shown && terminal) fputs("\r\x1b[K", stderr);
     shown = false;
+}
+
+std::string today() {
+    const time_t now = time(nullptr);
+    tm utc = {};
+    gmtime_r(&now, &utc);
+    char text[16] = "";
+    strftime(text, sizeof text, "%Y-%m-%d", &utc);
+    return text;
 }

@@ -26,3 +26,4 @@ bool on_terminal(int descriptor);
 void note_terminals();
 
 double seconds_now();        // of a monotonic clock
+std::string today();         // "2026-11-26", in UTC

@@ -1,7 +1,9 @@
 // Due steps, readable numbers, facts about the machine, the guard against a lesser CPU.
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/cpu_guard.h"
 #include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
 #include "test/test.h"
 
 using std::string;
@@ -33,6 +36,24 @@ TEST(when_things_are_due) {
     EXPECT(c.eval.due(0, true) && c.sample.due(0, true) && c.checkpoint.due(0, true), "train.steps = 0");
     c.eval.every = c.sample.every = c.checkpoint.every = 0;
     EXPECT(steps(eval) + steps(sample) + steps(checkpoint) == "", "0 turns a thing off");
+}
+
+// A zone far from UTC changes nothing.
+TEST(the_date_is_that_of_utc) {
+    for (const char* zone : {"UTC", "EAST-14", "WEST+12"}) {
+        setenv("TZ", zone, 1);
+        tzset();
+        const int64_t day = time(nullptr) / 86400;
+        tm date = {};
+        const string text = today();
+        EXPECT(strptime(text.c_str(), "%Y-%m-%d", &date) && text.size() == 10, "'%s'", text.c_str());
+        EXPECT(std::abs(timegm(&date) / 86400 - day) <= 1, "%s: '%s'", zone, text.c_str());
+        setenv("TZ", "UTC", 1);
+        tzset();
+        EXPECT(text == today() || time(nullptr) / 86400 > day, "%s: '%s'", zone, text.c_str());
+    }
+    unsetenv("TZ");
+    tzset();
 }
 
 TEST(numbers_for_people) {

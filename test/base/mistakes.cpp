@@ -40,6 +40,11 @@ TEST(mistakes_in_settings) {
     refused(llama3 + "4}'", {"model.rope_scaling", "\"context\": 1 or more"});
     refused(llama3 + "1, \"context\": 64}'", {"model.rope_scaling", "\"high\": above low"});
     refused(llama3 + "4, \"context\": 64}'", {"model.rope_scaling is for model.position = rope"});
+    refused("--model.rope_theta=500", {"model.rope_theta = 500 is for model.position = rope",
+                                       "leave it out"});
+    refused("--model.rope_still=0.5", {"model.rope_still = 0.5 is for model.position = rope"});
+    refused("--model.softcap_kind=sqrt", {"model.softcap_kind = \"sqrt\" is for a model.softcap above 0"});
+    refused("--model.qk_gain=false", {"model.qk_gain = false is for model.qk_norm = before or after"});
     refused("--model.window=-1", {"model.window", "an integer of 0 to 16777216, or a list of them"});
     refused("--model.window=[]", {"model.window", "a list of them"});
     refused("--train.batch_tokens=500", {"500", "train.batch_tokens"});
@@ -47,6 +52,17 @@ TEST(mistakes_in_settings) {
     std::ofstream(folder("broken.json")) << "{\"train\": {\"steps\": 10,}}";
     refused("", {"broken.json", "line"}, folder("broken.json"));
     refused("", {"absent.json"}, folder("absent.json"));
+}
+
+// A resolved config names every setting, most with their defaults.
+TEST(a_setting_without_effect_may_have_its_default) {
+    const Ran ran = train_gpt(tiny_program_config("defaults"), "--plan --model.rope_theta=10000 "
+                              "--model.rope_still=0 --model.softcap_kind=tanh --model.qk_gain=true");
+    EXPECT(ran.code == 0, "code %d, '%s'", ran.code, ran.err.c_str());
+    const Ran used = train_gpt(tiny_program_config("used"), "--plan --model.position=rope "
+                               "--model.qk_norm=after --model.rope_theta=500 --model.rope_still=0.5 "
+                               "--model.softcap=9 --model.softcap_kind=sqrt --model.qk_gain=false");
+    EXPECT(used.code == 0, "code %d, '%s'", used.code, used.err.c_str());
 }
 
 // What the user wrote reaches the terminal escaped, and no longer than a message.

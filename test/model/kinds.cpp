@@ -13,7 +13,9 @@ static Config config_of(const ModelConfig& kind) {
 static double loss_of(Tiny& t) {
     Loader data(t.set, t.cfg.train.micro_batch, 0, 0, 1);
     t.model.pipeline.run(data);
-    return t.model.pipeline.share();
+    double sum = 0;
+    t.model.pipeline.sum_losses(&sum);
+    return sum / t.model.pipeline.step_tokens();
 }
 
 // Elements of each tensor: the first, one in the middle, the last.

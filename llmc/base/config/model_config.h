@@ -95,6 +95,9 @@ struct ModelConfig {
     }
 };
 
+// Whether model.init asks for random weights.
+inline bool starts_random(const std::string& init) { return init == "random"; }
+
 // Of the settings of section `model`, those of its training: a file of weights has none of them.
 inline bool is_of_training(const std::string& key) {
     return key == "init" || key == "init_kind" || key == "document_mask";

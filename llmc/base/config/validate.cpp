@@ -80,6 +80,28 @@ void check_batch(const Config& cfg, int dp, int micro_batch) {
     check_batch(cfg.train.batch_tokens, batch_unit(cfg, dp, micro_batch));
 }
 
+// A setting that file or command line give a value, and another leaves without effect; empty: there is none.
+static std::string unused_setting(const Config& cfg) {
+    Config now = cfg, plain;
+    const ModelConfig& m = now.model;
+    const bool learned = m.position == PositionKind::Learned;
+    const char* const turns = "is for model.position = rope: learned positions do not turn";
+    const struct { bool unused; std::string path; const char* why; } rules[] = {
+        {learned, "model.rope_theta", turns}, {learned, "model.rope_still", turns},
+        {m.softcap == 0, "model.softcap_kind", "is for a model.softcap above 0: these logits have no bound"},
+        {m.qk_norm == QkNorm::None, "model.qk_gain",
+         "is for model.qk_norm = before or after: queries and keys have no norm"}};
+    const std::vector<Field> all = fields(now), defaults = fields(plain);
+    for (size_t i = 0; i < all.size(); i++)
+        for (const auto& rule : rules) {
+            const std::string value = value_json(all[i].value);
+            const bool named = std::find(cfg.named.begin(), cfg.named.end(), rule.path) != cfg.named.end();
+            if (rule.unused && named && rule.path == all[i].path() && value != value_json(defaults[i].value))
+                return fmt::format("{} = {} {}; leave it out", rule.path, value, rule.why);
+        }
+    return "";
+}
+
 void validate(const Config& cfg) {
     Config c = cfg;
     for (const Field& f : fields(c))
@@ -89,6 +111,8 @@ void validate(const Config& cfg) {
     check_parallel(c);
     const std::string wrong = wrong_model(c.model, {});
     CHECK_INPUT(wrong.empty(), "{}", wrong);
+    const std::string unused = unused_setting(cfg);
+    CHECK_INPUT(unused.empty(), "{}", unused);
     BatchUnit unit = batch_unit(c, 1, c.train.micro_batch);
     unit.group = 1;         // --export needs no mesh: check_mesh() has the ranks
     check_batch(c.train.batch_tokens, unit);

@@ -106,11 +106,6 @@ __device__ __forceinline__ float warp_sum(float v) {
     for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(kFullWarp, v, lanes);
     return v;
 }
-__device__ __forceinline__ float warp_max(float v) {
-    #pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, lanes));
-    return v;
-}
 
 // Over the block; every thread calls and gets the result. Warp by warp, in order.
 // REQUIRES: blockDim.x a multiple of 32, one-dimensional

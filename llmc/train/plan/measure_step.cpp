@@ -1,7 +1,6 @@
 // Measures steps of a reduced model, op by op, on ranks that are threads of this process.
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <mutex>
 
 #include "llmc/base/console.h"
@@ -117,15 +116,6 @@ static void merge(std::vector<MeasuredOp>& to, const std::vector<MeasuredOp>& mo
         known->seconds = stages && !op.axis.empty() ? std::min(known->seconds, op.seconds) : mean;
         known->calls = calls;
     }
-}
-
-static std::string today() {
-    const time_t now = time(nullptr);
-    tm utc = {};
-    gmtime_r(&now, &utc);
-    char text[16] = "";
-    strftime(text, sizeof text, "%Y-%m-%d", &utc);
-    return text;
 }
 
 // The step with the median time of its slowest rank. All ranks together.

@@ -41,7 +41,7 @@ static void add_files(std::vector<fs::path>& files, const fs::path& path) {
 static std::vector<fs::path> files_to_keep(const Config& cfg, const std::string& config_path) {
     std::vector<fs::path> files = {config_path};
     for (const char* name : kOfRun) files.push_back(fs::path(cfg.run.dir) / name);
-    if (cfg.model.init != "random")
+    if (!starts_random(cfg.model.init))
         add_files(files, is_foreign(cfg.model.init) ? path_of(cfg.model.init) : cfg.model.init);
     if (!cfg.data.tokenizer.empty()) add_files(files, cfg.data.tokenizer);
     for (const auto* corpora : {&cfg.data.train, &cfg.data.val})

@@ -25,7 +25,7 @@ namespace PRECISION {
 // shape, and the model's tokenizer if the settings name no tokenizer or the model is a checkpoint. unusable:
 // the reason why the model's tokenizer cannot be used; empty: usable.
 static std::string weights_of(Config& cfg, const Axis& world, const char* flag, std::string* unusable) {
-    const bool newest = cfg.model.init == "random";
+    const bool newest = starts_random(cfg.model.init);
     const std::string init = newest ? newest_checkpoint(cfg.run.dir, world) : cfg.model.init;
     CHECK_INPUT(!init.empty(), "{}: run.dir '{}' holds no checkpoint (step_N); train first, or name a folder "
                 "by --model.init=DIR", flag, cfg.run.dir);
@@ -34,7 +34,7 @@ static std::string weights_of(Config& cfg, const Axis& world, const char* flag, 
     adopt_whole_model(cfg, model);
     if (!is_foreign(init) && !model.tokenizer.empty()) cfg.data.tokenizer.clear();
     *unusable = adopt_tokenizer(cfg, model);
-    cfg.train = {.steps = 0, .batch_tokens = cfg.model.context, .micro_batch = 1, .max_skips = 0};
+    cfg.train = no_training(cfg.model.context);
     return init;
 }
 

@@ -1,7 +1,7 @@
 #include "llmc/train/run/run_data.h"
 
 #include <algorithm>
-#include <cinttypes>
+#include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
@@ -48,14 +48,14 @@ static std::vector<ExtraFile> files_of(const Vocabulary& v) {
 }
 
 // scan: bytes of shards to read in search of ids outside the vocabulary
-static RunData open(const Config& cfg, uint64_t scan) {
+static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
     if (data.tokenizer) data.tokenizer_files = files_of(data.tokenizer->vocabulary);
     const int T = cfg.model.context;
     const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1,
-                          cfg.model.document_mask};
+                          cfg.model.document_mask, &scans};
     if (cfg.train.steps > 0)
         data.train = open_dataset("data.train", cfg.data.train, T, seed, cfg.data.shuffle, rule);
     if (cfg.eval.every > 0) data.val = open_dataset("data.val", cfg.data.val, T, seed, false, rule);
@@ -79,12 +79,41 @@ static RunData open(const Config& cfg, uint64_t scan) {
     return data;
 }
 
+template <class T> static void take_from_rank_0(const Axis& ranks, std::vector<T>& values) {
+    uint64_t count = values.size();
+    ranks.broadcast(&count, 1, 0);
+    values.resize(count);
+    if (count) ranks.broadcast(values.data(), count, 0);
+}
+
+static void take_from_rank_0(const Axis& ranks, DocumentScans& scans) {
+    std::vector<char> paths;            // each ends with a 0
+    std::vector<int64_t> numbers;       // end-of-text and documents of each
+    std::vector<int32_t> starts;
+    for (const auto& [key, index] : scans) {
+        paths.insert(paths.end(), key.first.c_str(), key.first.c_str() + key.first.size() + 1);
+        numbers.insert(numbers.end(), {key.second, int64_t(index.starts.size())});
+        starts.insert(starts.end(), index.starts.begin(), index.starts.end());
+    }
+    take_from_rank_0(ranks, paths), take_from_rank_0(ranks, numbers), take_from_rank_0(ranks, starts);
+    const char* path = paths.data();
+    auto at = starts.begin();
+    for (size_t i = 0; i < numbers.size(); i += 2) {
+        const auto end = at + numbers[i + 1];
+        scans[{path, int32_t(numbers[i])}] = {int32_t(numbers[i]), {at, end}};
+        path += strlen(path) + 1, at = end;
+    }
+}
+
+// The other ranks follow rank 0: errors that all meet are reported once, and shards are read through once.
 RunData open_run_data(const Config& cfg, const Axis& ranks) {
-    return on_rank_0_first(ranks, [&] {
-        RunData data = open(cfg, ranks.index == 0 ? kScanBytes : 0);
-        data.tasks = load_tasks(cfg, data.tokenizer);
-        return data;
-    });
+    DocumentScans scans;
+    const bool first = ranks.index == 0;
+    if (!first) take_from_rank_0(ranks, scans);
+    RunData data = open(cfg, first ? kScanBytes : 0, scans);
+    data.tasks = load_tasks(cfg, data.tokenizer);
+    if (first && ranks.size > 1) take_from_rank_0(ranks, scans);
+    return data;
 }
 
 static std::string describe(const Dataset& set) {

@@ -81,6 +81,21 @@ std::string adopt_tokenizer(Config& cfg, const ReadModel& model) {
     return "";
 }
 
+// Takes what a run cannot do without a tokenizer out of the settings.
+static void warn_of_no_text(Config& cfg, const std::string& why, bool warns) {
+    const bool scores = !cfg.eval.tasks.empty();
+    cfg.eval.tasks.clear();
+    if (warns)
+        warning("{}; the run writes no text, and no bits per byte{}", why,
+                scores ? ", and scores no eval.tasks" : "");
+}
+
+// Whether a run goes on that began with the weights of an import, and without a tokenizer.
+static bool goes_on_without_text(const Config& cfg, const Foreseen& saved) {
+    return saved.origin && is_foreign(cfg.model.init) && cfg.data.tokenizer.empty() &&
+           saved.origin->settings.data.tokenizer.empty();
+}
+
 void adopt_open_model(Config& cfg, bool warns) {
     const std::string& init = cfg.model.init;
     if (cfg.run.dir.empty() || init.empty()) return;                // validate() refuses both
@@ -88,14 +103,19 @@ void adopt_open_model(Config& cfg, bool warns) {
     const int vocab = cfg.model.vocab;
     if (saved.origin) fill_shape(cfg, saved.origin->settings.model);
     cfg.model.vocab = vocab;            // adopt_open_settings() sets it: all hosts may not see run.dir
-    if (saved.any || init == "random") return;
+    if (!cfg.eval.tasks.empty() && goes_on_without_text(cfg, saved))
+        warn_of_no_text(cfg, saved.origin->folder + " has no tokenizer", warns);
+    if (saved.any || starts_random(init)) return;
     const ReadModel model = model_of(init);
     fill_shape(cfg, model.shape);
     check_shape(cfg, model);
     if (!is_foreign(init)) return;
     const std::string unusable = adopt_tokenizer(cfg, model);
-    if (warns && !unusable.empty())
-        warning("{}; the run writes no text, and no bits per byte", unusable);
+    if (!unusable.empty()) warn_of_no_text(cfg, unusable, warns);
+}
+
+TrainConfig no_training(int64_t batch_tokens) {
+    return {.steps = 0, .batch_tokens = batch_tokens, .micro_batch = 1, .max_skips = 0};
 }
 
 void adopt_whole_model(Config& cfg, const ReadModel& model) {

@@ -17,8 +17,11 @@ ReadModel model_of(const std::string& init);
 // leave out: to the value of the checkpoint to resume (except model.vocab, set by adopt_open_settings()),
 // else of model.init. A named value that differs from model.init's is exit code 78; check_settings() compares
 // with the checkpoint. The tokenizer of an import becomes data.tokenizer if the settings name no tokenizer.
-// An unusable tokenizer is one warning if `warns`.
+// An unusable tokenizer is one warning if `warns`; eval.tasks, which need one, are then left out.
 void adopt_open_model(Config& cfg, bool warns);
+
+// For --generate, --evaluate and --export: no step, a batch that any mesh divides.
+TrainConfig no_training(int64_t batch_tokens);
 
 // For --generate and --export: the whole shape, whatever the settings say.
 void adopt_whole_model(Config& cfg, const ReadModel& model);

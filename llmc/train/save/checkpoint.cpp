@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -59,9 +58,10 @@ void Checkpoint::load_weights(const std::string& init) {
 RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
     if (!origin) {
         const std::string& init = cfg.model.init;
-        if (init == "random") zero.init_weights(uint64_t(cfg.run.seed));
+        const bool random = starts_random(init);
+        if (random) zero.init_weights(uint64_t(cfg.run.seed));
         else if (!is_foreign(init)) (void)open_init(init, mesh.world);        // refuses a damaged one
-        if (init != "random") load_weights(init);
+        if (!random) load_weights(init);
         return {};
     }
     // which begin as zeros; those of another optimizer do not fit

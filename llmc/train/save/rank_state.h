@@ -14,7 +14,7 @@ namespace PRECISION {
 
 // Whether the run only saves the random initial weights, as step_0 (train.steps=0).
 inline bool saves_initial(const Config& cfg) {
-    return cfg.train.steps == 0 && cfg.checkpoint.every > 0 && cfg.model.init == "random";
+    return cfg.train.steps == 0 && cfg.checkpoint.every > 0 && starts_random(cfg.model.init);
 }
 inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && cfg.checkpoint.async; }
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -57,7 +56,7 @@ static std::string meant_by(const std::string& init) {
 }
 
 void check_init(const std::string& init) {
-    if (init == "random") return;
+    if (starts_random(init)) return;
     if (is_foreign(init)) return void(open_foreign(init));
     const std::string meant = meant_by(init);
     CHECK_INPUT(file_exists(init + "/" + kManifest), "model.init = '{}': there is no checkpoint ({}). "
@@ -205,7 +204,7 @@ static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
     std::string& init = cfg.model.init;
     const std::string& saved = origin.settings.model.init;
     if (init != saved) check_init(init);
-    if (prints && init != "random")
+    if (prints && !starts_random(init))
         printf("model.init = '%s' is not read: the run goes on from %s\n\n", for_terminal(init).c_str(),
                for_terminal(origin.folder).c_str());
     init = cfg.train.steps > 0 ? saved : origin.folder;
@@ -231,7 +230,7 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints) {
                diff.table.c_str());
         fflush(stdout);
     }
-    CHECK_INPUT(diff.refused.empty(), "{}: these settings change what the run computes; set them back, or "
-                "allow it:\n       --checkpoint.override='[{}]'", origin.folder,
+    CHECK_INPUT(diff.refused.empty(), "{}: these settings change what the run computes ({}); set them back, "
+                "or allow it:\n       --checkpoint.override='[{}]'", origin.folder, diff.changes,
                 diff.refused);
 }

@@ -35,7 +35,11 @@ SettingsDiff settings_diff(const Config& saved, const Config& now) {
         const bool free = !changes_math(f, saved, now) ||
                           std::find(allowed.begin(), allowed.end(), f.path()) != allowed.end();
         rows.push_back({"  " + f.path(), old, value, free ? value : "refused"});
-        if (!free) diff.refused += (diff.refused.empty() ? "" : ", ") + ("\"" + f.path() + "\"");
+        if (free) continue;
+        constexpr size_t kLong = 40;
+        diff.refused += (diff.refused.empty() ? "" : ", ") + ("\"" + f.path() + "\"");
+        diff.changes += (diff.changes.empty() ? "" : ", ") + f.path();
+        if (old.size() + value.size() <= kLong) diff.changes += " " + old + " -> " + value;
     }
     if (rows.size() > 1) diff.table = table(rows, "llll");
     return diff;

@@ -7,6 +7,7 @@
 struct SettingsDiff {
     std::string table;           // checkpoint, now, effective: a row per changed key; empty: no change
     std::string refused;         // keys that change the math and are not in checkpoint.override
+    std::string changes;         // of these, as "optimizer.kind adamw -> muon, ..."; long values are left out
 };
 
 // Settings that change the math are model, data, optimizer, run.seed, run.precision, train.batch_tokens, and

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cinttypes>
 #include <cmath>
 
 #include "llmc/base/check.h"
@@ -119,12 +118,12 @@ std::optional<double> cut_off(const Dataset& set) {
     return 1 - double(set.rows()) * (double(set.T) + 1) / double(set.tokens());
 }
 
-static void pack(const std::string& key, TokenStream& stream, int T, int64_t eot) {
+static void pack(const std::string& key, TokenStream& stream, int T, const RowRule& rule) {
     std::vector<ShardInfo> infos;
     for (const ShardFile& s : stream.shards) infos.push_back(s.info);
     check_sets(infos);          // an interrupted replacement leaves indexes of other shards: say the cause
     stream.packed = pack_documents(fmt::format("{} = '{}'", key, stream.glob), stream.shards, stream.first, T,
-                                   eot);
+                                   rule.eot, rule.scans);
     stream.rows = stream.packed->rows();
 }
 
@@ -140,7 +139,7 @@ static TokenStream open_stream(const std::string& key, const std::string& glob, 
                 "{} = '{}': no file is there. Make token shards with ./tokenize encode, "
                 "or see data/README.md", key, glob);
     stream.rows = stream.tokens() ? (stream.tokens() - 1) / uint64_t(T) : 0;
-    if (rule.kind == RowKind::Documents && stream.rows > 0) pack(key, stream, T, rule.eot);
+    if (rule.kind == RowKind::Documents && stream.rows > 0) pack(key, stream, T, rule);
     return stream;
 }
 

@@ -52,6 +52,7 @@ struct RowRule {
     RowKind kind = RowKind::Stream;
     int64_t eot = -1;
     bool masks = false;
+    DocumentScans* scans = nullptr;     // of pack_documents()
 };
 
 // Opens and validates: the files exist, whole, with at least a row in each corpus.

@@ -6,7 +6,6 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/progress.h"
-#include "llmc/io/files/document_index.h"
 
 constexpr int64_t kGpt2EndOfText = 50256;
 
@@ -77,7 +76,7 @@ static void check_eot(const DocumentIndex& index, const ShardFile& shard, int64_
 }
 
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
-                          std::span<const uint64_t> first, int T, int64_t eot) {
+                          std::span<const uint64_t> first, int T, int64_t eot, DocumentScans* scans) {
     CHECK_INPUT(first.back() <= Passage::kMostTokens,
                 "{}: {} tokens, but data.rows = documents counts {} of a corpus at most; make several of it",
                 name, first.back(), Passage::kMostTokens);
@@ -89,12 +88,19 @@ PackedRows pack_documents(const std::string& name, std::span<const ShardFile> sh
         done += bytes;
         if (context.rank == 0) progress.update(done);
     };
+    DocumentScans own;
+    if (!scans) scans = &own;
+    const auto scanned = [&](const ShardFile& shard) -> const DocumentIndex& {
+        const auto [it, is_new] = scans->try_emplace({shard.info.path, int32_t(eot)});
+        if (is_new) it->second = scan_documents(shard, int32_t(eot), read);
+        return it->second;
+    };
     Documents documents(T);
     for (size_t s = 0; s < shards.size(); s++) {
-        std::optional<DocumentIndex> index = read_index(shards[s]);
-        if (!index) index = scan_documents(shards[s], int32_t(eot), read);
-        check_eot(*index, shards[s], eot);
-        for (const uint32_t start : index->starts) documents.begins(first[s] + start);
+        const std::optional<DocumentIndex> beside = read_index(shards[s]);
+        const DocumentIndex& index = beside ? *beside : scanned(shards[s]);
+        check_eot(index, shards[s], eot);
+        for (const uint32_t start : index.starts) documents.begins(first[s] + start);
     }
     documents.ends(first.back());
     CHECK_INPUT(documents.count > 0,

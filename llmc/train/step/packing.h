@@ -9,11 +9,13 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "llmc/io/files/shard.h"
+#include "llmc/io/files/document_index.h"
 
 // Tokens [start, start + length) of a stream; 8 bytes, as each document has a Passage.
 struct Passage {
@@ -55,8 +57,13 @@ private:
     PackedRows packed;
 };
 
+// What passes over shards without an index have found, by shard and end-of-text: rank 0's for the others.
+using DocumentScans = std::map<std::pair<std::string, int32_t>, DocumentIndex>;
+
 // The rows of a corpus: shards joined in their order, first[i] the place of shard i's first token. A document
 // starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. Shards without an
-// index are read through. name: the setting and its value, for messages.
+// index are read through, unless `scans` has them, and added there. name: the setting and its value, for
+// messages.
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
-                          std::span<const uint64_t> first, int T, int64_t eot);
+                          std::span<const uint64_t> first, int T, int64_t eot,
+                          DocumentScans* scans = nullptr);

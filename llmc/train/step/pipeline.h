@@ -34,8 +34,6 @@ struct Pipeline {
     // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
-    // This rank's share of the mean loss; waits for it.
-    double share() const { return summed_loss() / step_tokens(); }
 
     struct Evaluation {
         double loss;                             // mean per token

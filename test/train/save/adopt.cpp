@@ -223,6 +223,12 @@ TEST(a_tokenizer_that_cannot_be_used_is_one_warning) {
                    again.err.c_str());
             run("rm -r " + folder("silent"));
         }
+        for (const char* steps : {"", " --train.steps=6"}) {         // the second run goes on from the first
+            const Ran ran = ok(train_gpt(bare("unscored"), init + " '--eval.tasks=[\"any\"]'" + steps));
+            EXPECT(count_of(ran.out + ran.err, "warning") == 1 && has(ran.err, "and scores no eval.tasks") &&
+                   count_of(ran.err, "\n") == 1, "'%s'", ran.err.c_str());
+        }
+        run("rm -r " + folder("unscored"));
         const Ran plan = ok(train_gpt(bare("silent"), "--plan" + init));
         EXPECT(count_of(plan.err, "warning") == 1, "'%s'", plan.err.c_str());
         const Ran text = train_gpt(bare("silent"), "--generate=the" + init);

@@ -37,6 +37,14 @@ TEST(what_changes_the_math_is_refused) {
 TEST(a_change_of_the_optimizer_names_both) {
     const std::string table = diff_of({{"optimizer.kind", "muon"}}).table;
     EXPECT(table.find("adamw") != table.npos && table.find("muon") != table.npos, "'%s'", table.c_str());
+    Origin origin{.folder = "step_4", .manifest = {}, .settings = {}};
+    Config now;
+    now.optimizer.kind = OptimizerKind::Muon, now.optimizer.lr = 0.5;
+    now.data.train = {{std::string(60, 'x')}};
+    const std::string line = test::fatal_of([&] { check_settings(now, origin, false); }).what();
+    for (const char* words : {"step_4: these settings change", "optimizer.kind \"adamw\" -> \"muon\"",
+                              "optimizer.lr 3e-04 -> 0.5", "(data.train, "})
+        EXPECT(line.find(words) != line.npos, "no '%s' in '%s'", words, line.c_str());
 }
 
 TEST(what_does_not_is_only_shown) {

@@ -3,7 +3,6 @@
 #include "llmc/ops/cuda/tuning/choices.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <map>
 #include <sstream>
 #include <vector>
