@@ -18,7 +18,7 @@ import bench_scores
 import bench_tokenize
 
 LAYERS, CHANNELS, VOCAB = 12, 768, 50257
-PARAMETERS = {"gpt2": 124439808, "llama": 114114048}       # the embedding is the head of both
+PARAMETERS = {"gpt2": 124439808, "llama": 114114048}       # both tie the head to the embedding
 SHAPES = (("gpt2", 4, 256), ("gpt2", 1, 1024), ("llama", 4, 256))      # model, B, T
 OPERATIONS = (*SHAPES, ("slots", 4, 256), ("packed", 4, 256))          # as bench_models.h has them
 KINDS = {"gpt2": {}, "llama": {
@@ -28,7 +28,7 @@ GOALS = {"fp32": 0.80, "bf16": 0.70}       # share of the matmul rate
 
 
 def random_shard(path, vocab, count=200_000):
-    """Tokens without structure: speed does not depend on them."""
+    """Tokens without structure: speed does not depend on content."""
     rng = random.Random(1)
     with open(path, "wb") as f:
         f.write(struct.pack("<256i", 20240520, 1, count, *[0] * 253))
@@ -94,7 +94,7 @@ def against_matmul(build, folder, precision, model, batch, context, turns=5):
 
 
 def quickstart(build, folder):
-    """All that the quickstart does, in a few hundred steps, of this project's source as the text."""
+    """The quickstart, in a few hundred steps, with this project's source as the text."""
     run, text = os.path.join(folder, "quickstart"), os.path.join(folder, "source.txt")
     tokens, tokenizer = os.path.join(folder, "source"), os.path.join(folder, "tokenizer.json")
     with open(text, "w", encoding="utf-8") as out:

@@ -122,7 +122,7 @@ void clear(const std::string& dir) {
     sync();
 }
 
-// A save beside training, until it is acknowledged.
+// A save beside training, until its acknowledgement.
 void save_beside(Checkpoint& checkpoint, RunState& state, Steps& step, Times& t) {
     for (int s = 0; s < 2; s++) t.step.push_back(step());
     state.step++;
@@ -133,7 +133,7 @@ void save_beside(Checkpoint& checkpoint, RunState& state, Steps& step, Times& t)
     }));
 }
 
-// A save and a plain write of the same bytes to the same disk, with nothing beside them; then both are read.
+// A save and a plain write of the same bytes to the same disk, with nothing else running; then reads of both.
 void write_and_read(Checkpoint& checkpoint, Model& model, RunState& state, const std::string& dir, bool first,
                     Times& t) {
     state.step++;

@@ -1,4 +1,4 @@
-// Times what log.tensorboard and log.prometheus add to a step, by their calls alone:
+// Times the calls that log.tensorboard and log.prometheus add to a step:
 //
 //     bench_logs FOLDER
 //

@@ -1,4 +1,4 @@
-// What bench_ops runs: the models, and tokens for them.
+// The models of bench_ops, and their tokens.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ struct Options {
     std::vector<std::string> precisions;
 };
 
-// gpt2: GPT-2 124M. llama: as many layers and channels, with GQA. slots: what neither of them has, and Muon.
+// gpt2: GPT-2 124M. llama: as many layers and channels, with GQA. slots: features missing in both, and Muon.
 // packed: llama under a document mask.
 inline Config config_of(const Options& o) {
     Config cfg;
@@ -50,5 +50,5 @@ inline Config config_of_quickstart() {
     return cfg;
 }
 
-// Documents of a quarter of a row each, where the model keeps them apart.
+// Length of a document, a quarter of a row, where the model has a document mask.
 inline int document_of(const Config& cfg) { return cfg.model.context / 4; }

@@ -13,7 +13,8 @@
 namespace PRECISION {
 namespace {
 
-// Of a step: all, and Muon's ops. They follow gradient_state, as does AdamW, which updates the other tensors.
+// Costs of a step's ops, and of Muon's among them. Muon's ops follow gradient_state, as does the AdamW update
+// of other tensors.
 struct MuonPart {
     double flops = 0, muon_flops = 0, seconds = 0, muon_seconds = 0;
 

@@ -1,4 +1,4 @@
-// Times every operation of a model's steps, where they run: in whole steps of the trainer.
+// Times every operation of a model's steps in its real place: in whole steps of the trainer.
 //
 //     bench_ops [--model=gpt2|llama|slots|packed] [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates]
 //               [--muon] [--trace] [fp32 bf16 fp64]
@@ -9,7 +9,7 @@
 // machine the best times of the ops would come from different moments.
 // --rates: the matmul rate in GFLOP/s, once for each line on standard input.
 // --muon: Muon's share of steps of 2,048 and 65,536 tokens.
-// --trace: what log.trace adds to a step of the quickstart's shape.
+// --trace: the cost of log.trace in a step of the quickstart's shape.
 #include <omp.h>
 
 #include <algorithm>
@@ -71,13 +71,13 @@ std::string name_of(const Cost& c, const ModelConfig& m, const Walk::Entry& at) 
     return name;
 }
 
-// FLOPs without the pairs of other documents, which the walk counts.
+// FLOPs of an op, less the pairs of tokens from different documents.
 double flops_of(const Cost& c, const Config& cfg) {
     if (c.kind != Kind::Attention || !cfg.model.document_mask) return c.flops;
     return c.flops * (document_of(cfg) + 1) / (cfg.model.context + 1);
 }
 
-// Steps of the trainer, each op timed from its start to that of the next.
+// Steps of the trainer, each op timed from its start to the start of the next op.
 std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
     const Config cfg = config_of(o);
     const Dataset tokens = random_tokens(cfg.model, size_t(kSteps + 2) * size_t(o.B) * size_t(o.T) + 1);

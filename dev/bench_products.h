@@ -34,7 +34,7 @@ struct Candidate {
     int calls;      // of a step
 };
 
-// Memory for the operands of any of them; tensors of any content do.
+// Memory for the operands of any candidate; the content does not matter.
 struct Operands {
     std::vector<std::byte> a, b, c, scratch;
     std::byte* room(std::vector<std::byte>& v, size_t bytes) {

@@ -42,7 +42,7 @@ def config(folder, precision):
 
 
 def measure(folder, precision, case):
-    """The fastest of a few steps, and what rank 0 sent and waited in it."""
+    """The fastest of a few steps, with the bytes that rank 0 sent and its time of waiting."""
     name, launcher, settings = case
     run = os.path.join(folder, f"{precision} {name}".replace(" ", "_"))
     subprocess.run([*launcher, "./train_gpt", config(folder, precision), f"--run.dir={run}", *settings],

@@ -17,7 +17,7 @@ import time
 
 DOCUMENTS, CONTEXT, CONTINUATION = 32, 60, 20           # of words
 MODEL = {"layers": 12, "heads": 12, "channels": 768, "context": 1024, "vocab": 50257}
-GOAL = 0.85                                             # of the gain that the tokens allow
+GOAL = 0.85                                             # of the gain by the number of tokens
 
 
 def prose():
@@ -30,7 +30,7 @@ def prose():
 
 
 def write_task(path, words, documents, shared):
-    """One task; returns nothing. shared: whether the contexts of a document are equal."""
+    """Writes a task. shared: whether the contexts of a document are equal."""
     rng = random.Random(3)
     with open(path, "w", encoding="utf-8") as f:
         head = {"task": os.path.basename(path)[:-6], "accuracy": "sum", "accuracy_norm": "bytes"}
@@ -46,12 +46,12 @@ def write_task(path, words, documents, shared):
 
 
 def tokens_of(tokenizer, path, shared):
-    """Tokens that the model reads: of every context once per document where it is shared."""
+    """Number of tokens for the model to read; a shared context counts once per document."""
     rows = [json.loads(line) for line in open(path, encoding="utf-8")][1:]
     texts = [r["context"] for r in rows if not shared or r["idx"] == 0] + [r["continuation"] for r in rows]
     ids = subprocess.run(["./tokenize", "ids", f"--tokenizer={tokenizer}", "-"], input="\n".join(texts),
                          text=True, capture_output=True, check=True).stdout
-    return len(ids.split()) - len(texts) + 1            # without the newlines between them
+    return len(ids.split()) - len(texts) + 1            # without the newlines in between
 
 
 def seconds_of(config, path):

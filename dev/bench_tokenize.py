@@ -29,7 +29,7 @@ def quiet(command, folder="."):
 
 
 def fetch_text():
-    """The text of all .rst files, in the order of their names; None where the package cannot be had."""
+    """The text of the package's .rst files, in the order of names; None without the package."""
     if os.path.exists(TEXT):
         return TEXT
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def as_json_lines(text, folder):
 
 
 def encoding(text, folder):
-    """MB/s of text on one core, the best of ten turns: a third of a second each."""
+    """MB/s of text on a single core, the best of ten turns of a third of a second."""
     core = min(os.sched_getaffinity(0))
     command = ["taskset", "-c", str(core), "./tokenize", "encode", f"--tokenizer={RANKS}"]
     inputs = {"encode": text, "encode .jsonl": as_json_lines(text, folder)}
@@ -101,7 +101,7 @@ def patterns(text, folder):
 
 
 def training(text, folder):
-    """Seconds for a vocabulary of 32k ids on 100 MB: the text, as often as it takes."""
+    """Seconds for a vocabulary of 32k ids on 100 MB: the text, repeated."""
     with open(text, "rb") as f:
         data = f.read()
     many = os.path.join(folder, "many.txt")

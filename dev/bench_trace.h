@@ -1,4 +1,4 @@
-// What log.trace adds to a step: steps with and without, in turn.
+// The cost of log.trace in a step: steps with and without, in turn.
 #pragma once
 #include <ctime>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace PRECISION {
 namespace {
 
-// Of this thread, which makes every record: other work on the machine does not count.
+// CPU time of this thread, the maker of every record: other work on the machine does not count.
 double cpu_seconds() {
     timespec t = {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

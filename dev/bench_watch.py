@@ -33,7 +33,7 @@ def write_runs(folder, runs, steps):
 
 
 def events(port):
-    """(event, data as text) of ./events, as they come."""
+    """(event, data as text) of ./events, in order of arrival."""
     s = socket.create_connection(("127.0.0.1", port))
     s.sendall(b"GET /events HTTP/1.0\r\nHost: localhost\r\n\r\n")
     rest = b""
@@ -47,7 +47,7 @@ def events(port):
 
 
 def peak_memory(pid):
-    """Of a process and those below it, in megabytes."""
+    """Memory of a process and its descendants, in megabytes."""
     below = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
     total = 0
     for p in [str(pid), *below]:

@@ -16,8 +16,8 @@ import tempfile
 
 from check_headers import INCLUDE, Headers
 
-# Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of rooms before
-# it and of floors before it.
+# Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
+# and of earlier floors.
 HOUSE = {"base": ["", "config", "guard"], "io": ["files", "text"],
          "ops": ["decl", "", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
          "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "score",
@@ -41,7 +41,7 @@ SELF = ("dev/check.py", "test/train/run/scripts.cpp")
 
 
 def files_of(root):
-    """What git has or would add; everything but build outputs where there is no git."""
+    """Files that git has or would add; without git, every file but build outputs."""
     def git(*args):
         return subprocess.run(["git", "-C", root, *args], capture_output=True, text=True)
     listed = git("ls-files", "-co", "--exclude-standard")
@@ -63,7 +63,7 @@ def without_comments_and_strings(text):
 
 
 def functions_of(text):
-    """(first line, last line, header) of each function: bodies that stand in a namespace or a type."""
+    """(first line, last line, header) of each function: bodies in a namespace or a type."""
     code = without_comments_and_strings(text)
     stack, start, found = [], 0, []
     last_closed = None
@@ -117,7 +117,7 @@ def place_of(path):
 class Check:
     def __init__(self, root):
         self.root, self.violations, self.notes = root, [], []
-        self.types = {}             # (folder, name): where it is defined
+        self.types = {}             # (folder, name): place of the definition
         self.headers = Headers()
 
     def report(self, path, line, rule, what):
@@ -158,7 +158,7 @@ class Check:
 
     @staticmethod
     def has_floor(lines, number):
-        """Whether the comment above the function that begins at a line, by number, has one."""
+        """Whether the comment above a function has a FLOOR; number: of the function's first line."""
         above = lines[number - 2::-1] if number > 1 else []
         for line in above:
             if line.startswith("// FLOOR "):

@@ -1,4 +1,4 @@
-"""The rules of dev/check.py between headers: no circles of includes, no two headers of one name."""
+"""The rules of dev/check.py between headers: no circles of includes, no two headers of the same name."""
 import os
 import re
 
@@ -12,7 +12,7 @@ def backend_of(path):
 
 
 class Headers:
-    """Collects files one by one; violations() judges all of them."""
+    """Collects files; violations() judges the collection."""
 
     def __init__(self):
         self.modules = {}           # X, for X.h with X.cpp or X.cu: {module it includes: (file, line)}
@@ -33,7 +33,7 @@ class Headers:
                     included.setdefault(target, (path, i))
 
     def circle_of(self, module):
-        """The shortest list of modules from a module back to itself by includes; None: there is none."""
+        """The shortest list of modules from a module back to itself by includes, or None."""
         queue, reached = [[module]], set()
         for way in queue:
             for target in self.modules.get(way[-1], {}):

@@ -12,7 +12,7 @@ import time
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
          "--no-first-run", "--disable-extensions", "--disable-background-networking", "--hide-scrollbars"]
-SECONDS = 30                            # that Chromium has to answer
+SECONDS = 30                            # for an answer of Chromium
 
 
 def installed():
@@ -25,7 +25,7 @@ def pipe():
 
 
 class Chromium:
-    """One tab. `said` collects the events that arrive between answers; a new address empties it."""
+    """A tab. `said` collects the events between answers; a new address empties `said`."""
 
     def __init__(self, width=1280, height=900):
         self.count, self.buffer, self.said, self.session = 0, b"", [], None
@@ -85,7 +85,7 @@ class Chromium:
         self.ask("Page.navigate", url=address)
 
     def js(self, expression):
-        """The value of an expression in the page; an exception there is one here."""
+        """The value of an expression in the page; an exception in the page is raised here."""
         result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
@@ -149,14 +149,14 @@ class Chromium:
                 f.write(data)
         return data
 
-    # -- what the page did
+    # -- events of the page
 
     def told(self, method):
         self.js("0")
         return [m["params"] for m in self.said if m.get("method") == method]
 
     def errors(self):
-        """Exceptions, console.error and failed loads, but for the icon that Chromium asks for by itself."""
+        """Exceptions, console.error and failed loads, except of Chromium's own request for an icon."""
         found = [e["exceptionDetails"].get("exception", {}).get("description", e["exceptionDetails"]["text"])
                  for e in self.told("Runtime.exceptionThrown")]
         found += [str([a.get("value") for a in e["args"]]) for e in self.told("Runtime.consoleAPICalled")

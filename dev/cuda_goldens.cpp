@@ -1,4 +1,4 @@
-// What the wrappers of ptx.h give on this GPU, a line "= {JSON}" each; words in hexadecimal.
+// Outputs of the wrappers of ptx.h on this GPU, a line "= {JSON}" each; words in hexadecimal.
 #include <cstdio>
 
 #include "test/ptx_goldens.h"

@@ -2,8 +2,8 @@
 //
 //     cuda_kernels CONFIG.json [--section.key=value ...]
 //
-// COPY_GBPS and MATMUL_TFLOPS: this GPU's ceilings (cuda_bench ceilings); with them a row says how many times
-// as long as its floor a kernel took.
+// COPY_GBPS and MATMUL_TFLOPS: this GPU's ceilings (cuda_bench ceilings); with both set, a row also has the
+// kernel's time as a multiple of its floor.
 //
 // An event on either side of every launch: a step takes a little longer than without. Products are told apart
 // by their floating-point operations.
@@ -33,7 +33,7 @@ static cudaEvent_t recorded() {
     CUDA_CHECK(cudaEventRecord(event, cuda_device().compute));
     return event;
 }
-// Not of what is timed at the start, to choose by.
+// False during tuning at the start.
 static bool trains() { return context.progress && context.progress->phase == Phase::Train; }
 static void before(void*, const void* kernel, const Floor& floor) {
     if (trains()) launches.push_back({kernel, floor, recorded(), nullptr});
@@ -53,7 +53,7 @@ static std::string name_of(const void* kernel) {
     return !kernel ? "cuBLASLt" : cudaFuncGetName(&name, kernel) == cudaSuccess ? name : "?";
 }
 
-// The least time of so many bytes and operations, in microseconds; 0: the ceilings were not given.
+// The least time of the bytes and operations, in microseconds; 0: the ceilings are not set.
 static double floor_us(double bytes, double flops) {
     const auto given = [](const char* name) { const char* s = getenv(name); return s ? atof(s) : 0; };
     const double gbps = given("COPY_GBPS"), tflops = given("MATMUL_TFLOPS");

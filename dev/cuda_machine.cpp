@@ -1,4 +1,4 @@
-// Writes a machine file for the GPU that is here: --plan --cluster.file=FILE prices runs by its rates.
+// Writes a machine file for this machine's GPU: --plan --cluster.file=FILE prices runs by its rates.
 //
 //     cuda_machine FILE [--size=8192] [--B=4] [--T=2048] [--C=2048] [--NH=16]
 //
@@ -19,7 +19,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
 
-// Names of cudaDeviceProp, and the file of scripts/machines/; the first that the name contains.
+// A part of the name in cudaDeviceProp, and the file of scripts/machines/; the first match counts.
 struct Known { const char *contained, *file; };
 static constexpr Known kKnown[] = {
     {"A100-SXM4-40GB", "a100_40"}, {"A100-PCIE-40GB", "a100_40"}, {"A100", "a100"},
@@ -37,7 +37,7 @@ static std::string file_of(std::string_view name) {
 static double attention_rate(const Sizes& o) {
     const Walk step = step_of(o);
     double flops = 0, seconds = 0;
-    for (const Cost& cost : step.costs)                     // distinct: one of each direction
+    for (const Cost& cost : step.costs)                     // distinct: a cost per direction
         if (cost.kind == Kind::Attention) flops += cost.flops;
     for (const Task& task : tasks_of(step)) {
         if (task.op < Op::AttentionForward) continue;

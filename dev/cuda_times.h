@@ -1,5 +1,4 @@
-// What dev/cuda_bench.cpp and dev/cuda_machine.cpp measure with: times, memory, the rates of copies and
-// products.
+// Measurements for dev/cuda_bench.cpp and dev/cuda_machine.cpp: times, memory, rates of copies and products.
 #pragma once
 #define PRECISION bf16
 #include <algorithm>
@@ -20,7 +19,7 @@ using namespace bf16::cuda;
 inline constexpr int kVocab = 50304, kRepeats = 10;
 struct Sizes { int B = 16, T = 1024, C = 768, NH = 12, size = 8192; };
 
-// Seconds of one of ten, the best of three times.
+// Seconds of a call: the mean of ten calls, the best of three times.
 template <class F> double seconds_of(F f) {
     using clock = std::chrono::steady_clock;
     double best = 1e30;
@@ -35,7 +34,7 @@ template <class F> double seconds_of(F f) {
     return best;
 }
 
-// Device memory, zeros, and the scratch that ops are lent.
+// Device memory, zeroed, and the scratch lent to ops.
 struct Memory {
     Arena arena;
     std::byte *data, *scratch;
@@ -65,7 +64,7 @@ inline Walk step_of(const Sizes& o) {
 
 struct CopyRate { size_t bytes; double per_second; };       // bytes: read plus written
 
-// A copy that L2 does not hold, of 16 matrices of size x size in BF16.
+// A copy too large for L2, of 16 matrices of size x size in BF16.
 inline CopyRate copy_rate(int size) {
     const size_t half = 8 * size_t(size) * size_t(size) * sizeof(bfloat16);
     const Memory memory(2 * half, kScratchAlign);
@@ -96,7 +95,7 @@ template <class T> ProductRate product_rate(int size, DType type) {
     return {flops / best, flops / first};
 }
 
-// Whether the argument is one of --B=, --T=, --C=, --NH=, --size=.
+// Takes an argument --B=, --T=, --C=, --NH= or --size=; false for another argument.
 inline bool take_size(Sizes& o, std::string_view a) {
     const size_t equals = a.find('=');
     const std::string_view key = a.substr(0, equals);

@@ -37,7 +37,7 @@ class Explored(Page):
         self.settled()
 
     def settled(self):
-        """Waits until the page shows what it has asked for: figures and curve of its address, or a line."""
+        """Waits until the page shows the server's answer: figures and curve of its address, or a line."""
         self.until("document.querySelector('#speed circle') || "
                    "document.querySelector('#wrong')?.hidden === false")
         time.sleep(0.3)
@@ -79,7 +79,7 @@ UNITS = {"ms": 1e-3, "%": 1e-2, "TB": 1e12, "GB": 1e9, "MB": 1e6}
 
 
 def same(shown, value):
-    """Whether a text shows a number with its unit, to the last digit that is shown."""
+    """Whether a text shows a number with its unit, rounded to the last shown digit."""
     number, unit = re.fullmatch(r"([\d.,]+) ?(\S*)", shown).groups()
     last = 10.0 ** -len(number.partition(".")[2]) if "." in number else 1
     scale = UNITS.get(unit, 1)
@@ -130,8 +130,8 @@ def memory(page, address):
 
 
 def timeline(page, address):
-    """Spans on rows; what no span covers on the busiest row is the planner's bubble."""
-    state = {**STATE, "train.batch_tokens": 131072}             # 32 micro-batches: none is left out
+    """Spans on rows; the time without a span on the busiest row is the planner's bubble."""
+    state = {**STATE, "train.batch_tokens": 131072}             # 32 micro-batches: every micro-batch is drawn
     page.go(address, state)
     plan, detail = (fetch(address, path, state) for path in ("plan.json", "detail.json"))
     rows = page.js("[...document.querySelectorAll('#step [data-stage]')].map(g => ({stage: +g.dataset.stage, "
@@ -204,7 +204,7 @@ def play(page, address):
 
 
 def mistakes(page, address):
-    """What cannot be is a line where the numbers are, and sliders go on; no text of an address is HTML."""
+    """Impossible settings give a line in place of numbers; sliders go on; an address's text is no HTML."""
     page.go(address, {**STATE, "parallel.tp": 3})
     check("the planner's line", "parallel.tp" in page.text("#wrong") and not page.js(
         "document.querySelector('#wrong').hidden"), page.text("#wrong"))

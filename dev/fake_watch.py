@@ -31,7 +31,7 @@ def page():
 # ---- invented runs
 
 def train_rows(steps, every=1, seed=1, total=None):
-    """Columns of train rows 1 .. steps, as a small GPT on two cores writes them; the norm has a spike."""
+    """Columns of train rows 1 .. steps, like a small GPT's on two cores; the norm has a spike."""
     rng, total = random.Random(seed), total or steps
     keys = ("step", "loss", "norm", "lr", "tokens", "ms", "tokens_per_s", "mfu", "norm_z", "joules",
             "seconds")
@@ -102,14 +102,14 @@ def encoded(event, data):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Keeps what was sent of each run, for pages that come later. `asked`: paths of requests."""
+    """Keeps the last reset event of each run, for later pages. `asked`: paths of requests."""
     daemon_threads = True
 
     def __init__(self, port=0, token=None):
         super().__init__(("127.0.0.1", port), Handler)
         self.token, self.asked, self.pages, self.runs = token, [], [], {}
         self.lock = threading.Lock()
-        self.rows = {}                  # run -> function (from, to, points) that answers ./rows
+        self.rows = {}                  # run -> function (from, to, points), the answer to ./rows
         self.refuse = False             # answers events with 503
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -118,7 +118,7 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
     def send(self, event, data):
-        """An event for all pages. A run with reset is kept for pages to come."""
+        """Sends an event to every page. A run with reset is kept for later pages."""
         with self.lock:
             if event == "run" and data.get("reset"):
                 self.runs[data["run"]] = encoded(event, data)
@@ -128,13 +128,13 @@ class Server(http.server.ThreadingHTTPServer):
                 listener.put(encoded(event, data))
 
     def hang_up(self):
-        """Ends all connections of pages."""
+        """Ends the connections of every page."""
         with self.lock:
             for listener in self.pages:
                 listener.put(None)
 
     def handle_error(self, request, client_address):
-        pass                            # a page that went away
+        pass                            # the page went away
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

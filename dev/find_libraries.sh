@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# For make: what this machine has, each library found by linking against it. Writes FOLDER/found.mk.new,
-# variables for make, and FOLDER/found.txt, a line a library for people. Fails where one is missing that every
-# build needs.
+# For make: finds this machine's libraries, by linking against each. Writes FOLDER/found.mk.new, variables for
+# make, and FOLDER/found.txt, a line a library for people. Fails if a library is missing and every build needs
+# that library.
 #
 #     CXX=... dev/find_libraries.sh FOLDER
 #
@@ -119,7 +119,7 @@ nccl() {
 }
 
 httplib() {
-    # Debian's library is built with all three; the header alone, of other systems, needs none
+    # Debian's library is built with the three; the header alone, of other systems, without
     local with=(-DCPPHTTPLIB_OPENSSL_SUPPORT -DCPPHTTPLIB_ZLIB_SUPPORT -DCPPHTTPLIB_BROTLI_SUPPORT)
     local program='#include <httplib.h>\nint main() { httplib::Server s; return s.is_valid(); }\n'
     if [ "${HTTPLIB:-}" = 0 ]; then
@@ -145,7 +145,7 @@ mpi
 nccl
 httplib
 variable FOUND_HEADERS "${headers[*]}"
-# what a CPU must have to run this build: llmc/base/cpu_guard.cpp
+# features of a CPU for this build: llmc/base/cpu_guard.cpp
 features='SSE4_2|POPCNT|MOVBE|LZCNT|BMI2?|GFNI|F16C|FMA|AVX[A-Z0-9]*'
 variable CPU_FEATURES "$(echo | "${cxx[@]}" -march="$CPU_ARCH" -dM -E - |
     sed -nE "s/^#define __($features)__ 1\$/\1/p" | sort | tr '\n' ' ')"

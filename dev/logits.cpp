@@ -1,4 +1,4 @@
-// Logits of a model for given ids, in FP32, as a judge compares them with another program's.
+// Logits of a model for given ids, in FP32, for comparison with another program's logits.
 //
 //     dev/logits INIT IDS OUT         INIT as in model.init; IDS: int32; OUT: (ids, vocabulary) of float
 //
@@ -75,7 +75,7 @@ int write_logits(const std::string& init, const std::string& ids_path, const std
 
 }  // namespace PRECISION
 
-// Each precision's object has it.
+// Each precision's object has a main().
 [[gnu::weak]] int main(int argc, char** argv) {
     CHECK_INPUT(argc == 4, "usage: dev/logits INIT IDS OUT");
     context.threads = cores();

@@ -19,7 +19,7 @@ from page_tab import Page, check, checked, failures
 HOSTILE = "<img src=x onerror=window.hit=1>"
 TEXT = f"</script><script>window.hit=2</script>{HOSTILE}"
 def rows(first, last):
-    """Train rows of these steps, as the server appends them."""
+    """Train rows of steps first .. last, as appended by the server."""
     whole = fake_watch.train_rows(last)
     return {key: column[first - 1:] for key, column in whole.items()}
 
@@ -195,10 +195,10 @@ def screens(page):
 
 
 def many():
-    """100 runs of 100,000 steps, sampled: all drawn, few points, spikes stay while rows come."""
+    """100 runs of 100,000 steps, sampled: every run drawn, few points, spikes stay while rows come."""
     server, runs, steps = fake_watch.Server(), 100, 100_000
     whole = fake_watch.train_rows(steps, 250)
-    server.rows["run_000"] = lambda first, last, points: {"step": []}      # the page has to have it
+    server.rows["run_000"] = lambda first, last, points: {"step": []}      # the page needs an answer
     for i in range(runs):
         run = fake_watch.run_object(f"run_{i:03d}", 8, steps)
         server.send("run", {**run, "train": whole, "sampled": True, "health": [], "ranks": None})
@@ -212,7 +212,7 @@ def many():
             more = fake_watch.train_rows(100)
             more["step"] = [steps + 100 * i + step for step in more["step"]]
             if i == 10:
-                more["loss"][54] = -1.2345                         # a value that thinning has to keep
+                more["loss"][54] = -1.2345                         # thinning has to keep this value
             for k in range(runs if i == 0 else 1):
                 server.send("run", {"run": f"run_{k:03d}", "state": "training", "train": more})
         page.wait_for("what comes is drawn", lambda c: c["run_000"][1] == steps + 6000 and

@@ -1,4 +1,4 @@
-"""The tab of a check of the page: what its charts show, and how a check is counted."""
+"""A tab for checks of the page: reads its charts, and counts checks."""
 import json
 import time
 
@@ -27,14 +27,14 @@ class Page(Chromium):
         return self.js("[...document.querySelectorAll('[data-chart]')].map(e => e.dataset.chart)")
 
     def wait_for(self, name, test, seconds=8):
-        """Checks that test(curves of train/loss) becomes true."""
+        """Checks whether test(curves of train/loss) becomes true."""
         end = time.monotonic() + seconds
         while not (ok := test(self.curves())) and time.monotonic() < end:
             time.sleep(0.03)
         check(name, ok, self.curves())
 
     def canvas(self, chart="train/loss"):
-        """The picture of a chart as an address: equal pictures have equal ones."""
+        """The picture of a chart as an address: equal pictures have equal addresses."""
         selector = json.dumps(f"[data-chart={json.dumps(chart)}] canvas")
         return self.js(f"document.querySelector({selector}).toDataURL()")
 

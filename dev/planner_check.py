@@ -34,7 +34,7 @@ def measured_seconds(row, p):
         return p["step_seconds"] * p["tokens_per_second"] / m["tokens_per_second"]
     batch, params = row["config"]["train"]["batch_tokens"], p["params"]
     L, C, T, V = (model[k] for k in ("layers", "channels", "context", "vocab"))
-    if "mfu_percent" in m:              # 6 N + 12 L C T, without a table that is only looked up
+    if "mfu_percent" in m:              # 6 N + 12 L C T, without tables for look-ups alone
         flops = 6 * (params - (0 if model.get("tied", True) else V * C)) + 12 * L * C * T
         return batch * flops / (m["mfu_percent"] / 100 * PEAK[row["gpu"]] * row["ranks"])
     flops = 96 * batch * L * C * C * (1 + T / (6 * C) + V / (16 * L * C))
@@ -42,7 +42,7 @@ def measured_seconds(row, p):
 
 
 def machine_file(gpu, shares, folder):
-    """A machine with the rates that a system reaches."""
+    """A machine with the reached rates of a system."""
     machine = json.load(open(f"scripts/machines/{gpu}.json", encoding="utf-8"))
     for key in ("reached", "attention", "copy_gbs"):
         machine[key] *= shares["compute"]
@@ -55,7 +55,7 @@ def machine_file(gpu, shares, folder):
 
 
 def plan(row, shares, folder):
-    """The object that --plan --json prints, or None with the reason on stderr."""
+    """The object printed by --plan --json, or None with the reason on stderr."""
     path = f"{folder}/{row['id']}.json"
     config = dict(row["config"], sample={"every": 0}, eval={"every": 0})
     with open(path, "w", encoding="utf-8") as f:
@@ -71,7 +71,7 @@ def plan(row, shares, folder):
 
 
 def planned_memory(row, p):
-    """Bytes of the fullest stage: as planned; and with the logits that the row's system keeps on the last."""
+    """Bytes of the fullest pipeline stage: as planned, and with the system's logits on the last stage."""
     config, stages = row["config"], list(p["memory_of_stages"])
     logits = config["train"]["micro_batch"] * config["model"]["context"] * config["model"]["vocab"]
     stages[-1] += row.get("logit_bytes", 0) * logits / p["mesh"]["tp"]
@@ -115,7 +115,7 @@ def summary(found, name):
 
 
 def held_out(found):
-    """Every second row of a system: the others are those of --fit."""
+    """Every second row of a system: the other rows are for --fit."""
     return [f for s in {f["system"] for f in found} for f in [g for g in found if g["system"] == s][1::2]]
 
 
@@ -143,7 +143,7 @@ def memory_table(found):
 
 
 def put(lines, name):
-    """Replaces what stands between the marks of that name in README."""
+    """Replaces the text between the marks of a name in README."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     text = open(README, encoding="utf-8").read()
     before, after = text.split(begin)[0], text.split(end)[1]

@@ -105,7 +105,7 @@ def times(only, folder):
 # memory
 
 def shortened(preset, room):
-    """Settings of a preset that fit in `room` bytes on every mesh; None: its embeddings do not."""
+    """Settings of a preset, reduced to fit in `room` bytes on every mesh; None: the embeddings do not fit."""
     model = json.load(open(f"scripts/{preset}.json", encoding="utf-8"))["model"]
     channels = model.get("channels", 1024)
     context = min(model["context"], 128)
@@ -119,7 +119,7 @@ def shortened(preset, room):
 
 
 def error_of(preset, settings, mesh, folder):
-    """peak_bytes / plan_bytes - 1; None: the run did not end well, most often as there is no such mesh."""
+    """peak_bytes / plan_bytes - 1; None: the run failed, most often as the mesh is impossible."""
     ranks, tp, pp, zero = mesh
     dp = ranks // (tp * pp)
     all_settings = {**settings, "train.batch_tokens": settings["model.context"] * dp * pp, "train.steps": 1,

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the assembler makes of the kernels: `make ptxas`.
+"""Registers, shared memory, spills and instructions of every kernel: `make ptxas`.
 
     dev/ptxas.py [--arch=80,90] [--nvcc=PATH] [--cuobjdump=PATH]
 
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sass import (INSTRUCTIONS, demangled, family, find_cuobjdump, functions, short, show_hot_loops,
                   wrong_instructions)
 
-SPILLS = {      # by precision and kernel: bytes at most, the architectures, and why it may
+SPILLS = {      # by precision and kernel: bytes at most, architectures, and the reason to allow the spill
     ("bf16", "attention_plain_queries_kernel<64, false>"):
         (12, {90}, "a word, written once and read twice, so that four blocks fit a processor"),
     ("fp32", "attention_plain_queries_kernel<64, false>"):
@@ -49,7 +49,7 @@ def option(name, otherwise):
 
 
 def together(sources, folder, name):
-    """One file of these: nvcc takes longer over what they include than over most of them."""
+    """A file that includes the sources: nvcc takes longer over their headers than over most sources."""
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f'#include "{s}"\n' for s in sources)
@@ -57,7 +57,7 @@ def together(sources, folder, name):
 
 
 def compiled(nvcc, archs, source, precision, folder, kind="-c"):
-    """The file with the kernels, and what ptxas said; -fatbin: without the host's code."""
+    """The file with the kernels, and ptxas's output; -fatbin: without the host's code."""
     target = os.path.join(folder, f"{precision}_{os.path.basename(source)}.o")
     codes = ",".join(f"sm_{a}" for a in archs)
     command = [nvcc, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "-I.", "-DBACKEND=cuda",
@@ -70,7 +70,7 @@ def compiled(nvcc, archs, source, precision, folder, kind="-c"):
 
 
 def host_errors(nvcc, source):
-    """What g++ says of a file of host code that is compiled with CUDA's headers."""
+    """The first line of g++'s errors for a file of host code with CUDA's headers, or None."""
     include = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(nvcc))), "include")
     nccl = any(os.path.exists(f"{folder}/nccl.h") for folder in (include, "/usr/include"))
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-fopenmp",
@@ -119,7 +119,7 @@ def launches(path):
 
 
 def emulated_functions(library):
-    """(precision or "", name) of what emulator_ran.cpp sees to have run; none where it is not built."""
+    """(precision or "", name) of the emulation's functions; an empty set without the emulation's library."""
     if not os.path.exists(library):
         return set()
     lines = subprocess.run(["nm", "-C", "--defined-only", library], capture_output=True, text=True,
@@ -129,7 +129,7 @@ def emulated_functions(library):
 
 
 class Table:
-    """A row per kernel: registers for each arch; the rest for the one with most of it."""
+    """A row per kernel: registers for each arch, the largest of the archs for other figures."""
 
     def __init__(self, archs):
         self.archs, self.failures, self.passed, self.seen = archs, [], 0, set()

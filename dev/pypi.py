@@ -13,7 +13,7 @@ import zipfile
 
 
 def unpack(folder, package):
-    """Raises OSError where it cannot be had."""
+    """Fetches a package; raises OSError on failure."""
     name, _, version = package.partition("==")
     with urllib.request.urlopen(f"https://pypi.org/pypi/{name}/json", timeout=20) as page:
         about = json.load(page)

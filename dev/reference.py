@@ -31,7 +31,7 @@ BITS = {torch.bfloat16: 8, torch.float32: 24}      # of the significand
 # V % 8 = 2, odd B and T, a context longer than T: its last positions have no gradient
 DIMS = {"layers": 2, "heads": 3, "channels": 48, "context": 21, "vocab": 66, "batch": 3, "tokens": 19,
         "steps": 10}
-# the clip is below the norms of the first steps and above those of the last
+# the clip is below the norms of the first steps and above the norms of the last steps
 HYPER = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "grad_clip": 2.5}
 LR = [3e-3 * min((i + 1) / 4, (DIMS["steps"] - i) / 6) for i in range(DIMS["steps"])]
 
@@ -46,7 +46,7 @@ def rounded(x, dtype):
 
 
 class Stored(torch.autograd.Function):
-    """x as a buffer of dtype holds it; its gradient likewise."""
+    """x rounded to a buffer of dtype, and the gradient likewise."""
     @staticmethod
     def forward(ctx, x, dtype):
         ctx.dtype = dtype
@@ -58,7 +58,7 @@ class Stored(torch.autograd.Function):
 
 
 class StoredAttention(torch.autograd.Function):
-    """Blocked attention: its backward has the stored output where softmax's own would have the exact one."""
+    """Blocked attention: backward uses the stored output, where softmax's backward uses the exact output."""
     @staticmethod
     def forward(ctx, q, k, v, future, dtype):
         weights = (q @ k.transpose(2, 3) / math.sqrt(q.shape[3])).masked_fill(future, -math.inf).softmax(-1)
@@ -110,7 +110,7 @@ def shapes(layers, channels, context, vocab):
 
 
 def initial(rng):
-    """Every tensor random, so that no gradient is trivial; values that bf16 holds exactly."""
+    """Random tensors, so no gradient is trivial; bf16 holds the values exactly."""
     p = {}
     for name, shape in shapes(*(DIMS[k] for k in ("layers", "channels", "context", "vocab"))).items():
         std = 0.2 if len(shape) == 1 else 1 / math.sqrt(shape[1])
@@ -124,7 +124,7 @@ def initial(rng):
 # ten steps
 
 def train(init, tokens, dtype=None):
-    """With a dtype: master weights are FP32, and the model works on what the dtype holds of them."""
+    """With a dtype: master weights are FP32, and the model uses master weights rounded to the dtype."""
     master = {k: v.double().requires_grad_() for k, v in init.items()}
     groups = [{"params": [v for v in master.values() if (v.dim() == 2) == matrix],
                "weight_decay": HYPER["weight_decay"] * matrix} for matrix in (True, False)]
@@ -224,7 +224,7 @@ def of_checkpoint(folder):
     with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as f:
         manifest = json.load(f)
     pieces = manifest["tensors"]
-    part = "weights" if any(p["part"] == "weights" for p in pieces) else "master"    # in fp32 they are one
+    part = "weights" if any(p["part"] == "weights" for p in pieces) else "master"    # fp32: masters alone
     files, whole = {}, {}
     for piece in pieces:
         if piece["part"] != part:
@@ -285,7 +285,7 @@ def main():
     tensors = fixture()
     if args.check:
         return check(tensors, read(PATH)[0])
-    # 8-byte elements first, so that every tensor is aligned
+    # 8-byte elements first, to align every tensor
     tensors = dict(sorted(tensors.items(), key=lambda kv: -kv[1].element_size()))
     write(PATH, tensors, {k: repr(v) for k, v in {**DIMS, **HYPER}.items()})
     print(f"{PATH}: {os.path.getsize(PATH)} bytes")

@@ -79,7 +79,7 @@ def sizes(m):
 
 
 def has_values(m, i):
-    """Whether block i has a value embedding: every other one, the last included."""
+    """Whether block i has a value embedding: every other block, the last included."""
     return m.get("value_embeddings") == "alternate" and (m["layers"] - 1 - i) % 2 == 0
 
 
@@ -201,7 +201,7 @@ def orthogonal(u, o):
 
 
 def parts(name, m):
-    """Rows of each matrix that is fused into this one; None: it is one matrix."""
+    """Rows of each part of a fused matrix; None: the matrix is not fused."""
     D, KV = sizes(m)
     if name.endswith("qkvw"):
         return [m["heads"] * D, KV * D, KV * D]

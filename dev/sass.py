@@ -1,4 +1,4 @@
-"""The machine code of kernels, for dev/ptxas.py: instructions that it should have, and lengths of loops."""
+"""The machine code of kernels, for dev/ptxas.py: required instructions, and lengths of loops."""
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "attention_mma_queries_kernel": [*TENSOR, *WIDE],
     "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
 }
-# loops of a kernel with this instruction: what a pass through the loop computes, and how many of these
+# a kernel's loops with this instruction: the unit that a pass computes, and the number of units
 HOT = {
     "attention_mma_forward_kernel": ("HMMA", "tile", 1), "attention_mma_queries_kernel": ("HMMA", "tile", 1),
     "attention_mma_keys_kernel": ("HMMA", "tile", 1),
@@ -65,7 +65,7 @@ def wrong_instructions(codes, arch):
 
 
 def hot_loops(code, hot):
-    """Instructions in each innermost loop with several `hot` ones, without inner loops and skipped code."""
+    """Instructions in each innermost loop with several instructions `hot`, without inner loops or skips."""
     listing = re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)
     index = {int(address, 16): i for i, (address, _) in enumerate(listing)}
     jumps = [(i, index.get(int(m[1], 16), i)) for i, (_, text) in enumerate(listing)
@@ -91,7 +91,7 @@ def show_hot_loops(codes, arch):
 
 
 def fetched(tools):
-    """cuobjdump from PyPI, which calls nvdisasm beside it."""
+    """cuobjdump from PyPI; cuobjdump calls nvdisasm in the same folder."""
     if not os.path.exists(f"{tools}/nvidia/cu13/bin/cuobjdump"):
         try:
             for package in ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"):

@@ -24,7 +24,7 @@ import warnings
 
 
 def characters(text):
-    """Without the space that parts it from the context, as lm-eval counts."""
+    """The length without the space after the context, as lm-eval counts."""
     return len(text.removeprefix(" "))
 
 
@@ -44,7 +44,7 @@ class Model:
         import transformers
 
         torch.set_num_threads(threads)
-        warnings.simplefilter("ignore", FutureWarning)      # names of arguments that transformers changes
+        warnings.simplefilter("ignore", FutureWarning)      # transformers renames arguments
         transformers.utils.logging.disable_progress_bar()
         self.torch = torch
         kind = transformers.AutoModelForCausalLM
@@ -65,7 +65,7 @@ class Model:
         return left, self.encode(context + continuation)[len(left):]
 
     def logits(self, ids, cache, keep):
-        """(rows, keep, vocabulary) after the last `keep` ids of each row; these follow the cache."""
+        """(rows, keep, vocabulary) after the last `keep` ids of each row; the ids follow the cache."""
         with self.torch.no_grad():
             return self.net(self.torch.tensor(ids), past_key_values=cache, use_cache=True,
                             logits_to_keep=keep).logits
@@ -80,7 +80,7 @@ class Model:
             raise SystemExit(f"error: a continuation of more tokens than the model takes, {self.room}")
         rows = [(left + right)[-(self.room + 1):][:-1] for left, right in split]
         same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows))
-        # each row keeps the ids that its continuation's log probabilities follow
+        # each row keeps the ids before the tokens of its continuation
         most = min(len(row) - max(len(right), 1) for row, right in zip(rows, rights))
         shared = min(len(list(same)), most) if len(rows) > 1 else 0
         cache = transformers.DynamicCache(config=self.net.config)

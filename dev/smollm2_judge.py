@@ -42,7 +42,7 @@ SMALL = {
 
 
 class Missing(Exception):
-    """What has to be had from PyPI."""
+    """A package from PyPI is missing."""
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def load_judge(path):
     for t in reader.tensors:
         x = torch.tensor(np.array(quants.dequantize(t.data, t.tensor_type), dtype=np.float32))
         h = heads.get(t.name.split(".")[-2])
-        if h:                   # the two channels that turn together lie side by side there
+        if h:                   # GGUF has the two channels of a rotation side by side
             x = x.view(h, x.shape[0] // h // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
         weights[names[t.name]] = x
     model = LlamaForCausalLM(config).float().eval()
@@ -136,7 +136,7 @@ def load_judge(path):
 
 
 def greedy_judge(model, ids):
-    """The ids that follow, and the smallest lead of a first choice."""
+    """The generated ids, and the smallest lead of a first choice."""
     import torch
     with torch.no_grad():
         out = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=NEW, output_logits=True,
@@ -179,7 +179,7 @@ def llama_cpp(path, prompts):
 
 
 def train_small(folder):
-    """A Qwen3 of three layers that has read this repository's pages: its config and checkpoint."""
+    """Trains a Qwen3 of three layers on this repository's pages; returns config and checkpoint."""
     pages = sorted(glob.glob("**/*.md", recursive=True) + glob.glob("llmc/model/*.h"))
     pages = [p for p in pages if not p.startswith("build/")]
     text, tokenizer = os.path.join(folder, "pages.txt"), os.path.join(folder, "tokenizer.json")

@@ -48,7 +48,7 @@ CODE = (
 
 
 def words(rng):
-    """Words of letters as languages have them, with case and marks."""
+    """Words of letters of real scripts, with case and marks."""
     out = []
     for _ in range(300):
         low, high = rng.choice([(97, 123)] * 5 + RANGES[8:20])
@@ -80,7 +80,7 @@ def piece(rng):
 
 
 def pieces(seed, size):
-    """Texts as bytes; one in 16 is not UTF-8."""
+    """Texts as bytes; 1 in 16 is not UTF-8."""
     rng, made = random.Random(seed), 0
     pool = [piece(rng) for _ in range(4000)]
     while made < size:
@@ -107,11 +107,11 @@ codecs.register_error("each_byte", each_byte)
 
 
 def ids_of_invalid(judge, data):
-    """Splits a text with U+FFFD for each byte that is not UTF-8, then encodes the bytes that were there."""
+    """Splits a text with U+FFFD for each byte outside UTF-8, then encodes the original bytes."""
     split = Tokenizer.from_str(judge.to_str()).pre_tokenizer
     original, at, ids = [], 0, []
     text = data.decode(errors="each_byte")
-    for c in text:                      # the bytes of each character; a real U+FFFD is three of them
+    for c in text:                      # the bytes of each character; a real U+FFFD has three
         n = len(c.encode())
         if c == "\ufffd" and data[at : at + 3] != b"\xef\xbf\xbd":
             n = 1
@@ -152,9 +152,9 @@ def ids_of_ours(tokenizer, data, folder):
 
 
 def judge_file(path, seed, size, folder, normalizes):
-    """Compares a tokenizer.json on `size` bytes; whether all ids are equal, and the number of bytes."""
+    """Compares a tokenizer.json on `size` bytes; returns (equal ids, number of bytes)."""
     judge = Tokenizer.from_file(path)
-    judge.encode_special_tokens = True          # their text is ordinary text here
+    judge.encode_special_tokens = True          # special tokens' text is ordinary text here
     batch, done = [], 0
 
     def compare():
@@ -163,7 +163,7 @@ def judge_file(path, seed, size, folder, normalizes):
         ours = ids_of_ours(path, joined, folder)
         if ours == [i for ids in theirs for i in ids]:
             return True
-        for data, ids in zip(batch, theirs):        # pieces by themselves show which differs
+        for data, ids in zip(batch, theirs):        # a text by itself shows the difference
             found = ids_of_ours(path, data, folder)
             if found != ids:
                 show(data, found, ids, judge)
@@ -177,7 +177,7 @@ def judge_file(path, seed, size, folder, normalizes):
             try:
                 data.decode()
             except UnicodeDecodeError:
-                continue                        # the judge cannot normalize around such bytes
+                continue                        # the judge cannot normalize around these bytes
         batch.append(b"\n\nx " + data + b" x")
         done += len(batch[-1])
         if len(batch) == 64:
@@ -188,7 +188,7 @@ def judge_file(path, seed, size, folder, normalizes):
 
 
 def judge_pattern(job):
-    """Trains a vocabulary, unless one is given, and judges it."""
+    """Trains a vocabulary, or takes the given vocabulary, and judges the ids."""
     name, folder, training, options = job
     own = os.path.join(folder, name)
     os.mkdir(own)

@@ -63,7 +63,7 @@ def header(name, of, bits, words):
 
 
 def combining_classes():
-    """Of all code points with a class that the judge knows: it moves a mark behind one of a lower class."""
+    """Combining classes that the judge knows, too: NFD moves a mark behind a mark of a lower class."""
     nfd, known = normalizers.NFD(), {}
     for c in range(0x300, 0x110000):
         ours = unicodedata2.combining(chr(c))

@@ -1,4 +1,4 @@
-// What tests of the log share: what is printed, the rows of metrics.jsonl, settings of a small run.
+// Helpers for tests of the log: printed text, the rows of metrics.jsonl, settings of a small run.
 #pragma once
 #include <limits>
 #include <sstream>
@@ -11,7 +11,7 @@
 
 using std::string;
 
-// What f prints on stdout.
+// The text that f prints on stdout.
 inline string printed(const std::function<void()>& f) { return test::captured(1, f); }
 
 inline std::vector<string> lines(const string& text) {
@@ -29,7 +29,7 @@ inline Config small(const string& name) {
     return c;
 }
 
-// small() with its folder, as a start finds it.
+// small() with its folder, ready for a start.
 inline Config small_run(const string& name) {
     const Config c = small(name);
     make_directories(c.run.dir);

@@ -21,7 +21,7 @@ inline const char* const kKinds[] = {"forward", "backward", "send", "receive"};
 
 inline int part_of(const PipelineShape& p, int stage, const Action& a) { return a.chunk * p.stages + stage; }
 
-// Every stage executes its list in order. A message takes no time and moves when its receiver is at the
+// Every pipeline stage runs its list in order. A message takes no time and moves when its receiver is at the
 // receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `slots`,
 // and without buffers waits for each receiver. Messages between two stages arrive in the order of sending;
 // both sides must name the same chunk and micro-batch.
@@ -32,7 +32,7 @@ struct Walk {
     struct Message { Action action; int sent, carried = -1; };
     vector<size_t> at = vector<size_t>(size_t(p.stages));
     vector<int> time = vector<int>(size_t(p.stages));
-    std::set<std::tuple<int, int, int>> held = {};  // what is there: stage, part * 2 + backward, micro
+    std::set<std::tuple<int, int, int>> held = {};  // present: stage, part * 2 + backward, micro
     vector<vector<Message>> sent = vector<vector<Message>>(size_t(p.stages));   // by each stage
     vector<int> waits = vector<int>(size_t(p.stages));                          // waits at a posted send
 
@@ -44,7 +44,7 @@ struct Walk {
                            a.micro,
                            a.peer);
     }
-    // A work needs what came before it, in this stage or by message; once.
+    // A work needs the previous work, in this stage or by message; once.
     std::string work(int s, const Action& a) {
         const int part = part_of(p, s, a), last = p.stages * p.chunks - 1;
         const bool forward = a.kind == Action::Forward;

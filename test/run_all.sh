@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs test binaries, two at a time: a line for each as it ends, the output of those that fail, and the sum.
+# Runs test binaries, two at a time: prints a line as each ends, the output of failed binaries, and the sum.
 #
 #     test/run_all.sh BINARY ...
 #
-# A binary that dies, or does not close with its own "N passed, N failed", counts as one failed test.
+# A binary that dies, or ends without its own "N passed, N failed", counts as a failed test.
 # TEST_JOBS (2, on one core 1): binaries at a time.
 set -uo pipefail
 # Threads that wait for each other by spinning cost a factor of three on a machine with other work.
@@ -11,12 +11,12 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
 jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
 folder=$(mktemp -d)
 export folder
-# of the emulation, for test/emulated/emulator_ran.cpp, which comes last
+# of the emulation, for test/emulated/emulator_ran.cpp, the last to run
 export EMU_RAN=$folder/kernels.ran EMU_FLOORS=$folder/kernels.counted
 touch "$EMU_RAN" "$EMU_FLOORS"
 trap 'rm -rf "$folder"' EXIT
 
-run() {         # its line and, if any, its output are printed in one piece; its counts are kept in a file
+run() {         # prints the binary's line and output without interruption; keeps the counts in a file
     local binary=$1 name start=$EPOCHREALTIME code time last p f s why=""
     name=$(basename "$binary")
     local log=$folder/$name.log
@@ -32,8 +32,8 @@ run() {         # its line and, if any, its output are printed in one piece; its
     fi
     echo "$p $f $s" >"$folder/$name.counts"
     [ "$s" = 0 ] || why=", $s skipped$why"
-    # One at a time, and through a pipe: cat copies file to file by copy_file_range, and two of those at once
-    # write over each other.
+    # A binary at a time, and through a pipe: cat copies file to file by copy_file_range, and two copies at
+    # once write over each other.
     {
         printf '%s  %-24s %4d passed, %d failed%s\n' "$time" "$name" "$p" "$f" "$why"
         if [ "$f" != 0 ]; then cat "$log"; else grep '^skip ' "$log"; fi | sed 's/^/          /'

@@ -40,13 +40,13 @@ inline Manifest head_of(int64_t step) {
     return m;
 }
 
-// Protocols that leave something out, to see that the tests notice.
+// Protocols that leave something out: tests must notice the gap.
 struct Mutant {
     bool acknowledge_first = false;      // a line in checkpoints.jsonl before the rename
     bool unsynced_parts = false;         // the manifest is on the medium before the data
     bool unsynced_rows = false;          // metrics.jsonl is left to the system
-    bool unsynced_prune = false;         // an old checkpoint's files go before its name is known to be gone
-    Check check = Check::Hashes;         // Sizes: a recovery that looks at no hash
+    bool unsynced_prune = false;         // an old checkpoint's files go before its new name is synced
+    Check check = Check::Hashes;         // Sizes: a recovery without hashes
     // a whole save, in the place of the protocol's
     std::string (*save)(const Disk&, const std::string& dir, int64_t step, int ranks) = nullptr;
 };
@@ -111,7 +111,7 @@ inline void log_row(const Disk& disk, const std::string& dir, int64_t step) {
     (void)disk.close(file);
 }
 
-// A run: makes its folder, recovers and prunes, then logs and saves the steps that follow, up to `last`.
+// A run: makes its folder, recovers and prunes, then logs and saves the next steps, up to `last`.
 // acknowledged is written as soon as a save is on the medium.
 inline void run_to(const Disk& disk, const std::string& dir, int ranks, int64_t last,
                    volatile int64_t* acknowledged, const Mutant& mutant = {}) {
@@ -133,7 +133,7 @@ inline void run_to(const Disk& disk, const std::string& dir, int ranks, int64_t 
     }
 }
 
-// The last step that checkpoints.jsonl names.
+// The last step in checkpoints.jsonl.
 inline int64_t acknowledged_in(const Disk& disk, const std::string& dir) {
     std::string lines;
     (void)read_whole(disk, dir + "/checkpoints.jsonl", &lines);
@@ -141,7 +141,7 @@ inline int64_t acknowledged_in(const Disk& disk, const std::string& dir) {
     return begin == lines.npos ? 0 : atol(lines.c_str() + begin + 8);
 }
 
-// What is wrong with the values of a checkpoint, and with the rows of metrics.jsonl before it.
+// The first wrong value of a checkpoint, or a missing row of metrics.jsonl before; empty: no fault.
 inline std::string wrong_with(const Disk& disk, const std::string& dir, const std::string& folder,
                               const Manifest& m) {
     for (const SavedPiece& p : m.pieces) {
@@ -159,7 +159,7 @@ inline std::string wrong_with(const Disk& disk, const std::string& dir, const st
     return rows.starts_with(expected) ? "" : fmt::format("lost: rows before step {}", m.step);
 }
 
-// A recovery that looks at no hash.
+// A recovery without hashes.
 inline Recovery trusting_recovery(const Disk& disk, const std::string& dir) {
     Recovery r;
     std::vector<int64_t> steps = saved_steps(disk, dir);
@@ -170,8 +170,8 @@ inline Recovery trusting_recovery(const Disk& disk, const std::string& dir) {
     return r;
 }
 
-// What is wrong with what a run would go on from; empty: nothing. damage: some was done on purpose, and
-// `acknowledged` alone counts.
+// Recovers as a run would, and checks the files. Returns the first fault (lost, corrupt, left over); empty:
+// no fault. damage: the test has damaged files, and only `acknowledged` must survive.
 inline std::string verdict(const Disk& disk, const std::string& dir, int64_t acknowledged,
                            bool damage = false, Check check = Check::Hashes) {
     Recovery r;

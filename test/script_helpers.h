@@ -1,4 +1,4 @@
-// What tests of scripts share: temporary folders and files, and expectations on a command that ran.
+// Helpers for tests of scripts: temporary folders and files, and expectations on a finished command.
 #pragma once
 #include <cstdlib>
 #include <filesystem>
@@ -41,13 +41,13 @@ inline std::string last_line(std::string text) {
     return text.substr(text.rfind('\n') + 1);
 }
 
-// A script that ends with exit code 1 and says these, without a trace of Python's.
+// Expects exit code 1 and the texts `says` on stderr, without a trace of Python's.
 inline void expect_error(const test::Ran& ran, const std::vector<std::string>& says) {
     EXPECT(ran.code == 1 && !has(ran.err, "Traceback"), "exit %d: %s", ran.code, ran.err.c_str());
     for (const auto& s : says) EXPECT(has(ran.err, s), "not there: '%s' in: %s", s.c_str(), ran.err.c_str());
 }
 
-// Checks of a page in a browser: all of them hold.
+// Runs checks of a page in a browser, and expects every check to hold.
 inline void expect_page_checks(const std::string& command) {
     const test::Ran ran = test::run(python() + " " + command);
     if (ran.code == 3) return test::skip("no Chromium");

@@ -2,9 +2,9 @@
 //
 //     TEST(shard_round_trip) { EXPECT(count == 3, "count is %d", count); }
 //
-// In `namespace PRECISION` the test's name gets the precision as a prefix. A binary runs all its tests, or
-// those whose name contains one of its arguments, prints failures and one line per test with -v, and closes
-// with "N passed, N failed".
+// In `namespace PRECISION` the test's name gets the precision as a prefix. A binary runs its tests; with
+// arguments, only tests whose name contains an argument. A binary prints failures (with -v a line per test)
+// and closes with "N passed, N failed".
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,21 +25,21 @@ bool add(const char* file, const char* precision, const char* name, void (*body)
                                                  const char* fmt, ...);
 [[gnu::format(printf, 1, 2)]] void skip(const char* fmt, ...);     // the running test, with the reason
 
-// Runs f and returns the Fatal it ends in; code 0 where it returns.
+// Runs f and returns the Fatal thrown by f; code 0 where f returns.
 Fatal fatal_of(const std::function<void()>& f);
 
 // Runs a shell command.
 struct Ran { int code; std::string out, err; };
 Ran run(const std::string& command);
 
-// What is wrong with a message to a user of one rank: a crash, more than 8 lines or 4,000 bytes, control
-// characters (U+0080 to U+009F as well), a line of the source. Empty: nothing.
+// The fault of a rank's message to a user: a crash, more than 8 lines or 4,000 bytes, control characters
+// (U+0080 to U+009F as well), a line of the source. Empty: no fault.
 std::string no_message(const std::string& err);
 
-// What this process writes to a descriptor, 1 or 2, while f runs.
+// The text that this process writes to a descriptor, 1 or 2, while f runs.
 std::string captured(int fd, const std::function<void()>& f);
 
-// AddressSanitizer takes address space and memory of its own: what measures either is skipped.
+// AddressSanitizer takes address space and memory of its own: tests that measure either are skipped.
 // Of the program; tests themselves may be compiled without (TESTS_OF in the Makefile).
 inline const bool kAddressSanitizer = __asan_init != nullptr;
 
@@ -49,13 +49,13 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-// Where make has put what it built with this binary.
+// The folder of this binary's build.
 std::string build_folder();
 
 // A directory of this process's own, removed at exit.
 std::string temporary_directory();
 
-// The larger of two differences. NaN is beyond all others: std::max loses it, as does a plain comparison.
+// The larger of two differences. NaN is the largest: std::max and a plain comparison would lose a NaN.
 inline double larger_difference(double worst, double d) {
     return d <= worst ? worst : d > worst ? d : INFINITY;
 }
@@ -82,7 +82,7 @@ double largest_difference(const std::vector<T>& a, const std::vector<T>& b, doub
 
 #define TEST(name) TEST_IF(true, name)
 
-// A test of some precisions or machines alone: in others it is none, and is not counted.
+// A test for some precisions or machines: not counted elsewhere.
 #define TEST_IF(here, name)                                                                                \
     static void test_##name();                                                                             \
     [[maybe_unused]] static bool added_##name =                                                            \

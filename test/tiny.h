@@ -30,8 +30,8 @@ inline Config tiny_config() {
     return cfg;
 }
 
-// A rank's part of a model in memory. The scratch is lent to the model that was made or used last: use()
-// before going back to an older one.
+// A rank's part of a model in memory. The newest model has the scratch of ops: call use() before going back
+// to an older model.
 struct Tiny {
     Config cfg;
     Model model;
@@ -49,7 +49,7 @@ struct Tiny {
     }
     void use() { ops::lend_scratch(model.scratch, model.scratch_bytes); }
 
-    // Fewer than there are, so that few rows make several chunks.
+    // Fewer rows of logits, to have several chunks in a small batch.
     void set_logit_rows(int n) { model.gpt.logit_rows = std::min(n, model.gpt.logit_rows); }
 
     real* masters() {
@@ -73,7 +73,7 @@ struct Tiny {
         fatal(kExitInternal, __FILE__, __LINE__, "no tensor {}", name);
     }
 
-    // A tensor of the whole model. All ranks together.
+    // A tensor of the whole model. Every rank calls this together.
     std::vector<real> whole(const Tensor& t) const {
         std::vector<real> values(t.param.whole());
         for (size_t first = 0; first < values.size(); first += Zero::kExport)
@@ -82,7 +82,7 @@ struct Tiny {
         return values;
     }
 
-    // What exports read of a tensor.
+    // Reads a tensor, for exports.
     auto reads() const {
         return [this](const Tensor& t) {
             const std::vector<real> values = whole(t);
@@ -100,7 +100,7 @@ struct Tiny {
     }
 };
 
-// What a few steps leave behind, compared bit for bit.
+// Results of a few steps, compared bit for bit.
 struct Trace {
     std::vector<double> losses, norms;
     std::vector<floatX> params;
@@ -122,7 +122,7 @@ struct Trace {
     }
 };
 
-// One optimizer step, as the main loop makes it.
+// An optimizer step, as in the main loop.
 inline bool train_step(Tiny& t, Loader& data, int64_t step, Trace& trace) {
     t.model.pipeline.run(data);
     enqueue_update(t.model, learning_rate(t.cfg.optimizer, t.cfg.train.steps, step), step);

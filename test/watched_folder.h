@@ -1,4 +1,4 @@
-// Runs to watch, written row by row, and what a page knows of them by the events that it gets.
+// Runs to watch, written row by row, and a page's knowledge of the runs, by the page's events.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -33,7 +33,7 @@ inline void write_text(const std::string& path, const std::string& text, bool ap
 }
 inline void append_text(const std::string& path, const std::string& text) { write_text(path, text, true); }
 
-// Runs as a page knows them: events applied as the contract between server and page has it.
+// A page's knowledge of runs: applies events by the contract between server and page.
 struct KnownRuns {
     std::map<std::string, json> runs;
     json folder;
@@ -91,7 +91,7 @@ struct KnownRuns {
     }
 };
 
-// A watcher, looked with by hand, and a page of it.
+// A watcher, called by hand, and a page.
 struct WatchedFolder {
     std::string path;
     Watcher watcher{path};
@@ -100,7 +100,7 @@ struct WatchedFolder {
 
     explicit WatchedFolder(std::string folder) : path(std::move(folder)) {}
 
-    // Reads all that is there, and brings the page up to date. walk: also new and deleted runs.
+    // Reads every file, and brings the page up to date. walk: also finds new and deleted runs.
     void update(bool walk = true) {
         watcher.look(walk);
         for (int wait = 0; !watcher.idle() && wait < 20000; wait++)

@@ -108,8 +108,8 @@ __global__ void layernorm_packs(Rows t) {
     }
 }
 
-// What is left to do, llmc/ops/cuda/layernorm.cu does: the residual addition before the norm in the same
-// pass, several packs of a lane under way at once, rows of any length.
+// llmc/ops/cuda/layernorm.cu goes further: the residual addition before the norm in the same pass, several
+// packs of a lane under way at once, rows of any length.
 
 // ---------------------------------------------------------------------------------------------------------
 

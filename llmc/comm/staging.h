@@ -15,13 +15,12 @@ inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
            std::min(j.total, size_t(k) * j.slice) * unit;
 }
 
-// Of an all-to-all: the first element for rank k in the memory of a rank that sends these counts, or the
-// first from rank k in the memory of a rank that receives these.
+// First element of rank k's part in the buffer of an all-to-all, by the counts sent or received.
 inline size_t first_of(const size_t* counts, int k) {
     return std::accumulate(counts, counts + k, size_t(0));
 }
 
-// What goes to another rank and what comes from there, in elements.
+// Elements to and from another rank.
 struct Parcel { const void* out; size_t sent; void* in; size_t received; };
 // Of an all-to-all, rank k.
 inline Parcel parcel_of(const Job& j, int k) {

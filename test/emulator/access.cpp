@@ -56,7 +56,7 @@ static std::string thread_name(const Access& a) {
                         before_writes ? "written" : "read", place_of(site_of(before))));
 }
 
-// What is neither shared nor device memory: stacks are the thread's registers, and the emulation's own.
+// Memory outside shared and device memory: stacks are the thread's registers, or the emulation's own.
 static void check_other(const Thread* thread, const void* p, bool writes, Site site) {
     const char* at = static_cast<const char*>(p);
     const Machine& m = *machine;
@@ -139,7 +139,7 @@ void check_access(const Thread* thread, const void* p, size_t bytes, Kind kind, 
     }
 }
 
-// The copy may arrive at any time from now: it is a write now, and nobody may touch the bytes until the wait.
+// The copy may arrive at any time from now: a write now, and no thread may touch the bytes until the wait.
 void check_copy_issued(const Thread* thread, const AsyncCopy& copy) {
     if (!checks_compiled_in) return;
     if (copy.valid) check_access(thread, copy.from, 16, Kind::Read, copy.site);
@@ -148,7 +148,7 @@ void check_copy_issued(const Thread* thread, const AsyncCopy& copy) {
     std::fill_n(s.states + s.granule(copy.to), 16 / kGranule, State::Pending);
 }
 
-// It may have read as late as now.
+// The copy may have read its source as late as now.
 void check_copy_done(const Thread* thread, const AsyncCopy& copy) {
     if (!checks_compiled_in) return;
     if (copy.valid) check_access(thread, copy.from, 16, Kind::Read, copy.site);
@@ -240,7 +240,7 @@ void __tsan_read_range(void* p, size_t n) { if (n) hook(p, n, Kind::Read, false,
 void __tsan_write_range(void* p, size_t n) { if (n) hook(p, n, Kind::Write, false, SITE); }
 ATOMIC_HOOKS(8, uint8_t) ATOMIC_HOOKS(16, uint16_t) ATOMIC_HOOKS(32, uint32_t) ATOMIC_HOOKS(64, uint64_t)
 
-// -fsanitize=alignment: what the type at p asks for
+// -fsanitize=alignment: the alignment of the type at p
 void __ubsan_handle_type_mismatch_v1(void* data, void* p) {
     struct Data { const char* file; uint32_t line, column; const void* type; unsigned char log_alignment; };
     if (emulator::current)

@@ -94,7 +94,7 @@ void note_read(const void* p, size_t bytes, bool cached) {
 }
 void note_write(const void* p, size_t bytes) { note(p, bytes, true, false, __builtin_return_address(0)); }
 
-// Not again what a helper has just told of, whose access the compiler may have taken apart.
+// Skips bytes that a helper has just reported: the compiler may have split the helper's access.
 void note_plain(const void* p, size_t bytes, bool writes, Site site) {
     const Thread& t = *current;
     const auto at = reinterpret_cast<uintptr_t>(p);

@@ -1,5 +1,5 @@
 // Device memory is out of reach of host code, as on a GPU: between launches and copies its pages have no
-// access rights, and a fault in them is told with its place.
+// access rights, and a fault is reported with its place.
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>

@@ -1,4 +1,4 @@
-// A launch: what hardware refuses, then block after block.
+// A launch: checks of the hardware's limits, then block after block.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ static int bound_in_warps(const void* kernel) {
     return n ? n : 32;
 }
 
-// *allowed: the dynamic shared memory that the kernel has opted in to, or 0.
+// *allowed: the kernel's opt-in to dynamic shared memory, or 0.
 static std::string refused(const Launch& l, size_t* allowed) {
     const uint64_t threads = uint64_t(l.block.x) * l.block.y * l.block.z;
     const int bound = 32 * bound_in_warps(l.kernel);
@@ -148,7 +148,7 @@ static const struct WriteRan {
 // ---------------------------------------------------------------------------------------------------------
 // blocks
 
-// A static object lies behind the dynamic memory and its predecessors, with a gap that nobody may touch.
+// A static object lies behind the dynamic memory and earlier objects, with a forbidden gap in between.
 void* static_shared(const void* key, size_t bytes) {
     Block& b = *current->block;
     size_t total = bytes;

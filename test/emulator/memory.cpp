@@ -34,7 +34,7 @@ static void* reserve(size_t bytes) {
     return p;
 }
 
-// From a huge page on: host_guard.cpp changes the rights of all pages twice for every operation.
+// Aligned to huge pages: host_guard.cpp changes the rights of every page twice for each operation.
 static Space make_space(size_t bytes) {
     Space s;
     const uintptr_t at = reinterpret_cast<uintptr_t>(reserve(bytes + kHugePage));

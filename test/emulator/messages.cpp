@@ -98,7 +98,7 @@ static Progress visit(Group& g) {
     return result;
 }
 
-// Of this thread's calls, those where others wait already.
+// Joins this thread's calls for which other ranks wait already.
 static void meet_who_waits() {
     for (size_t i = 0; i < pending.size(); i++) {
         const std::shared_ptr<Group> g = pending[i];
@@ -150,7 +150,7 @@ static bool fit(const Meeting& m, ptrdiff_t Meeting::Part::*at) {
     return same || in_place;
 }
 
-// As NCCL's documentation wants it of registered buffers; without, results are undefined.
+// Checks NCCL's rule for registered buffers; results are undefined otherwise.
 static std::string misplaced(const Meeting& m) {
     if (m.call == Call::Message || m.count == 0) return "";
     using Part = Meeting::Part;

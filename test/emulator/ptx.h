@@ -70,7 +70,7 @@ EMULATOR_DEVICE void cp_async16(void* to, const void* from, bool valid) {
 EMULATOR_DEVICE void cp_async_commit() { emulator::commit_copies(); }
 template <int N> EMULATOR_DEVICE void cp_async_wait() { emulator::wait_for_copies(N); }
 
-// With the largest error that the PTX ISA allows, up or down by the last bit of x.
+// With the largest error allowed by the PTX ISA, up or down by the last bit of x.
 EMULATOR_DEVICE float exp2_approx(float x) {
     if (fabsf(x) < 0x1p-126f) return 1;
     const float y = exp2f(x) * (std::bit_cast<uint32_t>(x) & 1 ? 1 + 0x1p-22f : 1 - 0x1p-22f);

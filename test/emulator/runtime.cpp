@@ -23,7 +23,7 @@ using namespace emulator;
 
 static constexpr int kRuntime = 13000;
 
-// The devices share one memory.
+// The devices share a memory.
 static thread_local int device_of_thread = 0;
 int emulator::current_device() { return device_of_thread; }
 
@@ -39,7 +39,7 @@ cudaError_t cudaSetDevice(int device) {
     device_of_thread = device;
     return cudaSuccess;
 }
-// That of no PCI device.
+// An address without a PCI device.
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
     snprintf(id, size_t(length), "ffff:%02x:00.0", device + 1);
     return cudaSuccess;

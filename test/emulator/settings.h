@@ -36,7 +36,7 @@ struct Settings {
     bool refuse_host = false;        // set before the first allocation
     int arch = 90;
     int driver = 13000, devices = 16;
-    int processors = 2;              // of a device: grids that fill it are small
+    int processors = 2;              // of a device: small grids fill the device
     std::string binary;
     double timeout = 60;
     bool count = false;              // of bytes, sectors and bank conflicts; costs time
@@ -51,7 +51,7 @@ struct Settings {
 };
 extern Settings settings;
 
-// What blocks of an architecture may use of shared memory, with the opt-in.
+// Bytes of shared memory for a block of an architecture, with the opt-in.
 size_t shared_limit_of(int arch);
 
 }  // namespace emulator

@@ -1,5 +1,5 @@
-// Barriers and warp operations. Each is one meeting: every thread leaves a pointer to what it brings, and the
-// last to arrive does the operation for all of them.
+// Barriers and warp operations. Each is a meeting: every thread leaves a pointer to its argument, and the
+// last to arrive performs the operation for every thread.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -105,7 +105,7 @@ void collective(const char* name, uint32_t mask, void* argument, Operation opera
 void sync_warp(uint32_t mask, Place place) {
     const int lanes = std::min(32, current->block->count - int(current->number / 32 * 32));
     const uint32_t there = lanes == 32 ? ~0u : (1u << lanes) - 1;
-    // of a last, shorter warp, all that exist: __syncwarp() names lanes that the hardware knows as exited
+    // in a last, shorter warp the existing lanes: the hardware treats the missing lanes as exited
     const uint32_t exited = current->block->warps[current->number / 32].exited;
     if (mask == ~0u) mask = there & ~exited;
     Warp* warp = &current->block->warps[current->number / 32];

@@ -1,5 +1,5 @@
-// The execution model: a grid of blocks of threads, each thread a fiber. Blocks run one after the other, a
-// thread runs until it has to wait.
+// The execution model: a grid of blocks of threads, each thread a fiber. Blocks run in turn; a thread runs
+// until it waits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Block;
 struct Stack;
 using Site = const void*;           // an address in the code of a kernel; becomes file and line when reported
 
-// A place in the source, as the wrappers of barriers and warp operations pass it.
+// A place in the source, passed by the wrappers of barriers and warp operations.
 struct Place { const char* file; int line; };
 inline bool operator==(const Place& a, const Place& b) { return a.line == b.line && a.file == b.file; }
 
@@ -31,15 +31,15 @@ struct Thread {
     Block* block;
     Stack* stack;
     bool done;
-    const char* waits_in;           // what it did last that other threads take part in, and where
+    const char* waits_in;           // last barrier or warp operation, and its site
     Site site;
-    uintptr_t noted_from, noted_to; // the last access that a helper told of, by its bytes
+    uintptr_t noted_from, noted_to; // bytes of the last access reported by a helper
     bool noted_write;
     std::vector<AsyncCopy> copies;  // issued and not waited for
     std::vector<size_t> groups;     // number of copies at each commit
 };
 
-// Threads that meet: the last to arrive does the operation for all.
+// A meeting of threads: the last to arrive performs the operation for every thread.
 struct Barrier {
     int arrived = 0, any = 0, all = 1, count = 0;
     int result[3] = {};
@@ -63,12 +63,12 @@ struct Warp {
 struct Block {
     uint3 index;
     dim3 dimensions, grid;
-    int count = 0, live = 0;        // threads; of these, not exited
-    uint32_t run = 0;               // number of this block among all that ever ran
+    int count = 0, live = 0;        // threads; threads that have not exited
+    uint32_t run = 0;               // serial number of this block in the process
     uint32_t epoch = 0;             // barriers passed
     std::byte* shared = nullptr;
     size_t dynamic_bytes = 0, shared_used = 0;
-    size_t opted_in = 0;            // most dynamic bytes that cudaFuncSetAttribute allows; 0: never called
+    size_t opted_in = 0;            // most dynamic bytes, by cudaFuncSetAttribute; 0: never called
     Barrier barrier;
     std::vector<Warp> warps;
     std::vector<Thread> threads;
@@ -88,14 +88,14 @@ struct Launch {
     size_t argument_bytes;
 };
 
-// Runs it; returns false where a check failed, and report() says why.
+// Runs a launch; returns false where a check failed, and report() has the reason.
 bool run(const Launch& launch);
 
-// What the last failed check found.
+// The message of the last failed check.
 const std::string& report();
 // Ends the running launch with a message: kernel, place, block and thread of `site`, and the given text.
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(Site site, const char* fmt, ...);
-// The same, told of another thread than the running one.
+// The same, for another thread than the running thread.
 [[noreturn]] void fail_at(const Thread* thread, Site site, const std::string& text);
 
 // Of the calling thread, to be used by the wrappers below and by ptx.h.

@@ -18,8 +18,8 @@
 
 namespace emulator {
 
-// Leaves the handler for the host's stack, as longjmp would. Code of a kernel holds no lock. The place is the
-// innermost of the kernel: the signal may have come inside a function that it called.
+// Leaves the handler for the host's stack, like longjmp. Code of a kernel holds no lock. The reported place
+// is the innermost in the kernel: the signal may arrive inside a function called by the kernel.
 static void too_long(int, siginfo_t*, void*) {
     const Thread* t = current;
     static thread_local uint64_t seen = 0;

@@ -1,4 +1,4 @@
-// Ends a launch that takes too much CPU time: an endless loop. Told with the place where it was found.
+// Ends a launch that takes too much CPU time, an endless loop, with the place in the code as the message.
 #pragma once
 
 namespace emulator {

@@ -1,6 +1,6 @@
 // The whole model against PyTorch, tensor by tensor: logits, gradients and ten steps of AdamW.
 //
-//     make test/test_gpt && test/test_gpt [fp32|bf16|fp64]    a line per tensor: error, tolerance, verdict
+//     make test/test_gpt && test/test_gpt [fp32|bf16|fp64]    a line per tensor: error, tolerance, ok or not
 //
 // dev/reference.py computed test/data/gpt_reference.safetensors in float64. `error.bf16.X` is the error of X,
 // in its largest element and in root mean square, with the stored values of a bf16 run rounded at random:

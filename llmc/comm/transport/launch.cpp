@@ -55,7 +55,7 @@ static int make_team(int wanted) {
     return made;
 }
 
-// Runs one rank on its mesh.
+// Runs a rank on its mesh.
 static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, const RankBody& body) {
     context.rank = mesh.rank;
     if (mesh.world.size > 1 && mesh.rank == 0 && !context.throw_on_fatal) print_table(cfg, placements);
@@ -67,7 +67,7 @@ static int run_rank(Config cfg, const Mesh& mesh, const Placements& placements, 
     return body(cfg, mesh);
 }
 
-// Runs one rank over NCCL, when the placements of the ranks are known.
+// Runs a rank over NCCL, when the placements of the ranks are known.
 static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& placements, const NcclId& id,
                         const RankBody& body) {
     context.rank = ranks.mesh.rank;
@@ -76,14 +76,14 @@ static int run_gpu_rank(const Config& cfg, RankMesh& ranks, const Placements& pl
     nccl_begin(id, ranks, device_of(placements, ranks.mesh.rank),
                nccl_blocks(mesh_shape(cfg.parallel, int(placements.size())), processors));
     const int code = run_rank(cfg, ranks.mesh, placements, body);
-    comm::idle_barrier();               // all have freed their memory
+    comm::idle_barrier();               // every rank has freed its memory
     ranks.mesh.world.barrier();
     comm::idle_barrier();
     nccl_end(false);
     return code;
 }
 
-// The ranks' meshes, with a team for each axis that has several.
+// The ranks' meshes, with a team for each axis of several ranks.
 static std::vector<std::unique_ptr<RankMesh>> thread_meshes(const Config& cfg, int ranks, bool over_nccl,
                                                             ThreadWorld& world) {
     std::vector<std::unique_ptr<RankMesh>> meshes;
@@ -140,7 +140,7 @@ static int run_threads(const Config& cfg, bool over_nccl, const RankBody& body) 
         context.throw_on_fatal = catches;
         context.memory_ranks = over_nccl ? 1 : ranks;
         if (progress_page) join_progress(r, ranks, r);
-        if (!catches) {                                                 // what it throws ends the process
+        if (!catches) {                                                 // an exception ends the process
             codes[size_t(r)] = run(r);
             wait_for_the_end();
             return;
@@ -176,7 +176,7 @@ static int run_processes(const Config& cfg, const RankBody& body) {
     return code;
 }
 
-// What each rank brings before there is NCCL: its placement, and rank 0 the id.
+// Exchanged before NCCL begins: each rank's placement, and rank 0's id.
 struct Greeting { Placement placement; NcclId id; };
 
 static std::vector<Greeting> greet(const Greeting& own) {
@@ -275,7 +275,7 @@ int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) 
     return run_rank(cfg, Mesh(), {own_placement(false)}, body);
 }
 
-// What a plan needs to know of a transport: nothing can be sent.
+// The properties of a transport, for a plan; cannot send.
 static const Transport& described(const ParallelConfig& p) {
     static constexpr Transport kinds[] = {
         {.name = "threads", .start = {}, .finish = {}, .start_send = {}, .finish_send = {}, .recv = {},

@@ -10,8 +10,8 @@
 //         [6] [7] XXH3 of the offsets, 64 bits, low and high half
 //     uint32 offsets of the documents' first tokens in the shard, ascending, little endian
 //
-// A document starts with end-of-text, so that an index says nothing that the shard does not: it saves a pass
-// over all tokens. A document may go on in the next shard.
+// A document starts with end-of-text, so the shard has the same information: the index saves a pass over the
+// tokens. A document may go on in the next shard.
 #pragma once
 #include <functional>
 #include <optional>
@@ -28,8 +28,8 @@ struct DocumentIndex {
 
 std::string index_path(const std::string& shard_path);
 
-// The index beside the shard; none: there is no such file. Refuses one that is damaged or belongs to another
-// shard: size, counts, hash and order, and whether 64 of the offsets are at an end-of-text.
+// The index beside the shard, if the file exists. Refuses an index that is damaged or belongs to another
+// shard, by size, counts, hash and order, and whether 64 of the offsets are at an end-of-text.
 std::optional<DocumentIndex> read_index(const ShardFile& shard);
 
 // The same by a pass over the shard. read: called with the number of bytes read at a time.
@@ -38,6 +38,6 @@ DocumentIndex scan_documents(const ShardFile& shard, int32_t eot,
 
 std::string index_text(const DocumentIndex& index, uint64_t tokens);     // content of the file
 
-// Appends the places of eot in ids; `at` is that of ids[0].
+// Appends the places of eot in ids; `at` is the place of ids[0].
 void append_starts(std::span<const uint16_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);
 void append_starts(std::span<const uint32_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);

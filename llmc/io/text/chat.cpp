@@ -8,13 +8,13 @@ namespace {
 
 struct Family {
     const char* name;
-    std::vector<std::string> texts;     // in every template of the family, or parts of these
+    std::vector<std::string> texts;     // texts, or parts of texts, in every template of the family
     std::vector<std::string> others;    // words of other templates
-    std::vector<std::string> tokens;    // added tokens, written as such; the last ends a turn
+    std::vector<std::string> tokens;    // added tokens in templates; the last ends a turn
     std::string system, user, answer;   // how each turn begins
     std::string end;                    // of the turns of system and user
     bool trims;                         // white space around a message is left out
-    std::string dates;                  // how the system turn of every conversation begins; empty: none
+    std::string dates;                  // beginning of each conversation's system turn; may be empty
     bool bare;                          // every text is of tokens alone, and a conversation begins with BOS
 };
 
@@ -60,10 +60,11 @@ std::string_view without_space(std::string_view text) {
     return text.substr(first, text.find_last_not_of(space) + 1 - first);
 }
 
-// A text in quotes within {{ }} or {% %}, without its escapes, and where it ends; outside: of the tags.
+// A text in quotes within {{ }} or {% %}, without escapes, and its end; outside: a text between tags.
 struct Quoted { std::string text; size_t end; bool outside = false; };
 
-// The text from `at` to the next tag. White space goes where the tag beside has a minus; alone it is no text.
+// The text from `at` to the next tag, less white space beside a tag with a minus; white space alone is no
+// text.
 Quoted outside_text(std::string_view t, size_t at) {
     size_t end = at;
     while (end < t.size() && (t[end] != '{' || !strchr("{%#", end + 1 < t.size() ? t[end + 1] : ' '))) end++;
@@ -75,7 +76,7 @@ Quoted outside_text(std::string_view t, size_t at) {
     return {inner.empty() ? "" : text, end, true};
 }
 
-// None: a tag, or a text in quotes, does not end.
+// Fails if a tag, or a text in quotes, does not end.
 std::optional<std::vector<Quoted>> texts_in(std::string_view t) {
     std::vector<Quoted> all;
     for (size_t at = 0; at < t.size();) {
@@ -115,8 +116,8 @@ bool any_has(const std::vector<Quoted>& all, const std::string& part) {
     return false;
 }
 
-// What follows the beginning of an answer: the end of the template, or what Qwen3 puts there where thoughts
-// are turned off.
+// Whether the rest after the beginning of an answer is the end of the template, or Qwen3's text for thoughts
+// turned off.
 bool is_end(std::string_view rest, bool outside) {
     std::string dense;
     for (const char c : rest)
@@ -181,7 +182,7 @@ Read read_template(std::string_view t) {
     return {};
 }
 
-// Ids of text with tokens: what lies between two tokens is encoded in one piece.
+// Ids of text with tokens: the text between two tokens is encoded as a whole.
 struct Ids {
     const Tokenizer& tokenizer;
     const Family& family;

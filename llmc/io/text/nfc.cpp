@@ -18,8 +18,8 @@ constexpr uint32_t kVowelCount = 21, kTailCount = 28;
 
 struct Tables {
     std::vector<uint8_t> combining = std::vector<uint8_t>(0x110000);
-    std::vector<uint8_t> may_change = std::vector<uint8_t>(0x110000);     // NFC can change or compose it
-    bool lead[256] = {};                                // first bytes of such characters
+    std::vector<uint8_t> may_change = std::vector<uint8_t>(0x110000);     // can change or compose
+    bool lead[256] = {};                                // first bytes of these characters
     std::unordered_map<uint32_t, const Decomposition*> parts;
     std::unordered_map<uint64_t, uint32_t> composed;
 
@@ -76,7 +76,7 @@ void decompose(uint32_t code, std::vector<uint32_t>& codes) {
     if (found->second->second) decompose(found->second->second, codes);
 }
 
-// The code point that two become, 0: none.
+// The composition of two code points, or 0.
 uint32_t compose(uint32_t first, uint32_t second) {
     const uint32_t lead = first - kLeads, vowel = second - kVowels;
     if (lead < 19 && vowel < kVowelCount) return kSyllables + (lead * kVowelCount + vowel) * kTailCount;
@@ -99,11 +99,11 @@ void order_marks(std::vector<uint32_t>& codes) {
     }
 }
 
-// Each character joins the last starter, unless one between the two has the same or a higher class.
+// Each character joins the last starter, unless a character in between has the same or a higher class.
 void compose_all(std::vector<uint32_t>& codes) {
     const auto& combining = tables().combining;
     size_t out = 0, starter = codes.size();
-    int last = -1;                      // class of the character before, -1: that is the starter
+    int last = -1;                      // class of the previous character, -1: the starter
     for (const uint32_t c : std::vector<uint32_t>(codes)) {
         const int k = combining[c];
         const uint32_t both = starter < codes.size() && last < k ? compose(codes[starter], c) : 0;
@@ -138,12 +138,12 @@ bool is_surely_nfc(const char* text, size_t n) {
     return true;
 }
 
-// Only characters that may change and their neighbours, up to a starter that does not, are taken apart.
+// Decomposes only characters that may change and their neighbours, up to a stable starter.
 std::string nfc_of(std::string_view text) {
     const Tables& t = tables();
     std::string out;
     std::vector<uint32_t> codes;
-    size_t copied = 0, stable = 0;      // `stable`: where the last character begins that does not change
+    size_t copied = 0, stable = 0;      // `stable`: start of the last stable character
     for (size_t i = 0; i < text.size();) {
         Char c = char_at(text, i);
         if (!t.changes(c)) {

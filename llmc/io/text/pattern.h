@@ -9,18 +9,18 @@
 
 struct Pattern {
     const char* name;               // in --pattern=
-    const char* gguf;               // its names in tokenizer.ggml.pre, with blanks around each; empty: none
-    const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, which is GPT-2's
+    const char* gguf;               // names in tokenizer.ggml.pre, with blanks around each name; may be empty
+    const char* regex;              // of tokenizer.json's Split; nullptr: ByteLevel's own, GPT-2's
     bool digits;                    // Digits(individual_digits) come first
     // Defaults of the family, used by training and for GGUF files, which omit both flags.
     bool nfc;                       // text is normalized to NFC
-    bool ignore_merges;             // a match that is a token becomes that token
+    bool ignore_merges;             // a match in the vocabulary becomes its token
     bool adds_bos;                  // texts begin with BOS: in GGUF files alone, as in llama.cpp
     MarkStarts* mark_starts;
 };
 
 std::span<const Pattern> patterns();                        // GPT-2's is the first
-const Pattern* pattern_named(std::string_view name);        // nullptr: none
+const Pattern* pattern_named(std::string_view name);        // nullptr: unknown
 std::string pattern_names();                                // for messages
 
 // From tokenizer.json's "pre_tokenizer". An unknown pre_tokenizer ends in CHECK_INPUT with its JSON or regex.

@@ -1,5 +1,5 @@
-// A vocabulary: the bytes of each token, the merges and what else decides ids; and shared parts of the
-// parsers of tokenizer files.
+// A vocabulary: the bytes of each token, the merges and other rules for ids; and shared parts of the parsers
+// of tokenizer files.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,16 +19,16 @@ struct Vocabulary {
     std::vector<uint8_t> added;  // of id i: 1: no merge yields i (end-of-text, a foreign file's extras)
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};         // kNoByte: no token has this byte alone
-    int64_t unknown = -1;               // what such a byte becomes; -1: it is dropped, as in Hugging Face's
+    int64_t unknown = -1;               // id for these bytes; -1: dropped, as in Hugging Face's
     uint32_t eot = 0;
     bool words_are_tokens = false;      // each token's bytes, encoded as a word, are known to give the token
     const Pattern* pattern = &patterns()[0];
     bool nfc = false;                   // text is normalized first
-    bool ignore_merges = false;         // a word that is a token becomes the token, whatever the merges
-    int64_t bos = -1, eos = -1;         // -1: not known
+    bool ignore_merges = false;         // a word in the vocabulary becomes its token, without merges
+    int64_t bos = -1, eos = -1;         // -1: unknown
     bool adds_bos = false;              // a text begins with bos
-    std::vector<uint32_t> not_special;  // added tokens that are not marked special, by id
-    std::string chat_template;          // as the file has it (chat.h); empty: none
+    std::vector<uint32_t> not_special;  // added tokens without the mark special, by id
+    std::string chat_template;          // from the file (chat.h); may be empty
 
     uint32_t size() const { return uint32_t(added.size()); }
     std::string_view text_of(uint32_t id) const {
@@ -71,6 +71,6 @@ struct TokenList {
     }
 };
 
-// Checks for printable single bytes, which a text cannot do without, and for duplicate texts; lays out the
-// vocabulary without merges.
+// Checks that printable single bytes have tokens, as every text needs, and that no two tokens have the same
+// text; lays out the vocabulary without merges.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);

@@ -14,16 +14,16 @@ namespace PRECISION {
 namespace cuda {
 
 static constexpr int kThreads = 512, kPacks = 7;
-static constexpr int kStep = kThreads * Pack::size;         // columns that the block takes at once
+static constexpr int kStep = kThreads * Pack::size;         // columns of the block at once
 static constexpr int kHeldColumns = kPacks * kStep;
-static constexpr size_t kStaticShared = 1024;               // what the reduction takes, and to spare
+static constexpr size_t kStaticShared = 1024;               // more than the reduction needs
 
 static constexpr float kLn2 = 0.6931471805599453f;
 
-// What stands between the logits in memory and those of the softmax: y = c f(l / c). None: y = l.
+// Function from the logits in memory to the softmax's logits: y = c f(l / c). None: y = l.
 enum class Cap : uint8_t { None, Tanh, Sqrt };
 
-// tanh by an exponential: off by some 1e-7, which is 1e-7 c of a logit.
+// tanh by an exponential: off by some 1e-7, or 1e-7 c of a logit.
 template <Cap kCap> static __device__ __forceinline__ float capped(float l, float c) {
     if constexpr (kCap == Cap::Tanh) {
         const float t = ptx::exp2_approx(fabsf(l) * (-2 * kLog2e / c));
@@ -47,7 +47,7 @@ static __device__ __forceinline__ Softmax join(Softmax a, Softmax b) {
     return {max, a.sum * ptx::exp2_approx(a.max - max) + b.sum * ptx::exp2_approx(b.max - max)};
 }
 
-// The logits of a pack at column c, capped; -inf behind the V columns that count.
+// The logits of a pack at column c, capped; -inf from column V on.
 template <Cap kCap> struct Logits {
     float x[Pack::size];
     __device__ __forceinline__ Logits(const Pack& pack, int c, int V, float cap) {
@@ -108,7 +108,7 @@ classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* ta
         losses[blockIdx.x] = loss_of(s, capped<kCap>(float(row[targets[blockIdx.x]]), cap));
 }
 
-// The statistics of a part of a row: maximum, sum, and the target's logit if it is here.
+// The statistics of a part of a row: maximum, sum, and the target's logit if in this part.
 // FLOOR bytes = N V sizeof(floatX) + 16 N
 template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t) {
     const floatX* row = t.logits + size_t(blockIdx.x) * t.Vp;
@@ -124,7 +124,7 @@ template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_part_
     stats[2] = column >= 0 && column < t.V ? capped<kCap>(float(row[column]), t.cap) : 0;
 }
 
-// Of two columns, the one with the larger logit; of equal ones, the first. Column -1 has no logit.
+// The column with the larger logit; if equal, the first column. Column -1 has no logit.
 struct Largest { float value; int column; };
 static __device__ __forceinline__ Largest larger(Largest a, Largest b) {
     const bool second = b.column >= 0 && (a.column < 0 || b.value > a.value ||
@@ -169,11 +169,11 @@ static __device__ __forceinline__ void store_gradient(floatX* row, int c, const 
     float dx[Pack::size];
     #pragma unroll
     for (int k = 0; k < Pack::size; k++) dx[k] = ptx::exp2_approx(l.x[k] * kLog2e - g.max) * g.scale;
-    if (unsigned(g.target - c) < unsigned(Pack::size))      // one thread of the block, once
+    if (unsigned(g.target - c) < unsigned(Pack::size))      // a single thread of the block, once
         #pragma unroll
         for (int k = 0; k < Pack::size; k++)
             if (c + k == g.target) dx[k] -= g.dloss;
-    if constexpr (kCap != Cap::None)                        // -inf behind the columns that count: 0 times NaN
+    if constexpr (kCap != Cap::None)                        // -inf from column V on: 0 times NaN
         #pragma unroll
         for (int k = 0; k < Pack::size; k++)
             dx[k] = l.x[k] == -INFINITY ? 0 : dx[k] * cap_slope<kCap>(l.x[k], g.cap);
@@ -183,7 +183,7 @@ static __device__ __forceinline__ void store_gradient(floatX* row, int c, const 
     pack.store_streaming(row + c);
 }
 
-// on_chip: columns that registers and shared memory hold, a multiple of a pack
+// on_chip: columns in registers and shared memory, a multiple of a pack
 // FLOOR bytes = N (V + Vp) sizeof(floatX) + 8 N
 template <Cap kCap>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (; c < Vp; c += kStep) store_gradient<kCap>(row, c, {load_logits(row, c, V), c, V, cap}, g);
 }
 
-// Of row n over all parts, in their order.
+// Merges the statistics of row n, part after part.
 static __device__ __forceinline__ Softmax merged(const Classifier& t, const float* stats, int n) {
     Softmax s = {kLowest, 0};
     for (int part = 0; part < t.parts; part++) {

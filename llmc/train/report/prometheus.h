@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
-// "train_gpt_loss", what it is, and its kind: counter or gauge.
+// "train_gpt_loss", its help text, and its kind: counter or gauge.
 struct MetricKind {
     const char *name, *help, *type;
 };
-// What a run counts and measures: of train_gpt_step_total, ..., in this order everywhere.
+// Metrics of a run: train_gpt_step_total, ..., in this order everywhere.
 enum class Metric {
     Step, Loss, GradNorm, LearningRate, Tokens, TokensPerSecond, Mfu, StepSeconds, Skipped, ValLoss,
     ValBitsPerByte, Parameters, World, PlanBytes, Count
 };
 const MetricKind& kind_of(Metric metric);
 
-// The figures of a run so far; NaN: none yet, and no line.
+// The figures of a run; NaN: not known yet, and no line.
 struct RunMetrics {
     std::string run;                            // the label
     std::vector<double> values;
@@ -28,8 +28,7 @@ struct RunMetrics {
 
 std::string prometheus_text(std::span<const RunMetrics> runs);
 
-// Replaces FILE.prom, a second apart at least, and last by flush(). A file that cannot be written is one
-// warning.
+// Replaces FILE.prom, once a second at most, and last by flush(). Warns once if the file cannot be written.
 struct PrometheusFile {
     std::string path;                           // empty: none
     RunMetrics metrics;

@@ -21,7 +21,7 @@ struct CommLog {
     DeviceTimes device_before = {};
 
     // Traffic since the last call; the first call starts the device's timers. The device's times lag behind,
-    // and leave out messages between stages, whose waits belong to the pipeline.
+    // and leave out messages between pipeline stages, whose waits belong to the pipeline.
     CommStep take(const Mesh& mesh);
 };
 

@@ -16,7 +16,7 @@ size_t available_to_rank(const Mesh& mesh) {
 }
 
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates) {
-    if (is_described(mesh)) {           // ranks of different stages differ, no others
+    if (is_described(mesh)) {           // ranks differ only between pipeline stages
         size_t most = 0;
         for (const int stage : distinct_stages(cfg).stages) {
             const auto other =

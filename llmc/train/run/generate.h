@@ -13,8 +13,8 @@
 
 namespace PRECISION {
 
-// The first ids of a text: BOS where the tokenizer adds one, then the prompt. Where that leaves nothing,
-// end-of-text, which a document begins with.
+// The first ids of a text: BOS where the tokenizer adds BOS, then the prompt. If empty: end-of-text, the
+// beginning of a document.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
 
 struct Generator {
@@ -26,7 +26,7 @@ struct Generator {
     std::vector<Action> actions;       // of this stage for a piece of the sequence
     std::vector<int> order;            // of the blocks here
     std::vector<float> logits;
-    int32_t turn_end = -1;             // a token that ends a text besides end-of-text and EOS; -1: none
+    int32_t turn_end = -1;             // ends a text, besides end-of-text and EOS; -1: unused
 
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
 

@@ -21,7 +21,7 @@ static ZeroOptions zero_options(const Config& cfg, const Mesh& mesh) {
             .offload = cfg.memory.offload == Offload::Optimizer};
 }
 
-// With the scratch of what is timed.
+// Bytes for tuning, including the scratch of timed ops.
 static size_t bytes_to_tune(const Walk& step, size_t scratch) {
     const size_t tensors = ops::tuning_bytes(step);
     return tensors ? tensors + scratch + 4096 : 0;        // and whole pages
@@ -67,7 +67,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
     if ((trains && saves_async(cfg)) || (saves && !ops::reached_by_host()))
         host.add("snapshot for checkpoints", &snapshot, size_t(share_to_save(zero).bytes));
-    // reductions of tp run beside those of the other axes
+    // reductions of tp run beside reductions of the other axes
     staging_bytes = zero.staging_bytes();
     const size_t reduced = std::max(gpt.reduction_bytes(), scorer ? scorer->reduction_bytes() : 0);
     tp_staging_bytes = std::max(mesh.tp.reduce_staging(reduced), zero.tp_staging_bytes());
@@ -75,8 +75,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
     arena.add("staging of reductions", &tp_staging, tp_staging_bytes);
 }
 
-// Code, heap and stacks that a process touches while it trains: 0.5 to 0.9 MB were measured (make
-// planner-here). Ranks that are threads share them.
+// Code, heap and stacks that a process touches during training: measured 0.5 to 0.9 MB (make planner-here).
+// Ranks as threads share these bytes.
 static size_t bytes_of_program(const Axis& ranks) {
     if (!ops::reached_by_host()) return 0;
     const bool threads = ranks.size > 1 && ranks.group->transport->name == std::string_view("threads");
@@ -104,7 +104,7 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }
 
-// The prompt comes in chunks of `rows` ids and a rest. So does half of the context where the window moves on.
+// The prompt, or half of the context where the window moves on, comes in chunks of `rows` ids and a rest.
 // Then comes a token at a time.
 static void walk_text(Model& model, size_t prompt) {
     Decoder& decoder = *model.decoder;

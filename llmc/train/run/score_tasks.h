@@ -7,7 +7,7 @@ namespace PRECISION {
 
 // All ranks together; progress on rank 0. Nothing if a signal to any rank interrupted the work.
 std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh);
-// Of all tasks, or of none.
+// Scores of every task; nothing if interrupted.
 std::optional<std::vector<ScoredTask>> score_tasks(const std::vector<LoadedTask>& tasks, Scorer& scorer,
                                                    Zero& zero, const Mesh& mesh);
 

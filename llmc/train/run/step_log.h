@@ -1,5 +1,5 @@
-// The step log: prints and stores the statistics of each step, counts skipped steps, collects what signals
-// ask for. On a GPU it runs one step behind, so that the host never waits for the device.
+// The step log: prints and stores the statistics of each step, counts skipped steps, collects requests by
+// signals. On a GPU the log runs a step behind: the host never waits for the device.
 #pragma once
 #include <deque>
 
@@ -25,10 +25,10 @@ struct StepLog {
     void begin();
     // After the update of a step. step: number of this step, counted from 1.
     void add(int64_t step, double lr);
-    // Waits for all steps but the newest `left`, and for a traced step, and logs them. Returns what signals
-    // have asked of any rank. More skipped steps than train.max_skips are fatal(). All ranks together.
+    // Waits for and logs every step but the newest `left`, and a traced step. Returns the requests of signals
+    // to any rank. More skipped steps than train.max_skips are fatal(). All ranks together.
     Signals write(size_t left = 0);
-    // Steps that may be left while the next begins: none where the device is the host.
+    // Steps that may be unlogged when the next begins: 0 where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
 private:

@@ -12,11 +12,11 @@
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl
 
-// What a step came to. Rates are of all ranks together.
+// Figures of a step. Rates are sums over all ranks.
 struct StepReport {
-    int64_t step = 0;               // steps finished, this one included
+    int64_t step = 0;               // steps finished, including this step
     double loss = 0, norm = 0, lr = 0;
-    bool finite = true;             // false: the update left the weights as they were
+    bool finite = true;             // false: the update left the weights unchanged
     double joules = kUnknown;       // of all devices
     // StepMeter::measure() fills in the rest
     int64_t tokens = 0;             // since the start of the run
@@ -33,7 +33,7 @@ struct StepMeter {
               RunState& state);
 
     void begin();                   // starts the clock
-    void measure(StepReport& r);    // stops it, and starts that of the next step
+    void measure(StepReport& r);    // stops the clock, and starts the next step's
     // Drawn by this rank's device within steps since the last call: the gradients of this step and the update
     // of the step before. NaN: unknown.
     double joules() { return energy.take(); }
@@ -50,7 +50,7 @@ private:
     Clock::time_point step_begin, loop_begin;
 };
 
-// 6 N + 6 L A T: forward and backward, attention causal. N: params without tables that are only looked up (an
-// embedding that is not the head, value embeddings); A: channels of all heads; for T a layer's window where
-// that is smaller. REQUIRES: m.vocab is resolved.
+// 6 N + 6 L A T: forward and backward, attention causal. N: params without tables for look-ups alone (an
+// untied embedding, value embeddings); A: channels of all heads; T: the context, or a layer's smaller window.
+// REQUIRES: m.vocab is resolved.
 double model_flops_per_token(const ModelConfig& m, int64_t params);

@@ -1,5 +1,5 @@
-// Statistics of a step (loss, gradient norm, energy, votes), summed over all ranks by one small all-gather on
-// the device. The update reads the sums there; the host reads them later, on a GPU while the next step runs.
+// Statistics of a step (loss, gradient norm, energy, votes), summed over all ranks by a small all-gather on
+// the device. The update reads the sums there; the host reads the sums later, on a GPU during the next step.
 //
 //     pipeline.run(loader);
 //     const StepSums sums = statistics.sum_over_ranks(signals, joules);
@@ -23,8 +23,8 @@ struct StepSums {
 
 struct StepResult {
     double loss, norm;              // mean per token; of all gradients, before clipping
-    bool finite;                    // false: the update left everything as it was
-    double joules;                  // of all devices; NaN where a rank does not know its own
+    bool finite;                    // false: the update changed nothing
+    double joules;                  // of all devices; NaN where a rank's energy is unknown
     std::vector<double> tensor_norms = {};      // of each tensor's gradient, with log.health
 };
 
@@ -41,7 +41,7 @@ struct StepStatistics {
     StepSums sum_over_ranks(const Signals& asked = {}, double joules = 0);
     // After the norm is known: the sums start on their way to the host.
     void start_read();
-    // Of the oldest step on its way; `votes` receive the sums of that step.
+    // The oldest step on its way to the host; `votes` receive the step's sums.
     StepResult read();
 
 private:

@@ -29,7 +29,7 @@ template <class T> StateArray array_of(const char* name, T* memory) {
 std::vector<StateArray> arrays_of(const Zero& zero) {
     std::vector<StateArray> arrays;
     arrays.push_back(array_of(kMasterIsParam ? "master" : "weights", zero.params));
-    for (const StateSlot& slot : zero.state) {      // of step 0 all but the masters is zero
+    for (const StateSlot& slot : zero.state) {      // at step 0 every slot but the masters is zero
         if (!zero.trains && !slot.weights) continue;
         arrays.push_back(array_of(slot.name, slot.memory));
         arrays.back().slot = &slot;
@@ -37,7 +37,7 @@ std::vector<StateArray> arrays_of(const Zero& zero) {
     return arrays;
 }
 
-// Elements of a tensor that lie in a range of its bucket.
+// Elements of a tensor in a range of its bucket.
 struct Range { size_t first, count; };
 Range within(const Layout& layout, const Tensor& t, size_t begin, size_t end) {
     const size_t at = t.start - layout.start(t.bucket);
@@ -127,7 +127,7 @@ struct StateReader {
         return *pieces;
     }
 
-    // Rows of a saved piece, all of its columns, as they were saved.
+    // Rows of a saved piece, with every column, in the saved format.
     const std::byte* rows(const SavedPiece& p, size_t first, size_t count, size_t row_bytes) {
         beat();
         Fd& fd = files[p.file];
@@ -138,7 +138,7 @@ struct StateReader {
         return buffer.data();
     }
 
-    // A rectangle of a tensor from all that overlap it.
+    // A rectangle of a tensor, from every overlapping piece.
     template <class T> void read(const Tensor& t, const char* array_name, const Piece& to, T* out) {
         for (const SavedPiece* p : require(t, array_name)) {
             const size_t row = size_t(p->start[0]), rows_there = size_t(p->extent[0]);
@@ -174,8 +174,8 @@ struct StateReader {
         }
     }
 
-    // Elements of a tensor as stored here, whose first lies or would lie at array[start], which may be on the
-    // device: a few rows at a time.
+    // Elements of a tensor as stored here; the first lies, or would lie, at array[start]. The array may be on
+    // the device: a few rows at a time.
     template <class T>
     void read(const Tensor& t, const char* array_name, Range range, T* array, ptrdiff_t start) {
         std::vector<T> values;

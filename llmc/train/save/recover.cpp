@@ -14,7 +14,7 @@ static void require(int error, const std::string& what) {
     CHECK_INPUT(error == 0, "{}: {}", what, reason_of(error));
 }
 
-// Names in run.dir; none where it is not there.
+// Names in run.dir; empty without the folder.
 static std::vector<std::string> names_in(const Disk& disk, const std::string& run_dir) {
     std::vector<std::string> names;
     const int error = disk.list(run_dir, &names);
@@ -43,7 +43,7 @@ static bool acknowledged(const std::string& text, int64_t step) {
     return text.starts_with(line) || text.find("\n" + line) != text.npos;
 }
 
-// A line that was cut off goes, since the next would be appended to it.
+// Returns the whole lines. Cuts off a fragment at the end, which the next line would continue.
 static std::string acknowledgements(const Disk& disk, const std::string& run_dir) {
     const std::string path = run_dir + "/checkpoints.jsonl";
     std::string text;
@@ -93,7 +93,7 @@ Recovery recover(const Disk& disk, const std::string& run_dir) {
     return r;
 }
 
-// Calls row(head, end) for each whole line: its first bytes, and the offset behind it. 0 or errno.
+// Calls row(head, end) for each whole line: the first bytes, and the offset behind the line. 0 or errno.
 template <class F> static int each_row(const Disk& disk, const std::string& path, F&& row) {
     static constexpr size_t kHead = 256;        // holds event and step
     uint64_t size = 0;
@@ -127,9 +127,9 @@ bool has_done_row(const Disk& disk, const std::string& path) {
     return done;
 }
 
-// Rows of a start have no step and belong to the rows that follow. A row up to `step` counts one for keeping
-// all before, a row beyond counts one against: the file is cut where the sum is largest, so that a single
-// wrong step moves nothing. A row below an earlier one counts nothing.
+// Rows of a start have no step and belong to the next rows. A row up to `step` counts 1, a row beyond -1, and
+// the file is cut where the sum so far is largest: a single wrong step moves nothing. A row with a smaller
+// step than an earlier row counts 0.
 void cut_metrics(const Disk& disk, const std::string& path, int64_t step) {
     uint64_t keep = 0, size = 0;
     int64_t sum = 0, largest = 0, before = 0;

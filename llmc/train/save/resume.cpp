@@ -48,7 +48,7 @@ static std::string folder_of(const std::string& run_dir, int64_t step) {
     return SavePlace{.run_dir = run_dir, .step = step, .attempt = 0}.folder();
 }
 
-// The value that was meant, for a message; empty: nobody knows.
+// The probably intended value, for a message; empty: unknown.
 static std::string meant_by(const std::string& init) {
     if (const std::string meant = meant_import(init); !meant.empty()) return meant;
     const std::vector<int64_t> steps = saved_steps(posix_disk(), init);
@@ -77,7 +77,7 @@ Origin open_init(const std::string& init, const Axis& world, Check check) {
     return open_checkpoint(init);
 }
 
-// The first contradiction between the settings of a checkpoint and its tensors; empty: they agree.
+// The first contradiction between the settings of a checkpoint and its tensors; empty: no contradiction.
 static std::string wrong_tensors(const ModelConfig& model, const Manifest& m) {
     const std::string wrong = wrong_shape(model, {});
     if (!wrong.empty()) return wrong;
@@ -144,7 +144,7 @@ static std::string newest_verified(const Disk& disk, const std::string& run_dir)
     return r.folder;
 }
 
-// A folder that checkpoint.resume names, by rank 0. In run.dir it gets the name that it has there.
+// The folder of checkpoint.resume, by rank 0. A folder of run.dir is returned by its name in run.dir.
 static std::string named_and_verified(const Disk& disk, const Config& cfg) {
     const std::string &named = cfg.checkpoint.resume, &run_dir = cfg.run.dir;
     const Verified v = verify_checkpoint(disk, named);
@@ -198,8 +198,8 @@ Foreseen foresee_origin(const Config& cfg) {
 
 static std::string own_tokenizer(const Origin& origin) { return origin.folder + "/tokenizer.json"; }
 
-// The weights of model.init count at the start of a run only; those that this run began with may be gone. An
-// evaluation begins with the checkpoint's.
+// model.init counts at the start of a run only: the weights that this run began with may be gone. An
+// evaluation begins with the checkpoint's weights.
 static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
     std::string& init = cfg.model.init;
     const std::string& saved = origin.settings.model.init;

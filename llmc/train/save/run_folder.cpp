@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 // ---------------------------------------------------------------------------------------------------------
 // the lock
 
-// Locks a whole file for as long as this process has the descriptor open; NFS has such locks. 0 or errno.
+// Locks a whole file, until this process closes the descriptor; works on NFS. 0 or errno.
 // https://man7.org/linux/man-pages/man2/F_OFD_SETLK.2const.html
 static int try_lock(int file) {
     struct flock whole = {};
@@ -59,7 +59,7 @@ static bool wait_for_lock(const Fd& file, const std::string& run_dir, const Hear
 
 static std::string lock_in(const std::string& run_dir) { return run_dir + "/" + kLockFile; }
 
-// Makes the folder and the file where they are missing.
+// Makes the folder and the file if missing.
 void RunLock::open_file() {
     const char* const d = dir_.c_str();
     std::error_code error;
@@ -84,7 +84,7 @@ bool RunLock::is_current() const {
            by_name.st_dev == open.st_dev && by_name.st_ino == open.st_ino;
 }
 
-// A start that fails removes the file. A start that has waited for the removed file opens a new one.
+// A start that fails removes the file. A start that has waited for the removed file opens a new file.
 void RunLock::take(const Heartbeat& heartbeat) {
     do {
         open_file();
@@ -115,7 +115,7 @@ RunLock::~RunLock() {
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// what the folder holds
+// content of the folder
 
 static bool holds_checkpoint(const std::string& dir) {
     std::error_code error;

@@ -13,7 +13,7 @@ struct Trailing {
     std::vector<double> values;     // a ring once it is full
     size_t next = 0;
 
-    // The z-score of v against the window, which then includes v; none until the window is full.
+    // The z-score of v against the window, if full. Adds v to the window.
     std::optional<double> score(double v);
 };
 
@@ -26,8 +26,8 @@ struct Validation {
 struct RunState {
     int64_t step = 0;               // finished optimizer steps; `step` arguments with the running step say so
     int64_t sample = 0;             // rows of data.train drawn: the loader's position
-    int64_t seed = 0;               // of all random numbers (Philox, base/rng.h)
-    int64_t skipped = 0;            // steps that were not finite
+    int64_t seed = 0;               // of every random number (Philox, base/rng.h)
+    int64_t skipped = 0;            // steps without a finite loss and gradient norm
     // The evaluation, the text and the scores of tasks that were due at this step are done.
     bool evaluated = false, sampled = false, scored = false;
     Trailing loss, norm;
@@ -37,7 +37,7 @@ struct RunState {
     void advance(int64_t rows);     // a step is done, with so many rows of data.train
 };
 
-// What is due between two steps, and not done yet. texts: whether the run writes texts.
+// Work that is due between two steps, and not done yet. texts: whether the run writes texts.
 struct Due {
     bool evaluation, tasks, text;
     bool any() const { return evaluation || tasks || text; }

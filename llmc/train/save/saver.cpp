@@ -15,7 +15,7 @@
 #include "llmc/base/start_thread.h"
 #include "llmc/comm/votes.h"
 
-static constexpr int kNice = 10;       // a tenth of a core that another thread wants as well
+static constexpr int kNice = 10;       // a tenth of a core, if another thread wants the core
 
 Saver::Saver(const Axis& w, const CheckpointConfig& k, Votes& v, Disk d)
     : world(w), keep(k), votes(v),
@@ -35,7 +35,7 @@ void Saver::set_running(int code) {
     votes.mine[Votes::kFailed] = code < 0;
 }
 
-// The sums of a step that was sent earlier are about the phase before.
+// Sums sent before this call belong to the previous phase.
 void Saver::enter(Phase next, int code) {
     phase = next;
     asked_at = votes.sent;
@@ -56,7 +56,7 @@ void Saver::start(std::function<std::string()> work) {
         run();
     });
     if (why.empty()) return;
-    static std::atomic<bool> said = false;      // of all ranks of this process
+    static std::atomic<bool> said = false;      // shared by the ranks of this process
     if (!said.exchange(true)) warning("training waits for its checkpoints: {}", no_thread(why));
     run();
 }
@@ -67,7 +67,7 @@ void Saver::begin(SaveJob j) {
     job.place.attempt = ++attempt;
     error.clear();
     enter(Phase::Parts, 1);
-    // before any rank writes: what the others have written would count twice
+    // before any rank writes: bytes written by other ranks would count twice
     uint64_t room = 0;
     if (const int code = disk.free_bytes(job.place.run_dir, &room))
         error = fmt::format("cannot look for room in {}: {}", job.place.run_dir, strerror(code));
@@ -143,8 +143,8 @@ std::optional<Saver::Outcome> Saver::poll() {
     return advance(votes.sums[Votes::kDone], votes.sums[Votes::kFailed]);
 }
 
-// The supervisor sees operations on the disk that end; a disk that answers no more shows none. Peers wait for
-// this rank in a collective meanwhile: they see its progress as it comes back to them.
+// The supervisor sees completed operations on the disk; a disk that hangs completes no operation. Peers wait
+// in a collective for this rank meanwhile, and see this rank's progress when the collective ends.
 void Saver::await_progress() {
     const double begin = seconds_now();
     const uint64_t before = operations;

@@ -8,7 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/train/save/run_state.h"
 
-// The tensors that a chunk of a file holds parts of, for a message.
+// The tensors with parts in a chunk of a file, for a message.
 static std::string tensors_in(const Manifest& m, const std::string& file, uint64_t begin, uint64_t end) {
     std::string names;
     int count = 0;
@@ -20,7 +20,7 @@ static std::string tensors_in(const Manifest& m, const std::string& file, uint64
     return names + (count > 3 ? " and " + std::to_string(count - 3) + " more" : "");
 }
 
-// A file that is not there is damage; one that cannot be read now may be whole.
+// A missing file is damage; a file that cannot be read now may be whole.
 static std::string why_not(int code, int* error) {
     if (code == ENOENT) return "it is missing";
     if (code != ENOTDIR && code != EISDIR && code != ESPIPE && code != EFBIG) *error = code;
@@ -57,7 +57,7 @@ static std::string check_file(const Disk& disk, const std::string& folder, const
     return check == Check::Hashes ? check_hashes(disk, folder, m, f, error) : "";
 }
 
-// A state with which no run can go on; empty: all is well.
+// The fault of a state that no run can resume from; empty: no fault.
 static std::string wrong_state(const Manifest& m) {
     try {
         const RunState state = run_state_of(m.state);
@@ -100,6 +100,6 @@ int set_aside(const Disk& disk, const std::string& path, std::string* to) {
         if (there == 0 || there == EISDIR || there == ELOOP || there == ESPIPE) continue;
         if (there != ENOENT) return there;
         const int error = disk.rename(path, *to);
-        if (error != ENOTDIR) return error;         // ENOTDIR: a link that leads nowhere has the name
+        if (error != ENOTDIR) return error;         // ENOTDIR: the name is a dangling link
     }
 }

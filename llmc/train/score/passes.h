@@ -1,10 +1,10 @@
-// Requests as calls of the model: sequences of similar length together, what a document's sequences have in
-// common computed once.
+// Requests as calls of the model: sequences of similar length together; the shared beginning of a document's
+// sequences is computed once.
 //
 // Documents whose shared beginnings have equal lengths form a group: a pass for the beginnings, then passes
-// for what follows. A beginning's length is a multiple of 8, so that many documents have equal lengths; the
-// few tokens behind are computed with each continuation. Groups do not depend on the mesh: every mesh
-// computes the same passes.
+// for the rest. A beginning's length is a multiple of 8, to give many documents equal lengths; a few
+// remaining tokens are computed with each continuation. Groups do not depend on the mesh: every mesh computes
+// the same passes.
 #pragma once
 #include <span>
 
@@ -14,7 +14,7 @@
 struct PassLimits {
     int rows;               // tokens of a pass
     int joined;             // tokens of a pass together with the beginnings before its sequences
-    int pass_cost = 0;      // of a pass besides its tokens, in tokens: padding is cheaper than one more
+    int pass_cost = 0;      // of a pass besides its tokens, in tokens: padding is cheaper than another
 };
 
 using PassGroup = std::vector<ScorePass>;      // in the order of their computation

@@ -119,7 +119,7 @@ Optimizer::Work Optimizer::adamw_slice(int b, size_t from, size_t count) const {
 }
 
 void Optimizer::add_to(Arena& arena) {
-    size_t most = 0;                // of any rank of the stage
+    size_t most = 0;                // of any rank of the pipeline stage
     for (int tp = 0; tp < std::min(2, zero.mesh.tp.size); tp++)
         most = std::max(most, zero.most_of_shards([&](const Tensor& t) { return counts(t, tp); },
                                                   [](const auto& runs) { return norm_blocks(runs); }));

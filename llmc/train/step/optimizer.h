@@ -14,7 +14,7 @@ struct Optimizer {
     Zero& zero;
     OptimizerConfig cfg;
     uint64_t seed;
-    real* sums;                    // of squares, per block of the gradients; as large on all ranks of a stage
+    real* sums;                    // of squares, per block of gradients; same size in a pipeline stage
     ops::GradientState* state;
     TensorStatistics* tensors = nullptr;   // null: none are taken
 

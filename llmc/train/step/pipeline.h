@@ -50,7 +50,7 @@ private:
     int32_t* tokens = nullptr;                   // of each batch, with its targets and documents
     int32_t* staging = nullptr;                  // on the host, on their way there
     size_t brought = 0;
-    floatX* outbox = nullptr;                    // streams on their way to other stages
+    floatX* outbox = nullptr;                    // streams on their way to other pipeline stages
     std::vector<Pending> sends;                  // of each
     size_t sent = 0;                             // so far
 

@@ -94,7 +94,7 @@ void Zero::add_masters_to(Arena& arena, Arena& host) {
         if (slot.weights) add_slot_to(arena, host, slot);
 }
 
-// As large on every rank of a stage.
+// As large on every rank of a pipeline stage.
 void Zero::place_slot(StateSlot& slot) const {
     slot.at = {0};
     for (int b = 0; b < layout.count(); b++) {

@@ -1,11 +1,11 @@
-// Rows of a long metrics.jsonl without reading all of it: reads a few kilobytes at evenly spaced offsets.
+// Rows of a long metrics.jsonl without reading the whole file: a few kilobytes at evenly spaced offsets.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "llmc/train/watch/history.h"
 
-// At most `points` train rows between two offsets of a file, in order: all of them where they are few.
+// At most `points` train rows between two offsets of a file, in order; every row if few.
 std::vector<MetricsRow> sampled_rows(int fd, uint64_t begin, uint64_t end, size_t points);
 
 // Offset of the first train row with this step or a later one, found by bisection; `size`: none.

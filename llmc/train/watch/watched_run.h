@@ -1,4 +1,4 @@
-// A run below the watched folder: read from its files, written as the JSON object that the page knows.
+// A run below the watched folder: read from its files, written as a JSON object for the page.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -7,14 +7,14 @@
 #include "llmc/train/watch/tail.h"
 
 struct WatchedRun {
-    const uint64_t id;                  // never 0, and never of two runs of a Watcher
+    const uint64_t id;                  // unique in a Watcher, never 0
     const std::string name;             // shown: the path below the folder, "." the folder itself
     const std::string path;             // the same as bytes, and a slash; empty: the folder itself
-    std::atomic<uint64_t> version{0};   // grows with each change that pages see
+    std::atomic<uint64_t> version{0};   // grows with each change for pages
     std::atomic<bool> queued{false};    // a worker will read the run
     std::atomic<bool> loading{true};    // not yet read to its end
 
-    std::mutex mutex;                   // of all below
+    std::mutex mutex;                   // guards the members below
     History history;
     Tail tail, checkpoint_tail, eval_tail;
     Newest checkpoints;                 // marks
@@ -22,7 +22,7 @@ struct WatchedRun {
     uint64_t evals_version = 0;                 // grows with `evals`
     std::string config = "null", ranks = "null";
     FileState config_file;
-    uint64_t replaced = 0;              // grows where rows may be others than before
+    uint64_t replaced = 0;              // grows where known rows may have changed
     bool viewed = false;                // by first_view(), or in full
 
     WatchedRun(uint64_t id, std::string name, std::string path)
@@ -31,21 +31,21 @@ struct WatchedRun {
 
 // A first view of a long file, by samples. False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
-// Reads what is new in the run's files, but for ranks and evals.jsonl.
+// Reads new bytes of the run's files, except the ranks' and evals.jsonl.
 void read_run(WatchedRun& run, const std::string& folder);
 
-// Reads what the ranks do. True: something else than before.
+// Reads the progress of the ranks. True: changed since the last call.
 bool read_ranks(WatchedRun& run, const std::string& folder);
 // Reads new rows of evals.jsonl: scores of --evaluate. Those of training are in metrics.jsonl as well.
 // True: something else than before.
 bool read_evals(WatchedRun& run, const std::string& folder);
 
-// Seconds since metrics.jsonl was written, and what the run does by that: training, done, stopped or quiet.
+// Seconds since metrics.jsonl was written, and the run's state by this age: training, done, stopped or quiet.
 // REQUIRES of both: run.mutex is held.
 double age_of(const WatchedRun& run);
 const char* state_of(const WatchedRun& run);
 
-// What a page has of a run.
+// The part of a run that a page has.
 struct SentRun {
     uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
@@ -54,8 +54,8 @@ struct SentRun {
     uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
     std::string state = {};
 };
-// The run as one line of JSON: all of it with "reset":true, or what came since `sent`, which becomes current.
-// most: train rows, for a page's first picture of many runs; `sent` then stays behind, so that all come next.
+// The run as a line of JSON: whole with "reset":true, or the part since `sent`, and updates `sent`. most:
+// train rows, for a page's first picture of many runs; `sent` stays behind then, and the rest comes next.
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 
 // Train rows of the steps from..to, `points` at most, as a run object.

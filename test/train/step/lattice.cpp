@@ -144,7 +144,7 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
     }
 }
 
-// What travels beside the stream, through chunks of any stage and level.
+// Tensors that travel beside the stream, through chunks of any pipeline stage and level.
 TEST_IF(kIsFp64, shortcuts_travel_with_the_stream) {
     Point one{1, 1, 1};
     one.kind = 10;

@@ -1,4 +1,4 @@
-// Muon's matrices on the ranks of the shard axis: which rank has which matrix, and what memory that takes.
+// Muon's matrices on the ranks of the shard axis: each rank's matrices, and their memory.
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,7 +65,7 @@ TEST(matrices_are_dealt_over_the_ranks) {
     }
 }
 
-// Of matrices the update needs a few whole ones; all else is what AdamW has, without second moments.
+// Muon's update needs memory for a few whole matrices, and AdamW's memory less second moments.
 TEST(memory_is_that_of_adamw_and_a_few_matrices) {
     for (const int ranks : {1, 2, 12})
         for (int zero = 0; zero < 4; zero++) {

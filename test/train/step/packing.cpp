@@ -41,7 +41,7 @@ static vector<Row> packed(const Lengths& lengths, int T) {
     return all;
 }
 
-// The rule, as a sentence has it: of the first 1,000 of the list, again and again.
+// The rule, written down directly: the best of the first 1,000 documents of the list, again and again.
 static vector<Row> expected(const Lengths& lengths, int T) {
     Row left;
     uint64_t at = 0;
@@ -90,7 +90,7 @@ TEST(rows_of_a_few_documents) {
 // ---------------------------------------------------------------------------------------------------------
 // sets of shards
 
-// Documents whose ids are their places in the stream, so that a row tells where its tokens come from.
+// Documents with places in the stream as ids: a row's ids are the places of its tokens.
 static vector<int32_t> stream_of_documents(const Lengths& lengths, size_t headless = 0) {
     vector<int32_t> ids;
     for (size_t i = 0; i < headless; i++) ids.push_back(int32_t(ids.size()) + 1);
@@ -242,7 +242,7 @@ TEST(texts_that_fill_no_row) {
                  {"2 tokens", "needs 33"});
 }
 
-// A shard that changes under a run, or an index that leaves a document out, is noticed where a row is read.
+// Reading a row notices a shard that changed under the run, or an index that lacks a document.
 TEST(rows_without_the_documents_that_they_should_have) {
     const vector<int32_t> ids = stream_of_documents({20, 13, 20, 13});
     for (const auto& [at, id, words] :
@@ -257,7 +257,7 @@ TEST(rows_without_the_documents_that_they_should_have) {
     }
 }
 
-// While encode replaces a set, an index may be that of another shard: the error names the cause.
+// While encode replaces a set, an index may belong to another shard: the error names the cause.
 TEST(an_interrupted_replacement_comes_first) {
     const string shard = write_wide("half_train_000000.bin", stream_of_documents({20, 13, 20, 13}));
     write_file(index_path(shard), "of another shard");

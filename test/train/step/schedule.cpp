@@ -81,7 +81,7 @@ TEST(one_f_one_b_never_deadlocks_and_keeps_few_micro_batches) {
         }
 }
 
-// Micro-batches alive on a stage, over its chunks: from arrival, or the first chunk's forward, to backward.
+// Micro-batches alive on a pipeline stage, over its chunks: from arrival, or the first forward, to backward.
 static int live_at_once(const vector<Action>& list, int stage) {
     int live = 0, most = 0;
     for (const Action& a : list) {

@@ -1,4 +1,4 @@
-// Stages of ZeRO agree, for any overlap and any placement of state.
+// ZeRO stages agree, for any overlap and any placement of state.
 #include "test/zero.h"
 
 namespace PRECISION {
