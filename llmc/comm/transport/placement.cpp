@@ -18,7 +18,7 @@ Placement own_placement(bool with_gpus) {
     sched_getaffinity(0, sizeof s.cores, &s.cores);
     for (const std::string& address : with_gpus ? gpu_addresses() : std::vector<std::string>())
         if (s.gpus < Placement::kMostGpus)
-            snprintf(s.address[s.gpus++], sizeof s.address[0], "%s", address.c_str());
+            address.copy(s.address[s.gpus++], sizeof s.address[0] - 1);
     if (s.gpus) s.processors = fewest_processors();
     return s;
 }

@@ -12,7 +12,7 @@
 
 namespace {
 
-Json parse(std::string_view content, const char* name) {
+Json parse(std::string_view content, const std::string& name) {
     try {
         return parse_json(content);
     } catch (const JsonError& e) {
@@ -22,13 +22,13 @@ Json parse(std::string_view content, const char* name) {
 
 // Ids by text, both ways; the file may give ids in any order.
 struct Names {
-    const char* file;
+    std::string file;
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
     std::vector<uint32_t> not_special;
 
-    explicit Names(const std::string& name) : file(name.c_str()) {}
+    explicit Names(const std::string& name) : file(name) {}
 
     void put(uint64_t id, const std::string& text, bool is_added) {
         CHECK_INPUT(id < kMaxVocabulary, "{}: id {}, expected less than {}", file, id,
@@ -92,7 +92,7 @@ struct Names {
 };
 
 // Refuses features that would change ids and are not supported here.
-void check_model(const Json& model, const char* name) {
+void check_model(const Json& model, const std::string& name) {
     const Json* type = model.find("type");
     CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
                 "{}: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
@@ -134,12 +134,12 @@ void read_unknown(const Json& model, const Names& names, Vocabulary& v) {
 }  // namespace
 
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name) {
-    const Json file = parse(content, name.c_str());
+    const Json file = parse(content, name);
     CHECK_INPUT(file.find("model"), "{}: no \"model\": not a tokenizer.json",
                 name);
     const Json& model = file.at("model");
-    check_model(model, name.c_str());
-    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name.c_str());
+    check_model(model, name);
+    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name);
     Names names(name);
     put_added(file.get("added_tokens"), names);
     names.put_vocab(model.at("vocab"));
@@ -158,7 +158,7 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name)
     v.pattern = &pattern;
     v.ignore_merges = model.get("ignore_merges") == true;
     read_unknown(model, names, v);
-    read_pipeline(file, name.c_str(), v);
+    read_pipeline(file, name, v);
     return v;
 }
 
@@ -166,8 +166,8 @@ Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encod
                               const std::string& folder) {
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
     Names names(encoder);
-    names.put_vocab(parse(encoder_json, encoder.c_str()));
-    names.file = list.c_str();
+    names.put_vocab(parse(encoder_json, encoder));
+    names.file = list;
     std::vector<Merge> merges;
     for (size_t at = 0; at < vocab_bpe.size();) {
         const size_t end = std::min(vocab_bpe.find('\n', at), vocab_bpe.size());

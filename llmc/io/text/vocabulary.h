@@ -73,4 +73,4 @@ struct TokenList {
 
 // Checks for printable single bytes, which a text cannot do without, and for duplicate texts; lays out the
 // vocabulary without merges.
-Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);
+Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std::string& name);
