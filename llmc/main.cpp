@@ -1,9 +1,9 @@
 // Reads the command line, picks the precision, and calls the program: train() in train_gpt.cu, or a function
 // of train/run/programs.cpp.
 #include <algorithm>
-#include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/launcher.h"
@@ -99,8 +99,8 @@ static void adopt_model(Options& options) {
 }
 
 static int run(Options& options) {
-    if (options.help) fputs(help_text(help_on_formats()).c_str(), stdout);
-    else if (options.version) fputs(version_text(libraries()).c_str(), stdout);
+    if (options.help) print("{}", help_text(help_on_formats()));
+    else if (options.version) print("{}", version_text(libraries()));
     if (options.help || options.version) return kExitDone;
     if (options.watch) return watch_runs(*options.watch, {options.port, options.host});
     if (options.report) return write_report(options.config.run.dir, *options.report);

@@ -46,12 +46,11 @@ int train(const Options& o) {
     const WordCounts words = count_words(reader, o.threads, pattern);
     const Tokenizer tokenizer(train_bpe(words, o.vocab, pattern));
     tokenizer.save(o.out);
-    printf("%s: %u ids from %s with %s, %s\n", for_terminal(o.out).c_str(), tokenizer.vocab_size(),
-           counted(int64_t(reader.documents), "document").c_str(),
-           counted(int64_t(words.length.size()), "different word").c_str(),
-           human_seconds(seconds_now() - start).c_str());
+    print("{}: {} ids from {} with {}, {}\n", for_terminal(o.out), tokenizer.vocab_size(),
+          counted(int64_t(reader.documents), "document"),
+          counted(int64_t(words.length.size()), "different word"), human_seconds(seconds_now() - start));
     if (tokenizer.vocab_size() < o.vocab)
-        printf("the text has no pair left to merge: fewer ids than the %u asked for\n", o.vocab);
+        print("the text has no pair left to merge: fewer ids than the {} asked for\n", o.vocab);
     return kExitDone;
 }
 
@@ -62,14 +61,13 @@ int encode(const Options& o) {
     DocumentReader reader(o.inputs, o.val, parent_directory(o.out), o.as_text);
     const EncodeResult r = encode_set(tokenizer, reader, {o.out, o.shard_tokens, o.threads});
     const double seconds = seconds_now() - start;
-    printf("%s, %s: %s for training, %s for validation, %s, %s, %s/s\n",
-           counted(int64_t(r.documents), "document").c_str(), human_bytes(double(r.bytes)).c_str(),
-           counted(int64_t(r.train_tokens), "token").c_str(), grouped(int64_t(r.val_tokens)).c_str(),
-           counted(int64_t(r.shards.size()), "shard").c_str(), human_seconds(seconds).c_str(),
-           human_bytes(double(r.bytes) / seconds).c_str());
+    print("{}, {}: {} for training, {} for validation, {}, {}, {}/s\n",
+          counted(int64_t(r.documents), "document"), human_bytes(double(r.bytes)),
+          counted(int64_t(r.train_tokens), "token"), grouped(int64_t(r.val_tokens)),
+          counted(int64_t(r.shards.size()), "shard"), human_seconds(seconds),
+          human_bytes(double(r.bytes) / seconds));
     if (r.removed)
-        printf("%s of %s removed\n", counted(int64_t(r.removed), "older shard").c_str(),
-               for_terminal(o.out).c_str());
+        print("{} of {} removed\n", counted(int64_t(r.removed), "older shard"), for_terminal(o.out));
     return kExitDone;
 }
 
@@ -150,10 +148,7 @@ int ids(const Options& o) {
         ids.count = 0;
         for (const DocumentSpan& p : chunk.spans)
             encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
-        for (size_t i = 0; i < ids.count; i++) {
-            char digits[16];
-            out.add({digits, size_t(snprintf(digits, sizeof digits, "%u\n", ids.data[i]))});
-        }
+        for (size_t i = 0; i < ids.count; i++) out.add(fmt::format("{}\n", ids.data[i]));
     }
     out.flush();
     return kExitDone;
@@ -167,20 +162,18 @@ int info(const Options& o) {
         const ShardFile shard = open_shard_file(path);
         const ShardInfo& s = shard.info;
         const uint32_t largest = s.has_largest ? s.largest : scan_largest(shard);
-        printf("%s: %s, version %d, %llu tokens of %d bytes, largest id %u%s, ", for_terminal(path).c_str(),
-               s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7,
-               (unsigned long long)s.tokens, s.id_bytes, largest, s.has_largest ? "" : " (counted)");
-        if (s.vocab)
-            printf("vocabulary %u, tokenizer %016llx", s.vocab, (unsigned long long)s.tokenizer_hash);
-        else printf("vocabulary and tokenizer not known");
+        print("{}: {}, version {}, {} tokens of {} bytes, largest id {}{}, ", for_terminal(path),
+              s.id_bytes == 2 ? "magic 20240520" : "magic 20240801", s.id_bytes == 2 ? 1 : 7, s.tokens,
+              s.id_bytes, largest, s.has_largest ? "" : " (counted)");
+        if (s.vocab) print("vocabulary {}, tokenizer {:016x}", s.vocab, s.tokenizer_hash);
+        else print("vocabulary and tokenizer not known");
         if (const auto index = read_index(shard))
-            printf(", %s", counted(int64_t(index->starts.size()), "document").c_str());
-        printf("\n");
+            print(", {}", counted(int64_t(index->starts.size()), "document"));
+        print("\n");
         total += s.tokens;
     }
     if (paths.size() > 1)
-        printf("%s, %s\n", counted(int64_t(paths.size()), "shard").c_str(),
-               counted(int64_t(total), "token").c_str());
+        print("{}, {}\n", counted(int64_t(paths.size()), "shard"), counted(int64_t(total), "token"));
     check_sets(infos_of(paths));
     return kExitDone;
 }
@@ -198,7 +191,7 @@ int run(int argc, char** argv) {
             return kExitDone;
         }
         if (!strcmp(argv[i], "--version")) {
-            fputs(build_text("tokenize").c_str(), stdout);
+            print("{}", build_text("tokenize"));
             return kExitDone;
         }
     }

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-
-#include "llmc/base/check.h"
 
 // Three digits and a prefix of a thousand to the power k.
 static std::string scaled(double v, const char* const* prefixes, int count) {
@@ -62,6 +59,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 }
 
 void print_event(const char* label, const std::string& text) {
-    printf("%15s  %s\n", label, text.c_str());
+    print("{:>15}  {}\n", label, text);
     fflush(stdout);
 }

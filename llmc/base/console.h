@@ -1,8 +1,21 @@
-// Numbers as people read them.
+// Text on the screen, and numbers as people read them.
 #pragma once
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
+
+#include "llmc/base/check.h"
+
+// Prints to stdout, or to the file. Unlike fmt::print, it does not throw when a write fails: a training run
+// goes on without a screen, and other programs end with finish_stdout().
+template <class... A> void print(FILE* file, fmt::format_string<A...> format, const A&... args) {
+    const std::string text = fmt::vformat(format, fmt::make_format_args(args...));
+    fwrite(text.data(), 1, text.size(), file);
+}
+template <class... A> void print(fmt::format_string<A...> format, const A&... args) {
+    ::print(stdout, format, args...);
+}
 
 std::string human_bytes(double bytes);          // 1.24 GB, powers of 1000
 std::string human_count(double count);          // 124.4M

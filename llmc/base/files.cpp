@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 
 // The system's reason, with the limit to raise where there is one.
 static std::string why() {
@@ -54,7 +55,7 @@ void await_input(int fd, const std::string& path) {
         const int ready = poll(&input, 1, limit);
         if (ready > 0 || (ready < 0 && errno != EINTR)) return;     // read() reports the error
         if (ready < 0) continue;
-        fprintf(stderr, "note: waiting for input from %s, a pipe or a device\n", path.c_str());
+        print(stderr, "note: waiting for input from {}, a pipe or a device\n", path);
         limit = -1;
     }
 }
@@ -166,7 +167,7 @@ void open_standard_streams() {
 void finish_stdout() {
     errno = 0;
     const bool whole = fflush(stdout) == 0 && !ferror(stdout);
-    CHECK_INPUT(whole, "stdout: cannot be written{}", errno ? (": " + why()).c_str() : "; is its disk full?");
+    CHECK_INPUT(whole, "stdout: cannot be written{}", errno ? ": " + why() : "; is its disk full?");
 }
 
 static std::string link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }

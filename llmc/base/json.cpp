@@ -1,9 +1,10 @@
 #include "llmc/base/json.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "llmc/base/utf8.h"
 
@@ -38,8 +39,7 @@ static bool is_control(std::string_view s, size_t n) {
 
 // "\u001b", "\x1b"
 static std::string code_of(const char* prefix, int digits, unsigned value) {
-    char code[8];
-    return {code, size_t(snprintf(code, sizeof code, "\\%s%0*x", prefix, digits, value))};
+    return fmt::format("\\{}{:0{}x}", prefix, value, digits);
 }
 
 std::string json_string(std::string_view s) {

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -50,8 +51,8 @@ void Progress::update(uint64_t count) {
     line += quantity(double(count), unit) + "  " + quantity(rate, unit) + "/s";
     if (total && rate > 0) line += fmt::format("  {:.0f} s left",
                                                double(total - std::min(count, total)) / rate);
-    if (terminal) fprintf(stderr, "\r%s\x1b[K", line.c_str());
-    else fprintf(stderr, "%s\n", line.c_str());
+    if (terminal) print(stderr, "\r{}\x1b[K", line);
+    else print(stderr, "{}\n", line);
     fflush(stderr);
     shown = true;
 }

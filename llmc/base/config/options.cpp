@@ -42,7 +42,7 @@ static void check_dashes(std::span<const char* const> args) {
             const KnownName* flag = known_name(name);
             const KnownName* known = flag ? flag : known_name(name.substr(1));
             CHECK_INPUT(false, "{}: options start with two dashes.{}\n{}", name.substr(0, 200),
-                        known ? advice(*known).c_str() : "", kUsage);
+                        known ? advice(*known) : "", kUsage);
         }
         value = option && arg.find('=') == arg.npos;
     }

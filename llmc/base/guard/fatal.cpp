@@ -6,6 +6,7 @@
 #include <new>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/json.h"
@@ -30,7 +31,7 @@ void fatal_message(int code, const char* file, int line, const std::string& mess
     if (context.throw_on_fatal) throw Fatal(code, text);
     if (first_to_speak()) {
         fflush(stdout);
-        fprintf(stderr, "error: %s%s\n", text.c_str(), origin_of(code, file, line).c_str());
+        print(stderr, "error: {}{}\n", text, origin_of(code, file, line));
         fflush(stderr);
     } else usleep(500000);      // who speaks ends the job
     if (context.undo) (*context.undo)();

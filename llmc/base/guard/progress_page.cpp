@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "llmc/base/check.h"
+#include "llmc/base/files.h"
 #include "llmc/base/progress.h"
 
 const char* name_of(Phase p) {
@@ -45,7 +47,7 @@ static Fault asked_fault() {
 
 static void fail_as(const std::string& action) {
     if (const char* path = getenv("FAULT_STAMP"))
-        if (FILE* f = fopen(path, "w")) fprintf(f, "%.6f\n", seconds_now()), fclose(f);
+        (void)try_replace_file(path, fmt::format("{:.6f}\n", seconds_now()));
     if (action == "kill") raise(SIGKILL);
     else if (action == "stop") raise(SIGSTOP);
     else if (action == "exit") exit(3);

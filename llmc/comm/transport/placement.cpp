@@ -18,7 +18,7 @@ Placement own_placement(bool with_gpus) {
     sched_getaffinity(0, sizeof s.cores, &s.cores);
     for (const std::string& address : with_gpus ? gpu_addresses() : std::vector<std::string>())
         if (s.gpus < Placement::kMostGpus)
-            snprintf(s.address[s.gpus++], sizeof s.address[0], "%s", address.c_str());
+            address.copy(s.address[s.gpus++], sizeof s.address[0] - 1);
     if (s.gpus) s.processors = fewest_processors();
     return s;
 }
@@ -74,18 +74,19 @@ void check_devices(const Placements& placements) {
 void print_table(const Config& cfg, const Placements& placements) {
     const int ranks = int(placements.size()), threads = cfg.run.threads;
     const MeshShape shape = mesh_shape(cfg.parallel, ranks);
+    static constexpr char kColumns[] = "{:>5}  {:<{}}  {:<14}  {:>4} {:>4} {:>4}\n";
     size_t width = 4;
     for (const Placement& s : placements) width = std::max(width, strlen(s.host));
-    printf("%d ranks: dp %d x pp %d x tp %d, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
-    printf("%5s  %-*s  %-14s  %4s %4s %4s\n", "rank", int(width), "host", "device", "dp", "pp", "tp");
+    print("{} ranks: dp {} x pp {} x tp {}, tp innermost\n", ranks, shape.dp, shape.pp, shape.tp);
+    print(kColumns, "rank", "host", width, "device", "dp", "pp", "tp");
     for (int r = 0; r < ranks; r++) {
         const Placement& s = placements[size_t(r)];
         const auto at = places_of(shape, r);
         const int own = threads ? threads : threads_of_rank(placements, s);
         const std::string gpu = s.gpus ? fmt::format(" {}", device_of(placements, r)) : "";
-        printf("%5d  %-*s  %-14s  %4d %4d %4d\n", r, int(width), s.host,
-               fmt::format("{}{}, {}", built_device, gpu, counted(own, "thread")).c_str(),
-               data_parallel_of(shape, r).index, at[0].index, at[2].index);
+        print(kColumns, r, s.host, width,
+              fmt::format("{}{}, {}", built_device, gpu, counted(own, "thread")),
+              data_parallel_of(shape, r).index, at[0].index, at[2].index);
     }
     fflush(stdout);
 }

@@ -1,9 +1,9 @@
 // Rank 0 listens to every caller at once, to each until a deadline, and hangs up on a caller without the
 // job's protocol. With too many callers, rank 0 hangs up on the oldest silent caller.
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "llmc/base/console.h"
 #include "llmc/comm/transport/rendezvous_protocol.h"
 #include "llmc/comm/transport/socket.h"
 
@@ -68,9 +68,9 @@ std::string Server::missing() const {
 void Server::refuse(Caller& c) {
     c.here = false;
     if (refused++) return;
-    fprintf(stderr, "warning: rank 0 turns away a connection from %s: it calls itself rank %d of this job, "
-            "and %s\n", address_of_peer(c.socket).c_str(), c.hello.rank,
-            c.hello.has_secret ? "its TRAIN_GPT_SECRET is another" : "it has no TRAIN_GPT_SECRET");
+    print(stderr, "warning: rank 0 turns away a connection from {}: it calls itself rank {} of this job, "
+          "and {}\n", address_of_peer(c.socket), c.hello.rank,
+          c.hello.has_secret ? "its TRAIN_GPT_SECRET is another" : "it has no TRAIN_GPT_SECRET");
 }
 
 void Server::answer(Caller& c) {

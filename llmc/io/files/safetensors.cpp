@@ -11,7 +11,6 @@
 
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
-using ull = unsigned long long;
 static constexpr uint64_t kMaxHeader = 100'000'000;    // as in the reference implementation
 
 size_t safetensors_dtype_bytes(std::string_view dtype) {
@@ -88,13 +87,13 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {
     CHECK(bytes <= left, "{}: {} bytes more, the header leaves room for {}", file.path, bytes,
-          (ull)left);
+          left);
     file.write(data, bytes);
     left -= bytes;
 }
 
 void SafetensorsWriter::close() {
-    CHECK(left == 0, "{}: closed with {} bytes of tensors missing", file.path, (ull)left);
+    CHECK(left == 0, "{}: closed with {} bytes of tensors missing", file.path, left);
     file.commit();
 }
 
@@ -216,39 +215,37 @@ static void check_offsets(const std::string& path, std::vector<TensorInfo>& tens
     });
     uint64_t at = 0;
     for (const TensorInfo& t : tensors) {
-        const std::string tensor = path + ": tensor " + shown(t.name), dims = shown(t.shape);
-        const char *name = tensor.c_str(), *shape = dims.c_str();
+        const std::string name = path + ": tensor " + shown(t.name), shape = shown(t.shape);
         uint64_t bytes;
         CHECK_INPUT(shape_bytes(t, &bytes), "{}: shape {} exceeds any file", name, shape);
         CHECK_INPUT(t.begin <= t.end && t.end - t.begin == bytes,
                     "{}: shape {} of {} takes {} bytes, data_offsets are [{}, {}]", name, shape,
-                    t.dtype, ull(bytes), ull(t.begin), ull(t.end));
+                    t.dtype, bytes, t.begin, t.end);
         CHECK_INPUT(t.begin == at, "{}: begins at byte {} of the data, expected {}, where the one "
-                    "before ends", name, ull(t.begin), ull(at));
+                    "before ends", name, t.begin, at);
         CHECK_INPUT(t.end <= data_bytes, "{}: ends at byte {} of the data, but the file has {}: "
-                    "truncated\n       copy or make it again", name, ull(t.end), ull(data_bytes));
+                    "truncated\n       copy or make it again", name, t.end, data_bytes);
         at = t.end;
     }
     CHECK_INPUT(at == data_bytes, "{}: the tensors end at byte {} of the data, but the file has {}",
-                path, ull(at), ull(data_bytes));
+                path, at, data_bytes);
 }
 
 // The header's text. The header's size is checked against the file before memory is allocated.
 static std::string read_header(const std::string& path, int fd, uint64_t size) {
-    const char* file = path.c_str();
-    CHECK_INPUT(size >= 8, "{}: not a safetensors file: it has {} bytes, less than 8", file, ull(size));
+    CHECK_INPUT(size >= 8, "{}: not a safetensors file: it has {} bytes, less than 8", path, size);
     char start[24] = {};
     pread_all(fd, start, std::min<uint64_t>(size, sizeof start), 0, path);
     CHECK_INPUT(memcmp(start, "version https://git-lfs", 23) != 0,
-                "{}: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", file);
+                "{}: a Git LFS pointer, not the data: run \"git lfs pull\" where it was cloned", path);
     uint64_t bytes;
     memcpy(&bytes, start, sizeof bytes);
     CHECK_INPUT(bytes <= kMaxHeader, "{}: not a safetensors file: its header would have {} bytes, "
-                "at most {} may be", file, ull(bytes), ull(kMaxHeader));
+                "at most {} may be", path, bytes, kMaxHeader);
     CHECK_INPUT(bytes <= size - 8, "{}: the header has {} bytes, but the file ends after {}: truncated\n"
-                "       copy or make it again", file, ull(bytes), ull(size - 8));
+                "       copy or make it again", path, bytes, size - 8);
     CHECK_INPUT(bytes > 0 && start[8] == '{', "{}: not a safetensors file: the header does not begin "
-                "with '{{'", file);
+                "with '{{'", path);
     std::string header(bytes, '\0');
     pread_all(fd, header.data(), bytes, 8, path);
     return header;
@@ -284,6 +281,6 @@ const TensorInfo& SafetensorsFile::require(std::string_view name, std::string_vi
 
 void SafetensorsFile::read(const TensorInfo& t, void* out, uint64_t offset, size_t bytes) const {
     CHECK(offset <= t.bytes() && bytes <= t.bytes() - offset, "{}: tensor {}: bytes {} + {} of {}",
-          path, shown(t.name), (ull)offset, bytes, (ull)t.bytes());
+          path, shown(t.name), offset, bytes, t.bytes());
     pread_all(fd.fd, out, bytes, data_start + t.begin + offset, path);
 }

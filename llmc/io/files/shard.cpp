@@ -48,7 +48,7 @@ static std::string looks_like(std::string_view head) {
     return "make shards with ./tokenize encode";
 }
 
-static void check_magic(const char* path, std::string_view head, int32_t magic, int32_t version) {
+static void check_magic(const std::string& path, std::string_view head, int32_t magic, int32_t version) {
     const bool known = magic == kShardMagic16 || magic == kShardMagic32;
     CHECK_INPUT(known && head.size() == kShardHeaderBytes,
                 "{}: not a token shard: expected magic {} or {} and a header of {} bytes, found {} in a "
@@ -63,7 +63,7 @@ static void check_magic(const char* path, std::string_view head, int32_t magic, 
 
 // The fields that llm.c leaves zero.
 static void read_ours(const ShardHeader& header, ShardInfo& info) {
-    const char* path = info.path.c_str();
+    const std::string& path = info.path;
     const int32_t vocab = header.vocab, largest = header.largest;
     const int32_t most = info.id_bytes == 2 ? 1 << 16 : int32_t(kMaxVocabulary);
     CHECK_INPUT(vocab >= 0 && vocab <= most,
@@ -91,7 +91,7 @@ ShardFile open_shard_file(const std::string& path) {
     ShardHeader header = {};
     const size_t have = std::min<uint64_t>(size, kShardHeaderBytes);
     pread_all(s.fd.fd, &header, have, 0, path);
-    check_magic(path.c_str(), {reinterpret_cast<const char*>(&header), have}, header.magic,
+    check_magic(path, {reinterpret_cast<const char*>(&header), have}, header.magic,
                 header.version);
 
     ShardInfo& info = s.info;

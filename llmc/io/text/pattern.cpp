@@ -78,7 +78,7 @@ static bool is_pattern(const Json::List& steps, const Pattern& p) {
     return steps.size() == 1;
 }
 
-const Pattern& pattern_of_json(const Json& pre_tokenizer, const char* file) {
+const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file) {
     const Json::List steps = steps_of(pre_tokenizer);
     for (const Pattern& p : kPatterns)
         if (is_pattern(steps, p)) return p;

@@ -24,5 +24,5 @@ const Pattern* pattern_named(std::string_view name);        // nullptr: unknown
 std::string pattern_names();                                // for messages
 
 // From tokenizer.json's "pre_tokenizer". An unknown pre_tokenizer ends in CHECK_INPUT with its JSON or regex.
-const Pattern& pattern_of_json(const Json& pre_tokenizer, const char* file);
+const Pattern& pattern_of_json(const Json& pre_tokenizer, const std::string& file);
 Json json_of_pattern(const Pattern& pattern);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int32_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
 
-const Pattern& pattern_of(const GgufVocabulary& g, const char* name) {
+const Pattern& pattern_of(const GgufVocabulary& g, const std::string& name) {
     const std::string wanted = " " + g.pre + " ";
     std::string names;
     for (const Pattern& p : patterns()) {
@@ -23,13 +23,13 @@ const Pattern& pattern_of(const GgufVocabulary& g, const char* name) {
                 name, g.pre, names);
 }
 
-int64_t id_within(int64_t id, const char* key, size_t tokens, const char* name) {
+int64_t id_within(int64_t id, const char* key, size_t tokens, const std::string& name) {
     CHECK_INPUT(id >= -1 && id < int64_t(tokens),
                 "{}: tokenizer.ggml.{} is {}, expected less than {}", name, key, id, tokens);
     return id;
 }
 
-TokenList tokens_of(const GgufVocabulary& g, const char* name) {
+TokenList tokens_of(const GgufVocabulary& g, const std::string& name) {
     CHECK_INPUT(g.model == "gpt2",
                 "{}: tokenizer.ggml.model is \"{}\", expected \"gpt2\", a byte-level BPE", name, g.model);
     CHECK_INPUT(g.token_type.empty() || g.token_type.size() == g.tokens.size(),
@@ -52,7 +52,7 @@ TokenList tokens_of(const GgufVocabulary& g, const char* name) {
 }
 
 // count: of the tokens that are no mere names behind the last
-std::vector<Merge> merges_of(const GgufVocabulary& g, size_t count, const char* name) {
+std::vector<Merge> merges_of(const GgufVocabulary& g, size_t count, const std::string& name) {
     std::unordered_map<std::string_view, uint32_t> id_of;
     for (uint32_t id = 0; id < count; id++) id_of.emplace(g.tokens[id], id);
     std::vector<Merge> merges;
@@ -125,8 +125,7 @@ bool is_gguf(const std::string& path) {
     return memcmp(magic, "GGUF", sizeof magic) == 0;
 }
 
-Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& path) {
-    const char* name = path.c_str();
+Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& name) {
     const Pattern& pattern = pattern_of(g, name);
     TokenList tokens = tokens_of(g, name);
     const int64_t bos = id_within(g.bos_token_id, "bos_token_id", tokens.text.size(), name),

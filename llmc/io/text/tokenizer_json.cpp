@@ -14,14 +14,14 @@ namespace {
 
 // Ids by text, both ways; the file may give ids in any order.
 struct Names {
-    const char* file;
+    std::string file;
     std::string end;                                    // the token that ends a text; empty: not known
     TokenList tokens;
     std::unordered_map<std::string, uint32_t> id;       // by the bytes of tokens that are not added
     std::unordered_set<std::string> added_text;
     std::vector<uint32_t> not_special;
 
-    Names(const std::string& name, const std::string& end) : file(name.c_str()), end(end) {}
+    Names(const std::string& name, const std::string& end) : file(name), end(end) {}
 
     // In a vocabulary these are no results of merges. A single character may be a byte's.
     bool is_end(const std::string& characters) const {
@@ -95,7 +95,7 @@ struct Names {
 };
 
 // Refuses features that would change ids and are not supported here.
-void check_model(const Json& model, const char* name) {
+void check_model(const Json& model, const std::string& name) {
     const Json* type = model.find("type");
     CHECK_INPUT(model.get("merges").is_list() && model.find("vocab") && (!type || *type == "BPE"),
                 "{}: no byte-level BPE: expected \"model\" with \"type\": \"BPE\", \"vocab\" and \"merges\"",
@@ -141,8 +141,8 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
     CHECK_INPUT(file.find("model"), "{}: no \"model\": not a tokenizer.json",
                 name);
     const Json& model = file.at("model");
-    check_model(model, name.c_str());
-    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name.c_str());
+    check_model(model, name);
+    const Pattern& pattern = pattern_of_json(file.get("pre_tokenizer"), name);
     Names names(name, end);
     put_added(file.get("added_tokens"), names);
     names.put_vocab(model.at("vocab"));
@@ -161,7 +161,7 @@ Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
     v.pattern = &pattern;
     v.ignore_merges = model.get("ignore_merges") == true;
     read_unknown(model, names, v);
-    read_pipeline(file, name.c_str(), v);
+    read_pipeline(file, name, v);
     return v;
 }
 
@@ -170,7 +170,7 @@ Vocabulary vocabulary_of_gpt2(std::string_view vocab_bpe, std::string_view encod
     const std::string encoder = folder + "/encoder.json", list = folder + "/vocab.bpe";
     Names names(encoder, end);
     names.put_vocab(parse_json_text(encoder_json, encoder));
-    names.file = list.c_str();
+    names.file = list;
     std::vector<Merge> merges;
     for (size_t at = 0; at < vocab_bpe.size();) {
         const size_t end = std::min(vocab_bpe.find('\n', at), vocab_bpe.size());

@@ -13,7 +13,7 @@ static Json::List sequence_of(const Json& step, const char* list) {
 }
 
 // "single" of TemplateProcessing: special tokens, and "A" for the text.
-static void read_template(const Json& step, const char* name, Vocabulary& v) {
+static void read_template(const Json& step, const std::string& name, Vocabulary& v) {
     const Json& single = step.get("single");
     CHECK_INPUT(single.is_list(), "{}: post_processor: a TemplateProcessing without the list \"single\"",
                 name);
@@ -34,7 +34,7 @@ static void read_template(const Json& step, const char* name, Vocabulary& v) {
     }
 }
 
-void read_pipeline(const Json& file, const char* name, Vocabulary& v) {
+void read_pipeline(const Json& file, const std::string& name, Vocabulary& v) {
     for (const Json& step : sequence_of(file.get("normalizer"), "normalizers")) {
         CHECK_INPUT(step.get("type") == "NFC",
                     "{}: the normalizer {:.200} is not supported, expected NFC or null", name, to_text(step));

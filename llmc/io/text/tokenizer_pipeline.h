@@ -5,7 +5,7 @@
 
 // Reads "normalizer" and "post_processor" of the file into nfc, bos, eos and adds_bos. Other steps,
 // which would change ids, end in CHECK_INPUT.
-void read_pipeline(const Json& file, const char* name, Vocabulary& v);
+void read_pipeline(const Json& file, const std::string& name, Vocabulary& v);
 
 Json json_of_normalizer(const Vocabulary& v);
 Json json_of_template(const Vocabulary& v);

@@ -44,7 +44,7 @@ static bool decode_base64(std::string_view code, std::vector<char>& bytes) {
 }
 
 // Reads the tokens by rank, in the vocabulary's layout.
-static void parse_lines(std::string_view content, const char* name, Vocabulary& v) {
+static void parse_lines(std::string_view content, const std::string& name, Vocabulary& v) {
     v.text.reserve(content.size() / 2);
     v.start.push_back(0);
     const char* p = content.data();
@@ -72,8 +72,7 @@ static void parse_lines(std::string_view content, const char* name, Vocabulary& 
     }
 }
 
-Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& path) {
-    const char* name = path.c_str();
+Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name) {
     Vocabulary v;
     parse_lines(content, name, v);
     const uint32_t n = uint32_t(v.start.size() - 1);

@@ -56,7 +56,7 @@ int64_t TokenList::find_added(std::string_view name) const {
     return -1;
 }
 
-Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name) {
+Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std::string& name) {
     const size_t n = tokens.text.size();
     CHECK_INPUT(n <= kMaxVocabulary, "{}: {} tokens, expected at most {}", name, n, kMaxVocabulary);
     Vocabulary v;

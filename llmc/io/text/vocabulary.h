@@ -73,4 +73,4 @@ struct TokenList {
 
 // Checks that printable single bytes have tokens, as every text needs, and that no two tokens have the same
 // text; lays out the vocabulary without merges.
-Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const char* name);
+Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std::string& name);

@@ -1,7 +1,5 @@
 #include "llmc/train/plan/plan.h"
 
-#include <cstdio>
-
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
@@ -34,12 +32,12 @@ static std::string memory_text(const Planned& p) {
 static int print_plan(const Planned& p, bool json) {
     const Estimate& e = p.estimate;
     if (json) {
-        puts(to_text(json_of(e, p.machine.has_value())).c_str());
+        print("{}\n", to_text(json_of(e, p.machine.has_value())));
         return kExitDone;
     }
-    printf("%s\n", memory_text(p).c_str());
-    if (p.machine) printf("%s%s\n", time_text(e, *p.machine).c_str(), p.measured.c_str());
-    printf("%s\n", to_json(e.cfg).c_str());
+    print("{}\n", memory_text(p));
+    if (p.machine) print("{}{}\n", time_text(e, *p.machine), p.measured);
+    print("{}\n", to_json(e.cfg));
     return kExitDone;
 }
 
@@ -51,9 +49,9 @@ static int search_numbers(const Machine& machine, const Config& cfg, const PlanR
     const CountedSearch found = search_counts(cfg, machine, estimate);
     const std::string command = command_of(found.search, request);
     if (request.json)
-        puts(to_text(json_of(found.search, command)).c_str());
+        print("{}\n", to_text(json_of(found.search, command)));
     else
-        fputs(counts_text(found, cfg.cluster, machine, command).c_str(), stdout);
+        print("{}", counts_text(found, cfg.cluster, machine, command));
     return kExitDone;
 }
 
@@ -61,9 +59,9 @@ static int search_on(const Machine& machine, const Config& cfg, int ranks, const
     const Search found = search(cfg, ranks, machine, estimate);
     const std::string command = command_of(found, request);
     if (request.json)
-        puts(to_text(json_of(found, command)).c_str());
+        print("{}\n", to_text(json_of(found, command)));
     else
-        fputs(search_text(found, machine, command).c_str(), stdout);
+        print("{}", search_text(found, machine, command));
     return kExitDone;
 }
 

@@ -86,49 +86,45 @@ void RunLog::done(const RunState& state, const StepMeter::Totals& totals, size_t
               .add("peak_bytes", peak_bytes)
               .add("seconds", std::round(seconds * 1e3) / 1e3)
               .str());
-    printf("\ndone    %s in %s", counted(state.step, "step").c_str(), human_seconds(seconds).c_str());
+    print("\ndone    {} in {}", counted(state.step, "step"), human_seconds(seconds));
     if (totals.steps)
-        printf(", %s a step, %s tokens/s", human_seconds(1e-3 * totals.ms / double(totals.steps)).c_str(),
-               grouped(std::llround(1e3 * tokens / totals.ms)).c_str());
+        print(", {} a step, {} tokens/s", human_seconds(1e-3 * totals.ms / double(totals.steps)),
+              grouped(std::llround(1e3 * tokens / totals.ms)));
     const std::optional<Validation>&first = state.first, &last = state.last;
     if (last)
-        printf("\nloss    %.4f at step %lld, %.4f at step %lld (validation)", first->loss,
-               (long long)first->step, last->loss, (long long)last->step);
-    if (last && last->bits_per_byte) printf(", %.4f bits per byte", *last->bits_per_byte);
+        print("\nloss    {:.4f} at step {}, {:.4f} at step {} (validation)", first->loss, first->step,
+              last->loss, last->step);
+    if (last && last->bits_per_byte) print(", {:.4f} bits per byte", *last->bits_per_byte);
     if (totals.steps && std::isfinite(totals.joules))
-        printf("\nenergy  %.4g kJ of the GPU%s, %.3g J a token", 1e-3 * totals.joules,
-               info_.world > 1 ? "s" : "", totals.joules / tokens);
-    printf("\nmemory  %s at most, %s planned\n", human_bytes(double(peak_bytes)).c_str(),
-           human_bytes(double(info_.plan_bytes)).c_str());
+        print("\nenergy  {:.4g} kJ of the GPU{}, {:.3g} J a token", 1e-3 * totals.joules,
+              info_.world > 1 ? "s" : "", totals.joules / tokens);
+    print("\nmemory  {} at most, {} planned\n", human_bytes(double(peak_bytes)),
+          human_bytes(double(info_.plan_bytes)));
     fflush(stdout);
 }
 
 // ---------------------------------------------------------------------------------------------------------
 // steps
 
-static std::string fixed(const char* format, double v) {
-    if (!std::isfinite(v)) return "n/a";
-    char text[64];
-    snprintf(text, sizeof text, format, v);
-    return text;
+static std::string fixed(fmt::format_string<double> format, double v) {
+    return std::isfinite(v) ? fmt::vformat(format, fmt::make_format_args(v)) : "n/a";
 }
 
 void RunLog::print_step(const StepReport& r) {
-    static const char* const kColumns = "%15s  %9s  %9s  %9s  %9s  %10s  %8s  %6s  %12s";
+    static constexpr char kColumns[] = "{:>15}  {:>9}  {:>9}  {:>9}  {:>9}  {:>10}  {:>8}  {:>6}  {:>12}";
     const double joules = r.joules / double(cfg_.train.batch_tokens);
     const bool energy = std::isfinite(joules);
     if (header_due_) {
-        printf(kColumns, "step", "loss", "norm", "lr", "ms", "tokens/s", "TFLOP/s", "mfu", "left");
-        printf(energy ? "  %7s\n" : "\n", "J/token");
+        print(kColumns, "step", "loss", "norm", "lr", "ms", "tokens/s", "TFLOP/s", "mfu", "left");
+        print("{}\n", energy ? "  J/token" : "");
         header_due_ = false;
     }
     const std::string step = std::to_string(r.step) + "/" + std::to_string(cfg_.train.steps);
-    const std::string mfu = fixed("%.1f%%", 100 * r.mfu);
-    printf(kColumns, step.c_str(), fixed("%.5f", r.loss).c_str(), fixed("%.4f", r.norm).c_str(),
-           fixed("%.3e", r.lr).c_str(), fixed("%.1f", r.ms).c_str(),
-           grouped(std::llround(r.tokens_per_s)).c_str(), fixed("%.4f", r.tflops).c_str(), mfu.c_str(),
-           human_seconds(r.seconds_left).c_str());
-    printf(energy ? "  %7.2g\n" : "\n", joules);
+    print(kColumns, step, fixed("{:.5f}", r.loss), fixed("{:.4f}", r.norm), fixed("{:.3e}", r.lr),
+          fixed("{:.1f}", r.ms), grouped(std::llround(r.tokens_per_s)), fixed("{:.4f}", r.tflops),
+          fixed("{:.1f}%", 100 * r.mfu), human_seconds(r.seconds_left));
+    if (energy) print("  {:>7.2g}", joules);
+    print("\n");
     if (!r.finite) print_event("skipped", "loss or gradient is not finite: the weights stay as they are");
     fflush(stdout);
 }
@@ -226,10 +222,9 @@ void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte,
     prometheus_.metrics[Metric::ValLoss] = loss;
     if (bits_per_byte) prometheus_.metrics[Metric::ValBitsPerByte] = *bits_per_byte;
     prometheus_.changed();
-    printf("%15s  loss %.5f at step %lld", "validation", loss, (long long)step);
-    if (bits_per_byte) printf(", %.4f bits per byte", *bits_per_byte);
-    printf("\n");
-    fflush(stdout);
+    std::string text = fmt::format("loss {:.5f} at step {}", loss, step);
+    if (bits_per_byte) text += fmt::format(", {:.4f} bits per byte", *bits_per_byte);
+    print_event("validation", text);
 }
 
 void RunLog::task(int64_t step, const ScoredTask& scored) {
@@ -255,7 +250,7 @@ void RunLog::sample(int64_t step, std::string_view text) {
     const std::string shown = printable(text);
     for (size_t i = 0; i < shown.size();) {
         const size_t end = std::min(shown.find('\n', i), shown.size());
-        printf("%s%s\n", end > i ? "    | " : "    |", shown.substr(i, end - i).c_str());
+        print("{}{}\n", end > i ? "    | " : "    |", shown.substr(i, end - i));
         i = end + 1;
     }
     fflush(stdout);
@@ -263,9 +258,9 @@ void RunLog::sample(int64_t step, std::string_view text) {
 
 void RunLog::stopped(int64_t step, const std::string& checkpoint) {
     if (!writes_) return;
-    printf("\nstopped at step %s", grouped(step).c_str());
+    print("\nstopped at step {}", grouped(step));
     if (!checkpoint.empty())
-        printf(", saved as %s; the same command goes on from there", for_terminal(checkpoint).c_str());
-    printf("\n");
+        print(", saved as {}; the same command goes on from there", for_terminal(checkpoint));
+    print("\n");
     fflush(stdout);
 }

@@ -1,6 +1,5 @@
 // The log of communication: a row of metrics.jsonl, a line on the screen.
 #include <cmath>
-#include <cstdio>
 
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
@@ -26,11 +25,10 @@ void RunLog::comm(int64_t step, const CommStep& moved) {
     }
     write(line.str());
     if (cfg_.log.every == 0 || (step % cfg_.log.every && step != cfg_.train.steps)) return;
-    printf("%15s  %s sent by rank 0, %s waited:", "comm", human_bytes(double(bytes)).c_str(),
-           human_seconds(std::isnan(hidden) ? seconds : moved.device.waited).c_str());
+    std::string text = fmt::format("{} sent by rank 0, {} waited:", human_bytes(double(bytes)),
+                                   human_seconds(std::isnan(hidden) ? seconds : moved.device.waited));
     for (const CommRow& row : moved.rows)
-        printf(" %s %s", row.name.c_str(), human_bytes(double(row.bytes)).c_str());
-    if (!std::isnan(hidden)) printf("; %.0f%% hidden", 100 * hidden);
-    printf("\n");
-    fflush(stdout);
+        text += fmt::format(" {} {}", row.name, human_bytes(double(row.bytes)));
+    if (!std::isnan(hidden)) text += fmt::format("; {:.0f}% hidden", 100 * hidden);
+    print_event("comm", text);
 }

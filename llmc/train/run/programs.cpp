@@ -77,7 +77,7 @@ static void print_on_chat(const Tokenizer& tokenizer) {
     if (tokenizer.vocabulary.chat_template.empty()) return;
     const std::string why = no_chat(tokenizer);
     if (why.empty()) fputs("note: this model answers messages: --chat makes the text one\n", stderr);
-    else fprintf(stderr, "note: the text is continued as it stands: %s\n", for_terminal(why).c_str());
+    else print(stderr, "note: the text is continued as it stands: {}\n", for_terminal(why));
 }
 
 // Continues the text, or answers it as a message.
@@ -122,9 +122,8 @@ int evaluate(Config cfg, const Mesh& mesh) {
         if (mesh.rank == 0) write_result(cfg.run.dir, step, scored->result, scored->answers);
     }
     if (results.empty() || mesh.rank != 0) return kExitDone;
-    printf("%s at step %s\n\n%s%s", for_terminal(init).c_str(), grouped(step).c_str(),
-           table_of_results(results).c_str(),
-           published_scores(tasks, beside_program("scripts/references.json")).c_str());
+    print("{} at step {}\n\n{}{}", for_terminal(init), grouped(step), table_of_results(results),
+          published_scores(tasks, beside_program("scripts/references.json")));
     return kExitDone;
 }
 
@@ -197,8 +196,8 @@ int export_model(Config cfg, const Mesh& mesh, const std::string& to) {
                        .tokenizer = tokenizer ? &*tokenizer : nullptr, .bf16 = sizeof(floatX) == 2};
     export_to(own, to);
     check_export(cfg, mesh, model, to, tokenizer.has_value());
-    printf("exported %s to %s; read back, it computes the same\n", for_terminal(init).c_str(),
-           for_terminal(path_of(to)).c_str());
+    print("exported {} to {}; read back, it computes the same\n", for_terminal(init),
+          for_terminal(path_of(to)));
     return kExitDone;
 }
 

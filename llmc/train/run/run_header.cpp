@@ -36,27 +36,26 @@ static void warn_of_repeats(const std::vector<Epochs>& all) {
 void print_header(const Config& cfg, const StartInfo& info, const std::string& origin) {
     const ModelConfig& m = cfg.model;
     const int64_t tokens = cfg.train.steps * cfg.train.batch_tokens;
-    printf("model   %s, %s, %s, context %d, vocabulary %s: %s parameters\n",
-           counted(m.layers, "layer").c_str(), counted(m.heads, "head").c_str(),
-           counted(m.channels, "channel").c_str(), m.context, grouped(info.vocab).c_str(),
-           human_count(double(info.params)).c_str());
-    printf("device  %s, ", info.device.c_str());
-    if (info.world > 1) printf("%d ranks of ", info.world);
-    printf("%s, %s\n", counted(info.threads, "thread").c_str(), info.precision.c_str());
-    if (!info.data.empty()) printf("data    %s\n", info.data.c_str());
-    if (!info.rows.empty()) printf("rows    %s\n", info.rows.c_str());
-    printf("steps   %s of %s tokens (%d x %d at once), %s tokens in all%s\n",
-           grouped(cfg.train.steps).c_str(), grouped(cfg.train.batch_tokens).c_str(), info.micro_batch,
-           m.context, human_count(double(tokens)).c_str(), shown_epochs(info.epochs).c_str());
-    printf("memory  %s planned%s\n", human_bytes(double(info.plan_bytes)).c_str(),
-           info.world > 1 ? " on the fullest rank" : "");
-    if (info.peak_tflops > 0) printf("matmul  %s TFLOP/s at most\n", shown_rate(info.peak_tflops).c_str());
-    else printf("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
+    print("model   {}, {}, {}, context {}, vocabulary {}: {} parameters\n", counted(m.layers, "layer"),
+          counted(m.heads, "head"), counted(m.channels, "channel"), m.context, grouped(info.vocab),
+          human_count(double(info.params)));
+    print("device  {}, ", info.device);
+    if (info.world > 1) print("{} ranks of ", info.world);
+    print("{}, {}\n", counted(info.threads, "thread"), info.precision);
+    if (!info.data.empty()) print("data    {}\n", info.data);
+    if (!info.rows.empty()) print("rows    {}\n", info.rows);
+    print("steps   {} of {} tokens ({} x {} at once), {} tokens in all{}\n", grouped(cfg.train.steps),
+          grouped(cfg.train.batch_tokens), info.micro_batch, m.context, human_count(double(tokens)),
+          shown_epochs(info.epochs));
+    print("memory  {} planned{}\n", human_bytes(double(info.plan_bytes)),
+          info.world > 1 ? " on the fullest rank" : "");
+    if (info.peak_tflops > 0) print("matmul  {} TFLOP/s at most\n", shown_rate(info.peak_tflops));
+    else print("matmul  of unknown rate: no mfu, unless log.peak_tflops gives it\n");
     if (cfg.sample.every > 0 && cfg.data.tokenizer.empty())
-        printf("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
-    printf("writes  %s/\n", for_terminal(cfg.run.dir).c_str());
-    if (!origin.empty()) printf("goes on from %s\n", for_terminal(origin).c_str());
-    printf("\n");
+        print("samples none: they need data.tokenizer (sample.every=0 leaves them out)\n");
+    print("writes  {}/\n", for_terminal(cfg.run.dir));
+    if (!origin.empty()) print("goes on from {}\n", for_terminal(origin));
+    print("\n");
     fflush(stdout);
     warn_of_repeats(info.epochs);
 }

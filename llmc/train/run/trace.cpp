@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -124,8 +123,7 @@ void StepTrace::write() {
     if (model.mesh.rank != 0) return;
     const std::string path = fmt::format("{}/trace_step_{}.json", cfg.run.dir, step);
     if (try_replace_file(path, chrome_trace(all))) {
-        printf("%15s  step %lld in %s\n", "trace", (long long)step, for_terminal(path).c_str());
-        fflush(stdout);
+        print_event("trace", fmt::format("step {} in {}", step, for_terminal(path)));
     } else if (!failed) {
         failed = true;
         warning("log.trace: cannot write {}: {}. Training goes on.", path, strerror(errno));

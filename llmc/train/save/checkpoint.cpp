@@ -162,8 +162,8 @@ void Checkpoint::save(const RunState& state, bool ends) {
     const bool waits = ends || !async();
     if (saver.busy() && !ends) {
         if (mesh.rank == 0)
-            fprintf(stderr, "note: the checkpoint of step %ld is skipped: the one before is still "
-                    "being written\n", state.step);
+            print(stderr, "note: the checkpoint of step {} is skipped: the one before is still "
+                  "being written\n", state.step);
         return;
     }
     finish();

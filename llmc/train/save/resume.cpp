@@ -7,6 +7,7 @@
 #include <map>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/model/layout.h"
 #include "llmc/base/json.h"
@@ -205,8 +206,8 @@ static void adopt_init(Config& cfg, const Origin& origin, bool prints) {
     const std::string& saved = origin.settings.model.init;
     if (init != saved) check_init(init);
     if (prints && !starts_random(init))
-        printf("model.init = '%s' is not read: the run goes on from %s\n\n", for_terminal(init).c_str(),
-               for_terminal(origin.folder).c_str());
+        print("model.init = '{}' is not read: the run goes on from {}\n\n", for_terminal(init),
+              for_terminal(origin.folder));
     init = cfg.train.steps > 0 ? saved : origin.folder;
 }
 
@@ -226,8 +227,7 @@ void check_settings(const Config& cfg, const Origin& origin, bool prints) {
     if (now.data.tokenizer == own_tokenizer(origin)) now.data.tokenizer = origin.settings.data.tokenizer;
     const SettingsDiff diff = settings_diff(origin.settings, now);
     if (prints && !diff.table.empty()) {
-        printf("settings that differ from those of %s\n%s\n", for_terminal(origin.folder).c_str(),
-               diff.table.c_str());
+        print("settings that differ from those of {}\n{}\n", for_terminal(origin.folder), diff.table);
         fflush(stdout);
     }
     CHECK_INPUT(diff.refused.empty(), "{}: these settings change what the run computes ({}); set them back, "

@@ -92,7 +92,7 @@ void Saver::prune(const std::string& run_dir) const {
 std::string Saver::first_error() const {
     static constexpr size_t kLength = 256;
     char mine[kLength] = {};
-    snprintf(mine, sizeof mine, "%s", error.c_str());
+    error.copy(mine, sizeof mine - 1);
     std::vector<char> all(kLength * size_t(world.size));
     const char* texts = world.all_gather(all.data(), mine, kLength);
     for (int r = 0; r < world.size; r++)

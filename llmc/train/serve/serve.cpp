@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "llmc/base/check.h"
+#include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/signals.h"
@@ -107,7 +108,7 @@ void serve_page(const ServedPage& page) {
     page.look();
     const std::string address = fmt::format("http://{}:{}/{}", shown_host(host), server->port,
                                             token.empty() ? "" : "?token=" + token);
-    printf("%s\n%s; Ctrl-C ends\n", address.c_str(), page.about().c_str());
+    print("{}\n{}; Ctrl-C ends\n", address, page.about());
     fflush(stdout);
     while (!end_asked) {
         std::this_thread::sleep_for(kPoll);

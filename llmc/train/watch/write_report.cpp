@@ -1,6 +1,5 @@
 #include "llmc/train/watch/write_report.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "llmc/base/check.h"
@@ -39,6 +38,6 @@ int write_report(const std::string& run_dir, std::string file) {
     CHECK(at != page.npos, "the page has no place for data");
     page.replace(at, kNoData.size(), "id=\"data\">" + data + "<");
     write_file(file, page);
-    printf("wrote %s, %s\n", for_terminal(file).c_str(), human_bytes(double(page.size())).c_str());
+    print("wrote {}, {}\n", for_terminal(file), human_bytes(double(page.size())));
     return kExitDone;
 }
