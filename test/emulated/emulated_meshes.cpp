@@ -151,7 +151,9 @@ TEST(each_kind_of_model_trains_as_on_the_cpu) {
 
 // Gates of value embeddings have 12 columns, and a row for each head of keys: no product takes such sides.
 TEST(muon_updates_matrices_of_any_sides) {
-    const string muon = "--run.precision=fp32 --optimizer.kind=muon --optimizer.cautious=true";
+    const string kind = " --optimizer.kind=muon --optimizer.cautious=true";
+    const string muon = "--run.precision=fp32" + kind;
+    expect_the_cpus(10, "--run.precision=bf16" + kind, 2e-3);
     const auto expected = figures_of_kind(false, 10, muon);
     for (const char* mesh : {"", " --parallel.ranks=4 --parallel.tp=2 --parallel.zero=2 "
                              "--train.micro_batch=1 --parallel.transport=threads"}) {
