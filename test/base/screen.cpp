@@ -137,14 +137,6 @@ TEST(a_run_goes_on_while_nobody_reads) {
            shown.substr(shown.size() - std::min<size_t>(shown.size(), 300)).c_str());
 }
 
-TEST(a_run_goes_on_when_a_full_disk_takes_its_output) {
-    const std::string config = test::tiny_program_config("full_screen", {{"train", {{"steps", 200}}}});
-    const test::Ran ran = test::run("./train_gpt " + config + " --log.every=1 >/dev/full 2>/dev/full");
-    EXPECT(ran.code == 0, "the code is %d", ran.code);
-    EXPECT(test::rows_of("full_screen", "done").size() == 1, "the run has stopped at step %zu",
-           test::rows_of("full_screen", "train").size());
-}
-
 // stderr has no buffer: each print() is a write.
 TEST(a_print_that_fails_does_not_throw) {
     const std::unique_ptr<FILE, int (*)(FILE*)> full(fopen("/dev/full", "w"), fclose);
