@@ -7,6 +7,7 @@
 #ifdef HAVE_NCCL
 #include <algorithm>
 
+#include "llmc/comm/transport/nccl.h"
 #include "llmc/comm/transport/nccl_rank.h"
 #include "llmc/comm/staging.h"
 

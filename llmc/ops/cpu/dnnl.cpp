@@ -26,8 +26,10 @@ void dnnl_product(const Product&, const ProductTensors&, std::byte*, int) {
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#include <vector>
 
 using dnnl::memory;
 
@@ -136,6 +138,28 @@ static std::unique_ptr<Primitive> build(const Product& p) {
           p.k, p.n, e.what(), int(e.status));
 }
 
+// oneDNN generates the code of gemm:jit, some megabytes for all shapes of a type, at the first product. Here
+// a product of zeros has it generated where products are built, before memory is measured. Beside larger
+// tensors these megabytes do not count.
+static void generate_code(Primitive& p, const Product& of) {
+    static std::once_flag once[2][2][2];
+    constexpr size_t kMost = size_t(32) << 20;
+    const std::vector<memory*> tensors = {&p.a, &p.b, &p.c, &p.bias, &p.scratchpad};
+    const auto bytes_of = [](const memory* m) { return *m ? m->get_desc().get_size() : 0; };
+    size_t bytes = 0;
+    for (const memory* m : tensors) bytes += bytes_of(m);
+    if (bytes > kMost) return;
+    std::call_once(once[of.in == DType::BF16][of.a_transposed][of.b_transposed], [&] {
+        std::vector<std::vector<std::byte>> zeros;
+        for (memory* m : tensors) {
+            zeros.emplace_back(bytes_of(m));
+            if (*m) m->set_data_handle(zeros.back().data());
+        }
+        p.op.execute(cache().stream, p.arguments);
+        cache().stream.wait();
+    });
+}
+
 static std::atomic<size_t> built = 0;
 size_t dnnl_built() { return built; }
 
@@ -152,17 +176,18 @@ static Primitive& find(const Product& p, int threads) {
     try {
         slot = build(p);
         built++;
+        if (slot->packs) generate_code(*slot, p);
     } catch (const dnnl::error& e) { failed(p, e); }
     return *slot;
 }
 
 size_t dnnl_scratch(const Product& p, int threads) { return find(p, threads).scratch; }
 
-// Panels of up to 10,000 columns of C by 256 terms, and of 256 terms by 384 rows (oneDNN 2.6, gemm_info.cpp);
+// Panels of up to 10,000 columns of C by 384 terms, and of 384 terms by 384 rows (oneDNN 2.6, gemm_info.cpp);
 // columns are divided among threads where there are many.
 size_t dnnl_own_bytes(const Product& p, int threads) {
     if (!find(p, threads).packs) return 0;
-    const auto columns = std::min<int64_t>(p.n, 10000), terms = std::min<int64_t>(p.k, 256);
+    const auto columns = std::min<int64_t>(p.n, 10000), terms = std::min<int64_t>(p.k, 384);
     const auto rows = std::min<int64_t>(p.m, 384);
     return size_t(threads) * size_t(terms * (columns + rows)) * sizeof(float);
 }
