@@ -29,11 +29,19 @@ static std::string wrong_head(const ModelConfig& settings) {
     return fmt::format("model.head_channels = {}{}: {}", D, from, rule(D, unit, where, ops::kGpuHeadMost));
 }
 
+static std::string wrong_row(const ModelConfig& settings) {
+    const bool rms = settings.norm == NormKind::RmsNorm;
+    const size_t most = (rms ? ops::kGpuRmsnormBytes : ops::kGpuLayernormBytes) / sizeof(floatX);
+    if (size_t(settings.channels) <= most) return "";
+    return fmt::format("model.channels = {}: kernels of {} for GPUs take at most {} in this precision",
+                       settings.channels, settings.norm.text(), most);
+}
+
 std::string wrong_on_gpus(const ModelConfig& settings, int tp) {
     const int unit = Target{Target::Cuda, 1}.product_unit(), C = settings.channels;
     if (C % unit != 0) return fmt::format("model.channels = {}: {}", C, rule(C, unit, ""));
-    const std::string head = wrong_head(settings);
-    if (!head.empty()) return head;
+    for (const std::string& wrong : {wrong_row(settings), wrong_head(settings)})
+        if (!wrong.empty()) return wrong;
     const int F = with_sizes(settings).ffn_channels;
     if (F % (unit * tp) == 0) return "";
     const std::string where = tp == 1 ? "" : fmt::format(" with parallel.tp = {}", tp);

@@ -118,6 +118,8 @@ void add_residual(floatX* out, const floatX* x, const floatX* r, const floatX* b
 // backward
 
 static constexpr int kBackwardThreads = 512;
+static_assert(kGpuLayernormBytes == 3 * kBackwardThreads * sizeof(Pack) &&
+              kGpuRmsnormBytes == 4 * kBackwardThreads * sizeof(Pack));
 
 // Sums each of 8 values over the lanes of a warp; lane l returns the sum of value l / 4. Lanes trade halves
 // of their values: 9 shuffles in place of 40 for 8 plain sums.
@@ -173,15 +175,22 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
     SMEM(float[2][8 * kBackwardThreads / 32], sums);
     const auto column = [](int p) { return int(p * blockDim.x + threadIdx.x) * Pack::size; };
     const uint4 zero = {0, 0, 0, 0};
-    float dw[P][Pack::size] = {}, db[P][Pack::size] = {};
-    Held gain[P];
+    // the widest tokens leave no registers for sums of a shift, and read the gain again for each token
+    constexpr bool kRoom = P < 4;
+    float dw[P][Pack::size] = {}, db[kRoom ? P : 1][Pack::size] = {};
+    Held gain[kRoom ? P : 1];
+    const auto load_gain = [&](int p) -> uint4 {
+        if (column(p) >= C) return zero;
+        return w ? ptx::load16_cached(w + column(p)) : std::bit_cast<uint4>(Pack::filled(floatX(1.f)));
+    };
+    const auto gain_at = [&](int p) {
+        return kRoom ? gain[kRoom ? p : 0].pack() : Held{load_gain(p)}.pack();
+    };
+    const auto keep_gain = [&](int p) {
+        if (kRoom) gain[kRoom ? p : 0].keep();
+    };
     #pragma unroll
-    for (int p = 0; p < P; p++) {
-        gain[p] = {zero};
-        if (column(p) < C)
-            gain[p] = {w ? ptx::load16_cached(w + column(p))
-                           : std::bit_cast<uint4>(Pack::filled(floatX(1.f)))};
-    }
+    for (int p = 0; kRoom && p < P; p++) gain[p] = {load_gain(p)};
 
     const int first = blockIdx.x * rows, end = first + rows < N ? first + rows : N;
     int buffer = 0;
@@ -206,15 +215,16 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
         for (int r = 0; r < R; r++)
             #pragma unroll
             for (int p = 0; p < P; p++) {
-                const Pack w_p = gain[p].pack(), g_p = g[r][p].pack(), x_p = x[r][p].pack();
+                const Pack w_p = gain_at(p), g_p = g[r][p].pack(), x_p = x[r][p].pack();
                 #pragma unroll
                 for (int k = 0; k < Pack::size; k++) {
                     const float dyk = float(g_p[k]), xhat = (float(x_p[k]) - m[r]) * s[r];
                     const float wdy = float(w_p[k]) * dyk;
                     mine[2 * r] += wdy, mine[2 * r + 1] += wdy * xhat;
-                    dw[p][k] += dyk * xhat, db[p][k] += dyk;
+                    dw[p][k] += dyk * xhat;
+                    if constexpr (kRoom) db[p][k] += dyk;
                 }
-                g[r][p].keep(), x[r][p].keep(), gain[p].keep();
+                g[r][p].keep(), x[r][p].keep(), keep_gain(p);
             }
         block_sum_of_8(mine, sums[buffer]);
         #pragma unroll
@@ -223,7 +233,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
             for (int p = 0; p < P; p++) {
                 if (start + r >= end || column(p) >= C) continue;
                 const float a = Rms ? 0 : mine[2 * r] / C, b = mine[2 * r + 1] / C;
-                const Pack w_p = gain[p].pack(), g_p = g[r][p].pack(), x_p = x[r][p].pack();
+                const Pack w_p = gain_at(p), g_p = g[r][p].pack(), x_p = x[r][p].pack();
                 Pack d_p = d[r][p].pack();
                 #pragma unroll
                 for (int k = 0; k < Pack::size; k++) {
@@ -231,7 +241,7 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
                     d_p[k] = floatX(float(d_p[k]) + (wdy - a - xhat * b) * s[r]);
                 }
                 d_p.store(dx + size_t(start + r) * C + column(p));
-                gain[p].keep();
+                keep_gain(p);
             }
     }
     #pragma unroll
@@ -239,12 +249,15 @@ layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const fl
         if (column(p) >= C) continue;
         float* to = partial + size_t(blockIdx.x) * kept.count() * C + column(p);
         if (kept.dw) store_floats(to, dw[p]);
-        if (kept.db) store_floats(to + kept.dw * C, db[p]);
+        if constexpr (kRoom)
+            if (kept.db) store_floats(to + kept.dw * C, db[p]);
     }
 }
 
 // each: packs of a thread. For more rows the kernels of wide tokens have no registers.
 template <bool Rms> static auto backward_kernel(int each) {
+    if constexpr (Rms)
+        if (each == 4) return layernorm_backward_kernel<4, 1, Rms>;
     return each == 3   ? layernorm_backward_kernel<3, 1, Rms>
            : each == 2 ? layernorm_backward_kernel<2, 1, Rms>
                        : layernorm_backward_kernel<1, 4, Rms>;
@@ -257,8 +270,9 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
     if (walked(layernorm_backward_cost, outputs, w != nullptr, mean != nullptr, N, C)) return;
     check_packs("layernorm: C", C);
     const int packs = C / Pack::size, each = div_up(packs, kBackwardThreads);
-    CHECK_INPUT(each <= 3, "layernorm: {} channels; its backward kernel takes at most {}", C,
-                3 * kBackwardThreads * Pack::size);
+    const size_t most = mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes;
+    CHECK(size_t(C) * sizeof(floatX) <= most, "layernorm: {} channels; its backward kernel takes at most {}",
+          C, most / sizeof(floatX));
     const Parts parts = parts_of(N, kNormParts);
     float* partial = outputs ? scratch<float>(size_t(parts.count) * outputs * C) : nullptr;
     const auto kernel = mean ? backward_kernel<false>(each) : backward_kernel<true>(each);

@@ -6,6 +6,11 @@
 //     y  = x1 * rstd * w + b              RMSNorm: rstd = 1 / sqrt(mean of x1^2 + eps)
 //
 // A null pointer leaves a tensor out: mean chooses RMSNorm, w is a gain of 1, b and bias are 0.
+//
+// REQUIRES: on GPUs a row of the backward pass has at most kGpuLayernormBytes; kGpuRmsnormBytes without mean
+// and db.
+
+constexpr size_t kGpuLayernormBytes = 24576, kGpuRmsnormBytes = 32768;
 
 struct Layernorm {
     floatX*       x1;      // (N, C)  out: the residual stream, rounded; may be x

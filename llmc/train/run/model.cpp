@@ -76,8 +76,8 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 }
 
 // Code, heap and stacks that a process touches during training, at most. Measured: 0.5 to 0.8 MB; 0.4 MB more
-// with products whose library allocates, 0.3 with texts, 0.7 where weights are read, 0.1 to 0.5 over MPI. Ranks
-// that are threads share these bytes.
+// with products whose library allocates, 0.3 with texts, 0.7 where weights are read, 0.1 to 0.5 over MPI.
+// Ranks that are threads share these bytes.
 static size_t bytes_of_program(const Model& m, bool reads_weights) {
     if (!ops::reached_by_host()) return 0;
     size_t bytes = 900'000 + 30'000 * size_t(ops::target().threads - 1);

@@ -8,6 +8,7 @@ struct Shape {
 };
 static const Shape kShapes[] = {{1, 8},   {3, 256},  {7, 1600},  {5, 40},  {2, 768},
                                 {65, 48}, {130, 32}, {301, 264}, {3, 5120}, {2, 2560}};
+static constexpr Shape kWidestRms = {3, int(cuda::kGpuRmsnormBytes / sizeof(floatX))};     // four packs
 static constexpr Shape kWide = {3, 3 * 512 * 16 / int(sizeof(floatX)) - 16};
 
 // Which tensors there are; without mean RMSNorm.
@@ -133,7 +134,8 @@ TEST(every_kind_matches_the_cpu) {
     for (const Kind& k : kKinds)
         for (const Shape& s : {Shape{1, 8}, {65, 48}, {7, 1600}, {301, 264}}) expect_right(s, k);
     if (!test::kAddressSanitizer)
-        for (const Shape& s : {Shape{3, 5120}, {2, 2560}, kWide}) expect_right(s, kKinds[0]);
+        for (const Shape& s : {Shape{3, 5120}, {2, 2560}, kWide, kWidestRms})
+            for (const Kind& k : {kKinds[0], kKinds[1]}) expect_right(s, k);
 }
 
 TEST(recomputed_and_in_place_are_the_same_bits) {
