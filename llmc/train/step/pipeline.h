@@ -45,6 +45,8 @@ struct Pipeline {
                                        std::span<const uint16_t> bytes);
     uint64_t rows_of_evaluation(const Dataset& set, int64_t batches) const;     // of all ranks together
 
+    double summed_loss() const;                  // since gpt.clear_loss(), on ranks that count the loss
+
 private:
     std::vector<TokenBatch> batches;             // of the micro-batches alive
     int32_t* tokens = nullptr;                   // of each batch, with its targets and documents
@@ -67,7 +69,6 @@ private:
     void run(Loader* data);
     void load(Loader* data, int micro);
     bool counts() const { return mesh.tp.index == 0 && gpt.part.last; }      // one of the ranks with a loss
-    double summed_loss() const;                  // since gpt.clear_loss(), on ranks that count the loss
     size_t ids_of(const TokenBatch& b) const { return size_t(b.B) * size_t(gpt.shape.T); }
     size_t message_of(const Action& a) { return gpt.message_count(batch(a.micro).B * gpt.shape.T); }
     size_t largest_message() const { return gpt.message_count(gpt.shape.B * gpt.shape.T); }

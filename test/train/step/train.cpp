@@ -283,7 +283,7 @@ TEST(logits_of_padding_never_matter) {
         Pipeline& pipeline = t.model.pipeline;
         Loader data(t.set, t.cfg.train.micro_batch, 0);
         pipeline.run(data);
-        losses.push_back(pipeline.share());
+        losses.push_back(pipeline.summed_loss());
         losses.push_back(pipeline.evaluate(t.set, 1, {})->loss);
         grads.emplace_back(t.model.zero.grads, t.model.zero.grads + t.size());
     }
