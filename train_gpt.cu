@@ -16,7 +16,6 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 #include "llmc/train/run/step_log.h"
 #include "llmc/train/run/kernel_choices.h"
 #include "llmc/train/run/score_tasks.h"
-#include "llmc/comm/votes.h"
 
 namespace PRECISION {
 
@@ -40,7 +39,8 @@ static void evaluate(const Config& cfg, Model& model, const RunData& data, const
     const auto e = model.pipeline.evaluate(data.val, cfg.eval.batches, data.bytes);
     if (!e) return;
     state.add({.step = state.step, .loss = e->loss, .bits_per_byte = e->bits_per_byte});
-    log.val(state.step, e->loss, e->bits_per_byte, memory.largest());
+    log.val(state.step, e->loss, e->bits_per_byte);
+    log.memory(state.step, memory.largest());
 }
 static void score(Model& model, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Evaluate, state.step);

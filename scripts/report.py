@@ -159,19 +159,21 @@ def run_object(folder):
     path = os.path.join(folder, "metrics.jsonl")
     rows, damaged = rows_of(path)
     age = max(0.0, time.time() - os.stat(path).st_mtime)
-    of = {event: [row for row in rows if row["event"] == event]
-          for event in ("train", "val", "task", "comm", "sample", "health", "done")}
+    events = ("train", "val", "task", "comm", "sample", "health", "memory")
+    of = {event: [row for row in rows if row["event"] == event] for event in events}
     starts = [row for row in rows if row["event"] in ("start", "resume")]
     train, sampled = train_columns(of["train"])
     comm, _ = thinned(columns(of["comm"]), ("wait_ms", "device_wait_ms"))
     evals_path = os.path.join(folder, "evals.jsonl")
     evals, _ = rows_of(evals_path, "task") if os.path.exists(evals_path) else ([], 0)
     ended = rows and rows[-1]["event"] == "done"
+    peak = of["memory"][-1].get("peak_bytes") if of["memory"] else 0
     return {
         "run": os.path.basename(os.path.realpath(folder)), "reset": True, "age": round(age, 1),
         "state": "done" if ended else "training" if age < 60 else "stopped",
         "config": config_of(folder), "start": starts[-1] if starts else None,
-        "done": rows[-1] if ended else None, "train": train, "sampled": sampled, "val": columns(of["val"]),
+        "done": rows[-1] if ended else None, "peak_bytes": peak, "train": train, "sampled": sampled,
+        "val": columns(of["val"]),
         "tasks": by_task(of["task"]), "evals": by_task(evals), "comm": comm,
         "health": of["health"][-10:], "marks": marks_of(rows, folder), "ranks": None,
         "samples": [{"step": row["step"], "text": str(row.get("text"))} for row in of["sample"]],

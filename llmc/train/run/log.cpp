@@ -209,12 +209,15 @@ void RunLog::spike(const Spike& s) {
     print_event("spike", text_of(s));
 }
 
-void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte, size_t peak_bytes) {
+void RunLog::memory(int64_t step, size_t peak_bytes) {
+    if (writes_) write(JsonLine("memory").add("step", step).add("peak_bytes", peak_bytes).str());
+}
+
+void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {
     if (!writes_) return;
     JsonLine line("val");
     line.add("step", step).add("loss", loss);
     if (bits_per_byte) line.add("bits_per_byte", *bits_per_byte);
-    if (peak_bytes) line.add("peak_bytes", peak_bytes);
     write(line.str());
     std::vector<Scalar> scalars = {{"val/loss", loss}};
     if (bits_per_byte) scalars.push_back({"val/bits_per_byte", *bits_per_byte});

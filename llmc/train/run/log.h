@@ -33,8 +33,8 @@ struct RunLog {
     void health(const HealthReport& h);                 // the rows, and the histograms, that are due
     void grad_norms(int64_t step, std::span<const std::string> names, std::span<const double> norms);
     void spike(const Spike& s);
-    // peak_bytes: of the fullest rank so far; 0: not measured
-    void val(int64_t step, double loss, std::optional<double> bits_per_byte, size_t peak_bytes = 0);
+    void val(int64_t step, double loss, std::optional<double> bits_per_byte);
+    void memory(int64_t step, size_t peak_bytes);       // of the fullest rank so far
     void task(int64_t step, const ScoredTask& scored);  // and the rows of train/run/tasks.h
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest

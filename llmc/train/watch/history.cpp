@@ -154,6 +154,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(line, row);
     else if (row.event == "val" || row.event == "task") evaluated(row);
+    else if (row.event == "memory") peak_bytes = row.number("peak_bytes");
     else if (row.event == "comm") comm.seen++, comm.add(row);
     else if (row.event == "sample")
         samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
@@ -163,6 +164,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
     } else if (row.event == "done") {
         ended = true;
         done = as_json(line);
+        peak_bytes = row.number("peak_bytes");
     }
 }
 

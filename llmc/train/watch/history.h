@@ -29,6 +29,7 @@ struct History {
     std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
     Newest samples{.most = 20000}, marks, health{.most = 50};
     std::string start, done;                    // the latest start or resume row, the done row; JSON
+    double peak_bytes = 0;                      // of the latest row that has them; 0: none
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
     double last_mark = -1;                      // largest step of the marks

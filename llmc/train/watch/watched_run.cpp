@@ -222,6 +222,7 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     if (reset) text += ",\"config\":" + run.config;
     text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
     text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
+    if (h.peak_bytes > 0) text += ",\"peak_bytes\":" + json_number(h.peak_bytes);
     text += ",\"train\":" + columns_json(h.train, sent.train, most);
     text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
     text += ",\"val\":" + columns_json(h.val, sent.val);

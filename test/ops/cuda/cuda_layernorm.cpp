@@ -160,6 +160,7 @@ TEST(moves_no_more_than_its_floor) {
         EXPECT_FLOORS([=] { run({16, C}); });
         EXPECT_FLOORS([=] { run({16, C}, false, false, kKinds[0]); });
     }
+    EXPECT_FLOORS([=] { run({16, each * 7 / 2}, false, false, kKinds[0]); });
 }
 
 }  // namespace PRECISION

@@ -287,7 +287,7 @@ TEST(moves_no_more_than_its_floor) {
         cuda::sum_widened(in, three, 3, count), cuda::accumulate(in, in, count);
         column_sums({300, 768});
     });
-    EXPECT_FLOORS([] { joined(0), joined(7); });
+    EXPECT_FLOORS([] { joined(0), joined(7), joined(7, {12, 16}), joined(7, {16, 19}); });
 }
 
 }  // namespace PRECISION

@@ -20,7 +20,8 @@ static void a_run(const Config& c, int steps, double peak_tflops = kInfo.peak_tf
     RunLog& log = run.log;
     const auto val = [&](const Validation& v) {
         run.state.add(v);
-        log.val(v.step, v.loss, v.bits_per_byte, v.step ? 0 : 1100000);
+        log.val(v.step, v.loss, v.bits_per_byte);
+        log.memory(v.step, size_t(1100000 + v.step));
     };
     val({0, 6.25, 2.5});
     for (int s = 1; s <= steps; s++) {
@@ -57,7 +58,8 @@ TEST(metrics_are_those_of_the_interface) {
     const string want[] = {
         R"({"event":"start","params":100000,"world":1,"device":"cpu, a \"name\"","plan_bytes":1234567,)"
         R"("precision":"fp32","threads":2,"vocab":512,"peak_tflops":*})",
-        R"({"event":"val","step":0,"loss":6.25,"bits_per_byte":2.5,"peak_bytes":1100000})",
+        R"({"event":"val","step":0,"loss":6.25,"bits_per_byte":2.5})",
+        R"({"event":"memory","step":0,"peak_bytes":1100000})",
         R"({"event":"train","step":1,"loss":5.91,"norm":1.004,"lr":3e-04,"tokens":512,)" + rates + "}",
         R"({"event":"train","step":2,"loss":5.819999999999999,"norm":1.008,"lr":3e-04,"tokens":1024,)" +
             rates + "}",
@@ -66,6 +68,7 @@ TEST(metrics_are_those_of_the_interface) {
         R"({"event":"train","step":4,"loss":5.64,"norm":1.005,"lr":3e-04,"tokens":2048,)" + rates + "}",
         R"({"event":"train","step":5,"loss":5.55,"norm":1.009,"lr":3e-04,"tokens":2560,)" + rates + "}",
         R"({"event":"val","step":5,"loss":0.1})",
+        R"({"event":"memory","step":5,"peak_bytes":1100005})",
         "{\"event\":\"sample\",\"step\":5,"
         "\"text\":\"Once\\nupon \\\"a\\\" \uFFFD\uFFFD\uFFFD \\u001b[31m\\r time\\n\"}",
         R"({"event":"done","step":5,"peak_bytes":1200000,"seconds":*})"};
@@ -97,7 +100,7 @@ TEST(columns_are_aligned) {
     EXPECT(steps.size() == 6, "%zu lines: header, 2, 3 (skipped), 4, 6, 8", steps.size());
     for (const string& line : steps)
         EXPECT(line.size() == steps[0].size() && line.size() <= 110, "'%s'", line.c_str());
-    EXPECT(lines(read_file(c.run.dir + "/metrics.jsonl")).size() == 14, "metrics.jsonl has every step");
+    EXPECT(lines(read_file(c.run.dir + "/metrics.jsonl")).size() == 16, "metrics.jsonl has every step");
 }
 
 TEST(two_runs_write_the_same) {
@@ -108,7 +111,7 @@ TEST(two_runs_write_the_same) {
     const auto timeless = [](const string& s) {
         return without(s, {"ms", "tokens_per_s", "mfu", "seconds"});
     };
-    EXPECT(x.size() == y.size() && x.size() == 225, "%zu and %zu", x.size(), y.size());
+    EXPECT(x.size() == y.size() && x.size() == 227, "%zu and %zu", x.size(), y.size());
     for (size_t i = 0; i < x.size(); i++) EXPECT(timeless(x[i]) == timeless(y[i]), "%s", x[i].c_str());
     size_t scored = 0;
     for (const string& row : x)

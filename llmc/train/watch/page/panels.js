@@ -90,7 +90,7 @@ function showTable() {
 let memory = null;
 
 /** Bytes used so far, by the end or the last validation. 0: none are known. */
-const peakOf = run => run.done?.peak_bytes ?? (lastOf(run.val, "peak_bytes") || 0);
+const peakOf = run => run.done?.peak_bytes ?? run.peak_bytes ?? 0;
 
 function showMemory(shown) {
   const having = shown.filter(run => run.start?.plan_bytes > 0).sort(byName);

@@ -107,9 +107,10 @@ function receiveRun(object) {
   let run = runs.get(object.run);
   if (!run) runs.set(object.run, run = newRun(object.run));
   if (object.reset) {
-    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
+    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, peak_bytes: 0,
+      ranks: null});
   }
-  for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
+  for (const key of ["state", "age", "config", "start", "done", "peak_bytes", "sampled", "ranks"]) {
     if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
   }
   run.heard = performance.now();
