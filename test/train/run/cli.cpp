@@ -92,7 +92,7 @@ TEST(a_run_and_its_files) {
     EXPECT(ran.code == 0 && ran.err.empty(), "code %d, '%s'", ran.code, ran.err.c_str());
     EXPECT(!has(ran.out + ran.err, "\x1b") && !has(ran.out, "\r"), "escape codes, and stdout is no terminal");
     const auto rows = rows_of("whole");
-    EXPECT(rows.size() == 15, "%zu rows: 1 start, 10 train, 3 val, 1 done", rows.size());
+    EXPECT(rows.size() == 18, "%zu rows: 1 start, 10 train, 3 val, 3 memory, 1 done", rows.size());
     const json start = rows.at(0), done = rows.back();
     EXPECT(start["event"] == "start" && done["event"] == "done" && done["step"] == 10, "'%s'",
            done.dump().c_str());
