@@ -9,7 +9,7 @@ static constexpr size_t kWidth = 110;
 static const char* const kHead =
     "Pretrains a GPT from token shards.\n"
     "\n"
-    "    ./train_gpt CONFIG.json [--section.key=value ...] [flags]      '{}' in place of a file: all defaults\n"
+    "    ./train_gpt CONFIG.json [--section.key=value ...] [flags]    '{}' for CONFIG.json: defaults\n"
     "\n"
     "    ./train_gpt scripts/quickstart.json                        train\n"
     "    ./train_gpt scripts/quickstart.json --optimizer.lr=1e-3    with another learning rate\n"
