@@ -1,6 +1,4 @@
 // Every verb of an axis against its definition, over ranks on threads and ranks in processes.
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 
@@ -8,8 +6,8 @@
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
+#include "test/own_processes.h"
 #include "test/ranks.h"
-#include "test/test.h"
 
 static constexpr size_t counts[] = {0, 1, 3, 7, 64, 1000, 5001, 20011};
 
@@ -274,18 +272,5 @@ TEST(processes) {
 
 TEST(verbs_by_mpi) {
     if (launcher().world > 1) return;
-    if (mpi_library().empty()) return test::skip("this build has no MPI");
-    if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
-    char self[4096] = {};
-    EXPECT(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    for (const int ranks : {2, 5}) {
-        const test::Ran r =
-            test::run(fmt::format("timeout 300 mpirun -q --allow-run-as-root --oversubscribe --bind-to none "
-                                  "-np {} {} processes",
-                                  ranks, self));
-        EXPECT(r.code == 0, "%d ranks: exit %d: %s %s", ranks, r.code, r.out.c_str(), r.err.c_str());
-        size_t passed = 0;
-        for (size_t at = 0; (at = r.out.find("1 passed, 0 failed", at)) != std::string::npos; at++) passed++;
-        EXPECT(passed == size_t(ranks), "%zu of %d ranks passed: %s", passed, ranks, r.out.c_str());
-    }
+    test::expect_processes({2, 5});
 }

@@ -1,14 +1,12 @@
 // What an all-reduce sends, against the walk of the same call on a mesh that is only described.
-#include <unistd.h>
-
 #include <cstring>
 
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/ops/walk.h"
+#include "test/own_processes.h"
 #include "test/ranks.h"
-#include "test/test.h"
 
 static Config config_on(int ranks, const char* reduce, const char* dtype) {
     Config c = config_of(ranks);
@@ -73,14 +71,5 @@ TEST(processes) {
 
 TEST(a_walk_sends_what_mpi_sends) {
     if (launcher().world > 1) return;
-    if (mpi_library().empty()) return test::skip("this build has no MPI");
-    if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
-    char self[4096] = {};
-    EXPECT(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    const test::Ran r = test::run(fmt::format("timeout 300 mpirun -q --allow-run-as-root --oversubscribe "
-                                              "--bind-to none -np 3 {} processes", self));
-    size_t passed = 0;
-    for (size_t at = 0; (at = r.out.find("1 passed, 0 failed", at)) != std::string::npos; at++) passed++;
-    EXPECT(r.code == 0 && passed == 3, "exit %d, %zu of 3 ranks passed: %s %s", r.code, passed, r.out.c_str(),
-           r.err.c_str());
+    test::expect_processes({3});
 }

@@ -153,7 +153,7 @@ static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& mac
     return rows;
 }
 
-// "32 GPUs: 5.1 d, 3.5 MWh, $8,000": of the run.
+// "32 GPUs: 5 d 02 h, $8,000": of the run.
 static std::string run_text(const Estimate& e, const Machine& machine) {
     const RunCost run = cost_of(e, machine);
     const std::string price = run.dollars > 0 ? ", " + money(run.dollars) : "";
