@@ -39,6 +39,14 @@ template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
     return result;
 }
 
+// `values`, a text or a vector, become those of rank 0.
+template <class Values> void take_from_rank_0(const Axis& ranks, Values& values) {
+    uint64_t count = values.size();
+    ranks.broadcast(&count, 1, 0);
+    values.resize(count);
+    if (count) ranks.broadcast(values.data(), count, 0);
+}
+
 inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends

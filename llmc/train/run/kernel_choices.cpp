@@ -48,10 +48,7 @@ void choose_kernels(const Config& cfg, const Model& model) {
     run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
         text = decide(cfg, model.step, model.scratch_bytes, heartbeat);
     });
-    uint64_t length = text.size();
-    world.broadcast(&length, 1, 0);
-    text.resize(length);
-    world.broadcast(text.data(), length, 0);
+    take_from_rank_0(world, text);
     if (model.mesh.rank != 0) ops::use_choices(text);
     comm::idle_barrier();
     with_memory(model.scratch_bytes, ops::tuning_bytes(model.step),

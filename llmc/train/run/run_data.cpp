@@ -79,14 +79,7 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     return data;
 }
 
-template <class T> static void take_from_rank_0(const Axis& ranks, std::vector<T>& values) {
-    uint64_t count = values.size();
-    ranks.broadcast(&count, 1, 0);
-    values.resize(count);
-    if (count) ranks.broadcast(values.data(), count, 0);
-}
-
-static void take_from_rank_0(const Axis& ranks, DocumentScans& scans) {
+static void take_scans(const Axis& ranks, DocumentScans& scans) {
     std::vector<char> paths;            // each ends with a 0
     std::vector<int64_t> numbers;       // end-of-text and documents of each
     std::vector<int32_t> starts;
@@ -109,10 +102,10 @@ static void take_from_rank_0(const Axis& ranks, DocumentScans& scans) {
 RunData open_run_data(const Config& cfg, const Axis& ranks) {
     DocumentScans scans;
     const bool first = ranks.index == 0;
-    if (!first) take_from_rank_0(ranks, scans);
+    if (!first) take_scans(ranks, scans);
     RunData data = open(cfg, first ? kScanBytes : 0, scans);
     data.tasks = load_tasks(cfg, data.tokenizer);
-    if (first && ranks.size > 1) take_from_rank_0(ranks, scans);
+    if (first && ranks.size > 1) take_scans(ranks, scans);
     return data;
 }
 

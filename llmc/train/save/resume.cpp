@@ -19,11 +19,8 @@
 
 // Rank 0's text, on every rank.
 static std::string from_rank_0(const Axis& world, const std::string& mine) {
-    int64_t size = int64_t(mine.size());
-    world.broadcast(&size, 1, 0);
     std::string text = mine;
-    text.resize(size_t(size));
-    world.broadcast(text.data(), text.size(), 0);
+    take_from_rank_0(world, text);
     return text;
 }
 
