@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-DOCUMENTS, CONTEXT, CONTINUATION = 32, 60, 20           # of words
+DOCUMENTS, CONTEXT, CONTINUATION = 128, 60, 20          # of words
 MODEL = {"layers": 12, "heads": 12, "channels": 768, "context": 1024, "vocab": 50257}
 GOAL = 0.85                                             # of the gain by the number of tokens
 

@@ -41,13 +41,10 @@ ops::ValueRows Block::values(const BlockWeights& w, floatX* qkv, const floatX* h
             .N = span.B * span.T, .C = d.C, .V = d.V, .KV = d.KV, .D = d.D, .stride = size_t(d.W)};
 }
 
-void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
-                        bool again) const {
-    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
-    const Activation f = d.kind.activation;
+void Block::attention_input(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
+                            Span span) const {
+    const int N = span.B * span.T, C = d.C;
     const auto [n, mine] = Slice(tp, N);
-    const size_t nC = size_t(n) * C;
-
     if (d.kind.shortcut) {
         mix(w, a, in, span);
         in = {.x = a.x};
@@ -55,10 +52,20 @@ void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const Bl
     ops::layernorm_forward({.x1 = a.x, .y = a.ln1, .mean = a.ln1_mean, .rstd = a.ln1_rstd,
                             .x = in.x, .r = in.r, .bias = in.bias, .w = w.ln1w, .b = w.ln1b, .eps = eps()},
                            mine, C);
-    a.h1 = tp.all_gather(s.h, a.ln1, nC);
+    a.h1 = tp.all_gather(s.h, a.ln1, size_t(n) * size_t(C));
     ops::matmul_forward(a.qkv, a.h1, w.qkvw, w.qkvb, N, C, d.W);
     if (w.wve) ops::values_forward(values(w, a.qkv, a.h1, span));
     if (d.kind.rotary()) ops::rotary_forward(rotary(w, a, span));
+}
+
+void Block::activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
+                        bool again) const {
+    const int N = span.B * span.T, C = d.C, A = d.A, F = d.F;
+    const Activation f = d.kind.activation;
+    const auto [n, mine] = Slice(tp, N);
+    const size_t nC = size_t(n) * C;
+
+    attention_input(w, a, in, s, span);
     attend(a, span);
     Stream middle = {.x = a.x1};
     if (!again || !keeps_x1(d)) {

@@ -76,6 +76,10 @@ struct Block {
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 
+    // The first lines of forward: a.qkv, the queries, keys and values of the span's tokens.
+    void attention_input(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
+                         Span span) const;
+
     // Recomputes the contents of shared buffers.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 

@@ -62,7 +62,11 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
         const Walking at(&Walk::block, own.part.layers[size_t(l)]);
         span.window = d.kind.window(own.part.layers[size_t(l)]);
         shared.kept = kept[size_t(l)];
-        stream = own.block.forward(weights.block(l), own.acts, stream, own.scratch, span);
+        const auto& w = weights.block(l);
+        if (p.is_prefix && chunk.ends && l + 1 == chunk.end)        // nobody reads its output
+            own.block.attention_input(w, own.acts, stream, own.scratch, span);
+        else
+            stream = own.block.forward(w, own.acts, stream, own.scratch, span);
         if (p.is_prefix) keep(l, p);
     }
     if (chunk.ends && p.rows.empty()) return {};

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
-static constexpr int kStep = 8;             // lengths of beginnings are multiples
-
-// A document's requests, and the length of the beginning that they share.
-struct Shared {
+// The requests of a document.
+struct TaskDocument {
     std::span<const Request> requests;
     int first;                              // number of the first request
-    int length = 0;
+    int shared;                             // length of the beginning that the requests share
+    int longest = 0;                        // tokens to compute: of the longest request, of all
+    int64_t tokens = 0;
 };
 
 // The common tokens before every scored token's own row.
@@ -22,16 +22,20 @@ static int shared_length(std::span<const Request> requests) {
         const auto end = a.begin() + int64_t(length);
         length = size_t(std::mismatch(a.begin(), end, r.tokens.begin()).first - a.begin());
     }
-    return int(length) / kStep * kStep;
+    return int(length);
 }
 
-static std::vector<Shared> by_document(std::span<const Request> requests, bool share) {
-    std::vector<Shared> documents;
+static std::vector<TaskDocument> by_document(std::span<const Request> requests, bool share) {
+    std::vector<TaskDocument> documents;
     for (size_t first = 0, end; first < requests.size(); first = end) {
         end = first + 1;
         while (end < requests.size() && requests[end].document == requests[first].document) end++;
-        documents.push_back({requests.subspan(first, end - first), int(first)});
-        if (share) documents.back().length = shared_length(documents.back().requests);
+        const auto own = requests.subspan(first, end - first);
+        documents.push_back({own, int(first), share ? shared_length(own) : 0});
+        for (const Request& r : own) {
+            documents.back().longest = std::max(documents.back().longest, int(r.tokens.size()) - 1);
+            documents.back().tokens += int64_t(r.tokens.size()) - 1;
+        }
     }
     return documents;
 }
@@ -89,13 +93,15 @@ static void add_passes(PassGroup& group, std::vector<Sequence> sequences, int t0
     }
 }
 
-static PassGroup group_of(std::span<const Shared> documents, const PassLimits& limits) {
+// Documents [begin, end) of a list; the first t0 tokens of each are computed once.
+struct TaskGroup { size_t begin, end; int t0; };
+
+static PassGroup group_of(std::span<const TaskDocument> documents, int t0, const PassLimits& limits) {
     PassGroup group;
-    const int t0 = documents[0].length;
     std::vector<Sequence> sequences;
     ScorePass begin = {.B = int(documents.size()), .T = t0, .is_prefix = true};
     for (size_t d = 0; d < documents.size(); d++) {
-        const Shared& document = documents[d];
+        const TaskDocument& document = documents[d];
         const std::vector<int32_t>& tokens = document.requests[0].tokens;
         begin.tokens.insert(begin.tokens.end(), tokens.begin(), tokens.begin() + t0);
         for (size_t i = 0; i < document.requests.size(); i++)
@@ -106,35 +112,44 @@ static PassGroup group_of(std::span<const Shared> documents, const PassLimits& l
     return group;
 }
 
-// Documents of a group: as many beginnings as fit; without one, as many sequences as fill a few passes.
-static size_t documents_of_group(std::span<const Shared> documents, const PassLimits& limits) {
-    const int t0 = documents[0].length;
-    const auto other = std::find_if(documents.begin(), documents.end(),
-                                    [=](const Shared& s) { return s.length != t0; });
-    const size_t equal = size_t(other - documents.begin());
-    if (t0) return std::min(equal, size_t(limits.rows / t0));
-    size_t count = 0;
-    for (int64_t tokens = 0; count < equal && tokens < 4 * int64_t(limits.rows); count++)
-        for (const Request& r : documents[count].requests) tokens += int64_t(r.tokens.size());
-    return count;
+// Documents by falling length of their beginnings: a group shares the length of its last document, or
+// nothing. Groups end so that tokens and limits.pass_cost for each pass have the least sum, without padding.
+static std::vector<TaskGroup> cheapest_groups(std::span<const TaskDocument> documents,
+                                              const PassLimits& limits) {
+    struct Cheapest { int64_t cost; TaskGroup group; };
+    std::vector<Cheapest> until(documents.size() + 1, {INT64_MAX, {}});     // of the first i documents
+    until[0].cost = 0;
+    const auto offer = [&](const TaskGroup& g, int64_t prefixes, int64_t rest) {
+        const int64_t passes = (g.t0 > 0) + (rest + limits.rows - 1) / limits.rows;
+        const int64_t cost = until[g.begin].cost + prefixes + rest + passes * limits.pass_cost;
+        if (cost < until[g.end].cost) until[g.end] = {cost, g};
+    };
+    for (size_t begin = 0; begin < documents.size(); begin++) {
+        int64_t tokens = 0, requests = 0;
+        for (size_t end = begin + 1; end <= documents.size(); end++) {
+            const TaskDocument& last = documents[end - 1];
+            tokens += last.tokens, requests += int64_t(last.requests.size());
+            const int64_t t0 = last.shared, prefixes = int64_t(end - begin) * t0;
+            const bool fits = prefixes <= limits.rows, few = tokens - last.tokens < 4 * int64_t(limits.rows);
+            if (fits && t0) offer({begin, end, int(t0)}, prefixes, tokens - requests * t0);
+            if (few) offer({begin, end, 0}, 0, tokens);
+            if (!few && (!fits || !t0)) break;
+        }
+    }
+    std::vector<TaskGroup> groups;
+    for (size_t end = documents.size(); end > 0; end = groups.back().begin) groups.push_back(until[end].group);
+    std::reverse(groups.begin(), groups.end());
+    return groups;
 }
 
 std::vector<PassGroup> pass_groups(std::span<const Request> requests, const PassLimits& limits, bool share) {
-    std::vector<Shared> documents = by_document(requests, share);
-    std::stable_sort(documents.begin(), documents.end(), [](const Shared& a, const Shared& b) {
-        const auto longest = [](const Shared& s) {
-            size_t most = 0;
-            for (const Request& r : s.requests) most = std::max(most, r.tokens.size());
-            return most;
-        };
-        return a.length != b.length ? a.length > b.length : longest(a) > longest(b);
+    std::vector<TaskDocument> documents = by_document(requests, share);
+    std::stable_sort(documents.begin(), documents.end(), [](const TaskDocument& a, const TaskDocument& b) {
+        return a.shared != b.shared ? a.shared > b.shared : a.longest > b.longest;
     });
     std::vector<PassGroup> groups;
-    for (std::span<const Shared> rest = documents; !rest.empty();) {
-        const size_t count = documents_of_group(rest, limits);
-        groups.push_back(group_of(rest.first(count), limits));
-        rest = rest.subspan(count);
-    }
+    for (const TaskGroup& g : cheapest_groups(documents, limits))
+        groups.push_back(group_of(std::span(documents).subspan(g.begin, g.end - g.begin), g.t0, limits));
     return groups;
 }
 

@@ -1,10 +1,9 @@
 // Requests as calls of the model: sequences of similar length together; the shared beginning of a document's
 // sequences is computed once.
 //
-// Documents whose shared beginnings have equal lengths form a group: a pass for the beginnings, then passes
-// for the rest. A beginning's length is a multiple of 8, to give many documents equal lengths; a few
-// remaining tokens are computed with each continuation. Groups do not depend on the mesh: every mesh computes
-// the same passes.
+// Documents whose shared beginnings have similar lengths form a group: a pass for the beginnings, cut to the
+// shortest of these lengths, then passes for the rest, with the tokens that were cut. Groups do not depend on
+// the mesh: every mesh computes the same passes.
 #pragma once
 #include <span>
 

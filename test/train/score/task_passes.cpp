@@ -149,19 +149,31 @@ static int64_t tokens_of_all(const vector<PassGroup>& groups) {
     return sum;
 }
 
-// Four continuations of 10 tokens after 64: 64 + 40 tokens in place of 296, and a few of rounding.
+// Four continuations of 10 tokens after 66 to 73: the last token before the continuation is read by each.
 TEST(common_beginnings_are_computed_once) {
     vector<Request> requests;
-    for (int d = 0; d < 100; d++)
+    int64_t least = 0;
+    for (int d = 0; d < 100; d++) {
+        const size_t before = 66 + size_t(d % 8);
         for (int c = 0; c < 4; c++) {
-            Request r{.document = d, .tokens = vector<int32_t>(66 + size_t(d % 8), d), .scored = 10};
+            Request r{.document = d, .tokens = vector<int32_t>(before, d), .scored = 10};
             for (int i = 0; i < 10; i++) r.tokens.push_back(100 + c);
             requests.push_back(r);
         }
-    const PassLimits limits{2048, 8192};
-    const double with = double(tokens_of_all(pass_groups(requests, limits)));
-    const double without = double(tokens_of_all(pass_groups(requests, limits, false)));
-    EXPECT(without / with > 2.2, "%.0f tokens in place of %.0f", with, without);
+        least += int64_t(before) - 1 + 4 * 10;
+    }
+    const int64_t exact = tokens_of_all(pass_groups(requests, {2048, 8192}));
+    EXPECT(exact == least, "%lld tokens in place of %lld", (long long)exact, (long long)least);
+    const int64_t coarse = tokens_of_all(pass_groups(requests, {2048, 8192, 64}));
+    EXPECT(coarse <= least + least / 25, "%lld tokens in place of %lld", (long long)coarse, (long long)least);
+}
+
+// A beginning of three tokens saves less than another pass costs.
+TEST(short_beginnings_are_computed_with_each_continuation) {
+    vector<Request> requests;
+    for (int c = 0; c < 2; c++) requests.push_back({.document = 0, .tokens = {7, 7, 7, 7, c}, .scored = 1});
+    EXPECT(pass_groups(requests, {2048, 8192, 32}).at(0).size() == 1, "one pass");
+    EXPECT(pass_groups(requests, {2048, 8192}).at(0).size() == 2, "a pass that costs nothing is taken");
 }
 
 // Continuations of 5 to 60 tokens: a pass has sequences of similar lengths, and more than one.

@@ -97,6 +97,22 @@ TEST(scores_are_those_of_each_sequence_alone) {
     }
 }
 
+// A prefix leaves keys and values: of the last block one product, of the blocks before it four.
+TEST_IF(kIsFp64, prefixes_compute_no_output) {
+    Tiny t(with_tasks(tiny_config()));
+    ScorePass prefix = {.B = 2, .T = 8, .is_prefix = true, .tokens = std::vector<int32_t>(16, 1)};
+    t.model.zero.begin_step(blocks_of(t.model.scorer->own.part));
+    const Walk walk = walk_of(ops::target(), [&] { t.model.scorer->forward(t.model.zero, prefix); });
+    const auto of = [&](Kind kind) {
+        return std::count_if(walk.entries.begin(), walk.entries.end(),
+                             [&](const Walk::Entry& e) { return walk.of(e).kind == kind; });
+    };
+    const auto layers = t.cfg.model.layers;
+    EXPECT(of(Kind::Product) == 4 * (layers - 1) + 1 && of(Kind::Attention) == layers - 1,
+           "%lld products and %lld attentions in %lld layers", (long long)of(Kind::Product),
+           (long long)of(Kind::Attention), (long long)layers);
+}
+
 // Every id as the continuation of a context: only the likeliest id is greedy.
 TEST_IF(kIsFp64, likely_tokens_are_known) {
     Tiny t(with_tasks(tiny_config()));
