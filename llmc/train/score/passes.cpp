@@ -137,7 +137,8 @@ static std::vector<TaskGroup> cheapest_groups(std::span<const TaskDocument> docu
         }
     }
     std::vector<TaskGroup> groups;
-    for (size_t end = documents.size(); end > 0; end = groups.back().begin) groups.push_back(until[end].group);
+    for (size_t end = documents.size(); end > 0; end = until[end].group.begin)
+        groups.push_back(until[end].group);
     std::reverse(groups.begin(), groups.end());
     return groups;
 }
