@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import bench_plans
 import bench_scores
 import bench_tokenize
 
@@ -172,6 +173,7 @@ def main():
             keep("trace", operations(build, folder, precision, "--trace"))
             keep("scores", [bench_scores.row(folder, precision)])
         keep("quickstart", quickstart(build, folder))
+    keep("plans", bench_plans.rows())
     keep("tokenizer", bench_tokenize.rows())
     print("\nwhole steps of 12 x 768: forward, backward, clip, AdamW\n")
     print("\n".join(line(step) for step in result["steps"]))
@@ -180,6 +182,7 @@ def main():
     print(f"tensorboard and prometheus: {100 * s['files_of_step']:.3f}% of a step of {s['step_ms']:.1f} ms "
           f"(asked: 0.1%); a step with log.health takes {100 * s['health_of_step']:.0f}% more")
     print("\n" + "\n".join(bench_scores.line(row) for row in result["scores"]))
+    print("\n" + "\n".join(bench_plans.line(row) for row in result["plans"]))
     print("\n" + "\n".join(bench_tokenize.line(row) for row in result["tokenizer"]))
     print(f"\n{path}")
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: operations one by one; whole steps of GPT-2 124M and of a Llama against the matmul rate of the
-# same run; Muon's share of a step; the cost of log.trace and of log files; scores; ./tokenize. Tables on
-# screen, one JSON under dev/results/, which is whole after each part.
+# same run; Muon's share of a step; the cost of log.trace and of log files; scores; --plan; ./tokenize. Tables
+# on screen, one JSON under dev/results/, which is whole after each part.
 # BENCH="fp32 bf16" chooses precisions.
 set -eu
 cd "$(dirname "$0")/.."

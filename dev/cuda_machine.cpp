@@ -2,10 +2,10 @@
 //
 //     cuda_machine FILE [--size=8192] [--B=4] [--T=2048] [--C=2048] [--NH=16]
 //
-// The program measures products of (size, size) in BF16 and FP32, causal attention of these sizes (forward
-// and backward), copies on the device and from the host, launches, and memory. Links and price of a GPU in
-// scripts/machines/ stay the table's; for other GPUs links are assumed, and "sources" says so. The emulation
-// runs the program too; its times mean nothing.
+// The program measures products of up to (size, size) in BF16 and FP32, causal attention of these sizes
+// (forward and backward), copies on the device and from the host, launches, and memory. Links and price of a
+// GPU in scripts/machines/ stay the table's; for other GPUs links are assumed, and "sources" says so. The
+// emulation runs the program too; its times mean nothing.
 #include "dev/cuda_times.h"
 
 #include <fmt/core.h>
@@ -18,6 +18,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
+#include "llmc/train/plan/cluster.h"
 
 // A part of the name in cudaDeviceProp, and the file of scripts/machines/; the first match counts.
 struct Known { const char *contained, *file; };
@@ -65,13 +66,44 @@ static double seconds_of_launch() {
     return seconds_of([&] { for (int i = 0; i < kOps; i++) set_zero(memory.data, 256); }) / kOps;
 }
 
+// FLOP/s of square products, by side.
+template <class T> static std::vector<std::pair<int, double>> product_rates(int size, DType type) {
+    std::vector<std::pair<int, double>> rates;
+    for (int side = std::max(16, size / 8); side <= size; side *= 2)
+        rates.emplace_back(side, product_rate<T>(side, type).flops_per_second);
+    return rates;
+}
+
+static double largest(const std::vector<std::pair<int, double>>& rates) {
+    double most = 0;
+    for (const auto& [side, rate] : rates) most = std::max(most, rate);
+    return most;
+}
+
+// {"1024": 0.4, "8192": 0.7}
+static std::string shares_of(const std::vector<std::pair<int, double>>& rates, double peak) {
+    std::string text;
+    for (const auto& [side, rate] : rates)
+        text += fmt::format("{}\"{}\": {:.4g}", text.empty() ? "" : ", ", side, std::min(1.0, rate / peak));
+    return "{" + text + "}";
+}
+
+// The table's rate of FP32, in FLOP/s; 0: no such file here.
+static double stated_fp32(const std::string& file) {
+    if (file.empty() || !file_exists(machines_folder() + "/" + file + ".json")) return 0;
+    return 1e12 * machine_of({.gpu = file, .file = ""}).fp32_tflops;
+}
+
 static std::string machine_file(const Sizes& o) {
     std::string name = device_name();
     if (name.starts_with("cuda: ")) name = name.substr(6);
     const std::string file = file_of(name);
     const double memory = double(device_available());
-    const ProductRate product = product_rate<bfloat16>(o.size, DType::BF16);
-    const double stated = device_tflops() > 0 ? 1e12 * device_tflops() : product.flops_per_second;
+    const auto bf16 = product_rates<bfloat16>(o.size, DType::BF16);
+    const auto fp32 = product_rates<float>(o.size, DType::F32);
+    const double stated = device_tflops() > 0 ? 1e12 * device_tflops() : largest(bf16);
+    const double fp32_of_table = stated_fp32(file);
+    const double fp32_peak = fp32_of_table > 0 ? fp32_of_table : largest(fp32);
     const double host = host_rate(size_t(o.size) * size_t(o.size));
     const auto share = [&](double rate) { return std::min(1.0, rate / stated); };
     std::string text = fmt::format("{{\n  \"gpu\": \"{}\",\n", file.empty() ? name : file);
@@ -79,7 +111,10 @@ static std::string machine_file(const Sizes& o) {
         text += fmt::format("  \"{}\": {:.4g},\n", key, value);
     };
     add("memory_gb", 1e-9 * memory);
-    add("reached", share(product.flops_per_second));
+    add("reached", share(bf16.back().second));
+    text += fmt::format("  \"reached_by\": {{\"bf16\": {}, \"fp32\": {}}},\n", shares_of(bf16, stated),
+                        shares_of(fp32, fp32_peak));
+    if (fp32_of_table == 0) add("fp32_tflops", 1e-12 * fp32_peak);
     add("attention", share(attention_rate(o)));
     add("copy_gbs", 1e-9 * copy_rate(o.size).per_second);
     add("host_gbs", 1e-9 * host);
@@ -88,8 +123,6 @@ static std::string machine_file(const Sizes& o) {
     std::string sources = fmt::format("measured on {}, {}", name, today());
     if (file.empty()) {
         add("bf16_tflops", 1e-12 * stated);
-        const double fp32 = product_rate<float>(o.size, DType::F32).flops_per_second;
-        add("fp32_tflops", 1e-12 * fp32 / share(product.flops_per_second));
         add("gpus_per_node", 1), add("node_gbs", 1e-9 * host), add("node_us", 15);
         add("network_gbs", 12.5), add("network_us", 20), add("links", 0.8);
         sources += "; assumed: a GPU a node, 100 Gb/s between nodes";

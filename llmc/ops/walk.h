@@ -20,6 +20,7 @@
 struct Target {
     enum Backend : uint8_t { Cpu, Cuda } backend;
     int threads;                    // of a rank; Cpu
+    bool any_size = false;          // Cuda: of another program, whose kernels take every size; for plans
     // The sides of weights are multiples of this.
     constexpr int product_unit() const { return backend == Cuda ? 8 : 1; }
     bool operator==(const Target&) const = default;

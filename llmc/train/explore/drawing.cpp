@@ -38,6 +38,8 @@ Json json_of(const DrawnStep& step) {
 Json json_of(const Machine& machine) {
     Machine m = machine;
     Json::Members members;
-    m.visit([&](const char* key, const auto& value) { members.emplace_back(key, value); });
+    m.visit([&]<class T>(const char* key, const T& value) {
+        if constexpr (!std::is_same_v<T, ReachedBy>) members.emplace_back(key, value);  // for prices alone
+    });
     return members;
 }

@@ -51,7 +51,7 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
             p.tp = tp, p.pp = pp;
-            if (tp > 1 && F % (tp * kDescribedGpu.product_unit())) continue;
+            if (tp > 1 && F % (tp * machine.product_unit)) continue;
             if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks / (tp * pp));
         }
     return all;

@@ -49,8 +49,47 @@ static void assign(int& to, const Json& v, const std::string& where) {
     to = int(number);
 }
 
+static double share_in(const Json& v, const std::string& where) {
+    const double share = positive(v, where);
+    CHECK_INPUT(share <= 1, "{} = {}: expected a share of at most 1", where, for_message(v));
+    return share;
+}
+
+// A share for all sizes, or {"1024": 0.5, ...}.
+static std::vector<ReachedShare> shares_in(const Json& v, const std::string& where) {
+    if (v.is_number()) return {{.side = 0, .share = share_in(v, where)}};
+    CHECK_INPUT(v.is_object() && !v.members().empty(),
+                "{} = {}: expected a share, or shares by size, {{\"1024\": 0.5, \"8192\": 0.7}}", where,
+                for_message(v));
+    std::vector<ReachedShare> shares;
+    for (const auto& [side, share] : v.members()) {
+        const bool digits = side.find_first_not_of("0123456789") == side.npos;
+        CHECK_INPUT(digits && side.size() >= 2 && side.size() <= 6 && side[0] != '0',
+                    "{}: '{}': expected the side of square matrices, from 10 to 999999", where,
+                    side.substr(0, 200));
+        shares.push_back({.side = std::stod(side), .share = share_in(share, where + ": " + side)});
+    }
+    std::sort(shares.begin(), shares.end(),
+              [](const ReachedShare& a, const ReachedShare& b) { return a.side < b.side; });
+    return shares;
+}
+
+static bool is_stated(const ReachedBy& by) { return !by.bf16.empty() || !by.fp32.empty(); }
+static void assign(ReachedBy& to, const Json& v, const std::string& where) {
+    CHECK_INPUT(v.is_object(), "{} = {}: expected {{\"bf16\": 0.7, \"fp32\": 0.8}}", where,
+                for_message(v));
+    for (const auto& [dtype, shares] : v.members()) {
+        CHECK_INPUT(dtype == "bf16" || dtype == "fp32", "{}: there is no '{}'; expected bf16, fp32", where,
+                    dtype.substr(0, 200));
+        (dtype == "bf16" ? to.bf16 : to.fp32) = shares_in(shares, where + ": " + dtype);
+    }
+}
+
 static bool may_be_unknown(std::string_view key) {
-    return key == "watts" || key == "dollars_per_hour" || key == "nvls" || key == "pod_gpus";
+    for (const char* free : {"watts", "dollars_per_hour", "nvls", "rails", "pod_gpus", "reached_by",
+                             "spread", "any_size"})
+        if (key == free) return true;
+    return false;
 }
 
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& named) {
@@ -81,9 +120,11 @@ Machine parse_machine(std::string_view text, const std::string& name, const std:
                     "state every number",
                     name, key, machine_names());
     });
-    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1 && m.nvls <= 1,
-                "{}: reached = {}, attention = {}, links = {}, nvls = {}: expected shares of at most 1", name,
-                m.reached, m.attention, m.links, m.nvls);
+    CHECK_INPUT(m.reached <= 1 && m.attention <= 1 && m.links <= 1 && m.nvls <= 1 && m.spread <= 1,
+                "{}: reached = {}, attention = {}, links = {}, nvls = {}, spread = {}: expected shares of at "
+                "most 1", name, m.reached, m.attention, m.links, m.nvls, m.spread);
+    CHECK_INPUT(m.rails <= m.gpus_per_node, "{}: rails = {}: expected at most gpus_per_node = {}", name,
+                m.rails, m.gpus_per_node);
     CHECK_INPUT(m.oversubscription >= 1,
                 "{}: oversubscription = {}: expected 1 (none), or more: 7 where links between pods carry a "
                 "seventh of their GPUs' rate", name, m.oversubscription);
@@ -108,7 +149,7 @@ Machine machine_of(const ClusterConfig& c) {
                 "cluster.gpu = '{}', but {} is of \"gpu\": \"{}\": leave one of them out", c.gpu, path,
                 m.gpu);
     if (m.gpu.empty()) m.gpu = "GPU of " + path;
-    if (c.gpus_per_node) m.gpus_per_node = c.gpus_per_node;
+    if (c.gpus_per_node) m.gpus_per_node = c.gpus_per_node, m.rails = std::min(m.rails, m.gpus_per_node);
     if (c.node_gbs > 0) m.node_gbs = c.node_gbs;
     if (c.network_gbs > 0) m.network_gbs = c.network_gbs;
     if (c.memory_gb > 0) m.memory_gb = c.memory_gb;

@@ -7,6 +7,15 @@
 
 #include "llmc/base/config/config.h"
 
+// The share of the peak rate that a product of (side, side) matrices reaches. side 0: of any large sizes.
+struct ReachedShare {
+    double side, share;
+};
+// By dtype, smallest side first; empty: Machine::reached. In a file: {"bf16": 0.7, "fp32": {"1024": 0.5}}.
+struct ReachedBy {
+    std::vector<ReachedShare> bf16 = {}, fp32 = {};
+};
+
 // Rates are of one device. 1 GB = 1e9 bytes.
 struct Machine {
     std::string gpu;             // the file's name: "h100"
@@ -15,6 +24,7 @@ struct Machine {
     double bf16_tflops = 0;  // dense matrix products with FP32 sums, as the maker states
     double fp32_tflops = 0;  // the same of FP32 inputs (TF32 is not used)
     double reached = 0;      // share of these that large products reach
+    ReachedBy reached_by = {};  // the same by dtype and size, where that is known
     double attention = 0;    // share that causal attention reaches, forward and backward together
     double copy_gbs = 0;     // bytes read plus bytes written, as a large copy reaches
     double host_gbs = 0;     // between a device and its host, each way
@@ -24,8 +34,9 @@ struct Machine {
     double node_gbs = 0;     // of a GPU to the others of its node, each way
     double node_us = 0;      // latency of a message inside a node
     double nvls = 0;         // share of node_gbs that an all-reduce in NVSwitch reaches (NVLS); 0: none
-    double network_gbs = 0;  // of a GPU to other nodes, each way
+    double network_gbs = 0;  // of a GPU to other nodes, each way, while all GPUs of its node send
     double network_us = 0;
+    int rails = 0;               // adapters of a node, each for equally many neighbours; 0: one for each GPU
     int pod_gpus = 0;            // GPUs that a fat tree connects at full rate; 0: all
     double oversubscription = 1; // of links between pods: network_gbs of all their GPUs over the links' rate
     double links = 0;             // share of node_gbs and network_gbs that collectives reach
@@ -36,19 +47,26 @@ struct Machine {
     double failure_hours = 50700;
     double restart_seconds = 600;
     double disk_gbs = 5;
+    double spread = 0;  // standard deviation of a rank's time of a step, as a share of the step; 0: unknown
+    int any_size = 0;  // 1: plans are of another program, whose kernels take every size
+    // Of no file: the sides of weights are multiples of `product_unit`; what a rank is called.
+    int product_unit = 8;
+    const char* noun = "GPU";
 
     template <class F>
     void visit(F&& f) {
         f("gpu", gpu), f("about", about), f("sources", sources), f("memory_gb", memory_gb);
         f("bf16_tflops", bf16_tflops), f("fp32_tflops", fp32_tflops), f("reached", reached);
+        f("reached_by", reached_by);
         f("attention", attention), f("copy_gbs", copy_gbs), f("host_gbs", host_gbs);
         f("launch_us", launch_us), f("units", units);
         f("gpus_per_node", gpus_per_node), f("node_gbs", node_gbs), f("node_us", node_us);
-        f("nvls", nvls), f("network_gbs", network_gbs), f("network_us", network_us);
+        f("nvls", nvls), f("network_gbs", network_gbs), f("network_us", network_us), f("rails", rails);
         f("pod_gpus", pod_gpus), f("oversubscription", oversubscription), f("links", links);
         f("watts", watts);
         f("dollars_per_hour", dollars_per_hour), f("failure_hours", failure_hours);
         f("restart_seconds", restart_seconds), f("disk_gbs", disk_gbs);
+        f("spread", spread), f("any_size", any_size);
     }
 };
 
@@ -65,5 +83,5 @@ Machine machine_of(const ClusterConfig& c);
 
 // text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or
 // `gpu` where the file names none; other files state every number but watts,
-// dollars_per_hour, nvls and pod_gpus.
+// dollars_per_hour, nvls, rails, pod_gpus, reached_by, spread and any_size.
 Machine parse_machine(std::string_view text, const std::string& name, const std::string& gpu = "");

@@ -122,14 +122,16 @@ static Prices prices_of(const Config& cfg, int ranks, const Machine& machine) {
 }
 
 Estimate estimate(const Config& cfg, int ranks, const Machine& machine) {
-    const Described gpu(kDescribedGpu);
+    const Target gpu = described_gpu(machine);
+    const Described here(gpu);
     Estimate e = timed_estimate(over_nccl(cfg), ranks, prices_of(cfg, ranks, machine));
     e.cfg = cfg;
     return e;
 }
 
 DrawnStep drawn_step(const Config& cfg, int ranks, const Machine& machine) {
-    const Described gpu(kDescribedGpu);
+    const Target gpu = described_gpu(machine);
+    const Described here(gpu);
     Estimate e = without_figures(over_nccl(cfg), ranks);
     const WalkedStages walked = walk_stages(prices_of(cfg, ranks, machine), e);
     return draw_step(walked.shape, walked.all());

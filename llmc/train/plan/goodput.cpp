@@ -20,6 +20,19 @@ static double between_failures(const LongRun& run, const Machine& machine) {
     return 3600 * machine.failure_hours / run.ranks;
 }
 
+// x with a share p of a normal distribution below.
+static double normal_quantile(double p) {
+    double below = -10, above = 10;
+    while (above - below > 1e-9) {
+        const double x = (below + above) / 2;
+        (std::erfc(-x / std::sqrt(2.0)) / 2 < p ? below : above) = x;
+    }
+    return below;
+}
+
+// Of n independent normal numbers: how far the largest is above the mean, in standard deviations.
+static double largest_of(int n) { return n == 1 ? 0 : normal_quantile((n - 0.375) / (n + 0.25)); }
+
 Goodput goodput(const LongRun& run, const Machine& machine, int64_t every) {
     const CheckpointTimes checkpoint = checkpoint_times(run, machine);
     const int64_t interval = every > 0 ? every : std::max<int64_t>(1, run.steps);
@@ -28,6 +41,7 @@ Goodput goodput(const LongRun& run, const Machine& machine, int64_t every) {
     g.checkpoints = checkpoint.halt / seconds;
     g.restarts = machine.restart_seconds / g.between;
     g.repeated = (seconds / 2 + checkpoint.write) / g.between;
+    g.stragglers = machine.spread * largest_of(run.ranks);
     return g;
 }
 

@@ -8,6 +8,11 @@
 //     lost to checkpoints    halt / every
 //     lost to restarts       restart / M
 //     work done again        (every / 2 + write) / M
+//     lost to stragglers     spread * z
+//
+// The slowest of n ranks decides. Where their times of a step are independent and normal, the largest is z
+// standard deviations above the mean, z = quantile of (n - 3/8) / (n + 1/4) (Blom, Statistical Estimates and
+// Transformed Beta-Variables, 1958).
 //
 // The best interval is sqrt(2 halt M) (Young, "A first order approximation to the optimum checkpoint
 // interval", CACM 17, 1974), and at least `write`: a checkpoint ends before the next one begins.
@@ -28,9 +33,9 @@ struct Goodput {
     double between = 0;  // seconds between failures of the job
     double write = 0;    // seconds until a checkpoint is on the disk
     int64_t every = 0;   // steps between checkpoints; 0: one at the end
-    double checkpoints = 0, restarts = 0, repeated = 0;  // shares of the time
+    double checkpoints = 0, restarts = 0, repeated = 0, stragglers = 0;  // of a second that trains
 
-    double share() const { return 1 / (1 + checkpoints + restarts + repeated); }
+    double share() const { return 1 / (1 + checkpoints + restarts + repeated + stragglers); }
 };
 
 // every: checkpoint.every.

@@ -19,7 +19,6 @@ namespace PRECISION {
 
 static constexpr int kLayers = 4;      // as many as the patterns of windows have
 static constexpr int kMost = 15;       // steps
-static constexpr double kSeconds = 8;  // of them together
 
 // A model with all ops of cfg's and a step with all actions; what runs beside the steps is off.
 static Config reduced(const Config& cfg, int ranks) {
@@ -98,28 +97,8 @@ static std::vector<MeasuredOp> ops_of(const RecordedStep& step) {
     return all;
 }
 
-// An op of several ranks takes the mean of their times. Where ranks are stages, the wait of one for another
-// is the simulation's: a collective takes the time of the rank that waits least.
-static void merge(std::vector<MeasuredOp>& to, const std::vector<MeasuredOp>& more, bool stages) {
-    for (const MeasuredOp& op : more) {
-        const auto same = [&](const MeasuredOp& o) {
-            return o.name == op.name && o.axis == op.axis && o.kind == op.kind && o.dims == op.dims &&
-                   o.flops == op.flops && o.read == op.read && o.written == op.written;
-        };
-        const auto known = std::find_if(to.begin(), to.end(), same);
-        if (known == to.end()) {
-            to.push_back(op);
-            continue;
-        }
-        const double calls = known->calls + op.calls;
-        const double mean = (known->calls * known->seconds + op.calls * op.seconds) / calls;
-        known->seconds = stages && !op.axis.empty() ? std::min(known->seconds, op.seconds) : mean;
-        known->calls = calls;
-    }
-}
-
-// The step with the median time of its slowest rank. All ranks together.
-static RecordedStep median_step(Model& model, Loader& data) {
+// Of steps by the time of their slowest rank. All ranks together.
+static RecordedStep measured_step(Model& model, Loader& data, const Measuring& how) {
     const Axis& world = model.mesh.world;
     std::vector<std::pair<double, size_t>> times;
     std::vector<RecordedStep> steps;
@@ -127,22 +106,23 @@ static RecordedStep median_step(Model& model, Loader& data) {
         world.barrier();
         const double begin = seconds_now();
         RecordedStep step = record(model, data, int64_t(steps.size()));
-        const double seconds = largest_over(world, seconds_now() - begin);
+        const double took = largest_over(world, seconds_now() - begin);
         steps.push_back(std::move(step));
-        return seconds;
+        return took;
     };
     run();  // touches memory for the first time
     const double first = run();
     times.emplace_back(first, 1);
-    for (int left = std::clamp(int(kSeconds / first), 1, kMost); left > 0; left--) {
-        const double seconds = run();
-        times.emplace_back(seconds, steps.size() - 1);
+    for (int left = int(std::min<double>(how.seconds / first, kMost)); left > 0; left--) {
+        const double took = run();
+        times.emplace_back(took, steps.size() - 1);
     }
     std::sort(times.begin(), times.end());
-    return std::move(steps[times[(times.size() - 1) / 2].second]);
+    const size_t taken = how.taken == Taken::Median ? (times.size() - 1) / 2 : 0;
+    return std::move(steps[times[taken].second]);
 }
 
-MeasuredStep measure_step(const Config& cfg, int ranks) {
+MeasuredStep measure_step(const Config& cfg, int ranks, const Measuring& how) {
     const Config few = reduced(cfg, ranks);
     MeasuredStep measured = {.date = today(), .layers = few.model.layers, .ops = {}};
     std::mutex mutex;
@@ -162,7 +142,7 @@ MeasuredStep measure_step(const Config& cfg, int ranks) {
         model.allocate();
         model.zero.init_weights(1);
         Loader data(tokens, c.train.micro_batch, 0, mesh.dp.index, mesh.dp.size);
-        const RecordedStep step = median_step(model, data);
+        const RecordedStep step = measured_step(model, data, how);
         const std::lock_guard lock(mutex);
         merge(measured.ops, ops_of(step), c.parallel.pp > 1);
         measured.seconds = std::max(measured.seconds, step.begins.back() - step.begins.front());

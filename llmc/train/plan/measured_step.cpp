@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "llmc/base/cache_file.h"
@@ -26,25 +27,55 @@ static double work_of(double flops, uint64_t read, uint64_t written) {
     return flops > 0 ? flops : double(read + written);
 }
 
+// How many times as large as each other two ops are, in powers of two over all their sizes; never 0.
+static double distance(const MeasuredOp& a, const Cost& b) {
+    const auto doublings = [](double x, double y) { return std::abs(std::log2(x / y)); };
+    double sum = doublings(a.work(), work_of(b.flops, b.read, b.written));
+    for (size_t i = 0; i < a.dims.size(); i++)
+        sum += doublings(1 + std::abs(a.dims[i]), 1 + std::abs(b.dims[i]));
+    return std::max(sum, 0.01);
+}
+
+bool MeasuredOp::is(const MeasuredOp& o) const {
+    return name == o.name && axis == o.axis && kind == o.kind && dims == o.dims && flops == o.flops &&
+           read == o.read && written == o.written;
+}
+
+void merge(std::vector<MeasuredOp>& to, const std::vector<MeasuredOp>& more, bool stages) {
+    for (const MeasuredOp& op : more) {
+        const auto known = std::find_if(to.begin(), to.end(), [&](const MeasuredOp& o) { return o.is(op); });
+        if (known == to.end()) {
+            to.push_back(op);
+            continue;
+        }
+        const double calls = known->calls + op.calls;
+        const double mean = (known->calls * known->seconds + op.calls * op.seconds) / calls;
+        known->seconds = stages && !op.axis.empty() ? std::min(known->seconds, op.seconds) : mean;
+        known->calls = calls;
+    }
+}
+
 double MeasuredOp::work() const { return work_of(flops, read, written); }
 
 double MeasuredStep::seconds_of(const Cost& cost) const {
     for (const MeasuredOp& op : ops)
         if (op.is(cost)) return op.seconds;
     const double work = work_of(cost.flops, cost.read, cost.written);
-    const auto in_proportion = [&](auto&& like) {
-        double seconds = 0, works = 0;
+    if (work == 0) return 0;
+    const auto interpolated = [&](auto&& like) {
+        double logs = 0, weights = 0;   // logs: of seconds for a FLOP or byte, times weights
         for (const MeasuredOp& op : ops)
-            if (op.kind == cost.kind && like(op)) {
-                seconds += op.calls * op.seconds;
-                works += op.calls * op.work();
+            if (op.kind == cost.kind && op.work() > 0 && op.seconds > 0 && like(op)) {
+                const double weight = 1 / std::pow(distance(op, cost), 3);
+                logs += weight * std::log(op.seconds / op.work());
+                weights += weight;
             }
-        return works > 0 ? work * seconds / works : 0;
+        return weights > 0 ? work * std::exp(logs / weights) : 0;
     };
     const double named =
-        in_proportion([&](const MeasuredOp& op) { return op.name == cost.name && op.axis == axis_of(cost); });
+        interpolated([&](const MeasuredOp& op) { return op.name == cost.name && op.axis == axis_of(cost); });
     if (named > 0) return named;
-    return in_proportion([](const MeasuredOp&) { return true; });
+    return interpolated([](const MeasuredOp&) { return true; });
 }
 
 // ---------------------------------------------------------------------------------------------------------

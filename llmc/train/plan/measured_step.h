@@ -23,8 +23,14 @@ struct MeasuredOp {
     double calls = 0, seconds = 0;  // seconds: of a call, with the host's work up to the next op
 
     bool is(const Cost& cost) const;
+    bool is(const MeasuredOp& o) const;
     double work() const;  // FLOPs; of ops without any, bytes
 };
+
+// Adds calls of other ranks or steps. An op of several ranks takes the mean of their times. Where ranks are
+// stages, the wait of one for another is the simulation's: a collective takes the time of the rank that waits
+// least.
+void merge(std::vector<MeasuredOp>& to, const std::vector<MeasuredOp>& more, bool stages);
 
 struct MeasuredStep {
     std::string date;    // "2026-11-25"
@@ -33,21 +39,31 @@ struct MeasuredStep {
     double tflops = 0;   // a rank's rate of a 1024^3 product, all ranks at once
     std::vector<MeasuredOp> ops;
 
-    // Of an op with the same sizes; else of the same name, in proportion to FLOPs or bytes; else of the same
-    // kind. 0: no op of the kind was measured.
+    // Of an op with the same sizes; else at the rate (FLOPs or bytes) of ops with the same name, else of the
+    // same kind, its logarithm interpolated by inverse distance (Shepard, 23rd ACM National Conference,
+    // 1968). 0: no op of the kind was measured.
     double seconds_of(const Cost& cost) const;
 };
 
-// Measures steps of a reduced model on parallel.ranks threads of this machine, some 20 seconds. Exit code 78:
-// too little memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
+// Steps of a measurement: one that touches memory, one more, and others for `seconds`, at most 15. The times
+// are of their median, or of the fastest: among models that are compared, a busy moment must hit none.
+enum class Taken : char { Median, Fastest };
+struct Measuring {
+    double seconds = 8;
+    Taken taken = Taken::Median;
+};
+
+// Measures steps of a reduced model on parallel.ranks threads of this machine. Exit code 78: too little
+// memory. REQUIRES: model.vocab, train.micro_batch and run.threads are resolved.
+using MeasureFunction = MeasuredStep(const Config& cfg, int ranks, const Measuring& how);
 namespace fp32 {
-MeasuredStep measure_step(const Config& cfg, int ranks);
+MeasureFunction measure_step;
 }
 namespace bf16 {
-MeasuredStep measure_step(const Config& cfg, int ranks);
+MeasureFunction measure_step;
 }
 namespace fp64 {
-MeasuredStep measure_step(const Config& cfg, int ranks);
+MeasureFunction measure_step;
 }
 
 // The file of this user's measurements, machine.json in the cache folder: of one device, number of cores and

@@ -4,6 +4,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/guard/launcher.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/measured_search.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/plan/print.h"
 #include "llmc/train/run/distinct_stages.h"
@@ -13,8 +14,9 @@ namespace PRECISION {
 
 // The memory plan of the fullest rank: ranks of different stages differ, no others.
 static std::string memory_text(const Planned& p) {
-    std::optional<Described> gpu;
-    if (!p.here) gpu.emplace(kDescribedGpu);
+    std::optional<Described> here;
+    const Target gpu = p.machine ? described_gpu(*p.machine) : kDescribedGpu;
+    if (!p.here) here.emplace(gpu);
     const Config& own = p.estimate.cfg;
     const Config cfg = p.here ? own : over_nccl(own);
     std::string text;
@@ -45,24 +47,41 @@ static std::string command_of(const Search& found, const PlanRequest& request) {
     return found.best.empty() ? "" : request.command + " " + options_of(found.best.front());
 }
 
-static int search_numbers(const Machine& machine, const Config& cfg, const PlanRequest& request) {
-    const CountedSearch found = search_counts(cfg, machine, estimate);
+// measured: of this machine, else empty.
+static int print_counts(const CountedSearch& found, const Machine& machine, const std::string& measured,
+                        const ClusterConfig& limits, const PlanRequest& request) {
     const std::string command = command_of(found.search, request);
     if (request.json)
         print("{}\n", to_text(json_of(found.search, command)));
     else
-        print("{}", counts_text(found, cfg.cluster, machine, command));
+        print("{}{}", counts_text(found, limits, machine, command), measured);
     return kExitDone;
 }
 
-static int search_on(const Machine& machine, const Config& cfg, int ranks, const PlanRequest& request) {
-    const Search found = search(cfg, ranks, machine, estimate);
+static int print_search(const Search& found, const Machine& machine, const std::string& measured,
+                        const PlanRequest& request) {
     const std::string command = command_of(found, request);
     if (request.json)
         print("{}\n", to_text(json_of(found, command)));
     else
-        print("{}", search_text(found, machine, command));
+        print("{}{}", search_text(found, machine, command), measured);
     return kExitDone;
+}
+
+static int search_this_machine(const Config& cfg, const PlanRequest& request) {
+    const int ranks = cfg.parallel.ranks;
+    if (ranks > 0) {
+        const HereSearch here = search_here(cfg, ranks);
+        return print_search(here.search, here.machine, here.measured, request);
+    }
+    const HereCounts here = search_counts_here(cfg);
+    return print_counts(here.counts, here.machine, here.measured, cfg.cluster, request);
+}
+
+static int search_on(const Machine& machine, const Config& cfg, const PlanRequest& request) {
+    const int ranks = cfg.parallel.ranks;
+    if (ranks > 0) return print_search(search(cfg, ranks, machine, estimate), machine, "", request);
+    return print_counts(search_counts(cfg, machine, estimate), machine, "", cfg.cluster, request);
 }
 
 int plan(Config cfg, const PlanRequest& request) {
@@ -71,15 +90,11 @@ int plan(Config cfg, const PlanRequest& request) {
                 "--plan=search compares times: name the GPU by "
                 "--cluster.gpu ({}) or by --cluster.file",
                 machine_names());
-    CHECK_INPUT(!request.search || !cfg.cluster.measured(),
-                "--plan=search: cluster.gpu = auto measures one mesh at a time; give --plan with "
-                "parallel.ranks, tp, pp and zero, or a GPU of the table ({})",
-                machine_names());
     if (!request.search) return print_plan(planned(cfg), request.json);
-    const Machine machine = machine_of(cfg.cluster);
+    std::optional<Machine> machine;
+    if (!cfg.cluster.measured()) machine = machine_of(cfg.cluster);
     take_open_settings(cfg);
-    const int ranks = cfg.parallel.ranks;
-    return ranks == 0 ? search_numbers(machine, cfg, request) : search_on(machine, cfg, ranks, request);
+    return machine ? search_on(*machine, cfg, request) : search_this_machine(cfg, request);
 }
 
 }  // namespace PRECISION

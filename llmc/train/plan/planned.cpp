@@ -30,7 +30,7 @@ static Planned planned_here(Config cfg, int ranks) {
     return {.estimate = e};
 }
 
-static void check_measurable(const Config& cfg, int ranks) {
+void check_measurable(const Config& cfg, int ranks) {
     const ClusterConfig& c = cfg.cluster;
     CHECK_INPUT(c.file.empty() && c.gpus_per_node == 0 && c.node_gbs == 0 && c.network_gbs == 0,
                 "cluster.gpu = auto measures this machine as it is: leave out cluster.file, gpus_per_node, "
@@ -60,7 +60,7 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
     std::optional<MeasuredStep> step = file.find(cfg, ranks);
     if (!step) {
         fputs("measuring steps on this machine ...\n", stderr);
-        step = measure_step(cfg, ranks);
+        step = measure_step(cfg, ranks, {});
         file.keep(cfg, ranks, *step);
     }
     Machine machine = {.gpu = file.device, .about = "", .sources = ""};
@@ -71,7 +71,8 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
 }
 
 static Planned planned_on(const Machine& machine, Config cfg, int ranks) {
-    const Described gpu(kDescribedGpu);
+    const Target gpu = described_gpu(machine);
+    const Described here(gpu);
     const Config planned = over_nccl(cfg);
     const auto rank = described_mesh(planned.parallel, ranks, 0);
     const size_t available = size_t(1e9 * machine.memory_gb);

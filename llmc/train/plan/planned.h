@@ -19,15 +19,20 @@ int ranks_to_plan(const Config& cfg);
 // Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing, but for
 // cluster.gpu=auto, which runs steps on this machine where no file has their times.
 using PlannedFunction = Planned(Config cfg);
+// Exit code 78 where cluster.gpu=auto cannot measure so many ranks with these settings.
+using CheckMeasurable = void(const Config& cfg, int ranks);
 namespace fp32 {
 PlannedFunction planned;
-}
+CheckMeasurable check_measurable;
+}  // namespace fp32
 namespace bf16 {
 PlannedFunction planned;
-}
+CheckMeasurable check_measurable;
+}  // namespace bf16
 namespace fp64 {
 PlannedFunction planned;
-}
+CheckMeasurable check_measurable;
+}  // namespace fp64
 
 // The planner of a precision.
 struct Planner {

@@ -16,8 +16,8 @@ static constexpr Tile kTiles[] = {
 static constexpr int kSplits[] = {1, 2, 4, 8};  // of K over multiprocessors
 static constexpr double kPrologue = 128;        // steps of K to fill the multiprocessor's pipeline
 
-// rate: FLOP/s of all multiprocessors.
-static double product_seconds(double m, double n, double k, double rate, int units) {
+// rate: FLOP/s of all multiprocessors, as if tiles were read at once.
+static double tiled_seconds(double m, double n, double k, double rate, int units) {
     double best = INFINITY;
     for (const Tile& tile : kTiles)
         for (const int split : kSplits) {
@@ -29,6 +29,30 @@ static double product_seconds(double m, double n, double k, double rate, int uni
     return best;
 }
 
+// Seconds of a product over those of its tiles at the peak rate. Where a file states what square products of
+// some sizes reach, those take just that; between two sizes by the logarithm of the side, cbrt(m n k).
+static double slower_than_tiles(const Prices& p, double side) {
+    const Machine& on = p.machine;
+    const std::vector<ReachedShare>& shares = p.bf16 ? on.reached_by.bf16 : on.reached_by.fp32;
+    if (shares.empty()) return 1 / on.reached;
+    const auto at = [&](const ReachedShare& r) {
+        const double ideal = 2 * r.side * r.side * r.side;
+        return 1 / r.share * (r.side > 0 ? ideal / tiled_seconds(r.side, r.side, r.side, 1, on.units) : 1);
+    };
+    size_t next = 0;
+    while (next < shares.size() && shares[next].side < side) next++;
+    if (next == 0) return at(shares.front());
+    if (next == shares.size()) return at(shares.back());
+    const ReachedShare &below = shares[next - 1], &above = shares[next];
+    const double weight = std::log(side / below.side) / std::log(above.side / below.side);
+    return (1 - weight) * at(below) + weight * at(above);
+}
+
+static double product_seconds(const Prices& p, double m, double n, double k) {
+    const double peak = 1e12 * p.peak_tflops(), slower = slower_than_tiles(p, std::cbrt(m * n * k));
+    return tiled_seconds(m, n, k, peak / slower, p.machine.units);
+}
+
 double seconds_of_op(const Prices& p, const Cost& cost) {
     const Machine& on = p.machine;
     const double bytes = double(cost.read + cost.written), launch = 1e-6 * on.launch_us;
@@ -38,8 +62,7 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
         case Kind::Product: {
             // a batch of products, or one with fewer FLOPs than its sides say, costs its FLOPs
             const double full = 2.0 * cost.dims[0] * cost.dims[1] * cost.dims[2];
-            const double one =
-                product_seconds(cost.dims[0], cost.dims[1], cost.dims[2], peak * on.reached, on.units);
+            const double one = product_seconds(p, cost.dims[0], cost.dims[1], cost.dims[2]);
             return std::max(full > 0 ? one * cost.flops / full : 0, moved) + launch;
         }
         case Kind::Attention:
@@ -99,6 +122,18 @@ struct Route {
 };
 }  // namespace
 
+// How many times network_gbs a GPU of the axis has: GPUs share an adapter, and those that send to no other
+// node leave theirs to the others. Only a pipeline's messages, and sums over its ends, leave a node by some
+// of its stages; over other axes all GPUs of a node send at once.
+static double share_of_adapters(const Prices& p, std::string_view axis) {
+    const Machine& on = p.machine;
+    if (on.rails == 0 || (axis != "pp" && axis != "tied")) return 1;
+    const int each = (on.gpus_per_node + on.rails - 1) / on.rails;      // GPUs of an adapter
+    const int stages = members_of(p.mesh, "pp", on).inside;             // of a node
+    const int sending = std::max(1, on.gpus_per_node / stages);         // neighbours
+    return double(each) / std::min(each, sending);
+}
+
 // Rings follow the network's layout: a ring crosses the border of a pod once for each adapter that it uses.
 // in_pod / inside GPUs share such a crossing, at 1 / oversubscription of their rate.
 static Route route_of(const Prices& p, const char* axis) {
@@ -106,7 +141,8 @@ static Route route_of(const Prices& p, const char* axis) {
     const auto [n, inside, in_pod] = members_of(p.mesh, axis, on);
     const double reached = 1e9 * on.links, node = reached * on.node_gbs;
     const double crossing = in_pod == n ? 1 : std::min(1.0, double(in_pod) / inside / on.oversubscription);
-    const double adapter = std::min(node, reached * on.network_gbs * crossing);
+    const double own = reached * on.network_gbs * share_of_adapters(p, axis);
+    const double adapter = std::min(node, own * crossing);
     return {.members = n,
             .nodes = (n + inside - 1) / inside,
             .node = node,

@@ -60,7 +60,8 @@ static std::string money(double dollars) {
 }
 
 static std::string limits_text(const ClusterConfig& limits) {
-    const std::string days = limits.days > 0 ? fmt::format("{:g} days", limits.days) : "";
+    const std::string days =
+        limits.days > 0 ? fmt::format("{:g} {}", limits.days, limits.days == 1 ? "day" : "days") : "";
     const std::string dollars = limits.dollars > 0 ? money(limits.dollars) : "";
     return days + (days.empty() || dollars.empty() ? "" : " and ") + dollars;
 }
@@ -90,12 +91,14 @@ static Rows rows_of_step(const Estimate& e) {
 static std::string goodput_text(const Estimate& e) {
     const Goodput &g = e.goodput, &best = e.best_goodput;
     const double trained = 30 * 86400 * g.share();
+    const std::string stragglers =
+        g.stragglers > 0 ? fmt::format(", {} to stragglers", human_seconds(trained * g.stragglers)) : "";
     return fmt::format("goodput {} with checkpoint.every={}; at most {}, with {}\n"
                        "  a failure each {}; 30 days lose {} to checkpoints, {} to restarts, {} to work done "
-                       "again\n",
+                       "again{}\n",
                        percent(g.share()), g.every, percent(best.share()), best.every,
                        human_seconds(g.between), human_seconds(trained * g.checkpoints),
-                       human_seconds(trained * g.restarts), human_seconds(trained * g.repeated));
+                       human_seconds(trained * g.restarts), human_seconds(trained * g.repeated), stragglers);
 }
 
 std::string time_text(const Estimate& e, const Machine& machine) {
@@ -137,7 +140,7 @@ static std::vector<std::string> cells_of(const Estimate& e) {
 }
 
 static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& machine) {
-    Rows rows = {{"GPUs", "run", "energy", "price"}};
+    Rows rows = {{std::string(machine.noun) + "s", "run", "energy", "price"}};
     rows[0].insert(rows[0].end(), kColumns.begin(), kColumns.end());
     double fastest = INFINITY;
     for (const Estimate& e : best) {
@@ -157,7 +160,7 @@ static Rows rows_of_counts(const std::vector<Estimate>& best, const Machine& mac
 static std::string run_text(const Estimate& e, const Machine& machine) {
     const RunCost run = cost_of(e, machine);
     const std::string price = run.dollars > 0 ? ", " + money(run.dollars) : "";
-    return fmt::format("{}: {}{}", counted(e.ranks, "GPU"), human_seconds(run.seconds), price);
+    return fmt::format("{}: {}{}", counted(e.ranks, machine.noun), human_seconds(run.seconds), price);
 }
 
 static std::string choice_text(const CountedSearch& found, const ClusterConfig& limits,
@@ -181,7 +184,7 @@ static std::string choice_text(const CountedSearch& found, const ClusterConfig& 
 std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,
                         const std::string& command) {
     if (found.rows.empty())
-        return fmt::format("No plan for 1, 2, 4 ... 1,024 GPUs fits on {}.\n", machine.gpu);
+        return fmt::format("No plan for 1, 2, 4 ... {}s fits on {}.\n", machine.noun, machine.gpu);
     return fmt::format("the fastest mesh for each number of {}; --parallel.ranks=N shows the next ones\n",
                        machine.gpu) +
            table(rows_of_counts(found.rows, machine), "rrrrrrrrrrrrrrrll") +

@@ -25,7 +25,7 @@ struct BlockCost {
     double waits;                                       // of these, for tp's collectives
 };
 
-static BlockCost block_cost(const Config& of, const Machine& machine, EstimateFunction* estimate) {
+static BlockCost block_cost(const Config& of, const Machine& machine, const Estimator& estimate) {
     Config cfg = of;
     cfg.parallel = {};
     cfg.parallel.tp = of.parallel.tp;
@@ -162,7 +162,7 @@ struct Found {
 };
 }  // namespace
 
-static void examine(std::vector<Candidate> all, int ranks, const Machine& machine, EstimateFunction* estimate,
+static void examine(std::vector<Candidate> all, int ranks, const Machine& machine, const Estimator& estimate,
                     const std::function<bool()>& stops, Found& found) {
     std::sort(all.begin(), all.end(),
               [](const Candidate& a, const Candidate& b) { return a.bounds.seconds < b.bounds.seconds; });
@@ -177,7 +177,7 @@ static void examine(std::vector<Candidate> all, int ranks, const Machine& machin
 
 // The candidates that their bounds allow to fit; the others are counted.
 static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks, const Machine& machine,
-                                      EstimateFunction* estimate, Found& found) {
+                                      const Estimator& estimate, Found& found) {
     std::map<std::tuple<int, Recompute, int>, BlockCost> costs;
     std::vector<Candidate> left;
     double fewest = INFINITY;  // seconds of a rank's ops without waits, on the mesh with the fewest
@@ -201,7 +201,7 @@ static std::vector<Candidate> bounded(const std::vector<Config>& all, int ranks,
     return left;
 }
 
-Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate,
+Search search(const Config& cfg, int ranks, const Machine& machine, const Estimator& estimate,
               const std::function<bool()>& stops) {
     Found found;
     std::vector<Config> all = candidates_of(cfg, ranks, machine);

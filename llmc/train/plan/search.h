@@ -28,7 +28,8 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
 // that Search::kShown others are faster. What does not fit is planned again with memory.offload.
 // stops: asked before each plan, on any thread; once true, the search ends with what it has found.
-Search search(const Config& cfg, int ranks, const Machine& machine, EstimateFunction* estimate,
+using Estimator = std::function<EstimateFunction>;
+Search search(const Config& cfg, int ranks, const Machine& machine, const Estimator& estimate,
               const std::function<bool()>& stops = [] { return false; });
 
 // The settings of a candidate that a search chooses: key and value.

@@ -6,9 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/train/plan/run_cost.h"
 
-static void add_count(CountedSearch& all, const Config& cfg, int ranks, const Machine& machine,
-                      EstimateFunction* estimate) {
-    Search found = search(cfg, ranks, machine, estimate);
+static void add_count(CountedSearch& all, Search found) {
     all.search += found;
     if (found.best.empty()) return;
     all.search.by_ops += int(found.best.size()) - 1;
@@ -32,28 +30,33 @@ static std::vector<Estimate> within_limits(const CountedSearch& all, const Clust
 }
 
 // Numbers between the powers of two around `ranks`.
-static std::vector<int> eighths_around(int ranks) {
+static std::vector<int> eighths_around(int ranks, int most) {
     std::vector<int> found;
     for (const int below : {ranks / 2, ranks})
         for (int i = 1; i < 8; i++)
-            if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= kMostGpus)
+            if (below >= 1 && below * i % 8 == 0 && below + below * i / 8 <= most)
                 found.push_back(below + below * i / 8);
     return found;
 }
 
-CountedSearch search_counts(const Config& cfg, const Machine& machine, EstimateFunction* estimate) {
-    const ClusterConfig& limits = cfg.cluster;
+CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate) {
+    return search_counts(cfg.cluster, machine, kMostGpus,
+                         [&](int ranks) { return search(cfg, ranks, machine, estimate); });
+}
+
+CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
+                            const std::function<Search(int ranks)>& search_of) {
     CHECK_INPUT(limits.dollars == 0 || machine.dollars_per_hour > 0,
                 "cluster.dollars = {}: no price of {} is known; state dollars_per_hour in a file: "
                 "--cluster.file=FILE.json with {{\"gpu\": \"{}\", \"dollars_per_hour\": 2}}",
                 limits.dollars, machine.gpu, machine.gpu);
     CountedSearch all;
-    for (int ranks = 1; ranks <= kMostGpus; ranks *= 2) add_count(all, cfg, ranks, machine, estimate);
+    for (int ranks = 1; ranks <= most; ranks *= 2) add_count(all, search_of(ranks));
     std::vector<Estimate> best = within_limits(all, limits, machine);
     if (limits.days > 0 || limits.dollars > 0) {
         // where no power of two keeps the limits, a number beside the cheapest or the fastest may
         const int around = best.empty() ? (all.rows.empty() ? 0 : all.rows.back().ranks) : best.front().ranks;
-        for (const int ranks : eighths_around(around)) add_count(all, cfg, ranks, machine, estimate);
+        for (const int ranks : eighths_around(around, most)) add_count(all, search_of(ranks));
         std::sort(all.rows.begin(), all.rows.end(),
                   [](const Estimate& a, const Estimate& b) { return a.ranks < b.ranks; });
         best = within_limits(all, limits, machine);

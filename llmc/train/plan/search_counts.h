@@ -9,7 +9,9 @@ struct CountedSearch {
     Search search;
 };
 
-// Numbers: 1, 2, 4 ... kMostGpus; with a limit also those in eighths around the best.
-// Exit code 78: cluster.dollars for a machine without a price.
+// Numbers: 1, 2, 4 ... most; with a limit also those in eighths around the best. search_of: the search for
+// one number. Exit code 78: cluster.dollars for a machine without a price.
 inline constexpr int kMostGpus = 1024;
-CountedSearch search_counts(const Config& cfg, const Machine& machine, EstimateFunction* estimate);
+CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
+                            const std::function<Search(int ranks)>& search_of);
+CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate);

@@ -28,7 +28,7 @@ static size_t bytes_to_tune(const Walk& step, size_t scratch) {
 }
 
 static void check_sizes(const Config& cfg, int tp) {
-    if (ops::target().backend != Target::Cuda) return;
+    if (ops::target().backend != Target::Cuda || ops::target().any_size) return;
     const std::string wrong = wrong_on_gpus(cfg.model, tp);
     CHECK_INPUT(wrong.empty(), "{}", wrong);
 }
@@ -76,19 +76,20 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
 }
 
 // Code, heap and stacks that a process touches during training, at most. Measured: 0.5 to 0.8 MB; 0.4 MB more
-// with products whose library allocates, 0.3 with texts, 0.7 where weights are read, 0.1 to 0.5 over MPI.
-// Ranks that are threads share these bytes.
+// with products whose library allocates, 0.3 with texts, 0.7 where weights are read; over MPI up to 45 kB for
+// each other rank of an axis. Ranks that are threads share these bytes.
 static size_t bytes_of_program(const Model& m, bool reads_weights) {
     if (!ops::reached_by_host()) return 0;
     size_t bytes = 900'000 + 30'000 * size_t(ops::target().threads - 1);
     if (m.library_bytes) bytes += 400'000;
     if (m.decoder) bytes += 500'000;
     if (reads_weights) bytes += 900'000;
-    const Axis& ranks = m.mesh.world;
-    const size_t n = size_t(ranks.size);
+    const Mesh& mesh = m.mesh;
+    const size_t n = size_t(mesh.world.size);
     if (n == 1) return bytes;
-    const bool threads = ranks.group->transport->name == std::string_view("threads");
-    return threads ? bytes / n + 40'000 : bytes + 200'000 + 50'000 * n;
+    const bool threads = mesh.world.group->transport->name == std::string_view("threads");
+    const int others = mesh.dp.size + mesh.cp.size + mesh.tp.size + mesh.pp.size - 4;
+    return threads ? bytes / n + 40'000 : bytes + 45'000 * size_t(others);
 }
 
 int walked_micros(const PipelineShape& shape) {

@@ -73,3 +73,24 @@ TEST(without_checkpoints_a_failure_loses_the_run) {
     EXPECT_NEAR(goodput(run, kMachine, 0).share(), goodput(run, kMachine, 1000).share(), 0);
     EXPECT(best_checkpoint_every(run, kMachine) <= 1000, "beyond the run");
 }
+
+// Against steps of ranks whose times are drawn.
+TEST(the_slowest_rank_decides) {
+    Machine m = kMachine;
+    m.spread = 0.05;
+    std::mt19937_64 random(1);
+    std::normal_distribution<double> seconds(1, m.spread);
+    for (const int ranks : {1, 2, 8, 1000}) {
+        LongRun run = kRun;
+        run.ranks = ranks;
+        double sum = 0;
+        constexpr int kSteps = 2000;
+        for (int step = 0; step < kSteps; step++) {
+            double slowest = 0;
+            for (int rank = 0; rank < ranks; rank++) slowest = std::max(slowest, seconds(random));
+            sum += slowest;
+        }
+        EXPECT_NEAR(goodput(run, m, 100).stragglers, sum / kSteps - 1, 0.004);
+        EXPECT_NEAR(goodput(run, kMachine, 100).stragglers, 0, 0);
+    }
+}

@@ -57,11 +57,20 @@ TEST(a_setting_and_a_file_of_two_gpus_are_refused) {
 TEST(a_machine_without_a_name_is_named_by_its_file) {
     std::string keys;
     machine_of({.gpu = "h100", .file = ""}).visit([&]<class T>(const char* key, const T& value) {
-        if constexpr (!std::is_same_v<T, std::string>)
+        if constexpr (std::is_arithmetic_v<T>)
             if (value > 0) keys += fmt::format(",\n\"{}\": {}", key, value);
     });
     const std::string path = written("{" + keys.substr(1) + "}");
     EXPECT(machine_of({.gpu = "", .file = path}).gpu == "GPU of " + path, "%s", path.c_str());
+}
+
+TEST(a_share_is_reached_by_dtype_and_size) {
+    const std::string file = written(R"({"reached_by": {"bf16": {"8192": 0.7, "1024": 0.4}, "fp32": 0.9}})");
+    const Machine m = machine_of({.gpu = "h100", .file = file});
+    const ReachedBy& by = m.reached_by;
+    EXPECT(by.bf16.size() == 2 && by.bf16[0].side == 1024 && by.bf16[0].share == 0.4 &&
+           by.bf16[1].side == 8192 && by.bf16[1].share == 0.7, "%zu sizes", by.bf16.size());
+    EXPECT(by.fp32.size() == 1 && by.fp32[0].side == 0 && by.fp32[0].share == 0.9, "%zu", by.fp32.size());
 }
 
 static void refused(const char* text, std::vector<const char*> words) {
@@ -85,6 +94,14 @@ TEST(mistakes_are_named) {
     refused(R"({"gpu": "h100", "reached": 1.5})", {"reached", "at most 1"});
     refused(R"({"gpu": "h100", "oversubscription": 0.5})", {"oversubscription", "0.5"});
     refused(R"({"gpu": "h100", "pod_gpus": 1.5})", {"pod_gpus", "integer"});
+    refused(R"({"gpu": "h100", "spread": 1.5})", {"spread", "at most 1"});
+    refused(R"({"gpu": "h100", "rails": 9})", {"rails", "gpus_per_node"});
+    refused(R"({"gpu": "h100", "rails": 0})", {"rails", "above 0"});
+    refused(R"({"gpu": "h100", "reached_by": 0.5})", {"reached_by", "0.5", "bf16"});
+    refused(R"({"gpu": "h100", "reached_by": {"fp8": 0.5}})", {"reached_by", "fp8", "bf16, fp32"});
+    refused(R"({"gpu": "h100", "reached_by": {"bf16": {}}})", {"reached_by: bf16", "8192"});
+    refused(R"({"gpu": "h100", "reached_by": {"bf16": {"many": 0.5}}})", {"many", "side"});
+    refused(R"({"gpu": "h100", "reached_by": {"fp32": {"1024": 1.5}}})", {"fp32: 1024", "at most 1"});
     refused(R"({"gpu": "mine", "node_gbs": 5})", {"memory_gb", "missing"});
     const Fatal e = test::fatal_of([] { machine_of({.gpu = "b9000", .file = ""}); });
     const std::string said = e.what();

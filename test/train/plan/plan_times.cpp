@@ -1,5 +1,7 @@
 // --plan with times, and --plan=search, as a user calls them.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "test/program.h"
@@ -96,7 +98,7 @@ TEST(a_deadline_has_one_answer_and_its_command) {
     const std::string config =
         test::tiny_program_config("plan_times") + kArgs + "--train.micro_batch=1 --cluster.days=1 ";
     const Ran text = test::run("./train_gpt " + config + "--plan=search");
-    for (const char* words : {"the cheapest within 1 days", "--parallel.tp="})
+    for (const char* words : {"the cheapest within 1 day: ", "--parallel.tp="})
         EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
     const json s = printed(config + "--plan=search --json --cluster.days=1e-9");
     EXPECT(s.at("candidates").empty() && s.at("command") == "" && s.at("rejected") > 4, "%s",
@@ -112,6 +114,23 @@ TEST(a_config_in_braces_is_the_config) {
     EXPECT(p.at("params") == two.at("params") && p.at("params") > 1000000, "%s", p.dump().c_str());
     const Ran wrong = test::run("./train_gpt '{\"model\": {\"layer\": 3}}' --plan");
     EXPECT(wrong.code == 78 && wrong.err.find("model.layer") != wrong.err.npos, "%s", wrong.err.c_str());
+}
+
+// Kernels of this program for LayerNorm take at most 12,288 channels in bf16. Plans of other programs' runs
+// know no such limit.
+TEST(another_programs_kernels_take_every_size) {
+    const std::string file = test::folder("any_size") + "/machine.json";
+    std::filesystem::create_directories(test::folder("any_size"));
+    std::ofstream(file) << R"({"gpu": "a100", "any_size": 1})";
+    const std::string wide = test::tiny_program_config("plan_times") +
+                             " --model.channels=16384 --model.heads=128 --run.precision=bf16 --plan --json ";
+    const json p = printed(wide + "--cluster.file=" + file);
+    EXPECT(p.at("step_seconds").get<double>() > 0, "%s", p.dump().c_str());
+    const std::string as_text = wide.substr(0, wide.find(" --json"));
+    const Ran text = test::run("./train_gpt " + as_text + " --cluster.file=" + file);
+    EXPECT(text.code == 0 && text.out.find("memory plan") != text.out.npos, "%s", text.err.c_str());
+    const Ran own = test::run("./train_gpt " + wide + "--cluster.gpu=a100");
+    EXPECT(own.code == 78 && own.err.find("12288") != own.err.npos, "exit %d: %s", own.code, own.err.c_str());
 }
 
 TEST(mistakes_are_one_line) {

@@ -99,3 +99,48 @@ TEST(products_take_whole_waves) {
     for (int m = 128; m < 4096; m += 128)
         EXPECT(seconds(m + 128, 1024, 1024) >= (1 - 1e-12) * seconds(m, 1024, 1024), "%d rows", m);
 }
+
+// Square products of a stated size take what the file says; other dtypes and machines are as before.
+TEST(products_reach_what_is_stated_by_dtype_and_size) {
+    Prices p = slow_machine();
+    p.machine.units = 132, p.machine.copy_gbs = 1e9, p.machine.reached = 0.5;
+    const auto seconds = [&](int m, int n, int k) {
+        return seconds_of_op(
+            p, {.name = "product", .kind = Kind::Product, .dims = {m, n, k}, .flops = 2.0 * m * n * k});
+    };
+    const auto cube = [](double side) { return 2 * side * side * side / 1e12; };
+    const double half = seconds(4096, 4096, 4096);
+    p.machine.reached_by = {.bf16 = {{0, 0.25}}, .fp32 = {}};
+    EXPECT_NEAR(seconds(4096, 4096, 4096), 2 * half, 1e-9 * half);
+    p.bf16 = false;
+    EXPECT_NEAR(seconds(4096, 4096, 4096), half, 0);
+    p.machine.reached_by.fp32 = {{1000, 0.3}, {4096, 0.8}};
+    EXPECT_NEAR(seconds(1000, 1000, 1000), cube(1000) / 0.3, 1e-9);
+    EXPECT_NEAR(seconds(4096, 4096, 4096), cube(4096) / 0.8, 1e-9);
+    const double between = cube(2048) / seconds(2048, 2048, 2048);
+    EXPECT(between > 0.3 && between < 0.8, "a share of %g", between);
+    // beyond the last size the tiles decide: larger products lose less of a wave
+    const double beyond = cube(16384) / seconds(16384, 16384, 16384);
+    EXPECT(beyond > 0.79, "a share of %g", beyond);
+}
+
+// A pipeline leaves a node by one of its 8 stages: this GPU has the node's only adapter for itself. Over
+// other axes all 8 send.
+TEST(gpus_of_a_node_share_its_rails) {
+    Prices p = slow_machine();
+    p.machine.node_gbs = 50;
+    p.mesh = {.dp = 2, .pp = 16, .shard = 2};
+    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    const auto seconds = [&](int rails, const Cost& cost) {
+        p.machine.rails = rails;
+        return seconds_of_collective(p, cost);
+    };
+    EXPECT_NEAR(seconds(0, send), 10, 1e-9);                // 0.1 GB/s
+    EXPECT_NEAR(seconds(8, send), 10, 1e-9);
+    EXPECT_NEAR(seconds(2, send), 10 / 4., 1e-9);
+    EXPECT_NEAR(seconds(1, send), 10 / 8., 1e-9);
+    EXPECT_NEAR(seconds(1, gather(1000000000)), seconds(0, gather(1000000000)), 1e-12);
+    p.mesh = {.pp = 8, .tp = 4};                            // 2 stages of 4 neighbours in a node
+    EXPECT_NEAR(seconds(2, send), 10, 1e-9);
+    EXPECT_NEAR(seconds(1, send), 10 / 2., 1e-9);
+}

@@ -197,8 +197,8 @@ TEST(candidates_are_timed) {
 TEST(a_machine_file_is_for_a_plan) {
     const std::string sizes = " --size=64 --B=1 --T=70 --C=64 --NH=2";
     struct { const char *name, *gpu; size_t keys; } const gpus[] = {
-        {"NVIDIA H100 80GB HBM3", "h100", 9}, {"NVIDIA H100 PCIe", "h100_pcie", 9},
-        {"NVIDIA A100-SXM4-40GB", "a100_40", 9}, {"NVIDIA H200 NVL", "NVIDIA H200 NVL", 17}};
+        {"NVIDIA H100 80GB HBM3", "h100", 10}, {"NVIDIA H100 PCIe", "h100_pcie", 10},
+        {"NVIDIA A100-SXM4-40GB", "a100_40", 10}, {"NVIDIA H200 NVL", "NVIDIA H200 NVL", 18}};
     for (const auto& [name, gpu, keys] : gpus) {
         const std::string file = folder("machines") + "/" + name + ".json";
         const Ran ran = test::run("EMU_NAME='" + std::string(name) + "' " + test::build_folder() +
@@ -206,8 +206,11 @@ TEST(a_machine_file_is_for_a_plan) {
         const json machine = json::parse(read(file), nullptr, false);
         EXPECT(ran.code == 0 && machine.is_object() && machine.value("gpu", "") == gpu &&
                machine.size() == keys, "%s: code %d, %s%s", name, ran.code, ran.out.c_str(), ran.err.c_str());
+        for (const char* dtype : {"bf16", "fp32"})
+            EXPECT(machine.at("reached_by").at(dtype).size() == 3, "%s: %s", name, ran.out.c_str());
         for (const auto& [key, value] : machine.items())
-            EXPECT(value.is_string() || value > 0, "%s: %s = %s", name, key.c_str(), value.dump().c_str());
+            EXPECT(value.is_string() || value.is_object() || value > 0, "%s: %s = %s", name, key.c_str(),
+                   value.dump().c_str());
         const std::string options = " --plan --json '--cluster.file=" + file + "'";
         const Ran plan = test::run("./train_gpt scripts/gpt2_124M.json" + options);
         EXPECT(plan.code == 0 && json::parse(plan.out, nullptr, false).value("step_seconds", 0.) > 0,

@@ -1,0 +1,55 @@
+#!/usr/bin/python3
+"""How long --plan and --plan=search take: seconds of the process and of all its cores, the best of three.
+
+Usage: bench_plans.py
+"""
+import json
+import resource
+import subprocess
+import time
+
+TURNS = 3
+LARGE = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=1",
+         "--train.micro_batch=1", "--plan"]
+FOUND = ["--cluster.gpu=h100", "--json", "--plan=search"]
+CASES = [       # config, ranks, options
+    ("gpt3_175B", 1024, [*LARGE, "--train.batch_tokens=3145728"]),
+    ("gpt3_175B", 16384, [*LARGE, "--train.batch_tokens=3145728"]),
+    ("llama3_405B", 1024, [*LARGE, "--train.batch_tokens=16777216"]),
+    ("llama3_405B", 16384, [*LARGE, "--train.batch_tokens=16777216"]),
+    ("llama3_8B", 8, [*FOUND, "--train.batch_tokens=4194304"]),
+    ("llama3_70B", 256, [*FOUND, "--train.batch_tokens=4194304"]),
+    ("llama3_405B", 16384, [*FOUND, "--train.batch_tokens=16777216"]),
+]
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def row(name, ranks, options):
+    command = ["./train_gpt", f"scripts/{name}.json", f"--parallel.ranks={ranks}", *options]
+    best, cpu, printed = float("inf"), float("inf"), ""
+    for _ in range(TURNS):
+        begin, used = time.perf_counter(), cpu_seconds()
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        best, cpu = min(best, time.perf_counter() - begin), min(cpu, cpu_seconds() - used)
+    found = json.loads(printed)
+    plans = found["rejected"] + len(found["candidates"]) if "rejected" in found else 1
+    return {"model": name, "ranks": ranks, "plans": plans, "seconds": best, "cpu_seconds": cpu}
+
+
+def rows():
+    return [row(*case) for case in CASES]
+
+
+def line(r):
+    what = "a plan" if r["plans"] == 1 else f"a search of {r['plans']:,} plans"
+    return (f"{r['model']} on {r['ranks']:,} ranks: {what} in {r['seconds']:.2f} s"
+            f" ({r['cpu_seconds']:.2f} s of all cores)")
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        print(line(row(*case)), flush=True)

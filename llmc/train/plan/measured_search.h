@@ -1,0 +1,54 @@
+// --plan=search with cluster.gpu=auto: the meshes of this machine, whose ranks are threads and share its
+// cores.
+//
+// To measure every mesh takes hours. Steps of few small models are measured instead, and kept: one for each
+// number of tp ranks, one for each number of stages, and one of larger micro-batches. They have a block, or
+// two where blocks differ, at most 512 tokens a row and 4,096 ids. Every candidate is then priced by the
+// ops of these steps; ops of other sizes by interpolation (measured_step.h).
+#pragma once
+#include "llmc/train/plan/search_counts.h"
+
+// The models to measure for these candidates of `ranks` ranks; their run.threads are resolved.
+std::vector<Config> models_to_measure(const std::vector<Config>& candidates, int ranks);
+
+// Steps measured on equally many ranks, and what they say of an op on a mesh with pp stages.
+struct MeasuredMeshes {
+    std::vector<std::pair<Config, MeasuredStep>> steps;
+
+    // Times of an op as measured on a mesh with pp stages; where it was measured on others alone, theirs. pp
+    // = 0: the least of all, for bounds.
+    MeasuredStep of_stages(int pp) const;
+};
+
+struct HereSearch {
+    Search search;
+    Machine machine;
+    std::string measured;  // when, by what, and where that is kept
+};
+struct HereCounts {
+    CountedSearch counts;
+    Machine machine;
+    std::string measured;
+};
+
+// Prices candidates of `ranks` ranks, with so many threads each. The function may be called on any thread.
+using MeasuredEstimator = Estimator(const MeasuredMeshes& measured, int ranks, int threads);
+// Measures what no file has, with a line of progress. Without parallel.ranks: 1, 2, 4 ... ranks, at most one
+// for each core; a GPU is one rank. Exit code 78: settings that measuring excludes, too little memory.
+using HereSearchFunction = HereSearch(const Config& cfg, int ranks);
+using HereCountsFunction = HereCounts(const Config& cfg);
+namespace fp32 {
+HereSearchFunction search_here;
+HereCountsFunction search_counts_here;
+MeasuredEstimator measured_estimator;
+}  // namespace fp32
+namespace bf16 {
+HereSearchFunction search_here;
+HereCountsFunction search_counts_here;
+MeasuredEstimator measured_estimator;
+}  // namespace bf16
+namespace fp64 {
+HereSearchFunction search_here;
+HereCountsFunction search_counts_here;
+MeasuredEstimator measured_estimator;
+}  // namespace fp64
