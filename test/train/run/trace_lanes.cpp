@@ -7,6 +7,7 @@
 #include "test/trace.h"
 
 using namespace test;
+using std::string;
 
 // Marks number the moments: an op ends with the next event, a scope and a collective where they say so.
 TEST(an_op_ends_where_the_next_event_begins) {
@@ -86,6 +87,20 @@ TEST(host_code_between_events_has_events_of_its_own) {
     EXPECT(host == expected, "%zu events of host code", host.size());
     EXPECT_NEAR(covered, 0.050, 1e-6);
     EXPECT(end == 10.050, "the lane ends at %g", end);
+}
+
+// A GPU may reach two marks in the same nanosecond: an op without length stays before the next op.
+TEST(events_that_begin_together_keep_their_order) {
+    const ChromeProcess p = {.name = "rank 0", .lanes = {"host", "GPU"}, .events = {
+        {3, 4, 0, "op", "last", ""}, {1, 3, 0, "wait", "outer", ""}, {1, 1, 0, "op", "set_zero", ""},
+        {1, 2, 0, "op", "sum", ""}}};
+    const string lines = chrome_lines(0, p, 1);
+    size_t at = 0;
+    for (const char* name : {"outer", "set_zero", "sum", "last"}) {
+        const size_t found = lines.find(fmt::format("\"name\":\"{}\"", name));
+        EXPECT(found != lines.npos && found >= at, "%s: %s", name, lines.c_str());
+        at = found;
+    }
 }
 
 // The check of test/trace.h sees a plain mistake: an op stretched into the wait behind it, and disorder.
