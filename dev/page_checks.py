@@ -148,6 +148,16 @@ def cursor(page):
     tips = page.js(shown)
     both = [t for t in tips if "long" in t and "short" in t]
     check("the crosshair reads all curves of all charts in view", len(both) >= 3 and "step" in tips[0], tips)
+    left, top, width, height = page.plot()
+    x = 54 + 0.62 * (width - 68)                            # between the edges of the plot
+    page.mouse("Moved", left + x, top + height / 2)
+    tip = "document.querySelector(\"[data-chart='train/loss'] .tip\").textContent"
+    check("the crosshair tells a spike", page.until(tip + ".includes('first moved: h.1.fcw')"), page.js(tip))
+    found = page.js("(canvas => [...Array(13).keys()].map(i => [...canvas.getContext('2d').getImageData(("
+                    f"{x} - 6 + i) * canvas.width / {width}, {height - 49} * canvas.height / {height}, 1, 1)"
+                    ".data]))(document.querySelector(\"[data-chart='train/loss'] canvas\"))")
+    red = [p for p in found if p[3] > 200 and p[0] > p[1] + 60 and p[0] > p[2] + 60]
+    check("and its mark is drawn", red, found)
     page.mouse("Moved", 5, 5)
     check("and goes with the pointer", page.until(shown + ".length === 0") is True, page.js(shown))
 

@@ -8,9 +8,11 @@ long run some 2,000 training rows stay, with the smallest and the largest loss a
 interval; all validations, scores and texts stay. Damaged lines of metrics.jsonl are left out and counted.
 """
 import argparse
+import fcntl
 import json
 import math
 import os
+import struct
 import sys
 import time
 
@@ -122,17 +124,33 @@ def train_columns(rows):
     return thinned(train, ("loss", "norm"))
 
 
+def number(row, key):
+    value = row.get(key)
+    return value if type(value) in (int, float) else math.nan
+
+
+def spike_text(row):
+    text = f"spike: {row.get('of', '')} {number(row, 'value'):.4g}, z {number(row, 'z'):.1f}"
+    if row.get("first"):
+        moved = f"{row['first']} (z {number(row, 'first_z'):.1f} at step {number(row, 'first_step')})"
+        text += f"; first moved: {moved}"
+    return text
+
+
 def marks_of(rows, folder):
-    marks = [{"step": row["step"], "kind": "restart", "text": f"resumed at step {row['step']}"}
+    marks = [{"step": row["step"], "kind": "restart", "text": f"resumed at {row['step']}"}
              for row in rows if row["event"] == "resume"]
-    marks += [{"step": row["step"], "kind": "skipped", "text": f"step {row['step']} skipped"}
+    not_finite = "step {} was skipped: its loss or gradient was not finite"
+    marks += [{"step": row["step"], "kind": "skipped", "text": not_finite.format(row["step"])}
               for row in rows if row["event"] == "train" and row.get("skipped") is True]
+    marks += [{"step": row["step"], "kind": "spike", "text": spike_text(row)}
+              for row in rows if row["event"] == "spike"]
     try:
         with open(os.path.join(folder, "checkpoints.jsonl"), encoding="utf-8", errors="replace") as f:
             for line in f:
-                step = json.loads(line).get("step")
-                if type(step) is int:
-                    marks.append({"step": step, "kind": "checkpoint", "text": f"checkpoint step_{step}"})
+                row = json.loads(line)
+                if type(row.get("step")) is int:
+                    marks.append({"step": row["step"], "kind": "checkpoint", "text": str(row.get("dir", ""))})
     except (OSError, ValueError, AttributeError):
         pass                            # no checkpoint, or a line half written
     return sorted(marks, key=lambda mark: mark["step"])
@@ -154,6 +172,28 @@ def by_task(rows):
     return {task: columns(own) for task, own in tasks.items()}
 
 
+def is_locked(folder):
+    """Whether a process holds the run's lock: looked at, never taken. None: no lock file, or unknown."""
+    free = struct.pack("@hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)         # struct flock
+    try:
+        with open(os.path.join(folder, "train_gpt.lock"), "rb") as f:
+            found = struct.unpack("@hhqqi4x", fcntl.fcntl(f, fcntl.F_OFD_GETLK, free))[0]
+    except (OSError, AttributeError):           # AttributeError: Python 3.8
+        return None
+    return found != fcntl.F_UNLCK
+
+
+def state_of(folder, rows, age):
+    """As llmc/train/watch/watched_run.h has it, without the ranks."""
+    if rows and rows[-1]["event"] == "done":
+        return "done"
+    if is_locked(folder) is False:
+        return "stopped"
+    times = [number(row, "ms") for row in rows if row["event"] == "train"]
+    step = times[-1] / 1000 if times and finite(times[-1]) else 0
+    return "training" if age < max(15, 10 * step) else "quiet"
+
+
 def run_object(folder):
     """The run as the page knows it, and the number of damaged lines."""
     path = os.path.join(folder, "metrics.jsonl")
@@ -167,10 +207,11 @@ def run_object(folder):
     evals_path = os.path.join(folder, "evals.jsonl")
     evals, _ = rows_of(evals_path, "task") if os.path.exists(evals_path) else ([], 0)
     ended = rows and rows[-1]["event"] == "done"
-    peak = of["memory"][-1].get("peak_bytes") if of["memory"] else 0
+    peaks = [number(row, "peak_bytes") for row in rows if row["event"] in ("memory", "done")]
+    peak = next((p for p in reversed(peaks) if p > 0), 0)
     return {
         "run": os.path.basename(os.path.realpath(folder)), "reset": True, "age": round(age, 1),
-        "state": "done" if ended else "training" if age < 60 else "stopped",
+        "state": state_of(folder, rows, age),
         "config": config_of(folder), "start": starts[-1] if starts else None,
         "done": rows[-1] if ended else None, "peak_bytes": peak, "train": train, "sampled": sampled,
         "val": columns(of["val"]),

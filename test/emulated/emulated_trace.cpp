@@ -36,7 +36,7 @@ static std::vector<string> names_of(const ReadTrace& t, int rank, const string& 
     std::vector<string> names;
     for (const TracedEvent& e : t.events)
         if (e.rank == rank && t.lanes.at({rank, e.lane}) == lane && e.category != "wait" &&
-            e.name != "log")
+            e.name != "log" && e.name != "host code")
             names.push_back(e.name);
     return names;
 }
@@ -47,7 +47,7 @@ static void expect_lanes(const string& shape, const ReadTrace& t, int rank) {
            host.size(), gpu.size());
     const double length = length_of(t, rank), share = covered(t, rank, 0) / length;
     const double on_gpu = covered(t, rank, 1) / length;
-    EXPECT(share > 0.9 && on_gpu > 0.3, "%s, rank %d: %g and %g of the step", shape.c_str(), rank, share,
+    EXPECT(share > 0.95 && on_gpu > 0.3, "%s, rank %d: %g and %g of the step", shape.c_str(), rank, share,
            on_gpu);
 }
 
@@ -72,7 +72,7 @@ TEST(the_gpu_has_a_lane_with_every_op) {
         EXPECT(ran.code == 0 && untraced.code == 0, "%s: '%s'", shape, ran.err.c_str());
         const ReadTrace t = read_trace(folder(name) + "/trace_step_3.json");
         EXPECT(wrong_with(t) == "", "%s: %s", shape, wrong_with(t).c_str());
-        EXPECT_NEAR(covered(t, 0, 0) / (1e3 * rows_of(name, "train").at(2)["ms"].get<double>()), 1, 0.1);
+        EXPECT_NEAR(covered(t, 0, 0) / (1e3 * rows_of(name, "train").at(2)["ms"].get<double>()), 1, 0.05);
         for (int r = 0; r < ranks; r++) expect_lanes(shape, t, r);
         auto flights = flights_of(t);
         if (string(shape) == "zero3")

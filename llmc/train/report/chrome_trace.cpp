@@ -14,9 +14,8 @@ static std::string named(int pid, int tid, const char* what, std::string_view na
 }
 
 std::string chrome_lines(int pid, ChromeProcess p, double origin) {
-    std::stable_sort(p.events.begin(), p.events.end(), [](const ChromeEvent& a, const ChromeEvent& b) {
-        return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-    });
+    std::stable_sort(p.events.begin(), p.events.end(),
+                     [](const ChromeEvent& a, const ChromeEvent& b) { return a.begin < b.begin; });
     std::string lines = named(pid, 0, "process_name", p.name);
     lines += fmt::format("{{\"ph\":\"M\",\"pid\":{0},\"tid\":0,\"name\":\"process_sort_index\","
                          "\"args\":{{\"sort_index\":{0}}}}}\n", pid);

@@ -21,8 +21,9 @@ struct ChromeProcess {
     std::vector<ChromeEvent> events;
 };
 
-// A line per event or name, each a JSON object; events are sorted, and one that contains others comes first.
-// origin: time 0 of the trace.
+// A line per event or name, each a JSON object, sorted by time. Events that begin at the same time keep their
+// order: REQUIRES, in a lane, that an event stands before those that it contains, and an event without length
+// before the next event. origin: time 0 of the trace.
 std::string chrome_lines(int pid, ChromeProcess process, double origin);
 
 // The file, of the lines of every process: names, then events, sorted by time.

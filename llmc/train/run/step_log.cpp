@@ -68,7 +68,7 @@ Signals StepLog::write(size_t left) {
         StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
         meter.measure(report);
-        trace.end();
+        trace.end(meter.measured);
         log.train(report);
         write_health(s, report, result);
         if (cfg.log.comm) log.comm(s.step, s.moved);

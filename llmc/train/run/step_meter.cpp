@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "llmc/base/progress.h"
+
 double model_flops_per_token(const ModelConfig& settings, int64_t params) {
     const ModelConfig m = with_sizes(settings);
     double looked_up = m.tied ? 0 : double(m.vocab) * m.channels;
@@ -19,25 +21,25 @@ StepMeter::StepMeter(const Config& cfg, double f, double peak, const std::string
       energy(bus_id) {}
 
 void StepMeter::begin() {
-    step_begin = Clock::now();
+    step_begin = seconds_now();
     if (totals.steps == 0) loop_begin = step_begin;
     energy.start();
 }
 
 void StepMeter::measure(StepReport& r) {
     energy.read();
-    const Clock::time_point now = Clock::now();
+    const double now = seconds_now();
     r.tokens = r.step * batch_tokens;
-    r.ms = std::max(std::chrono::duration<double, std::milli>(now - step_begin).count(), 1e-3);
+    r.ms = std::max(1e3 * (now - step_begin), 1e-3);
     r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
     r.tflops = r.tokens_per_s * 1e-12 * flops;
     r.mfu = peak_tflops > 0 ? r.tflops / peak_tflops : kUnknown;
     r.loss_z = state.loss.score(r.loss);
     r.norm_z = state.norm.score(r.norm);
+    measured = {step_begin, now};
     step_begin = now;
     totals.steps++;
     totals.ms += r.ms;
     totals.joules += r.joules;
-    r.seconds_left = std::chrono::duration<double>(now - loop_begin).count() / double(totals.steps) *
-                     double(std::max<int64_t>(0, steps - r.step));
+    r.seconds_left = (now - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
 }

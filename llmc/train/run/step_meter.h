@@ -1,6 +1,5 @@
 // Measures steps: time, rates, energy, and how unusual loss and gradient norm are.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -26,6 +25,9 @@ struct StepReport {
     std::optional<double> loss_z = {}, norm_z = {};     // against the last steps (Trailing)
 };
 
+// From the begin to the end of a step's `ms`, by seconds_now().
+struct StepSpan { double begin = 0, end = 0; };
+
 struct StepMeter {
     // flops: of a token. peak_tflops: matmul rate of all ranks together; 0: unknown. bus_id: of this rank's
     // device, for NVML; empty: none. `state` keeps the windows of losses and norms.
@@ -38,16 +40,16 @@ struct StepMeter {
     // of the step before. NaN: unknown.
     double joules() { return energy.take(); }
 
+    StepSpan measured;              // by the last measure()
     // Of this start.
     struct Totals { int64_t steps = 0; double ms = 0, joules = 0; } totals;
 
 private:
-    using Clock = std::chrono::steady_clock;
     int64_t steps, batch_tokens;    // of the run; of a step
     double flops, peak_tflops;
     RunState& state;
     EnergyMeter energy;
-    Clock::time_point step_begin, loop_begin;
+    double step_begin = 0, loop_begin = 0;      // by seconds_now()
 };
 
 // 6 N + 6 L A T: forward and backward, attention causal. N: params without tables for look-ups alone (an

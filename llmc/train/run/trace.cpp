@@ -78,8 +78,9 @@ void StepTrace::begin(int64_t next) {
     outer = std::exchange(context.walk, &running->walk);
 }
 
-void StepTrace::end() {
+void StepTrace::end(StepSpan span) {
     if (!running) return;
+    running->span = span;
     running->timeline.finish();
     context.walk = outer;
     if (running->timeline.ranges) ops::pop_range();
@@ -104,15 +105,14 @@ std::string StepTrace::lines() {
             g.spans = nullptr;
         });
     }
-    ChromeProcess process = lanes_of(complete->walk, timeline, device);
+    ChromeProcess process = lanes_of(complete->walk, timeline, complete->span, device);
     process.name = name_of(mesh);
     const ClockOffset clock = clock_offset(mesh.world);
     for (ChromeEvent& e : process.events) {
         e.begin -= clock.offset;
         e.end -= clock.offset;
     }
-    double first = timeline.events.empty() ? 0 : timeline.events[0].begin - clock.offset;
-    first = -largest_over(mesh.world, -first);
+    const double first = -largest_over(mesh.world, clock.offset - complete->span.begin);
     return chrome_lines(mesh.rank, std::move(process), first);
 }
 

@@ -21,7 +21,8 @@ struct StepTrace {
     // REQUIRES, of a step that is due: earlier steps are complete.
     void begin(int64_t step);
     bool recording() const { return running && running->timeline.records; }
-    void end();                             // REQUIRES, of a recorded step: the step is complete
+    // span: of a recorded step. REQUIRES, of a recorded step: the step is complete.
+    void end(StepSpan span = {});
     // Writes the step recorded last, once. A file that cannot be written is a warning. All ranks together.
     void write();
 
@@ -32,6 +33,7 @@ private:
     struct Recording {
         Walk walk;                          // context.walk while the step runs
         Timeline timeline = {};
+        StepSpan span = {};
     };
     int64_t step = 0;                       // of the recording
     std::unique_ptr<Recording> running;

@@ -1,7 +1,8 @@
 // Lanes of a traced step: the rank's thread, its device, and each axis with collectives in flight.
 //
 //     host            ops, collectives, waits and copies as the rank's thread makes them. Without a GPU these
-//                     are the times of the ops; with one, of their launches
+//                     are the times of the ops; with one, of their launches. `host code` is what lies between
+//                     them, from half a microsecond: with it the lane covers the step's `ms`
 //     GPU             ops on the compute stream, collectives that the stream waits for
 //     AXIS.VERB       a collective in flight: on CPUs from its start to the end of the wait for it, on a GPU
 //                     on its own stream. Where two overlap the second has a lane "AXIS.VERB 2"
@@ -9,6 +10,7 @@
 #include "llmc/comm/group.h"
 #include "llmc/ops/timed.h"
 #include "llmc/train/report/chrome_trace.h"
+#include "llmc/train/run/step_meter.h"
 
 // What a GPU did, by the clock of the timeline.
 struct TracedDevice {
@@ -19,4 +21,5 @@ struct TracedDevice {
 };
 
 // Lanes and events; the process has no name yet.
-ChromeProcess lanes_of(const Walk& walk, const Timeline& timeline, const TracedDevice& device);
+ChromeProcess lanes_of(const Walk& walk, const Timeline& timeline, StepSpan span,
+                       const TracedDevice& device);

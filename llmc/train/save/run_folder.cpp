@@ -34,6 +34,14 @@ static int try_lock(int file) {
     return fcntl(file, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
 }
 
+std::optional<bool> is_locked(const Fd& lock_file) {
+    struct flock whole = {};
+    whole.l_type = F_RDLCK;
+    whole.l_whence = SEEK_SET;
+    if (!lock_file || fcntl(lock_file.fd, F_OFD_GETLK, &whole) != 0) return std::nullopt;
+    return whole.l_type != F_UNLCK;
+}
+
 // "process 17 on some-host", from the file
 static std::string holder_of(const Fd& file) {
     char text[256];

@@ -1,6 +1,7 @@
 // The folder of a run: its lock, and checks before the first write.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ private:
     void take(const std::function<void()>& heartbeat);
     void remove_unused() const;
 };
+
+// Whether a process holds the lock of this file: looked at, never taken. Null: no file, or a disk without
+// locks.
+std::optional<bool> is_locked(const Fd& lock_file);
 
 // Refuses a run.dir with a finished run without checkpoints, with files of others, or, with
 // checkpoint.resume=never, with any run. Accepts a run to resume, or a run that stopped before its first

@@ -144,6 +144,20 @@ void History::evaluated(const MetricsRow& row) {
     task.add(row);
 }
 
+void History::note_peak(const MetricsRow& row) {
+    if (const double peak = row.number("peak_bytes"); peak > 0) peak_bytes = peak;
+}
+
+// "spike: norm 14.2, z 8.1; first moved: h.3.fcw (z 9.7 at step 1230)"
+static std::string spike_text(const MetricsRow& row) {
+    std::string text = fmt::format("spike: {} {:.4g}, z {:.1f}", row.text("of"), row.number("value"),
+                                   row.number("z"));
+    if (const auto first = row.text("first"); !first.empty())
+        text += fmt::format("; first moved: {} (z {:.1f} at step {})", first, row.number("first_z"),
+                            row.number("first_step"));
+    return text;
+}
+
 void History::other(std::string_view line, const MetricsRow& row) {
     if (row.event.empty()) return;
     if (row.event == "train") {                 // written by others, with blanks say
@@ -154,7 +168,8 @@ void History::other(std::string_view line, const MetricsRow& row) {
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(line, row);
     else if (row.event == "val" || row.event == "task") evaluated(row);
-    else if (row.event == "memory") peak_bytes = row.number("peak_bytes");
+    else if (row.event == "memory") note_peak(row);
+    else if (row.event == "spike") mark(row, "spike", spike_text(row));
     else if (row.event == "comm") comm.seen++, comm.add(row);
     else if (row.event == "sample")
         samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
@@ -164,7 +179,7 @@ void History::other(std::string_view line, const MetricsRow& row) {
     } else if (row.event == "done") {
         ended = true;
         done = as_json(line);
-        peak_bytes = row.number("peak_bytes");
+        note_peak(row);
     }
 }
 

@@ -14,7 +14,7 @@
 
 static constexpr size_t kMostFile = 1 << 20, kMostRanks = 65536;
 // Seconds. A process writes every two; in a large job all together write 16 files a second.
-static constexpr double kStale = 60, kStalePerFile = 3 / 16.;
+static constexpr double kStalePerFile = 3 / 16.;
 
 static std::vector<std::string> files_of_ranks(const std::string& folder) {
     std::vector<std::string> names;
@@ -35,11 +35,11 @@ static std::string rank_json(const MetricsRow& row, double age) {
            json_string(row.text("collective")) + ",\"seconds\":" + json_number(seconds) + "}";
 }
 
-std::string read_ranks(const std::string& folder, const std::string& path) {
+std::string read_ranks(const std::string& folder, const std::string& path, double current) {
     std::map<double, std::string> ranks;
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::vector<std::string> names = files_of_ranks(folder + "/" + path + "ranks");
-    const double stale = std::max(kStale, kStalePerFile * double(names.size()));
+    const double stale = std::max(current, kStalePerFile * double(names.size()));
     for (const std::string& name : names) {
         const FileState file = file_state(folder + "/" + path + "ranks/" + name);
         const double age = std::chrono::duration<double>(now).count() - 1e-9 * double(file.changed);

@@ -10,12 +10,16 @@
 
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
+#include "llmc/train/save/run_folder.h"
 #include "llmc/train/watch/ranks.h"
 #include "llmc/train/watch/sample.h"
 
 static constexpr uint64_t kShortFile = 1 << 18;     // read in full at once, without a first view
 static constexpr size_t kFirstPoints = 300, kMostText = 1 << 20;
 static constexpr size_t kRowsOfALook = 64;          // train rows of a look that are kept, of a long run
+// Seconds that files of ranks count as current. With a free lock the processes have ended, or the lock is of
+// another host, whose disk does not share locks: then files are new again and again.
+static constexpr double kBriefly = 10, kLong = 60;
 
 // ---------------------------------------------------------------------------------------------------------
 // reading
@@ -159,11 +163,13 @@ void read_run(WatchedRun& run, const std::string& folder) {
     read_checkpoints(run, folder);
 }
 
-bool read_ranks(WatchedRun& run, const std::string& folder) {
-    std::string ranks = read_ranks(folder, run.path);
+bool read_life(WatchedRun& run, const std::string& folder) {
+    const std::optional<bool> locked = is_locked(open_below(folder, run.path + kLockFile));
+    std::string ranks = read_ranks(folder, run.path, locked == false ? kBriefly : kLong);
     const std::lock_guard lock(run.mutex);
-    if (ranks == run.ranks) return false;
+    if (ranks == run.ranks && locked == run.locked) return false;
     run.ranks = std::move(ranks);
+    run.locked = locked;
     run.version++;
     return true;
 }
@@ -178,6 +184,7 @@ double age_of(const WatchedRun& run) {
 
 const char* state_of(const WatchedRun& run) {
     if (run.history.ended) return "done";
+    if (run.locked == false && run.ranks == "null") return "stopped";
     const double step = 1e-3 * run.history.ms;
     return age_of(run) < std::max(15., 10 * step) ? "training" : "quiet";
 }

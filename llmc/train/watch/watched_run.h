@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <mutex>
+#include <optional>
 
 #include "llmc/train/watch/history.h"
 #include "llmc/train/watch/tail.h"
@@ -21,6 +22,7 @@ struct WatchedRun {
     std::map<std::string, Columns> evals;       // by task: rows of evals.jsonl, in the order of the file
     uint64_t evals_version = 0;                 // grows with `evals`
     std::string config = "null", ranks = "null";
+    std::optional<bool> locked;                 // a process holds the run's lock; null: unknown
     FileState config_file;
     uint64_t replaced = 0;              // grows where known rows may have changed
     bool viewed = false;                // by first_view(), or in full
@@ -34,13 +36,18 @@ bool view_run(WatchedRun& run, const std::string& folder);
 // Reads new bytes of the run's files, except the ranks' and evals.jsonl.
 void read_run(WatchedRun& run, const std::string& folder);
 
-// Reads the progress of the ranks. True: changed since the last call.
-bool read_ranks(WatchedRun& run, const std::string& folder);
+// Looks whether the run's processes live: by its lock and by the progress of its ranks. True: changed since
+// the last call.
+bool read_life(WatchedRun& run, const std::string& folder);
 // Reads new rows of evals.jsonl: scores of --evaluate. Those of training are in metrics.jsonl as well.
 // True: something else than before.
 bool read_evals(WatchedRun& run, const std::string& folder);
 
-// Seconds since metrics.jsonl was written, and the run's state by this age: training, done, stopped or quiet.
+// Seconds since metrics.jsonl was written, and the run's state:
+//     done        by its last row
+//     stopped     its processes ended: nobody holds the lock, and no file of a rank is current
+//     training    the last row is fresh
+//     quiet       no fresh row; the processes live, or nothing says that they ended
 // REQUIRES of both: run.mutex is held.
 double age_of(const WatchedRun& run);
 const char* state_of(const WatchedRun& run);

@@ -156,7 +156,7 @@ void Watcher::look(bool walks) {
     size_t changed = 0;
     for (const auto& [name, run] : runs()) {
         look_at(run);
-        changed += walks && (read_ranks(*run, folder) | read_evals(*run, folder));
+        changed += walks && (read_life(*run, folder) | read_evals(*run, folder));
     }
     const std::lock_guard lock(mutex_);
     changes_ += changed;

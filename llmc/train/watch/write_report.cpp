@@ -28,6 +28,7 @@ int write_report(const std::string& run_dir, std::string file) {
     WatchedRun run(1, printable(name), "");
     read_run(run, run_dir);
     read_evals(run, run_dir);
+    read_life(run, run_dir);
     CHECK_INPUT(!run.loading, "--report: run.dir '{}' has no metrics.jsonl; train first, or name another run "
                 "by --run.dir=DIR", run_dir);
     if (file.empty()) file = run_dir + "/report.html";

@@ -3,89 +3,16 @@
 #include "test/trace.h"
 
 #include <filesystem>
-#include <thread>
 
 #include "llmc/base/progress.h"
 #include "llmc/comm/clocks.h"
 #include "llmc/comm/texts.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/ops/timed.h"
 #include "llmc/train/run/model.h"
 #include "test/ranks.h"
 
 using std::string;
 using namespace test;
-
-// ---------------------------------------------------------------------------------------------------------
-// where events begin and end
-
-// Marks number the moments: an op ends with the next event, a scope and a collective where they say so.
-TEST(an_op_ends_where_the_next_event_begins) {
-    static int set = 0;
-    Timeline t;
-    Walk walk({Target::Cpu, 1});
-    walk.computes = true, walk.timeline = &t;
-    t.mark = [](int mark) {
-        EXPECT(mark == set, "mark %d, %d are set", mark, set);
-        set++;
-    };
-    const Cost op = {.name = "op"};
-    walk.record(op);                                        // 0: begins at mark 0
-    walk.record(op);                                        // 1: at mark 1
-    t.open({.name = "scope"});                              // 2: at mark 2
-    walk.record(op);                                        // 3: at mark 3, in the scope
-    t.close();                                              //    mark 4
-    walk.record({.name = "all_reduce", .kind = Kind::Collective, .axis = "tp"});    // 4: at mark 5
-    t.close();                                              //    mark 6
-    walk.record(op);                                        // 5: at mark 7
-    t.finish();                                             //    mark 8
-    const int expected[][2] = {{0, 1}, {1, 2}, {2, 4}, {3, 4}, {5, 6}, {7, 8}};
-    EXPECT(t.events.size() == std::size(expected), "%zu events", t.events.size());
-    for (size_t i = 0; i < std::min(t.events.size(), std::size(expected)); i++)
-        EXPECT(t.events[i].begin_mark == expected[i][0] && t.events[i].end_mark == expected[i][1],
-               "event %zu: from %d to %d", i, t.events[i].begin_mark, t.events[i].end_mark);
-    EXPECT(t.events[2].entry == -1 && t.events[3].entry == 2 && t.events[5].entry == 4, "entries");
-}
-
-// An idle device reaches a mark at once: the host's time of a launch is of before the mark, however long the
-// call takes.
-TEST(no_op_runs_before_its_launch) {
-    static double marked = 0;
-    Timeline t;
-    t.mark = [](int) {
-        marked = seconds_now();
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    };
-    t.op({.name = "op"});
-    EXPECT(t.events.at(0).begin <= marked, "launched %g s after the mark", t.events[0].begin - marked);
-    t.finish();
-}
-
-// A wait behind an op is not of the op.
-TEST(a_wait_is_no_part_of_the_op_before_it) {
-    Timeline t;
-    t.op({.name = "op"});
-    t.open({.name = "loader", .kind = Timeline::Kind::Wait});
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    t.close();
-    t.finish();
-    const Timeline::Event &op = t.events.at(0), &wait = t.events.at(1);
-    EXPECT(wait.end - wait.begin >= 0.03 && op.end <= wait.begin && op.begin <= op.end, "%g s and %g s",
-           op.end - op.begin, wait.end - wait.begin);
-}
-
-// The check of this file sees a plain mistake: an op stretched into the wait behind it, and disorder.
-TEST(the_check_of_lanes_sees_what_crosses) {
-    ReadTrace t;
-    t.ranks[0] = "rank 0", t.lanes[{0, 0}] = "host";
-    t.events = {{0, 2, 0, 0, "op", "a", {}}, {2, 5, 0, 0, "wait", "b", {}}, {3, 4, 0, 0, "op", "c", {}}};
-    EXPECT(wrong_with(t) == "", "%s", wrong_with(t).c_str());
-    ReadTrace stretched = t, swapped = t, unknown = t;
-    stretched.events[0].end = 3, swapped.events[0].begin = 2.5, unknown.events[1].category = "else";
-    for (const ReadTrace& bad : {stretched, swapped, unknown, ReadTrace()})
-        EXPECT(wrong_with(bad) != "", "nothing is wrong with %zu events", bad.events.size());
-    EXPECT_NEAR(covered(t, 0), 5, 1e-9);
-}
 
 // ---------------------------------------------------------------------------------------------------------
 // one clock
@@ -161,7 +88,7 @@ static Counts counts_of(const Walk& w) {
 static Counts counts_of(const ReadTrace& t, int rank) {
     Counts counts;
     for (const TracedEvent& e : t.events)
-        if (e.rank == rank && e.lane == 0 && e.name != "loader")
+        if (e.rank == rank && e.lane == 0 && e.name != "loader" && e.name != "host code")
             counts[key_of(e.name, e.args.value("block", -1), e.args.value("micro_batch", -1),
                           e.args.value("bytes", uint64_t(0)))]++;
     return counts;
@@ -227,10 +154,10 @@ TEST(a_trace_has_every_op_of_the_step_on_every_rank) {
         expect_walked(s, t, config);
         const auto rows = rows_of(name, "train");
         const double us = rows.size() == 4 ? 1e3 * rows[2]["ms"].get<double>() : NAN;
-        EXPECT_NEAR(covered(t, 0) / us, 1, 0.1);             // ms is rank 0's
+        EXPECT_NEAR(covered(t, 0, 0) / us, 1, 0.05);         // ms is rank 0's
         for (int r = 0; r < s.ranks; r++) {
-            const double share = covered(t, r) / length_of(t, r);
-            EXPECT(share > 0.9, "%s, rank %d: events cover %g of the step", s.name, r, share);
+            const double share = covered(t, r, 0) / length_of(t, r);
+            EXPECT(share > 0.95, "%s, rank %d: events cover %g of the step", s.name, r, share);
         }
         if (string(s.name) == "pp2")
             EXPECT(expect_sent_before_received(t, 0, 1) == 8 && expect_sent_before_received(t, 1, 0) == 8,

@@ -65,6 +65,43 @@ TEST(report_has_the_page_of_the_server) {
     EXPECT(report.starts_with(page.substr(0, page.find(data))) && report.ends_with(tail), "other bytes");
 }
 
+// What both say of state, marks and memory; of thinned rows each keeps its own.
+TEST(report_says_what_the_program_says) {
+    const std::string f = folder("both"), run = f + "/run";
+    const std::string rows =
+        "{\"event\":\"start\",\"params\":10,\"world\":1,\"plan_bytes\":1000}\n"
+        "{\"event\":\"train\",\"step\":1,\"loss\":3.5,\"norm\":1,\"ms\":40}\n"
+        "{\"event\":\"spike\",\"step\":1,\"of\":\"norm\",\"value\":14.25,\"z\":8.06,\"first\":\"wte\","
+        "\"first_z\":9,\"first_step\":1}\n"
+        "{\"event\":\"spike\",\"step\":2,\"of\":\"loss\",\"value\":1234567,\"z\":7}\n"
+        "{\"event\":\"train\",\"step\":2,\"loss\":null,\"norm\":null,\"ms\":40,\"skipped\":true}\n"
+        "{\"event\":\"memory\",\"step\":2,\"peak_bytes\":700}\n{\"event\":\"resume\",\"step\":2}\n";
+    write(run + "/checkpoints.jsonl", "{\"step\":2,\"dir\":\"runs/x/step_2\"}\n");
+    write(f + "/config.json", "{\"run\": {\"dir\": \"" + run + "\"}}");
+    for (const std::string end : {"", "{\"event\":\"done\",\"step\":2,\"peak_bytes\":900}\n"}) {
+        for (const bool lock : {false, true}) {
+            write(run + "/metrics.jsonl", rows + end);
+            if (lock) write(run + "/train_gpt.lock", "process 1 on x\n");
+            else std::filesystem::remove(run + "/train_gpt.lock");
+            const auto ran = test::run("./train_gpt " + f + "/config.json --report=" + f + "/a.html && " +
+                                       python() + " scripts/report.py " + run + " --out=" + f + "/b.html" +
+                                       " && " +
+                                       python() + R"py( - <<'EOF'
+import json, re
+pages = [open(")py" + f + R"py(/" + n + ".html").read() for n in "ab"]
+of = [json.loads(re.search('id="data">(.*?)</script>', page, re.S)[1])[0] for page in pages]
+marks = lambda run: sorted(json.dumps(mark, sort_keys=True) for mark in run["marks"])
+said = [(run["state"], run.get("peak_bytes"), marks(run)) for run in of]
+assert said[0] == said[1], said
+assert len(said[0][2]) == 5 and not any("null" in mark for mark in said[0][2]), said
+print(said[0][0], said[0][1])
+EOF)py");
+            const char* const want = !end.empty() ? "done 900\n" : lock ? "stopped 700\n" : "training 700\n";
+            EXPECT(ran.code == 0 && has(ran.out, want), "%s%s", ran.out.c_str(), ran.err.c_str());
+        }
+    }
+}
+
 TEST(report_errors_are_one_line) {
     const std::string f = folder("report_errors"), report = python() + " scripts/report.py ";
     expect_error(test::run(report + f + "/none"), {"error: ", "none/metrics.jsonl: No such file"});

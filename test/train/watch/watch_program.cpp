@@ -108,13 +108,19 @@ TEST(a_run_says_what_its_ranks_do) {
     json ranks;
     for (int wait = 0; wait < 300 && !ranks.is_array(); wait++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        ranks = json::parse(read_ranks(root, ""));
+        ranks = json::parse(read_ranks(root, "", 60));
     }
     EXPECT(ranks.size() == 2, "%s\n%s", ranks.dump().c_str(), text_of(p.log).c_str());
     for (int r = 0; r < int(ranks.size()); r++)
         EXPECT(ranks[r]["rank"] == r && ranks[r]["tp"] == r && ranks[r]["dp"] == 0 &&
                ranks[r]["doing"] == "train" && ranks[r]["step"] > 0, "%s", ranks[r].dump().c_str());
+    WatchedFolder watched(root);
+    watched.update();
+    const json& state = watched.page.runs["."]["state"];
+    EXPECT(state == "training", "%s", state.dump().c_str());
     kill(p.pid, SIGTERM);
     EXPECT(p.ends(), "the run goes on: %s", text_of(p.log).c_str());
     EXPECT(!std::filesystem::exists(root + "/ranks"), "files are left");
+    watched.update();
+    EXPECT(state == "stopped", "%s", state.dump().c_str());
 }

@@ -206,6 +206,8 @@ TEST(other_rows_are_shown) {
                "{\"event\":\"sample\",\"step\":7,\"text\":\"Once <b>\"}\n" +
                "{\"event\":\"comm\",\"step\":7,\"bytes\":100,\"axis\":{\"dp\":{\"wait_ms\":2.5}}}\n" +
                "{\"event\":\"health\",\"step\":7,\"layers\":[{\"rms\":1}]}\n" +
+               "{\"event\":\"spike\",\"step\":7,\"of\":\"norm\",\"value\":14.25,\"z\":8.06,"
+               "\"first\":\"h.3.<fcw>\",\"first_z\":9.7,\"first_step\":6}\n"
                "{\"event\":\"memory\",\"step\":7,\"peak_bytes\":4000}\n");
     WatchedFolder f(root);
     f.update();
@@ -223,8 +225,15 @@ TEST(other_rows_are_shown) {
     EXPECT(run["train"]["loss"][6].is_null() && run["train"]["skipped"][6] == 1 &&
            run["train"]["skipped"][0].is_null(), "columns of a skipped step");
     std::map<std::string, int> marks;
-    for (const json& mark : run["marks"]) marks[mark["kind"]]++;
-    EXPECT(marks["skipped"] == 2 && marks["checkpoint"] == 1, "%s", run["marks"].dump().c_str());
+    std::string spike;
+    for (const json& mark : run["marks"]) {
+        marks[mark["kind"]]++;
+        if (mark["kind"] == "spike" && mark["step"] == 7) spike = mark["text"];
+    }
+    EXPECT(marks["skipped"] == 2 && marks["checkpoint"] == 1 && marks["spike"] == 1, "%s",
+           run["marks"].dump().c_str());
+    EXPECT(spike == "spike: norm 14.25, z 8.1; first moved: h.3.<fcw> (z 9.7 at step 6)", "%s",
+           spike.c_str());
     // the run goes on: no more done
     append_text(file, "{\"event\":\"resume\",\"step\":7,\"params\":1000}\n" + train_row(8));
     f.update();

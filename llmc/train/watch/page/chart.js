@@ -255,7 +255,7 @@ function markedRuns(chart) {
   return of.length <= 4 ? of : [];
 }
 
-/** Restarts, skipped steps and checkpoints of runs, with their place on the axis, as far as in view. */
+/** Restarts, skipped steps, spikes and checkpoints of runs, with their place on the axis, as far as in view. */
 function marksOf(chart, of) {
   const placed = (run, mark) => ({...mark, run, x: chart.place(placeOf(run, state.axis, mark.step))});
   return of.flatMap(run => run.marks.map(mark => placed(run, mark)))
@@ -266,7 +266,7 @@ function drawMarks(chart, c, of) {
   const low = chart.height - EDGE.bottom;
   for (const mark of marksOf(chart, of)) {
     const {x, kind} = mark;
-    c.fillStyle = c.strokeStyle = kind === "skipped" ? variable("--bad") : colourOf(mark.run);
+    c.fillStyle = c.strokeStyle = ["skipped", "spike"].includes(kind) ? variable("--bad") : colourOf(mark.run);
     c.lineWidth = 1.4;
     c.beginPath();
     if (kind === "checkpoint") {
@@ -275,6 +275,9 @@ function drawMarks(chart, c, of) {
     } else if (kind === "skipped") {
       c.moveTo(x - 3, low - 9), c.lineTo(x + 3, low - 3), c.moveTo(x + 3, low - 9), c.lineTo(x - 3, low - 3);
       c.stroke();
+    } else if (kind === "spike") {
+      c.moveTo(x - 4, low - 11), c.lineTo(x, low - 19), c.lineTo(x + 4, low - 11);
+      c.fill();
     } else {
       c.globalAlpha = 0.55, c.lineWidth = 1;
       c.setLineDash([2, 3]);

@@ -88,9 +88,10 @@ function showTip(chart, rows, order) {
   const x = chart.place(state.cursor.at), more = rows.length - listed.length;
   const at = state.axis === "step" ? rows[0].line.x[rows[0].i] : state.cursor.at;
   const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
+  const ofRun = mark => of.length > 1 ? `${mark.run.name}: ` : "";
   const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
   tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
-    ...marks.map(m => make("div", {text: m.text || `${m.kind} at step ${m.step}`})));
+    ...marks.map(m => make("div", {text: ofRun(m) + (m.text || `${m.kind} at step ${m.step}`)})));
   if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
   const wide = tip.offsetWidth, left = x > chart.width / 2 ? x - 12 - wide : x + 12;
   tip.style.left = `${Math.max(0, Math.min(chart.width - wide, left))}px`;

@@ -89,9 +89,6 @@ function showTable() {
 
 let memory = null;
 
-/** Bytes used so far, by the end or the last validation. 0: none are known. */
-const peakOf = run => run.done?.peak_bytes ?? run.peak_bytes ?? 0;
-
 function showMemory(shown) {
   const having = shown.filter(run => run.start?.plan_bytes > 0).sort(byName);
   if (!having.length) {
@@ -105,9 +102,9 @@ function showMemory(shown) {
       make("div", {class: "bars"}));
   }
   byId("charts").append(memory);
-  const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, peakOf(run))));
+  const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, run.peak_bytes)));
   memory.lastChild.replaceChildren(...having.map(run => {
-    const peak = peakOf(run), plan = make("div", {class: "plan"}), used = make("div", {class: "peak"});
+    const peak = run.peak_bytes, plan = make("div", {class: "plan"}), used = make("div", {class: "peak"});
     plan.style.width = 100 * run.start.plan_bytes / most + "%";
     plan.style.borderColor = used.style.background = colourOf(run);
     used.style.width = Math.min(100, 100 * peak / run.start.plan_bytes) + "%";

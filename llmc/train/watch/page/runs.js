@@ -10,7 +10,7 @@ let coming = 0;                         // runs so far: a run keeps its colour
 function newRun(name) {
   return {
     name, index: coming++, version: 0, state: "quiet", age: 0, heard: performance.now(), config: null, start: null,
-    done: null, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
+    done: null, peak_bytes: 0, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
   };
 }
 
