@@ -48,12 +48,12 @@ static void score(Model& model, const RunData& data, RunLog& log, RunState& stat
     state.scored = all.has_value();
     for (size_t i = 0; all && i < all->size(); i++) log.task(state.step, (*all)[i]);
 }
-static void sample(const Config& cfg, Generator& generator, RunLog& log, RunState& state) {
+static void sample(Generator& generator, const RunData& data, RunLog& log, RunState& state) {
     phase(Phase::Sample, state.step);
-    const auto text = generator.run(prompt_ids(generator.tokenizer, cfg.sample.prompt), uint64_t(state.step));
+    const auto text = generator.run(*data.tokenizer, data.prompt, uint64_t(state.step));
     if (!text) return;
     state.sampled = true;
-    log.sample(state.step, cfg.sample.prompt + *text);
+    log.sample(state.step, generator.sampler.cfg.prompt + *text);
 }
 
 int train(Config cfg, const Mesh& mesh) {
@@ -71,7 +71,7 @@ int train(Config cfg, const Mesh& mesh) {
     Checkpoint checkpoint(cfg, model.zero, model.votes, model.snapshot, data.tokenizer_files);
     const StartInfo info = start_info(cfg, model, data);
     warm_up(cfg, model, model.pipeline.rows_of_evaluation(data.val, cfg.eval.batches),
-            samples ? prompt_ids(*data.tokenizer, cfg.sample.prompt).size() : 0);
+            samples ? data.prompt.size() : 0);
     choose_kernels(cfg, model);
     const PeakMemory memory(mesh.world);                            // measures from here
     model.allocate();
@@ -82,7 +82,7 @@ int train(Config cfg, const Mesh& mesh) {
     std::optional<Generator> generator;
     if (cfg.train.steps > 0) loader.emplace(data.train, cfg.train.micro_batch, uint64_t(state.sample),
                                             mesh.dp.index, mesh.dp.size);
-    if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero, *data.tokenizer);
+    if (samples) generator.emplace(cfg, mesh, *model.decoder, model.zero);
     log.start(cfg, info, checkpoint.newest, state);
     StepLog step_log(cfg, info, model, log, state);
 
@@ -95,7 +95,7 @@ int train(Config cfg, const Mesh& mesh) {
             asked |= step_log.write();                              // all steps so far
         if (due.evaluation) evaluate(cfg, model, data, memory, log, state);
         if (due.tasks) score(model, data, log, state);
-        if (due.text) sample(cfg, *generator, log, state);
+        if (due.text) sample(*generator, data, log, state);
         if (step == first || due.any()) asked |= agree(mesh.world, take_signals());  // no step carried these
         checkpoint.save_if_due(state, asked.save, last || asked.stop);
         if (asked.stop) { log.stopped(step, checkpoint.newest); return kExitRestart; }

@@ -138,6 +138,8 @@ def rows_of(data):
 
 
 def main():
+    if "--help" in sys.argv[1:]:
+        sys.exit(print(__doc__.strip()))
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     try:

@@ -17,6 +17,7 @@ import time
 import bench_plans
 import bench_scores
 import bench_tokenize
+from show_help import show_help
 
 LAYERS, CHANNELS, VOCAB = 12, 768, 50257
 PARAMETERS = {"gpt2": 124439808, "llama": 114114048}       # both tie the head to the embedding
@@ -188,4 +189,5 @@ def main():
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -3,6 +3,7 @@
 # same run; Muon's share of a step; the cost of log.trace and of log files; scores; --plan; ./tokenize. Tables
 # on screen, one JSON under dev/results/, which is whole after each part.
 # BENCH="fp32 bf16" chooses precisions.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086  # BENCH is a list of words

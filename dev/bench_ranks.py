@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from bench import CHANNELS, LAYERS, VOCAB, lines, random_shard
+from show_help import show_help
 
 MPI = "mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 2".split()
 THREADS = ["--parallel.ranks=2", "--parallel.transport=threads"]
@@ -84,4 +85,5 @@ def main():
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -15,6 +15,8 @@ import subprocess
 import tempfile
 import time
 
+from show_help import show_help
+
 DOCUMENTS, CONTEXT, CONTINUATION = 128, 60, 20          # of words
 MODEL = {"layers": 12, "heads": 12, "channels": 768, "context": 1024, "vocab": 50257}
 GOAL = 0.85                                             # of the gain by the number of tokens
@@ -98,5 +100,6 @@ def line(r):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     with tempfile.TemporaryDirectory() as place:
         print(line(row(place, "fp32")))

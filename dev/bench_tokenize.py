@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from show_help import show_help
+
 PACKAGE, RANKS = "linux-doc-6.1", "data/gpt2/gpt2.tiktoken"
 TEXT = "build/bench/linux-doc.txt"
 GOAL_MBS, GOAL_RATIO, GOAL_SECONDS = 150, 1.3, 30
@@ -134,5 +136,6 @@ def line(row):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     for measured in rows():
         print(line(measured))

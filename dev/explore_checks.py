@@ -18,6 +18,7 @@ import urllib.request
 
 from chromium import installed
 from page_tab import Page, check, checked, failures
+from show_help import show_help
 
 STATE = {"model.layers": 36, "model.heads": 20, "model.channels": 1280, "model.vocab": 50257,
          "parallel.ranks": 64, "parallel.tp": 4, "parallel.pp": 4, "parallel.zero": 1, "cluster.gpu": "h100",
@@ -269,7 +270,7 @@ def picture(address, path):
 def main():
     given = [a for a in sys.argv[1:] if not a.startswith("--")]
     path = next((a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith("--picture=")), None)
-    if len(given) > 1 or "--help" in sys.argv:
+    if len(given) > 1:
         sys.exit(__doc__)
     if not installed():
         print("no Chromium: apt-get install chromium")
@@ -288,4 +289,5 @@ def main():
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

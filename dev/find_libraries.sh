@@ -7,6 +7,7 @@
 #
 # Reads also DEVICE, CPU_ARCH, DNNL, MPI, NCCL, HTTPLIB, CUDA_HOME, NCCL_HOME, NVCC, GPUS and DROPPED of the
 # Makefile.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -u
 folder=$1
 mkdir -p "$folder"

@@ -3,6 +3,11 @@
 
 The last line is the texts as JSON; the library prints before.
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
+
 import json
 import os
 import sys

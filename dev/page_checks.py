@@ -15,6 +15,7 @@ import urllib.parse
 import fake_watch
 from chromium import installed
 from page_tab import Page, check, checked, failures
+from show_help import show_help
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
 TEXT = f"</script><script>window.hit=2</script>{HOSTILE}"
@@ -289,4 +290,5 @@ def main():
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

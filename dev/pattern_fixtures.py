@@ -5,6 +5,11 @@ patterns.txt    text that pre-tokenizers get wrong, of dev/tokenizer_judge.py
 patterns.json   by pattern: bytes of each match, and the ids by the vocabulary of
                 hf.json; for llama3, which ignores merges, without the last 300 merges
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
+
 import json
 import os
 import random

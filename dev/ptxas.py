@@ -12,6 +12,7 @@ should have and has not (cuobjdump and nvdisasm are fetched from PyPI into build
 also on a name in SPILLS or INSTRUCTIONS that no kernel has. The last lines count the instructions of hot
 loops, by tile or logit (dev/sass.py).
 """
+import argparse
 import glob
 import os
 import re
@@ -42,10 +43,6 @@ HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/*.cpp"
 # warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
 LIMITS = {80: (64, 32, 164), 86: (48, 16, 100), 89: (48, 24, 100), 90: (64, 32, 228), 100: (64, 32, 228),
           120: (48, 24, 100)}
-
-
-def option(name, otherwise):
-    return next((a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(f"--{name}=")), otherwise)
 
 
 def together(sources, folder, name):
@@ -165,15 +162,25 @@ class Table:
                     print(f"     spilled on sm_{arch}: {reason}")
 
 
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", default="80,86,89,90,100,120")
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    parser.add_argument("--cuobjdump")
+    return parser.parse_args()
+
+
 def main():
-    nvcc = option("nvcc", shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    given = options()
+    nvcc = given.nvcc
     known = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True,
                            check=True).stdout.split()
-    asked = [int(a.rstrip("af")) for a in option("arch", "80,86,89,90,100,120").split(",")]
+    asked = [int(a.rstrip("af")) for a in given.arch.split(",")]
     archs = [a for a in asked if f"sm_{a}" in known]
     if archs != asked:
         print(f"this toolkit does not know {', '.join(f'sm_{a}' for a in asked if a not in archs)}")
-    cuobjdump = find_cuobjdump(option("cuobjdump", None))
+    cuobjdump = find_cuobjdump(given.cuobjdump)
     table, hot = Table(archs), {}
     texts = {s: open(s).read() for s in sorted(glob.glob("llmc/ops/cuda/**/*.cu", recursive=True))}
     numeric = {s for s in texts if "namespace PRECISION" in texts[s]}
@@ -216,4 +223,5 @@ def main():
     sys.exit(bool(table.failures))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,8 @@ import urllib.parse
 import urllib.request
 import zipfile
 
+from show_help import show_help
+
 
 def unpack(folder, package):
     """Fetches a package; raises OSError on failure."""
@@ -27,6 +29,7 @@ def unpack(folder, package):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     for wanted in sys.argv[2:]:

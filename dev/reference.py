@@ -13,6 +13,10 @@ the same computation is off when all that a run in bf16 or fp32 stores is rounde
 (error.bf16.grad.wte: largest and root mean square of the difference, for each part of a fused matrix). That
 is the unit of the tolerances in test/model/test_gpt.cpp.
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
 import argparse
 import json
 import math

@@ -9,6 +9,11 @@ float64 throughout. The file holds for each kind, with the config as metadata: t
 tokens, the learning rates, the first step's logits (before a softcap) and gradients, every step's loss and
 norm, and the last weights.
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
+
 import json
 import math
 import os

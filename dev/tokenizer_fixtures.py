@@ -8,6 +8,10 @@ hf.json         Hugging Face's BpeTrainer on it, end-of-text added as the last i
 hf.tiktoken     the same vocabulary as ranks;  gpt2/vocab.bpe, gpt2/encoder.json: as GPT-2's files
 hard.txt        text that pre-tokenizers get wrong;  hard.ids: tiktoken's ids of it, by hf.tiktoken
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
 
 import base64, json, os, random, sys
 import tiktoken

@@ -9,6 +9,11 @@ noise. Where a piece of text is not UTF-8, `tokenizers` splits it with U+FFFD fo
 model takes the bytes (not for Qwen, which normalizes). The first difference is shown. The last line is
 "N passed, N failed".
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
+
 import argparse
 import codecs
 import concurrent.futures

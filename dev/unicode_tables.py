@@ -9,6 +9,10 @@ It needs PyPI's unicodedata2==16.0.0 and tokenizers==0.23.*. Classes are two-sta
 test, are made from the categories by another route. Hugging Face normalizes by an older Unicode: a combining
 class or a decomposition that `tokenizers` does not know is left out of the tables of NFC.
 """
+from show_help import show_help
+
+if __name__ == "__main__":
+    show_help(__doc__)          # the packages may not be there
 
 import itertools, os, sys
 import unicodedata2

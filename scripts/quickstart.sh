@@ -6,6 +6,7 @@
 # kept as runs/quickstart.1, .2, ... Arguments go to train_gpt (scripts/quickstart.sh --train.steps=500).
 # PYTHON= chooses the interpreter, CXX= the compiler, PROGRESS= the seconds between lines of a build (15). A
 # terminal has a single line, redrawn each second.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHON="${PYTHON:-/usr/bin/python3}" LC_ALL=C.UTF-8      # a point in EPOCHREALTIME

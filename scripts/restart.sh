@@ -8,6 +8,7 @@
 #
 # Paths are relative to the folder above scripts/. TERM, INT, HUP and USR2 are passed on as USR2: save and
 # exit; USR1: save and go on. RESTARTS (3) and PAUSE (5 seconds) can be set.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 78
 limit=${RESTARTS:-3} pause=${PAUSE:-5}

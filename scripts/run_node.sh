@@ -7,6 +7,7 @@
 # parallel.zero; the rest is data-parallel. To save and go on: kill -USR1 (to this process); to save and stop:
 # kill -TERM, -INT, -HUP or -USR2, or ^C; the exit code is 75 then. Exit codes are those of train_gpt: 75 and
 # 76 also mean that a rank died or hung; an output line names the rank. MPIRUN_OPTIONS are passed on.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

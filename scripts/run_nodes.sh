@@ -7,6 +7,7 @@
 # without a password. RANKS_PER_HOST (8): a rank per GPU. Ranks are numbered host by host, so that tensor
 # parallelism, whose ranks are neighbours, stays within a machine. MPIRUN_OPTIONS are passed on: with several
 # networks, choose one by "--mca btl_tcp_if_include eth0". Signals and exit codes: scripts/run_node.sh.
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -15,6 +15,7 @@
 #SBATCH --signal=B:USR2@180
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/{s/^# //p;s/^#$//p}' "$0"; exit ;; esac
 set -euo pipefail
 if [ -z "${SLURM_JOB_ID:-}" ] || [ $# = 0 ]; then sed -n 's/^#     //p' "$0" >&2; exit 78; fi
 cd "$SLURM_SUBMIT_DIR"          # Slurm runs a copy of this script

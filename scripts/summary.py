@@ -20,6 +20,8 @@ def validations(path):
 
 
 def main():
+    if "--help" in sys.argv[1:]:
+        sys.exit(print(__doc__.strip()))
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     path = os.path.join(sys.argv[1], "metrics.jsonl")

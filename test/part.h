@@ -83,8 +83,8 @@ struct Rank {
           gpt({.d = d, .B = s.B, .T = s.T, .level = level, .backward = true, .apart = false}, tp, part,
               slots),
           decoder(d, tp, part) {
-        gpt.add_to(arena);
-        decoder.add_to(arena);
+        gpt.add_to(arena.of(Purpose::Activations));
+        decoder.add_to(arena.of(Purpose::Activations));
         gpt.logit_rows = std::min(s.logit_rows, gpt.logit_rows);
         scratch_bytes = walked_scratch();
         arena.add("scratch", &scratch, scratch_bytes);

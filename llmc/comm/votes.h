@@ -12,6 +12,7 @@
 
 #include "llmc/base/guard/signals.h"
 #include "llmc/comm/axis.h"
+#include "llmc/ops/walk.h"
 
 // values: in, this rank's; out, the sums. Many go in pieces: each gather takes little memory.
 inline void sum_over(const Axis& ranks, std::span<double> values) {
@@ -47,7 +48,10 @@ template <class Values> void take_from_rank_0(const Axis& ranks, Values& values)
     if (count) ranks.broadcast(values.data(), count, 0);
 }
 
-inline bool any_of(const Axis& ranks, bool mine) { return sum_over<1>(ranks, {double(mine)})[0] > 0; }
+// On a rank that walks false: a walk goes through to its end.
+inline bool any_of(const Axis& ranks, bool mine) {
+    return sum_over<1>(ranks, {double(mine)})[0] > 0 && !only_walks();
+}
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
 // a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host

@@ -8,7 +8,7 @@ static size_t streams(const ActRow& row, const BlockActs& a) {
     return row.x == &BlockActs::in && a.receives ? 2 : 1;
 }
 
-void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
+void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
                     Recompute level) {
     for (const ActRow& row : block_acts(d, N, n)) {
         const std::string name = std::string("activations: ") + row.name;

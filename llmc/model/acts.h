@@ -69,7 +69,7 @@ inline std::vector<ActRow> block_acts(const Dims& d, size_t N, size_t n) {
 
 // Asks the arena for the activations of the blocks and micro-batches that are alive at once, one entry of
 // `acts` each. REQUIRES: `acts` does not move until allocate().
-void add_block_acts(Arena& arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
+void add_block_acts(ArenaOf arena, std::vector<BlockActs>& acts, const Dims& d, size_t N, size_t n,
                     Recompute level);
 
 // After allocate(): points shared entries at one buffer.

@@ -154,7 +154,7 @@ void Block::recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s
     }
 }
 
-void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
+void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp) {
     const size_t C = size_t(d.C), A = size_t(d.A), all = n * size_t(tp.size);
     s = {};

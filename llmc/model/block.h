@@ -65,7 +65,7 @@ struct BlockScratch {
     floatX* dpre;     // (N, P)
     real* dgates;     // (N, KV)     with value embeddings
 };
-void add_block_scratch(Arena& arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
+void add_block_scratch(ArenaOf arena, BlockScratch& s, const Dims& d, size_t N, size_t n, bool backward,
                        Recompute level, const Axis& tp);
 
 struct Block {

@@ -7,7 +7,7 @@ namespace PRECISION {
 Decoder::Decoder(const Dims& d, const Axis& tp, const Part& part)
     : own(d, tp, part, std::min(kRows, d.maxT)), cache(part.layers.size()) {}
 
-void Decoder::add_to(Arena& arena) {
+void Decoder::add_to(ArenaOf arena) {
     const Dims& d = own.d;
     const size_t Vp = own.part.last ? size_t(d.Vp) : 0;
     const char* name = "generation: activations";

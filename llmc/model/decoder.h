@@ -17,7 +17,7 @@ struct Decoder {
     static constexpr int kRows = 64;   // a prompt is read in pieces of this size
 
     Decoder(const Dims& d, const Axis& tp, const Part& part);
-    void add_to(Arena& arena);
+    void add_to(ArenaOf arena);
 
     // Runs one chunk for `count` <= own.rows tokens at positions t0, t0 + 1, ...; the cache holds the
     // positions before t0. Returns the logits (V) after the last token for the chunk that ends, on every rank

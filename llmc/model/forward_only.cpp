@@ -7,7 +7,7 @@ namespace PRECISION {
 ForwardOnly::ForwardOnly(const Dims& dims, const Axis& axis, const Part& p, int most)
     : d(dims), tp(axis), part(p), block{d, tp, Recompute::Block}, rows(most) {}
 
-void ForwardOnly::add_to(Arena& arena, const char* name, bool cached) {
+void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
     const size_t N = size_t(rows), n = size_t(Slice(tp, rows).n), final = part.last ? n : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     for (const ActRow& row : block_acts(d, N, n)) {
@@ -16,7 +16,7 @@ void ForwardOnly::add_to(Arena& arena, const char* name, bool cached) {
         if (row.x) arena.add(name, &(acts.*row.x), row.count);
         else arena.add(name, &(acts.*row.s), row.count);
     }
-    if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
+    if (turn_count(d)) arena.of(Purpose::Other).add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     if (part.first) add_embed_acts(arena, name, embedded, d, n);
     arena.add(name, &head.xf, final * size_t(d.C));

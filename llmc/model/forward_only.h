@@ -21,7 +21,7 @@ struct ForwardOnly {
     ForwardOnly(const Dims& d, const Axis& tp, const Part& part, int rows);
     ForwardOnly(const ForwardOnly&) = delete;
     // name: of the activations, in the plan. cached: the blocks' packed rows lie in a cache of the caller.
-    void add_to(Arena& arena, const char* name, bool cached);
+    void add_to(ArenaOf arena, const char* name, bool cached);
     void ready();                      // after Arena::allocate()
 
     // As in Gpt: the incoming message of N tokens before a chunk that does not embed, and the outgoing

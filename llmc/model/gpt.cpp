@@ -38,20 +38,20 @@ BlockActs& Gpt::of(int l, int buffer) {
     }
 }
 
-void add_embed_acts(Arena& arena, const char* name, EmbedActs& a, const Dims& d, size_t n) {
+void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n) {
     if (!d.kind.embed_norm) return;
     arena.add(name, &a.raw, n * size_t(d.C));
     if (!d.kind.rms) arena.add(name, &a.mean, n);
     arena.add(name, &a.rstd, n);
 }
 
-void Gpt::add_to(Arena& arena) {
+void Gpt::add_to(ArenaOf arena) {
     const int tokens = shape.B * shape.T;
     const size_t N = size_t(tokens), n = size_t(Slice(tp, tokens).n), C = size_t(d.C);
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
-    if (turn_count(d)) arena.add("angles of positions", &block.turns, turn_count(d));
+    if (turn_count(d)) arena.of(Purpose::Other).add("angles of positions", &block.turns, turn_count(d));
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
     for (EmbedActs& a : embedded) add_embed_acts(arena, "norm of the embedding", a, d, n);
     for (HeadActs& a : head) {
@@ -67,7 +67,7 @@ void Gpt::add_to(Arena& arena) {
     arena.add("losses", &loss, 1);
     arena.add("gradient of the stream", &dx, shape.backward ? message_count(tokens) : 0);
     shape.apart = shape.apart && kApart && shape.backward && part.first && part.last && d.kind.tied;
-    if (shape.apart) arena.add("gradient of wte as embedding", &dtokens, Vp * C);
+    if (shape.apart) arena.of(Purpose::Gradients).add("gradient of wte as embedding", &dtokens, Vp * C);
 }
 
 void Gpt::ready() {

@@ -41,7 +41,7 @@ struct EmbedActs {
     floatX* raw;          // (n, C)       the embedded tokens
     real *mean, *rstd;    // (n)          of an RMSNorm without means
 };
-void add_embed_acts(Arena& arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
+void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
 
 // Activations of the final norm and the head, kept for backward.
 struct HeadActs {
@@ -82,7 +82,7 @@ struct Gpt {
     Gpt(const GptShape& shape, const Axis& tp) : Gpt(shape, tp, whole_model(shape.d.L), {1}) {}
     Gpt(const Gpt&) = delete;
 
-    void add_to(Arena& arena);      // asks for memory
+    void add_to(ArenaOf arena);      // asks for memory
     void ready();                   // after Arena::allocate()
     size_t reduction_bytes() const; // of the largest reduction over tp, for tp's staging
 

@@ -11,7 +11,7 @@ Scorer::Scorer(const Dims& d, const Axis& tp, const Part& part)
     : own(d, tp, part, rows_at_once(d.maxT)), logit_rows(std::min(ops::logit_rows(), own.rows)),
       kept(part.layers.size()) {}
 
-void Scorer::add_to(Arena& arena) {
+void Scorer::add_to(ArenaOf arena) {
     const size_t N = size_t(own.rows), width = 2 * size_t(own.d.K), tps = size_t(own.tp.size);
     const size_t scored = own.part.last ? size_t(logit_rows) : 0;
     const char* name = "tasks: activations";

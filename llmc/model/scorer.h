@@ -21,7 +21,7 @@ struct Scorer {
     int32_t* tables;                   // (4, rows)              see table()
 
     Scorer(const Dims& d, const Axis& tp, const Part& part);
-    void add_to(Arena& arena);
+    void add_to(ArenaOf arena);
     size_t reduction_bytes() const;    // of the largest reduction over tp, for tp's staging
     void ready();                      // after Arena::allocate()
 

@@ -5,20 +5,22 @@
 
 static constexpr size_t kAlign = 64, kPage = 4096;
 
-void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) {
+void Arena::reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place,
+                    Purpose purpose) {
     CHECK(!memory, "arena: '{}' is added after the allocation", name);
     const size_t aligned = (bytes + red_zone + kAlign - 1) / kAlign * kAlign;
     regions.push_back({name, used, bytes, std::move(place)});
     used += aligned;
     total = (used + kPage - 1) / kPage * kPage;
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
-    if (row == rows.end()) rows.push_back({name, aligned});
+    auto row = std::find_if(rows.begin(), rows.end(),
+                            [&](const Row& r) { return r.name == name && r.purpose == purpose; });
+    if (row == rows.end()) rows.push_back({name, purpose, aligned});
     else row->bytes += aligned;
 }
 
 std::vector<Arena::Row> Arena::plan() const {
     auto result = rows;
-    if (total > used) result.push_back({"rounding to pages", total - used});
+    if (total > used) result.push_back({"rounding to pages", Purpose::Other, total - used});
     return result;
 }
 

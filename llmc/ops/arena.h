@@ -1,24 +1,34 @@
 // A single allocation, planned in advance.
 //
-// Users add named entries: arena.add("activations", &acts.x, count). allocate() then makes one allocation and
-// fills in all pointers. The printed plan is the same list, byte for byte.
+// Users add named entries: arena.of(Purpose::Weights).add("weights", &params, count), or without a purpose
+// arena.add("staging", &staging, count). allocate() then makes one allocation and fills in all pointers. The
+// printed plan is the same list, byte for byte.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "llmc/base/check.h"
 
+enum class Purpose : uint8_t { Weights, Gradients, Optimizer, Activations, Other };
+
+struct ArenaOf;
+
 struct Arena {
-    struct Row { std::string name; size_t bytes; };     // of the plan: entries of this name, summed
+    struct Row { std::string name; Purpose purpose; size_t bytes; };    // of the plan: such entries, summed
     struct Region { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
 
     // Memory for `count` elements; *pointer is set by allocate(). Regions are aligned to 64 bytes.
-    template <class T> void add(const std::string& name, T** pointer, size_t count) {
-        reserve(name, count * sizeof(T), [pointer](std::byte* p) { *pointer = reinterpret_cast<T*>(p); });
+    template <class T> void add(const std::string& name, T** pointer, size_t count,
+                                Purpose purpose = Purpose::Other) {
+        reserve(name, count * sizeof(T), [pointer](std::byte* p) { *pointer = reinterpret_cast<T*>(p); },
+                purpose);
     }
-    void reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place);
+    void reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place,
+                 Purpose purpose = Purpose::Other);
+    ArenaOf of(Purpose purpose);
 
     size_t bytes() const { return total; }              // whole pages
     std::vector<Row> plan() const;                      // in the order of first mention; sums to bytes()
@@ -45,3 +55,18 @@ private:
     void* memory = nullptr;
     Free release = nullptr;
 };
+
+// Adds entries for one purpose.
+struct ArenaOf {
+    Arena& arena;
+    Purpose purpose;
+
+    template <class T> void add(const std::string& name, T** pointer, size_t count) const {
+        arena.add(name, pointer, count, purpose);
+    }
+    void reserve(const std::string& name, size_t bytes, std::function<void(std::byte*)> place) const {
+        arena.reserve(name, bytes, std::move(place), purpose);
+    }
+    ArenaOf of(Purpose other) const { return {arena, other}; }
+};
+inline ArenaOf Arena::of(Purpose purpose) { return {*this, purpose}; }

@@ -3,6 +3,7 @@
 
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/train/run/generate.h"
+#include "llmc/train/run/run_data.h"
 #include "test/bytes_tokenizer.h"
 #include "test/tiny.h"
 
@@ -111,9 +112,9 @@ static std::string generated(Tiny& t, const Tokenizer& tokenizer, const SampleCo
     Config cfg = t.cfg;
     cfg.sample = sample, cfg.run.seed = seed;
     std::string seen;
-    Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero, tokenizer);
+    Generator generator(cfg, Mesh(), *t.model.decoder, t.model.zero);
     const auto emit = [&](std::string_view piece) { seen += piece; };
-    const std::string text = *generator.run(prompt_ids(tokenizer, prompt), stream, emit);
+    const std::string text = *generator.run(tokenizer, prompt_ids(tokenizer, prompt), stream, emit);
     EXPECT(seen == text, "emit saw '%s' of '%s'", seen.c_str(), text.c_str());
     return text;
 }

@@ -1,55 +1,11 @@
 // What is walked is what is then done: the same ops and collectives, in the same order, of the same bytes.
-#include <map>
-
 #include "llmc/base/files.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/run/generate.h"
 #include "llmc/train/run/step_meter.h"
-#include "test/bytes_tokenizer.h"
 #include "test/lattice_point.h"
+#include "test/walks.h"
 
 namespace PRECISION {
-
-static std::string text_of(const Walk& w, const Walk::Entry& e) {
-    const Cost& c = w.of(e);
-    std::string dims;
-    for (const int d : c.dims) dims += fmt::format(" {}", d);
-    return fmt::format("{}{}{}, block {}, micro-batch {}, dims{}, {:g} FLOPs, {} bytes read, {} written, {} "
-                       "of "
-                       "scratch, peer {}", c.axis ? c.axis : "", c.axis ? "." : "", c.name, e.block, e.micro,
-                       dims, c.flops, c.read, c.written,
-                       c.needs.scratch, c.peer);
-}
-
-static void expect_same(const std::string& where, const Walk& walked, const Walk& done) {
-    EXPECT(walked.entries.size() == done.entries.size(), "%s: %zu entries walked, %zu done", where.c_str(),
-           walked.entries.size(), done.entries.size());
-    const size_t n = std::min(walked.entries.size(), done.entries.size());
-    for (size_t i = 0; i < n; i++) {
-        const std::string a = text_of(walked, walked.entries[i]), b = text_of(done, done.entries[i]);
-        if (a == b) continue;
-        EXPECT(a == b, "%s: entry %zu: walked %s; done %s", where.c_str(), i, a.c_str(), b.c_str());
-        return;
-    }
-    EXPECT(walked.flops() == done.flops() && done.flops() > 0, "%s: %g FLOPs walked, %g done", where.c_str(),
-           walked.flops(), done.flops());
-}
-
-// "dp.all_gather" -> bytes sent
-static std::map<std::string, uint64_t> sent(const Walk& w) {
-    std::map<std::string, uint64_t> bytes;
-    for (const Walk::Entry& e : w.entries)
-        if (const Cost& c = w.of(e); c.axis) bytes[std::string(c.axis) + "." + c.name] += c.read;
-    return bytes;
-}
-static std::map<std::string, uint64_t> sent(const Mesh& mesh) {
-    std::map<std::string, uint64_t> bytes;
-    for (int a = 0; a < kAxes; a++)
-        for (int v = 0; v < kVerbs; v++)
-            if (const Group* g = (mesh.*mesh_axes[a]).group; g && g->moved[v].calls)
-                bytes[std::string(axis_names[a]) + "." + verb_names[v]] = g->moved[v].bytes;
-    return bytes;
-}
 
 // A step of every rank of a mesh of threads, against the walk of that rank of a mesh that is only described.
 static void expect_walked(const std::string& name, Config cfg) {
@@ -216,56 +172,6 @@ TEST(statistics_of_tensors_are_walked) {
         const WalkedRun measured{.micro_batch = 1, .micros = 0, .measured = true};
         expect_same("a step that measures", walk_of_run(cfg, Mesh(), measured), done);
     }
-}
-
-// A product or an attention that was walked: of a text the walk has the longest cache of keys (Tk, offset).
-static bool known_to(const Walk& walk, const Cost& cost) {
-    return std::any_of(walk.costs.begin(), walk.costs.end(), [&](const Cost& c) {
-        const size_t same = cost.kind == Kind::Attention ? 2 : std::size(c.dims);
-        return !strcmp(c.name, cost.name) && std::equal(c.dims, c.dims + same, cost.dims) &&
-               c.dims[2] >= cost.dims[2] && c.needs.scratch >= cost.needs.scratch;
-    });
-}
-
-// An evaluation and a text on every rank of a mesh: libraries were warmed up for all that is computed.
-static void expect_known(const Point& p) {
-    Config cfg = p.config();
-    cfg.model.vocab = 257, cfg.sample.tokens = 20;          // past the context of 13: the window moves on
-    const int ranks = cfg.parallel.ranks;
-    const std::string prompt = "a prompt";
-    run_threads(cfg, [&](Config c, const Mesh& mesh) {
-        Tiny t(c, true, mesh);
-        const Tokenizer tokenizer = bytes_tokenizer();
-        Generator generator(c, mesh, *t.model.decoder, t.model.zero, tokenizer);
-        const uint64_t rows = t.model.pipeline.rows_of_evaluation(t.set, 2);
-        const Walk done = walk_of(ops::target(), [&] {
-            t.model.pipeline.evaluate(t.set, 2, {});
-            generator.run(prompt_ids(tokenizer, prompt), 1);
-        }, true);
-        const auto described = described_mesh(c.parallel, ranks, mesh.rank);
-        const Walk walk = walk_of_run(c, described->mesh,
-                                      {.micro_batch = c.train.micro_batch, .micros = 0, .trains = false,
-                                       .evaluated = rows, .prompt = prompt_ids(tokenizer, prompt).size(),
-                                       .generates = true});
-        EXPECT(done.needs().scratch <= t.model.scratch_bytes, "%s", p.text().c_str());
-        for (const Walk::Entry& e : done.entries) {
-            const Cost& cost = done.of(e);
-            if (cost.kind != Kind::Product && cost.kind != Kind::Attention) continue;
-            const bool known = known_to(walk, cost);
-            EXPECT(known, "%s, rank %d: not walked: %s", p.text().c_str(), mesh.rank,
-                   text_of(done, e).c_str());
-            if (!known) break;
-        }
-        return 0;
-    });
-}
-
-TEST(evaluations_and_texts_were_walked) {
-    for (const Point& p : {Point{.dp = 1, .tp = 1, .pp = 1}, Point{.dp = 2, .tp = 1, .pp = 1, .zero = 3},
-                           Point{.dp = 1, .tp = 2, .pp = 2},
-                           Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .virtual_stages = 2},
-                           Point{.dp = 1, .tp = 1, .pp = 3, .micro_batch = 2}})
-        expect_known(p);
 }
 
 }  // namespace PRECISION

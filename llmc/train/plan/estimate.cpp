@@ -11,21 +11,20 @@
 
 namespace PRECISION {
 
-static size_t MemoryParts::*purpose(const std::string& name) {
-    const auto has = [&](const char* word) { return name.find(word) != name.npos; };
-    if (has("master") || has("moments") || has("momentum") || has("offloaded"))
-        return &MemoryParts::optimizer;
-    if (has("gradients")) return &MemoryParts::gradients;
-    if (has("weights") || has("gathered")) return &MemoryParts::weights;
-    for (const char* word : {"activations", "block scratch", "final norm", "logits", "losses", "stream",
-                             "tokens", "generation", "tasks"})
-        if (has(word)) return &MemoryParts::activations;
-    return &MemoryParts::other;
+static size_t& bytes_for(MemoryParts& parts, Purpose purpose) {
+    switch (purpose) {
+    case Purpose::Weights: return parts.weights;
+    case Purpose::Gradients: return parts.gradients;
+    case Purpose::Optimizer: return parts.optimizer;
+    case Purpose::Activations: return parts.activations;
+    case Purpose::Other: break;
+    }
+    return parts.other;
 }
 
 static MemoryParts memory_of(const Model& model) {
     MemoryParts parts;
-    for (const Arena::Row& row : model.arena.plan()) parts.*purpose(row.name) += row.bytes;
+    for (const Arena::Row& row : model.arena.plan()) bytes_for(parts, row.purpose) += row.bytes;
     parts.other += model.bytes() - parts.sum();  // of libraries, and while kernels are tuned
     return parts;
 }

@@ -6,8 +6,8 @@
 
 namespace PRECISION {
 
-Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z, const Tokenizer& t)
-    : decoder(d), zero(z), mesh(m), tokenizer(t), sampler{cfg.sample, uint64_t(cfg.run.seed), {}},
+Generator::Generator(const Config& cfg, const Mesh& m, Decoder& d, Zero& z)
+    : decoder(d), zero(z), mesh(m), sampler{cfg.sample, uint64_t(cfg.run.seed), {}},
       actions(forward_schedule({m.pp.size, int(d.own.part.chunks.size()), 1}, m.pp.index)),
       order(blocks_of(d.own.part)), logits(size_t(d.own.d.V)) {}
 
@@ -27,19 +27,18 @@ const floatX* Generator::forward(const int32_t* ids, int count, int t0) {
     return row;
 }
 
-// Brings the cache up to the last id and returns the logits after it. ids[*window .. *window + *cached) are
-// in the cache.
-const float* Generator::next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window) {
-    const size_t context = size_t(decoder.own.d.maxT);
-    if (ids.size() - *window > context) {
-        *window = ids.size() - std::max<size_t>(1, context / 2);
-        *cached = 0;
+// Brings the cache up to the last id and returns the logits after it.
+const float* Generator::next_logits(TextState& text) {
+    const size_t context = size_t(decoder.own.d.maxT), count = text.ids.size();
+    if (count - text.window > context) {
+        text.window = count - std::max<size_t>(1, context / 2);
+        text.cached = 0;
     }
     const floatX* row = nullptr;
-    for (size_t end = ids.size() - *window; *cached < end;) {
-        const size_t count = std::min(size_t(decoder.own.rows), end - *cached);
-        row = forward(ids.data() + *window + *cached, int(count), int(*cached));
-        *cached += count;
+    for (size_t end = count - text.window; text.cached < end;) {
+        const size_t fed = std::min(size_t(decoder.own.rows), end - text.cached);
+        row = forward(text.ids.data() + text.window + text.cached, int(fed), int(text.cached));
+        text.cached += fed;
     }
     if (row) {
         const std::vector<floatX> here = decoder.on_host(row);
@@ -56,28 +55,28 @@ bool Generator::agree(int32_t* token) const {
     const int32_t* said = mesh.world.all_gather(all.data(), mine, 2);
     *token = said[0];
     for (int r = 0; r < mesh.world.size; r++)
-        if (said[2 * r + 1]) return false;
+        if (said[2 * r + 1]) return only_walks();
     return true;
 }
 
-std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
-    std::vector<int32_t> ids = tokenizer.encode(prompt);
-    if (tokenizer.adds_bos()) ids.insert(ids.begin(), int32_t(tokenizer.bos()));
-    if (ids.empty()) ids.push_back(int32_t(tokenizer.eot()));
-    return ids;
+std::optional<int32_t> Generator::next(TextState& text, uint64_t stream) {
+    const float* row = next_logits(text);
+    int32_t token = only_walks() ? 0 : sampler.draw(row, decoder.own.d.V, stream, text.ids.size());
+    if (!agree(&token)) return std::nullopt;
+    text.ids.push_back(token);
+    return token;
 }
 
-std::optional<std::string> Generator::run(std::vector<int32_t> ids, uint64_t stream,
+std::optional<std::string> Generator::run(const Tokenizer& tokenizer, std::vector<int32_t> ids,
+                                          uint64_t stream,
                                           const std::function<void(std::string_view)>& emit) {
-    size_t cached = 0, window = 0;
+    TextState state{.ids = std::move(ids)};
     std::string text;
     for (int i = 0; i < sampler.cfg.tokens; i++) {
-        const float* row = next_logits(ids, &cached, &window);
-        int32_t token = sampler.draw(row, decoder.own.d.V, stream, ids.size());
-        if (!agree(&token)) return std::nullopt;
-        ids.push_back(token);
-        if (token == int32_t(tokenizer.eot()) || token == tokenizer.eos() || token == turn_end) break;
-        const std::string piece = tokenizer.decode({&ids.back(), 1});
+        const std::optional<int32_t> token = next(state, stream);
+        if (!token) return std::nullopt;
+        if (*token == int32_t(tokenizer.eot()) || *token == tokenizer.eos() || *token == turn_end) break;
+        const std::string piece = tokenizer.decode({&*token, 1});
         text += piece;
         if (emit) emit(piece);
     }

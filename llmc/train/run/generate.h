@@ -1,4 +1,4 @@
-// Text from the model, with the cache of model/decoder.h. All ranks together; every rank receives the text.
+// Text from the model, with the cache of model/decoder.h. All ranks together; every rank receives the tokens.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,31 +13,36 @@
 
 namespace PRECISION {
 
-// The first ids of a text: BOS where the tokenizer adds BOS, then the prompt. If empty: end-of-text, the
-// beginning of a document.
-std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
+// A text in the making. The model sees the ids from `window` on; of these, `cached` are in the cache.
+struct TextState {
+    std::vector<int32_t> ids;
+    size_t window = 0, cached = 0;
+};
 
 struct Generator {
     Decoder& decoder;
     Zero& zero;
     Mesh mesh;
-    const Tokenizer& tokenizer;
     Sampler sampler;
-    std::vector<Action> actions;       // of this stage for a piece of the sequence
+    std::vector<Action> actions;       // of this stage for a call of the decoder
     std::vector<int> order;            // of the blocks here
     std::vector<float> logits;
     int32_t turn_end = -1;             // ends a text, besides end-of-text and EOS; -1: unused
 
-    Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero, const Tokenizer& tokenizer);
+    Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero);
+
+    // Draws the next token and appends it. REQUIRES: there are ids. `stream` keys the random numbers. Past
+    // the model's context the window moves by half. None if a signal to any rank interrupted the text. A rank
+    // that walks draws token 0.
+    std::optional<int32_t> next(TextState& text, uint64_t stream);
 
     // Returns the text that the model writes after `ids`: up to sample.tokens tokens, or until an end token.
-    // REQUIRES: ids is not empty. `stream` keys the random numbers. emit receives the text piece by piece.
-    // Past the model's context the window moves by half. None if a signal to any rank interrupted the text.
-    std::optional<std::string> run(std::vector<int32_t> ids, uint64_t stream,
+    // emit receives the text piece by piece. None: as of next().
+    std::optional<std::string> run(const Tokenizer& tokenizer, std::vector<int32_t> ids, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 
 private:
-    const float* next_logits(const std::vector<int32_t>& ids, size_t* cached, size_t* window);
+    const float* next_logits(TextState& text);
     const floatX* forward(const int32_t* ids, int count, int t0);
     bool agree(int32_t* token) const;
 };

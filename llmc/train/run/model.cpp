@@ -53,15 +53,16 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates,
         statistics->add_to(arena, host);
     }
     if (saves_initial(cfg)) zero.add_masters_to(arena, host);
-    gpt.add_to(arena);
-    pipeline.add_to(arena, host);
+    const ArenaOf activations = arena.of(Purpose::Activations);
+    gpt.add_to(activations);
+    pipeline.add_to(activations, host);
     if (generates) {
         decoder.emplace(zero.d, mesh.tp, gpt.part);
-        decoder->add_to(arena);
+        decoder->add_to(activations);
     }
     if (!cfg.eval.tasks.empty()) {
         scorer.emplace(zero.d, mesh.tp, gpt.part);
-        scorer->add_to(arena);
+        scorer->add_to(activations);
     }
     // host code writes to the disk
     const bool trains = cfg.train.steps > 0, saves = trains || saves_initial(cfg);
@@ -113,18 +114,20 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }
 
-// The prompt, or half of the context where the window moves on, comes in chunks of `rows` ids and a rest.
-// Then comes a token at a time.
-static void walk_text(Model& model, size_t prompt) {
-    Decoder& decoder = *model.decoder;
-    const int rows = decoder.own.rows, maxT = decoder.own.d.maxT, half = maxT / 2;
-    const std::vector<int> order = blocks_of(model.gpt.part);
-    for (const int count : {rows, int(prompt % size_t(rows)), half % rows, 1}) {
-        if (count == 0) continue;
-        model.zero.begin_step(order);
-        for (size_t c = 0; c < model.gpt.part.chunks.size(); c++)
-            decoder.forward(model.zero, nullptr, count, maxT - count, int(c));
+// The last calls of the decoder for a prompt of this length, for the ids that stay where the window moves on,
+// and for a full context; and one token with the longest cache. Calls between are like these, of fewer keys.
+static void walk_text(const Config& cfg, Model& model, size_t prompt) {
+    Generator generator(cfg, model.mesh, *model.decoder, model.zero);
+    const size_t rows = size_t(model.decoder->own.rows), context = size_t(model.decoder->own.d.maxT);
+    const auto walk_next = [&](size_t count, size_t cached) {
+        TextState text{.ids = std::vector<int32_t>(count), .window = 0, .cached = cached};
+        generator.next(text, 0);
+    };
+    for (const size_t count : {std::min(prompt, context), std::max<size_t>(1, context / 2), context}) {
+        const size_t last = (count - 1) / rows * rows;          // where the last call begins
+        walk_next(count, last - std::min(last, rows));
     }
+    walk_next(context, context - 1);
 }
 
 void enqueue_update(Model& model, double lr, int64_t step) {
@@ -149,8 +152,8 @@ Walk walk_of_run(const Config& whole, const Mesh& mesh, const WalkedRun& run) {
             if (model.tensors) model.tensors->begin_as(false, 0);
         }
         if (run.evaluated) model.pipeline.walk_evaluation(run.evaluated);
-        if (run.generates && run.prompt) walk_text(model, run.prompt);
-        if (run.scores && model.scorer) walk_scores(*model.scorer, model.zero);
+        if (run.generates && run.prompt) walk_text(cfg, model, run.prompt);
+        if (run.scores && model.scorer) walk_scores(*model.scorer, model.zero, model.mesh);
     });
 }
 

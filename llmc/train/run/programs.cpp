@@ -91,14 +91,14 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     Model model(cfg, mesh, 1, true);
     model.allocate();
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
-    Generator generator(cfg, mesh, *model.decoder, model.zero, tokenizer);
+    Generator generator(cfg, mesh, *model.decoder, model.zero);
     Shown shown{.terminal = on_terminal(1)};
     const auto print = [&](std::string_view piece) {
         if (mesh.rank == 0) shown.print(piece);
     };
     if (!prompt.chat) print(prompt.text);
     generator.turn_end = message.end;
-    generator.run(message.ids, 0, print);
+    generator.run(tokenizer, message.ids, 0, print);
     print("\n");
     return kExitDone;
 }

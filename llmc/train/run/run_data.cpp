@@ -8,6 +8,13 @@
 #include "llmc/comm/votes.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
 
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt) {
+    std::vector<int32_t> ids = tokenizer.encode(prompt);
+    if (tokenizer.adds_bos()) ids.insert(ids.begin(), int32_t(tokenizer.bos()));
+    if (ids.empty()) ids.push_back(int32_t(tokenizer.eot()));
+    return ids;
+}
+
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
     const int size = int(tokenizer->vocab_size());
@@ -52,7 +59,10 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     RunData data;
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
-    if (data.tokenizer) data.tokenizer_files = files_of(data.tokenizer->vocabulary);
+    if (data.tokenizer) {
+        data.prompt = prompt_ids(*data.tokenizer, cfg.sample.prompt);
+        data.tokenizer_files = files_of(data.tokenizer->vocabulary);
+    }
     const int T = cfg.model.context;
     const RowRule rule = {cfg.data.rows, data.tokenizer ? int64_t(data.tokenizer->eot()) : -1,
                           cfg.model.document_mask, &scans};

@@ -11,6 +11,7 @@
 
 struct RunData {
     std::optional<Tokenizer> tokenizer;
+    std::vector<int32_t> prompt;         // ids of sample.prompt; empty without a tokenizer
     Dataset train, val;                  // without streams if the config names no set
     int vocab = 0;                       // model.vocab, or the tokenizer's, or the shards'
     std::vector<LoadedTask> tasks;       // eval.tasks
@@ -24,6 +25,10 @@ struct RunData {
 
 // Rank 0 of `ranks` first: errors of the data are reported once.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
+
+// The first ids of a text: BOS where the tokenizer adds BOS, then the prompt. If empty: end-of-text, the
+// beginning of a document.
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
 
 // model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer);

@@ -73,17 +73,18 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
     return gathered(scores, requests, passes, counts, mesh.world);
 }
 
-// A pass whose tables have the right sizes.
+// A pass whose tables have the right sizes; all is scored for request 0.
 static ScorePass pass_to_walk(int B, int T, int t0, bool is_prefix, int scored) {
     ScorePass p = {.B = B, .T = T, .t0 = t0, .is_prefix = is_prefix};
     p.tokens.resize(size_t(B) * size_t(T));
     if (t0) p.from.resize(size_t(B));
     p.rows.resize(size_t(scored));
     p.targets.resize(p.rows.size());
+    p.requests.resize(p.rows.size());
     return p;
 }
 
-void walk_scores(Scorer& scorer, Zero& zero) {
+void walk_scores(Scorer& scorer, Zero& zero, const Mesh& mesh) {
     const int N = scorer.own.rows, maxT = std::min(scorer.own.d.maxT, kMostScored);
     const int few = std::min(8, maxT - 1), t0 = maxT - few;
     std::vector<ScorePass> passes = {pass_to_walk(N / maxT, maxT, 0, false, N),
@@ -92,10 +93,7 @@ void walk_scores(Scorer& scorer, Zero& zero) {
         passes.push_back(pass_to_walk(N / t0, t0, 0, true, 0));
         passes.push_back(pass_to_walk(std::min(N / few, scorer.joined_rows() / maxT), few, t0, false, 1));
     }
-    for (const ScorePass& pass : passes) {
-        zero.begin_step(blocks_of(scorer.own.part));
-        for (size_t c = 0; c < scorer.own.part.chunks.size(); c++) scorer.forward(zero, pass, int(c));
-    }
+    score_requests(std::vector<Request>(1), passes, scorer, zero, mesh);
 }
 
 }  // namespace PRECISION

@@ -17,7 +17,7 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
                                                  std::span<const ScorePass> passes, Scorer& scorer,
                                                  Zero& zero, const Mesh& mesh, Progress* progress = nullptr);
 
-// For ranks that walk: the largest passes, and small ones.
-void walk_scores(Scorer& scorer, Zero& zero);
+// For ranks that walk: score_requests() of the largest passes, and of small ones.
+void walk_scores(Scorer& scorer, Zero& zero, const Mesh& mesh);
 
 }  // namespace PRECISION

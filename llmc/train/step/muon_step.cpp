@@ -93,7 +93,7 @@ const Muon::Matrix* Muon::own(size_t round) const {
 
 static int side_of(int n) { return ops::muon_side(ops::target(), n); }
 
-void Muon::add_to(Arena& arena) {
+void Muon::add_to(ArenaOf arena) {
     size_t in_shard = 0, here = 0, all = 0, padded = 0, side = 0, tall = 0;
     for (const Round& round : rounds) {
         std::vector<size_t> elements(size_t(shard.size));

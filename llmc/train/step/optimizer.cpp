@@ -22,7 +22,10 @@ std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
     return slots;
 }
 
-Optimizer::Optimizer(const Config& c, Zero& z) : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)) {
+Optimizer::Optimizer(const Config& c, Zero& z)
+    : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
+      at{.master = kMasterIsParam ? SIZE_MAX : slot_named(z.state, "master"),
+         .m = slot_named(z.state, "m"), .v = slot_named(z.state, "v")} {
     if (zero.mesh.replica.index == 0)
         counted = zero.shard_runs([&](const Tensor& t) { return counts(t, zero.mesh.tp.index); });
     if (cfg.kind == OptimizerKind::Muon) muon.emplace(cfg, seed, zero);
@@ -125,7 +128,8 @@ void Optimizer::add_to(Arena& arena) {
                                                   [](const auto& runs) { return norm_blocks(runs); }));
     arena.add("gradient norm", &sums, most);
     arena.add("gradient norm", &state, 1);
-    if (muon) muon->add_to(arena);
+    const ArenaOf own = arena.of(Purpose::Optimizer);
+    if (muon) muon->add_to(own);
     if (!zero.offload) return;
     for (State& s : chunks) {
         s.resize(zero.state.size());
@@ -133,7 +137,7 @@ void Optimizer::add_to(Arena& arena) {
             size_t chunk = 0;
             for (const Work& w : list)
                 if (needs(w, zero.state[i])) chunk = std::max(chunk, w.count);
-            arena.add("offloaded state in use", &s[i], chunk);
+            own.add("offloaded state in use", &s[i], chunk);
         }
     }
 }
@@ -167,6 +171,11 @@ Optimizer::State Optimizer::state_of(const Work& w) const {
     return state;
 }
 
+real* Optimizer::master_of(const Work& w, const State& s) const {
+    if constexpr (kMasterIsParam) return reinterpret_cast<real*>(zero.owned_params(w.bucket) + w.from);
+    else return s[at.master];
+}
+
 void Optimizer::load(const Work& w, const State& to) const {
     const State from = state_of(w);
     const size_t bytes = w.count * sizeof(real);
@@ -191,9 +200,9 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
     for (size_t i = 0; i < w.tensors.size(); i++) w.tensors[i].lr = real(rate_now(w.rates[i], cfg, lr));
     floatX* const param = zero.owned_params(w.bucket) + w.from;
     const ops::Adamw adamw{.param = kMasterIsParam ? nullptr : param,
-                           .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
-                           .m = s[s.size() - 2],        // in the order of slots()
-                           .v = s[s.size() - 1],
+                           .master = master_of(w, s),
+                           .m = s[at.m],
+                           .v = s[at.v],
                            .grad = zero.owned_grads(w.bucket) + w.from,
                            .state = state, .beta1 = real(cfg.beta1), .beta2 = real(cfg.beta2),
                            .eps = real(cfg.eps), .step = step + 1, .stochastic = cfg.stochastic_rounding,
@@ -204,20 +213,17 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
 void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
     if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
     if (w.kind == Work::Momentum)
-        return muon->momentum(w.part, s[s.size() - 2], zero.owned_grads(w.bucket) + w.from, state, step);
+        return muon->momentum(w.part, s[at.m], zero.owned_grads(w.bucket) + w.from, state, step);
     floatX* const param = zero.owned_params(w.bucket) + w.from;
-    muon->update(w.part, kMasterIsParam ? nullptr : param,
-                 kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(), state,
+    muon->update(w.part, kMasterIsParam ? nullptr : param, master_of(w, s), state,
                  rate_now(cfg.matrix_lr, cfg, lr), step);
 }
 
 void Optimizer::run_measured(Work& w, const State& s, double lr, int64_t step) const {
     if (!tensors || !tensors->measuring || w.kind == Work::Momentum) return run_slice(w, s, lr, step);
-    floatX* const param = zero.owned_params(w.bucket) + w.from;
     const TensorStatistics::Updated updated{
         .bucket = w.bucket, .from = zero.stored_state(w.bucket).from + w.from, .count = w.count,
-        .master = kMasterIsParam ? reinterpret_cast<real*>(param) : s.front(),
-        .gradient = zero.owned_grads(w.bucket) + w.from};
+        .master = master_of(w, s), .gradient = zero.owned_grads(w.bucket) + w.from};
     tensors->before_update(updated);
     run_slice(w, s, lr, step);
     tensors->after_update(updated);

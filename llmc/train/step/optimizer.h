@@ -20,7 +20,8 @@ struct Optimizer {
 
     static constexpr size_t kChunk = 1 << 20;      // elements of offloaded state per update
 
-    // What the optimizer keeps of each weight. Muon's momentum is in the slot of first moments.
+    // What the optimizer keeps of each weight: "master" where weights are rounded, "m" and "v" (AdamW's
+    // moments; Muon's momentum is "m").
     static std::vector<StateSlot> slots(OptimizerKind kind);
     // Tensors without second moments, which lie behind the others (layout.h).
     static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d) {
@@ -60,6 +61,7 @@ private:
         bool is_slice() const { return kind >= Momentum; }
     };
     using State = std::vector<real*>;              // of each slot of zero.state; null: the slice needs none
+    struct Places { size_t master, m, v; };        // of slots in the list
 
     bool counts(const Tensor& t, int tp) const;
     double peak_rate(const Tensor& t) const;
@@ -71,6 +73,7 @@ private:
     Work adamw_slice(int bucket, size_t from, size_t count) const;
     static bool needs(const Work& w, const StateSlot& slot);
     State state_of(const Work& w) const;
+    real* master_of(const Work& w, const State& s) const;      // the weights to update, in full precision
     void load(const Work& w, const State& to) const;           // offloaded state, to the device
     void store(const Work& w, const State& from) const;
     void run_adamw(Work& w, const State& s, double lr, int64_t step) const;
@@ -78,6 +81,7 @@ private:
     void run_measured(Work& w, const State& s, double lr, int64_t step) const;
     void run_between(const Work& w);
 
+    Places at;
     std::vector<Zero::Run> counted;
     std::optional<Muon> muon;
     std::vector<Work> list, small;                 // small: of steps that measure updates

@@ -13,7 +13,7 @@ Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zer
     : gpt(g), zero(z), mesh(m), stage(s), batch_rows(cfg.train.batch_tokens / cfg.model.context),
       sends(size_t(send_buffers(s.shape))) {}
 
-void Pipeline::add_to(Arena& arena, Arena& host) {
+void Pipeline::add_to(ArenaOf arena, Arena& host) {
     arena.add("streams to be sent", &outbox, sends.size() * largest_message());
     arena.add("tokens", &tokens, places() * ids_of_batch());
     host.add("tokens and statistics on their way", &staging, kStaged * ids_of_batch());
@@ -167,19 +167,14 @@ uint64_t Pipeline::rows_of_evaluation(const Dataset& set, int64_t count) const {
     return count ? std::min(set.rows(), uint64_t(count * batch_rows)) : set.rows();
 }
 
+// Rounds between the first and the last are like the first.
 void Pipeline::walk_evaluation(uint64_t rows) {
-    const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size), most = rounds_at_once();
-    const uint64_t micros = (rows + B - 1) / B, last = micros ? (micros - 1) / (most * dp) * most * dp : 0;
-    gpt.clear_loss();
-    for (uint64_t first = 0;; first = last) {
-        evaluate_rounds(nullptr, first, rows, int(std::min(most, (micros - first + dp - 1) / dp)));
-        if (first == last) break;
-    }
+    const uint64_t at_once = rounds_at_once() * uint64_t(mesh.dp.size) * uint64_t(gpt.shape.B);
+    evaluate(nullptr, rows > at_once ? at_once + (rows - 1) % at_once + 1 : rows, {});
 }
 
-std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64_t count,
+std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset* set, uint64_t rows,
                                                        std::span<const uint16_t> bytes) {
-    const uint64_t rows = rows_of_evaluation(set, count);
     const uint64_t B = uint64_t(gpt.shape.B), dp = uint64_t(mesh.dp.size);
     const uint64_t micros = (rows + B - 1) / B;
     // enough rounds at once to fill the pipeline: one round for one stage
@@ -189,7 +184,7 @@ std::optional<Pipeline::Evaluation> Pipeline::evaluate(const Dataset& set, int64
     for (uint64_t first = 0; first < micros; first += most * dp) {
         if (any_of(mesh.world, stop_asked())) return std::nullopt;
         const int rounds = int(std::min(most, (micros - first + dp - 1) / dp));
-        evaluate_rounds(&set, first, rows, rounds);
+        evaluate_rounds(set, first, rows, rounds);
         for (int m = 0; m < rounds; m++)
             if ((first + uint64_t(m) * dp + uint64_t(mesh.dp.index)) * B < rows)
                 for (int32_t id : batch(m).targets)

@@ -23,12 +23,12 @@ struct Pipeline {
 
     Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
     Pipeline(const Pipeline&) = delete;
-    void add_to(Arena& arena, Arena& host);
+    void add_to(ArenaOf arena, Arena& host);
 
     // Runs the forwards and backwards of a step. `zero` then holds the gradients of the mean loss per token,
     // summed and placed by its Sharding.
     void run(Loader& data) { run(&data); }
-    // For ranks that walk: a step; the first and the last round of an evaluation of `rows` rows.
+    // For ranks that walk, without data: a step; of an evaluation of `rows` rows the first and last rounds.
     void walk() { run(nullptr); }
     void walk_evaluation(uint64_t rows);
     // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
@@ -42,7 +42,9 @@ struct Pipeline {
     // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
     // each id's text. Equal on every rank. Empty if a signal to any rank interrupted the evaluation.
     std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
-                                       std::span<const uint16_t> bytes);
+                                       std::span<const uint16_t> bytes) {
+        return evaluate(&set, rows_of_evaluation(set, batches), bytes);
+    }
     uint64_t rows_of_evaluation(const Dataset& set, int64_t batches) const;     // of all ranks together
 
     double summed_loss() const;                  // since gpt.clear_loss(), on ranks that count the loss
@@ -77,6 +79,7 @@ private:
     void receive(const Action& a);
     void finish_sends();
     uint64_t rounds_at_once() const { return uint64_t(mesh.pp.size) * uint64_t(mesh.pp.size); }
+    std::optional<Evaluation> evaluate(const Dataset* set, uint64_t rows, std::span<const uint16_t> bytes);
     void evaluate_rounds(const Dataset* set, uint64_t first, uint64_t rows, int rounds);
 };
 

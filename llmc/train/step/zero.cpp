@@ -75,23 +75,31 @@ size_t Zero::packed_count() const {
 }
 
 void Zero::add_weights_to(Arena& arena) {
-    arena.add("weights", &params, stored_size(sharding.weights));
+    const ArenaOf weights = arena.of(Purpose::Weights);
+    weights.add("weights", &params, stored_size(sharding.weights));
     if (!sharding.weights) return;
-    for (Gathered& g : gather_buffers) arena.add("gathered blocks", &g.memory, layout.size(largest(true)));
-    arena.add("gathered ends", &ends, ends_start(layout.count()));
+    for (Gathered& g : gather_buffers) weights.add("gathered blocks", &g.memory, layout.size(largest(true)));
+    weights.add("gathered ends", &ends, ends_start(layout.count()));
 }
 
 void Zero::add_training_to(Arena& arena, Arena& host) {
-    arena.add("gradients", &grads, grads_at.back());
+    const ArenaOf gradients = arena.of(Purpose::Gradients);
+    gradients.add("gradients", &grads, grads_at.back());
     for (real*& s : staging)
-        arena.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
-    arena.add("gradients to sum over tp", &packed, packed_count());
+        gradients.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
+    gradients.add("gradients to sum over tp", &packed, packed_count());
     for (StateSlot& slot : state) add_slot_to(arena, host, slot);
 }
 
 void Zero::add_masters_to(Arena& arena, Arena& host) {
     for (StateSlot& slot : state)
         if (slot.weights) add_slot_to(arena, host, slot);
+}
+
+size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name) {
+    for (size_t i = 0; i < slots.size(); i++)
+        if (slots[i].name == name) return i;
+    fatal(kExitInternal, __FILE__, __LINE__, "no optimizer state is named {}", name);
 }
 
 // As large on every rank of a pipeline stage.
@@ -105,7 +113,7 @@ void Zero::place_slot(StateSlot& slot) const {
 }
 
 void Zero::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
-    (offload ? host : arena).add(slot.planned, &slot.memory, slot.at.back());
+    (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
 }
 
 // An all-reduce works on equal pieces of as many elements.

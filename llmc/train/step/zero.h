@@ -44,6 +44,8 @@ struct StateSlot {
 
     bool has(const Tensor& t) const { return of_trailing || !t.trailing; }
 };
+// The place of a slot in the list; there has to be one of this name.
+size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name);
 
 struct ZeroOptions {
     std::vector<StateSlot> state = {};     // Optimizer::slots()

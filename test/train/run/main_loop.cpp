@@ -37,7 +37,7 @@ TEST(a_run_is_what_its_parts_make) {
     model.allocate();
     model.zero.init_weights(uint64_t(cfg.run.seed));
     Loader loader(data.train, cfg.train.micro_batch, 0);
-    Generator generator(cfg, Mesh(), *model.decoder, model.zero, *data.tokenizer);
+    Generator generator(cfg, Mesh(), *model.decoder, model.zero);
     for (int64_t step = 0; step < 8; step++) {
         model.pipeline.run(loader);
         const double lr = learning_rate(cfg.optimizer, 8, step);
@@ -49,8 +49,8 @@ TEST(a_run_is_what_its_parts_make) {
         const double flops = model_flops_per_token(cfg.model, int64_t(model.zero.layout.parameters));
         EXPECT_NEAR(row["mfu"].get<double>() / row["tokens_per_s"].get<double>() * 2.5e12 / flops, 1, 1e-3);
         if (step % 4 != 3) continue;
-        const std::vector<int32_t> ids = prompt_ids(generator.tokenizer, cfg.sample.prompt);
-        const std::string text = cfg.sample.prompt + *generator.run(ids, uint64_t(step) + 1);
+        const auto written = generator.run(*data.tokenizer, data.prompt, uint64_t(step) + 1);
+        const std::string text = cfg.sample.prompt + *written;
         EXPECT(texts.at(size_t(step / 4))["text"] == in_json(text), "step %d: '%s'", int(step) + 1,
                text.c_str());
     }

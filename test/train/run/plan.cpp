@@ -3,6 +3,7 @@
 #include <map>
 
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/plan/estimate.h"
 #include "test/tiny.h"
 
 namespace PRECISION {
@@ -154,18 +155,44 @@ TEST(described_threads_share_memory) {
     }
 }
 
+// Of a model with a norm of its embedding, trained by Muon.
+TEST(a_plan_sums_memory_by_purpose) {
+    Config cfg = plan_config("none");
+    cfg.model.embed_norm = true, cfg.optimizer.kind = OptimizerKind::Muon;
+    const Model model(cfg, Mesh(), B, false);
+    auto plan = plan_of(model);
+    const auto bytes_of = [&](std::initializer_list<const char*> rows) {
+        size_t bytes = 0;
+        for (const char* row : rows) bytes += plan[row];
+        return bytes;
+    };
+    const MemoryParts m = memory_estimate(cfg, 1).memory;
+    EXPECT(m.weights == bytes_of({"weights"}), "%zu bytes of weights", m.weights);
+    EXPECT(m.gradients == bytes_of({"gradients", "gradient of wte as embedding"}), "%zu bytes of gradients",
+           m.gradients);
+    EXPECT(plan["norm of the embedding"] > 0 && plan["matrices of Muon"] > 0);
+    const size_t state = bytes_of({"master weights", "first moments", "second moments", "matrices of Muon"});
+    EXPECT(m.optimizer == state, "%zu bytes of the optimizer, of rows %zu", m.optimizer, state);
+    const size_t activations = bytes_of({"activations", "norm of the embedding", "block scratch", "losses",
+                                         "final norm", "logits of a chunk", "gradient of the stream",
+                                         "tokens"});
+    EXPECT(m.activations == activations, "%zu bytes of activations, of rows %zu", m.activations, activations);
+    EXPECT(m.sum() == model.bytes(), "%zu bytes of %zu", m.sum(), model.bytes());
+}
+
 // Regions follow each other at multiples of 64 bytes, inside the allocation.
 TEST(pieces_do_not_overlap) {
     static size_t asked;
     static int freed;
     asked = 0, freed = 0;
-    char* a; double* b; int* none; char* c;
+    char* a; double* b; int* none; char *c, *d;
     {
         Arena arena;
         arena.add("first", &a, 1);
         arena.add("second", &b, 9);
         arena.add("empty", &none, 0);
         arena.add("first", &c, 65);
+        arena.of(Purpose::Weights).add("first", &d, 1);
         arena.allocate(
             [](size_t bytes) {
                 asked = bytes;
@@ -182,6 +209,7 @@ TEST(pieces_do_not_overlap) {
         const auto plan = arena.plan();
         EXPECT(plan[0].name == "first" && plan[0].bytes == 64 + 128 && plan[1].bytes == 128,
                "%zu and %zu bytes", plan[0].bytes, plan[1].bytes);
+        EXPECT(plan[3].name == "first" && plan[3].purpose == Purpose::Weights && plan[3].bytes == 64);
     }
     EXPECT(freed == 1, "freed %d times", freed);
 }

@@ -106,6 +106,22 @@ TEST(scripts_take_the_python_that_is_named) {
            has(make.out, "PYTHON=" + python + " dev/check.sh"), "%s%s", make.out.c_str(), make.err.c_str());
 }
 
+// Without the packages that a program needs, and before it starts anything.
+TEST(every_script_has_a_help) {
+    size_t programs = 0;
+    for (const char* where : {"dev", "scripts", "data"})
+        for (const auto& file : std::filesystem::directory_iterator(where)) {
+            const std::string path = file.path();
+            const bool script = path.ends_with(".py") || path.ends_with(".sh");
+            if (!script || access(path.c_str(), X_OK) != 0) continue;
+            programs++;
+            const auto ran = test::run("timeout 20 " + path + " --help");
+            EXPECT(ran.code == 0 && ran.out.size() > 60 && ran.err.empty(), "%s: exit %d: %s%s", path.c_str(),
+                   ran.code, ran.out.c_str(), ran.err.c_str());
+        }
+    EXPECT(programs > 35, "%zu programs", programs);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // run_all.sh
 

@@ -174,6 +174,37 @@ TEST(second_moments_are_of_all_but_matrices) {
            elements(muon, "v"));
 }
 
+// State is found by its name, whatever the order of the list.
+TEST(an_update_takes_the_state_that_it_names) {
+    const Config cfg = muon_config();
+    const Tiny scratch(cfg);
+    const auto state_after = [&](bool reversed) {
+        std::vector<StateSlot> slots = Optimizer::slots(OptimizerKind::Muon);
+        if (reversed) std::reverse(slots.begin(), slots.end());
+        const Dims d = dims_of(cfg, cfg.model.vocab);
+        Zero zero(d, whole_model(d.L), Mesh(),
+                  {.state = slots, .trailing = Optimizer::trailing(cfg.optimizer, d)});
+        Optimizer optimizer(cfg, zero);
+        Arena arena;
+        zero.add_weights_to(arena), zero.add_training_to(arena, arena), optimizer.add_to(arena);
+        arena.allocate(ops::device_allocate, ops::device_free);
+        zero.init_weights(1);
+        for (size_t i = 0; i < zero.layout.size(); i++) zero.grads[i] = real(std::sin(double(i)));
+        double squares = 0;
+        const double loss = 1;
+        optimizer.sum_squares(&squares);
+        optimizer.clip(&squares, &loss);
+        optimizer.update(1e-2, 0);
+        std::map<std::string, std::vector<real>> state;
+        for (const StateSlot& slot : zero.state)
+            state[slot.name] = {slot.memory, slot.memory + slot.at.back()};
+        return state;
+    };
+    const auto state = state_after(false);
+    EXPECT(state.size() == 2 + !kMasterIsParam && state.at("m") != state.at("v"), "%zu slots", state.size());
+    EXPECT(state_after(true) == state);
+}
+
 // Rates of their own, by the schedule of lr: a group with a tiny rate hardly moves.
 TEST(groups_have_learning_rates_of_their_own) {
     struct Case { double OptimizerConfig::* rate; std::vector<std::string> tensors; };
