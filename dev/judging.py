@@ -24,7 +24,8 @@ def install(folder, packages, without_cuda=()):
         subprocess.run(pip + small, capture_output=True, check=False)
     made = subprocess.run(pip + packages, capture_output=True, text=True, check=False)
     if made.returncode != 0:
-        raise Missing(f"pip cannot install {' '.join(packages)}: {(made.stderr.split(chr(10)) + [''])[-2]}")
+        last = made.stderr.strip().split("\n")[-1]
+        raise Missing(f"pip cannot install {' '.join(packages)}: {last}")
     open(done, "w", encoding="utf-8").close()
     return python
 
