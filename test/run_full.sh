@@ -13,8 +13,10 @@
 #   - the whole lattice of meshes, and 30 of them under mpirun
 #   - every way to die in every phase, of processes and threads
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
-#     SmolLM2-135M against transformers, and exports to GGUF against llama.cpp (fetches 1 GB and more;
-#     SMOLLM2=0: not)
+#     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
+#     (fetches 1 GB and more; SMOLLM2=0: not)
+#   - what a run writes for TensorBoard, trackio, Aim, wandb and Prometheus, read by these (fetches 1 GB;
+#     REPORTS=0: not)
 #   - exp and tanh of every float, of all 2^32
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
@@ -193,6 +195,31 @@ smollm2() {
         --folder="$out/smollm2" 2>"$out/smollm2-errors.log" || tail -n 5 "$out/smollm2-errors.log" >&2
 }
 
+# A few documents of six tasks by the same model; the venv and the weights are those of smollm2.
+scores() {
+    if [ "${SMOLLM2:-1}" = 0 ]; then
+        echo "skip  scores: SMOLLM2=0"; echo "0 passed, 0 failed, 1 skipped"; return
+    fi
+    plain_make train_gpt >"$out/scores-build.log" 2>&1 || { tail -n 30 "$out/scores-build.log"; return; }
+    local install=--install
+    [ -z "${SMOLLM2_PYTHON:-}" ] || install=
+    timeout "$limit" "${SMOLLM2_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/smollm2_scores.py $install \
+        --folder="$out/smollm2" 2>"$out/scores-errors.log" || tail -n 5 "$out/scores-errors.log" >&2
+}
+
+# REPORTS_PYTHON: an interpreter that has the packages; else a venv of PyPI's is made.
+reports() {
+    if [ "${REPORTS:-1}" = 0 ]; then
+        echo "skip  reports: REPORTS=0"; echo "0 passed, 0 failed, 1 skipped"; return
+    fi
+    plain_make train_gpt tokenize >"$out/reports-build.log" 2>&1 ||
+        { tail -n 30 "$out/reports-build.log"; return; }
+    local install=--install
+    [ -z "${REPORTS_PYTHON:-}" ] || install=
+    timeout "$limit" "${REPORTS_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/reports_judge.py $install \
+        --folder="$out/reports" 2>"$out/reports-errors.log" || tail -n 5 "$out/reports-errors.log" >&2
+}
+
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
@@ -214,7 +241,7 @@ if [ $# != 0 ]; then
     lane "$@"
 else
     compiled=(assembler sanitizers portable races)
-    native=(emulation deaths crashes floats slow_bf16 reference tokenizers smollm2 fuzzers)
+    native=(emulation deaths crashes floats slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
     parts=("${compiled[@]}" "${native[@]}" lattice)
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")

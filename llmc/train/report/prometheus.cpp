@@ -10,6 +10,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
 
+// `promtool check metrics` refuses names with a unit that is not a base unit, like bits.
 static constexpr MetricKind kKinds[] = {
     {"train_gpt_step_total", "Optimizer steps done.", "counter"},
     {"train_gpt_loss", "Mean cross-entropy of the last step, nats per token.", "gauge"},
@@ -21,7 +22,7 @@ static constexpr MetricKind kKinds[] = {
     {"train_gpt_step_seconds", "Time of the last step.", "gauge"},
     {"train_gpt_skipped_steps_total", "Steps that were not finite since this start.", "counter"},
     {"train_gpt_validation_loss", "Mean cross-entropy of the last validation, nats per token.", "gauge"},
-    {"train_gpt_validation_bits_per_byte", "Bits per byte of the last validation.", "gauge"},
+    {"train_gpt_validation_bpb", "Bits per byte of the last validation.", "gauge"},
     {"train_gpt_parameters", "Parameters of the model.", "gauge"},
     {"train_gpt_ranks", "Ranks of the run.", "gauge"},
     {"train_gpt_planned_bytes", "Planned memory of the fullest rank.", "gauge"},

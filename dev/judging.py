@@ -1,0 +1,68 @@
+"""What judges by packages of PyPI share: a venv, commands, counts. For parts of `make test-full`."""
+import json
+import os
+import subprocess
+import sys
+import time
+import venv
+
+
+class Missing(Exception):
+    """A package from PyPI is missing."""
+
+
+def install(folder, packages, without_cuda=()):
+    """The interpreter of a venv there with the packages; without_cuda: of PyTorch, if its index answers."""
+    home = os.path.join(folder, "venv")
+    python, done = os.path.join(home, "bin/python3"), os.path.join(home, "complete")
+    if os.path.exists(done):
+        return python
+    venv.create(home, with_pip=True, clear=True)
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--timeout=20"]
+    for package in without_cuda:
+        small = ["--retries=0", "--index-url=https://download.pytorch.org/whl/cpu", package]
+        subprocess.run(pip + small, capture_output=True, check=False)
+    made = subprocess.run(pip + packages, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        last = made.stderr.strip().split("\n")[-1]
+        raise Missing(f"pip cannot install {' '.join(packages)}: {last}")
+    open(done, "w", encoding="utf-8").close()
+    return python
+
+
+def run(*command, **options):
+    """What a command prints; its failure ends the judge."""
+    ran = subprocess.run(command, capture_output=True, check=False, **options)
+    if ran.returncode != 0:
+        sys.exit(f"error: {' '.join(command)}: exit code {ran.returncode}\n{ran.stderr.decode()}")
+    return ran.stdout.decode()
+
+
+def write_json(path, value):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    return path
+
+
+class Count:
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.start = time.monotonic()
+
+    def check(self, what, holds, detail):
+        now = time.monotonic()
+        print(f"{'ok   ' if holds else 'FAIL '} {what}: {detail} ({now - self.start:.0f} s)", flush=True)
+        self.start = now
+        self.passed += bool(holds)
+        self.failed += not holds
+
+
+def ended(part, judge):
+    """The exit code of judge(), which returns a Count, after the line that test/run_full.sh reads."""
+    try:
+        count = judge()
+    except (Missing, ImportError) as error:
+        print(f"skip  {part}: {error}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    print(f"{count.passed} passed, {count.failed} failed")
+    return count.failed > 0
