@@ -7,7 +7,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/model/decoder.h"
-#include "llmc/model/turns.h"
+#include "llmc/model/rotary_table.h"
 #include "test/compare.h"
 
 namespace PRECISION {
@@ -90,7 +90,7 @@ struct Rank {
         arena.add("scratch", &scratch, scratch_bytes);
         arena.allocate(ops::device_allocate, ops::device_free);
         gpt.ready();
-        fill_turns(gpt.block.turns, d), decoder.own.ready();
+        fill_rotary_table(gpt.block.rotary_table, d), decoder.own.ready();
         gpt.clear_loss();
         use();
     }

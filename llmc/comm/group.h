@@ -65,7 +65,7 @@ struct Pending {
 // Sends in flight from a rank to one peer, at most.
 inline constexpr uint64_t kSends = 2;
 
-// A collective over slices, the same for every transport. Piece k of `total` elements is
+// A collective over slices, the same for every transport. Slice k of `total` elements is
 // [k * slice, (k + 1) * slice), cut at the end of the data. Of AllToAll each slice has a size of its own.
 struct Job {
     enum Kind : uint8_t { Gather, Reduce, Broadcast, AllToAll } kind;

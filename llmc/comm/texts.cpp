@@ -5,20 +5,20 @@
 
 // Broadcasts, as every transport has them between any two ranks, and takes memory of the host.
 std::vector<std::string> gather_texts(const Axis& world, const std::string& own) {
-    constexpr size_t kPiece = size_t(1) << 20;
+    constexpr size_t kChunk = size_t(1) << 20;
     const uint64_t size = own.size();
     std::vector<uint64_t> sizes(size_t(world.size), size);
     if (world.size > 1) world.all_gather(sizes.data(), &size, 1);
     std::vector<std::string> all;
     if (world.index == 0) all.push_back(own);
-    std::vector<char> piece(world.size > 1 ? kPiece : 0);
+    std::vector<char> chunk(world.size > 1 ? kChunk : 0);
     for (int rank = 1; rank < world.size; rank++) {
         if (world.index == 0) all.emplace_back();
-        for (size_t at = 0; at < sizes[size_t(rank)]; at += kPiece) {
-            const size_t n = std::min(kPiece, size_t(sizes[size_t(rank)]) - at);
-            if (world.index == rank) std::copy_n(own.data() + at, n, piece.data());
-            world.broadcast(piece.data(), n, rank);
-            if (world.index == 0) all.back().append(piece.data(), n);
+        for (size_t at = 0; at < sizes[size_t(rank)]; at += kChunk) {
+            const size_t n = std::min(kChunk, size_t(sizes[size_t(rank)]) - at);
+            if (world.index == rank) std::copy_n(own.data() + at, n, chunk.data());
+            world.broadcast(chunk.data(), n, rank);
+            if (world.index == 0) all.back().append(chunk.data(), n);
         }
     }
     return all;

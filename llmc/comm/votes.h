@@ -14,11 +14,11 @@
 #include "llmc/comm/axis.h"
 #include "llmc/ops/walk.h"
 
-// values: in, this rank's; out, the sums. Many go in pieces: each gather takes little memory.
+// values: in, this rank's; out, the sums. Many go in chunks: each gather takes little memory.
 inline void sum_over(const Axis& ranks, std::span<double> values) {
-    constexpr size_t kPiece = 4096;
-    for (; ranks.size > 1 && !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
-        const auto mine = values.first(std::min(kPiece, values.size()));
+    constexpr size_t kChunk = 4096;
+    for (; ranks.size > 1 && !values.empty(); values = values.subspan(std::min(kChunk, values.size()))) {
+        const auto mine = values.first(std::min(kChunk, values.size()));
         std::vector<double> all(mine.size() * size_t(ranks.size));
         ranks.all_gather(all.data(), mine.data(), mine.size());
         std::fill(mine.begin(), mine.end(), 0);
@@ -55,7 +55,7 @@ inline bool any_of(const Axis& ranks, bool mine) {
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
 // a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host
-// reads a step after the next step has begun. Sums concern a piece of work only once `read` exceeds the value
+// reads a step after the next step has begun. Sums concern some work only once `read` exceeds the value
 // of `sent` at the start of the work.
 struct Votes {
     // kSave, kStop: the rank received such a signal. kDone, kFailed: the rank's phase of a save succeeded,

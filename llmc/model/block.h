@@ -72,7 +72,7 @@ struct Block {
     Dims d;
     const Axis& tp;
     Recompute level;
-    real* turns = nullptr;      // cos/sin table; turns.h
+    real* rotary_table = nullptr;       // rotary_table.h
 
     Stream forward(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span) const;
 

@@ -14,7 +14,7 @@ struct Decoder {
     floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
     int32_t* tokens;                   // (rows)
 
-    static constexpr int kRows = 64;   // a prompt is read in pieces of this size
+    static constexpr int kRows = 64;   // a prompt is read by so many tokens at once
 
     Decoder(const Dims& d, const Axis& tp, const Part& part);
     void add_to(ArenaOf arena);

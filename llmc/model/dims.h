@@ -18,15 +18,15 @@
 #include "llmc/base/config/model_config.h"
 #include "llmc/comm/axis.h"
 
-// Rotary positions (turns.h).
+// Rotary positions (rotary_table.h).
 struct RopeKind {
     bool used = false;          // in place of learned positions
     double theta = 1e4, still = 0;
     RopeScaling scaling = {};
 };
 
-// The kind of model: which rows the tables of params.h and acts.h have, and which op stands in a slot. The
-// defaults are GPT-2's.
+// The kind of model: which rows the tables of params.h and acts.h have, and which op does each job (norm,
+// positions, activation). The defaults are GPT-2's.
 struct ModelKind {
     bool rms = false;           // RMSNorm in place of LayerNorm
     bool gain = true;           // of norms

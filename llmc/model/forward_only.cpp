@@ -1,6 +1,6 @@
 #include "llmc/model/forward_only.h"
 
-#include "llmc/model/turns.h"
+#include "llmc/model/rotary_table.h"
 
 namespace PRECISION {
 
@@ -16,7 +16,7 @@ void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
         if (row.x) arena.add(name, &(acts.*row.x), row.count);
         else arena.add(name, &(acts.*row.s), row.count);
     }
-    if (turn_count(d)) arena.of(Purpose::Other).add("angles of positions", &block.turns, turn_count(d));
+    add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, false, Recompute::None, tp);
     if (part.first) add_embed_acts(arena, name, embedded, d, n);
     arena.add(name, &head.xf, final * size_t(d.C));
@@ -27,6 +27,6 @@ void ForwardOnly::add_to(ArenaOf arena, const char* name, bool cached) {
     arena.add(name, &sent, sends ? message_count(rows) : 0);
 }
 
-void ForwardOnly::ready() { fill_turns(block.turns, d); }
+void ForwardOnly::ready() { fill_rotary_table(block.rotary_table, d); }
 
 }  // namespace PRECISION

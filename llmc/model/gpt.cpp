@@ -1,6 +1,6 @@
 #include "llmc/model/gpt.h"
 
-#include "llmc/model/turns.h"
+#include "llmc/model/rotary_table.h"
 
 namespace PRECISION {
 
@@ -51,7 +51,7 @@ void Gpt::add_to(ArenaOf arena) {
     const size_t Vp = part.last ? size_t(d.Vp) : 0, rows = part.last ? size_t(logit_rows) : 0;
     const bool sends = part.chunks.size() > 1 || !part.last;
     add_block_acts(arena, acts, d, N, n, shape.backward ? shape.level : Recompute::Block);
-    if (turn_count(d)) arena.of(Purpose::Other).add("angles of positions", &block.turns, turn_count(d));
+    add_rotary_table(arena, &block.rotary_table, d);
     add_block_scratch(arena, scratch, d, N, n, shape.backward, shape.level, tp);
     for (EmbedActs& a : embedded) add_embed_acts(arena, "norm of the embedding", a, d, n);
     for (HeadActs& a : head) {

@@ -46,6 +46,12 @@ constinit thread_local Machine* machine = nullptr;
 
 static constexpr size_t kMostStacks = 1024, kGuard = 4096;
 
+// A guard page is a mapping of its own, of which a process may have 65,530: 32 threads' worth.
+Machine::~Machine() {
+    if (stack_memory) munmap(stack_memory, kMostStacks * (kStackBytes + kGuard));
+    for (const Stack* s : stacks) delete s;
+}
+
 Machine& this_machine() {
     thread_local Machine mine;
     machine = &mine;

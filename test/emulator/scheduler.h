@@ -40,6 +40,8 @@ struct Machine {
     std::mt19937_64 random;
     KernelCount* count = nullptr;            // of the running kernel
     AccessLog log;
+
+    ~Machine();
 };
 extern constinit thread_local Machine* machine;
 Machine& this_machine();

@@ -1,8 +1,8 @@
 // What is walked is what is then done: the same ops and collectives, in the same order, of the same bytes.
-#include "llmc/base/files.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/train/run/step_meter.h"
 #include "test/lattice_point.h"
+#include "test/shrunk.h"
 #include "test/walks.h"
 
 namespace PRECISION {
@@ -69,28 +69,13 @@ TEST(what_is_walked_is_done_on_every_mesh) {
         expect_walked(p.text(), p.config());
 }
 
-// A preset's settings on a small model: its ratio of layers and heads stays, channels and lengths do not.
-static Config shrunk(const std::string& path) {
-    Config cfg = load_config(path);
-    cfg.model.layers = std::max(4, cfg.model.layers / 12);
-    cfg.model.channels = 4 * cfg.model.heads, cfg.model.context = 16, cfg.model.vocab = 67;
-    cfg.model.depth = 0;
-    if (cfg.model.head_channels) cfg.model.head_channels = 6;
-    if (cfg.model.ffn_channels) cfg.model.ffn_channels = 12 * cfg.model.heads;
-    for (int& window : cfg.model.window) window = std::min(window, 5);
-    cfg.train.steps = 2, cfg.train.batch_tokens = 16 * 8, cfg.train.micro_batch = 1;
-    cfg.run.threads = 1;
-    return cfg;
-}
-
 // Each preset on a mesh per precision, on three meshes in total.
 TEST(every_preset_does_what_is_walked) {
     struct On { int tp, pp, zero; const char* recompute; };
     const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {2, 1, 3, "block"}};
-    size_t next = kIsFp64 ? 2 : kIsBf16 ? 1 : 0, presets = 0;
-    for (const std::string& name : glob_files("scripts/*.json")) {
-        if (name.ends_with("references.json") || name.ends_with("grafana.json")) continue;
-        presets++;
+    const std::vector<std::string> presets = preset_paths();
+    size_t next = kIsFp64 ? 2 : kIsBf16 ? 1 : 0;
+    for (const std::string& name : presets) {
         Config cfg = shrunk(name);
         On on = meshes[next++ % std::size(meshes)];
         if (cfg.model.heads % on.tp) on.tp = 1;                 // the 25 heads of gpt2_1558M
@@ -98,7 +83,7 @@ TEST(every_preset_does_what_is_walked) {
         cfg.parallel.zero = on.zero, cfg.memory.recompute = on.recompute;
         expect_walked(fmt::format("{}, tp {}, pp {}, ZeRO {}", name, on.tp, on.pp, on.zero), cfg);
     }
-    EXPECT(presets == 24, "%zu presets", presets);
+    EXPECT(presets.size() == 24, "%zu presets", presets.size());
 }
 
 // mfu goes by 6N + 6LCT. A walk counts products and attention alone, with padded vocabularies and the scores

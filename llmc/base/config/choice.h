@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "llmc/base/check.h"
 
@@ -43,6 +44,13 @@ template <class E> struct Choice {
     std::string text() const { return word.text(); }
 };
 
+// Every value of E.
+template <class E> std::vector<E> values_of() {
+    std::vector<E> all;
+    for (int i = 0; !Word::at(words_of(E()), i).empty(); i++) all.push_back(E(i));
+    return all;
+}
+
 enum class RunDevice : uint8_t { Auto, Cpu, Cuda, Emulated };
 enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class RowKind : uint8_t { Stream, Documents };
@@ -65,6 +73,7 @@ enum class Recompute : uint8_t { None, Selective, Block };        // Selective: 
 enum class Offload : uint8_t { None, Optimizer };
 
 constexpr bool has_gate(Activation f) { return f == Activation::Swiglu; }
+constexpr bool has_chunks(PipelineSchedule s) { return s == PipelineSchedule::Interleaved; }     // per rank
 inline constexpr int kGateInputs = 12;      // channels that the gates of value embeddings read
 
 constexpr const char* words_of(RunDevice) { return "auto|cpu|cuda|emulated"; }

@@ -12,6 +12,7 @@
 #include "llmc/base/config/cluster_config.h"
 #include "llmc/base/config/eval_config.h"
 #include "llmc/base/config/model_config.h"
+#include "llmc/base/config/sharding.h"
 #include "llmc/base/config/visit.h"
 
 struct RunConfig {
@@ -122,8 +123,6 @@ struct OptimizerConfig {
     }
 };
 
-inline constexpr int kZeroStages = 4;      // ZeRO 0 to 3
-
 struct ParallelConfig {
     int tp = 1, pp = 1, cp = 1, zero = 0, zero_group = 0, ranks = 0;
     Choice<TransportKind> transport = TransportKind::Auto;
@@ -137,8 +136,7 @@ struct ParallelConfig {
         f("tp", tp, "ranks that share each layer's matrices (tensor parallelism)", range(1, 1024));
         f("pp", pp, "ranks that share the layers (pipeline stages)", range(1, 1024));
         f("cp", cp, "ranks that share a sequence (context parallelism)", range(1, 1024));
-        f("zero", zero, "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights",
-          range(0, kZeroStages - 1));
+        f("zero", zero, kZeroHelp, range(0, int(std::size(kZeroStages)) - 1));
         f("zero_group", zero_group, "ranks that hold one copy of what zero shards; 0: all",
           range(0, 1 << 20));
         f("ranks", ranks, "ranks of the job; 0: as many as were launched", range(0, 1 << 20));

@@ -20,10 +20,10 @@ static void missing(bool asked, Config& cfg, const char* path, const char* what,
 static void check_parallel(Config& c) {
     const ParallelConfig& p = c.parallel;
     missing(p.cp > 1, c, "parallel.cp", "context parallelism is", "1");
-    CHECK_INPUT(p.schedule == PipelineSchedule::Interleaved || p.virtual_stages == 1,
+    CHECK_INPUT(has_chunks(p.schedule) || p.virtual_stages == 1,
                 "parallel.virtual_stages = {}: only parallel.schedule = interleaved has virtual stages",
                 p.virtual_stages);
-    CHECK_INPUT(p.schedule != PipelineSchedule::Interleaved || p.virtual_stages > 1,
+    CHECK_INPUT(!has_chunks(p.schedule) || p.virtual_stages > 1,
                 "parallel.schedule = interleaved with parallel.virtual_stages = 1: each rank of an "
                 "interleaved pipeline has several chunks of layers; set parallel.virtual_stages to at least "
                 "2, or parallel.schedule to 1f1b");

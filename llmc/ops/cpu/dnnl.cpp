@@ -167,18 +167,18 @@ size_t dnnl_built() { return built; }
 static constexpr size_t kLeastRoom = size_t(16) << 20;
 
 static Primitive& find(const Product& p, int threads) {
-    auto& slot = cache().primitives[{p, threads}];
-    if (slot) return *slot;
+    auto& kept = cache().primitives[{p, threads}];
+    if (kept) return *kept;
     CHECK_INPUT(room_in_address_space() > kLeastRoom,
                 "`ulimit -v` leaves less than {} to this process: raise it",
                 human_bytes(double(kLeastRoom)));
     omp_set_num_threads(threads);  // the work is divided when the primitive is built
     try {
-        slot = build(p);
+        kept = build(p);
         built++;
-        if (slot->packs) generate_code(*slot, p);
+        if (kept->packs) generate_code(*kept, p);
     } catch (const dnnl::error& e) { failed(p, e); }
-    return *slot;
+    return *kept;
 }
 
 size_t dnnl_scratch(const Product& p, int threads) { return find(p, threads).scratch; }

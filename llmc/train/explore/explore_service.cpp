@@ -70,7 +70,7 @@ static std::string command_of(const Exploration& e, const HttpRequest& request) 
 // The plan with each ZeRO stage, all with its micro-batch.
 static Json zero_stages(const Planner& planner, const Planned& p) {
     Json::List stages;
-    for (int zero = 0; zero < kZeroStages; zero++) {
+    for (int zero = 0; zero < int(std::size(kZeroStages)); zero++) {
         Config cfg = p.estimate.cfg;
         cfg.parallel.zero = zero;
         const Estimate e = zero == p.estimate.cfg.parallel.zero

@@ -28,13 +28,30 @@ static std::vector<int> virtual_stages_of(const Config& cfg, int pp) {
     return found;
 }
 
-static void add_candidates(std::vector<Config>& all, Config cfg, int dp) {
+// A single stage has one list, whatever the schedule.
+static std::vector<PipelineSchedule> schedules_of(int pp, int chunks) {
+    std::vector<PipelineSchedule> found = values_of<PipelineSchedule>();
+    std::erase_if(found, [&](PipelineSchedule s) { return has_chunks(s) != (chunks > 1); });
+    if (pp == 1) found.resize(1, PipelineSchedule::OneFOneB);
+    return found;
+}
+
+static std::vector<Config> pipelines_of(Config cfg) {
     ParallelConfig& p = cfg.parallel;
-    for (const int chunks : virtual_stages_of(cfg, p.pp)) {
-        p.virtual_stages = chunks;
-        p.schedule = chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB;
+    std::vector<Config> found;
+    for (const int chunks : virtual_stages_of(cfg, p.pp))
+        for (const PipelineSchedule schedule : schedules_of(p.pp, chunks)) {
+            p.virtual_stages = chunks, p.schedule = schedule;
+            found.push_back(cfg);
+        }
+    return found;
+}
+
+static void add_candidates(std::vector<Config>& all, const Config& mesh, int dp) {
+    for (Config& cfg : pipelines_of(mesh)) {
+        ParallelConfig& p = cfg.parallel;
         for (const int B : micro_batches_of(cfg, dp))
-            for (p.zero = 0; p.zero < (dp > 1 ? kZeroStages : 1); p.zero++)
+            for (p.zero = 0; p.zero < (dp > 1 ? int(std::size(kZeroStages)) : 1); p.zero++)
                 for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
                     cfg.train.micro_batch = B, cfg.memory.recompute = level;
                     all.push_back(cfg);

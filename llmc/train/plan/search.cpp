@@ -13,7 +13,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
-#include "llmc/train/step/sharding.h"
+#include "llmc/base/config/sharding.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // bounds

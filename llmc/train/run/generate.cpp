@@ -76,9 +76,9 @@ std::optional<std::string> Generator::run(const Tokenizer& tokenizer, std::vecto
         const std::optional<int32_t> token = next(state, stream);
         if (!token) return std::nullopt;
         if (*token == int32_t(tokenizer.eot()) || *token == tokenizer.eos() || *token == turn_end) break;
-        const std::string piece = tokenizer.decode({&*token, 1});
-        text += piece;
-        if (emit) emit(piece);
+        const std::string more = tokenizer.decode({&*token, 1});
+        text += more;
+        if (emit) emit(more);
     }
     return text;
 }

@@ -37,7 +37,7 @@ struct Generator {
     std::optional<int32_t> next(TextState& text, uint64_t stream);
 
     // Returns the text that the model writes after `ids`: up to sample.tokens tokens, or until an end token.
-    // emit receives the text piece by piece. None: as of next().
+    // emit receives the text of each token. None: as of next().
     std::optional<std::string> run(const Tokenizer& tokenizer, std::vector<int32_t> ids, uint64_t stream,
                                    const std::function<void(std::string_view)>& emit = nullptr);
 

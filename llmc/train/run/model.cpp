@@ -4,7 +4,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/model/gpu_sizes.h"
-#include "llmc/model/turns.h"
+#include "llmc/model/rotary_table.h"
 
 namespace PRECISION {
 
@@ -185,7 +185,7 @@ void Model::allocate() {
     zero.lend_staging(staging, staging_bytes);
     mesh.tp.lend_staging(tp_staging, tp_staging_bytes);
     gpt.ready();
-    fill_turns(gpt.block.turns, gpt.d);
+    fill_rotary_table(gpt.block.rotary_table, gpt.d);
     if (decoder) decoder->own.ready();
     if (scorer) scorer->ready();
 }

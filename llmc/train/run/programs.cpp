@@ -62,9 +62,9 @@ struct Shown {
     bool terminal;
     std::string rest = {};          // the beginning of a character
 
-    void print(std::string_view piece) {
-        rest += piece;
-        const size_t whole = terminal && piece != "\n" ? whole_characters(rest) : rest.size();
+    void print(std::string_view more) {
+        rest += more;
+        const size_t whole = terminal && more != "\n" ? whole_characters(rest) : rest.size();
         const std::string text = terminal ? printable(rest.substr(0, whole)) : rest;
         fwrite(text.data(), 1, text.size(), stdout);
         fflush(stdout);
@@ -93,8 +93,8 @@ int generate(Config cfg, const Mesh& mesh, const Prompt& prompt) {
     Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
     Generator generator(cfg, mesh, *model.decoder, model.zero);
     Shown shown{.terminal = on_terminal(1)};
-    const auto print = [&](std::string_view piece) {
-        if (mesh.rank == 0) shown.print(piece);
+    const auto print = [&](std::string_view more) {
+        if (mesh.rank == 0) shown.print(more);
     };
     if (!prompt.chat) print(prompt.text);
     generator.turn_end = message.end;

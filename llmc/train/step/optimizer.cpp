@@ -22,6 +22,10 @@ std::vector<StateSlot> Optimizer::slots(OptimizerKind kind) {
     return slots;
 }
 
+std::vector<std::string> Optimizer::trailing(const OptimizerConfig& o, const Dims& d) {
+    return o.kind == OptimizerKind::Muon ? muon_tensors(d) : std::vector<std::string>();
+}
+
 Optimizer::Optimizer(const Config& c, Zero& z)
     : zero(z), cfg(c.optimizer), seed(uint64_t(c.run.seed)),
       at{.master = kMasterIsParam ? SIZE_MAX : slot_named(z.state, "master"),

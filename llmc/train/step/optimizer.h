@@ -24,9 +24,7 @@ struct Optimizer {
     // moments; Muon's momentum is "m").
     static std::vector<StateSlot> slots(OptimizerKind kind);
     // Tensors without second moments, which lie behind the others (layout.h).
-    static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d) {
-        return o.kind == OptimizerKind::Muon ? muon_tensors(d) : std::vector<std::string>();
-    }
+    static std::vector<std::string> trailing(const OptimizerConfig& o, const Dims& d);
 
     Optimizer(const Config& cfg, Zero& zero);
     Optimizer(const Optimizer&) = delete;

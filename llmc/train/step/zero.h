@@ -26,7 +26,7 @@
 #include "llmc/comm/axis.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/step/pieces.h"
-#include "llmc/train/step/sharding.h"
+#include "llmc/base/config/sharding.h"
 
 namespace PRECISION {
 

@@ -4,15 +4,13 @@
 // LATTICE=all runs every point, about 30 points also under mpirun. By default recomputation and schedules
 // alternate over the meshes; LATTICE=few is for builds ten times slower. mpirun starts this same binary
 // (LATTICE_POINT in the environment).
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "llmc/comm/transport/launch.h"
-#include "llmc/comm/transport/mpi.h"
 #include "test/lattice_point.h"
+#include "test/own_processes.h"
 
 namespace PRECISION {
 
@@ -228,13 +226,9 @@ static const bool was_program = [] {
 }();
 
 TEST_IF(kIsFp64, meshes_by_mpirun) {
-    if (test::kThreadSanitizer) return test::skip("Open MPI is not instrumented");
-    if (test::run("command -v mpirun").code) return test::skip("no mpirun here");
-    if (mpi_library().empty()) return test::skip("this build has no MPI");
+    if (!test::can_start_processes()) return;
     const Outcome one_rank = run({1, 1, 1});
     const char* const levels[] = {"none", "selective", "block"};
-    char self[4096];
-    self[std::max<ssize_t>(0, readlink("/proc/self/exe", self, sizeof self - 1))] = 0;
     const std::string out = test::temporary_directory() + "/outcome";
     int turn = 0;
     for (Point p : meshes(8))
@@ -246,10 +240,8 @@ TEST_IF(kIsFp64, meshes_by_mpirun) {
             p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
             p.zero_group = groups ? 2 : 0, p.native = p.dp > 1 && half;
             remove(out.c_str());
-            const auto ran = test::run(fmt::format("LATTICE_POINT='{}' LATTICE_OUT={} mpirun -q "
-                                                   "--allow-run-as-root "
-                                                   "--oversubscribe --bind-to none -np {} {}", p.words(),
-                                                   out, p.dp * p.tp * p.pp, self));
+            const auto ran = test::run_own_processes(
+                p.dp * p.tp * p.pp, "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", p.words(), out));
             EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
             expect_same(p, read(out, one_rank), one_rank, 1e-10);
             EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());

@@ -15,8 +15,8 @@ const HfClass& hf_class_of(const Json& config, const std::string& path) {
                 for_message(*type), list_of_ids(hf_kinds()));
 }
 
-// The turns, as one of the forms says; nothing: the file does not have the form, or not the number.
-struct Turns {
+// Rotary positions, as one of the forms says; nothing: the file does not have the form, or not the number.
+struct Rotary {
     std::optional<double> theta;
     std::optional<RopeScaling> scaling;
 };
@@ -45,7 +45,7 @@ static RopeScaling llama3_of(const Json& form, const std::string& where) {
     return s;
 }
 
-static Turns turns_of(const Json& config, const char* key, const std::string& path) {
+static Rotary rotary_of(const Json& config, const char* key, const std::string& path) {
     const Json& form = config.get(key);
     if (form.is_null()) return {};
     CHECK_INPUT(form.is_object(), "{}: {} is {}, expected an object", path, key, for_message(form));
@@ -57,9 +57,9 @@ static Turns turns_of(const Json& config, const char* key, const std::string& pa
             .scaling = llama3 ? llama3_of(form, path + ": " + key) : RopeScaling()};
 }
 
-static void read_turns(const Json& config, const std::string& path, ModelConfig& m) {
-    const Turns now = turns_of(config, "rope_parameters", path);
-    const Turns old = turns_of(config, "rope_scaling", path);
+static void read_rotary(const Json& config, const std::string& path, ModelConfig& m) {
+    const Rotary now = rotary_of(config, "rope_parameters", path);
+    const Rotary old = rotary_of(config, "rope_scaling", path);
     const std::optional<double> before = theta_of(config, path);
     CHECK_INPUT(!now.theta || !before || *now.theta == *before, "{}: rope_theta is {:g}, and {:g} in "
                 "rope_parameters; leave one out", path, *before, *now.theta);
@@ -69,7 +69,7 @@ static void read_turns(const Json& config, const std::string& path, ModelConfig&
     m.rope_scaling = now.scaling.value_or(old.scaling.value_or(RopeScaling()));
 }
 
-static bool has_turns(const HfClass& c) { return c.kind.has_other("rope_scaling"); }
+static bool has_rotary(const HfClass& c) { return c.kind.has_other("rope_scaling"); }
 
 // ---------------------------------------------------------------------------------------------------------
 // windows
@@ -145,8 +145,8 @@ static void add_windows(Json::Members& members, const ModelConfig& m) {
 
 ModelConfig hf_settings(const HfClass& c, const Json& config, const std::string& path) {
     return settings_of(c.kind, path, [&](const char* key) { return config.find(key); }, [&](ModelConfig& m) {
-        if (!has_turns(c)) return;
-        read_turns(config, path, m);
+        if (!has_rotary(c)) return;
+        read_rotary(config, path, m);
         read_windows(c, config, path, m);
     });
 }
@@ -167,10 +167,10 @@ std::string hf_config_json(const HfClass& c, const OwnModel& m, const char* dtyp
     for (auto& [key, value] : keys_to_write(c.kind, m.shape))
         members.emplace_back(key, key == "dtype" || key == "torch_dtype" ? Json(dtype) : std::move(value));
     if (has_windows(c)) add_windows(members, m.shape);
-    if (has_turns(c)) {
-        Json::Members scaling = scaling_members(m.shape.rope_scaling), turns = scaling;
-        turns.emplace_back("rope_theta", m.shape.rope_theta);
-        members.emplace_back("rope_parameters", std::move(turns));
+    if (has_rotary(c)) {
+        Json::Members scaling = scaling_members(m.shape.rope_scaling), rotary = scaling;
+        rotary.emplace_back("rope_theta", m.shape.rope_theta);
+        members.emplace_back("rope_parameters", std::move(rotary));
         members.emplace_back("rope_theta", m.shape.rope_theta);
         members.emplace_back("rope_scaling", m.shape.rope_scaling.used ? Json(std::move(scaling)) : Json());
     }

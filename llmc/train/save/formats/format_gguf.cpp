@@ -34,8 +34,8 @@ static std::vector<float> divisors_of(const ModelConfig& m) {
     const RopeScaling& s = m.rope_scaling;
     std::vector<float> divisors;
     for (int i = 0; i < D / 2; i++) {
-        const double turns = s.context * std::pow(m.rope_theta, -2. * i / D) / (2 * std::numbers::pi);
-        const double kept = std::clamp((turns - s.low) / (s.high - s.low), 0., 1.);
+        const double rotations = s.context * std::pow(m.rope_theta, -2. * i / D) / (2 * std::numbers::pi);
+        const double kept = std::clamp((rotations - s.low) / (s.high - s.low), 0., 1.);
         divisors.push_back(float(1 / ((1 - kept) / s.factor + kept)));
     }
     return divisors;

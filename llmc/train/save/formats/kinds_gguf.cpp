@@ -35,10 +35,10 @@ static ForeignKind gpt2_kind() {
      {ARCH ".vocab_size", "vocab"}, {ARCH ".rope.scaling.type", nullptr, {"none"}, Read},                  \
      {ARCH ".expert_count", nullptr, {0}, Read}, {ARCH ".attention.sliding_window", nullptr, {0}, Read}}
 
-// The tensors likewise; turns: the order of the rows of queries and keys.
-static std::vector<TensorName> llama_tensors(Rows turns) {
-    return {{"wte", "token_embd.weight"}, {"ln1w", "attn_norm.weight"}, {"qkvw", "attn_q.weight", turns},
-            {"qkvw", "attn_k.weight", turns}, {"qkvw", "attn_v.weight"}, {"attprojw", "attn_output.weight"},
+// The tensors likewise; order: of the rows of queries and keys.
+static std::vector<TensorName> llama_tensors(Rows order) {
+    return {{"wte", "token_embd.weight"}, {"ln1w", "attn_norm.weight"}, {"qkvw", "attn_q.weight", order},
+            {"qkvw", "attn_k.weight", order}, {"qkvw", "attn_v.weight"}, {"attprojw", "attn_output.weight"},
             {"ln2w", "ffn_norm.weight"}, {"fcw", "ffn_gate.weight"}, {"fcw", "ffn_up.weight"},
             {"fcprojw", "ffn_down.weight"}, {"lnfw", "output_norm.weight"}, {"headw", kHead}};
 }

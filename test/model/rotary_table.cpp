@@ -1,16 +1,16 @@
 // Angles of rotary positions.
 #include <cmath>
 
-#include "llmc/model/turns.h"
+#include "llmc/model/rotary_table.h"
 #include "test/test.h"
 
 namespace PRECISION {
 
 TEST(angles_fall_by_theta) {
-    const auto all = turn_frequencies({.used = true, .theta = 1e4}, 64);
+    const auto all = rotary_frequencies({.used = true, .theta = 1e4}, 64);
     EXPECT(all.size() == 32, "%zu pairs", all.size());
     for (size_t i = 0; i < 32; i++) EXPECT_NEAR(all[i] / std::pow(1e4, -2. * double(i) / 64), 1, 1e-14);
-    const auto half = turn_frequencies({.used = true, .theta = 1024, .still = 0.5}, 128);
+    const auto half = rotary_frequencies({.used = true, .theta = 1024, .still = 0.5}, 128);
     for (size_t i = 0; i < 64; i++)
         EXPECT_NEAR(half[i], i < 32 ? std::pow(1024., -double(i) / 31) : 0, 1e-15);
 }
@@ -30,7 +30,7 @@ TEST(llama3_scales_slow_turns) {
         const RopeKind plain = {.used = true, .theta = c.theta};
         RopeKind scaled = plain;
         scaled.scaling = {true, c.factor, c.low, c.high, c.context};
-        const auto before = turn_frequencies(plain, 128), after = turn_frequencies(scaled, 128);
+        const auto before = rotary_frequencies(plain, 128), after = rotary_frequencies(scaled, 128);
         int kept = 0, divided = 0, between = 0;
         for (size_t i = 0; i < before.size(); i++) {
             EXPECT_NEAR(after[i] / llama3(before[i], c.factor, c.low, c.high, c.context), 1, 1e-14);
@@ -44,7 +44,7 @@ TEST(llama3_scales_slow_turns) {
 
 // The first and the last pair of Llama 3.1 8B: theta 500,000, heads of 128 channels.
 TEST(llama3_of_8B) {
-    const auto f = turn_frequencies({.used = true, .theta = 5e5, .scaling = {true, 8, 1, 4, 8192}}, 128);
+    const auto f = rotary_frequencies({.used = true, .theta = 5e5, .scaling = {true, 8, 1, 4, 8192}}, 128);
     EXPECT_NEAR(f[0], 1, 0);
     EXPECT_NEAR(f[63], std::pow(5e5, -126. / 128) / 8, 1e-20);
 }

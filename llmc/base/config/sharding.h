@@ -1,0 +1,23 @@
+// What the ranks of the shard axis keep a shard of instead of a whole copy (ZeRO: Rajbhandari et al. 2019,
+// arXiv 1910.02054).
+#pragma once
+#include <iterator>
+
+struct Sharding {
+    bool weights, grads, state;      // grads: of blocks; state: of the optimizer
+};
+
+// The stages by their number in parallel.zero.
+inline constexpr Sharding kZeroStages[] = {{.weights = false, .grads = false, .state = false},
+                                           {.weights = false, .grads = false, .state = true},
+                                           {.weights = false, .grads = true, .state = true},
+                                           {.weights = true, .grads = true, .state = true}};
+inline constexpr const char* kZeroHelp =
+    "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights";
+
+// With one shard, weights and gradients count as whole; state stays marked as sharded and its shard is the
+// whole.
+constexpr Sharding sharding_of(int zero, int shards) {
+    const Sharding s = kZeroStages[zero];
+    return {.weights = s.weights && shards > 1, .grads = s.grads && shards > 1, .state = s.state};
+}
