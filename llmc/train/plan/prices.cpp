@@ -17,11 +17,11 @@ static constexpr int kSplits[] = {1, 2, 4, 8};  // of K over multiprocessors
 static constexpr double kPrologue = 128;        // steps of K to fill the multiprocessor's pipeline
 
 // rate: FLOP/s of all multiprocessors.
-static double product_seconds(double m, double n, double k, double rate, int units) {
+static double product_seconds(double batch, double m, double n, double k, double rate, int units) {
     double best = INFINITY;
     for (const Tile& tile : kTiles)
         for (const int split : kSplits) {
-            const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * split;
+            const double tiles = batch * std::ceil(m / tile.m) * std::ceil(n / tile.n) * split;
             const double depth = std::ceil(k / split) + kPrologue;
             const double seconds = 2.0 * tile.m * tile.n * depth / (rate * tile.rate / units);
             best = std::min(best, std::ceil(tiles / units) * seconds);
@@ -36,11 +36,11 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
     const double peak = 1e12 * p.peak_tflops();
     switch (cost.kind) {
         case Kind::Product: {
-            // a batch of products, or one with fewer FLOPs than its sides say, costs its FLOPs
-            const double full = 2.0 * cost.dims[0] * cost.dims[1] * cost.dims[2];
-            const double one =
-                product_seconds(cost.dims[0], cost.dims[1], cost.dims[2], peak * on.reached, on.units);
-            return std::max(full > 0 ? one * cost.flops / full : 0, moved) + launch;
+            // products with fewer FLOPs than their sides say cost their FLOPs
+            const double m = cost.dims[0], n = cost.dims[1], k = cost.dims[2];
+            const double batch = std::max(1, cost.dims[4]), full = 2.0 * batch * m * n * k;
+            const double all = product_seconds(batch, m, n, k, peak * on.reached, on.units);
+            return std::max(full > 0 ? all * cost.flops / full : 0, moved) + launch;
         }
         case Kind::Attention:
             return std::max(cost.flops / (peak * on.attention), moved) + launch;
