@@ -3,6 +3,12 @@
 #include <string>
 
 #include "llmc/base/config/model_config.h"
+#include "llmc/ops/walk.h"
+
+// Whether each rank of tp has as many of the ffn_channels as products on GPUs take.
+inline bool ffn_fits_gpus(const ModelConfig& settings, int tp) {
+    return with_sizes(settings).ffn_channels % (Target{Target::Cuda, 1}.product_unit() * tp) == 0;
+}
 
 namespace PRECISION {
 
