@@ -65,6 +65,7 @@ std::string name_of(const Cost& c, const ModelConfig& m, const Walk::Entry& at) 
                            c.dims[2]);
     if (c.kind == Kind::Attention && c.dims[6]) name += fmt::format(", window {}", c.dims[6]);
     if (c.kind == Kind::Attention && m.document_mask) name += ", documents";
+    if (name.starts_with("classifier") && m.softcap > 0) name += ", softcap";
     const std::string norm = "layernorm";
     if (name.starts_with(norm) && m.norm == NormKind::RmsNorm) name = "rmsnorm" + name.substr(norm.size());
     if (name.find("norm_") != name.npos && at.block < 0 && m.embed_norm) name += ", of the ends";
@@ -117,6 +118,9 @@ std::vector<Row> timed_steps(const Options& o, std::vector<double>& steps) {
 // ---------------------------------------------------------------------------------------------------------
 // the table
 
+// Whose time is arithmetic: exp of every logit, once or twice, and tanh or a root under a softcap.
+bool is_arithmetic(const Cost& c) { return std::string(c.name).starts_with("classifier"); }
+
 void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, double step, FILE* json) {
     std::vector<std::vector<std::string>> cells = {
         {"operation", "calls", "ms", "share", "rate", "", "of peak"}};
@@ -125,10 +129,11 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
         const double work = r.cost.flops ? r.cost.flops : double(r.cost.read);
         if (seconds < 2e-4 * step) continue;
         const double share = work / seconds / (r.cost.flops ? peaks.matmul : peaks.copy);
+        const char* const mark = is_arithmetic(r.cost) ? "*" : " ";
         cells.push_back({r.name, fmt::format("{:.3g}", r.calls), fmt::format("{:.2f}", seconds * 1e3),
                          fmt::format("{:.1f}%", 100 * seconds / step),
                          fmt::format("{:.1f}", work / seconds / 1e9),
-                         r.cost.flops ? "GFLOP/s" : "GB/s", fmt::format("{:.2f}", share)});
+                         r.cost.flops ? "GFLOP/s" : "GB/s", fmt::format("{:.2f}{}", share, mark)});
         if (!json) continue;
         JsonLine line("op");
         line.add("model", o.model).add("precision", kName).add("T", o.T).add("name", r.name);
@@ -138,6 +143,7 @@ void print(const std::vector<Row>& rows, const Options& o, const Peaks& peaks, d
         fputs(line.str().c_str(), json);
     }
     fputs(table(cells, "lrrrrlr").c_str(), stdout);
+    puts("* exp and softcap of every logit: cycles, and not bytes, are its limit");
 }
 
 // A rate for each line of input: the caller measures something else in between.

@@ -1,6 +1,7 @@
-// Logits of a model for given ids, in FP32, for comparison with another program's logits.
+// For comparison with another program, in FP32: logits of a model for given ids, or the model's weights.
 //
 //     dev/logits INIT IDS OUT         INIT as in model.init; IDS: int32; OUT: (ids, vocabulary) of float
+//     dev/logits INIT --files=BYTES FOLDER    in Hugging Face's form, in files of BYTES at most
 //
 // The ids are one row of training's forward pass.
 #include <omp.h>
@@ -15,9 +16,12 @@
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/checkpoint.h"
+#include "llmc/train/save/formats/formats.h"
 
-using Write = int(const std::string& init, const std::string& ids, const std::string& out);
+using Write = int(const std::string& init, const std::string& what, const std::string& out);
 inline std::map<std::string, Write*> writers;       // by precision
+
+static constexpr std::string_view kFiles = "--files=";
 
 namespace PRECISION {
 namespace {
@@ -33,7 +37,28 @@ std::vector<int32_t> ids_of(const std::string& path) {
     return ids;
 }
 
-int write_logits(const std::string& init, const std::string& ids_path, const std::string& out) {
+// As --export writes, but for the size of the files.
+int write_folder(const std::string& init, uint64_t largest, const std::string& folder) {
+    Config cfg;
+    cfg.model.init = init;
+    adopt_whole_model(cfg, model_of(init));
+    Model model(cfg, Mesh(), 1, true);
+    model.allocate();
+    Checkpoint(cfg, model.zero, model.votes, model.snapshot, {}).load_weights(init);
+    const auto read = [&](const Tensor& t) {
+        std::vector<real> values(t.param.whole());
+        for (size_t at = 0; at < values.size(); at += Zero::kExport)
+            model.zero.export_tensor(t, at, std::min(Zero::kExport, values.size() - at), values.data() + at);
+        return std::vector<float>(values.begin(), values.end());
+    };
+    export_to({.shape = cfg.model, .layout = model.zero.layout, .read = read, .tokenizer = nullptr,
+               .bf16 = false, .largest_file = largest}, "hf:" + folder);
+    return kExitDone;
+}
+
+int write_logits(const std::string& init, const std::string& what, const std::string& out) {
+    if (what.starts_with(kFiles)) return write_folder(init, std::stoull(what.substr(kFiles.size())), out);
+    const std::string& ids_path = what;
     const std::vector<int32_t> ids = ids_of(ids_path);
     const int T = int(ids.size());
     Config cfg;
@@ -77,7 +102,7 @@ int write_logits(const std::string& init, const std::string& ids_path, const std
 
 // Each precision's object has a main().
 [[gnu::weak]] int main(int argc, char** argv) {
-    CHECK_INPUT(argc == 4, "usage: dev/logits INIT IDS OUT");
+    CHECK_INPUT(argc == 4, "usage: dev/logits INIT IDS OUT, or INIT --files=BYTES FOLDER");
     context.threads = cores();
     omp_set_num_threads(context.threads);
     return writers.at("fp32")(argv[1], argv[2], argv[3]);

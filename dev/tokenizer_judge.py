@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compares the ids of ./tokenize with those of Hugging Face's `tokenizers`, for every pre-tokenization.
 
-    dev/tokenizer_judge.py [--mb=40] [--pattern=NAME ...] [--seed=1] [--tokenizer=FILE]
+    dev/tokenizer_judge.py [--mb=200] [--pattern=NAME ...] [--seed=1] [--tokenizer=FILE]
 
 It needs PyPI's tokenizers (0.23). For each pattern ./tokenize train makes a vocabulary, which `tokenizers`
 has to read; then both encode MB megabytes of text, made up of many scripts, code, digits, white space and
@@ -206,7 +206,7 @@ def judge_pattern(job):
 def main():
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
-    parser.add_argument("--mb", type=float, default=40)
+    parser.add_argument("--mb", type=float, default=200)
     parser.add_argument("--pattern", action="append", choices=PATTERNS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokenizer", help="a tokenizer.json to judge instead")

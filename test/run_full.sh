@@ -21,8 +21,8 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
-# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers twice as much. Parts can be
-# named: test/run_full.sh sanitizers fuzzers
+# FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
+# be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=build/full
@@ -167,7 +167,7 @@ reference() {
     else echo "0 passed, 1 failed"; fi
 }
 
-# Ids of every pre-tokenization, 40 MB each (TOKENIZER_MB), against Hugging Face's.
+# Ids of every pre-tokenization, 200 MB each (TOKENIZER_MB), against Hugging Face's.
 tokenizers() {
     local venv=$out/tokenizers
     plain_make tokenize >"$out/tokenizers-build.log" 2>&1 ||
@@ -179,7 +179,7 @@ tokenizers() {
         echo "0 passed, 0 failed, 1 skipped"
         return
     fi
-    timeout "$((2 * limit))" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-40}"
+    timeout "$((4 * limit))" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-200}"
 }
 
 # SMOLLM2_PYTHON: an interpreter that has the packages; else a venv of PyPI's is made.

@@ -22,6 +22,7 @@ inline constexpr size_t kVectorBytes = 32;
 inline constexpr size_t kVectorBytes = 16;
 #endif
 
+template <class Real, size_t bytes> struct OfBytes { typedef Real type [[gnu::vector_size(bytes)]]; };
 template <class Real> struct VectorOf { typedef Real type [[gnu::vector_size(kVectorBytes)]]; };
 template <class Real> using Vector = typename VectorOf<Real>::type;
 template <class Real> inline constexpr int width = int(kVectorBytes / sizeof(Real));
@@ -54,12 +55,27 @@ typedef uint16_t Halves [[gnu::vector_size(kVectorBytes / 2)]];
 #endif
 [[gnu::always_inline]] inline void store(float* p, Vector<float> v) { memcpy(p, &v, sizeof v); }
 [[gnu::always_inline]] inline void store(double* p, Vector<double> v) { memcpy(p, &v, sizeof v); }
-[[gnu::always_inline]] inline void store(bfloat16* p, Vector<float> v) {
+[[gnu::always_inline]] inline Halves rounded(Vector<float> v) {
     const Bits u = std::bit_cast<Bits>(v);
-    const Bits rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
-    const Halves h = __builtin_convertvector((u & 0x7fffffff) > 0x7f800000 ? quiet : rounded, Halves);
+    const Bits nearest = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
+    return __builtin_convertvector((u & 0x7fffffff) > 0x7f800000 ? quiet : nearest, Halves);
+}
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+[[gnu::noinline]] inline Halves rounded_with_subnormals(Vector<float> v) { return rounded(v); }
+// The instruction rounds alike, but takes subnormal numbers for 0.
+[[gnu::always_inline]] inline void store(bfloat16* p, Vector<float> v) {
+    constexpr int kSubnormal = 0x20;
+    const __m512 all = std::bit_cast<__m512>(v);
+    Halves h = std::bit_cast<Halves>(_mm512_cvtneps_pbh(all));
+    if (_mm512_fpclass_ps_mask(all, kSubnormal)) [[unlikely]] h = rounded_with_subnormals(v);
     memcpy(p, &h, sizeof h);
 }
+#else
+[[gnu::always_inline]] inline void store(bfloat16* p, Vector<float> v) {
+    const Halves h = rounded(v);
+    memcpy(p, &h, sizeof h);
+}
+#endif
 
 // The first n < W elements; the remaining lanes are 0, and are not stored.
 template <class T> [[gnu::noinline]] auto load_part(const T* p, int n) {
@@ -80,12 +96,19 @@ template <class T, class V> [[gnu::always_inline]] inline void store(T* p, V v, 
     left >= int(sizeof(V) / sizeof(v[0])) ? store(p, v) : store_part(p, v, left);
 }
 
+// Lane i and lane i + half, for half = W / 2, W / 4, ... 1.
 template <class V> [[gnu::always_inline]] inline auto sum_lanes(V v) {
-    constexpr int W = int(sizeof(V) / sizeof(v[0]));
-    auto lanes = std::bit_cast<std::array<std::remove_cvref_t<decltype(v[0])>, W>>(v);
-    for (int half = W / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+    using Real = std::remove_cvref_t<decltype(v[0])>;
+    constexpr int W = int(sizeof(V) / sizeof(Real));
+    if constexpr (W == 2) {
+        return v[0] + v[1];
+    } else if constexpr (W == 4) {
+        return (v[0] + v[2]) + (v[1] + v[3]);
+    } else {
+        struct { typename OfBytes<Real, sizeof(V) / 2>::type first, second; } halves;
+        memcpy(&halves, &v, sizeof v);
+        return sum_lanes(halves.first + halves.second);
+    }
 }
 
 // Lanes n.. become 0.

@@ -3,6 +3,13 @@
 #include <string>
 
 #include "llmc/base/config/model_config.h"
+#include "llmc/ops/walk.h"
+
+// Whether each rank of tp has as many of the ffn_channels as products take: a multiple of `unit`, which is
+// Target::product_unit().
+inline bool ffn_fits(const ModelConfig& settings, int tp, int unit) {
+    return with_sizes(settings).ffn_channels % (unit * tp) == 0;
+}
 
 namespace PRECISION {
 

@@ -37,8 +37,8 @@ struct Needs {
 struct Cost {
     const char* name;               // of the op, or the verb
     Kind kind = Kind::Memory;
-    // Product: m, n, k, and 1 with a bias. Attention: B, Tq, Tk, NH, D, q_offset - k_offset, window (0: all),
-    // and 1 where rows pack documents.
+    // Product: m, n, k, 1 with a bias, and the products of a batch (0: no batch). Attention: B, Tq, Tk, NH,
+    // D, q_offset - k_offset, window (0: all), and 1 where rows pack documents.
     int dims[8] = {};
     double flops = 0;               // of products and attention: pairs inside the causal window, documents
                                     // ignored

@@ -95,13 +95,15 @@ TEST(every_mesh_trains_and_generates_as_one_rank) {
     }
 }
 
-// Matrices that are cut by rows, by columns and over shards.
+// Matrices that are cut by rows, by columns and over shards. Without shards a batch of matrices waits for the
+// gradients of several layers.
 TEST(muon_trains_as_one_rank) {
     const string muon = " --optimizer.kind=muon --optimizer.momentum_warmup=2";
     const Ran ran = trained("muon", muon);
     EXPECT(ran.code == 0, "one rank: exit code %d, '%s'", ran.code, ran.err.c_str());
     const Outcome one = outcome_of("muon");
     expect_same({2, 2, 1}, 2, "nccl", one, muon);
+    expect_same({2, 1, 1}, 0, "nccl", one, muon);
     expect_same({2, 1, 2}, 3, "threads", one, muon + " --memory.offload=optimizer");
 }
 

@@ -35,13 +35,13 @@ static float gelu_slope(float x) {
     return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.7978845608028654f * (1 + 3 * 0.044715f * x * x);
 }
 
-// Rows of k elements: op(A)'s rows, or op(B)'s columns.
-static std::vector<float> gathered(const MatrixLayout& l, const void* data, bool along_column, int64_t rows,
-                                   int64_t k) {
+// Rows of k elements: op(A)'s rows, or op(B)'s columns. Of the matrix that begins at element `first`.
+static std::vector<float> gathered(const MatrixLayout& l, const void* data, int64_t first, bool along_column,
+                                   int64_t rows, int64_t k) {
     std::vector<float> out(size_t(rows * k));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < k; j++)
-            out[size_t(i * k + j)] = load(l.type, data, along_column ? j + i * l.ld : i + j * l.ld);
+            out[size_t(i * k + j)] = load(l.type, data, first + (along_column ? j + i * l.ld : i + j * l.ld));
     return out;
 }
 
@@ -56,15 +56,15 @@ static float dot(const float* a, const float* b, int64_t k, int parts) {
     return sum;
 }
 
-static void compute(const Product& p) {
-    const int64_t m = p.m(), n = p.n(), k = p.k();
-    const std::vector<float> a = gathered(p.a, p.a_data, p.what.a_transposed, m, k),
-                             b = gathered(p.b, p.b_data, !p.what.b_transposed, n, k);
+static void compute_one(const Product& p, int64_t which) {
+    const int64_t m = p.m(), n = p.n(), k = p.k(), first = which * p.d.offset;
+    const std::vector<float> a = gathered(p.a, p.a_data, which * p.a.offset, p.what.a_transposed, m, k),
+                             b = gathered(p.b, p.b_data, which * p.b.offset, !p.what.b_transposed, n, k);
     const uint32_t e = p.what.epilogue;
     const cudaDataType bias_type = p.what.bias_type < 0 ? p.d.type : cudaDataType(p.what.bias_type);
     for (int64_t j = 0; j < n; j++)
         for (int64_t i = 0; i < m; i++) {
-            const int64_t at = i + j * p.d.ld, aux = i + j * p.what.aux_ld;
+            const int64_t at = first + i + j * p.d.ld, aux = i + j * p.what.aux_ld;
             float v = p.alpha * dot(&a[size_t(i * k)], &b[size_t(j * k)], k, p.parts);
             if (p.beta != 0) v += p.beta * load(p.d.type, p.c_data, at);
             if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
@@ -84,6 +84,10 @@ static void compute(const Product& p) {
     }
 }
 
+static void compute(const Product& p) {
+    for (int64_t i = 0; i < p.d.batch; i++) compute_one(p, i);
+}
+
 // The supported cases of cublasLtMatmul() by its documentation, as far as used here.
 static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout& b, const MatrixLayout& c,
                       const MatrixLayout& d) {
@@ -95,8 +99,16 @@ static bool supported(const Matmul& w, const MatrixLayout& a, const MatrixLayout
                         m > 0 && k > 0 && d.columns > 0 &&
                         c.columns == d.columns && c.ld == d.ld && a.ld >= a.rows && b.ld >= b.rows &&
                         d.ld >= d.rows;
+    const bool batches = a.batch == d.batch && b.batch == d.batch && c.batch == d.batch && d.batch > 0 &&
+                         c.offset == d.offset && apart(d) &&
+                         (d.batch == 1 || w.epilogue == CUBLASLT_EPILOGUE_DEFAULT);
+    if (!batches) return false;
+    const auto next_aligned = [](const MatrixLayout& l) {
+        return l.offset * int64_t(l.element()) % 16 == 0;
+    };
     const bool aligned = a.ld * int64_t(a.element()) % 16 == 0 && b.ld * int64_t(b.element()) % 16 == 0 &&
-                         d.ld * int64_t(d.element()) % 16 == 0;
+                         d.ld * int64_t(d.element()) % 16 == 0 && next_aligned(a) && next_aligned(b) &&
+                         next_aligned(d);
     switch (w.epilogue) {
         case CUBLASLT_EPILOGUE_DEFAULT: return types && shapes && aligned;
         case CUBLASLT_EPILOGUE_BIAS: case CUBLASLT_EPILOGUE_BGRADB:
@@ -187,6 +199,15 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     delete layout;
     return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                size_t bytes) {
+    switch (attribute) {
+        case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return set(&layout->batch, value, bytes);
+        case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return set(&layout->offset, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
     *preference = new Preference;

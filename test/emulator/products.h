@@ -9,8 +9,10 @@ namespace emulator {
 struct MatrixLayout {
     cudaDataType type;
     int64_t rows, columns, ld;
+    int32_t batch = 1;
+    int64_t offset = 0;         // elements from a matrix of a batch to the next
     size_t element() const { return type == CUDA_R_32F ? 4 : 2; }
-    size_t bytes() const { return size_t((columns - 1) * ld + rows) * element(); }
+    size_t bytes() const { return size_t((batch - 1) * offset + (columns - 1) * ld + rows) * element(); }
 };
 struct Matmul {
     int32_t a_transposed = 0, b_transposed = 0;
@@ -32,6 +34,11 @@ struct Product {
     int64_t n() const { return d.columns; }
     int64_t k() const { return what.a_transposed ? a.rows : a.columns; }
 };
+
+// Whether results of a batch lie apart.
+inline bool apart(const MatrixLayout& l) {
+    return l.batch == 1 || l.offset >= (l.columns - 1) * l.ld + l.rows;
+}
 
 // Takes over the product and computes in the order of the stream.
 cublasStatus_t start(Product* product, cudaStream_t stream);

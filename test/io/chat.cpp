@@ -67,6 +67,22 @@ TEST(a_message_in_chatml) {
     expect_chat(kChatMl + thinks, " Hi\n", asked + "<think>\n", 1502);
 }
 
+// SmolLM2-135M-Instruct's template as its GGUF file has it (Apache 2.0), and the texts that Jinja2 3.1 makes.
+TEST(the_template_of_smollm2) {
+    const string published =
+        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+        "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+        "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+        "{% endif %}";
+    const string asked = "<|im_start|>user\nHi there <|im_end|>\n<|im_start|>assistant\n";
+    expect_chat(published, "Hi there ",
+                "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+                "<|im_end|>\n" + asked, 1502);
+    expect_chat(published, "Hi there ", "<|im_start|>system\nBe brief.<|im_end|>\n" + asked, 1502,
+                "Be brief.");
+}
+
 TEST(a_message_in_llama_3s_headers) {
     const auto turn = [](const string& role, const string& text) {
         return "<|start_header_id|>" + role + "<|end_header_id|>\n\n" + text;

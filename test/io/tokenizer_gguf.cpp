@@ -71,6 +71,7 @@ TEST(what_a_gguf_file_cannot_say_of_a_tokenizer) {
         if (!*p.gguf) continue;
         for (const bool nfc : {true, false}) {
             Vocabulary v = of_json();
+            v.merges.pop_back();                // no merge gives the last token
             v.pattern = &p, v.nfc = p.nfc ^ nfc, v.ignore_merges = p.ignore_merges ^ !nfc;
             const Fatal f = test::fatal_of([&] { gguf_of_vocabulary(v, 0); });
             const string word = nfc ? "nfc = " : "ignore_merges = ";
@@ -78,6 +79,35 @@ TEST(what_a_gguf_file_cannot_say_of_a_tokenizer) {
                    f.what());
         }
     }
+}
+
+// Where merges give every token, ignore_merges changes no id.
+TEST(a_tokenizer_that_ignores_merges_without_effect) {
+    for (const Pattern& p : patterns()) {
+        if (!*p.gguf) continue;
+        Vocabulary v = of_json();
+        v.pattern = &p, v.nfc = p.nfc, v.ignore_merges = !p.ignore_merges;
+        const Tokenizer own(v), read = Tokenizer::load(file_of(pairs_of(v)));
+        const string text = "It's 1234 of the   words, and more of them.\n";
+        EXPECT(read.vocabulary.ignore_merges == p.ignore_merges, "%s", p.name);
+        EXPECT(read.encode(text) == own.encode(text), "%s", p.name);
+    }
+}
+
+// What bytes without a token become.
+TEST(the_unknown_token) {
+    Vocabulary v = of_json();
+    v.byte_id[0xff] = kNoByte, v.unknown = v.eot;
+    const GgufVocabulary written = gguf_of_vocabulary(v, 0);
+    EXPECT(written.unknown_token_id == v.eot && gguf_of_vocabulary(of_json(), 0).unknown_token_id == -1);
+    GgufVocabulary g = gguf_of_vocabulary(of_json(), 0);
+    g.unknown_token_id = g.eos_token_id;
+    EXPECT(vocabulary_of_gguf(g, "x").unknown == -1, "every byte has a token");
+    g.tokens[of_json().byte_id[0xff]] = characters_of_bytes("\xff\xff");     // no token of this byte alone
+    EXPECT(vocabulary_of_gguf(g, "x").unknown == v.eot);
+    g.unknown_token_id = 1 << 20;
+    const Fatal f = test::fatal_of([&] { vocabulary_of_gguf(g, "x"); });
+    EXPECT(f.code == kExitConfig && strstr(f.what(), "unknown_token_id"), "%s", f.what());
 }
 
 // The last 10 of the 1510 are names that fill the model's ids up.

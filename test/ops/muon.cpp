@@ -56,7 +56,7 @@ TEST(gram_is_the_formula_and_symmetric) {
             const int side = std::min(s.rows, s.cols);
             const auto x = normals<floatX>(size_t(s.rows * s.cols), 1);
             auto out = poisoned<floatX>(size_t(side * side));
-            cpu::gram(out.data(), nullptr, x.data(), s.rows, s.cols);
+            cpu::gram(out.data(), nullptr, x.data(), s.rows, s.cols, 1);
             const GramResult want = gram_of(x, s.rows, s.cols);
             EXPECT_CLOSE(out, want.values, want.sums);
             for (int i = 0; i < side; i++)
@@ -67,11 +67,31 @@ TEST(gram_is_the_formula_and_symmetric) {
         }
 }
 
+TEST(batches_are_products_of_each) {
+    const Lent lent(2);
+    const size_t count = 3;
+    for (const GramShape& s : {GramShape{8, 8}, {24, 71}, {71, 24}}) {
+        const size_t side = size_t(std::min(s.rows, s.cols)), all = size_t(s.rows * s.cols);
+        const auto x = normals<floatX>(count * all, 1);
+        auto a = poisoned<floatX>(count * side * side), square = poisoned<floatX>(side * side);
+        auto out = poisoned<floatX>(count * all), product = poisoned<floatX>(all);
+        cpu::gram(a.data(), nullptr, x.data(), s.rows, s.cols, int(count));
+        cpu::muon_product(out.data(), a.data(), x.data(), s.rows, s.cols, int(count));
+        for (size_t i = 0; i < count; i++) {
+            cpu::gram(square.data(), nullptr, &x[i * all], s.rows, s.cols, 1);
+            cpu::muon_product(product.data(), square.data(), &x[i * all], s.rows, s.cols, 1);
+            EXPECT(!memcmp(&a[i * side * side], square.data(), side * side * sizeof(floatX)) &&
+                       !memcmp(&out[i * all], product.data(), all * sizeof(floatX)),
+                   "%d x %d: matrix %zu of the batch", s.rows, s.cols, i);
+        }
+    }
+}
+
 // Little more than half of the FLOPs where a side has many blocks.
 TEST(gram_counts_the_blocks_it_computes) {
     const auto flops = [](int rows, int cols) {
         return walk_of({Target::Cpu, 1}, [&] {
-            cpu::gram(nullptr, nullptr, nullptr, rows, cols);
+            cpu::gram(nullptr, nullptr, nullptr, rows, cols, 1);
         }).flops();
     };
     EXPECT(flops(64, 64) == 2. * 64 * 64 * 64, "%g", flops(64, 64));

@@ -241,3 +241,11 @@ void find_whole_words(Bpe& bpe, const Vocabulary& v) {
         if (bpe_encode(bpe, word, ids.data()) != 1 || ids[0] != id) bpe.whole_words.emplace(word, id);
     }
 }
+
+bool merges_give_every_token(const Vocabulary& v) {
+    Bpe bpe(v, v.merges.size());
+    for (const Merge& m : v.merges) bpe.add(m);
+    if (bpe.lacks_bytes) return false;
+    find_whole_words(bpe, v);
+    return bpe.whole_words.empty();
+}

@@ -59,3 +59,5 @@ size_t encode_word(const Bpe& bpe, std::string_view word, uint32_t* ids);
 
 // Fills whole_words, for a vocabulary that ignores merges: tokens that their merges do not give.
 void find_whole_words(Bpe& bpe, const Vocabulary& v);
+// Whether there are none: then ignore_merges changes no id.
+bool merges_give_every_token(const Vocabulary& v);

@@ -111,6 +111,7 @@ GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
                 "expected {}, one a token", file.path, ggml, types->size(), g.tokens.size());
     g.bos_token_id = id_in(file, ggml + "bos_token_id");
     g.eos_token_id = id_in(file, ggml + "eos_token_id");
+    g.unknown_token_id = id_in(file, ggml + "unknown_token_id");
     if (const bool* adds = value_in<bool>(file, ggml + "add_bos_token", "boolean")) g.add_bos_token = *adds;
     const auto* chat = value_in<std::string>(file, "tokenizer.chat_template", "text");
     if (chat) g.chat_template = *chat;
@@ -150,6 +151,8 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& g, const std::string& name) 
     v.eos = eos >= 0 ? eos : eot;
     v.adds_bos = v.bos >= 0 && (g.add_bos_token < 0 ? pattern.adds_bos : g.add_bos_token == 1);
     v.chat_template = g.chat_template;
+    if (std::find(v.byte_id, v.byte_id + 256, kNoByte) != v.byte_id + 256)
+        v.unknown = id_within(g.unknown_token_id, "unknown_token_id", tokens.text.size(), name);
     for (uint32_t id = 0; id < v.size() && id < g.token_type.size(); id++)
         if (g.token_type[id] != kNormal && g.token_type[id] != kControl) v.not_special.push_back(id);
     return v;
@@ -166,7 +169,7 @@ static void check_exportable(const Vocabulary& v) {
                     property, found, expected, p.name);
     };
     usual("nfc", v.nfc, p.nfc);
-    usual("ignore_merges", v.ignore_merges, p.ignore_merges);
+    if (!merges_give_every_token(v)) usual("ignore_merges", v.ignore_merges, p.ignore_merges);
 }
 
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
@@ -188,6 +191,7 @@ GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
     g.bos_token_id = v.bos >= 0 ? v.bos : v.eot;
     g.eos_token_id = v.eos >= 0 ? v.eos : v.eot;
     g.add_bos_token = v.adds_bos;
+    g.unknown_token_id = v.unknown;
     g.chat_template = v.chat_template;
     return g;
 }

@@ -12,7 +12,7 @@ struct GgufVocabulary {
     std::string model, pre;                 // "gpt2" for byte-level BPE; the name of a pre-tokenization
     std::vector<std::string> tokens, merges;
     std::vector<int32_t> token_type;        // 1: of the merges' characters; others: text of an added token
-    int64_t bos_token_id = -1, eos_token_id = -1;
+    int64_t bos_token_id = -1, eos_token_id = -1, unknown_token_id = -1;
     int add_bos_token = -1;                 // 0: no, 1: yes, -1: not there
     std::string chat_template;              // empty: not there
 };
@@ -27,5 +27,6 @@ Vocabulary vocabulary_of_gguf(const GgufVocabulary& gguf, const std::string& nam
 bool is_gguf(const std::string& path);      // by the file's first bytes
 
 // What a GGUF file says of this vocabulary, in a model of `ids` ids: those beyond the vocabulary's have names
-// and are marked unused. llama.cpp wants a BOS and an EOS: where the vocabulary has none, end-of-text.
+// and are marked unused. Without a BOS in the file llama.cpp takes id 11: where the vocabulary has no BOS or
+// EOS, end-of-text.
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids);

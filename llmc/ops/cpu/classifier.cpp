@@ -1,5 +1,9 @@
 // Rows are spread over threads; a row stays in the L2 cache between its two passes. The first pass takes
-// blocks of logits: the maximum of a block first, so that one exp per logit is enough for the online sum.
+// blocks of logits: the maximum of a block first, so that one exp per logit is enough for the online sum. It
+// keeps for the second pass: capped logits, or without a cap the exps, which serve where the maximum so far
+// was the row's.
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +11,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/math.h"
+#include "llmc/ops/cpu/classifier.h"
 #include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {
@@ -44,14 +49,37 @@ template <class F> static void with_cap(const Classifier& t, F f) {
     else f(SqrtCap{t.cap});
 }
 
+template <class Cap> static constexpr bool kCapped = !std::is_same_v<Cap, NoCap>;
+
 struct Softmax { real max, sum; };      // of a row: exp(y - max) / sum
 
-// block[i] = exp(x[i] - max), returns their sum. x: a block of logits, or `block` itself
+// Of a row, from pass to pass; null: nothing is kept.
+struct Kept {
+    real* values;                       // (V)  y, or without a cap exp(y - the maximum of the blocks so far)
+    real *maxima, *least;               // (blocks)  of the blocks so far; the block's least y - this maximum
+};
+
+static size_t kept_size(int V) { return size_t(V + kBlock - 1) / kBlock * (kBlock + W); }
+size_t classifier_scratch(int threads, int V) { return size_t(threads) * kept_size(V) * sizeof(real); }
+
+static Kept kept_of_thread(std::byte* scratch, int V) {
+    real* const values = reinterpret_cast<real*>(scratch) + size_t(omp_get_thread_num()) * kept_size(V);
+    const size_t blocks = size_t(V + kBlock - 1) / kBlock;
+    return {values, values + blocks * kBlock, values + blocks * (kBlock + 1)};
+}
+
+// block[i] = exp(x[i] - max); returns their sum, and the least difference.
+struct Exps { real sum, least; };
 template <class X>
-[[gnu::always_inline]] static inline real exp_block(real* block, const X* x, int n, real max) {
-    #pragma omp simd
-    for (int i = 0; i < n; i++) block[i] = vexp_negative(real(x[i]) - max);
-    return sum<real>(n, [&](int i, int left) { return load(block + i, left); });
+[[gnu::always_inline]] static inline Exps exp_block(real* block, const X* x, int n, real max) {
+    real least = 0;
+    #pragma omp simd reduction(min : least)
+    for (int i = 0; i < n; i++) {
+        const real d = real(x[i]) - max;
+        block[i] = vexp_negative(d);
+        least = d < least ? d : least;
+    }
+    return {sum<real>(n, [&](int i, int left) { return load(block + i, left); }), least};
 }
 
 [[gnu::always_inline]] static inline real max_of(const floatX* x, int n, real max) {
@@ -76,19 +104,22 @@ template <class Cap> static real cap_block(real* block, const floatX* x, int n, 
 
 // NaN among the logits, or +inf, makes the sum NaN. The lowest finite number as first maximum, and not -inf,
 // keeps rows with some -inf right.
-template <class Cap> static Softmax softmax_of(const floatX* x, int V, Cap cap) {
-    constexpr bool capped = !std::is_same_v<Cap, NoCap>;
+template <class Cap>
+static Softmax softmax_of(const floatX* x, int V, Cap cap, const Kept& kept = {}) {
     alignas(64) real block[kBlock];
     real max = std::numeric_limits<real>::lowest();
     double total = 0;
     for (int i = 0; i < V; i += kBlock) {
         const int n = std::min(kBlock, V - i);
-        const real larger = capped ? cap_block(block, x + i, n, max, cap) : max_of(x + i, n, max);
+        real* const keep = kept.values ? kept.values + i : block;
+        const real larger = kCapped<Cap> ? cap_block(keep, x + i, n, max, cap) : max_of(x + i, n, max);
         if (larger > max) {
             total *= std::exp(double(max) - double(larger));
             max = larger;
         }
-        total += double(capped ? exp_block(block, block, n, max) : exp_block(block, x + i, n, max));
+        const Exps exps = kCapped<Cap> ? exp_block(block, keep, n, max) : exp_block(keep, x + i, n, max);
+        total += double(exps.sum);
+        if (kept.values) kept.maxima[i / kBlock] = max, kept.least[i / kBlock] = exps.least;
     }
     return {max, real(total)};
 }
@@ -122,20 +153,38 @@ void classifier_forward(const Classifier& t) {
     });
 }
 
+// block[i] = exp(y - max) * scale, times the slope of y. value: y of an x. normal: each exp is normal
+template <bool normal, class Value, class Cap, class X>
+[[gnu::always_inline]] static inline void gradient_block(real* block, const X* x, int n, real max, real scale,
+                                                         Value value, Cap cap) {
+    #pragma omp simd
+    for (int i = 0; i < n; i++) {
+        const real y = value(real(x[i]));
+        block[i] = (normal ? vexp_negative(y - max) : vexp(y - max)) * scale * cap.slope(y);
+    }
+}
+
 // The row becomes exp(y - max) * dloss / sum, the target's column less dloss, times the slope of y.
 template <class Cap>
-static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, int V, int Vp, Cap cap) {
+static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, int V, int Vp, Cap cap,
+                        const Kept& kept = {}) {
     const bool here = column >= 0 && column < V;
     const floatX logit = here ? row[column] : floatX(0);
     const real scale = dloss / s.sum;
     for (int i = 0; i < V; i += kBlock) {
         const int n = std::min(kBlock, V - i);
         alignas(64) real block[kBlock];
-        #pragma omp simd
-        for (int k = 0; k < n; k++) {
-            const real y = cap(real(row[i + k]));
-            block[k] = vexp(y - s.max) * scale * cap.slope(y);
+        const real* const values = kept.values ? kept.values + i : nullptr;
+        // vexp_negative() is vexp() to the bit where the results are normal numbers
+        const real before = values ? kept.maxima[i / kBlock] : 0;
+        const bool normal = values && kept.least[i / kBlock] + (before - s.max) > -86;
+        if (!kCapped<Cap> && normal && before == s.max) {
+            for (int k = 0; k < n; k += W) store(row + i + k, load(values + k) * scale, n - k);
+            continue;
         }
+        if (kCapped<Cap> && normal) gradient_block<true>(block, values, n, s.max, scale, NoCap(), cap);
+        else if (normal) gradient_block<true>(block, row + i, n, s.max, scale, cap, cap);
+        else gradient_block<false>(block, row + i, n, s.max, scale, cap, cap);
         for (int k = 0; k < n; k += W) store(row + i + k, load(block + k), n - k);
     }
     const real y = cap(real(logit));
@@ -146,13 +195,16 @@ static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, i
 void classifier_forward_backward(const Classifier& t, real dloss) {
     if (walked(classifier_forward_backward_cost, t)) return;
     if (t.parts > 1) return parts_of(t);
+    use_scratch("classifier", classifier_scratch(context.threads, t.V));
+    std::byte* const scratch = context.scratch;
     with_cap(t, [&](auto cap) {
         #pragma omp parallel for schedule(static) num_threads(context.threads)
         for (int n = 0; n < t.N; n++) {
             floatX* row = t.logits + size_t(n) * t.Vp;
-            const Softmax s = softmax_of(row, t.V, cap);
+            const Kept kept = kept_of_thread(scratch, t.V);
+            const Softmax s = softmax_of(row, t.V, cap, kept);
             t.losses[n] = loss_of(s, cap(real(row[t.targets[n]])));
-            gradient_of(row, s, t.targets[n], dloss, t.V, t.Vp, cap);
+            gradient_of(row, s, t.targets[n], dloss, t.V, t.Vp, cap, kept);
         }
     });
 }

@@ -289,8 +289,7 @@ static void mirror(floatX* out, int side) {
                     out[size_t(row) * size_t(side) + col] = out[size_t(col) * size_t(side) + row];
 }
 
-void gram(floatX* out, real*, const floatX* x, int rows, int cols) {
-    if (walked(gram_cost, rows, cols)) return;
+static void gram_of_one(floatX* out, const floatX* x, int rows, int cols) {
     const bool tall = rows > cols;
     const int side = std::min(rows, cols), terms = std::max(rows, cols);
     const size_t down = tall ? 1 : size_t(cols), along = tall ? size_t(cols) : 1;   // x, as (side, terms)
@@ -305,6 +304,41 @@ void gram(floatX* out, real*, const floatX* x, int rows, int cols) {
              });
     });
     mirror(out, side);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// batches: one after another, as one product fills the cores
+
+void gram(floatX* out, real*, const floatX* x, int rows, int cols, int count) {
+    if (walked(gram_cost, rows, cols, count)) return;
+    const size_t side = size_t(std::min(rows, cols)), all = size_t(rows) * size_t(cols);
+    for (size_t i = 0; i < size_t(count); i++) gram_of_one(out + i * side * side, x + i * all, rows, cols);
+}
+
+void matmul_forward_batch(floatX* out, const floatX* x, const floatX* w, int N, int C, int OC, int count) {
+    if (walked(matmul_forward_batch_cost, N, C, OC, count)) return;
+    const Unrecorded each;
+    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
+    for (size_t i = 0; i < size_t(count); i++)
+        matmul_forward(out + i * n * oc, x + i * n * c, w + i * oc * c, nullptr, N, C, OC);
+}
+
+void matmul_backward_input_batch(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC,
+                                 int count) {
+    if (walked(matmul_backward_input_batch_cost, N, C, OC, count)) return;
+    const Unrecorded each;
+    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
+    for (size_t i = 0; i < size_t(count); i++)
+        matmul_backward_input(dx + i * n * c, dout + i * n * oc, w + i * oc * c, N, C, OC);
+}
+
+void matmul_backward_weight_batch(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC,
+                                  int count) {
+    if (walked(matmul_backward_weight_batch_cost, N, C, OC, count)) return;
+    const Unrecorded each;
+    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
+    for (size_t i = 0; i < size_t(count); i++)
+        matmul_backward_weight(dw + i * oc * c, dout + i * n * oc, x + i * n * c, N, C, OC);
 }
 
 // ---------------------------------------------------------------------------------------------------------

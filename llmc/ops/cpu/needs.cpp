@@ -1,5 +1,6 @@
 // Scratch of GPUs by the formulas of ops/cuda/scratch.h, of CPUs by what the ops of this folder say.
 #include "llmc/ops/cpu/attention.h"
+#include "llmc/ops/cpu/classifier.h"
 #include "llmc/ops/cpu/matmul.h"
 #include "llmc/ops/cpu/rotary.h"
 #include "llmc/ops/cuda/scratch.h"
@@ -45,6 +46,9 @@ Needs attention_forward(const Target& t, int Tq, int Tk, int D, int group) {
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group) {
     if (on_gpu(t)) return of_gpu(cuda::attention_scratch(B * Tq, NH));
     return {.scratch = cpu::attention_scratch(t.threads, Tq, Tk, D, group), .library = 0};
+}
+Needs classifier_forward_backward(const Target& t, int V) {
+    return on_gpu(t) ? Needs{} : Needs{.scratch = cpu::classifier_scratch(t.threads, V), .library = 0};
 }
 Needs encoder_backward(const Target& t, int N, int C) {
     return on_gpu(t) ? of_gpu(cuda::encoder_scratch(N, C)) : Needs{};

@@ -1,8 +1,10 @@
-// A head is two halves, i and i + D/2, side by side in vectors. Backward sums the gradients of gains in the
-// order of the tokens: tokens come in chunks, first by rows, which leave a sum over the token's heads in
-// scratch, then by columns.
+// A head is two halves, i and i + D/2, side by side in vectors. Heads of usual sizes stay in registers; heads
+// of any other size are read again in each of their passes. Backward sums the gradients of gains in the order
+// of the tokens: tokens come in chunks, first by rows, which leave a sum over the token's heads in scratch,
+// then by columns.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
@@ -33,14 +35,112 @@ static Halves2 turned(const Halves2& x, const real* turn, int i, int half, real 
     return {x.a * c - x.b * s, x.b * c + x.a * s};
 }
 
-static real rstd_of(const floatX* x, const Rotary& t) {
-    if (t.norm == QkNorm::None) return 1;
-    const real squares = sum<real>(t.D, [&](int i, int left) {
-        const auto v = load(x + i, left);
-        return v * v;
-    });
+static real rstd_of_squares(real squares, const Rotary& t) {
     return 1 / std::sqrt(squares / real(t.D) + t.eps);
 }
+static real rstd_of(const floatX* x, const Rotary& t) {
+    if (t.norm == QkNorm::None) return 1;
+    return rstd_of_squares(sum<real>(t.D, [&](int i, int left) {
+        const auto v = load(x + i, left);
+        return v * v;
+    }), t);
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// heads in registers: n vectors a half
+
+template <int n> struct Head { Halves2 v[n]; };
+
+// f(k) of each vector, unrolled
+template <int n, class F> [[gnu::always_inline]] static inline void each(F f) {
+    #pragma GCC unroll 8
+    for (int k = 0; k < n; k++) f(k);
+}
+template <int n, class T> [[gnu::always_inline]] static inline Halves2 vector_of(const T* x, int k) {
+    return {load(x + k * W), load(x + (n + k) * W)};
+}
+template <int n> [[gnu::always_inline]] static inline void put_vector(floatX* x, const Halves2& v, int k) {
+    store(x + k * W, v.a), store(x + (n + k) * W, v.b);
+}
+template <int n>
+[[gnu::always_inline]] static inline Halves2 turned_vector(const Halves2& x, const real* turn, int k,
+                                                           real direction) {
+    if (!turn) return x;
+    const Halves2 of = vector_of<n>(turn, k);
+    const auto c = of.a, s = of.b * direction;
+    return {x.a * c - x.b * s, x.b * c + x.a * s};
+}
+// As sum() adds.
+template <int n, class Term> [[gnu::always_inline]] static inline real sum_of(Term term) {
+    Vector<real> s[4] = {};
+    each<n>([&](int k) { s[k % 4] += term(k); });
+    return sum_lanes((s[0] + s[1]) + (s[2] + s[3]));
+}
+template <int n> [[gnu::always_inline]] static inline real rstd_of(const Head<n>& x, const Rotary& t) {
+    return rstd_of_squares(sum_of<2 * n>([&](int k) {
+        const auto v = k < n ? x.v[k].a : x.v[k - n].b;
+        return v * v;
+    }), t);
+}
+
+template <int n, QkNorm norm>
+static void forward_whole(floatX* x, floatX* before, const floatX* gain, const real* turn, const Rotary& t) {
+    Head<n> head;
+    each<n>([&](int k) { head.v[k] = vector_of<n>(x, k); });
+    if (before) each<n>([&](int k) { put_vector<n>(before, head.v[k], k); });
+    const real rstd = norm == QkNorm::None ? 1 : rstd_of(head, t);
+    each<n>([&](int k) {
+        Halves2 v = head.v[k];
+        if (norm == QkNorm::After) v = turned_vector<n>(v, turn, k, 1);
+        if (norm != QkNorm::None) v = {v.a * rstd, v.b * rstd};
+        if (gain && norm != QkNorm::None) v = times(v, vector_of<n>(gain, k));
+        if (norm != QkNorm::After) v = turned_vector<n>(v, turn, k, 1);
+        put_vector<n>(x, v, k);
+    });
+}
+
+// As backward_head() below.
+template <int n, QkNorm norm, bool gained>
+static void backward_whole(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* turn,
+                           const Rotary& t) {
+    constexpr bool before = norm == QkNorm::Before;
+    Head<n> head, dy, g;
+    each<n>([&](int k) { head.v[k] = vector_of<n>(x, k); });
+    const real rstd = rstd_of(head, t);
+    each<n>([&](int k) {
+        const Halves2 v = head.v[k], u = before ? v : turned_vector<n>(v, turn, k, 1);
+        head.v[k] = {u.a * rstd, u.b * rstd};
+        const Halves2 d = vector_of<n>(dx, k);
+        dy.v[k] = before ? turned_vector<n>(d, turn, k, -1) : d;
+        g.v[k] = gained ? times(dy.v[k], vector_of<n>(gain, k)) : dy.v[k];
+    });
+    const real mean = sum_of<n>([&](int k) {
+        const Halves2 product = times(g.v[k], head.v[k]);
+        return product.a + product.b;
+    }) / real(t.D);
+    each<n>([&](int k) {
+        const Halves2 u = head.v[k];
+        if (gained) {
+            store(dgain + k * W, load(dgain + k * W) + dy.v[k].a * u.a);
+            store(dgain + (n + k) * W, load(dgain + (n + k) * W) + dy.v[k].b * u.b);
+        }
+        const Halves2 d = {(g.v[k].a - u.a * mean) * rstd, (g.v[k].b - u.b * mean) * rstd};
+        put_vector<n>(dx, before ? d : turned_vector<n>(d, turn, k, -1), k);
+    });
+}
+
+// f(constant) with the vectors of half a head, 0 if they are not 1, 2 or 4.
+template <class F> static auto with_vectors(const Rotary& t, F f) {
+    switch (t.D % (2 * W) == 0 ? t.D / (2 * W) : 0) {
+        case 1: return f(std::integral_constant<int, 1>());
+        case 2: return f(std::integral_constant<int, 2>());
+        case 4: return f(std::integral_constant<int, 4>());
+        default: return f(std::integral_constant<int, 0>());
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// heads of any size
 
 static const real* turn_of(const Rotary& t, int n) {
     return t.turns ? t.turns + size_t(t.position(n)) * size_t(t.D) : nullptr;
@@ -60,16 +160,28 @@ static void forward_head(floatX* x, floatX* before, const floatX* gain, const re
     }
 }
 
+using ForwardHead = void (*)(floatX*, floatX*, const floatX*, const real*, const Rotary&);
+static ForwardHead forward_head_of(const Rotary& t) {
+    return with_vectors(t, [&](auto of) -> ForwardHead {
+        constexpr int n = of;
+        if constexpr (n == 0) return forward_head;
+        else if (t.norm == QkNorm::Before) return forward_whole<n, QkNorm::Before>;
+        else if (t.norm == QkNorm::After) return forward_whole<n, QkNorm::After>;
+        else return forward_whole<n, QkNorm::None>;
+    });
+}
+
 void rotary_forward(const Rotary& t) {
     if (walked(rotary_forward_cost, t)) return;
     CHECK(t.D % 2 == 0, "rotary: heads of {} channels, expected an even number", t.D);
     const size_t D = size_t(t.D), heads = t.heads();
+    const ForwardHead forward = forward_head_of(t);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int n = 0; n < t.N; n++)
         for (size_t h = 0; h < heads; h++)
-            forward_head(t.qkv + size_t(n) * t.stride + h * D,
-                         t.before ? t.before + (size_t(n) * heads + h) * D : nullptr,
-                         h < size_t(t.NH) ? t.q_gain : t.k_gain, turn_of(t, n), t);
+            forward(t.qkv + size_t(n) * t.stride + h * D,
+                    t.before ? t.before + (size_t(n) * heads + h) * D : nullptr,
+                    h < size_t(t.NH) ? t.q_gain : t.k_gain, turn_of(t, n), t);
 }
 
 static void turn_back(floatX* dx, const real* turn, int half) {
@@ -111,10 +223,19 @@ static void backward_head(floatX* dx, real* dgain, const floatX* x, const floatX
     }
 }
 using BackwardHead = void (*)(floatX*, real*, const floatX*, const floatX*, const real*, const Rotary&);
+template <int n, QkNorm norm, bool gained> static constexpr BackwardHead backward_of() {
+    if constexpr (n == 0) return backward_head<norm, gained>;
+    else return backward_whole<n, norm, gained>;
+}
 static BackwardHead backward_head_of(const Rotary& t) {
     constexpr QkNorm before = QkNorm::Before, after = QkNorm::After;
-    if (t.norm == before) return t.q_gain ? backward_head<before, true> : backward_head<before, false>;
-    return t.q_gain ? backward_head<after, true> : backward_head<after, false>;
+    return with_vectors(t, [&](auto of) {
+        constexpr int n = of;
+        const bool gained = t.q_gain != nullptr;
+        if (t.norm == before)
+            return gained ? backward_of<n, before, true>() : backward_of<n, before, false>();
+        return gained ? backward_of<n, after, true>() : backward_of<n, after, false>();
+    });
 }
 
 static void add_columns(real* to, const real* rows, size_t stride, int count, int left) {

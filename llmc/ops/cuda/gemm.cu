@@ -74,6 +74,11 @@ static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttribute
     return cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value);
 }
 
+template <class T>
+static cublasStatus_t set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+    return cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value);
+}
+
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const Gemm& g) {
     const cublasStatus_t status = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(epilogue_of(g.epilogue)));
     if (status != CUBLAS_STATUS_SUCCESS || g.epilogue == Epilogue::None) return status;
@@ -89,10 +94,13 @@ static Plan described(const Gemm& g) {
     CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, op(g.a_transposed)));
     CUBLAS_CHECK(set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, op(g.b_transposed)));
     p.epilogue = set_epilogue(p.desc, g);
-    const auto layout = [](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
-                           bool transposed) {
+    const auto layout = [&g](cublasLtMatrixLayout_t* l, DType type, int64_t rows, int64_t columns,
+                             bool transposed) {
         if (transposed) std::swap(rows, columns);
         CUBLAS_CHECK(cublasLtMatrixLayoutCreate(l, type_of(type), uint64_t(rows), uint64_t(columns), rows));
+        if (g.batch == 1) return;
+        CUBLAS_CHECK(set(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(g.batch)));
+        CUBLAS_CHECK(set(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns));
     };
     layout(&p.a, g.in, g.m, g.k, g.a_transposed);
     layout(&p.b, g.in, g.k, g.n, g.b_transposed);
@@ -155,8 +163,8 @@ const std::vector<GemmAlgorithm>& gemm_algorithms(const Gemm& g) { return plan_o
 
 static Floor floor_of(const Gemm& g) {
     const double in = double(g.m * g.k + g.k * g.n), out = double(g.m * g.n * (g.accumulate ? 2 : 1));
-    return {.bytes = in * double(size_of(g.in)) + out * double(size_of(g.out)),
-            .mma_flops = 2.0 * double(g.m) * double(g.n) * double(g.k)};
+    return {.bytes = double(g.batch) * (in * double(size_of(g.in)) + out * double(size_of(g.out))),
+            .mma_flops = 2.0 * double(g.batch) * double(g.m) * double(g.n) * double(g.k)};
 }
 
 static void gemm_by_lt(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace) {
@@ -175,10 +183,16 @@ static void gemm_by_cublas(const Gemm& g, const GemmTensors& t, void* workspace)
     CUBLAS_CHECK(cublasSetWorkspace(plain_cublas(), workspace, kGemmWorkspace));
     const float one = 1, beta = g.accumulate ? 1 : 0;
     const auto op = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-    CUBLAS_CHECK(cublasGemmEx(plain_cublas(), op(g.a_transposed), op(g.b_transposed), int(g.m), int(g.n),
-                              int(g.k), &one, t.a, type_of(g.in), int(g.a_transposed ? g.k : g.m), t.b,
-                              type_of(g.in), int(g.b_transposed ? g.n : g.k), &beta, t.d, type_of(g.out),
-                              int(g.m), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    const int lda = int(g.a_transposed ? g.k : g.m), ldb = int(g.b_transposed ? g.n : g.k), ldd = int(g.m);
+    if (g.batch == 1)
+        CUBLAS_CHECK(cublasGemmEx(plain_cublas(), op(g.a_transposed), op(g.b_transposed), int(g.m), int(g.n),
+                                  int(g.k), &one, t.a, type_of(g.in), lda, t.b, type_of(g.in), ldb, &beta,
+                                  t.d, type_of(g.out), ldd, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    else
+        CUBLAS_CHECK(cublasGemmStridedBatchedEx(
+            plain_cublas(), op(g.a_transposed), op(g.b_transposed), int(g.m), int(g.n), int(g.k), &one, t.a,
+            type_of(g.in), lda, g.m * g.k, t.b, type_of(g.in), ldb, g.k * g.n, &beta, t.d, type_of(g.out),
+            ldd, g.m * g.n, int(g.batch), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace) {

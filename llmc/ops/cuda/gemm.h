@@ -24,6 +24,7 @@ struct Gemm {
     DType in, out;              // of A and B; of D, bias and aux
     bool accumulate;            // + D
     Epilogue epilogue;
+    int64_t batch = 1;          // products; the matrices of A, of B and of D follow one another
     auto operator<=>(const Gemm&) const = default;
 };
 

@@ -77,12 +77,12 @@ void muon_normalize(floatX* x, const real* u, const double* squares, int rows, i
            uint32_t(cols / parts), uint32_t(stride), muon_count(count));
 }
 
-void gram(floatX* out, real* sums, const floatX* x, int rows, int cols) {
-    if (rows <= cols) return matmul_forward(out, x, x, nullptr, rows, cols, rows);
-    const size_t count = size_t(cols) * size_t(cols);
-    set_zero(sums, count * sizeof(real));
-    matmul_backward_weight(sums, x, x, rows, cols, cols);
-    round_to(out, sums, count);
+void gram(floatX* out, real* sums, const floatX* x, int rows, int cols, int count) {
+    if (rows <= cols) return matmul_forward_batch(out, x, x, rows, cols, rows, count);
+    const size_t all = size_t(count) * size_t(cols) * size_t(cols);
+    set_zero(sums, all * sizeof(real));
+    matmul_backward_weight_batch(sums, x, x, rows, cols, cols, count);
+    round_to(out, sums, all);
 }
 
 // FLOOR bytes = 3 count sizeof(floatX)

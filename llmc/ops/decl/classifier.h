@@ -43,7 +43,9 @@ inline Cost classifier_forward_cost(const Target&, const Classifier& t) {
 inline Cost classifier_forward_backward_cost(const Target& on, const Classifier& t) {
     Cost c = classifier_forward_cost(on, t);
     c.name = "classifier_forward_backward";
-    if (t.parts == 1) c.written += size_t(t.N) * size_t(t.Vp) * sizeof(floatX);
+    if (t.parts > 1) return c;
+    c.written += size_t(t.N) * size_t(t.Vp) * sizeof(floatX);
+    c.needs = needs::classifier_forward_backward(on, t.V);
     return c;
 }
 

@@ -63,6 +63,23 @@ void matmul_backward_weight_bias(real* dw,               // (OC, C)
                                  const floatX* x,        // (N, C)
                                  int N, int C, int OC);
 
+// ---- `count` products of equal shapes. The matrices of a tensor follow one another in memory.
+
+void matmul_forward_batch(floatX* out,              // (count, N, OC)
+                          const floatX* x,          // (count, N, C)
+                          const floatX* w,          // (count, OC, C)
+                          int N, int C, int OC, int count);
+
+void matmul_backward_input_batch(floatX* dx,            // (count, N, C)
+                                 const floatX* dout,    // (count, N, OC)
+                                 const floatX* w,       // (count, OC, C)
+                                 int N, int C, int OC, int count);
+
+void matmul_backward_weight_batch(real* dw,             // (count, OC, C)
+                                  const floatX* dout,   // (count, N, OC)
+                                  const floatX* x,      // (count, N, C)
+                                  int N, int C, int OC, int count);
+
 // ---- costs. A product (m, n) = (m, k) (k, n) has 2 m n k FLOPs.
 
 inline Cost product_cost(const char* name, int m, int n, int k, bool bias = false) {
@@ -119,6 +136,22 @@ inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int
     cost.read += size_t(OC) * sizeof(real), cost.written += size_t(OC) * sizeof(real);
     cost.needs = needs::product_backward_weight(on, N, C, OC, true);
     return cost;
+}
+// dims[4]: products of a batch; 0 of one product, which is a product as any other.
+inline Cost batch_cost(Cost one, int count) {
+    const uint64_t n = uint64_t(count);
+    if (count > 1) one.dims[4] = count;
+    one.flops *= count, one.read *= n, one.written *= n;
+    return one;
+}
+inline Cost matmul_forward_batch_cost(const Target& on, int N, int C, int OC, int count) {
+    return batch_cost(matmul_forward_cost(on, N, C, OC, false), count);
+}
+inline Cost matmul_backward_input_batch_cost(const Target& on, int N, int C, int OC, int count) {
+    return batch_cost(matmul_backward_input_cost(on, N, C, OC), count);
+}
+inline Cost matmul_backward_weight_batch_cost(const Target& on, int N, int C, int OC, int count) {
+    return batch_cost(matmul_backward_weight_cost(on, N, C, OC), count);
 }
 inline Cost bias_backward_cost(const Target& on, int N, int OC) {
     const size_t n = size_t(N), oc = size_t(OC);

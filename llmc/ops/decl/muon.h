@@ -15,6 +15,14 @@ inline int muon_side(const Target& on, int n) {
     return (n + unit - 1) / unit * unit;
 }
 
+// Matrices of equal shape whose products run as a batch, at most. On GPUs a product of small matrices leaves
+// most multiprocessors idle; kMuonBatch elements fill them. On CPUs one product fills the cores.
+constexpr size_t kMuonBatch = size_t(1) << 23;
+inline int muon_batch(const Target& on, int rows, int cols) {
+    const size_t each = size_t(muon_side(on, rows)) * size_t(muon_side(on, cols));
+    return on.backend == Target::Cuda && each < kMuonBatch ? int(kMuonBatch / each) : 1;
+}
+
 // u and m: (count). A step that is not finite leaves m as it is and sets u = 0.
 void muon_momentum(real* u, real* m, const real* grad, const GradientState* state, real mu, size_t count);
 inline Cost muon_momentum_cost(const Target&, size_t count) {
@@ -32,9 +40,17 @@ inline Cost muon_normalize_cost(const Target& on, int rows, int cols) {
 }
 
 // out = x x^T where rows <= cols, else x^T x: (side, side), side the smaller. Equal to its transpose in bits.
-// On CPUs only the blocks on the diagonal and below are products, on GPUs all are.
-void gram(floatX* out, real* sums,              // workspace of gram_sums() elements
-          const floatX* x, int rows, int cols);
+// On CPUs only the blocks on the diagonal and below are products, on GPUs all are: cuBLASLt has no symmetric
+// product, and blocks of a small matrix would leave multiprocessors idle. Of each of `count` matrices, which
+// follow one another.
+void gram(floatX* out, real* sums,              // workspace of gram_sums() elements for each matrix
+          const floatX* x, int rows, int cols, int count);
+
+// out = a x where rows <= cols, else x a, with a of gram()'s shape. Of each of `count` matrices.
+inline void muon_product(floatX* out, const floatX* a, const floatX* x, int rows, int cols, int count) {
+    if (rows <= cols) matmul_backward_input_batch(out, a, x, rows, cols, rows, count);  // a is symmetric
+    else matmul_forward_batch(out, x, a, rows, cols, cols, count);
+}
 
 constexpr int kGramRows = 64, kGramWide = 512;          // rows of a block; from this side on twice as many
 inline size_t gram_sums(const Target& on, int rows, int cols) {
@@ -45,15 +61,16 @@ template <class F> void for_each_gram_block(int side, F f) {
     const int most = side < kGramWide ? kGramRows : 2 * kGramRows;
     for (int i = 0; i < side; i += most) f(i, side - i < most ? side - i : most);
 }
-inline Cost gram_cost(const Target& on, int rows, int cols) {
+inline Cost gram_cost(const Target& on, int rows, int cols, int count) {
     const int side = rows < cols ? rows : cols, terms = rows < cols ? cols : rows;
     const size_t s = size_t(side), all = s * size_t(terms);
     double elements = 0;                                // of the blocks
     for_each_gram_block(side, [&](int i, int n) { elements += double(n) * (i + n); });
     if (on.backend == Target::Cuda) elements = double(s * s);
-    return {.name = "gram", .kind = Kind::Product, .dims = {side, side, terms}, .flops = 2 * terms * elements,
-            .read = all * sizeof(floatX), .written = s * s * sizeof(floatX),
-            .needs = needs::gram(on, rows, cols)};
+    const Cost one = {.name = "gram", .kind = Kind::Product, .dims = {side, side, terms},
+                      .flops = 2 * terms * elements, .read = all * sizeof(floatX),
+                      .written = s * s * sizeof(floatX), .needs = needs::gram(on, rows, cols)};
+    return batch_cost(one, count);
 }
 
 // out = a x + b y, rounded once; out may be x or y

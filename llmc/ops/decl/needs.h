@@ -12,6 +12,7 @@ Needs bias_backward(const Target& t, int N, int OC);
 // group: query heads of a key head
 Needs attention_forward(const Target& t, int Tq, int Tk, int D, int group);
 Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, int group);
+Needs classifier_forward_backward(const Target& t, int V);
 Needs encoder_backward(const Target& t, int N, int C);
 Needs rotary_backward(const Target& t, int N, int D);          // with gains
 Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db

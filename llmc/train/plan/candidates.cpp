@@ -1,6 +1,7 @@
 // The plans that a search chooses from (search.h).
 #include <algorithm>
 
+#include "llmc/model/gpu_sizes.h"
 #include "llmc/train/plan/search.h"
 
 static std::vector<int> divisors(int64_t n, int64_t most) {
@@ -63,12 +64,11 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
     std::vector<Config> all;
     Config c = cfg;
     ParallelConfig& p = c.parallel;
-    const int F = with_sizes(cfg.model).ffn_channels;
     p.ranks = ranks, p.zero_group = 0, p.virtual_stages = 1;
     for (const int tp : divisors(ranks, 2 * machine.gpus_per_node))
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
             p.tp = tp, p.pp = pp;
-            if (tp > 1 && F % (tp * machine.product_unit)) continue;
+            if (tp > 1 && !ffn_fits(cfg.model, tp, machine.product_unit)) continue;
             if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks / (tp * pp));
         }
     return all;

@@ -17,11 +17,11 @@ static constexpr int kSplits[] = {1, 2, 4, 8};  // of K over multiprocessors
 static constexpr double kPrologue = 128;        // steps of K to fill the multiprocessor's pipeline
 
 // rate: FLOP/s of all multiprocessors, as if tiles were read at once.
-static double tiled_seconds(double m, double n, double k, double rate, int units) {
+static double tiled_seconds(double batch, double m, double n, double k, double rate, int units) {
     double best = INFINITY;
     for (const Tile& tile : kTiles)
         for (const int split : kSplits) {
-            const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * split;
+            const double tiles = batch * std::ceil(m / tile.m) * std::ceil(n / tile.n) * split;
             const double depth = std::ceil(k / split) + kPrologue;
             const double seconds = 2.0 * tile.m * tile.n * depth / (rate * tile.rate / units);
             best = std::min(best, std::ceil(tiles / units) * seconds);
@@ -37,7 +37,7 @@ static double slower_than_tiles(const Prices& p, double side) {
     if (shares.empty()) return 1 / on.reached;
     const auto at = [&](const ReachedShare& r) {
         const double ideal = 2 * r.side * r.side * r.side;
-        return 1 / r.share * (r.side > 0 ? ideal / tiled_seconds(r.side, r.side, r.side, 1, on.units) : 1);
+        return 1 / r.share * (r.side > 0 ? ideal / tiled_seconds(1, r.side, r.side, r.side, 1, on.units) : 1);
     };
     size_t next = 0;
     while (next < shares.size() && shares[next].side < side) next++;
@@ -48,9 +48,9 @@ static double slower_than_tiles(const Prices& p, double side) {
     return (1 - weight) * at(below) + weight * at(above);
 }
 
-static double product_seconds(const Prices& p, double m, double n, double k) {
+static double product_seconds(const Prices& p, double batch, double m, double n, double k) {
     const double peak = 1e12 * p.peak_tflops(), slower = slower_than_tiles(p, std::cbrt(m * n * k));
-    return tiled_seconds(m, n, k, peak / slower, p.machine.units);
+    return tiled_seconds(batch, m, n, k, peak / slower, p.machine.units);
 }
 
 double seconds_of_op(const Prices& p, const Cost& cost) {
@@ -60,10 +60,11 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
     const double peak = 1e12 * p.peak_tflops();
     switch (cost.kind) {
         case Kind::Product: {
-            // a batch of products, or one with fewer FLOPs than its sides say, costs its FLOPs
-            const double full = 2.0 * cost.dims[0] * cost.dims[1] * cost.dims[2];
-            const double one = product_seconds(p, cost.dims[0], cost.dims[1], cost.dims[2]);
-            return std::max(full > 0 ? one * cost.flops / full : 0, moved) + launch;
+            // products with fewer FLOPs than their sides say cost their FLOPs
+            const double m = cost.dims[0], n = cost.dims[1], k = cost.dims[2];
+            const double batch = std::max(1, cost.dims[4]), full = 2.0 * batch * m * n * k;
+            const double all = product_seconds(p, batch, m, n, k);
+            return std::max(full > 0 ? all * cost.flops / full : 0, moved) + launch;
         }
         case Kind::Attention:
             return std::max(cost.flops / (peak * on.attention), moved) + launch;

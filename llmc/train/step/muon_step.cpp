@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "llmc/base/guard/progress_page.h"
@@ -27,39 +28,76 @@ static void add_matrices(std::vector<Muon::Matrix>& matrices, const Tensor& t) {
     }
 }
 
-static int last_bucket(const Muon::Round& round) {
+int Muon::last_bucket(const Round& round) {
     int last = 0;
-    for (const Muon::Matrix& m : round.matrices) last = std::max(last, m.tensor->bucket);
+    for (const Deal& deal : round)
+        for (const Matrix& m : deal.matrices) last = std::max(last, m.tensor->bucket);
     return last;
 }
 
-// The ranks of a round wait for its largest matrix: matrices are dealt by size. Rounds run in the order of
-// the buckets that they complete, as complete buckets are gathered during later rounds.
-static std::vector<Muon::Round> deal(const Layout& layout, size_t ranks) {
+// The ranks of a deal wait for its largest matrix: matrices are dealt by size.
+static std::vector<Muon::Deal> deal(const Layout& layout, size_t ranks) {
     std::vector<Muon::Matrix> matrices;
     for (const Tensor& t : layout.tensors)
         if (t.trailing) add_matrices(matrices, t);
+    const auto shape = [](const Muon::Matrix& m) { return std::tuple(m.all(), m.all_rows, m.rows); };
     std::stable_sort(matrices.begin(), matrices.end(),
-                     [](const auto& a, const auto& b) { return a.all() > b.all(); });
-    std::vector<Muon::Round> rounds((matrices.size() + ranks - 1) / ranks);
-    for (size_t i = 0; i < matrices.size(); i++) rounds[i / ranks].matrices.push_back(matrices[i]);
-    std::stable_sort(rounds.begin(), rounds.end(),
-                     [](const auto& a, const auto& b) { return last_bucket(a) < last_bucket(b); });
+                     [&](const auto& a, const auto& b) { return shape(a) > shape(b); });
+    std::vector<Muon::Deal> deals((matrices.size() + ranks - 1) / ranks);
+    for (size_t i = 0; i < matrices.size(); i++) deals[i / ranks].matrices.push_back(matrices[i]);
+    return deals;
+}
+
+// Of whole matrices, and of a rank's slices.
+static bool have_one_shape(const Muon::Deal& a, const Muon::Deal& b) {
+    const auto differ = [&first = a.matrices.front()](const Muon::Matrix& m) {
+        return m.all_rows != first.all_rows || m.all_cols != first.all_cols || m.rows != first.rows ||
+               m.cols != first.cols;
+    };
+    return std::none_of(a.matrices.begin(), a.matrices.end(), differ) &&
+           std::none_of(b.matrices.begin(), b.matrices.end(), differ);
+}
+
+// A transport takes eight collectives in flight; directions of a round are one for each deal.
+static constexpr size_t kDealsInFlight = 6;
+
+// Rounds are about equally large. They run in the order of the buckets that they complete, as complete
+// buckets are gathered during later rounds.
+static std::vector<Muon::Round> rounds_of(const std::vector<Muon::Deal>& deals, size_t ranks) {
+    std::vector<Muon::Round> rounds;
+    for (size_t first = 0, end; first < deals.size(); first = end) {
+        end = first + 1;
+        while (end < deals.size() && have_one_shape(deals[first], deals[end])) end++;
+        const Muon::Matrix& m = deals[first].matrices.front();
+        size_t most = size_t(ops::muon_batch(ops::target(), m.all_rows, m.all_cols));
+        if (ranks > 1) most = std::min(most, kDealsInFlight);
+        const size_t parts = (end - first + most - 1) / most;
+        for (size_t i = 0; i < parts; i++)
+            rounds.emplace_back(deals.begin() + int64_t(first + (end - first) * i / parts),
+                                deals.begin() + int64_t(first + (end - first) * (i + 1) / parts));
+    }
+    std::stable_sort(rounds.begin(), rounds.end(), [](const auto& a, const auto& b) {
+        return Muon::last_bucket(a) < Muon::last_bucket(b);
+    });
     return rounds;
 }
 
 Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
     : zero(z), shard(z.sharding.state ? z.mesh.shard : Axis()), cfg(c), seed(s), iterations(iterations_of(c)),
-      rounds(deal(z.layout, size_t(shard.size))), rounds_until(size_t(z.layout.count())) {
+      rounds(rounds_of(deal(z.layout, size_t(shard.size)), size_t(shard.size))),
+      rounds_until(size_t(z.layout.count())) {
     for (size_t r = 0; r < rounds.size(); r++) {
-        Round& round = rounds[r];
-        round.given.resize(size_t(shard.size)), round.taken.resize(size_t(shard.size));
-        for (size_t k = 0; k < round.matrices.size(); k++) {
-            round.given[k] = overlap(round.matrices[k], shard.index).count;
-            rounds_until[size_t(round.matrices[k].tensor->bucket)] = r + 1;
+        size_t at = 0;
+        for (Deal& d : rounds[r]) {
+            d.at = at;
+            d.given.resize(size_t(shard.size)), d.taken.resize(size_t(shard.size));
+            for (size_t k = 0; k < d.matrices.size(); k++) {
+                at += d.given[k] = overlap(d.matrices[k], shard.index).count;
+                rounds_until[size_t(d.matrices[k].tensor->bucket)] = r + 1;
+            }
+            const bool has = size_t(shard.index) < d.matrices.size();
+            for (int k = 0; has && k < shard.size; k++) d.taken[size_t(k)] = overlap(own_of(d), k).count;
         }
-        const Matrix* const m = own(r);
-        for (int k = 0; m && k < shard.size; k++) round.taken[size_t(k)] = overlap(*m, k).count;
     }
     std::inclusive_scan(rounds_until.begin(), rounds_until.end(), rounds_until.begin(),
                         [](size_t a, size_t b) { return std::max(a, b); });
@@ -78,17 +116,19 @@ Muon::Overlap Muon::overlap(const Matrix& m, int k) const {
 std::vector<Muon::Part> Muon::parts_of(size_t round) const {
     std::vector<Part> parts;
     size_t at = 0;
-    for (const Matrix& m : rounds[round].matrices) {
-        const Overlap o = overlap(m, shard.index);
-        if (o.count > 0) parts.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
-        at += o.count;
-    }
+    for (const Deal& deal : rounds[round])
+        for (const Matrix& m : deal.matrices) {
+            const Overlap o = overlap(m, shard.index);
+            if (o.count > 0) parts.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
+            at += o.count;
+        }
     return parts;
 }
 
-const Muon::Matrix* Muon::own(size_t round) const {
-    const std::vector<Matrix>& matrices = rounds[round].matrices;
-    return size_t(shard.index) < matrices.size() ? &matrices[size_t(shard.index)] : nullptr;
+int Muon::own(size_t round) const {
+    return int(std::count_if(rounds[round].begin(), rounds[round].end(), [&](const Deal& deal) {
+        return size_t(shard.index) < deal.matrices.size();
+    }));
 }
 
 static int side_of(int n) { return ops::muon_side(ops::target(), n); }
@@ -97,16 +137,18 @@ void Muon::add_to(ArenaOf arena) {
     size_t in_shard = 0, here = 0, all = 0, padded = 0, side = 0, tall = 0;
     for (const Round& round : rounds) {
         std::vector<size_t> elements(size_t(shard.size));
-        for (const Matrix& m : round.matrices) {
-            const int rows = side_of(m.all_rows), cols = side_of(m.all_cols);
-            const size_t smaller = size_t(std::min(rows, cols));
-            here = std::max(here, m.here());
-            all = std::max(all, m.all());
-            padded = std::max(padded, size_t(rows) * size_t(cols));
-            side = std::max(side, smaller * smaller);
-            tall = std::max(tall, ops::gram_sums(ops::target(), rows, cols));
-            for (int k = 0; k < shard.size; k++) elements[size_t(k)] += overlap(m, k).count;
-        }
+        const size_t n = round.size();
+        for (const Deal& deal : round)
+            for (const Matrix& m : deal.matrices) {
+                const int rows = side_of(m.all_rows), cols = side_of(m.all_cols);
+                const size_t smaller = size_t(std::min(rows, cols));
+                here = std::max(here, n * m.here());
+                all = std::max(all, m.all());
+                padded = std::max(padded, n * size_t(rows) * size_t(cols));
+                side = std::max(side, n * smaller * smaller);
+                tall = std::max(tall, n * ops::gram_sums(ops::target(), rows, cols));
+                for (int k = 0; k < shard.size; k++) elements[size_t(k)] += overlap(m, k).count;
+            }
         in_shard = std::max(in_shard, *std::max_element(elements.begin(), elements.end()));
     }
     const char* const what = "matrices of Muon";
@@ -138,64 +180,89 @@ void Muon::momentum(const Part& p, real* momentum, const real* grad, const ops::
 }
 
 void Muon::start(size_t round) {
-    const Round& r = rounds[round];
-    travelling = shard.start_all_to_all(received, directions, r.given.data(), r.taken.data());
+    const int count = own(round);
+    const size_t here = count ? own_of(rounds[round].front()).here() : 0;
+    real* to = received;
+    for (const Deal& d : rounds[round]) {
+        travelling.push_back(
+            shard.start_all_to_all(to, directions + d.at, d.given.data(), d.taken.data()));
+        to += here;
+    }
+}
+
+void Muon::finish_travel() {
+    for (Pending& p : travelling) shard.wait(p);
+    travelling.clear();
 }
 
 void Muon::normalize(size_t round) {
     zero.finish_gather();
-    shard.wait(travelling);
-    const Matrix* const m = own(round);
-    if (!m) return;
-    beat();
-    const real* const slice = shard.whole(directions, received);
-    const real* const whole =
-        m->here() == m->all() ? slice : zero.mesh.tp.all_gather(gathered, slice, m->here());
-    ops::sum_of_squares(sums, whole, m->all());
-    ops::set_zero(squares, sizeof *squares);
-    ops::sum_in_order(squares, sums, ops::norm_blocks(m->all()));
+    finish_travel();
     x = buffers[0], next = buffers[1];
-    ops::muon_normalize(x, whole, squares, m->all_rows, m->all_cols, m->all_cols / m->cols);
+    const real* slice = shard.whole(directions, received);
+    floatX* to = x;
+    for (int i = 0; i < own(round); i++) {
+        beat();
+        const Matrix& m = own_of(rounds[round][size_t(i)]);
+        const real* const whole =
+            m.here() == m.all() ? slice : zero.mesh.tp.all_gather(gathered, slice, m.here());
+        ops::sum_of_squares(sums, whole, m.all());
+        ops::set_zero(squares, sizeof *squares);
+        ops::sum_in_order(squares, sums, ops::norm_blocks(m.all()));
+        ops::muon_normalize(to, whole, squares, m.all_rows, m.all_cols, m.all_cols / m.cols);
+        slice += m.here();
+        to += size_t(side_of(m.all_rows)) * size_t(side_of(m.all_cols));
+    }
 }
 
-void Muon::iterate(const Matrix& m) {
+void Muon::iterate(const Matrix& m, int count) {
     const int rows = side_of(m.all_rows), cols = side_of(m.all_cols);
     const int side = std::min(rows, cols);
-    const size_t count = size_t(rows) * size_t(cols), squared = size_t(side) * size_t(side);
+    const size_t n = size_t(count), all = n * size_t(rows) * size_t(cols),
+                 squared = n * size_t(side) * size_t(side);
     for (const MuonCoefficients& k : iterations) {
-        ops::gram(a, square, x, rows, cols);
-        ops::gram(b, square, a, side, side);            // a is its own transpose
+        ops::gram(a, square, x, rows, cols, count);
+        ops::gram(b, square, a, side, side, count);     // a is its own transpose
         ops::linear_combination(b, real(k[1]), a, real(k[2]), b, squared);
-        if (rows <= cols) ops::matmul_backward_input(next, b, x, rows, cols, rows);
-        else ops::matmul_forward(next, x, b, nullptr, rows, cols, cols);
-        ops::linear_combination(next, real(k[0]), x, 1, next, count);
+        ops::muon_product(next, b, x, rows, cols, count);
+        ops::linear_combination(next, real(k[0]), x, 1, next, all);
         std::swap(x, next);
     }
 }
 
-const floatX* Muon::slice_here(const Matrix& m) const {
-    const size_t stride = size_t(side_of(m.all_cols));
+const floatX* Muon::slices_here(const Round& round, int count) const {
+    const Matrix& m = own_of(round.front());
+    const size_t stride = size_t(side_of(m.all_cols)), each = size_t(side_of(m.all_rows)) * stride;
     const floatX* const first = x + size_t(m.first_row) * stride + m.first_col;
-    if (size_t(m.cols) == stride) return first;
-    ops::join_rows(next, {.kept = nullptr, .from = nullptr, .own = first, .stride = stride,
-                          .B = 1, .before = 0, .T = m.rows, .width = m.cols});
+    if (size_t(m.cols) == stride && (count == 1 || m.here() == each)) return first;
+    for (size_t i = 0; i < size_t(count); i++)
+        ops::join_rows(next + i * m.here(), {.kept = nullptr, .from = nullptr, .own = first + i * each,
+                                             .stride = stride, .B = 1, .before = 0, .T = m.rows,
+                                             .width = m.cols});
     return next;
 }
 
 // What started first is awaited first: weights of complete buckets, directions of the next round, results.
 void Muon::orthogonalize(size_t round) {
     const Round& r = rounds[round];
-    const floatX* slice = buffers[0];
-    if (const Matrix* m = own(round)) {
+    const int count = own(round);
+    const floatX* slices = buffers[0];
+    if (count) {
         beat();
-        iterate(*m);
-        slice = slice_here(*m);
+        iterate(own_of(r.front()), count);
+        slices = slices_here(r, count);
     }
-    Pending back = shard.start_all_to_all(returned, slice, r.taken.data(), r.given.data());
     zero.finish_gather();
-    shard.wait(travelling);
-    shard.wait(back);
-    results = shard.size == 1 ? slice : returned;
+    finish_travel();
+    const size_t here = count ? own_of(r.front()).here() : 0;
+    std::vector<Pending> back;
+    const floatX* from = slices;
+    for (const Deal& d : r) {
+        back.push_back(shard.start_all_to_all(returned + d.at, from, d.taken.data(), d.given.data()));
+        from += here;
+    }
+    for (Pending& p : back) shard.wait(p);
+    results = shard.size == 1 ? slices : returned;
 }
 
 void Muon::update(const Part& p, floatX* param, real* master, const ops::GradientState* state, double lr,

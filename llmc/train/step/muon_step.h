@@ -1,7 +1,8 @@
 // Muon: the update of a block's matrices. A fused matrix is several; ops/decl/muon.h has the formula.
 //
 // Weights and momentum are cut over the shards like the state of any other tensor, and Muon's products need
-// whole matrices. So matrices are dealt in rounds, at most one to each rank of the shard axis:
+// whole matrices. So matrices are dealt, at most one to each rank of the shard axis. A round is one deal, or
+// several deals of matrices of one shape, whose products run as a batch (muon_batch()):
 //
 //     momentum()       each rank: the direction of its elements of the round's matrices
 //     start()          each direction travels to the rank that has the matrix
@@ -10,7 +11,7 @@
 //     update()         each rank: the weights of the same elements
 //
 // Directions of the next round travel during the products. Every rank of tp does the same products, and keeps
-// its rows or columns. Where each rank has the whole state (ZeRO 0), a round is one matrix, and nothing
+// its rows or columns. Where each rank has the whole state (ZeRO 0), a deal is one matrix, and nothing
 // travels.
 #pragma once
 #include <vector>
@@ -33,12 +34,14 @@ struct Muon {
         size_t here() const { return size_t(rows) * size_t(cols); }
         size_t all() const { return size_t(all_rows) * size_t(all_cols); }
     };
-    struct Round {
+    struct Deal {
         std::vector<Matrix> matrices;               // number k is dealt to rank k of `shard`
         // given[k]: elements of rank k's matrix in this rank's shard; taken[k]: elements of this rank's
         // matrix in rank k's shard
         std::vector<size_t> given, taken;
+        size_t at = 0;                              // of `given`, among the round's
     };
+    using Round = std::vector<Deal>;
     // Elements of a matrix in this rank's shard.
     struct Part {
         const Matrix* matrix;
@@ -53,6 +56,8 @@ struct Muon {
     std::vector<MuonCoefficients> iterations;
     std::vector<Round> rounds;
     std::vector<size_t> rounds_until;   // [b]: leading rounds that cover all matrices of buckets 0 to b
+
+    static int last_bucket(const Round& round);     // of a matrix of the round
 
     Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
     Muon(const Muon&) = delete;
@@ -75,16 +80,18 @@ struct Muon {
                 int64_t step) const;
 
 private:
-    const Matrix* own(size_t round) const;                      // null: this rank has none
-    void iterate(const Matrix& m);                              // of x, in x
-    const floatX* slice_here(const Matrix& m) const;            // of x, dense
+    int own(size_t round) const;                                // matrices of this rank: of leading deals
+    const Matrix& own_of(const Deal& deal) const { return deal.matrices[size_t(shard.index)]; }
+    void iterate(const Matrix& m, int count);                   // of x, in x, for `count` of m's shape
+    const floatX* slices_here(const Round& round, int count) const;     // of x, dense
+    void finish_travel();
 
     real *directions = nullptr, *received = nullptr;            // of a round here; of a matrix
     const floatX* results = nullptr;                            // of the directions
     floatX* returned = nullptr;
-    Pending travelling;                                         // directions
-    // of the largest matrix, with the sides of muon_side(): (rows, cols), or square of the smaller side.
-    // square: workspace of gram()
+    std::vector<Pending> travelling;                            // directions, by deal
+    // of the largest round, with the sides of muon_side(): (rows, cols), or square of the smaller side.
+    // square: workspace of gram(); gathered, sums: of a matrix
     real *gathered = nullptr, *sums = nullptr, *square = nullptr;
     double* squares = nullptr;
     floatX *buffers[2] = {}, *a = nullptr, *b = nullptr;

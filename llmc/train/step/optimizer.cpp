@@ -50,9 +50,16 @@ size_t Optimizer::watch(TensorStatistics& statistics) {
 std::vector<Optimizer::Work> Optimizer::list_of(size_t most) const {
     std::vector<Work> works;
     size_t round = 0;
+    int begun = 0;
+    const auto begin = [&](int until) {
+        for (; begun <= until; begun++) works.push_back({.kind = Work::Begin, .bucket = begun});
+    };
     for (int b = 0; b < zero.layout.count(); b++) {
-        works.push_back({.kind = Work::Begin, .bucket = b});
-        for (; muon && round < muon->rounds_until[size_t(b)]; round++) add_round(works, round, most);
+        begin(b);
+        for (; muon && round < muon->rounds_until[size_t(b)]; round++) {
+            begin(Muon::last_bucket(muon->rounds[round]));
+            add_round(works, round, most);
+        }
         add_adamw(works, b, most);
         works.push_back({.kind = Work::End, .bucket = b});
     }

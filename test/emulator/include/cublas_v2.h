@@ -18,3 +18,11 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t a_op, cubla
                             const void* b, cudaDataType b_type, int ldb, const void* beta, void* c,
                             cudaDataType c_type, int ldc, cublasComputeType_t compute,
                             cublasGemmAlgo_t algorithm);
+// a_next, b_next, c_next: elements from a matrix of the batch to the next
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t a_op,
+                                          cublasOperation_t b_op, int m, int n, int k, const void* alpha,
+                                          const void* a, cudaDataType a_type, int lda, long long a_next,
+                                          const void* b, cudaDataType b_type, int ldb, long long b_next,
+                                          const void* beta, void* c, cudaDataType c_type, int ldc,
+                                          long long c_next, int batch, cublasComputeType_t compute,
+                                          cublasGemmAlgo_t algorithm);

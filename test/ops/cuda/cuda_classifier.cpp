@@ -113,6 +113,7 @@ static void expect_right(const Shape& s, double size, const Cap& cap) {
         for (int i = 0; i < s.V; i++) max = std::max(max, double(row[i]));
         loss_sums[n] = std::fabs(max) + std::log(double(s.V)) + std::fabs(double(row[t.targets[n]]));
     }
+    const OracleScratch scratch;
     oracle::classifier_forward_backward(
         {.losses = losses.data(), .logits = gradient.data(), .stats = nullptr, .targets = t.targets.data(),
          .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1, .cap = cap.c, .cap_kind = cap.kind},

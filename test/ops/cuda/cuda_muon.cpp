@@ -77,9 +77,36 @@ TEST(gram_is_the_formula) {
         const auto x = normals<floatX>(size_t(s.rows * s.cols), 1);
         const OnDevice in(x), out(poisoned<floatX>(size_t(side * side)));
         const OnDevice sums(poisoned<real>(cuda::gram_sums({Target::Cuda, 1}, s.rows, s.cols)));
-        cuda::gram(out, sums, in, s.rows, s.cols);
+        cuda::gram(out, sums, in, s.rows, s.cols, 1);
         const GramResult want = gram_of(x, s.rows, s.cols);
         EXPECT_CLOSE(out.host(), want.values, want.sums);
+    }
+}
+
+// Each matrix of a batch as by itself; a product beside the batch stays as it is.
+TEST(batches_are_products_of_each) {
+    const CudaScratch lent;
+    const int count = 3;
+    for (const GramShape& s : {GramShape{8, 8}, {24, 72}, {72, 24}}) {
+        const size_t side = size_t(std::min(s.rows, s.cols)), all = size_t(s.rows * s.cols);
+        const auto x = normals<floatX>(count * all, 1);
+        const OnDevice in(x), a(poisoned<floatX>((count + 1) * side * side)),
+            out(poisoned<floatX>((count + 1) * all));
+        const OnDevice sums(poisoned<real>(count * cuda::gram_sums({Target::Cuda, 1}, s.rows, s.cols)));
+        cuda::gram(a, sums, in, s.rows, s.cols, count);
+        cuda::muon_product(out, a, in, s.rows, s.cols, count);
+        const auto squares = a.host(), products = out.host();
+        for (size_t i = 0; i <= count; i++) {
+            const std::vector<floatX> one(x.begin() + int64_t(std::min<size_t>(i, count - 1) * all),
+                                          x.begin() + int64_t(std::min<size_t>(i + 1, count) * all));
+            const OnDevice alone(one), square(poisoned<floatX>(side * side)), product(poisoned<floatX>(all));
+            if (i < count) cuda::gram(square, sums, alone, s.rows, s.cols, 1);
+            if (i < count) cuda::muon_product(product, square, alone, s.rows, s.cols, 1);
+            const auto want_square = square.host(), want = product.host();
+            EXPECT(!memcmp(&squares[i * side * side], want_square.data(), side * side * sizeof(floatX)) &&
+                       !memcmp(&products[i * all], want.data(), all * sizeof(floatX)),
+                   "%d x %d: matrix %zu of the batch", s.rows, s.cols, i);
+        }
     }
 }
 
@@ -95,9 +122,8 @@ TEST(zeros_around_a_matrix_stay_zero) {
         const OnDevice x(poisoned<floatX>(count)), next(poisoned<floatX>(count)),
             a(poisoned<floatX>(size_t(side * side)));
         cuda::muon_normalize(x, from, squares, s.rows, s.cols, 1);
-        cuda::gram(a, sums, x, rows, cols);
-        if (rows <= cols) cuda::matmul_backward_input(next, a, x, rows, cols, rows);
-        else cuda::matmul_forward(next, x, a, nullptr, rows, cols, cols);
+        cuda::gram(a, sums, x, rows, cols, 1);
+        cuda::muon_product(next, a, x, rows, cols, 1);
         cuda::linear_combination(next, 1, x, 1, next, count);
         const auto matrix = x.host(), got = next.host();
         const auto at = [&](int i, int j) { return double(matrix[size_t(i * cols + j)]); };

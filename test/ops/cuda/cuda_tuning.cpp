@@ -70,6 +70,34 @@ TEST(one_rank_chooses_for_all) {
     });
 }
 
+// Muon's products are batches of one shape: tasks of their own, which a text names.
+TEST(batches_are_tasks) {
+    be_a_gpu();
+    const CudaScratch lent;
+    const Walk walk = walk_of({Target::Cuda, 1}, [] {
+        cuda::gram(nullptr, nullptr, nullptr, 32, 64, 3);
+        cuda::gram(nullptr, nullptr, nullptr, 64, 32, 3);
+        cuda::muon_product(nullptr, nullptr, nullptr, 32, 64, 3);
+        cuda::muon_product(nullptr, nullptr, nullptr, 32, 64, 1);
+    });
+    const OnDevice memory(std::vector<std::byte>(cuda::tuning_bytes(walk)));
+    on_another_rank([&] {
+        const CudaScratch own;
+        cuda::tune(walk, memory, [] {});
+        const std::string text = cuda::choices();
+        for (const char* what : {"\nforward_batch 32 64 32 3 ", "\nweight_batch 64 32 32 3 ",
+                                 "\ninput_batch 32 64 32 3 ", "\ninput 32 64 32 "})
+            EXPECT(count_of(what, text) == 1, "%s in %s", what, text.c_str());
+        on_another_rank([&] {
+            const CudaScratch another;
+            EXPECT(!cuda::tuned(walk));
+            cuda::use_choices(text);
+            EXPECT(cuda::tuned(walk) && cuda::choices() == text, "%s", cuda::choices().c_str());
+            cuda::check_choices(walk, memory);
+        });
+    });
+}
+
 TEST(every_candidate_is_timed_and_the_fastest_chosen) {
     if (kAgain) return test::skip("the test before it goes over the same code");
     be_a_gpu();

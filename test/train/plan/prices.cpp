@@ -83,6 +83,20 @@ TEST(links_between_pods_are_oversubscribed) {
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), whole, 1e-9);
 }
 
+// Small products fill the multiprocessors together, with one launch.
+TEST(a_batch_of_products_costs_less_than_each) {
+    Prices p = slow_machine();
+    p.machine.units = 132, p.machine.copy_gbs = 1e6;
+    const auto seconds = [&](int batch, int side) {
+        return seconds_of_op(p, {.name = "product", .kind = Kind::Product,
+                                 .dims = {side, side, side, 0, batch > 1 ? batch : 0},
+                                 .flops = 2.0 * batch * side * side * side});
+    };
+    EXPECT(seconds(14, 768) < 0.5 * 14 * seconds(1, 768), "%g, one %g", seconds(14, 768), seconds(1, 768));
+    EXPECT(seconds(14, 768) > 2.0 * 14 * 768 * 768 * 768 / 1e12, "%g", seconds(14, 768));
+    EXPECT(seconds(2, 8192) < 2 * seconds(1, 8192) && seconds(2, 8192) > 1.9 * seconds(1, 8192));
+}
+
 // A wave too many of tiles costs a whole wave; more FLOPs never cost less.
 TEST(products_take_whole_waves) {
     Prices p = slow_machine();

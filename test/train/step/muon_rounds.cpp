@@ -26,43 +26,86 @@ struct Described {
     }
 };
 
+using Ranks = std::vector<std::unique_ptr<Described>>;
+
+// A deal: what a rank takes is what others give.
+static void expect_exchanged(const Ranks& all, size_t round, size_t deal) {
+    const auto dealt = [&](size_t rank) -> const Muon::Deal& { return all[rank]->muon->rounds[round][deal]; };
+    for (size_t i = 0; i < all.size(); i++) {
+        size_t taken = 0;
+        for (size_t k = 0; k < all.size(); k++) {
+            taken += dealt(k).given[i];
+            EXPECT(dealt(i).taken[k] == dealt(k).given[i], "round %zu: from %zu to %zu", round, k, i);
+        }
+        const bool has = i < dealt(0).matrices.size();
+        EXPECT(taken == (has ? dealt(0).matrices[i].here() : 0), "%zu elements", taken);
+    }
+}
+
+// The parts of a round on a rank follow one another, deal by deal.
+static void expect_parts(const Muon& muon, size_t round) {
+    size_t parts = 0, given = 0;
+    for (const Muon::Deal& deal : muon.rounds[round]) {
+        EXPECT(deal.at == given, "a deal begins at %zu, after %zu elements", deal.at, given);
+        for (const size_t count : deal.given) given += count;
+    }
+    for (const Muon::Part& p : muon.parts_of(round)) {
+        EXPECT(p.at == parts, "a part begins at %zu of %zu", p.at, parts);
+        parts += p.count;
+    }
+    EXPECT(parts == given, "%zu of %zu elements", parts, given);
+}
+
 // On as many ranks as one can think of: each matrix has one rank, which gets the elements that others give;
 // the ranks wait little for each other; and a bucket's matrices are in the rounds that its weights wait for.
 TEST(matrices_are_dealt_over_the_ranks) {
     for (const int ranks : {1, 2, 3, 7, 33}) {
-        std::vector<std::unique_ptr<Described>> all;
+        Ranks all;
         for (int rank = 0; rank < ranks; rank++)
             all.push_back(std::make_unique<Described>(ranks, rank));
         const std::vector<Muon::Round>& rounds = all[0]->muon->rounds;
-        size_t matrices = 0, elements = 0, largest = 0, waited = 0;
+        size_t matrices = 0, elements = 0, largest = 0, waited = 0, deals = 0;
         for (size_t r = 0; r < rounds.size(); r++) {
-            size_t most = 0;
-            for (const Muon::Matrix& m : rounds[r].matrices) {
-                elements += m.all(), most = std::max(most, m.all());
-                EXPECT(r < all[0]->muon->rounds_until[size_t(m.tensor->bucket)], "round %zu is too late", r);
-            }
-            matrices += rounds[r].matrices.size(), waited += most, largest = std::max(largest, most);
-            for (int i = 0; i < ranks; i++) {
-                const Muon& muon = *all[size_t(i)]->muon;
-                size_t taken = 0, parts = 0, given = 0;
-                for (int k = 0; k < ranks; k++) {
-                    const size_t there = all[size_t(k)]->muon->rounds[r].given[size_t(i)];
-                    EXPECT(muon.rounds[r].taken[size_t(k)] == there, "round %zu: from %d to %d", r, k, i);
-                    taken += there, given += muon.rounds[r].given[size_t(k)];
+            for (const Muon::Deal& deal : rounds[r]) {
+                size_t most = 0;
+                for (const Muon::Matrix& m : deal.matrices) {
+                    elements += m.all(), most = std::max(most, m.all());
+                    EXPECT(r < all[0]->muon->rounds_until[size_t(m.tensor->bucket)], "round %zu is too late",
+                           r);
                 }
-                for (const Muon::Part& p : muon.parts_of(r)) {
-                    EXPECT(p.at == parts, "a part begins at %zu of %zu", p.at, parts);
-                    parts += p.count;
-                }
-                const bool has = size_t(i) < rounds[r].matrices.size();
-                EXPECT(taken == (has ? rounds[r].matrices[size_t(i)].here() : 0), "%zu elements", taken);
-                EXPECT(parts == given, "%zu of %zu elements", parts, given);
+                matrices += deal.matrices.size(), waited += most, largest = std::max(largest, most);
+                expect_exchanged(all, r, size_t(&deal - rounds[r].data()));
+                deals++;
             }
+            for (const auto& rank : all) expect_parts(*rank->muon, r);
         }
-        EXPECT(matrices == 5 * 7 && rounds.size() == (matrices + size_t(ranks) - 1) / size_t(ranks));
+        EXPECT(matrices == 5 * 7 && deals == (matrices + size_t(ranks) - 1) / size_t(ranks));
         EXPECT(waited <= largest + elements / size_t(ranks), "%zu elements in a row, of %zu on %d ranks",
                waited, elements, ranks);
     }
+}
+
+// On CPUs one product fills the cores: a round is one deal. On GPUs a round has several, of one shape.
+TEST(rounds_of_a_gpu_are_batches_of_one_shape) {
+    for (const bool gpu : {false, true})
+        for (const int ranks : {1, 2, 3}) {
+            const Target device{Target::Cuda, 0};
+            if (gpu) context.target = &device;
+            const Described rank(ranks, 0);
+            context.target = nullptr;
+            size_t most = 0;
+            for (const Muon::Round& round : rank.muon->rounds) {
+                most = std::max(most, round.size());
+                const Muon::Matrix& first = round.front().matrices.front();
+                for (const Muon::Deal& deal : round)
+                    for (const Muon::Matrix& m : deal.matrices)
+                        EXPECT(round.size() == 1 || (m.rows == first.rows && m.cols == first.cols),
+                               "%d ranks: %d x %d beside %d x %d", ranks, m.rows, m.cols, first.rows,
+                               first.cols);
+            }
+            const size_t expected = !gpu ? 1 : ranks == 1 ? 10 : ranks == 2 ? 5 : 3;
+            EXPECT(most == expected, "%d ranks: %zu matrices in a batch", ranks, most);
+        }
 }
 
 // Muon's update needs memory for a few whole matrices, and AdamW's memory less second moments.

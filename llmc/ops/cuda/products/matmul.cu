@@ -30,7 +30,7 @@ static bool is_input(Op op) { return op == Op::Input || op == Op::GeluInput; }
 static bool is_weight(Op op) { return op == Op::Weight || op == Op::WeightBias; }
 
 static Gemm gemm_of(const Task& task, bool fused) {
-    const auto [N, C, OC, none] = task.sizes;
+    const auto [N, C, OC, batch] = task.sizes;
     Gemm g = {.m = OC, .n = N, .k = C, .a_transposed = true, .b_transposed = false,     // out^T = w x^T
               .in = dtype_of<floatX>, .out = dtype_of<floatX>, .accumulate = false,
               .epilogue = Epilogue::None};
@@ -39,6 +39,7 @@ static Gemm gemm_of(const Task& task, bool fused) {
         g.m = C, g.n = OC, g.k = N, g.a_transposed = false, g.b_transposed = true;
         g.out = DType::F32, g.accumulate = true;
     }
+    g.batch = std::max(1, batch);
     if (fused && has_epilogue(task.op))
         g.epilogue = is_weight(task.op)  ? Epilogue::BiasGradient
                      : is_input(task.op) ? Epilogue::GeluBackward
@@ -78,7 +79,7 @@ struct Tensors {
 };
 
 static void run(const Task& task, const Candidate& candidate, const Tensors& t) {
-    const auto [N, C, OC, none] = task.sizes;
+    const auto [N, C, OC, batch] = task.sizes;
     size_t used = 0;
     std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
     const bool fused = is_fused(candidate);
@@ -116,8 +117,8 @@ static void check_sides(int C, int OC) {
           unit);
 }
 
-static void run(Op op, int N, int C, int OC, const Tensors& t) {
-    const Task task = {op, {N, C, OC}};
+static void run(Op op, int N, int C, int OC, const Tensors& t, int count = 1) {
+    const Task task = {op, {N, C, OC, count > 1 ? count : 0}};
     if (N > 0) run(task, candidate_for(task), t);
 }
 
@@ -170,13 +171,34 @@ void matmul_backward_weight_bias(real* dw, real* db, const floatX* dout, const f
     run(Op::WeightBias, N, C, OC, {.out = dw, .left = dout, .right = x, .db = db});
 }
 
+void matmul_forward_batch(floatX* out, const floatX* x, const floatX* w, int N, int C, int OC, int count) {
+    check_sides(C, OC);
+    if (walked(matmul_forward_batch_cost, N, C, OC, count)) return;
+    run(Op::Forward, N, C, OC, {.out = out, .left = x, .right = w}, count);
+}
+
+void matmul_backward_input_batch(floatX* dx, const floatX* dout, const floatX* w, int N, int C, int OC,
+                                 int count) {
+    check_sides(C, OC);
+    if (walked(matmul_backward_input_batch_cost, N, C, OC, count)) return;
+    run(Op::Input, N, C, OC, {.out = dx, .left = dout, .right = w}, count);
+}
+
+void matmul_backward_weight_batch(real* dw, const floatX* dout, const floatX* x, int N, int C, int OC,
+                                  int count) {
+    check_sides(C, OC);
+    if (walked(matmul_backward_weight_batch_cost, N, C, OC, count)) return;
+    run(Op::Weight, N, C, OC, {.out = dw, .left = dout, .right = x}, count);
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // tuning
 
 Workload product_workload(const Task& task, void* memory, bool compares) {
-    const auto [N, C, OC, none] = task.sizes;
+    const auto [N, C, OC, batch] = task.sizes;
     const bool input = is_input(task.op), weight = is_weight(task.op);
-    const size_t narrow = size_t(N) * C, wide = size_t(N) * OC, weights = size_t(OC) * C;
+    const size_t each = size_t(std::max(1, batch));
+    const size_t narrow = each * N * C, wide = each * N * OC, weights = each * OC * C;
     const size_t left = input || weight ? wide : narrow, right = weight ? narrow : weights;
     const size_t count = weight ? weights : input ? narrow : wide, bias = size_t(OC);
     const size_t out_bytes = count * (weight ? sizeof(float) : sizeof(floatX));

@@ -20,6 +20,8 @@ static constexpr struct {
             {"gelu_input", 3},   {"weight", 3},            {"weight_bias", 3},       {"attention_forward", 4},
             {"attention_queries", 4}, {"attention_keys", 4}};
 
+static constexpr std::string_view kBatch = "_batch";    // behind the name of a product; a fourth size
+
 static bool is_product(Op op) { return op < Op::AttentionForward; }
 
 static std::map<Task, Candidate>& chosen() {
@@ -37,8 +39,9 @@ void choose(const Task& task, const Candidate& candidate) { chosen()[task] = can
 
 std::string text_of(const Task& task) {
     const auto& op = kOps[int(task.op)];
-    std::string text = op.name;
-    for (size_t i = 0; i < op.sizes; i++) text += fmt::format(" {}", task.sizes[i]);
+    const bool batch = is_product(task.op) && task.sizes[3] > 0;
+    std::string text = op.name + std::string(batch ? kBatch : "");
+    for (size_t i = 0; i < op.sizes + batch; i++) text += fmt::format(" {}", task.sizes[i]);
     return text;
 }
 
@@ -77,12 +80,15 @@ static void use_line(const std::string& line) {
     std::istringstream fields(line);
     std::string name;
     fields >> name;
+    const bool batch = name.ends_with(kBatch);
+    if (batch) name.resize(name.size() - kBatch.size());
     const auto* op =
         std::find_if(std::begin(kOps), std::end(kOps), [&](const auto& o) { return o.name == name; });
     if (op == std::end(kOps)) return;
     Task task = {Op(op - kOps)};
+    if (batch && !is_product(task.op)) return;
     Candidate candidate;
-    for (size_t i = 0; i < op->sizes; i++) fields >> task.sizes[i];
+    for (size_t i = 0; i < op->sizes + batch; i++) fields >> task.sizes[i];
     fields >> candidate.kernel >> std::hex;
     if (is_product(task.op))
         for (uint64_t& word : candidate.algorithm.words) fields >> word;

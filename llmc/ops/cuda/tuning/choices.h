@@ -3,6 +3,9 @@
 // A task is a product, or a pass of attention, of given sizes. Its candidates compute the same result by
 // different tiles, algorithms or fusions. tuning.cu times the candidates and chooses the fastest. A task
 // without a choice runs the first candidate, which moves the fewest bytes. Each rank (thread) has its own.
+//
+// Attention is timed over whole rows with a key head for each query head: documents, windows and groups of
+// heads do not enter, as documents have any length.
 #pragma once
 #include <array>
 #include <compare>
@@ -21,7 +24,8 @@ enum class Op {
 
 struct Task {
     Op op;
-    std::array<int, 4> sizes = {};      // of a product: N, C, OC; of attention: B, T, NH, D
+    // of a product: N, C, OC, 0 or the products of a batch; of attention: B, T, NH, D
+    std::array<int, 4> sizes = {};
     auto operator<=>(const Task&) const = default;
 };
 std::string text_of(const Task& task);  // "attention_keys 4 1024 12 64"

@@ -14,16 +14,16 @@ namespace cuda {
 
 static constexpr int kRepeats = 5;
 
-// The product of a recorded op; dims are m, n, k and whether there is a bias.
+// The product of a recorded op; dims are m, n, k, whether there is a bias, and the products of a batch.
 static Task product_task(const Cost& c) {
-    const int m = c.dims[0], n = c.dims[1], k = c.dims[2];
+    const int m = c.dims[0], n = c.dims[1], k = c.dims[2], batch = c.dims[4];
     const std::string_view name = c.name;
     if (name == "matmul_gelu_forward" && c.dims[3]) return {Op::GeluForward, {m, k, n}};
     if (name == "matmul_gelu_backward_input") return {Op::GeluInput, {m, n, k}};
-    if (name.ends_with("_forward")) return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n}};
-    if (name.ends_with("_backward_input")) return {Op::Input, {m, n, k}};
+    if (name.ends_with("_forward")) return {c.dims[3] ? Op::BiasForward : Op::Forward, {m, k, n, batch}};
+    if (name.ends_with("_backward_input")) return {Op::Input, {m, n, k, batch}};
     CHECK(name.starts_with("matmul_backward_weight"), "no task for {}", c.name);
-    return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m}};
+    return {c.dims[3] ? Op::WeightBias : Op::Weight, {k, n, m, batch}};
 }
 
 // In the order of their first call. Attention over a cache (Tq < Tk) runs where it is not worth a choice.
