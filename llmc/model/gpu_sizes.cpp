@@ -42,7 +42,7 @@ std::string wrong_on_gpus(const ModelConfig& settings, int tp) {
     if (C % unit != 0) return fmt::format("model.channels = {}: {}", C, rule(C, unit, ""));
     for (const std::string& wrong : {wrong_row(settings), wrong_head(settings)})
         if (!wrong.empty()) return wrong;
-    if (ffn_fits(settings, tp, Target{Target::Cuda, 1}.product_unit())) return "";
+    if (ffn_fits(settings, tp, unit)) return "";
     const int F = with_sizes(settings).ffn_channels;
     const std::string where = tp == 1 ? "" : fmt::format(" with parallel.tp = {}", tp);
     return fmt::format("model.ffn_channels = {}: {}", F, rule(F, unit * tp, where));
