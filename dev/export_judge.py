@@ -16,8 +16,8 @@ KINDS = {
         {"rope_scaling": {"type": "llama3", "factor": 4, "low": 1, "high": 4, "context": 64}}, True),
 }
 PROMPTS = ["A checkpoint is", "The model", "Every kernel ", "It", "a file of", "## ", "The GPU", "tokens"]
-LEAD = 0.05         # of a first choice, where llama.cpp rounds activations as it does beside rounded weights
-LEAST = 64          # tokens of all texts that have to be held
+LEAD = 0.03         # of a first choice, where llama.cpp rounds activations as it does beside rounded weights
+LEAST = 32          # tokens of all texts that have to be held
 
 
 def first_ids(number, bos):
