@@ -108,7 +108,7 @@ static const bool was_program = run_where_asked(saves_and_loads);
 // the tests: all jobs at once, since they sleep
 
 struct Slow {
-    Kind kind;
+    test::Kind kind;
     int ranks;
     const char* what;           // save, load
     int rank;                   // whose disk
@@ -131,16 +131,16 @@ static std::vector<Ended> run_jobs(const std::vector<Slow>& jobs, const string& 
 }
 
 static std::vector<Slow> jobs_here() {
-    std::vector<Slow> jobs = {{Kind::Process, 1, "save", 0}, {Kind::Process, 1, "load", 0},
-                              {Kind::Threads, 2, "save", 1}};
+    std::vector<Slow> jobs = {{test::Kind::Process, 1, "save", 0}, {test::Kind::Process, 1, "load", 0},
+                              {test::Kind::Threads, 2, "save", 1}};
     if (mpirun_is_there() && !mpi_library().empty()) {
-        jobs.push_back({Kind::Mpirun, 2, "save", 1});
-        jobs.push_back({Kind::Mpirun, 2, "load", 0});
+        jobs.push_back({test::Kind::Mpirun, 2, "save", 1});
+        jobs.push_back({test::Kind::Mpirun, 2, "load", 0});
     }
     if (!getenv("TEST_FULL")) return jobs;
-    jobs.push_back({Kind::Threads, 3, "load", 0});
-    jobs.push_back({Kind::Threads, 3, "save", 0});
-    if (mpirun_is_there() && !mpi_library().empty()) jobs.push_back({Kind::Mpirun, 3, "save", 0});
+    jobs.push_back({test::Kind::Threads, 3, "load", 0});
+    jobs.push_back({test::Kind::Threads, 3, "save", 0});
+    if (mpirun_is_there() && !mpi_library().empty()) jobs.push_back({test::Kind::Mpirun, 3, "save", 0});
     return jobs;
 }
 
