@@ -8,6 +8,8 @@ import resource
 import subprocess
 import time
 
+from show_help import show_help
+
 TURNS = 3
 LARGE = ["--cluster.gpu=h100", "--json", "--parallel.tp=8", "--parallel.pp=16", "--parallel.zero=1",
          "--train.micro_batch=1", "--plan"]
@@ -51,5 +53,6 @@ def line(r):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     for case in CASES:
         print(line(row(*case)), flush=True)
