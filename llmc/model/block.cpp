@@ -12,17 +12,31 @@ ops::AttentionDims Block::attention_dims(Span span) const {
 
 // Beside queries, qkv has the keys and values of the span's own tokens.
 void Block::attend(const BlockActs& a, Span span) const {
-    ops::AttentionDims dims = attention_dims(span);
+    if (span.shared) return attend_segments(a, span);
     const floatX* keys = a.kv + size_t(unseen(span)) * size_t(d.W) + d.A;
-    if (span.shared) {
-        ops::join_rows(span.shared->joined,
-                       {.kept = span.shared->kept, .from = span.shared->from, .own = a.qkv + d.A,
-                        .stride = size_t(d.W), .B = span.B, .before = span.t0, .T = span.T,
-                        .width = 2 * d.K});
-        keys = span.shared->joined;
-        dims.kv_stride = size_t(2 * d.K);
+    ops::attention_forward(a.atty, a.lse, a.qkv, keys, keys + d.K, attention_dims(span));
+}
+
+void Block::attend_segments(const BlockActs& a, Span span) const {
+    const SharedKeys& shared = *span.shared;
+    size_t row = 0, sequence = 0;
+    for (const Segment& s : shared.segments) {
+        ops::AttentionDims dims = attention_dims({.B = s.B, .T = s.T, .t0 = s.t0, .window = span.window,
+                                                  .shared = span.shared});
+        const floatX* const qkv = a.qkv + row * size_t(d.W);
+        const floatX* keys = qkv + d.A;
+        if (s.t0) {
+            ops::join_rows(shared.joined, {.kept = shared.kept + size_t(s.kept) * size_t(2 * d.K),
+                                           .from = shared.from + sequence, .own = keys,
+                                           .stride = size_t(d.W), .B = s.B, .before = s.t0, .T = s.T,
+                                           .width = 2 * d.K});
+            keys = shared.joined;
+            dims.kv_stride = size_t(2 * d.K);
+        }
+        ops::attention_forward(a.atty + row * size_t(d.A), a.lse + row * size_t(d.NH), qkv, keys, keys + d.K,
+                               dims);
+        row += size_t(s.B) * size_t(s.T), sequence += size_t(s.B);
     }
-    ops::attention_forward(a.atty, a.lse, a.qkv, keys, keys + d.K, dims);
 }
 
 ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {

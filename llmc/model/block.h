@@ -14,6 +14,7 @@
 #pragma once
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"
+#include "llmc/model/score_pass.h"
 
 namespace PRECISION {
 
@@ -27,15 +28,17 @@ struct Stream {
     const floatX* bias = nullptr;     // (C), or null
 };
 
-// Keys and values of prefixes that sequences share.
+// The segments of a pass, and the keys and values of prefixes that sequences share.
 struct SharedKeys {
-    const floatX* kept;     // (*, t0, 2K)      of each prefix
-    const int32_t* from;    // (B)              index of each sequence's prefix
-    floatX* joined;         // (B, t0 + T, 2K)  out: the prefix's, then the sequence's own
+    std::span<const Segment> segments;
+    const floatX* kept;     // (rows, 2K)       of the prefixes
+    const int32_t* from;    // see ScorePass
+    floatX* joined;         // (B, t0 + T, 2K)  of a segment: the prefixes' rows, then the sequences' own
 };
 
-// The tokens of a call: B sequences of T tokens, the first at position t0. Keys before t0 come from `shared`.
-// Without `shared` (generation, B = 1) keys before t0 are the rows of BlockActs::kv before BlockActs::qkv.
+// The tokens of a call: B sequences of T tokens, the first at position t0. Keys before t0 are the rows of
+// BlockActs::kv before BlockActs::qkv (generation, B = 1). With `shared` (scores) the B T rows are those of
+// its segments; documents.positions has their positions.
 struct Span {
     int B, T, t0 = 0;
     int window = 0;         // of the block's attention
@@ -95,6 +98,7 @@ private:
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
     void attend(const BlockActs& a, Span span) const;
+    void attend_segments(const BlockActs& a, Span span) const;
     // Rows of the cache before a single query's window, in whole blocks of keys: attention leaves them out.
     static int unseen(Span span) {
         const bool single = span.T == 1 && span.B == 1 && !span.shared;

@@ -1,4 +1,4 @@
-// A call of model/scorer.h, as the host describes the call: sequences of equal length, padded at the end.
+// A call of model/scorer.h, as the host describes the call.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -6,16 +6,24 @@
 // Tokens of a sequence; of a longer context the last are scored. Bounds the memory of a long context.
 inline constexpr int kMostScored = 8192;
 
-struct ScorePass {
+// Sequences of equal length, padded at the end; their rows follow one another in a pass.
+struct Segment {
     int B, T;                               // sequences, tokens of each
     int t0 = 0;                             // tokens of the shared prefix before each sequence
-    bool is_prefix = false;                 // the sequences are prefixes for later passes, without scores
-    std::vector<int32_t> tokens = {};       // (B, T)
-    std::vector<int32_t> from = {};         // (B), with t0: prefix of each sequence, an index into the
-                                            // latest prefix pass
+    int kept = 0;                           // with t0: row of the latest prefix pass at which its prefixes
+                                            // of t0 tokens begin
+};
 
-    // An entry for each scored token: row in (B, T) of the token before; the token; its request.
+struct ScorePass {
+    std::vector<Segment> segments = {};     // N rows in all
+    bool is_prefix = false;                 // the sequences are prefixes for later passes, without scores
+    std::vector<int32_t> tokens = {};       // (N)
+    std::vector<int32_t> from = {};         // of each sequence: its prefix, of those with t0 tokens
+
+    // An entry for each scored token: row of the token before; the token; its request.
     std::vector<int32_t> rows = {}, targets = {}, requests = {};
+
+    int N() const { return int(tokens.size()); }
 };
 
 struct TokenScore {

@@ -24,7 +24,7 @@ void Scorer::add_to(ArenaOf arena) {
     arena.add("tasks: logits", &losses, scored);
     arena.add("tasks: logits", &values, (tps + 1) * scored);
     arena.add("tasks: logits", &columns, (tps + 1) * scored);
-    arena.add(name, &tables, 4 * N);
+    arena.add(name, &tables, 5 * N);
 }
 
 size_t Scorer::reduction_bytes() const {
@@ -36,9 +36,24 @@ void Scorer::ready() {
     own.ready();
 }
 
+void Scorer::check_sizes(const ScorePass& p) const {
+    int N = 0;
+    for (const Segment& s : p.segments) {
+        N += s.B * s.T;
+        CHECK(s.t0 + s.T <= own.d.maxT && (!s.t0 || s.B * (s.t0 + s.T) <= joined_rows()),
+              "scorer: {} sequences of {} tokens at {}, for {} rows of keys and {} positions", s.B, s.T, s.t0,
+              joined_rows(), own.d.maxT);
+    }
+    CHECK(N == p.N() && N <= own.rows, "scorer: {} tokens in segments of {}, for {} rows", p.N(), N,
+          own.rows);
+}
+
 void Scorer::bring(const ScorePass& p) {
-    const std::vector<int32_t>* const all[] = {&p.tokens, &p.from, &p.rows, &p.targets};
-    for (size_t i = 0; i < 4; i++)
+    std::vector<int32_t> positions;
+    for (const Segment& s : p.segments)
+        for (int n = 0; n < s.B * s.T; n++) positions.push_back(s.t0 + n % s.T);
+    const std::vector<int32_t>* const all[] = {&p.tokens, &p.from, &p.rows, &p.targets, &positions};
+    for (size_t i = 0; i < std::size(all); i++)
         if (!all[i]->empty())
             ops::copy_to_device(tables + i * size_t(own.rows), all[i]->data(),
                                 all[i]->size() * sizeof *tables);
@@ -47,7 +62,7 @@ void Scorer::bring(const ScorePass& p) {
 // The keys and values of a prefix pass.
 void Scorer::keep(int l, const ScorePass& p) {
     ops::join_rows(kept[size_t(l)], {.kept = nullptr, .from = nullptr, .own = own.acts.qkv + own.d.A,
-                                     .stride = size_t(own.d.W), .B = p.B, .before = 0, .T = p.T,
+                                     .stride = size_t(own.d.W), .B = 1, .before = 0, .T = p.N(),
                                      .width = 2 * own.d.K});
 }
 

@@ -18,26 +18,27 @@ struct Scorer {
     real *stats, *losses;              // (tp, logit_rows, 3), (logit_rows)
     real* values;                      // (tp + 1, logit_rows)   the largest logits; this rank's are last
     int32_t* columns;                  // (tp + 1, logit_rows)   the columns of these logits
-    int32_t* tables;                   // (4, rows)              see table()
+    int32_t* tables;                   // (5, rows)              see table()
 
     Scorer(const Dims& d, const Axis& tp, const Part& part);
     void add_to(ArenaOf arena);
     size_t reduction_bytes() const;    // of the largest reduction over tp, for tp's staging
     void ready();                      // after Arena::allocate()
 
-    // Most rows of keys, prefixes included, of the sequences of a pass. One prefix of `rows` tokens with a
+    // Most rows of keys, prefixes included, of the sequences of a segment. One prefix of `rows` tokens with a
     // few continuations fits.
     static constexpr int kJoined = 4;
     int joined_rows() const { return kJoined * own.rows; }
 
     // Runs one chunk. The chunk that ends returns the scores of the pass, on every rank of tp; others none.
-    // REQUIRES: B T <= own.rows, B (t0 + T) <= joined_rows(), positions below maxT. A pass with a prefix
-    // comes after the pass of its prefix, in this chunk.
+    // REQUIRES: N <= own.rows; of segments behind prefixes B (t0 + T) <= joined_rows(); positions below maxT.
+    // A pass behind prefixes comes after the pass of these, in this chunk.
     template <class W> std::vector<TokenScore> forward(W& weights, const ScorePass& p, int chunk = 0);
 
 private:
+    void check_sizes(const ScorePass& p) const;
     void bring(const ScorePass& p);
-    // A table of the pass in memory of the device: 0 tokens, 1 from, 2 rows, 3 targets.
+    // A table of the pass in memory of the device: 0 tokens, 1 from, 2 rows, 3 targets, 4 positions.
     const int32_t* table(int i) const { return tables + size_t(i) * size_t(own.rows); }
     void keep(int l, const ScorePass& p);
     template <class W> std::vector<TokenScore> score(W& weights, const ScorePass& p);
@@ -47,17 +48,15 @@ private:
 template <class W>
 std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
     const Dims& d = own.d;
-    const int N = p.B * p.T;
-    CHECK(N <= own.rows && p.t0 + p.T <= d.maxT && (!p.t0 || p.B * (p.t0 + p.T) <= joined_rows()),
-          "scorer: {} sequences of {} tokens at {}, for {} rows and {} positions", p.B, p.T, p.t0, own.rows,
-          d.maxT);
+    const int N = p.N();
+    check_sizes(p);
     const Chunk chunk = own.part.chunks[size_t(c)];
     bring(p);
-    SharedKeys shared = {.kept = nullptr, .from = table(1), .joined = joined};
-    Span span{.B = p.B, .T = p.T, .t0 = p.t0, .tokens = table(0), .x0 = own.x0(chunk, N),
-              .shared = p.t0 ? &shared : nullptr};
-    Stream stream = own.enter(weights, chunk, {.tokens = table(0), .v0 = d.v0, .V = d.Vp, .N = N, .T = p.T,
-                                               .C = d.C, .t0 = p.t0});
+    SharedKeys shared = {.segments = p.segments, .kept = nullptr, .from = table(1), .joined = joined};
+    Span span{.B = 1, .T = N, .documents = {.positions = table(4)}, .tokens = table(0),
+              .x0 = own.x0(chunk, N), .shared = &shared};
+    Stream stream = own.enter(weights, chunk, {.tokens = table(0), .v0 = d.v0, .V = d.Vp, .N = N, .T = d.maxT,
+                                               .C = d.C, .t0 = 0, .positions = table(4)});
     for (int l = chunk.begin; l < chunk.end; l++) {
         const Walking at(&Walk::block, own.part.layers[size_t(l)]);
         span.window = d.kind.window(own.part.layers[size_t(l)]);
@@ -77,7 +76,7 @@ std::vector<TokenScore> Scorer::forward(W& weights, const ScorePass& p, int c) {
 template <class W> std::vector<TokenScore> Scorer::score(W& weights, const ScorePass& p) {
     const Dims& d = own.d;
     const Axis& tp = own.tp;
-    const int N = p.B * p.T;
+    const int N = p.N();
     const HeadTensors<floatX> w = weights.head();
     const floatX* h = tp.all_gather(own.scratch.h, own.head.lnf, own.stream_count(N));
     std::vector<TokenScore> scores;

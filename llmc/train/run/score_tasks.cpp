@@ -3,9 +3,9 @@
 namespace PRECISION {
 
 std::optional<ScoredTask> score_task(const LoadedTask& task, Scorer& scorer, Zero& zero, const Mesh& mesh) {
-    // A CPU reads the weights once more, a GPU launches every kernel.
+    // A GPU launches two kernels in each block.
     const PassLimits limits = {.rows = scorer.own.rows, .joined = scorer.joined_rows(),
-                               .pass_cost = ops::reached_by_host() ? 32 : 1024};
+                               .segment_cost = ops::reached_by_host() ? 1 : 256};
     const std::vector<ScorePass> passes =
         passes_of_rank(pass_groups(task.requests, limits), mesh.dp.index, mesh.dp.size);
     std::optional<Progress> progress;

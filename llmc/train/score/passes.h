@@ -1,9 +1,9 @@
-// Requests as calls of the model: sequences of similar length together; the shared beginning of a document's
-// sequences is computed once.
+// Requests as calls of the model: full passes, whose segments have sequences of similar length; the shared
+// beginning of a document's sequences is computed once.
 //
-// Documents whose shared beginnings have similar lengths form a group: a pass for the beginnings, cut to the
-// shortest of these lengths, then passes for the rest, with the tokens that were cut. Groups do not depend on
-// the mesh: every mesh computes the same passes.
+// Documents form groups: a pass for their beginnings, then passes for the rest. Documents of a class share
+// equally many tokens, as many as its shortest beginning has; the others' further tokens come with each
+// continuation. Groups do not depend on the mesh: every mesh computes the same passes.
 #pragma once
 #include <span>
 
@@ -12,8 +12,8 @@
 
 struct PassLimits {
     int rows;               // tokens of a pass
-    int joined;             // tokens of a pass together with the beginnings before its sequences
-    int pass_cost = 0;      // of a pass besides its tokens, in tokens: padding is cheaper than another
+    int joined;             // tokens of a segment together with the beginnings before its sequences
+    int segment_cost = 0;   // of a segment besides its tokens, in tokens: padding is cheaper than another
 };
 
 using PassGroup = std::vector<ScorePass>;      // in the order of their computation

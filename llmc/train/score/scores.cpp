@@ -29,7 +29,7 @@ static void run(std::span<const ScorePass> passes, Scorer& scorer, Zero& zero, c
     zero.begin_step(block_order(part, actions));
     for (const Action& a : actions) {
         const ScorePass& pass = passes[size_t(a.micro)];
-        const size_t message = scorer.own.message_count(pass.B * pass.T);
+        const size_t message = scorer.own.message_count(pass.N());
         switch (a.kind) {
             case Action::Forward: add(scores, pass, scorer.forward(zero, pass, a.chunk)); break;
             case Action::Send: mesh.pp.send(scorer.own.output(), message, a.peer); break;
@@ -74,10 +74,10 @@ std::optional<std::vector<Score>> score_requests(std::span<const Request> reques
 }
 
 // A pass whose tables have the right sizes; all is scored for request 0.
-static ScorePass pass_to_walk(int B, int T, int t0, bool is_prefix, int scored) {
-    ScorePass p = {.B = B, .T = T, .t0 = t0, .is_prefix = is_prefix};
-    p.tokens.resize(size_t(B) * size_t(T));
-    if (t0) p.from.resize(size_t(B));
+static ScorePass pass_to_walk(const Segment& s, bool is_prefix, int scored) {
+    ScorePass p = {.segments = {s}, .is_prefix = is_prefix};
+    p.tokens.resize(size_t(s.B) * size_t(s.T));
+    p.from.resize(size_t(s.B));
     p.rows.resize(size_t(scored));
     p.targets.resize(p.rows.size());
     p.requests.resize(p.rows.size());
@@ -87,11 +87,12 @@ static ScorePass pass_to_walk(int B, int T, int t0, bool is_prefix, int scored) 
 void walk_scores(Scorer& scorer, Zero& zero, const Mesh& mesh) {
     const int N = scorer.own.rows, maxT = std::min(scorer.own.d.maxT, kMostScored);
     const int few = std::min(8, maxT - 1), t0 = maxT - few;
-    std::vector<ScorePass> passes = {pass_to_walk(N / maxT, maxT, 0, false, N),
-                                     pass_to_walk(1, 1, 0, false, 1)};
+    std::vector<ScorePass> passes = {pass_to_walk({.B = N / maxT, .T = maxT}, false, N),
+                                     pass_to_walk({.B = 1, .T = 1}, false, 1)};
     if (few > 0) {
-        passes.push_back(pass_to_walk(N / t0, t0, 0, true, 0));
-        passes.push_back(pass_to_walk(std::min(N / few, scorer.joined_rows() / maxT), few, t0, false, 1));
+        const int B = std::min(N / few, scorer.joined_rows() / maxT);
+        passes.push_back(pass_to_walk({.B = N / t0, .T = t0}, true, 0));
+        passes.push_back(pass_to_walk({.B = B, .T = few, .t0 = t0}, false, 1));
     }
     score_requests(std::vector<Request>(1), passes, scorer, zero, mesh);
 }

@@ -97,16 +97,34 @@ static vector<Request> random_requests(int documents, int most) {
     return all;
 }
 
-// The whole sequence of a row of a pass, and where the row is.
+// The tokens of a row's sequence, its prefix included, up to the row.
 static vector<int32_t> sequence(const ScorePass& p, const ScorePass& begin, int row) {
-    const int b = row / p.T;
-    vector<int32_t> tokens;
-    if (p.t0) {
-        const auto first = begin.tokens.begin() + int64_t(p.from[size_t(b)]) * begin.T;
-        tokens.assign(first, first + begin.T);
+    int first = 0;
+    size_t number = 0;
+    for (const Segment& s : p.segments) {
+        if (row >= first + s.B * s.T) {
+            first += s.B * s.T, number += size_t(s.B);
+            continue;
+        }
+        const int b = (row - first) / s.T;
+        const auto own = p.tokens.begin() + first + b * s.T;
+        const auto kept = begin.tokens.begin() + (s.t0 ? s.kept + p.from[number + size_t(b)] * s.t0 : 0);
+        vector<int32_t> tokens(kept, kept + s.t0);
+        tokens.insert(tokens.end(), own, p.tokens.begin() + row + 1);
+        return tokens;
     }
-    tokens.insert(tokens.end(), p.tokens.begin() + int64_t(b) * p.T, p.tokens.begin() + row + 1);
-    return tokens;
+    return {};
+}
+
+static void expect_segments(const ScorePass& p, const PassLimits& limits) {
+    int tokens = 0;
+    size_t sequences = 0;
+    for (const Segment& s : p.segments) {
+        tokens += s.B * s.T, sequences += size_t(s.B);
+        EXPECT(!s.t0 || s.B * (s.t0 + s.T) <= limits.joined, "%d x (%d + %d) rows of keys", s.B, s.t0, s.T);
+    }
+    EXPECT(p.N() <= limits.rows && p.N() == tokens && p.from.size() == sequences,
+           "%d tokens, %d in segments; %zu sequences of %zu", p.N(), tokens, sequences, p.from.size());
 }
 
 // Each scored token of each request stands once in the passes, behind the tokens before it.
@@ -115,10 +133,9 @@ static void expect_whole(const vector<Request>& requests, const vector<PassGroup
     vector<int> scored(requests.size());
     int wrong = 0;
     for (const PassGroup& group : groups) {
-        ScorePass begin = {.B = 0, .T = 0};
+        ScorePass begin;
         for (const ScorePass& p : group) {
-            EXPECT(p.B * p.T <= limits.rows && int(p.tokens.size()) == p.B * p.T, "%d x %d tokens", p.B, p.T);
-            EXPECT(!p.t0 || (p.t0 == begin.T && p.B * (p.t0 + p.T) <= limits.joined), "joined");
+            expect_segments(p, limits);
             if (p.is_prefix) begin = p;
             for (size_t i = 0; i < p.rows.size(); i++) {
                 const Request& r = requests[size_t(p.requests[i])];
@@ -164,33 +181,38 @@ TEST(common_beginnings_are_computed_once) {
     }
     const int64_t exact = tokens_of_all(pass_groups(requests, {2048, 8192}));
     EXPECT(exact == least, "%lld tokens in place of %lld", (long long)exact, (long long)least);
-    const int64_t coarse = tokens_of_all(pass_groups(requests, {2048, 8192, 64}));
+    const int64_t coarse = tokens_of_all(pass_groups(requests, {2048, 8192, 32}));
     EXPECT(coarse <= least + least / 25, "%lld tokens in place of %lld", (long long)coarse, (long long)least);
 }
 
-// A beginning of three tokens saves less than another pass costs.
+// A beginning of three tokens saves less than another segment costs.
 TEST(short_beginnings_are_computed_with_each_continuation) {
     vector<Request> requests;
     for (int c = 0; c < 2; c++) requests.push_back({.document = 0, .tokens = {7, 7, 7, 7, c}, .scored = 1});
     EXPECT(pass_groups(requests, {2048, 8192, 32}).at(0).size() == 1, "one pass");
-    EXPECT(pass_groups(requests, {2048, 8192}).at(0).size() == 2, "a pass that costs nothing is taken");
+    EXPECT(pass_groups(requests, {2048, 8192}).at(0).size() == 2, "a segment that costs nothing is taken");
 }
 
-// Continuations of 5 to 60 tokens: a pass has sequences of similar lengths, and more than one.
-TEST(passes_pad_little) {
+// Continuations of 5 to 60 tokens: segments have sequences of similar lengths, and passes are full.
+TEST(passes_are_full_and_pad_little) {
     vector<Request> requests;
     int64_t tokens = 0;
-    for (int d = 0; d < 28; d++) {
-        requests.push_back({.document = d, .tokens = vector<int32_t>(size_t(6 + 55 * (d * 11 % 28) / 27), d),
+    for (int d = 0; d < 56; d++) {
+        requests.push_back({.document = d, .tokens = vector<int32_t>(size_t(6 + 55 * (d * 11 % 56) / 55), d),
                             .scored = 5});
         tokens += int64_t(requests.back().tokens.size()) - 1;
     }
-    const vector<PassGroup> groups = pass_groups(requests, {.rows = 1024, .joined = 4096, .pass_cost = 32});
-    size_t passes = 0;
-    for (const PassGroup& g : groups) passes += g.size();
-    const int64_t padded = tokens_of_all(groups);
-    EXPECT(double(padded) < 1.15 * double(tokens) && passes <= 8, "%lld tokens for %lld in %zu passes",
-           (long long)padded, (long long)tokens, passes);
+    for (const auto& [segment_cost, padding] : {std::pair{0, 0.0}, {8, 0.05}, {32, 0.15}}) {
+        const vector<PassGroup> groups = pass_groups(requests, {1024, 4096, segment_cost});
+        size_t segments = 0;
+        for (const ScorePass& p : groups.at(0)) segments += p.segments.size();
+        const int64_t padded = tokens_of_all(groups);
+        EXPECT(groups.size() == 1 && groups[0].size() <= size_t(padded / 1024 + 2), "%zu groups, %zu passes",
+               groups.size(), groups[0].size());
+        EXPECT(double(padded) <= (1 + padding) * double(tokens), "%lld tokens for %lld", (long long)padded,
+               (long long)tokens);
+        EXPECT(segment_cost < 8 || segments <= 20, "%zu segments", segments);
+    }
 }
 
 TEST(ranks_have_equally_many_passes) {

@@ -91,7 +91,8 @@ TEST(scores_are_those_of_each_sequence_alone) {
         for (Request& r : requests) expected.push_back(score_alone(t, r));
         const int rows = t.model.scorer->own.rows;
         EXPECT(rows == 2048, "%d rows", rows);
-        for (const PassLimits limits : {PassLimits{rows, 4 * rows}, {40, 160}, {40, 75}})
+        for (const PassLimits limits : {PassLimits{rows, 4 * rows}, {rows, 4 * rows, 16},
+                                        {40, 160}, {40, 75}})
             for (const bool share : {true, false})
                 expect_equal(scores_of(t, requests, limits, share), expected, share ? "shared" : "apart");
     }
@@ -100,7 +101,8 @@ TEST(scores_are_those_of_each_sequence_alone) {
 // A prefix leaves keys and values: of the last block one product, of the blocks before it four.
 TEST_IF(kIsFp64, prefixes_compute_no_output) {
     Tiny t(with_tasks(tiny_config()));
-    ScorePass prefix = {.B = 2, .T = 8, .is_prefix = true, .tokens = std::vector<int32_t>(16, 1)};
+    ScorePass prefix = {.segments = {{.B = 2, .T = 8}}, .is_prefix = true,
+                        .tokens = std::vector<int32_t>(16, 1), .from = {0, 0}};
     t.model.zero.begin_step(blocks_of(t.model.scorer->own.part));
     const Walk walk = walk_of(ops::target(), [&] { t.model.scorer->forward(t.model.zero, prefix); });
     const auto of = [&](Kind kind) {
