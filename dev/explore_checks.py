@@ -38,9 +38,9 @@ class Explored(Page):
         self.settled()
 
     def settled(self):
-        """Waits until the page shows the server's answer: figures and curve of its address, or a line."""
-        self.until("document.querySelector('#speed circle') || "
-                   "document.querySelector('#wrong')?.hidden === false")
+        """Waits until the page shows the server's answers: bars, step and curve of its address, or a line."""
+        shown = "['.memory', '#step [data-stage]', '#speed circle'].every(s => document.querySelector(s))"
+        self.until(f"{shown} || document.querySelector('#wrong')?.hidden === false")
         time.sleep(0.3)
 
     def slide(self, key, steps):
