@@ -16,8 +16,9 @@ KINDS = {
         {"rope_scaling": {"type": "llama3", "factor": 4, "low": 1, "high": 4, "context": 64}}, True),
 }
 PROMPTS = ["A checkpoint is", "The model", "Every kernel ", "It", "a file of", "## ", "The GPU", "tokens"]
-LEAD = 0.03         # of a first choice, where llama.cpp rounds activations as it does beside rounded weights
-LEAST = 32          # tokens of all texts that have to be held
+# llama.cpp rounds activations beside rounded weights: a token is compared if its logit leads by as much.
+LEAD = 0.03
+LEAST = 32          # tokens to compare, over all texts
 
 
 def first_ids(number, bos):

@@ -1,4 +1,5 @@
-"""What judges by packages of PyPI share: a venv, commands, counts. For parts of `make test-full`."""
+"""What judges by packages of PyPI share: options, a venv, commands, counts. For parts of `make test-full`."""
+import argparse
 import json
 import os
 import subprocess
@@ -57,10 +58,29 @@ class Count:
         self.failed += not holds
 
 
-def ended(part, judge):
-    """The exit code of judge(), which returns a Count, after the line that test/run_full.sh reads."""
+def parser_of(text, folder):
+    """The options of every judge. text: of --help."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", default=folder)
+    parser.add_argument("--install", action="store_true")
+    return parser
+
+
+def main(part, parser, judge, packages, fetch=None, without_cuda=()):
+    """The exit code of judge(options), which returns a Count, after the line that test/run_full.sh reads.
+
+    With --install fetch(options) comes first, then the judge again, by a venv with the packages.
+    """
+    options = parser.parse_args()
+    options.folder = os.path.abspath(options.folder)
+    os.makedirs(options.folder, exist_ok=True)
     try:
-        count = judge()
+        if options.install:
+            if fetch:
+                fetch(options)
+            python = install(options.folder, packages, without_cuda)
+            os.execv(python, [python, *(a for a in sys.argv if a != "--install")])
+        count = judge(options)
     except (Missing, ImportError) as error:
         print(f"skip  {part}: {error}\n0 passed, 0 failed, 1 skipped")
         return 0

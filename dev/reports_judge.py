@@ -16,7 +16,6 @@ scalars, by their charts' names, have to be those of metrics.jsonl:
 --install makes a venv in the folder with the packages and judges there; else the interpreter needs them. The
 last line is "N passed, N failed", after a line "skip ..." for each package that cannot be had.
 """
-import argparse
 import contextlib
 import glob
 import json
@@ -26,7 +25,7 @@ import struct
 import subprocess
 import sys
 
-from judging import Count, Missing, ended, install, run, write_json
+from judging import Count, Missing, main, parser_of, run, write_json
 
 # Aim reads event files by tensorflow. wandb 0.26 and later have no reader of offline runs.
 PACKAGES = ["tensorboard", "trackio[tensorboard]", "aim", "tensorflow-cpu", "wandb==0.25.*"]
@@ -200,22 +199,5 @@ def judge(options):
     return count
 
 
-def main():
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
-    parser.add_argument("--folder", default="build/full/reports")
-    parser.add_argument("--install", action="store_true")
-    options = parser.parse_args()
-    options.folder = os.path.abspath(options.folder)
-    os.makedirs(options.folder, exist_ok=True)
-
-    def install_and_judge():
-        if options.install:
-            python = install(options.folder, PACKAGES)
-            os.execv(python, [python, __file__, f"--folder={options.folder}"])
-        return judge(options)
-    return ended("reports", install_and_judge)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("reports", parser_of(__doc__, "build/full/reports"), judge, PACKAGES))

@@ -12,7 +12,6 @@ line is "N passed, N failed", after a line "skip ..." where PyPI lacks something
   - the same greedy text by llama.cpp, from --export=gguf
   - what dev/export_judge.py checks
 """
-import argparse
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ import urllib.request
 import zipfile
 
 from export_judge import check_exports
-from judging import Count, Missing, ended, install, run, write_json
+from judging import Count, Missing, main, parser_of, run, write_json
 from small_models import NEW, check_texts, decoded, greedy, ids_of, llama_cpp
 
 PACKAGES = ["torch", "transformers>=5,<6", "gguf", "jinja2", "xllamacpp"]
@@ -155,23 +154,8 @@ def judge(options):
     return count
 
 
-def main():
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
-    parser.add_argument("--build", default="build/cpu-native")
-    parser.add_argument("--folder", default="build/full/smollm2")
-    parser.add_argument("--install", action="store_true")
-    options = parser.parse_args()
-    os.makedirs(options.folder, exist_ok=True)
-    def fetch_and_judge():
-        if options.install:
-            fetch_model(options.folder)
-            python = install(options.folder, PACKAGES, without_cuda=["torch"])
-            arguments = [f"--build={options.build}", f"--folder={options.folder}"]
-            os.execv(python, [python, __file__, *arguments])
-        return judge(options)
-    return ended("smollm2", fetch_and_judge)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    OPTIONS = parser_of(__doc__, "build/full/smollm2")
+    OPTIONS.add_argument("--build", default="build/cpu-native")
+    sys.exit(main("smollm2", OPTIONS, judge, PACKAGES, lambda options: fetch_model(options.folder),
+                  without_cuda=["torch"]))

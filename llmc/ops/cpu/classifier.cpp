@@ -1,7 +1,7 @@
 // Rows are spread over threads; a row stays in the L2 cache between its two passes. The first pass takes
-// blocks of logits: the maximum of a block first, so that one exp per logit is enough for the online sum. It
-// keeps for the second pass: capped logits, or without a cap the exps, which serve where the maximum so far
-// was the row's.
+// blocks of logits: the maximum of a block first, so that one exp per logit is enough for the online sum. For
+// the second pass it keeps capped logits, or without a cap the exps. Exps of a block serve if the maximum so
+// far was the row's.
 #include <omp.h>
 
 #include <algorithm>

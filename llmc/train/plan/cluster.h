@@ -47,9 +47,11 @@ struct Machine {
     double failure_hours = 50700;
     double restart_seconds = 600;
     double disk_gbs = 5;
-    double spread = 0;  // standard deviation of a rank's time of a step, as a share of the step; 0: unknown
-    int any_size = 0;  // 1: plans are of another program, whose kernels take every size
-    // Of no file: the sides of weights are multiples of `product_unit`; what a rank is called.
+    // Standard deviation of a rank's time of a step, as a share of the step; 0: unknown.
+    double spread = 0;
+    // 1: plans are of another program, whose kernels take every size.
+    int any_size = 0;
+    // No file has these two. Sides of weights are multiples of product_unit. Tables call a rank `noun`.
     int product_unit = 8;
     const char* noun = "GPU";
 

@@ -48,8 +48,8 @@ std::vector<Config> models_to_measure(const std::vector<Config>& candidates, int
     return found;
 }
 
-// Ranks that are threads copy while they wait: a collective of an axis takes its waits' time as well, by
-// bytes, and a wait takes none.
+// Ranks that are threads copy while they wait. So the collectives of an axis share the time of its waits by
+// their bytes, and the waits take none.
 static std::vector<MeasuredOp> without_waits(std::vector<MeasuredOp> ops) {
     std::map<std::pair<std::string, std::string>, std::pair<double, double>> of;        // seconds, bytes
     for (const MeasuredOp& op : ops) {

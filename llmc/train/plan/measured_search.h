@@ -1,10 +1,10 @@
 // --plan=search with cluster.gpu=auto: the meshes of this machine, whose ranks are threads and share its
 // cores.
 //
-// To measure every mesh takes hours. Steps of few small models are measured instead, and kept: one for each
-// number of tp ranks, one for each number of stages, and one of larger micro-batches. They have a block, or
-// two where blocks differ, at most 512 tokens a row and 4,096 ids. Every candidate is then priced by the
-// ops of these steps; ops of other sizes by interpolation (measured_step.h).
+// To measure every mesh takes hours. Steps of a few small models are measured instead, and a file keeps their
+// times: a model for each number of tp ranks, a model for each number of stages, and one of larger
+// micro-batches. These models have a block, or two where blocks differ, at most 512 tokens a row, and 4,096
+// ids. The ops of these steps price every candidate; measured_step.h interpolates ops of other sizes.
 #pragma once
 #include "llmc/train/plan/search_counts.h"
 
@@ -15,8 +15,8 @@ std::vector<Config> models_to_measure(const std::vector<Config>& candidates, int
 struct MeasuredMeshes {
     std::vector<std::pair<Config, MeasuredStep>> steps;
 
-    // Times of an op as measured on a mesh with pp stages; where it was measured on others alone, theirs. pp
-    // = 0: the least of all, for bounds.
+    // Times of ops as measured on meshes with pp stages. Ops that only other meshes have take the least time
+    // of these. pp = 0: the least time on any mesh, for bounds.
     MeasuredStep of_stages(int pp) const;
 };
 

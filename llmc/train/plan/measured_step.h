@@ -39,9 +39,10 @@ struct MeasuredStep {
     double tflops = 0;   // a rank's rate of a 1024^3 product, all ranks at once
     std::vector<MeasuredOp> ops;
 
-    // Of an op with the same sizes; else at the rate (FLOPs or bytes) of ops with the same name, else of the
-    // same kind, its logarithm interpolated by inverse distance (Shepard, 23rd ACM National Conference,
-    // 1968). 0: no op of the kind was measured.
+    // The time of an op with the same sizes, if there is one. Else the work over a rate (FLOPs or bytes a
+    // second) of ops with the same name, or without such ops, of the same kind. The logarithm of the rate is
+    // interpolated by inverse distance (Shepard, 23rd ACM National Conference, 1968). 0: no op of the kind
+    // was measured.
     double seconds_of(const Cost& cost) const;
 };
 

@@ -10,10 +10,10 @@
 #include <thread>
 #include <tuple>
 
+#include "llmc/base/config/sharding.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
 #include "llmc/base/start_thread.h"
-#include "llmc/base/config/sharding.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // bounds

@@ -21,9 +21,9 @@ struct ChromeProcess {
     std::vector<ChromeEvent> events;
 };
 
-// A line per event or name, each a JSON object, sorted by time. Events that begin at the same time keep their
-// order: REQUIRES, in a lane, that an event stands before those that it contains, and an event without length
-// before the next event. origin: time 0 of the trace.
+// A line per event or name, each a JSON object, sorted by time. origin: time 0 of the trace.
+// Events that begin at the same time keep their order. REQUIRES: in a lane, an event stands before the events
+// that it contains; an event without length stands before the next event.
 std::string chrome_lines(int pid, ChromeProcess process, double origin);
 
 // The file, of the lines of every process: names, then events, sorted by time.

@@ -114,8 +114,9 @@ Model::Model(const Config& cfg, const Mesh& on, int micro_batch, bool generates)
     tuning_bytes = bytes_to_tune(step, scratch_bytes);
 }
 
-// The last calls of the decoder for a prompt of this length, for the ids that stay where the window moves on,
-// and for a full context; and one token with the longest cache. Calls between are like these, of fewer keys.
+// Walks the last calls of the decoder: for a prompt of this length, for the ids that stay where the window
+// moves, and for a full context. Then a call of one token with the longest cache. Other calls are like these,
+// with fewer keys.
 static void walk_text(const Config& cfg, Model& model, size_t prompt) {
     Generator generator(cfg, model.mesh, *model.decoder, model.zero);
     const size_t rows = size_t(model.decoder->own.rows), context = size_t(model.decoder->own.d.maxT);

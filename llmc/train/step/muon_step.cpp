@@ -50,12 +50,12 @@ static std::vector<Muon::Deal> deal(const Layout& layout, size_t ranks) {
 
 // Of whole matrices, and of a rank's slices.
 static bool have_one_shape(const Muon::Deal& a, const Muon::Deal& b) {
-    const auto differ = [&first = a.matrices.front()](const Muon::Matrix& m) {
-        return m.all_rows != first.all_rows || m.all_cols != first.all_cols || m.rows != first.rows ||
-               m.cols != first.cols;
+    const auto sides = [](const Muon::Matrix& m) {
+        return std::tuple(m.all_rows, m.all_cols, m.rows, m.cols);
     };
-    return std::none_of(a.matrices.begin(), a.matrices.end(), differ) &&
-           std::none_of(b.matrices.begin(), b.matrices.end(), differ);
+    const auto same = [&](const Muon::Matrix& m) { return sides(m) == sides(a.matrices.front()); };
+    return std::all_of(a.matrices.begin(), a.matrices.end(), same) &&
+           std::all_of(b.matrices.begin(), b.matrices.end(), same);
 }
 
 // A transport takes eight collectives in flight; directions of a round are one for each deal.

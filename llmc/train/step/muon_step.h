@@ -61,7 +61,7 @@ struct Muon {
 
     Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
     Muon(const Muon&) = delete;
-    void add_to(ArenaOf arena);          // as large on every rank of a stage
+    void add_to(ArenaOf arena);         // as large on every rank of a stage
 
     // Of the matrices of a round, in order.
     std::vector<Part> parts_of(size_t round) const;

@@ -1,5 +1,5 @@
-// --plan=search with cluster.gpu=auto: which models are measured, what their steps say of an op, the search
-// against brute force; tables of 1, 2 and 4 ranks, as a user calls them.
+// --plan=search with cluster.gpu=auto: which models it measures, and the times of ops by their steps. The
+// search against brute force. Tables of 1, 2 and 4 ranks, as a user asks for them.
 #include <filesystem>
 #include <set>
 
