@@ -24,6 +24,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import unicodedata
 
 from judging import Count, Missing, main, parser_of, run, write_json
 
@@ -84,6 +85,11 @@ def compare(count, what, found, wanted, more=""):
 # ---------------------------------------------------------------------------------------------------------
 # the judges
 
+def printable(text):
+    """As event files have a text: control characters but newline and tab are U+FFFD."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
+
+
 def tensorboard(count, board, rows):
     from tensorboard.backend.event_processing import event_accumulator
     everything = {"scalars": 0, "histograms": 0, "tensors": 0}
@@ -100,7 +106,7 @@ def tensorboard(count, board, rows):
     count.check("TensorBoard, histograms", whole == set(found) and sound, f"{len(found)} of {len(whole)}")
     texts = {e.step: e.tensor_proto.string_val[0].decode() for tag in read.Tags()["tensors"]
              for e in read.Tensors(tag)}
-    wanted = {row["step"]: row["text"] for row in rows if row["event"] == "sample"}
+    wanted = {row["step"]: printable(row["text"]) for row in rows if row["event"] == "sample"}
     count.check("TensorBoard, texts", texts == wanted and wanted, f"steps {sorted(texts)}")
 
 
