@@ -1,8 +1,19 @@
-"""The rules of dev/check.py between headers: no circles of includes, no two headers of the same name."""
+"""The rules of dev/check.py between headers: no circles of includes, no two headers of the same name, and a
+header compiles by itself (a precompiled header hides from most builds that a header needs another)."""
 import os
 import re
 
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+SYSTEM = re.compile(r"\s*#\s*include\s+<([^>]+)>")
+STANDARD = re.compile(r"\bstd::(\w+)")
+COMMENTS_AND_STRINGS = re.compile(r'//.*|"(?:\\.|[^"\\])*"')
+OF_ITS_NAME = ("array", "atomic", "chrono", "condition_variable", "deque", "filesystem", "initializer_list",
+               "map", "mutex", "optional", "set", "span", "string", "string_view", "thread", "unordered_map",
+               "unordered_set", "variant", "vector")
+DEFINED_IN = {name: name for name in OF_ITS_NAME} | {     # name in std: header
+    "function": "functional", "ifstream": "fstream", "lock_guard": "mutex", "make_unique": "memory",
+    "max": "algorithm", "min": "algorithm", "ofstream": "fstream", "ostringstream": "sstream",
+    "shared_ptr": "memory", "sort": "algorithm", "unique_lock": "mutex", "unique_ptr": "memory"}
 
 
 def backend_of(path):
@@ -17,9 +28,18 @@ class Headers:
     def __init__(self):
         self.modules = {}           # X, for X.h with X.cpp or X.cu: {module it includes: (file, line)}
         self.named = {}             # (llmc or test, base name): headers
+        self.files = {}             # file: ([header of the tree], {standard header})
+        self.used = {}              # header with an include guard: {name in std: line}
 
     def add(self, path, lines):
         tree, base = path.split("/")[0], os.path.basename(path)
+        self.files[path] = ([m.group(1) for m in map(INCLUDE.match, lines) if m],
+                            {m.group(1) for m in map(SYSTEM.match, lines) if m})
+        if path.endswith((".h", ".cuh")) and "#pragma once" in lines:
+            used = self.used.setdefault(path, {})
+            for i, line in enumerate(lines, 1):
+                for name in STANDARD.findall(COMMENTS_AND_STRINGS.sub("", line)):
+                    used.setdefault(name, i)
         if tree in ("llmc", "test") and path.endswith((".h", ".cuh")):
             self.named.setdefault((tree, base), []).append(path)
         if tree != "llmc":
@@ -66,6 +86,23 @@ class Headers:
                 if i and not (one_operation and backends[i] not in backends[:i]):
                     yield path, 1, "names", f"{paths[0]} has the same name; rename the less central of both"
 
+    def included_by(self, path):
+        """The standard headers that a file includes, by itself or by headers of the tree."""
+        found, queue = set(), [path]
+        for at in queue:
+            own, standard = self.files.get(at, ([], ()))
+            found.update(standard)
+            queue += [header for header in own if header not in queue]
+        return found
+
+    def missing(self):
+        for path, used in sorted(self.used.items()):
+            included = self.included_by(path)
+            for name, line in used.items():
+                if (header := DEFINED_IN.get(name)) and header not in included:
+                    yield path, line, "include", f"std::{name} without #include <{header}>"
+
     def violations(self):
+        yield from self.missing()
         yield from self.circles()
         yield from self.names()

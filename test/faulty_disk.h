@@ -1,5 +1,6 @@
 // A disk over another disk: counts writing operations and does harm at a chosen operation.
 #pragma once
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // A test that runs as processes of mpirun: this binary starts itself.
 #pragma once
 #include <filesystem>
+#include <initializer_list>
 
 #include "llmc/comm/transport/mpi.h"
 #include "test/test.h"

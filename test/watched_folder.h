@@ -1,5 +1,6 @@
 // Runs to watch, written row by row, and a page's knowledge of the runs, by the page's events.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <thread>

@@ -15,6 +15,7 @@
 #include "llmc/model/acts.h"
 #include "llmc/model/params.h"
 #include "llmc/model/score_pass.h"
+#include <span>
 
 namespace PRECISION {
 
