@@ -32,8 +32,10 @@ struct Whole {
         return floatX(real(gain + size * normal(5, 6, t.global + i)));
     }
 
-    floatX* at(int bucket) { return params.data() + layout.start(bucket); }
-    real* grad(int bucket) { return grads.data() + layout.start(bucket); }
+    // A model without positions or an embed_norm has no bucket `embed`.
+    size_t start(int bucket) const { return bucket < 0 ? 0 : layout.start(bucket); }
+    floatX* at(int bucket) { return params.data() + start(bucket); }
+    real* grad(int bucket) { return grads.data() + start(bucket); }
     EmbedTensors<floatX> embed() { return bind_embed(at(layout.wte), at(layout.embed), d, layout); }
     BlockTensors<floatX> block(int l) { return bind_block(at(layout.block(l)), l, d, layout); }
     FinalTensors<floatX> final() { return bind_final(at(layout.final), d, layout); }

@@ -21,6 +21,7 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
+# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs; the emulation runs once.
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
 # be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
@@ -29,6 +30,7 @@ out=build/full
 mkdir -p "$out"
 jobs=$(nproc)
 limit=${FULL_TIMEOUT:-1500}
+few() { [ "${FULL:-all}" = few ]; }
 rm -f "$out"/*.counts
 
 part() {        # part NAME: runs the function of that name, shows its output at its end, keeps its counts
@@ -61,19 +63,33 @@ copy_of_tree() {
         --exclude=./tokenize -cf - . | tar -xf - -C "$1"
 }
 
+# Tests of operations, model, files and optimizer that start no program; their own code is looked at, too.
+sanitized_functions() {
+    local build=build/cpu-native-address-undefined-bf16 sources targets
+    mapfile -t sources < <(grep -LE 'test::run\(|"test/(program|gguf|shards)\.h"|"\./tokenize' \
+                                test/{base,io,model,ops,train/step,train/save}/*.cpp)
+    targets=("${sources[@]##*/}")
+    targets=("${targets[@]/#/$build/test/}")
+    targets=("${targets[@]%.cpp}")
+    plain_make SANITIZE=address,undefined PRECISIONS=bf16 "${targets[@]}" \
+        >"$out/sanitizers-build.log" 2>&1 || { tail -n 30 "$out/sanitizers-build.log"; return; }
+    BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
+}
+
 sanitizers() {
     local tree=$out/sanitized native=$PWD/build/cpu-native
     plain_make tests >"$out/sanitizers-build.log" 2>&1 ||
         { tail -n 30 "$out/sanitizers-build.log"; return; }
+    # no leak check: OpenMP's and oneDNN's pools live until the process ends
+    export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
+    export LATTICE=few UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    if few; then sanitized_functions; return; fi
     copy_of_tree "$tree"
     cd "$tree" || return
     export TEST_PRECISIONS=bf16
     plain_make SANITIZE=address,undefined TESTS_OF="$native" tests >build.log 2>&1 ||
         { tail -n 30 build.log; return; }
-    # no leak check: OpenMP's and oneDNN's pools live until the process ends
-    export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
-    LATTICE=few UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined TESTS_OF="$native" test
+    timeout "$limit" make -s --no-print-directory SANITIZE=address,undefined TESTS_OF="$native" test
 }
 
 portable() {
@@ -103,22 +119,24 @@ slow_bf16() {
 # Of an architecture the emulation knows how much shared memory a block may have: sm_120, 86 and 89 have as
 # much, and 90 (that of make test) and 100. Host code is kept out of device memory by make test's trainer.
 emulation() {
-    local source tests=() log=$out/emulation-runs.log
+    local source tests=() log=$out/emulation-runs.log variant words variants=(
+        "EMU_ARCH=80 EMU_ORDER=reverse"
+        "EMU_ARCH=120 EMU_ORDER=random:7 EMU_ASYNC=issue EMU_STREAMS=lazy")
+    few && variants=()
     for source in test/ops/cuda/*.cpp; do tests+=("build/cpu-native/test/$(basename "$source" .cpp)"); done
     plain_make "${tests[@]}" >"$out/emulation-build.log" 2>&1 ||
         { tail -n 30 "$out/emulation-build.log"; return; }
     {
         echo "-- every access checked, lines counted"
         timeout "$limit" test/coverage.sh || echo "0 passed, 1 failed"
-        local variant words
-        for variant in "EMU_ARCH=80 EMU_ORDER=reverse" \
-            "EMU_ARCH=120 EMU_ORDER=random:7 EMU_ASYNC=issue EMU_STREAMS=lazy"; do
+        for variant in "${variants[@]}"; do
             read -ra words <<<"$variant"
             echo "-- $variant"; env "${words[@]}" timeout "$limit" test/run_all.sh "${tests[@]}"
         done
     } 2>&1 | tee "$log"
-    awk '/^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; runs++ }
-         END { if (runs < 3) f++; printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$log"
+    awk -v expected=$((1 + ${#variants[@]})) '
+        /^[0-9]+ passed, [0-9]+ failed/ { p += $1; f += $3; s += $5; runs++ }
+        END { if (runs < expected) f++; printf "%d passed, %d failed, %d skipped\n", p, f, s }' "$log"
 }
 
 # What nvcc makes of the kernels.

@@ -36,7 +36,6 @@ static bool near(const Cost& c, double bytes) {
         {"attention_forward", 1, 1.6},          // blocks share few keys where sequences are short
         {"attention_backward", 1.5, 1.9},       // of queries, then of keys: each reads both
         {"encoder_backward", 1.3, 2.3},         // sorts the tokens
-        {"classifier_merge", 0.9, 1},           // states all three statistics of a part, and reads two
         {"matmul_gelu", 0.8, 1.2}, {"matmul_relu2", 1, 1.4}, {"matmul_swiglu", 1, 1.4},
         {"matmul", 0.98, 1.01}};                // a bias is in one of the two
     const double stated = double(c.read + c.written);

@@ -63,14 +63,14 @@ void classifier_merge(const Classifier& t, const real* stats);              // l
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss);
 inline Cost classifier_merge_cost(const Target&, const Classifier& t) {
     const size_t N = t.parts > 1 ? size_t(t.N) : 0;
-    return {.name = "classifier_merge", .read = 3 * size_t(t.parts) * N * sizeof(real),
-            .written = N * sizeof(real)};
+    const size_t of_row = (2 * size_t(t.parts) + 1) * sizeof(real);     // the target's logit of one part
+    return {.name = "classifier_merge", .read = N * (of_row + sizeof(int32_t)), .written = N * sizeof(real)};
 }
 inline Cost classifier_merge_backward_cost(const Target& on, const Classifier& t) {
     Cost c = classifier_merge_cost(on, t);
     const size_t N = t.parts > 1 ? size_t(t.N) : 0;
     c.name = "classifier_merge_backward";
-    c.read += N * (size_t(t.V) * sizeof(floatX) + sizeof(int32_t));
+    c.read += N * size_t(t.V) * sizeof(floatX);
     c.written += N * size_t(t.Vp) * sizeof(floatX);
     return c;
 }
