@@ -18,7 +18,6 @@
 # HTTPLIB=0    no pages by --watch and --explore
 # SANITIZE=address,undefined | thread         MPI=0 NCCL=0 leave out (nothing uses them on one rank)
 # UNITY=0      each file by itself            PRECISIONS="fp32 bf16 fp64"      of tests that link fewer
-# PCH=0        no precompiled headers
 # CXXFLAGS NVCCFLAGS LDFLAGS LDLIBS           after those of this build
 # CUDA_HOME, NCCL_HOME: where they are, if not where they are looked for
 #
@@ -46,9 +45,7 @@ EVERY      := fp32 bf16 fp64
 comma  := ,
 empty  :=
 space  := $(empty) $(empty)
-# with what ccache asks for where headers are precompiled; these differ from build to build, and their sums do not
-CCACHE := $(addprefix CCACHE_SLOPPINESS=pch_defines$(comma)time_macros CCACHE_PCH_EXTSUM=1 ,$(shell \
-          command -v ccache 2>/dev/null))
+CCACHE := $(shell command -v ccache 2>/dev/null)
 # a folder for each set of options
 LEFT_OUT := $(if $(filter 0,$(DNNL)),-nodnnl)$(if $(filter 0,$(MPI)),-nompi)$(if \
             $(filter 0,$(HTTPLIB)),-nohttplib)$(if \
@@ -127,32 +124,16 @@ LINK    = @echo "link  $@" && mkdir -p $(@D) && $(CXX) $(LINK_FLAGS) $(LDFLAGS) 
           -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -o $@ $(LIBRARIES)
 # COMPILE [PRECISION]
 FLAGS   = $(HOST_FLAGS) $(EXTRA) $(OF_TESTS) $(CXXFLAGS)
-COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(CXX) $(FLAGS) $(STANDARD) \
+COMPILE = @echo "c++   $(call of)$(if $1, ($1))" && mkdir -p $(@D) && $(CCACHE) $(CXX) $(FLAGS) \
           $(if $1,-DPRECISION=$1) -DBACKEND=$(BACKEND) -x c++ -c $< -o $@
-
-# The standard library, precompiled for each set of options. GCC takes NAME.h.gch for NAME.h where its options fit.
-SPEEDS        := -O3 -Og -O1 $(if $(filter cuda,$(DEVICE)),,-O1-g1 -O2-g1)
-PRECOMPILED   := $(if $(filter 0,$(PCH)),,$(SPEEDS:%=$(BUILD)/standard%.h.gch))
-its_speed      = $(lastword $(filter -O%,$(FLAGS)))$(if $(SANITIZE),,$(filter -g1,$(FLAGS)))
-STANDARD       = $(if $(findstring sanitize,$(EXTRA)),,$(patsubst %.gch,-Winvalid-pch -Wno-error=invalid-pch \
-                 -include %,$(filter $(BUILD)/standard$(its_speed).h.gch,$(PRECOMPILED))))
-PRECOMPILE     = $(HOST_FLAGS) $(subst -, -,$*) $(if $(filter -Og -O1%,$*),-fexpensive-optimizations) $(if \
-                 $(filter %-g1,$*),-fno-strict-aliasing) $(CXXFLAGS) -x c++-header
-# else with the options of the object that asks first
-$(PRECOMPILED): HOST_FLAGS := $(HOST_FLAGS)
-$(BUILD)/common/llmc/base/cpu_guard.o: STANDARD :=
-$(PRECOMPILED): $(BUILD)/standard%.h.gch: dev/make/standard.h $(BUILD)/found.mk
-	@echo "c++   $< ($(strip $(subst -, -,$*)))" && mkdir -p $(@D) && echo '#include "$<"' > $(@:.gch=) && \
-	    $(CXX) $(filter-out -MMD -MP,$(PRECOMPILE)) -E $(@:.gch=) | md5sum > $@.sum && \
-	    $(CXX) $(PRECOMPILE) $(@:.gch=) -o $@
 
 # compile_rules FOLDER PRECISION: of *.cpp, of *.cu as C++, and of files compiled together
 define compile_rules
-$1/%.o: %.cpp $$(BUILD)/found.mk | $$(PRECOMPILED)
+$1/%.o: %.cpp $$(BUILD)/found.mk
 	$$(call COMPILE,$2)
-$1/%.o: %.cu $$(BUILD)/found.mk | $$(PRECOMPILED)
+$1/%.o: %.cu $$(BUILD)/found.mk
 	$$(call COMPILE,$2)
-$1/%.o: $$(BUILD)/unity/%.cpp $$(BUILD)/found.mk | $$(PRECOMPILED)
+$1/%.o: $$(BUILD)/unity/%.cpp $$(BUILD)/found.mk
 	$$(call COMPILE,$2)
 endef
 # compile_each FOLDER: in FOLDER/common, and in a folder of each precision

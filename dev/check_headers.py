@@ -1,5 +1,5 @@
 """The rules of dev/check.py between headers: no circles of includes, no two headers of the same name, and a
-header compiles by itself (a precompiled header hides from most builds that a header needs another)."""
+header compiles by itself (files that are compiled together hide that a header needs another)."""
 import os
 import re
 

@@ -224,7 +224,7 @@ reports() { judge reports REPORTS reports_judge.py "$out/reports" train_gpt toke
 races() {
     local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
     for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
-    plain_make SANITIZE=thread DNNL=0 UNITY=0 PCH=0 PRECISIONS=fp64 "${targets[@]}" \
+    plain_make SANITIZE=thread DNNL=0 UNITY=0 PRECISIONS=fp64 "${targets[@]}" \
         >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
     export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"

@@ -1,4 +1,6 @@
 // The scripts around the program: plot, check, the runner of tests.
+#include <unistd.h>
+
 #include "test/script_helpers.h"
 
 // ---------------------------------------------------------------------------------------------------------
