@@ -48,6 +48,13 @@ inline Config config_of(const Reference& ref) {
     return c;
 }
 
+// A copy of what lies in the device's memory, where only ops and copies may look.
+template <class T> std::vector<T> fetched(const T* p, size_t count) {
+    std::vector<T> v(count);
+    ops::copy_to_host(v.data(), p, count * sizeof(T));
+    return v;
+}
+
 // Starts from the weights of the reference.
 struct Ours {
     Reference ref;
@@ -56,8 +63,11 @@ struct Ours {
     int B = int(shape[1]), T = int(shape[2]) - 1;
     Dims d = dims_of(cfg, cfg.model.vocab);
     Model model{cfg, Mesh(), B, false};
-    std::vector<int32_t> inputs, targets;
+    size_t id_bytes = size_t(2 * B * T) * sizeof(int32_t);
+    int32_t* ids = static_cast<int32_t*>(ops::device_allocate(id_bytes));       // (2, B, T): inputs, targets
 
+    Ours(const Ours&) = delete;
+    ~Ours() { ops::device_free(ids, id_bytes); }
     Ours() : Ours(Reference(), config_of(Reference())) {}
     Ours(Reference from, const Config& c) : ref(std::move(from)), cfg(c) {
         omp_set_num_threads(context.threads);
@@ -72,13 +82,15 @@ struct Ours {
 
     Batch batch(int step) {
         const auto tokens = ref.tensor<int32_t>("tokens");
-        inputs.clear(), targets.clear();
+        std::vector<int32_t> inputs, targets;
         for (int b = 0; b < B; b++) {
             const int32_t* row = tokens.data() + size_t(step * B + b) * size_t(T + 1);
             inputs.insert(inputs.end(), row, row + T);
             targets.insert(targets.end(), row + 1, row + 1 + T);
         }
-        return {.tokens = inputs.data(), .targets = targets.data(), .B = B, .T = T};
+        inputs.insert(inputs.end(), targets.begin(), targets.end());
+        ops::copy_to_device(ids, inputs.data(), id_bytes);
+        return {.tokens = ids, .targets = ids + B * T, .B = B, .T = T};
     }
 
     // Mean loss per token, without gradients; leaves the logits.
@@ -86,7 +98,7 @@ struct Ours {
         model.gpt.clear_loss();
         model.gpt.forward(model.zero, b);
         model.gpt.head_loss(model.zero, b);
-        return *model.gpt.loss / (B * T);
+        return fetched(model.gpt.loss, 1)[0] / (B * T);
     }
 
     double loss_and_gradients(const Batch& b) {
@@ -94,14 +106,15 @@ struct Ours {
         model.gpt.clear_loss();
         model.gpt.forward(model.zero, b);
         model.gpt.backward(model.zero, b, real(1.0 / (B * T)));
-        return *model.gpt.loss / (B * T);
+        return fetched(model.gpt.loss, 1)[0] / (B * T);
     }
 
     Numbers logits() const {
         Numbers all;
         CHECK(model.gpt.logit_rows >= B * T, "logits of {} rows, expected {}", model.gpt.logit_rows, B * T);
+        const auto rows = fetched(model.gpt.logits, size_t(B * T) * size_t(d.Vp));
         for (int n = 0; n < B * T; n++) {
-            const floatX* row = model.gpt.logits + size_t(n) * size_t(d.Vp);
+            const floatX* row = rows.data() + size_t(n) * size_t(d.Vp);
             for (int v = 0; v < d.V; v++) all.push_back(double(row[v]));
         }
         return all;
@@ -116,8 +129,9 @@ struct Ours {
             if (step == 0) loss(b), out["logits"] = logits();
             out["loss"].push_back(loss_and_gradients(b));
             for (const Tensor& t : model.zero.layout.tensors) {
-                const real* g = model.zero.grads + t.start;
-                if (step == 0) out["grad." + t.name].assign(g, g + t.param.used());
+                if (step) break;
+                const auto g = fetched(model.zero.grads + t.start, t.param.used());
+                out["grad." + t.name].assign(g.begin(), g.end());
             }
             enqueue_update(model, lr[size_t(step)], step);
             out["norm"].push_back(model.statistics->read().norm);

@@ -162,7 +162,7 @@ static void slopes() {
                 loss[side] = o.loss(b);
             }
             o.model.zero.import_tensor(t, i, 1, &w[i]);
-            const double gradient = double(o.model.zero.grads[t.start + i]);
+            const double gradient = double(fetched(o.model.zero.grads + t.start + i, 1)[0]);
             const double slope = (loss[1] - loss[0]) / (2 * h);
             EXPECT(std::fabs(slope - gradient) <= 1e-9 + 1e-7 * std::fabs(gradient),
                    "%s[%zu]: gradient %.12g, slope %.12g", t.name.c_str(), i, gradient, slope);
