@@ -149,6 +149,7 @@ def cursor(page):
     tips = page.js(shown)
     both = [t for t in tips if "long" in t and "short" in t]
     check("the crosshair reads all curves of all charts in view", len(both) >= 3 and "step" in tips[0], tips)
+    check("and the dashed", any("long, dashed" in t for t in tips), tips)
     left, top, width, height = page.plot()
     x = 54 + 0.62 * (width - 68)                            # between the edges of the plot
     page.mouse("Moved", left + x, top + height / 2)

@@ -6,6 +6,8 @@
 static constexpr int kMostConnections = 16;
 
 int explore(const Exploration& exploration, const PagePlace& place) {
+    CHECK_INPUT(!exploration.base.cluster.measured(), "cluster.gpu = auto: the page of --explore measures no "
+                "machine; name one of {}, or leave cluster.gpu out", machine_names());
     end_page_by_signals();
     const Readers readers = readers_of(place, "--explore");
     ExploreService service{.exploration = exploration};

@@ -59,6 +59,8 @@ static Planned planned_by_measuring(Config cfg, int ranks) {
     const MeasuredFile file = {.path = cache_path("machine.json"), .device = ops::device_name()};
     std::optional<MeasuredStep> step = file.find(cfg, ranks);
     if (!step) {
+        Planned without_times = planned_here(cfg, ranks);
+        if (!without_times.estimate.fits) return without_times;
         fputs("measuring steps on this machine ...\n", stderr);
         step = measure_step(cfg, ranks, {});
         file.keep(cfg, ranks, *step);

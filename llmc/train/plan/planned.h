@@ -17,7 +17,8 @@ void take_open_settings(Config& cfg);
 int ranks_to_plan(const Config& cfg);
 
 // Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing, but for
-// cluster.gpu=auto, which runs steps on this machine where no file has their times.
+// cluster.gpu=auto, which runs steps on this machine where no file has their times. A plan that does not fit
+// this machine has no times there.
 using PlannedFunction = Planned(Config cfg);
 // Exit code 78 where cluster.gpu=auto cannot measure so many ranks with these settings.
 using CheckMeasurable = void(const Config& cfg, int ranks);

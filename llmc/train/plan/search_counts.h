@@ -11,7 +11,7 @@ struct CountedSearch {
 
 // Numbers: 1, 2, 4 ... most; with a limit also those in eighths around the best. search_of: the search for
 // one number. Exit code 78: cluster.dollars for a machine without a price.
-inline constexpr int kMostGpus = 1024;
+inline constexpr int kMostGpus = 16384;
 CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
                             const std::function<Search(int ranks)>& search_of);
 CountedSearch search_counts(const Config& cfg, const Machine& machine, const Estimator& estimate);

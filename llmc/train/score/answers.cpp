@@ -50,9 +50,9 @@ TaskResult result_of(const EvalTask& task, std::span<const Answer> answers) {
         const Document& document = task.documents[d];
         r.correct += answers[d].chosen == document.label;
         if (r.correct_norm) *r.correct_norm += answers[d].chosen_norm == document.label;
-        if (task.accuracy != Rule::Greedy)
-            r.chance += 1 / double(document.continuations.size()) / double(answers.size());
+        if (task.accuracy != Rule::Greedy) r.chance += 1 / double(document.continuations.size());
     }
+    r.chance /= std::max(1., double(answers.size()));
     return r;
 }
 

@@ -226,6 +226,7 @@ TEST(flags_of_explore_are_checked) {
         {"--explore --watch=runs", "--watch takes a folder"},
         {"--explore --json", "--json is for --plan"},
         {"--explore --model.layers=0", "model.layers"},
+        {"--explore --cluster.gpu=auto", "cluster.gpu = auto: the page of --explore measures no machine"},
         {config + " --explore --parallel.tp=x", "parallel.tp"},
         {"--explorer", "Did you mean --explore?"}};
     for (const auto& [args, words] : mistakes) {

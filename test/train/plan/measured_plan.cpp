@@ -105,6 +105,15 @@ TEST(this_machine_is_measured_once) {
     EXPECT(machine.at("steps").size() == 1, "another machine's measurements are kept");
 }
 
+TEST(what_does_not_fit_is_not_measured) {
+    const string args = "--model.layers=96 --model.heads=96 --model.channels=12288 ";
+    const Ran ran = planned("large", args + "--json"), text = planned("large", args);
+    const json p = figures_of(ran);
+    EXPECT(!p.at("fits").get<bool>() && p.at("step_seconds").is_null() && !measures(ran), "%s%s",
+           p.dump().c_str(), ran.err.c_str());
+    EXPECT(text.code == 0 && text.out.find("total ") != text.out.npos, "%d: %s", text.code, text.err.c_str());
+}
+
 TEST(a_file_that_is_damaged_or_cannot_be_is_a_warning) {
     std::filesystem::create_directories(cache_of("damaged") + "/train_gpt");
     for (const char* text : {"{", "[1]", "{\"format\": 1}"}) {

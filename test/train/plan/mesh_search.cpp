@@ -161,6 +161,15 @@ TEST(a_deadline_is_kept_cheaply_and_a_budget_spent_on_speed) {
     EXPECT(e.code == kExitConfig && said.find("dollars_per_hour") != said.npos, "%s", said.c_str());
 }
 
+TEST(numbers_of_gpus_go_to_16384) {
+    std::vector<int> numbers;
+    search_counts({}, h100(), kMostGpus, [&](int ranks) {
+        numbers.push_back(ranks);
+        return Search();
+    });
+    EXPECT(numbers.size() == 15 && numbers.back() == 16384, "%zu numbers", numbers.size());
+}
+
 // 16,384 ranks are planned by the walks of their distinct stages: three here, however many ranks there are.
 TEST(a_plan_walks_distinct_stages_alone) {
     Config cfg = planned_config();
@@ -174,6 +183,28 @@ TEST(a_plan_walks_distinct_stages_alone) {
     EXPECT(e.mesh.dp == 128 && e.memory_of_stages.size() == 64 &&
            *std::max_element(e.memory_of_stages.begin(), e.memory_of_stages.end()) == e.memory.sum(),
            "dp %d, %zu stages", e.mesh.dp, e.memory_of_stages.size());
+}
+
+// Stages of equally many blocks take longer with a block that attends to everything, and more memory with a
+// value embedding.
+TEST(stages_of_different_blocks_are_planned_apart) {
+    Config cfg = planned_config();
+    cfg.model.layers = 8, cfg.model.context = 2048, cfg.model.window = {16, 16, 0, 16, 16, 16, 16, 16};
+    cfg.parallel = {.pp = 8};
+    cfg.train.batch_tokens = 8 * 2048;
+    const DistinctStages windows = distinct_stages(cfg);
+    EXPECT(windows.stages == std::vector<int>({0, 1, 2, 7}) && windows.of[3] == 1, "%zu stages",
+           windows.stages.size());
+    const double few = estimate(cfg, 8, h100()).step.seconds, whole = whole_step(cfg, 8, h100(), 0, 0).seconds;
+    EXPECT(std::abs(few / whole - 1) < 0.01, "%g s, whole %g s", few, whole);
+
+    cfg.model.window = {0};
+    cfg.model.value_embeddings = ValueEmbeddings::Alternate;
+    const std::vector<size_t> memory = estimate(cfg, 8, h100()).memory_of_stages;
+    const size_t table = size_t(cfg.model.vocab) * size_t(cfg.model.channels) * sizeof(floatX);
+    for (int s = 2; s < 6; s++)
+        EXPECT(memory[size_t(s % 2 ? s : s + 1)] > memory[size_t(s % 2 ? s + 1 : s)] + table,
+               "stage %d: %zu bytes", s, memory[size_t(s)]);
 }
 
 TEST(offload_is_for_what_does_not_fit_otherwise) {

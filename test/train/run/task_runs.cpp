@@ -80,6 +80,20 @@ TEST(tasks_are_scored_while_a_model_trains) {
     EXPECT(now == evals + evals.substr(evals.find("{\"event\":\"task\",\"step\":20")), "'%s'", now.c_str());
 }
 
+TEST(published_scores_stand_below_the_table) {
+    json settings = task_config();
+    settings["eval"]["tasks"] = json::array();
+    const string config = tiny_program_config("published", settings), path = folder("hellaswag.jsonl");
+    EXPECT(train_gpt(config).code == 0, "no checkpoint");
+    string text = text_of(folder("choices.jsonl"));
+    text.replace(text.find("choices"), strlen("choices"), "hellaswag");
+    std::ofstream(path) << text;
+    const Ran ran = train_gpt(config, "--evaluate=" + path);
+    for (const char* words : {"\nhellaswag ", "published, in %", "GPT-2 124M 28.92", "GPT-2 1558M 40.04"})
+        EXPECT(ran.out.find(words) != string::npos, "'%s' is missing in '%s' '%s'", words, ran.out.c_str(),
+               ran.err.c_str());
+}
+
 TEST(a_mesh_scores_as_one_rank_does) {
     json settings = task_config();
     settings["run"]["precision"] = "fp64", settings["eval"]["task_limit"] = 7;

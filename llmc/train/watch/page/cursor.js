@@ -2,11 +2,10 @@
 
 const READ = 8;                         // curves that a table beside the crosshair lists; fewer in a low chart
 
-/** The nearest point of each first curve to the cursor, those closest to the pointer first. */
+/** The nearest point of each curve to the cursor. */
 function readings(chart) {
   const {at, chart: here, y} = state.cursor, found = [];
   for (const line of chart.lines) {
-    if (line.second) continue;
     const i = nearest(line.x, at), x = chart.place(line.x[i]);
     const away = here === chart.spec.name && y !== null ? Math.abs(chart.rise(line.main[i]) - y) : 0;
     if (x < EDGE.left - 1 || x > chart.width - EDGE.right + 1) continue;
@@ -19,7 +18,7 @@ function readings(chart) {
 function readingOrder() {
   const here = charts.get(state.cursor.chart);
   const order = here ? readings(here).sort((a, b) => a.away - b.away).map(r => r.line.run.name) : [];
-  return new Map(order.map((name, i) => [name, i]));
+  return new Map([...new Set(order)].map((name, i) => [name, i]));
 }
 
 function drawCursor(chart, order) {
@@ -69,6 +68,8 @@ function drawHighlight(chart, c) {
   if (state.marks && !markedRuns(chart).length) drawMarks(chart, c, [lines[0].run]);
 }
 
+const nameOf = line => line.run.name + (line.second ? ", dashed" : "");
+
 /** The table beside the crosshair: where it is, and the nearest point of each curve. */
 function showTip(chart, rows, order) {
   const {tip, spec} = chart;
@@ -81,8 +82,9 @@ function showTip(chart, rows, order) {
   for (const {line, i} of listed) {
     const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
     swatch.style.borderTopColor = colourOf(line.run);
+    swatch.style.borderTopStyle = line.second ? "dashed" : "";
     table.append(make("tr", {class: line.run.name === state.lit ? "lit" : ""}, make("td", {}, swatch),
-      make("td", {class: "name", text: line.run.name}), make("td", {text: WRITE[spec.write](line.main[i])}),
+      make("td", {class: "name", text: nameOf(line)}), make("td", {text: WRITE[spec.write](line.main[i])}),
       make("td", {class: "muted", text: smooth ? WRITE[spec.write](line.y[i]) : ""})));
   }
   const x = chart.place(state.cursor.at), more = rows.length - listed.length;
@@ -100,6 +102,6 @@ function showTip(chart, rows, order) {
 /** What a screen reader says of the crosshair. */
 function speak(chart) {
   const write = WRITE[chart.spec.write];
-  const said = readings(chart).slice(0, READ).map(({line, i}) => `${line.run.name} ${write(line.y[i])}`);
+  const said = readings(chart).slice(0, READ).map(({line, i}) => `${nameOf(line)} ${write(line.y[i])}`);
   setText(byId("spoken"), `${AXES[state.axis].write(state.cursor.at)}: ${said.join(", ")}`);
 }
