@@ -11,11 +11,10 @@ DistinctStages distinct_stages(const Config& cfg) {
     std::vector<std::vector<int>> seen;
     for (int s = 0; s < pp; s++) {
         std::vector<int> blocks = {s == 0, s == pp - 1};
-        for (const Chunk& c : make_part(cfg.model.layers, s, pp, chunks).chunks) {
-            blocks.push_back(c.end - c.begin);
-            for (int l = c.begin; l < c.end; l++)
-                blocks.insert(blocks.end(), {windows[size_t(l) % windows.size()], has_values(cfg.model, l)});
-        }
+        const Part part = make_part(cfg.model.layers, s, pp, chunks);
+        for (const Chunk& c : part.chunks) blocks.push_back(c.end - c.begin);
+        for (const int l : part.layers)
+            blocks.insert(blocks.end(), {windows[size_t(l) % windows.size()], has_values(cfg.model, l)});
         const auto it = std::find(seen.begin(), seen.end(), blocks);
         d.of.push_back(size_t(it - seen.begin()));
         if (it == seen.end()) seen.push_back(blocks), d.stages.push_back(s);

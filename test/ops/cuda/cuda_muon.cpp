@@ -116,7 +116,8 @@ TEST(batches_are_products_of_each) {
             const floatX *square_here = &squares[i * side * side], *product_here = &products[i * all];
             const bool same = !memcmp(square_here, want_square.data(), side * side * sizeof(floatX)) &&
                               !memcmp(product_here, want.data(), all * sizeof(floatX));
-            EXPECT(i < count ? near(square_here, want_square) && near(product_here, want) : same, "%d x %d: matrix %zu of the batch", s.rows, s.cols, i);
+            EXPECT(i < count ? near(square_here, want_square) && near(product_here, want) : same,
+                   "%d x %d: matrix %zu of the batch", s.rows, s.cols, i);
         }
     }
 }

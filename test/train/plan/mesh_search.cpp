@@ -195,7 +195,8 @@ TEST(stages_of_different_blocks_are_planned_apart) {
     const DistinctStages windows = distinct_stages(cfg);
     EXPECT(windows.stages == std::vector<int>({0, 1, 2, 7}) && windows.of[3] == 1, "%zu stages",
            windows.stages.size());
-    const double few = estimate(cfg, 8, h100()).step.seconds, whole = whole_step(cfg, 8, h100(), 0, 0).seconds;
+    const double few = estimate(cfg, 8, h100()).step.seconds;
+    const double whole = whole_step(cfg, 8, h100(), 0, 0).seconds;
     EXPECT(std::abs(few / whole - 1) < 0.01, "%g s, whole %g s", few, whole);
 
     cfg.model.window = {0};
