@@ -11,7 +11,8 @@
 //            worse than at random, and sums are in FP32, with 2^-16 of the error. Another sample of the noise
 //            stays within the tolerance, a larger mistake does not.
 //     fp32   30 times the error: sums are in FP32 as well, of up to 192 products (the feed-forward's width),
-//            sqrt(192) = 14 roundings on top of the stored value's rounding. An H100's order of sums gives 22.
+//            sqrt(192) = 14 roundings on top of the stored value's rounding; an H100's order of sums
+//            gives 22.
 //     fp64   1e-10 of the tensor's largest element, for both.
 //
 // AdamW divides gradients by their own size. For gradients of pure noise, the error of a weight is of the
