@@ -1,5 +1,5 @@
-// Pipeline stages that stand for all stages of a mesh in plans: the first, the last, and between them one of
-// those with equally many blocks, of the same windows and with value embeddings in the same places.
+// Pipeline stages that stand for all stages of a mesh in plans: the first, the last, and one of each kind
+// between. Stages of a kind have equally many blocks, equal windows, and value embeddings in the same places.
 #pragma once
 #include <cstddef>
 #include <vector>
