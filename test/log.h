@@ -5,6 +5,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
+#include "llmc/base/progress.h"
 #include "llmc/train/run/log.h"
 #include "llmc/train/run/step_meter.h"
 #include "test/test.h"
@@ -58,7 +59,7 @@ struct LoggedRun {
     }
     void begin() { meter.begin(); }
     void train(StepReport r) {
-        meter.measure(r);
+        meter.measure(r, seconds_now());
         log.train(r);
     }
 };

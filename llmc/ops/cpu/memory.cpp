@@ -7,6 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/simd.h"
 #include "llmc/ops/cpu/attention.h"
@@ -115,7 +116,10 @@ void start_copy(void* out, const void* in, size_t bytes) {
 }
 
 void finish_copies() { walked(wait_cost, "finish_copies"); }
-void mark_copies(int) { walked(wait_cost, "mark_copies"); }
+void mark_copies(int, double* arrived) {
+    if (walked(wait_cost, "mark_copies")) return;
+    if (arrived) *arrived = seconds_now();
+}
 void await_copies(int) { walked(wait_cost, "await_copies"); }
 
 void accumulate(real* sum, const real* values, size_t count) {

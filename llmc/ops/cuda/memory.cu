@@ -8,6 +8,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/machine.h"
+#include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/gemm.h"
 #include "llmc/ops/cuda/peak.h"
@@ -165,9 +166,12 @@ void finish_copies() {
 }
 
 static_assert(kMarks == std::extent_v<decltype(CudaDevice::marks)>);
-void mark_copies(int mark) {
+static void write_time(void* seconds) { *static_cast<double*>(seconds) = seconds_now(); }
+
+void mark_copies(int mark, double* arrived) {
     if (walked(wait_cost, "mark_copies")) return;
     CudaDevice& device = cuda_device();
+    if (arrived) CUDA_CHECK(cudaLaunchHostFunc(device.copies, write_time, arrived));
     CUDA_CHECK(cudaEventRecord(device.marks[mark], device.copies));
     device.copies_to_host = false;
 }

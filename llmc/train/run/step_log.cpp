@@ -67,7 +67,7 @@ Signals StepLog::write(size_t left) {
         asked |= model.votes.asked();
         StepReport report{.step = s.step, .loss = result.loss, .norm = result.norm, .lr = s.lr,
                           .finite = result.finite, .joules = result.joules};
-        meter.measure(report);
+        meter.measure(report, result.arrived);
         trace.end(meter.measured);
         log.train(report);
         write_health(s, report, result);

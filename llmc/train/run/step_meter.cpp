@@ -26,20 +26,19 @@ void StepMeter::begin() {
     energy.start();
 }
 
-void StepMeter::measure(StepReport& r) {
+void StepMeter::measure(StepReport& r, double end) {
     energy.read();
-    const double now = seconds_now();
     r.tokens = r.step * batch_tokens;
-    r.ms = std::max(1e3 * (now - step_begin), 1e-3);
+    r.ms = std::max(1e3 * (end - step_begin), 1e-3);
     r.tokens_per_s = double(batch_tokens) / r.ms * 1e3;
     r.tflops = r.tokens_per_s * 1e-12 * flops;
     r.mfu = peak_tflops > 0 ? r.tflops / peak_tflops : kUnknown;
     r.loss_z = state.loss.score(r.loss);
     r.norm_z = state.norm.score(r.norm);
-    measured = {step_begin, now};
-    step_begin = now;
+    measured = {step_begin, end};
+    step_begin = end;
     totals.steps++;
     totals.ms += r.ms;
     totals.joules += r.joules;
-    r.seconds_left = (now - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
+    r.seconds_left = (end - loop_begin) / double(totals.steps) * double(std::max<int64_t>(0, steps - r.step));
 }

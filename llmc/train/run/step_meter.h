@@ -35,7 +35,8 @@ struct StepMeter {
               RunState& state);
 
     void begin();                   // starts the clock
-    void measure(StepReport& r);    // stops the clock, and starts the next step's
+    // Stops the clock at `end`, by seconds_now(), and starts the next step's.
+    void measure(StepReport& r, double end);
     // Drawn by this rank's device within steps since the last call: the gradients of this step and the update
     // of the step before. NaN: unknown.
     double joules() { return energy.take(); }

@@ -16,6 +16,7 @@ void StepStatistics::add_to(Arena& arena, Arena& host) {
     arena.add("statistics of a step", &sums, kWords);
     host.add("tokens and statistics on their way", &sent_words, kPlaces * kWords);
     host.add("tokens and statistics on their way", &read_sums, kPlaces * kWords);
+    host.add("tokens and statistics on their way", &read_times, kPlaces);
     host.add("tokens and statistics on their way", &read_state, kPlaces);
     host.add("tokens and statistics on their way", &read_squares, kPlaces * tensor_count);
 }
@@ -46,7 +47,7 @@ void StepStatistics::start_read() {
     if (tensor_count)
         ops::start_copy(read_squares + size_t(place) * tensor_count, optimizer.tensors->squares,
                         tensor_count * sizeof *read_squares);
-    ops::mark_copies(kFirstMark + place);
+    ops::mark_copies(kFirstMark + place, read_times + place);
 }
 
 StepResult StepStatistics::read() {
@@ -59,7 +60,8 @@ StepResult StepStatistics::read() {
     StepResult result{.loss = sum[kLoss] / pipeline.step_tokens(),
                       .norm = double(state.norm),
                       .finite = state.finite != 0,
-                      .joules = sum[kJoules]};
+                      .joules = sum[kJoules],
+                      .arrived = read_times[place]};
     const double* squares = read_squares + size_t(place) * tensor_count;
     for (size_t i = 0; i < tensor_count; i++) result.tensor_norms.push_back(std::sqrt(squares[i]));
     return result;

@@ -25,6 +25,7 @@ struct StepResult {
     double loss, norm;              // mean per token; of all gradients, before clipping
     bool finite;                    // false: the update changed nothing
     double joules;                  // of all devices; NaN where a rank's energy is unknown
+    double arrived;                 // by seconds_now(): on a GPU earlier than the host reads them
     std::vector<double> tensor_norms = {};      // of each tensor's gradient, with log.health
 };
 
@@ -55,6 +56,7 @@ private:
     int place_of(int64_t step) const { return int(step % kPlaces); }
     double *mine, *all, *sums;          // on the device: (kWords), (ranks, kWords), (kWords)
     double *sent_words, *read_sums;     // on the host: (kPlaces, kWords)
+    double* read_times;                 // (kPlaces)
     ops::GradientState* read_state;     // (kPlaces)
     size_t tensor_count = 0;            // with log.health
     double* read_squares;               // (kPlaces, tensor_count)

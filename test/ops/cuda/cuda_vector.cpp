@@ -1,10 +1,13 @@
 // The plain vector operations, and bias gradients.
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "test/cuda.h"
 
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/base/progress.h"
 #include "llmc/ops/cuda/waiting.h"
 
 namespace PRECISION {
@@ -106,6 +109,28 @@ TEST(copies_up_to_a_mark_are_there_when_awaited) {
     EXPECT(memcmp(host + 5000, values.data(), bytes) == 0);
     EXPECT(device.host()[4999] == 2 * values[4999]);
     cuda::host_free(host, 2 * bytes);
+}
+
+// The time of a step is the device's, however late the host reads the step's statistics.
+TEST(a_mark_says_when_its_copies_arrived) {
+    const auto values = normals<real>(5000, 1);
+    const OnDevice device(values);
+    real* host = static_cast<real*>(cuda::host_allocate(device.bytes()));
+    double arrived = 0;
+    const double before = seconds_now();
+    cuda::start_copy(host, device, device.bytes());
+    cuda::mark_copies(0, &arrived);
+    cuda::await_copies(0);
+    EXPECT(arrived >= before && arrived <= seconds_now());
+
+    cuda::start_copy(host, device, device.bytes());
+    cuda::mark_copies(0, &arrived);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const double complete = seconds_now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    cuda::await_copies(0);
+    EXPECT(arrived <= complete, "%g s after the copies were complete", arrived - complete);
+    cuda::host_free(host, device.bytes());
 }
 
 TEST(copies_between_host_and_device) {

@@ -1,9 +1,13 @@
 // The main loop passes the right arguments: ./train_gpt has the same figures and texts as the same parts
 // called here one after the other.
+#include <chrono>
+#include <thread>
+
 #include "llmc/base/json.h"
+#include "llmc/base/progress.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"
-#include "llmc/train/run/step_meter.h"
+#include "llmc/train/run/step_log.h"
 #include "test/program.h"
 #include "test/tiny.h"
 
@@ -54,6 +58,31 @@ TEST(a_run_is_what_its_parts_make) {
         EXPECT(texts.at(size_t(step / 4))["text"] == in_json(text), "step %d: '%s'", int(step) + 1,
                text.c_str());
     }
+}
+
+// The log may read a step long after the step's end: a GPU's host is ahead of the device.
+TEST(a_step_ends_when_its_statistics_arrive) {
+    Tiny t(tiny_config());
+    Config cfg = t.cfg;
+    cfg.run.dir = test::temporary_directory() + "/late_read";
+    cfg.log.every = 0;
+    make_directories(cfg.run.dir);
+    RunLog log(cfg);
+    RunState state;
+    StepLog step_log(cfg, {}, t.model, log, state);
+    Loader data(t.set, cfg.train.micro_batch, 0);
+    const double begin = seconds_now();
+    step_log.begin();
+    t.model.pipeline.run(data);
+    const StepSums sums = t.model.statistics->sum_over_ranks({}, 0);
+    t.model.optimizer->clip(sums.squares, sums.loss);
+    t.model.optimizer->update(1e-3, 0);
+    step_log.add(1, 1e-3);
+    const double most = 1e3 * (seconds_now() - begin);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    step_log.write();
+    const double ms = step_log.meter.totals.ms;
+    EXPECT(ms > 0 && ms <= most, "%g ms, of %g", ms, most);
 }
 
 }  // namespace PRECISION
