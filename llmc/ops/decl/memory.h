@@ -32,7 +32,7 @@ void finish_copies();
 
 // mark_copies(m) defers the host's wait: finish_copies() then does not block the host for copies before the
 // mark, and await_copies(m) waits for them later. Without a mark m, await_copies(m) returns at once.
-// *arrived: host memory that receives seconds_now() as those copies complete, whenever the host waits for them.
+// *arrived: on the host; receives seconds_now() as those copies complete, whenever the host waits for them.
 inline constexpr int kMarks = 8;
 void mark_copies(int mark, double* arrived = nullptr);
 void await_copies(int mark);
