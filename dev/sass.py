@@ -12,9 +12,16 @@ INSTRUCTIONS = {                                        # by the kernel's name w
     "layernorm_forward_kernel": WIDE, "layernorm_backward_kernel": WIDE, "adamw_update_kernel": WIDE,
     "classifier_forward_backward_kernel": [*WIDE, r"LDGSTS\.E[.\w]*\.128", r"MUFU\.EX2"],
     "bias_backward_kernel": WIDE[:1], "elementwise_kernel": WIDE, "encoder_forward_kernel": WIDE,
-    "attention_mma_forward_kernel": TENSOR, "attention_mma_keys_kernel": TENSOR,
+    "attention_mma_forward_kernel": [*TENSOR, WIDE[1]], "attention_mma_keys_kernel": TENSOR,
     "attention_mma_queries_kernel": [*TENSOR, *WIDE],
     "encoder_backward_tokens_kernel": WIDE[:1], "sum_of_squares_kernel": WIDE[:1],
+    "rotary_forward_kernel": WIDE, "rotary_backward_kernel": WIDE,
+    "shortcut_forward_kernel": WIDE, "shortcut_backward_kernel": WIDE,
+    "values_forward_kernel": [*WIDE, r"MUFU\.EX2"], "values_backward_kernel": [*WIDE, r"MUFU\.EX2"],
+    "swiglu_kernel": [*WIDE, r"MUFU\.EX2"], "swiglu_backward_kernel": [*WIDE, r"MUFU\.EX2"],
+    "classifier_part_kernel": [WIDE[0], r"MUFU\.EX2"],
+    "classifier_merge_backward_kernel": [*WIDE, r"MUFU\.EX2"],
+    "linear_combination_kernel": WIDE,
 }
 # a kernel's loops with this instruction: the unit that a pass computes, and the number of units
 HOT = {

@@ -33,6 +33,7 @@ EMULATOR_DEVICE void store16(void* p, uint4 v) {
     emulator::note_write(p, 16);
     *static_cast<uint4*>(p) = v;
 }
+EMULATOR_DEVICE void store16_global(void* p, uint4 v) { store16(p, v); }
 EMULATOR_DEVICE void store16_streaming(void* p, uint4 v) { __stcs(static_cast<uint4*>(p), v); }
 EMULATOR_DEVICE uint2 load8(const void* p) {
     emulator::note_read(p, 8, false);

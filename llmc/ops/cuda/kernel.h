@@ -74,6 +74,10 @@ template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf 
         if constexpr (wide) ptx::store16(p, std::bit_cast<uint4>(*this));
         else ptx::store8(p, std::bit_cast<uint2>(*this));
     }
+    // REQUIRES: p in global memory
+    __device__ __forceinline__ void store_global(T* p) const requires wide {
+        ptx::store16_global(p, std::bit_cast<uint4>(*this));
+    }
     __device__ __forceinline__ void store_streaming(T* p) const {
         if constexpr (wide) ptx::store16_streaming(p, std::bit_cast<uint4>(*this));
         else ptx::store8_streaming(p, std::bit_cast<uint2>(*this));

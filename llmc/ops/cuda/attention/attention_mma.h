@@ -166,7 +166,7 @@ static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int
     constexpr int packs = D / Pack::size;
     for (int i = lane; i < 16 * M * packs; i += 32) {
         const int r = i / packs, c = i % packs * Pack::size;
-        if (r < rows) Pack::load(own + r * kPitch<D> + c).store(to + r * stride + c);
+        if (r < rows) Pack::load(own + r * kPitch<D> + c).store_global(to + r * stride + c);
     }
 }
 

@@ -82,7 +82,7 @@ swiglu_backward_kernel(floatX* dpre, const floatX* dact, const floatX* pre, size
         dg[k] = floatX(dy * float(u[k]) * (s + silu * rest));
         du[k] = floatX(dy * silu);
     }
-    dg.store(dpre + at), du.store(dpre + at + F);
+    dg.store_global(dpre + at), du.store_global(dpre + at + F);
 }
 
 static dim3 blocks_of_packs(size_t count) {
