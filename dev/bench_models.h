@@ -15,7 +15,7 @@ struct Options {
 };
 
 // gpt2: GPT-2 124M. llama: as many layers and channels, with GQA. slots: features missing in both, and Muon.
-// packed: llama under a document mask.
+// packed: llama under a document mask, with the other softcap.
 inline Config config_of(const Options& o) {
     Config cfg;
     ModelConfig& m = cfg.model;
@@ -29,9 +29,11 @@ inline Config config_of(const Options& o) {
     if (o.model == "slots") {
         m.qk_norm = QkNorm::Before, m.activation = Activation::Relu2, m.softcap = 15, m.embed_norm = true;
         m.window = {o.T / 4, 0};
+        m.shortcut = Shortcut::X0, m.value_embeddings = ValueEmbeddings::Alternate;
         cfg.optimizer.kind = OptimizerKind::Muon;
     }
-    m.document_mask = o.model == "packed";
+    if (o.model == "packed")
+        m.document_mask = true, m.softcap = 15, m.softcap_kind = SoftcapKind::Sqrt;
     cfg.train = {.steps = 1000, .batch_tokens = int64_t(o.B) * o.T, .micro_batch = o.B, .max_skips = 0};
     cfg.checkpoint.every = 0;
     return cfg;

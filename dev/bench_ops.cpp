@@ -65,7 +65,8 @@ std::string name_of(const Cost& c, const ModelConfig& m, const Walk::Entry& at) 
                            c.dims[2]);
     if (c.kind == Kind::Attention && c.dims[6]) name += fmt::format(", window {}", c.dims[6]);
     if (c.kind == Kind::Attention && m.document_mask) name += ", documents";
-    if (name.starts_with("classifier") && m.softcap > 0) name += ", softcap";
+    if (name.starts_with("classifier") && m.softcap > 0)
+        name += m.softcap_kind == SoftcapKind::Sqrt ? ", sqrt softcap" : ", tanh softcap";
     const std::string norm = "layernorm";
     if (name.starts_with(norm) && m.norm == NormKind::RmsNorm) name = "rmsnorm" + name.substr(norm.size());
     if (name.find("norm_") != name.npos && at.block < 0 && m.embed_norm) name += ", of the ends";
