@@ -29,29 +29,30 @@ struct Point {
     bool overlap = true, bf16_wire = false;
     int delay_us = 0;           // each call of a collective waits up to this long, at random
     size_t kind = 0;            // of kKinds
-    bool muon = false, cautious = false;
+    int muon = 0;               // 2: cautious
+    int offload = 0;
 
-    // "2 1 4 3 block 1 2 0 1"
+    // "2 1 4 3 block 1 2 0 1 7 2 1"
     static Point parse(const char* words) {
         Point p{};
         char level[16];
-        sscanf(words, "%d %d %d %d %15s %d %d %d %d", &p.dp, &p.tp, &p.pp, &p.zero, level,
-               &p.virtual_stages, &p.micro_batch, &p.zero_group, &p.native);
+        sscanf(words, "%d %d %d %d %15s %d %d %d %d %zu %d %d", &p.dp, &p.tp, &p.pp, &p.zero, level,
+               &p.virtual_stages, &p.micro_batch, &p.zero_group, &p.native, &p.kind, &p.muon, &p.offload);
         for (const char* known : {"none", "selective", "block"})
             if (!strcmp(level, known)) p.recompute = known;
         return p;
     }
     std::string words() const {
-        return fmt::format("{} {} {} {} {} {} {} {} {}", dp, tp, pp, zero, recompute, virtual_stages,
-                           micro_batch,
-                           zero_group, native);
+        return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", dp, tp, pp, zero, recompute, virtual_stages,
+                           micro_batch, zero_group, native, kind, muon, offload);
     }
     std::string text() const {
         return fmt::format("dp {} tp {} pp {} zero {} recompute {}, {} virtual stages, micro-batch {}, "
-                           "group {}{}, kind {}{}",
+                           "group {}{}, kind {}{}{}",
                            dp, tp, pp, zero, recompute, virtual_stages, micro_batch, zero_group,
                            native ? ", native" : bf16_wire ? ", bf16 on the wire" : "", kind,
-                           cautious ? ", cautious Muon" : muon ? ", Muon" : "");
+                           muon == 2 ? ", cautious Muon" : muon ? ", Muon" : "",
+                           offload ? ", optimizer offloaded" : "");
     }
     Config config() const {
         Config cfg = lattice_config();
@@ -66,7 +67,8 @@ struct Point {
         cfg.memory.recompute = recompute;
         cfg.train.micro_batch = micro_batch;
         if (muon) cfg.optimizer.kind = OptimizerKind::Muon, cfg.optimizer.momentum_warmup = 3;
-        cfg.optimizer.cautious = cautious;
+        cfg.optimizer.cautious = muon == 2;
+        if (offload) cfg.memory.offload = "optimizer";
         return cfg;
     }
 };

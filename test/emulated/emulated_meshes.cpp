@@ -10,7 +10,7 @@
 
 #include "llmc/base/config/config.h"
 #include "test/kinds.h"
-#include "test/program.h"
+#include "test/even_documents.h"
 
 using std::string;
 using namespace test;
@@ -111,7 +111,7 @@ TEST(muon_trains_as_one_rank) {
 // kinds of models
 
 // A kind of test/kinds.h with sizes that kernels take: two steps of two micro-batches.
-static string kind_config(const string& name, size_t kind) {
+static string kind_config(const string& name, size_t kind, const json& data) {
     Config cfg;
     cfg.model.layers = 3, cfg.model.heads = 2, cfg.model.channels = 64;
     cfg.model.context = 21, cfg.model.vocab = 500;
@@ -120,17 +120,18 @@ static string kind_config(const string& name, size_t kind) {
     const auto up = [](int n, int unit) { return (n + unit - 1) / unit * unit; };
     cfg.model.head_channels = up(cfg.model.head_channels, 16);
     cfg.model.ffn_channels = up(cfg.model.ffn_channels, 8);
-    return tiny_program_config(name, {{"model", json::parse(to_json(cfg))["model"]},
+    return tiny_program_config(name, {{"model", json::parse(to_json(cfg))["model"]}, {"data", data},
                                       {"train", {{"steps", 2}, {"batch_tokens", 4 * 21}, {"micro_batch", 2}}},
                                       {"optimizer", {{"lr", 3e-3}, {"warmup", 0}, {"momentum_warmup", 2}}},
                                       {"eval", {{"every", 2}, {"batches", 1}}}});
 }
 
 // Losses and gradient norms of a kind, by the emulated kernels or the CPU's operations.
-static std::vector<double> figures_of_kind(bool emulated, size_t kind, const string& args) {
+static std::vector<double> figures_of_kind(bool emulated, size_t kind, const string& args,
+                                           const json& data = json::object()) {
     const string program = emulated ? "EMU_HOST=refuse EMU_RED_ZONES=256 " + build_folder() + "/emulated"
                                     : build_folder();
-    const Ran ran = run(program + "/train_gpt " + kind_config("kind", kind) + " " + args);
+    const Ran ran = run(program + "/train_gpt " + kind_config("kind", kind, data) + " " + args);
     EXPECT(ran.code == 0, "kind %zu %s: exit code %d, '%s'", kind, args.c_str(), ran.code, ran.err.c_str());
     const std::vector<double> figures = outcome_of("kind").figures;
     std::filesystem::remove_all(folder("kind"));
@@ -138,9 +139,10 @@ static std::vector<double> figures_of_kind(bool emulated, size_t kind, const str
     return figures;
 }
 
-static void expect_the_cpus(size_t kind, const string& args, double tolerance) {
-    const auto expected = figures_of_kind(false, kind, args);
-    const double apart = largest_difference(figures_of_kind(true, kind, args), expected);
+static void expect_the_cpus(size_t kind, const string& args, double tolerance,
+                            const json& data = json::object()) {
+    const auto expected = figures_of_kind(false, kind, args, data);
+    const double apart = largest_difference(figures_of_kind(true, kind, args, data), expected);
     EXPECT(apart <= tolerance, "kind %zu %s: %.2g apart", kind, args.c_str(), apart);
 }
 
@@ -148,6 +150,19 @@ TEST(each_kind_of_model_trains_as_on_the_cpu) {
     for (size_t kind = 0; kind < std::size(kKinds); kind++) {
         expect_the_cpus(kind, "--run.precision=fp32", 1e-5);
         expect_the_cpus(kind, "--run.precision=bf16 --memory.recompute=block", 2e-3);
+    }
+}
+
+// The same rows without the document mask have other figures.
+TEST(documents_of_a_row_train_as_on_the_cpu) {
+    const string rows = " --model.vocab=257 --data.rows=documents", mask = " --model.document_mask=true";
+    const json data = even_documents();
+    for (const size_t kind : {5, 10}) {
+        const auto plain = figures_of_kind(false, kind, "--run.precision=fp32" + rows, data),
+                   masked = figures_of_kind(false, kind, "--run.precision=fp32" + rows + mask, data);
+        EXPECT(largest_difference(masked, plain) > 3e-5, "kind %zu: the mask does nothing", kind);
+        expect_the_cpus(kind, "--run.precision=fp32" + rows + mask, 1e-5, data);
+        expect_the_cpus(kind, "--run.precision=bf16" + rows + mask, 2e-3, data);
     }
 }
 

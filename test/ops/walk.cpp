@@ -61,7 +61,7 @@ TEST(what_is_walked_is_done_on_every_mesh) {
                            Point{.dp = 1, .tp = 2, .pp = 2, .recompute = "selective", .virtual_stages = 2,
                                  .kind = 10},
                            Point{.dp = 2, .tp = 1, .pp = 2, .zero = 3, .recompute = "block", .kind = 10},
-                           Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .kind = 8, .muon = true},
+                           Point{.dp = 2, .tp = 2, .pp = 1, .zero = 2, .kind = 8, .muon = 1},
                            Point{.dp = 2, .tp = 1, .pp = 1, .native = 1},
                            Point{.dp = 2, .tp = 1, .pp = 1, .bf16_wire = true},
                            Point{.dp = 2, .tp = 1, .pp = 2, .native = 1, .bf16_wire = true},
@@ -135,6 +135,24 @@ TEST(what_is_walked_is_done_on_one_rank) {
             const std::string where = fmt::format("recompute {}, offload {}", recompute, offload);
             expect_same(where, walk_of_run(cfg, Mesh(), {.micro_batch = 1, .micros = 0}), done);
         }
+}
+
+// Matrices of Muon's next round are on their way while this round's are orthogonalized.
+TEST(rounds_of_muon_overlap_with_products) {
+    const auto sent_before_products = [](bool overlap) {
+        Point p{.dp = 2, .tp = 1, .pp = 1, .zero = 2, .overlap = overlap, .muon = 1};
+        const auto described = described_mesh(p.config().parallel, 2, 0);
+        const Walk walk = walk_of_run(p.config(), described->mesh, {.micro_batch = 1, .micros = 0});
+        int sent = 0;
+        for (const Walk::Entry& e : walk.entries) {
+            const Cost& c = walk.of(e);
+            sent += std::string_view(c.name) == "all_to_all";
+            if (sent && c.kind == Kind::Product) break;
+        }
+        return sent;
+    };
+    const int overlapped = sent_before_products(true), plain = sent_before_products(false);
+    EXPECT(overlapped > plain && plain > 0, "%d and %d exchanges before a product", overlapped, plain);
 }
 
 TEST(statistics_of_tensors_are_walked) {

@@ -1,28 +1,15 @@
 // model.document_mask as a user sees it: rows of two documents train as rows of one do, on every mesh.
-#include "test/program.h"
+#include "test/even_documents.h"
 
 using std::string;
 using std::vector;
 using namespace test;
 
-// Documents of 16 tokens, a byte each. Rows of two, or with a context of 16 of one.
+// Rows of two documents, or with a context of 16 of one.
 static json masked_config() {
-    const string prefix = folder("even"), t = folder("bytes.json");
-    std::ofstream rows(prefix + ".jsonl");
-    for (int i = 0; i < 97; i++) {
-        string text;
-        for (int j = 0; j < 15; j++) text += char('a' + (i * 7 + j * j) % 26);
-        rows << R"({"text": ")" << text << "\"}\n";
-    }
-    rows.close();
-    std::ofstream(folder("letters.txt")) << "abc";
-    const Ran a = run("./tokenize train --vocab=257 --out=" + t + " " + folder("letters.txt"));
-    const Ran b = run("./tokenize encode --tokenizer=" + t + " --out=" + prefix + " " + prefix + ".jsonl");
-    EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
     return {{"run", {{"precision", "fp64"}}},
             {"model", {{"vocab", 0}, {"layers", 2}, {"heads", 2}, {"channels", 32}, {"context", 32}}},
-            {"data", {{"train", prefix + "_train_*.bin"}, {"val", prefix + "_train_*.bin"}, {"tokenizer", t},
-                      {"shuffle", false}}},
+            {"data", even_documents()},
             {"train", {{"steps", 3}, {"batch_tokens", 128}, {"micro_batch", 1}}},
             {"eval", {{"every", 1}, {"batches", 0}}}};
 }

@@ -64,6 +64,16 @@ TEST(a_llama_goes_to_hugging_face_and_back) {
     const Ran back = again("");
     EXPECT(back.code == 0, "'%s'", back.err.c_str());
     EXPECT(rows_of("back", "val").at(0)["loss"] == rows_of("llama", "val").back()["loss"], "another loss");
+    // training from the import is training from the checkpoint: new optimizer state, the same weights
+    const std::string own = " --run.dir=" + folder("own") + " --model.init=";
+    const Ran imported = again("--train.steps=3 --run.dir=" + folder("imported")),
+              started = train_gpt(config, own + folder("llama") + "/step_3");
+    EXPECT(imported.code == 0 && started.code == 0, "'%s' '%s'", imported.err.c_str(), started.err.c_str());
+    const auto losses = rows_of("imported", "train"), expected = rows_of("own", "train");
+    EXPECT(losses.size() == 3 && expected.size() == 3, "%zu and %zu steps", losses.size(), expected.size());
+    for (size_t i = 0; i < std::min(losses.size(), expected.size()); i++)
+        EXPECT(losses[i]["loss"] == expected[i]["loss"] && losses[i]["norm"] == expected[i]["norm"],
+               "step %zu: %s, expected %s", i + 1, losses[i].dump().c_str(), expected[i].dump().c_str());
     const std::pair<const char*, const char*> named[] = {
         {"kv_heads", "4"}, {"norm_eps", "1e-06"}, {"tied", "true"}, {"activation", "relu2"},
         {"qk_norm", "before"}};

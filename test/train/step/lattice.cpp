@@ -136,7 +136,7 @@ TEST_IF(kIsFp64, every_kind_of_model_trains_as_one_rank) {
         one.kind = kind;
         const Outcome one_rank = run(one);
         for (Point p : chosen({{2, 2, 2, 0, "block"}, {2, 2, 1, 0, "selective"}, {1, 4, 2}, {4, 1, 1}})) {
-            p.kind = kind;
+            p.kind = kind, p.offload = p.dp == 4;
             expect_stages(p, one_rank);
         }
     }
@@ -159,10 +159,14 @@ TEST_IF(kIsFp64, shortcuts_travel_with_the_stream) {
 TEST_IF(kIsFp64, muon_trains_as_one_rank) {
     for (const size_t kind : {0, 7, 8, 10}) {               // 7 has SwiGLU: fc is two matrices
         Point one{1, 1, 1};
-        one.kind = kind, one.muon = true, one.cautious = kind == 7;
+        one.kind = kind, one.muon = kind == 7 ? 2 : 1;
         const Outcome one_rank = run(one);
-        for (Point p : chosen({{2, 2, 2, 0, "block"}, {1, 4, 1}, {1, 2, 2}, {4, 1, 1}})) {
-            p.kind = kind, p.muon = true, p.cautious = one.cautious;
+        std::vector<Point> points = {{2, 2, 2, 0, "block"}, {1, 4, 1}, {1, 2, 2}, {4, 1, 1}};
+        if (kind == 7) points.insert(points.end(), {{.dp = 4, .tp = 1, .pp = 1, .zero_group = 2},
+                                                    {1, 2, 2, 0, "selective", 2},
+                                                    {.dp = 2, .tp = 2, .pp = 1, .offload = 1}});
+        for (Point p : chosen(points)) {
+            p.kind = kind, p.muon = one.muon;
             expect_stages(p, one_rank);
         }
     }
@@ -225,11 +229,20 @@ static const bool was_program = [] {
     exit(code);
 }();
 
+static void expect_same_by_mpirun(const Point& p, const Outcome& one_rank) {
+    const std::string out = test::temporary_directory() + "/outcome";
+    remove(out.c_str());
+    const auto ran = test::run_own_processes(
+        p.dp * p.tp * p.pp, "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", p.words(), out));
+    EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
+    expect_same(p, read(out, one_rank), one_rank, 1e-10);
+    EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
+}
+
 TEST_IF(kIsFp64, meshes_by_mpirun) {
     if (!test::can_start_processes()) return;
     const Outcome one_rank = run({1, 1, 1});
     const char* const levels[] = {"none", "selective", "block"};
-    const std::string out = test::temporary_directory() + "/outcome";
     int turn = 0;
     for (Point p : meshes(8))
         for (int half = 0; half < 2; half++, turn++) {
@@ -239,13 +252,18 @@ TEST_IF(kIsFp64, meshes_by_mpirun) {
             p.zero = turn % 4, p.recompute = levels[turn % 3];
             p.virtual_stages = half && interleaves(p, 2) ? 2 : 1;
             p.zero_group = groups ? 2 : 0, p.native = p.dp > 1 && half;
-            remove(out.c_str());
-            const auto ran = test::run_own_processes(
-                p.dp * p.tp * p.pp, "", fmt::format("LATTICE_POINT='{}' LATTICE_OUT={}", p.words(), out));
-            EXPECT(ran.code == 0, "%s: exit code %d, %s", p.text().c_str(), ran.code, ran.err.c_str());
-            expect_same(p, read(out, one_rank), one_rank, 1e-10);
-            EXPECT(p.native || read(out, one_rank) == run(p), "%s: MPI and threads differ", p.text().c_str());
+            expect_same_by_mpirun(p, one_rank);
         }
+}
+
+TEST_IF(kIsFp64, kinds_of_models_by_mpirun) {
+    if (!test::can_start_processes()) return;
+    for (Point p : chosen({{.dp = 2, .tp = 2, .pp = 1, .zero = 3, .kind = 7, .muon = 2},
+                           {.dp = 2, .tp = 1, .pp = 2, .zero = 1, .kind = 10, .muon = 1, .offload = 1},
+                           {.dp = 1, .tp = 2, .pp = 2, .kind = 8},
+                           {.dp = 2, .tp = 1, .pp = 1, .zero = 2, .native = 1, .kind = 5, .muon = 1}})) {
+        expect_same_by_mpirun(p, run({.dp = 1, .tp = 1, .pp = 1, .kind = p.kind, .muon = p.muon}));
+    }
 }
 
 // Lower precisions round in other places on other meshes: the same to their rounding.

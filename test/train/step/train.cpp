@@ -55,7 +55,7 @@ static void expect_recomputed(size_t kind) {
 }
 
 TEST(recomputation_changes_no_bit) {
-    for (const size_t kind : {0, 8, 10}) expect_recomputed(kind);
+    for (const size_t kind : {0, 5, 7, 8, 10, 12}) expect_recomputed(kind);
 }
 
 TEST_IF(!kIsBf16, threads_do_not_matter) {
