@@ -143,13 +143,17 @@ int ids(const Options& o) {
     DocumentReader reader = DocumentReader::whole_file(o.inputs.empty() ? "-" : o.inputs[0]);
     Encoder<uint32_t> encoder(tokenizer);
     IdBuffer<uint32_t> ids;
+    std::string whole;                  // with --added: a token's name may lie across chunks
     Output out;
     for (Chunk chunk; reader.next(chunk);) {
         ids.count = 0;
-        for (const DocumentSpan& p : chunk.spans)
-            encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
+        for (const DocumentSpan& p : chunk.spans) {
+            if (o.added) whole.append(chunk.text.data() + p.begin, p.end - p.begin);
+            else encoder.encode(chunk.text.data() + p.begin, p.end - p.begin, ids);
+        }
         for (size_t i = 0; i < ids.count; i++) out.add(fmt::format("{}\n", ids.data[i]));
     }
+    for (const int32_t id : tokenizer.encode_with_added(whole)) out.add(fmt::format("{}\n", id));
     out.flush();
     return kExitDone;
 }
@@ -198,7 +202,7 @@ int run(int argc, char** argv) {
     const Command commands[] = {{"train", "vocab out as pattern", train},
                                 {"encode", "tokenizer out val shard-tokens as", encode},
                                 {"decode", "tokenizer", decode},
-                                {"ids", "tokenizer as", ids},
+                                {"ids", "tokenizer as added", ids},
                                 {"info", "", info}};
     for (const Command& c : commands)
         if (command == c.name)

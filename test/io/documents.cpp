@@ -214,6 +214,20 @@ TEST(threads_and_chunks_change_no_byte) {
     EXPECT(before > 3 && glob_files(path_of("set_*.bin")) == r.shards, "shards of the set before are gone");
 }
 
+// <|endoftext|> is the only added token of hf.tiktoken.
+TEST(names_of_added_tokens_become_ids_where_asked) {
+    const std::string t = " --tokenizer=" + kData + "hf.tiktoken", text = "printf 'a<|endoftext|>b' | ";
+    const auto apart = test::run(text + "./tokenize ids --added" + t);
+    const auto plain = test::run(text + "./tokenize ids" + t);
+    EXPECT(apart.code == 0 && std::count(apart.out.begin(), apart.out.end(), '\n') == 3, "%s",
+           apart.out.c_str());
+    EXPECT(apart.out.find("\n1499\n") != apart.out.npos && plain.out.find("1499") == plain.out.npos,
+           "'%s' '%s'", apart.out.c_str(), plain.out.c_str());
+    const auto refused = test::run("./tokenize decode --added" + t + " x.bin");
+    EXPECT(refused.code == 78 && refused.err.find("decode takes no --added") != refused.err.npos, "%s",
+           refused.err.c_str());
+}
+
 TEST(command_line) {
     const std::string t = " --tokenizer=" + kData + "hf.tiktoken", out = path_of("cli");
     const auto ids = test::run("./tokenize ids" + t + " " + kData + "hard.txt");

@@ -9,7 +9,6 @@
 #include "llmc/io/text/nfc.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/tokenizer_gguf.h"
-#include "test/added_tokens.h"
 #include "test/test.h"
 
 using nlohmann::json;
@@ -93,7 +92,7 @@ TEST(added_tokens_and_the_first_token) {
     EXPECT(t.bos() == 1500 && t.adds_bos() && t.eos() == 1499 && t.vocabulary.not_special[0] == 1501);
     const auto plain = t.encode("a <think>");
     EXPECT(std::find(plain.begin(), plain.end(), 1501) == plain.end() && plain.size() > 3);
-    const auto apart = test::encode_with_added(t, "a <think><|begin_of_text|>b");
+    const auto apart = t.encode_with_added("a <think><|begin_of_text|>b");
     EXPECT(apart.size() >= 4 && apart[apart.size() - 3] == 1501 && apart[apart.size() - 2] == 1500);
     EXPECT(t.decode(apart) == "a <think><|begin_of_text|>b");
 

@@ -20,8 +20,9 @@ const char* const kTokenizeHelp = R"(Byte-level BPE.
       earlier shards of PREFIX, of both kinds, are replaced when all are written
   ./tokenize decode --tokenizer=T SHARD...
       text to stdout, byte for byte what went in; <|endoftext|> is printed between documents only
-  ./tokenize ids    --tokenizer=T [FILE|-]
-      ids of the whole input, one a line, no end-of-text added; a .jsonl is text like any other here
+  ./tokenize ids    --tokenizer=T [--added] [FILE|-]
+      ids of the whole input, one a line, no end-of-text added; a .jsonl is text like any other here;
+      --added: names of added tokens, <|im_start|> say, become their ids (the input has to fit in memory)
   ./tokenize info   SHARD...
       header, counts, largest id, tokenizer hash
 
@@ -29,8 +30,8 @@ INPUT   .txt (one document), .jsonl (one a line, its "text"), either with .gz or
         input, as .txt); with --as=text a file of any suffix is read as .txt
 T       tokenizer.json (byte-level BPE), a folder with GPT-2's vocab.bpe and encoder.json, a .tiktoken file
         (GPT-2's pre-tokenization; end-of-text gets the id after its last rank), or a GGUF file. A
-        tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known. Text of added
-        tokens is ordinary text
+        tokenizer.json and a GGUF file say their pre-tokenization; those of --pattern are known. The name of
+        an added token in a text is ordinary text, but for --added
 --version     commit, compiler, CPU this was built for
 --threads=N   threads (default: all cores this process may use). Memory stays bounded: inputs are streamed.
 )";
@@ -52,14 +53,14 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     };
     spec.add_options()("tokenizer", "", text(""))("out", "", text(""))("vocab", "", text("0"))(
         "val", "", text("0"))("shard-tokens", "", text("100000000"))("threads", "", text("0"))(
-        "as", "", text("text"))("pattern", "", text("gpt2"))(
+        "as", "", text("text"))("pattern", "", text("gpt2"))("added", "")(
         "inputs", "", cxxopts::value<std::vector<std::string>>());
     spec.parse_positional({"inputs"});
     cxxopts::ParseResult args;
     try { args = spec.parse(argc, argv); } catch (const std::exception& e) {
         CHECK_INPUT(false, "{}; ./tokenize --help lists the commands and options", e.what());
     }
-    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as", "pattern"})
+    for (const char* name : {"tokenizer", "out", "vocab", "val", "shard-tokens", "as", "pattern", "added"})
         CHECK_INPUT(!args.count(name) || strstr(allowed, name),
                     "./tokenize {} takes no --{}; ./tokenize --help lists what it takes", command, name);
     const auto given = [&](const char* name) { return args[name].as<std::string>(); };
@@ -71,6 +72,7 @@ TokenizeOptions parse_tokenize_options(const char* command, const char* allowed,
     o.threads = number_of<int>("threads", given("threads"), "a number of threads, or 0 for all cores");
     if (args.count("inputs")) o.inputs = args["inputs"].as<std::vector<std::string>>();
     o.as_text = args.count("as") > 0;
+    o.added = args.count("added") > 0;
     CHECK_INPUT(given("as") == "text", "--as={}, expected text", given("as"));
     CHECK_INPUT(o.threads >= 0 && o.threads <= 4096, "--threads={}, expected 1 or more, or 0 for all cores",
                 o.threads);

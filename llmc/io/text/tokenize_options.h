@@ -11,6 +11,7 @@ struct TokenizeOptions {
     uint64_t shard_tokens = 0;
     int threads = 0;
     bool as_text = false;           // for any suffix of the inputs
+    bool added = false;             // names of added tokens become their ids
     std::vector<std::string> inputs = {};
 };
 

@@ -62,6 +62,34 @@ std::string_view Tokenizer::bytes_of(uint32_t id) const {
     return id < vocab_size() && id != eot() ? vocabulary.text_of(id) : std::string_view();
 }
 
+std::vector<int32_t> Tokenizer::encode_with_added(std::string_view text) const {
+    std::vector<std::pair<std::string_view, int32_t>> by_first[256];
+    for (uint32_t id = 0; id < vocab_size(); id++) {
+        const std::string_view name = vocabulary.text_of(id);
+        if (vocabulary.added[id] && !name.empty()) by_first[uint8_t(name[0])].emplace_back(name, int32_t(id));
+    }
+    std::vector<int32_t> ids;
+    size_t begin = 0;                               // of the text that is not yet encoded
+    const auto add_until = [&](size_t end) {
+        const std::vector<int32_t> more = encode(text.substr(begin, end - begin));
+        ids.insert(ids.end(), more.begin(), more.end());
+    };
+    for (size_t at = 0; at < text.size();) {
+        size_t bytes = 0;
+        int32_t found = 0;
+        for (const auto& [name, id] : by_first[uint8_t(text[at])])
+            if (name.size() > bytes && text.substr(at).starts_with(name)) bytes = name.size(), found = id;
+        if (bytes) {
+            add_until(at);
+            ids.push_back(found);
+            begin = at + bytes;
+        }
+        at += std::max<size_t>(bytes, 1);
+    }
+    add_until(text.size());
+    return ids;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
     std::string text;
     for (const int32_t id : ids) text += bytes_of(uint32_t(id));

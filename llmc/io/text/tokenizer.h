@@ -38,6 +38,9 @@ struct Tokenizer {
     uint64_t hash() const { return content_hash; }                 // the same from any kind of file; never 0
 
     std::vector<int32_t> encode(std::string_view text) const;
+    // The same, but the names of added tokens in the text become their ids: the leftmost, of several the
+    // longest.
+    std::vector<int32_t> encode_with_added(std::string_view text) const;
     // End-of-text, and ids outside the vocabulary, give nothing.
     std::string decode(std::span<const int32_t> ids) const;
     std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty
