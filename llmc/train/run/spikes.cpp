@@ -15,8 +15,10 @@ std::string text_of(const Spike& s) {
                               "a start", Trailing::kWindow);
 }
 
-Spikes::Spikes(std::vector<std::string> names) {
-    for (std::string& name : names) tensors_.push_back({.name = std::move(name), .window = {}, .z = {}});
+Spikes::Spikes(const std::vector<std::string>& names, std::map<std::string, Trailing>& windows) {
+    std::erase_if(windows, [&](const auto& w) { return std::ranges::find(names, w.first) == names.end(); });
+    for (const std::string& name : names)
+        tensors_.push_back({.name = name, .window = &windows[name], .z = {}});
 }
 
 std::optional<Spike::Moved> Spikes::first_moved(int64_t step) const {
@@ -34,7 +36,7 @@ std::optional<Spike> Spikes::see(const StepReport& r, std::span<const double> no
     bool knows = false;
     for (size_t i = 0; i < std::min(norms.size(), tensors_.size()); i++) {
         Followed& t = tensors_[i];
-        const std::optional<double> z = t.window.score(norms[i]);
+        const std::optional<double> z = t.window->score(norms[i]);
         knows |= z.has_value();
         if (!z || *z <= kLimit) continue;
         // a move ends kRecent steps after its start; a later score over the limit starts the next move

@@ -1,6 +1,7 @@
 // Spikes of loss and gradient norm: a z-score over 6 against the last 200 steps, and the tensor whose
 // gradient norm moved first.
 #pragma once
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,15 +26,15 @@ struct Spikes {
     // Steps: how long a tensor's move counts as a possible cause, and how many quiet steps end a spike.
     static constexpr int64_t kRecent = 10;
 
-    // names: of the tensors; none without log.health. Windows of tensors start empty, also after a resume.
-    explicit Spikes(std::vector<std::string> names);
+    // names: of the tensors; none without log.health. windows: of the tensors, kept in checkpoints.
+    Spikes(const std::vector<std::string>& names, std::map<std::string, Trailing>& windows);
 
     // norms: of each tensor's gradient. Returns a spike once, in the spike's first step.
     std::optional<Spike> see(const StepReport& r, std::span<const double> norms);
 
 private:
     // z: at moved_at, the step of the last move.
-    struct Followed { std::string name; Trailing window; std::optional<double> z; int64_t moved_at = -1; };
+    struct Followed { std::string name; Trailing* window; std::optional<double> z; int64_t moved_at = -1; };
     std::vector<Followed> tensors_;
     int64_t last_ = -1;                         // step with the last score of loss or norm over the limit
 

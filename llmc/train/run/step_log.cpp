@@ -15,7 +15,8 @@ static double flops_of(ModelConfig m, const StartInfo& info) {
 
 StepLog::StepLog(const Config& c, const StartInfo& info, Model& m, RunLog& l, RunState& s)
     : cfg(c), model(m), log(l), state(s),
-      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m)), trace(c, m) {}
+      meter(c, flops_of(c.model, info), info.peak_tflops, info.bus_id, s), spikes(names_of(m), s.tensors),
+      trace(c, m) {}
 
 void StepLog::begin() {
     const int64_t step = state.step + 1;

@@ -26,6 +26,12 @@ static Json json_of(const Trailing& t) {
     return Json::Members{{"values", Json::List(t.values.begin(), t.values.end())}, {"next", t.next}};
 }
 
+static Json json_of(const std::map<std::string, Trailing>& windows) {
+    Json::Members j;
+    for (const auto& [name, window] : windows) j.emplace_back(name, json_of(window));
+    return j;
+}
+
 static Json json_of(const std::optional<Validation>& v) {
     if (!v) return nullptr;
     Json::Members j = {{"step", v->step}, {"loss", v->loss}};
@@ -60,7 +66,7 @@ std::string to_json(const RunState& s) {
         {"step", s.step}, {"loader", Json::Members{{"sample", s.sample}}},
         {"rng", Json::Members{{"kind", kRandom}, {"seed", s.seed}}},
         {"skipped", s.skipped}, {"evaluated", s.evaluated}, {"sampled", s.sampled}, {"scored", s.scored},
-        {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)},
+        {"loss", json_of(s.loss)}, {"norm", json_of(s.norm)}, {"tensors", json_of(s.tensors)},
         {"first_validation", json_of(s.first)}, {"last_validation", json_of(s.last)}});
 }
 
@@ -91,6 +97,13 @@ static Trailing trailing_of(const Json& v) {
     return t;
 }
 
+static std::map<std::string, Trailing> windows_of(const Json* v) {
+    std::map<std::string, Trailing> windows;
+    if (v)                                  // absent: of an older version
+        for (const auto& [name, window] : v->members()) windows[name] = trailing_of(window);
+    return windows;
+}
+
 // JSON has no number that is not finite: such a loss is written as null.
 static double number_of(const Json& v) {
     return v.is_null() ? std::numeric_limits<double>::quiet_NaN() : v.number();
@@ -110,5 +123,6 @@ RunState run_state_of(const std::string& text) {
             .evaluated = v.at("evaluated").boolean(), .sampled = v.at("sampled").boolean(),
             .scored = v.find("scored") && v.at("scored").boolean(),     // absent: of an older version
             .loss = trailing_of(v.at("loss")), .norm = trailing_of(v.at("norm")),
+            .tensors = windows_of(v.find("tensors")),
             .first = validation_of(v.at("first_validation")), .last = validation_of(v.at("last_validation"))};
 }

@@ -1,6 +1,7 @@
 // State of a run beside its tensors, stored in the manifest of each checkpoint.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct RunState {
     // The evaluation, the text and the scores of tasks that were due at this step are done.
     bool evaluated = false, sampled = false, scored = false;
     Trailing loss, norm;
+    std::map<std::string, Trailing> tensors;        // gradient norms by name, with log.health; on rank 0
     std::optional<Validation> first, last;          // validations so far
 
     void add(const Validation& v);

@@ -11,7 +11,8 @@ namespace PRECISION {
 static double steady(int i, double mean) { return mean * (1 + 0.01 * std::sin(i * 0.7)); }
 
 struct Sequence {
-    Spikes spikes{{"wte", "h.0.fcw", "h.1.fcw"}};
+    std::map<std::string, Trailing> windows;
+    Spikes spikes{{"wte", "h.0.fcw", "h.1.fcw"}, windows};
     Trailing loss, norm;
     std::vector<Spike> seen;
     // of the tensors, and of all
@@ -60,7 +61,8 @@ TEST_IF(!kIsBf16 && !kIsFp64, the_first_tensor_that_moved_is_named) {
 }
 
 TEST_IF(!kIsBf16 && !kIsFp64, without_norms_of_tensors_the_setting_is_named) {
-    Spikes spikes({});
+    std::map<std::string, Trailing> windows;
+    Spikes spikes({}, windows);
     const StepReport r{.step = 300, .loss = 5.5, .norm = 1, .loss_z = 7.25, .norm_z = 1};
     const auto spike = spikes.see(r, {});
     EXPECT(spike && text_of(*spike) == "loss 5.5 is 7.2 standard deviations above its last 200 steps; with "
@@ -78,11 +80,16 @@ TEST_IF(!kIsBf16 && !kIsFp64, a_scaled_layer_is_found_in_a_run) {
     cfg.run.threads = 1;
     set_threads(1);
     Tiny t(cfg);
-    Spikes spikes(t.model.tensors->names);
+    RunState state;
+    std::optional<Spikes> spikes(std::in_place, t.model.tensors->names, state.tensors);
     Trailing loss, norm;
     Loader data(t.set, 8, 0, 0, 1);
     std::optional<Spike> spike;
     for (int s = 0; s < 211 && !spike; s++) {
+        if (s == 150) {                                     // a resumed run goes on with the windows
+            state = run_state_of(to_json(state));
+            spikes.emplace(t.model.tensors->names, state.tensors);
+        }
         if (s == 210) {
             const Tensor& w = t.tensor("h.2.fcprojw");
             for (size_t i = 0; i < w.param.count(); i++) t.masters()[w.start + i] *= 40;
@@ -91,7 +98,7 @@ TEST_IF(!kIsBf16 && !kIsFp64, a_scaled_layer_is_found_in_a_run) {
         enqueue_update(t.model, learning_rate(cfg.optimizer, cfg.train.steps, s), s);
         const StepResult r = t.model.statistics->read();
         EXPECT(r.tensor_norms.size() == t.model.tensors->names.size());
-        spike = spikes.see({.step = s + 1, .loss = r.loss, .norm = r.norm, .loss_z = loss.score(r.loss),
+        spike = spikes->see({.step = s + 1, .loss = r.loss, .norm = r.norm, .loss_z = loss.score(r.loss),
                             .norm_z = norm.score(r.norm)}, r.tensor_norms);
     }
     EXPECT(spike && spike->step == 211 && spike->first && spike->first->name.starts_with("h.2.") &&
