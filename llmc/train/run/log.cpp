@@ -210,7 +210,10 @@ void RunLog::spike(const Spike& s) {
 }
 
 void RunLog::memory(int64_t step, size_t peak_bytes) {
-    if (writes_) write(JsonLine("memory").add("step", step).add("peak_bytes", peak_bytes).str());
+    if (!writes_) return;
+    write(JsonLine("memory").add("step", step).add("peak_bytes", peak_bytes).str());
+    const Scalar scalars[] = {{"memory", double(peak_bytes)}};
+    events_.add(step, scalars);
 }
 
 void RunLog::val(int64_t step, double loss, std::optional<double> bits_per_byte) {

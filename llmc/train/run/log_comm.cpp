@@ -13,17 +13,20 @@ void RunLog::comm(int64_t step, const CommStep& moved) {
     double seconds = 0;
     const double hidden = hidden_share(moved.device);
     for (const CommRow& row : moved.rows) bytes += row.bytes, seconds += row.seconds;
-    line.add("bytes", bytes).add("wait_ms", std::round(seconds * 1e6) / 1e3);
+    const auto in_ms = [](double s) { return std::round(s * 1e6) / 1e3; };
+    std::vector<Scalar> scalars = {{"comm/wait_ms", in_ms(seconds)}};
+    line.add("bytes", bytes).add("wait_ms", in_ms(seconds));
     if (!std::isnan(hidden)) {
-        line.add("device_ms", std::round(moved.device.busy * 1e6) / 1e3);
-        line.add("device_wait_ms", std::round(moved.device.waited * 1e6) / 1e3);
-        line.add("hidden", std::round(hidden * 1e4) / 1e4);
+        const double waited = in_ms(moved.device.waited), share = std::round(hidden * 1e4) / 1e4;
+        line.add("device_ms", in_ms(moved.device.busy)).add("device_wait_ms", waited).add("hidden", share);
+        scalars.insert(scalars.end(), {{"comm/device_wait_ms", waited}, {"comm/hidden", share}});
     }
     for (const CommRow& row : moved.rows) {
         line.add(row.name + "_calls", row.calls).add(row.name + "_bytes", row.bytes);
-        line.add(row.name + "_wait_ms", std::round(row.seconds * 1e6) / 1e3);
+        line.add(row.name + "_wait_ms", in_ms(row.seconds));
     }
     write(line.str());
+    events_.add(step, scalars);
     if (cfg_.log.every == 0 || (step % cfg_.log.every && step != cfg_.train.steps)) return;
     std::string text = fmt::format("{} sent by rank 0, {} waited:", human_bytes(double(bytes)),
                                    human_seconds(std::isnan(hidden) ? seconds : moved.device.waited));

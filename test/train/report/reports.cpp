@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "llmc/base/json.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
 #include "test/program.h"
@@ -189,19 +190,34 @@ static vector<string> expected_events(const string& run) {
     vector<string> rows;
     for (const json& row : rows_of(run)) {
         const string event = row["event"];
-        if (event != "train" && event != "val") continue;
-        for (const char* key : {"loss", "norm", "lr", "tokens_per_s", "loss_z", "norm_z"})
+        const auto add = [&](const string& tag, const char* key) {
             if (row.contains(key))
-                rows.push_back(fmt::format("{} {}/{} {}", int(row["step"]), event, key, float(row[key])));
+                rows.push_back(fmt::format("{} {} {}", int(row["step"]), tag, float(row[key])));
+        };
+        if (event == "train" || event == "val")
+            for (const char* key : {"loss", "norm", "lr", "ms", "tokens_per_s", "loss_z", "norm_z"})
+                add(event + "/" + key, key);
+        if (event == "comm") add("comm/wait_ms", "wait_ms");
+        if (event == "memory") add("memory", "peak_bytes");
+        if (event == "task") add("tasks/ends", "accuracy"), add("tasks/ends_norm", "accuracy_norm");
+        if (event != "sample") continue;
+        rows.push_back(fmt::format("{} sample/text {}", int(row["step"]), printable(string(row["text"]))));
     }
     return rows;
 }
 
 TEST(a_run_writes_them) {
     const string prom = folder("board.prom"), path = folder("board") + "/" + EventFile::kName;
-    const string config = tiny_program_config(
-        "board", {{"log", {{"tensorboard", true}, {"prometheus", prom}}},
-                                                        {"checkpoint", {{"every", 5}, {"keep_last", 9}}}});
+    std::ofstream(folder("ends.jsonl")) << R"({"task": "ends", "accuracy": "sum", "accuracy_norm": "bytes"}
+{"doc_id": 0, "idx": 0, "label": 0, "context": "the small", "continuation": " model"}
+{"doc_id": 0, "idx": 1, "label": 0, "context": "the small", "continuation": " zebra"}
+)";
+    json changes = text_config();
+    changes.merge_patch({{"log", {{"tensorboard", true}, {"prometheus", prom}, {"comm", true}}},
+                         {"parallel", {{"ranks", 2}, {"transport", "threads"}}}, {"train", {{"steps", 10}}},
+                         {"eval", {{"every", 5}, {"tasks", {folder("ends.jsonl")}}, {"task_every", 5}}},
+                         {"sample", {{"every", 5}}}, {"checkpoint", {{"every", 5}, {"keep_last", 9}}}});
+    const string config = tiny_program_config("board", changes);
     for (const bool resumed : {false, true}) {
         if (resumed) run("rm -r " + folder("board") + "/step_10");
         const Ran ran = train_gpt(config);
