@@ -69,14 +69,16 @@ def run_object(name, steps=2400, total=2400, seed=1, state="done", every=1):
                    "model": {"layers": 4, "channels": 192, "context": 128}},
         "start": {"params": 3_342_336, "world": 2, "device": "AMD EPYC 9B14", "plan_bytes": 106_504_192,
                   "precision": "bf16", "peak_tflops": 2.6},
-        "done": done, "peak_bytes": peak, "sampled": every > 1,
+        "done": done, "sampled": every > 1,
+        "memory": {"step": at, "peak_bytes": [peak] * len(at), "plan_bytes": [106_504_192] * len(at)},
         "train": train_rows(steps, every, seed, total),
         "val": {"step": at, "loss": losses, "bits_per_byte": [x / 2.85 for x in losses]},
         "tasks": {"hellaswag": {"step": at, "accuracy": scores, "accuracy_norm": [a + 0.02 for a in scores],
-                                "documents": [10042] * len(at)}},
+                                "documents": [10042] * len(at), "stderr": [0.004] * len(at),
+                                "stderr_norm": [0.0046] * len(at), "chance": [0.25] * len(at)}},
         "comm": {"step": at[1:], "wait_ms": [4 + seed + i % 3 for i, s in enumerate(at[1:])],
                  "hidden": [0.8 + 0.01 * (i % 5) for i, s in enumerate(at[1:])]},
-        "health": [health_row(steps)], "marks": sorted(marks, key=lambda m: m["step"]),
+        "health": [health_row(steps), norms_row(steps)], "marks": sorted(marks, key=lambda m: m["step"]),
         "samples": [{"step": s, "text": text.format(words[min(i, 5)])} for i, s in enumerate(at)],
         "ranks": ranks(steps) if state == "training" else None,
     }
@@ -91,6 +93,10 @@ def health_row(step, layers=4):
     tensors[2] = {**tensors[2], "grad": {**part, "nonfinite": 0.002}}
     return {"event": "health", "step": step, "tensors": tensors,
             "activations": [{"name": f"h.{i}.residual", "rms": 1.0 + i, "max": 12.5} for i in range(layers)]}
+
+
+def norms_row(step):
+    return {"event": "grad_norms", "step": step, "norms": {"wte.weight": 0.5, "h.0.attn.c_attn.weight": 0.25}}
 
 
 def ranks(step, hosts=2, each=4):

@@ -47,7 +47,7 @@ def live():
         page.text_stays_text(HOSTILE, TEXT)
         ranks = page.js("[...document.querySelectorAll('.tile.slowest')].map(e => e.dataset.rank)")
         check("the rank that all wait for", ranks == ["5"], ranks)
-        check("health in a table", page.js("document.querySelectorAll('#health tbody tr').length") == 21)
+        check("health in a table", page.js("document.querySelectorAll('#health tbody tr').length") == 23)
 
         picture = page.canvas()
         server.send("run", {"run": "a", "state": "training", "age": 0, "train": rows(201, 240)})

@@ -165,6 +165,18 @@ def config_of(folder):
     return config if isinstance(config, dict) and shallow(config) else None
 
 
+def memory_rows(rows):
+    """What was planned, and memory used so far."""
+    plan, found = math.nan, []
+    for row in rows:
+        if row["event"] in ("start", "resume"):
+            plan = number(row, "plan_bytes")
+        if row["event"] in ("start", "memory", "done"):
+            found.append({"step": row.get("step", 0), "peak_bytes": number(row, "peak_bytes"),
+                          "plan_bytes": plan})
+    return found
+
+
 def by_task(rows):
     tasks = {}
     for row in rows:
@@ -199,7 +211,7 @@ def run_object(folder):
     path = os.path.join(folder, "metrics.jsonl")
     rows, damaged = rows_of(path)
     age = max(0.0, time.time() - os.stat(path).st_mtime)
-    events = ("train", "val", "task", "comm", "sample", "health", "memory")
+    events = ("train", "val", "task", "comm", "sample")
     of = {event: [row for row in rows if row["event"] == event] for event in events}
     starts = [row for row in rows if row["event"] in ("start", "resume")]
     train, sampled = train_columns(of["train"])
@@ -207,16 +219,16 @@ def run_object(folder):
     evals_path = os.path.join(folder, "evals.jsonl")
     evals, _ = rows_of(evals_path, "task") if os.path.exists(evals_path) else ([], 0)
     ended = rows and rows[-1]["event"] == "done"
-    peaks = [number(row, "peak_bytes") for row in rows if row["event"] in ("memory", "done")]
-    peak = next((p for p in reversed(peaks) if p > 0), 0)
     return {
         "run": os.path.basename(os.path.realpath(folder)), "reset": True, "age": round(age, 1),
         "state": state_of(folder, rows, age),
         "config": config_of(folder), "start": starts[-1] if starts else None,
-        "done": rows[-1] if ended else None, "peak_bytes": peak, "train": train, "sampled": sampled,
+        "done": rows[-1] if ended else None, "train": train, "sampled": sampled,
         "val": columns(of["val"]),
         "tasks": by_task(of["task"]), "evals": by_task(evals), "comm": comm,
-        "health": of["health"][-10:], "marks": marks_of(rows, folder), "ranks": None,
+        "memory": columns(memory_rows(rows)),
+        "health": [row for row in rows if row["event"] in ("health", "grad_norms")][-100:],
+        "marks": marks_of(rows, folder), "ranks": None,
         "samples": [{"step": row["step"], "text": str(row.get("text"))} for row in of["sample"]],
     }, damaged
 

@@ -61,11 +61,10 @@ struct KnownRuns {
         }
         appends++;
         EXPECT(mine.is_object(), "the first event of a run is no reset");
-        for (const char* key : {"train", "val", "comm"}) append_columns(mine[key], run[key]);
+        for (const char* key : {"train", "val", "comm", "memory"}) append_columns(mine[key], run[key]);
         for (const auto& [task, columns] : run["tasks"].items())
             append_columns(mine["tasks"][task], columns);
-        for (const char* key : {"evals", "peak_bytes"})
-            if (run.contains(key)) mine[key] = run[key];
+        if (run.contains("evals")) mine["evals"] = run["evals"];
         for (const char* key : {"samples", "marks", "health"})
             mine[key].insert(mine[key].end(), run[key].begin(), run[key].end());
         for (const char* key : {"state", "start", "done", "sampled", "ranks"}) mine[key] = run[key];

@@ -31,7 +31,7 @@ std::string Newest::text(uint64_t from) const {
 }
 
 uint64_t History::generation() const {
-    uint64_t sum = generation_ + train.generation + comm.generation + val.generation;
+    uint64_t sum = generation_ + train.generation + comm.generation + val.generation + memory.generation;
     for (const auto& [name, columns] : tasks) sum += columns.generation;
     return sum;
 }
@@ -123,7 +123,7 @@ void History::begun(std::string_view line, const MetricsRow& row) {
     metrics[Metric::World] = row.number("world");
     metrics[Metric::PlanBytes] = row.number("plan_bytes");
     metrics[Metric::Skipped] = 0;
-    if (row.event != "resume") return;
+    if (row.event != "resume") return note_memory(row);
     mark(row, "restart", fmt::format("resumed at {}", row.number("step")));
 }
 
@@ -144,8 +144,14 @@ void History::evaluated(const MetricsRow& row) {
     task.add(row);
 }
 
-void History::note_peak(const MetricsRow& row) {
-    if (const double peak = row.number("peak_bytes"); peak > 0) peak_bytes = peak;
+// The row start has no step, and only a plan.
+void History::note_memory(const MetricsRow& row) {
+    const double step = row.number("step"), peak = row.number("peak_bytes");
+    const double plan = metrics[Metric::PlanBytes];
+    if (!(peak > 0 || plan > 0)) return;
+    memory.seen++;
+    memory.add({.event = "memory", .numbers = {{"step", step > 0 ? step : 0}, {"peak_bytes", peak},
+                                               {"plan_bytes", plan}}, .texts = {}});
 }
 
 // "spike: norm 14.2, z 8.1; first moved: h.3.fcw (z 9.7 at step 1230)"
@@ -168,18 +174,18 @@ void History::other(std::string_view line, const MetricsRow& row) {
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(line, row);
     else if (row.event == "val" || row.event == "task") evaluated(row);
-    else if (row.event == "memory") note_peak(row);
+    else if (row.event == "memory") note_memory(row);
     else if (row.event == "spike") mark(row, "spike", spike_text(row));
     else if (row.event == "comm") comm.seen++, comm.add(row);
     else if (row.event == "sample")
         samples.add("{\"step\":" + json_number(row.number("step")) + ",\"text\":" +
                     json_string(row.text("text")) + "}");
-    else if (row.event == "health") {
+    else if (row.event == "health" || row.event == "grad_norms") {
         if (std::string json = as_json(line); !json.empty()) health.add(std::move(json));
     } else if (row.event == "done") {
         ended = true;
         done = as_json(line);
-        note_peak(row);
+        note_memory(row);
     }
 }
 

@@ -25,11 +25,11 @@ std::string mark_json(const MetricsRow& row, const char* kind, const std::string
 
 struct History {
     Columns train, comm, val{16384};
+    Columns memory{4096};                       // plan_bytes, and peak_bytes so far
     static constexpr size_t kMostTasks = 200;
     std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
-    Newest samples{.most = 20000}, marks, health{.most = 50};
+    Newest samples{.most = 20000}, marks, health{.most = 100};      // health: rows health and grad_norms
     std::string start, done;                    // the latest start or resume row, the done row; JSON
-    double peak_bytes = 0;                      // memory used so far, of the latest row that has it; 0: none
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
     double last_mark = -1;                      // largest step of the marks
@@ -55,5 +55,5 @@ private:
     void evaluated(const MetricsRow& row);
     void begun(std::string_view line, const MetricsRow& row);
     void mark(const MetricsRow& row, const char* kind, const std::string& text);
-    void note_peak(const MetricsRow& row);
+    void note_memory(const MetricsRow& row);
 };

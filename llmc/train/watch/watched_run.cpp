@@ -229,13 +229,13 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     if (reset) text += ",\"config\":" + run.config;
     text += ",\"start\":" + (h.start.empty() ? "null" : h.start);
     text += ",\"done\":" + (h.done.empty() ? "null" : h.done);
-    if (h.peak_bytes > 0) text += ",\"peak_bytes\":" + json_number(h.peak_bytes);
     text += ",\"train\":" + columns_json(h.train, sent.train, most);
     text += std::string(",\"sampled\":") + (h.train.sampled() ? "true" : "false");
     text += ",\"val\":" + columns_json(h.val, sent.val);
     text += ",\"tasks\":" + tasks_json(h, sent);
     if (sent.evals != run.evals_version) text += ",\"evals\":" + evals_json(run);
     text += ",\"comm\":" + columns_json(h.comm, sent.comm);
+    text += ",\"memory\":" + columns_json(h.memory, sent.memory);
     text += ",\"health\":" + h.health.text(sent.health);
     text += ",\"samples\":" + h.samples.text(sent.samples);
     text += ",\"marks\":" + marks_json(run, sent);
@@ -243,6 +243,7 @@ std::string run_json(WatchedRun& run, SentRun& sent, size_t most) {
     sent.train = h.train.rows();
     sent.val = h.val.rows();
     sent.comm = h.comm.rows();
+    sent.memory = h.memory.rows();
     sent.evals = run.evals_version;
     sent.health = h.health.seen;
     sent.samples = h.samples.seen;

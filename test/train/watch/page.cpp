@@ -1,5 +1,6 @@
-// The page of --watch and of reports, in headless Chromium: dev/page_checks.py looks, a stand-in for the
-// server (dev/fake_watch.py) speaks. And scripts/report.py, which writes the page with a run inside.
+// The page of --watch and of reports, in headless Chromium: dev/page_checks.py and dev/page_panels.py look, a
+// stand-in for the server (dev/fake_watch.py) speaks. And scripts/report.py, which writes the page with a run
+// inside.
 #include <cmath>
 
 #include "test/script_helpers.h"
@@ -9,6 +10,7 @@ static void expect_checks(const std::string& part) { expect_page_checks("dev/pag
 TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
+TEST(page_has_scores_health_marks_and_ranks) { expect_page_checks("dev/page_panels.py"); }
 
 // ---------------------------------------------------------------------------------------------------------
 // scripts/report.py
@@ -91,12 +93,14 @@ import json, re
 pages = [open(")py" + f + R"py(/" + n + ".html").read() for n in "ab"]
 of = [json.loads(re.search('id="data">(.*?)</script>', page, re.S)[1])[0] for page in pages]
 marks = lambda run: sorted(json.dumps(mark, sort_keys=True) for mark in run["marks"])
-said = [(run["state"], run.get("peak_bytes"), marks(run)) for run in of]
+used = lambda run: (run["memory"]["plan_bytes"][0], run["memory"]["peak_bytes"][-1])
+said = [(run["state"], used(run), marks(run)) for run in of]
 assert said[0] == said[1], said
 assert len(said[0][2]) == 5 and not any("null" in mark for mark in said[0][2]), said
-print(said[0][0], said[0][1])
+print(said[0][0], *said[0][1])
 EOF)py");
-            const char* const want = !end.empty() ? "done 900\n" : lock ? "stopped 700\n" : "training 700\n";
+            const std::string state = !end.empty() ? "done" : lock ? "stopped" : "training";
+            const std::string want = state + " 1000 " + (end.empty() ? "700\n" : "900\n");
             EXPECT(ran.code == 0 && has(ran.out, want), "%s%s", ran.out.c_str(), ran.err.c_str());
         }
     }

@@ -38,7 +38,7 @@ function duration(v) {
 const WRITE = {
   loss: v => fixed(v, 4), plain: v => short(v, 4), percent: v => percent(v, 2), rate: v => short(v, 4),
   step: grouped, tokens: v => short(v, 4), time: duration, flops: v => power(v),
-  ms: v => short(v, 4) + " ms", joules: v => short(v, 4) + " J",
+  ms: v => short(v, 4) + " ms", joules: v => short(v, 4) + " J", bytes,
 };
 
 // ---- ticks
@@ -56,7 +56,7 @@ function linearTicks(lo, hi, count, kind) {
   let step = niceStep((hi - lo) * scale, count);
   if (kind === "step") step = Math.max(1, step);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), large = Math.max(Math.abs(lo), Math.abs(hi));
-  const text = v => kind === "flops" ? power(v) : kind === "percent" ? v.toFixed(digits) + "%"
+  const text = v => kind === "flops" ? power(v) : kind === "bytes" ? bytes(v) : kind === "percent" ? v.toFixed(digits) + "%"
     : large < 1e4 && (digits <= 3 || v === 0) ? v.toFixed(v === 0 && digits > 3 ? 0 : digits)
     : short(v, Math.max(2, Math.ceil(Math.log10(large / step)) + 1));
   const ticks = [];
@@ -99,6 +99,7 @@ const power = v => v === 0 ? "0" : v.toExponential(2).replace(/\.?0*e\+?/, "e");
 function logText(v, kind) {
   if (kind === "flops") return power(v);
   if (kind === "time") return duration(v);
+  if (kind === "bytes") return bytes(v);
   return kind === "percent" ? short(100 * v) + "%" : short(v);
 }
 

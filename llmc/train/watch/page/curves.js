@@ -19,6 +19,8 @@ const CHARTS = [
     keys: ["lr"], write: "plain"},
   {name: "train/tokens_per_s", title: "Speed", unit: "tokens/s",
     keys: ["tokens_per_s"], write: "rate", rows: true, calm: true},
+  {name: "train/ms", title: "Time of a step", unit: "ms",
+    keys: ["ms"], write: "ms", rows: true, calm: true},
   {name: "train/mfu", title: "Model FLOPs utilization", unit: "of the matmul rate",
     keys: ["mfu"], write: "percent", rows: true, calm: true},
   {name: "comm/hidden", title: "Communication hidden", unit: "by computing",
@@ -27,8 +29,10 @@ const CHARTS = [
     source: "comm", keys: ["wait_ms", "device_wait_ms"], write: "ms", rows: true, calm: true},
   {name: "train/joules", title: "Energy", unit: "J/step",
     keys: ["joules"], write: "joules", rows: true, calm: true},
+  {name: "memory", title: "Memory", unit: "of the fullest rank; dashed: planned",
+    source: "memory", keys: ["peak_bytes", "plan_bytes"], write: "bytes"},
 ];
-const NO_CHART = new Set(["step", "tokens", "seconds", "ms", "skipped", "joules_per_token",
+const NO_CHART = new Set(["step", "tokens", "seconds", "skipped", "joules_per_token",
   ...CHARTS.filter(c => !c.source).flatMap(c => c.keys)]);
 
 /** Charts that some run has data for: the known ones, tasks after validation, then columns of newer versions. */

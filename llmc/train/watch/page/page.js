@@ -34,7 +34,7 @@ function drawAll() {
   }
   showLegend();
   showTable();
-  showMemory(shown);
+  showScores();
   showTexts();
   showRanks();
   showHealth();
@@ -81,7 +81,7 @@ function folderText() {
 
 // ---- controls
 
-const PARTS = {charts: "Charts", table: "Runs", texts: "Texts", ranks: "Ranks", health: "Health"};
+const PARTS = {charts: "Charts", table: "Runs", tasks: "Scores", texts: "Texts", ranks: "Ranks", health: "Health"};
 
 /** After a change of the view. */
 function changed() {

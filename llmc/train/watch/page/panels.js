@@ -1,4 +1,4 @@
-// ---- panels.js: legend, table of runs, memory, texts, health
+// ---- panels.js: legend, table of runs, texts
 
 const legend = new Map();               // run name -> its elements
 
@@ -83,36 +83,6 @@ function showTable() {
     COLUMNS.forEach(([, value], k) => setText(row.children[k], value(run)));
     if (row.lastChild.textContent) row.lastChild.title = row.lastChild.textContent;
   }
-}
-
-// ---- memory: planned and used bytes of the fullest rank, as bars
-
-let memory = null;
-
-function showMemory(shown) {
-  const having = shown.filter(run => run.start?.plan_bytes > 0).sort(byName);
-  if (!having.length) {
-    memory?.remove();
-    memory = null;
-    return;
-  }
-  if (!memory) {
-    const unit = make("span", {class: "unit", text: "of the fullest rank; filled: used so far"});
-    memory = make("figure", {"data-chart": "memory"}, make("figcaption", {}, make("b", {text: "Memory"}), unit),
-      make("div", {class: "bars"}));
-  }
-  byId("charts").append(memory);
-  const most = Math.max(...having.map(run => Math.max(run.start.plan_bytes, run.peak_bytes)));
-  memory.lastChild.replaceChildren(...having.map(run => {
-    const peak = run.peak_bytes, plan = make("div", {class: "plan"}), used = make("div", {class: "peak"});
-    plan.style.width = 100 * run.start.plan_bytes / most + "%";
-    plan.style.borderColor = used.style.background = colourOf(run);
-    used.style.width = Math.min(100, 100 * peak / run.start.plan_bytes) + "%";
-    plan.append(used);
-    const text = bytes(run.start.plan_bytes) + " planned" + (peak ? `, ${bytes(peak)} used` : "");
-    return make("div", {"data-run": run.name, "data-points": peak ? 2 : 1, "data-step": lastStep(run.train)},
-      make("span", {class: "name", text: run.name}), plan, make("span", {text}));
-  }));
 }
 
 // ---- texts

@@ -10,12 +10,12 @@ let coming = 0;                         // runs so far: a run keeps its colour
 function newRun(name) {
   return {
     name, index: coming++, version: 0, state: "quiet", age: 0, heard: performance.now(), config: null, start: null,
-    done: null, peak_bytes: 0, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
+    done: null, sampled: false, thinned: false, fine: null, ranks: null, ...emptyTables(),
   };
 }
 
 function emptyTables() {
-  return {train: {step: []}, val: {step: []}, comm: {step: []}, tasks: Object.create(null),
+  return {train: {step: []}, val: {step: []}, comm: {step: []}, memory: {step: []}, tasks: Object.create(null),
     evals: Object.create(null), scores: Object.create(null), health: [], samples: [], marks: []};
 }
 
@@ -60,6 +60,17 @@ function appendList(list, more) {
   const known = new Set(list.map(keyOf));
   list.push(...more.filter(item => !known.has(keyOf(item))));
   list.sort((a, b) => a.step - b.step);
+}
+
+/** Adds statistics of steps to a list; a row grad_norms {norms: {name: norm}} joins the statistics of its step. */
+function addHealth(list, more) {
+  for (const {norms, ...row} of Array.isArray(more) ? more : []) {
+    if (norms) row["gradient norms"] = Object.entries(norms).map(([name, norm]) => ({name, norm}));
+    const known = list.find(item => item.step === row.step);
+    if (known) Object.assign(known, row); else list.push(row);
+  }
+  list.sort((a, b) => a.step - b.step);
+  list.splice(0, list.length - 50);
 }
 
 /** Thins the older rows: of each interval of steps the first row and those with extremes of two columns stay. */
@@ -107,10 +118,9 @@ function receiveRun(object) {
   let run = runs.get(object.run);
   if (!run) runs.set(object.run, run = newRun(object.run));
   if (object.reset) {
-    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, peak_bytes: 0,
-      ranks: null});
+    Object.assign(run, emptyTables(), {thinned: false, fine: null, done: null, start: null, ranks: null});
   }
-  for (const key of ["state", "age", "config", "start", "done", "peak_bytes", "sampled", "ranks"]) {
+  for (const key of ["state", "age", "config", "start", "done", "sampled", "ranks"]) {
     if (object[key] !== undefined && (object[key] !== null || key === "ranks")) run[key] = object[key];
   }
   run.heard = performance.now();
@@ -118,13 +128,14 @@ function receiveRun(object) {
   appendRows(run.train, object.train);
   appendRows(run.val, object.val);
   appendRows(run.comm, object.comm);
+  appendRows(run.memory, object.memory);
   for (const [task, columns] of Object.entries(object.tasks ?? {})) {
     appendRows(run.tasks[task] ??= {step: []}, columns);
   }
   if (object.evals) run.evals = Object.assign(Object.create(null), object.evals);
   run.scores = scoresOf(run);
-  for (const list of ["health", "samples", "marks"]) appendList(run[list], object[list]);
-  run.health.splice(0, run.health.length - 50);
+  for (const list of ["samples", "marks"]) appendList(run[list], object[list]);
+  addHealth(run.health, object.health);
   if (run.train.step.length > KEPT * 1.25) {
     thin(run.train, ["loss", "norm"]);
     run.thinned = true;

@@ -1,0 +1,125 @@
+#!/usr/bin/python3
+"""Checks what stands around the curves of --watch in headless Chromium, against a stand-in for the server.
+
+    dev/page_panels.py
+
+Scores, health, memory, texts, the picture of the mesh, marks of each kind, references of tasks, and the Tab
+key. A line per check that fails, and exit code 1; the last line counts. Exit code 3: no Chromium.
+"""
+import json
+import sys
+
+import fake_watch
+from chromium import installed
+from page_tab import Page, check, checked, failures
+from show_help import show_help
+
+MARKS = [{"step": 100, "kind": "checkpoint", "text": "runs/a/step_100"},
+         {"step": 200, "kind": "restart", "text": "resumed at 200"},
+         {"step": 300, "kind": "skipped", "text": "step 300 was skipped"}]
+
+
+def cells(page, panel):
+    """Rows of a panel's tables as lists of texts."""
+    return page.js(f"[...document.querySelectorAll('#{panel} tbody tr')].map(r => [...r.children].map("
+                   "c => c.textContent))")
+
+
+def slide(page, selector, value):
+    page.js(f"(s => {{ s.value = {value}; s.dispatchEvent(new Event('input')) }})(document.querySelector("
+            f"{json.dumps(selector)}))")
+
+
+def scores(page, server):
+    rows = cells(page, "tasks")
+    own = [r for r in rows if r[1] == "a"]
+    want = ["hellaswag", "a", "400", "10,042", "32.1% ± 0.4", "34.1% ± 0.5", "25.0%"]
+    check("the run's scores with errors and chance", own == [want], own)
+    published = [r for r in rows if r[1] == "GPT-2 124M"]
+    check("published scores by their rule", ["28.92%" in r[4] or "31.14%" in r[5] for r in published] ==
+          [True, True], published)
+    picture = page.canvas("tasks/hellaswag")
+    page.click("#models input[value='GPT-2 1558M']")
+    page.wait_for_change("a published score in the chart of the task", picture, "tasks/hellaswag")
+    more = {"step": [440], "accuracy": [0.4], "accuracy_norm": [0.5], "documents": [10042], "stderr": [0.004],
+            "stderr_norm": [0.005], "chance": [0.25]}
+    server.send("run", {"run": "a", "state": "training", "tasks": {"hellaswag": more}})
+    last = "(document.querySelector(\"#tasks tr[data-run='a']\")?.textContent ?? '')"
+    check("new scores replace the old", page.until(last + ".includes('50.0% ± 0.5')"), page.js(last))
+
+
+def panels(page, server):
+    norms = [r for r in cells(page, "health") if r[0] == "wte.weight" and r[1:] == ["0.5"]]
+    check("gradient norms stand beside the step's statistics", len(norms) == 1, cells(page, "health")[-3:])
+    server.send("run", {"run": "a", "state": "training", "health": [
+        {"event": "grad_norms", "step": 430, "norms": {"wpe.weight": 7.5}}]})
+    said = "document.querySelector('#health .muted').textContent"
+    check("norms of a spike alone", page.until(said + " === 'at step 430'") and
+          cells(page, "health") == [["wpe.weight", "7.5"]], cells(page, "health"))
+    slide(page, "#health input[type=range]", 0)
+    check("the slider of health goes back", page.until(said + " === 'at step 400'"), page.js(said))
+    text = "document.querySelector('#texts pre').textContent"
+    newest = page.js(text)
+    slide(page, "#texts input[type=range]", 0)
+    check("the slider of texts goes back", page.until(f"{text} !== {json.dumps(newest)}"), newest)
+    memory = page.js("document.querySelector(\"[data-chart='memory'] [data-run='a']\").dataset.points")
+    check("memory and its plan are curves", int(memory) == 18, memory)
+    tiles = page.js("[...document.querySelectorAll('.tile')].map(t => [t.dataset.rank, t.title])")
+    check("a tile for each rank", [t[0] for t in tiles] == [str(r) for r in range(8)], tiles)
+    check("which says its place and what it does", "pp 1" in tiles[2][1] and "all_reduce dp for" in
+          tiles[2][1] and tiles[5][1].endswith("the others wait for this rank"), tiles)
+    hosts = page.js("[...document.querySelectorAll('.host h3')].map(h => h.textContent)")
+    check("by host", hosts == ["node1", "node2"], hosts)
+
+
+def marks(page):
+    picture = page.canvas()
+    page.click("#marks")
+    bare = page.wait_for_change("marks go", picture)
+    page.click("#marks")
+    page.wait_for_change("and come", bare)
+    page.js("document.querySelector(\"[data-chart='train/loss']\").scrollIntoView()")
+    left, top, width, height = page.plot()
+    tip = "document.querySelector(\"[data-chart='train/loss'] .tip\").textContent"
+    for mark in MARKS:
+        page.mouse("Moved", left + 54 + (width - 68) * (mark["step"] - 1) / 399, top + height / 2)
+        told = page.until(f"{tip}.includes({json.dumps(mark['text'])})")
+        check("the crosshair tells a " + mark["kind"], told, page.js(tip))
+    page.mouse("Moved", 5, 5)
+
+
+def tab_key(page):
+    """From the start of the page Tab reaches controls and charts, in their order."""
+    page.js("document.activeElement.blur(); window.getSelection().removeAllRanges()")
+    reached = []
+    for _ in range(40):
+        page.key("Tab")
+        reached.append(page.js("(e => e.id || e.name || e.className)(document.activeElement)"))
+    order = [reached.index(name) if name in reached else -1 for name in ("filter", "axis", "smooth", "plot")]
+    in_order = min(order) >= 0 and order == sorted(order)
+    check("Tab reaches filter, axes, smoothing and charts", in_order, reached)
+    outline = page.js("(e => getComputedStyle(e).outlineStyle)(document.activeElement)")
+    check("what has the focus is outlined", outline != "none", outline)
+
+
+def main():
+    if not installed():
+        print("no Chromium: apt-get install chromium")
+        sys.exit(3)
+    server = fake_watch.Server()
+    server.send("run", {**fake_watch.run_object("a", 400, 400, 1, "training"), "marks": MARKS})
+    with Page() as page:
+        page.open(server.address)
+        page.wait_for("a run with points", lambda c: "a" in c and c["a"][0] > 10)
+        marks(page)
+        tab_key(page)
+        scores(page, server)
+        panels(page, server)
+        page.clean(server.address)
+    print(f"{len(checked)} checks, {len(failures)} failed")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    show_help(__doc__)
+    main()
