@@ -21,7 +21,8 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
-# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs; the emulation runs once.
+# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs; the emulation runs once; a
+# third of the lattice, and none of it under ThreadSanitizer, whose build compiles files together.
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
 # be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
@@ -151,7 +152,8 @@ assembler() {
 lattice() {
     plain_make build/cpu-native/test/lattice >"$out/lattice-build.log" 2>&1 ||
         { tail -n 30 "$out/lattice-build.log"; return; }
-    LATTICE=all BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
+    few || export LATTICE=all
+    BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
 }
 
 crashes() {
@@ -222,9 +224,10 @@ scores() { judge scores SMOLLM2 smollm2_scores.py "$out/smollm2" train_gpt; }
 reports() { judge reports REPORTS reports_judge.py "$out/reports" train_gpt tokenize; }
 
 races() {
-    local build=build/cpu-native-nodnnl-thread-fp64 targets=() name
-    for name in comm lattice zero overlap saver snapshot; do targets+=("$build/test/$name"); done
-    plain_make SANITIZE=thread DNNL=0 UNITY=0 PRECISIONS=fp64 "${targets[@]}" \
+    local build=build/cpu-native-nodnnl-thread-fp64 names=(comm zero overlap saver snapshot) unity=1 targets
+    few || { names+=(lattice); unity=0; }
+    targets=("${names[@]/#/$build/test/}")
+    plain_make SANITIZE=thread DNNL=0 UNITY=$unity PRECISIONS=fp64 "${targets[@]}" \
         >"$out/races-build.log" 2>&1 || { tail -n 30 "$out/races-build.log"; return; }
     export LATTICE=few TSAN_OPTIONS=halt_on_error=1:exitcode=66 OMP_NUM_THREADS=1
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"

@@ -166,6 +166,43 @@ TEST(documents_of_a_row_train_as_on_the_cpu) {
     }
 }
 
+// Shared beginnings, batches by length, and answers, by a GPU's kernels.
+TEST(tasks_are_scored_as_on_the_cpu) {
+    std::ofstream task(folder("short.jsonl"));
+    task << R"({"task": "short", "accuracy": "sum", "accuracy_norm": "bytes"})" << "\n";
+    for (int d = 0; d < 10; d++)
+        for (int i = 0; i < 3; i++)
+            task << json{{"doc_id", d}, {"idx", i}, {"label", 0},
+                         {"context", "the small model reads" + string(size_t(d % 4), '.')},
+                         {"continuation", i == 0 ? " a page" : i == 1 ? " zebra" : " text and line"}}.dump()
+                 << "\n";
+    task.close();
+    json changes = text_config();
+    changes.merge_patch({{"train", {{"steps", 2}}}, {"sample", {{"every", 0}}},
+                         {"checkpoint", {{"every", 0}}},
+                         {"eval", {{"every", 0}, {"tasks", {folder("short.jsonl")}}, {"task_every", 2}}}});
+    const string config = tiny_program_config("scored", changes);
+    const auto answers = [&](const string& folder_of_program, const string& args) {
+        const Ran ran = run(folder_of_program + "/train_gpt " + config + args);
+        EXPECT(ran.code == 0, "'%s'", ran.err.c_str());
+        std::vector<double> all;
+        std::istringstream rows(text_of(folder("scored") + "/answers/short.jsonl"));
+        for (string row; std::getline(rows, row);) {
+            const json answer = json::parse(row);
+            for (const json& logprob : answer["logprob"]) all.push_back(logprob);
+        }
+        std::filesystem::remove_all(folder("scored"));
+        EXPECT(all.size() == 30, "%zu answers", all.size());
+        return all;
+    };
+    const auto expected = answers(build_folder(), "");
+    for (const string args : {"", " --parallel.ranks=2 --parallel.tp=2 --parallel.transport=threads"}) {
+        const auto found = answers("EMU_HOST=refuse EMU_RED_ZONES=256 " + build_folder() + "/emulated", args);
+        const double apart = largest_difference(found, expected);
+        EXPECT(apart <= 1e-5, "'%s': %.2g apart", args.c_str(), apart);
+    }
+}
+
 // Gates of value embeddings have 12 columns, and a row for each head of keys: no product takes such sides.
 TEST(muon_updates_matrices_of_any_sides) {
     const string kind = " --optimizer.kind=muon --optimizer.cautious=true";

@@ -1,6 +1,7 @@
 // Scores of tasks as a user meets them: while a model trains, after a resume, and by --evaluate.
 #include <filesystem>
 
+#include "test/own_processes.h"
 #include "test/program.h"
 
 using std::string;
@@ -92,6 +93,35 @@ TEST(published_scores_stand_below_the_table) {
     for (const char* words : {"\nhellaswag ", "published, in %", "GPT-2 124M 28.92", "GPT-2 1558M 40.04"})
         EXPECT(ran.out.find(words) != string::npos, "'%s' is missing in '%s' '%s'", words, ran.out.c_str(),
                ran.err.c_str());
+}
+
+// Weights of any kind, on one rank, on ranks of threads and of processes: the answers of the checkpoint.
+TEST(weights_of_any_format_have_the_same_scores) {
+    json settings = task_config();
+    settings["eval"]["tasks"] = json::array();
+    const string config = tiny_program_config("formats", settings),
+                 tasks = " --evaluate=" + folder("choices.jsonl"), exported = folder("exported");
+    EXPECT(train_gpt(config).code == 0 && train_gpt(config, tasks).code == 0, "no checkpoint");
+    const auto answers = [](const string& run) { return text_of(folder(run) + "/answers/choices.jsonl"); };
+    const string expected = answers("formats");
+    EXPECT(lines_in(folder("formats") + "/answers/choices.jsonl") == 12, "'%s'", expected.c_str());
+    const string threads = " --parallel.ranks=2 --parallel.transport=threads";
+    int runs = 0;
+    const auto expect_equal = [&](const string& program, const string& args) {
+        const string name = "formats_" + std::to_string(runs++);
+        const Ran ran = test::run(program + config + " --run.dir=" + folder(name) + " " + args + tasks);
+        EXPECT(ran.code == 0 && answers(name) == expected, "%s: '%s' '%s'", args.c_str(), ran.err.c_str(),
+               answers(name).c_str());
+    };
+    for (const string& path : {"hf:" + exported, "llmc:" + exported + ".bin", "gguf:" + exported + ".gguf"}) {
+        const Ran out = train_gpt(config, "--export=" + path);
+        EXPECT(out.code == 0, "%s: '%s'", path.c_str(), out.err.c_str());
+        expect_equal("./train_gpt ", "--model.init=" + path);
+        expect_equal("./train_gpt ", "--model.init=" + path + threads);
+    }
+    if (can_start_processes())
+        expect_equal("mpirun -q --allow-run-as-root --oversubscribe --bind-to none -np 2 ./train_gpt ",
+                     "--model.init=hf:" + exported);
 }
 
 TEST(a_mesh_scores_as_one_rank_does) {

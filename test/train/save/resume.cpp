@@ -83,8 +83,8 @@ TEST(going_on_at_every_step_is_bitwise) {
         train(m, straight, "", 20, [](int64_t) { return true; });
         const auto expected = parts_of(straight + "/step_20");
         EXPECT(int(expected.size()) == m.ranks + 1, "%s: %zu files", m.text().c_str(), expected.size());
-        // AddressSanitizer makes it eight times slower; Muon's state is saved as that of whole matrices
-        for (int k = 0; k < 20; k += test::kAddressSanitizer || m.muon ? 9 : 1) {
+        // several ranks, after the first steps and some later ones; AddressSanitizer is eight times slower
+        for (int k = 0; k < 20; k += test::kAddressSanitizer ? 9 : m.ranks > 1 && k > 2 ? 5 : 1) {
             const std::string again = fresh("again");
             train(m, again, straight + "/step_" + std::to_string(k), 20, [](int64_t) { return false; });
             EXPECT(parts_of(again + "/step_20") == expected, "%s: resumed at %d", m.text().c_str(), k);
@@ -129,7 +129,8 @@ static void expect_all_read_all(const std::vector<MeshCase>& meshes, size_t arra
     }
 }
 
-TEST(every_mesh_reads_what_every_other_wrote) {
+// fp32 has the arrays of fp64.
+TEST_IF(kIsFp64 || kIsBf16, every_mesh_reads_what_every_other_wrote) {
     expect_all_read_all({{1}, {2, 1, 1, 0}, {2, 1, 1, 3}, {3, 1, 1, 1}, {3, 1, 1, 2}, {2, 2}, {4, 4},
                          {2, 1, 2}, {4, 1, 4}, {4, 2, 1, 1}, {4, 1, 2, 3}, {4, 1, 1, 2, 2}},
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4));
@@ -154,7 +155,7 @@ TEST(another_optimizer_begins_without_moments) {
 }
 
 // Of 4 matrices in 4 blocks there are no second moments.
-TEST(every_mesh_reads_what_muon_wrote) {
+TEST_IF(kIsFp64 || kIsBf16, every_mesh_reads_what_muon_wrote) {
     const auto muon = [](MeshCase m) {
         m.muon = true;
         return m;
@@ -164,7 +165,7 @@ TEST(every_mesh_reads_what_muon_wrote) {
 }
 
 // Blocks with and without value embeddings: 4 x 6 tensors, 2 x 2 and the ends; Muon has 18.
-TEST(every_mesh_reads_blocks_of_two_kinds) {
+TEST_IF(kIsFp64 || kIsBf16, every_mesh_reads_blocks_of_two_kinds) {
     const auto nano = [](MeshCase m) {
         m.muon = true, m.kind = 10;
         return m;
