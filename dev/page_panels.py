@@ -1,12 +1,15 @@
 #!/usr/bin/python3
-"""Checks what stands around the curves of --watch in headless Chromium, against a stand-in for the server.
+"""Checks what stands around the curves of --watch in headless Chromium.
 
-    dev/page_panels.py
+    dev/page_panels.py [ADDRESS METRICS]
 
-Scores, health, memory, texts, the picture of the mesh, marks of each kind, references of tasks, and the Tab
-key. A line per check that fails, and exit code 1; the last line counts. Exit code 3: no Chromium.
+Against a stand-in for the server: scores, health, memory, texts, the picture of the mesh, marks of each kind,
+references of tasks, and the Tab key. With the ADDRESS of ./train_gpt --watch: a row that is appended to the
+metrics.jsonl of one of its runs moves the curve. A line per check that fails, and exit code 1; the last line
+counts. Exit code 3: no Chromium.
 """
 import json
+import os
 import sys
 
 import fake_watch
@@ -102,10 +105,25 @@ def tab_key(page):
     check("what has the focus is outlined", outline != "none", outline)
 
 
-def main():
-    if not installed():
-        print("no Chromium: apt-get install chromium")
-        sys.exit(3)
+def served(address, metrics):
+    """The program's own server, and a run that goes on."""
+    name = os.path.basename(os.path.dirname(metrics))
+    with open(metrics, encoding="utf-8") as f:
+        last = json.loads([line for line in f if '"event":"train"' in line][-1])
+    with Page() as page:
+        page.open(address)
+        page.wait_for("the run is drawn", lambda c: c.get(name, (0, 0))[1] == last["step"])
+        picture = page.canvas()
+        for step in range(1, 4):
+            row = {**last, "step": last["step"] + step, "loss": last["loss"] + step}
+            with open(metrics, "a", encoding="utf-8") as f:
+                f.write(json.dumps(row, separators=(",", ":")) + "\n")
+            page.wait_for(f"row {step} arrives", lambda c: c[name][1] == row["step"], 3)   # noqa: B023
+        page.wait_for_change("and moves the curve", picture)
+        page.clean(address)
+
+
+def invented():
     server = fake_watch.Server()
     server.send("run", {**fake_watch.run_object("a", 400, 400, 1, "training"), "marks": MARKS})
     with Page() as page:
@@ -116,6 +134,16 @@ def main():
         scores(page, server)
         panels(page, server)
         page.clean(server.address)
+
+
+def main():
+    if not installed():
+        print("no Chromium: apt-get install chromium")
+        sys.exit(3)
+    if len(sys.argv) == 3:
+        served(*sys.argv[1:])
+    else:
+        invented()
     print(f"{len(checked)} checks, {len(failures)} failed")
     sys.exit(1 if failures else 0)
 

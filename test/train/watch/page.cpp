@@ -4,12 +4,23 @@
 #include <cmath>
 
 #include "test/script_helpers.h"
+#include "test/served_program.h"
+#include "test/watched_folder.h"
 
 static void expect_checks(const std::string& part) { expect_page_checks("dev/page_checks.py " + part); }
 
 TEST(page_shows_runs_that_come_grow_and_go) { expect_checks("live"); }
 TEST(page_has_axes_zoom_cursor_and_keyboard) { expect_checks("views"); }
 TEST(page_draws_many_runs) { expect_checks("many"); }
+TEST(page_draws_what_the_program_serves) {
+    if (test::no_server()) return;
+    const std::string root = folder("served"), file = root + "/a/metrics.jsonl";
+    test::write_text(file, test::start_row() + test::train_rows(1, 50));
+    const test::Program p("served.log", "--watch=" + root + " --port=0");
+    EXPECT(p.says("Ctrl-C"), "%s", test::text_of(p.log).c_str());
+    const int port = test::port_of(test::text_of(p.log));
+    expect_page_checks(fmt::format("dev/page_panels.py http://127.0.0.1:{}/ {}", port, file));
+}
 TEST(page_has_scores_health_marks_and_ranks) { expect_page_checks("dev/page_panels.py"); }
 
 // ---------------------------------------------------------------------------------------------------------

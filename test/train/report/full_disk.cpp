@@ -1,0 +1,59 @@
+// Files of a run on a disk that fills up: they lose whole rows, each tells once, and training goes on.
+#include <filesystem>
+
+#include "llmc/train/report/event_file.h"
+#include "test/program.h"
+
+using std::string;
+using namespace test;
+
+static size_t count_of(const string& text, const string& words) {
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(words, at)) != text.npos; at += words.size()) count++;
+    return count;
+}
+
+// Bytes of the records that are whole, by their lengths.
+static size_t whole_records(const string& events) {
+    size_t at = 0;
+    for (uint64_t length = 0; at + 16 <= events.size(); at += length + 16) {
+        memcpy(&length, &events[at], sizeof length);
+        if (at + length + 16 > events.size()) break;
+    }
+    return at;
+}
+
+TEST(a_disk_that_fills_up_costs_whole_rows) {
+    const string disk = folder("small_disk"), run_dir = disk + "/run";
+    std::filesystem::create_directories(disk);
+    if (run("mount -t tmpfs -o size=48k none " + disk).code != 0) {
+        skip("mounting a small disk is not allowed here");
+        return;
+    }
+    json changes = text_config();
+    const string task = folder("last.jsonl");
+    std::ofstream(task) << R"({"task": "last", "accuracy": "greedy"}
+{"doc_id": 0, "idx": 0, "label": 0, "context": "the small", "continuation": " model"}
+)";
+    changes.merge_patch({{"run", {{"dir", run_dir}}}, {"train", {{"steps", 400}}}, {"sample", {{"every", 0}}},
+                         {"checkpoint", {{"every", 0}}},
+                         {"log", {{"tensorboard", true}, {"prometheus", disk + "/run.prom"}, {"every", 0}}},
+                         {"eval", {{"every", 0}, {"tasks", {task}}, {"task_every", 400}}}});
+    std::filesystem::create_directories(folder("small_disk/run"));
+    const Ran ran = train_gpt(tiny_program_config("on_small_disk", changes));
+    EXPECT(ran.code == 0 && ran.out.find("done    400 steps") != string::npos, "code %d, '%s'", ran.code,
+           ran.err.c_str());
+    for (const string file : {"metrics.jsonl", EventFile::kName, "scores of last"})
+        EXPECT(count_of(ran.err, file) == 1, "%s: '%s'", file.c_str(), ran.err.c_str());
+    std::istringstream rows(text_of(run_dir + "/metrics.jsonl"));
+    size_t steps = 0;
+    for (string row; std::getline(rows, row); steps++)
+        EXPECT(json::accept(row) && !rows.eof(), "row %zu: '%s'", steps + 1, row.c_str());
+    const string events = text_of(run_dir + "/" + EventFile::kName);
+    EXPECT(steps > 50 && steps < 400, "%zu rows", steps);
+    EXPECT(events.size() > 1000 && whole_records(events) == events.size(), "%zu of %zu bytes",
+           whole_records(events), events.size());
+    const string prom = text_of(disk + "/run.prom");
+    EXPECT(prom.empty() || prom.ends_with("\n"), "'%s'", prom.c_str());
+    EXPECT(run("umount " + disk).code == 0, "%s stays", disk.c_str());
+}
