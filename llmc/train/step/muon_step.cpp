@@ -113,16 +113,16 @@ Muon::Overlap Muon::overlap(const Matrix& m, int k) const {
     return {from - base, from - begin, to - from};
 }
 
-std::vector<Muon::Part> Muon::parts_of(size_t round) const {
-    std::vector<Part> parts;
+std::vector<Muon::MatrixRun> Muon::runs_of(size_t round) const {
+    std::vector<MatrixRun> runs;
     size_t at = 0;
     for (const Deal& deal : rounds[round])
         for (const Matrix& m : deal.matrices) {
             const Overlap o = overlap(m, shard.index);
-            if (o.count > 0) parts.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
+            if (o.count > 0) runs.push_back({&m, o.in_shard, o.in_matrix, o.count, at});
             at += o.count;
         }
-    return parts;
+    return runs;
 }
 
 int Muon::own(size_t round) const {
@@ -174,9 +174,10 @@ void Muon::add_to(ArenaOf arena) {
 // ---------------------------------------------------------------------------------------------------------
 // a round
 
-void Muon::momentum(const Part& p, real* momentum, const real* grad, const ops::GradientState* state,
+void Muon::momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
                     int64_t step) const {
-    ops::muon_momentum(directions + p.at, momentum, grad, state, real(muon_momentum_of(cfg, step)), p.count);
+    ops::muon_momentum(directions + run.at, momentum, grad, state, real(muon_momentum_of(cfg, step)),
+                       run.count);
 }
 
 void Muon::start(size_t round) {
@@ -265,16 +266,16 @@ void Muon::orthogonalize(size_t round) {
     results = shard.size == 1 ? slices : returned;
 }
 
-void Muon::update(const Part& p, floatX* param, real* master, const ops::GradientState* state, double lr,
-                  int64_t step) const {
-    const Matrix& m = *p.matrix;
+void Muon::update(const MatrixRun& run, floatX* param, real* master, const ops::GradientState* state,
+                  double lr, int64_t step) const {
+    const Matrix& m = *run.matrix;
     const Tensor& t = *m.tensor;
     const double stretch = std::sqrt(std::max(1., double(m.all_rows) / m.all_cols));
-    const size_t first = m.start + p.first, stride = size_t(m.all_cols);
-    for (const Piece& piece : pieces_of(t, first, p.count)) {
+    const size_t first = m.start + run.first, stride = size_t(m.all_cols);
+    for (const Piece& piece : pieces_of(t, first, run.count)) {
         const size_t at = piece.at - first;
         ops::muon_update({.param = param ? param + at : nullptr, .master = master + at,
-                          .x = results + p.at + at, .x_stride = piece.cols, .state = state,
+                          .x = results + run.at + at, .x_stride = piece.cols, .state = state,
                           .rows = int(piece.rows), .cols = int(piece.cols), .lr = real(lr),
                           .stretch = real(stretch), .decay = real(cfg.matrix_decay), .step = step + 1,
                           .stochastic = cfg.stochastic_rounding, .cautious = cfg.cautious, .seed = seed,

@@ -43,7 +43,7 @@ struct Muon {
     };
     using Round = std::vector<Deal>;
     // Elements of a matrix in this rank's shard.
-    struct Part {
+    struct MatrixRun {
         const Matrix* matrix;
         size_t from, first, count;      // from: in the shard; first: of the matrix
         size_t at;                      // among the elements of the round's matrices in the shard
@@ -64,20 +64,20 @@ struct Muon {
     void add_to(ArenaOf arena);         // as large on every rank of a stage
 
     // Of the matrices of a round, in order.
-    std::vector<Part> parts_of(size_t round) const;
+    std::vector<MatrixRun> runs_of(size_t round) const;
     // Elements of a matrix in the shard of rank k: where they begin in the shard and in the matrix.
     struct Overlap { size_t in_shard, in_matrix, count; };
     Overlap overlap(const Matrix& m, int k) const;
 
-    // In this order; start(r + 1) also before orthogonalize(r). Pointers: of the part. step: finished steps.
-    void momentum(const Part& p, real* momentum, const real* grad, const ops::GradientState* state,
+    // In this order; start(r + 1) also before orthogonalize(r). Pointers: of the run. step: finished steps.
+    void momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
                   int64_t step) const;
     void start(size_t round);
     void normalize(size_t round);
     void orthogonalize(size_t round);
     // param: null where master is the weight itself. lr: of this step.
-    void update(const Part& p, floatX* param, real* master, const ops::GradientState* state, double lr,
-                int64_t step) const;
+    void update(const MatrixRun& run, floatX* param, real* master, const ops::GradientState* state,
+                double lr, int64_t step) const;
 
 private:
     int own(size_t round) const;                                // matrices of this rank: of leading deals

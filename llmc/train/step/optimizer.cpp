@@ -73,21 +73,21 @@ void Optimizer::add_round(std::vector<Work>& works, size_t round, size_t most) c
     works.push_back({.kind = Work::Normalize, .round = round});
     if (ahead && round + 1 < muon->rounds.size()) add_start(works, round + 1, most);
     works.push_back({.kind = Work::Orthogonalize, .round = round});
-    add_parts(works, Work::Weights, round, most);
+    add_runs(works, Work::Weights, round, most);
 }
 
 void Optimizer::add_start(std::vector<Work>& works, size_t round, size_t most) const {
-    add_parts(works, Work::Momentum, round, most);
+    add_runs(works, Work::Momentum, round, most);
     works.push_back({.kind = Work::Start, .round = round});
 }
 
-void Optimizer::add_parts(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
-    for (const Muon::Part& p : muon->parts_of(round))
-        for (size_t done = 0, count; done < p.count; done += count) {
-            count = std::min(most, p.count - done);
-            works.push_back({.kind = kind, .bucket = p.matrix->tensor->bucket, .from = p.from + done,
+void Optimizer::add_runs(std::vector<Work>& works, Work::Kind kind, size_t round, size_t most) const {
+    for (const Muon::MatrixRun& run : muon->runs_of(round))
+        for (size_t done = 0, count; done < run.count; done += count) {
+            count = std::min(most, run.count - done);
+            works.push_back({.kind = kind, .bucket = run.matrix->tensor->bucket, .from = run.from + done,
                              .count = count,
-                             .part = {p.matrix, p.from + done, p.first + done, count, p.at + done}});
+                             .run = {run.matrix, run.from + done, run.first + done, count, run.at + done}});
         }
 }
 
@@ -224,9 +224,9 @@ void Optimizer::run_adamw(Work& w, const State& s, double lr, int64_t step) cons
 void Optimizer::run_slice(Work& w, const State& s, double lr, int64_t step) const {
     if (w.kind == Work::Adamw) return run_adamw(w, s, lr, step);
     if (w.kind == Work::Momentum)
-        return muon->momentum(w.part, s[at.m], zero.owned_grads(w.bucket) + w.from, state, step);
+        return muon->momentum(w.run, s[at.m], zero.owned_grads(w.bucket) + w.from, state, step);
     floatX* const param = zero.owned_params(w.bucket) + w.from;
-    muon->update(w.part, kMasterIsParam ? nullptr : param, master_of(w, s), state,
+    muon->update(w.run, kMasterIsParam ? nullptr : param, master_of(w, s), state,
                  rate_now(cfg.matrix_lr, cfg, lr), step);
 }
 

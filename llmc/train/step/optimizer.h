@@ -55,7 +55,7 @@ private:
         size_t from = 0, count = 0;                     // slices: of the owned elements of the bucket
         std::vector<ops::AdamwTensor> tensors = {};     // inside the slice
         std::vector<double> rates = {};                 // peak learning rate of each
-        Muon::Part part = {};
+        Muon::MatrixRun run = {};
         bool is_slice() const { return kind >= Momentum; }
     };
     using State = std::vector<real*>;              // of each slot of zero.state; null: the slice needs none
@@ -66,7 +66,7 @@ private:
     std::vector<Work> list_of(size_t most) const;  // slices of `most` elements at most
     void add_round(std::vector<Work>& list, size_t round, size_t most) const;
     void add_start(std::vector<Work>& list, size_t round, size_t most) const;
-    void add_parts(std::vector<Work>& list, Work::Kind kind, size_t round, size_t most) const;
+    void add_runs(std::vector<Work>& list, Work::Kind kind, size_t round, size_t most) const;
     void add_adamw(std::vector<Work>& list, int bucket, size_t most) const;
     Work adamw_slice(int bucket, size_t from, size_t count) const;
     static bool needs(const Work& w, const StateSlot& slot);

@@ -10,7 +10,7 @@ TensorStatistics::TensorStatistics(const Config& c, const Zero& z, Gpt& g)
     : cfg(c.log), zero(z), gpt(g), activations(watched_names(g.d.L)) {
     for (const Tensor& t : whole_tensors(zero.d)) {
         if (const auto run = zero.counted_run(t.name)) {
-            parts.push_back({names.size(), *run});
+            runs.push_back({names.size(), *run});
             most_blocks = std::max(most_blocks, ops::norm_blocks(run->count));
         }
         names.push_back(t.name);
@@ -41,33 +41,33 @@ void TensorStatistics::begin_as(bool measures, int64_t step) {
 void TensorStatistics::sum_squares() {
     if (!cfg.health) return;
     ops::set_zero(mine, names.size() * sizeof *mine);
-    for (const Part& p : parts) {
-        ops::sum_of_squares(sums, zero.grad_shard(p.run.bucket) + p.run.from, p.run.count);
-        ops::sum_in_order(mine + p.tensor, sums, ops::norm_blocks(p.run.count));
+    for (const TensorRun& r : runs) {
+        ops::sum_of_squares(sums, zero.grad_shard(r.run.bucket) + r.run.from, r.run.count);
+        ops::sum_in_order(mine + r.tensor, sums, ops::norm_blocks(r.run.count));
     }
     const Axis& world = zero.mesh.world;
     ops::sum_rows(squares, world.all_gather(all, mine, names.size()), world.size, int(names.size()));
 }
 
-// Calls f(tensor, at, count) for the elements of each part among those of the update; at: from their start.
-template <class F> void TensorStatistics::for_each_part(const Updated& u, F&& f) const {
-    for (const Part& p : parts) {
-        if (p.run.bucket != u.bucket) continue;
-        const size_t start = zero.own_offset(u.bucket) + p.run.from;
-        const size_t from = std::max(start, u.from), to = std::min(start + p.run.count, u.from + u.count);
-        if (from < to) f(p.tensor, from - u.from, to - from);
+// Calls f(tensor, at, count) for the elements of each run among those of the update; at: from their start.
+template <class F> void TensorStatistics::for_each_updated(const Updated& u, F&& f) const {
+    for (const TensorRun& r : runs) {
+        if (r.run.bucket != u.bucket) continue;
+        const size_t start = zero.own_offset(u.bucket) + r.run.from;
+        const size_t from = std::max(start, u.from), to = std::min(start + r.run.count, u.from + u.count);
+        if (from < to) f(r.tensor, from - u.from, to - from);
     }
 }
 
 void TensorStatistics::before_update(const Updated& u) {
-    for_each_part(u, [&](size_t, size_t at, size_t count) {
+    for_each_updated(u, [&](size_t, size_t at, size_t count) {
         ops::copy_on_device(before + at, u.master + at, count * sizeof(real));
     });
 }
 
 void TensorStatistics::after_update(const Updated& u) {
     beat();
-    for_each_part(u, [&](size_t tensor, size_t at, size_t count) {
+    for_each_updated(u, [&](size_t tensor, size_t at, size_t count) {
         ops::spread(of(kWeight, tensor), u.master + at, count);
         ops::spread(of(kGradient, tensor), u.gradient + at, count);
         ops::spread_of_change(of(kUpdate, tensor), u.master + at, before + at, count);

@@ -42,10 +42,10 @@ struct TensorStatistics {
     HealthReport collect();
 
 private:
-    struct Part { size_t tensor; Zero::Run run; };         // of a tensor, in this rank's shard
+    struct TensorRun { size_t tensor; Zero::Run run; };    // of a tensor, in this rank's shard
     enum { kWeight, kGradient, kUpdate, kKinds };
 
-    template <class F> void for_each_part(const Updated& u, F&& f) const;
+    template <class F> void for_each_updated(const Updated& u, F&& f) const;
     Spread* of(int kind, size_t tensor) const { return spreads + size_t(kind) * names.size() + tensor; }
     size_t spread_count() const { return kKinds * names.size() + activations.size(); }
 
@@ -53,10 +53,10 @@ private:
     const Zero& zero;
     Gpt& gpt;
     std::vector<std::string> activations;   // their names
-    std::vector<Part> parts;                // in the order of `names`
+    std::vector<TensorRun> runs;            // in the order of `names`
     int64_t now = 0;
     size_t most_blocks = 0;
-    real* sums;                             // of squares, per block of a part
+    real* sums;                             // of squares, per block of a run
     double *mine, *all;                     // (tensors), (ranks, tensors)
     Spread* spreads;                        // (kKinds, tensors), then of the activations; of this rank
     real* before;

@@ -42,18 +42,18 @@ static void expect_exchanged(const Ranks& all, size_t round, size_t deal) {
     }
 }
 
-// The parts of a round on a rank follow one another, deal by deal.
-static void expect_parts(const Muon& muon, size_t round) {
-    size_t parts = 0, given = 0;
+// The runs of a round on a rank follow one another, deal by deal.
+static void expect_runs(const Muon& muon, size_t round) {
+    size_t elements = 0, given = 0;
     for (const Muon::Deal& deal : muon.rounds[round]) {
         EXPECT(deal.at == given, "a deal begins at %zu, after %zu elements", deal.at, given);
         for (const size_t count : deal.given) given += count;
     }
-    for (const Muon::Part& p : muon.parts_of(round)) {
-        EXPECT(p.at == parts, "a part begins at %zu of %zu", p.at, parts);
-        parts += p.count;
+    for (const Muon::MatrixRun& p : muon.runs_of(round)) {
+        EXPECT(p.at == elements, "a run begins at %zu of %zu", p.at, elements);
+        elements += p.count;
     }
-    EXPECT(parts == given, "%zu of %zu elements", parts, given);
+    EXPECT(elements == given, "%zu of %zu elements", elements, given);
 }
 
 // On as many ranks as one can think of: each matrix has one rank, which gets the elements that others give;
@@ -77,7 +77,7 @@ TEST(matrices_are_dealt_over_the_ranks) {
                 expect_exchanged(all, r, size_t(&deal - rounds[r].data()));
                 deals++;
             }
-            for (const auto& rank : all) expect_parts(*rank->muon, r);
+            for (const auto& rank : all) expect_runs(*rank->muon, r);
         }
         EXPECT(matrices == 5 * 7 && deals == (matrices + size_t(ranks) - 1) / size_t(ranks));
         EXPECT(waited <= largest + elements / size_t(ranks), "%zu elements in a row, of %zu on %d ranks",
