@@ -15,11 +15,11 @@ namespace {
 
 // Costs of a step's ops, and of Muon's among them. Muon's ops follow gradient_state, as does the AdamW update
 // of other tensors.
-struct MuonPart {
+struct MuonCosts {
     double flops = 0, muon_flops = 0, seconds = 0, muon_seconds = 0;
 
-    MuonPart() = default;
-    MuonPart(const Walk& walk, double end) {
+    MuonCosts() = default;
+    MuonCosts(const Walk& walk, double end) {
         bool updates = false;
         for (size_t i = 0; i < walk.entries.size(); i++) {
             const Cost& c = walk.of(walk.entries[i]);
@@ -40,7 +40,7 @@ struct MuonPart {
 };
 
 // The median of a few steps by Muon's share; the first step touches memory for the first time.
-MuonPart muon_part(Config cfg, int64_t tokens, int steps) {
+MuonCosts muon_costs(Config cfg, int64_t tokens, int steps) {
     cfg.optimizer.kind = OptimizerKind::Muon;
     cfg.train.batch_tokens = tokens;
     const Dataset text = random_tokens(cfg.model, size_t(tokens) * 2 + 1);
@@ -49,7 +49,7 @@ MuonPart muon_part(Config cfg, int64_t tokens, int steps) {
     model.allocate();
     model.zero.init_weights(1);
     Loader data(text, cfg.train.micro_batch, 0);
-    std::vector<MuonPart> parts;
+    std::vector<MuonCosts> costs;
     for (int step = 0; step < steps; step++) {
         double end = 0;
         const Walk walk = walk_of(ops::target(), [&] {
@@ -58,27 +58,27 @@ MuonPart muon_part(Config cfg, int64_t tokens, int steps) {
             model.statistics->read();
             end = seconds_now();
         }, true);
-        parts.push_back(MuonPart(walk, end));
+        costs.push_back(MuonCosts(walk, end));
     }
-    parts.erase(parts.begin());
-    std::nth_element(parts.begin(), parts.begin() + int64_t(parts.size() / 2), parts.end(),
-                     [](const MuonPart& a, const MuonPart& b) {
+    costs.erase(costs.begin());
+    std::nth_element(costs.begin(), costs.begin() + int64_t(costs.size() / 2), costs.end(),
+                     [](const MuonCosts& a, const MuonCosts& b) {
                          return a.share_of_time(1) < b.share_of_time(1);
                      });
-    return parts[parts.size() / 2];
+    return costs[costs.size() / 2];
 }
 
-// A step of 65,536 tokens of the 124M takes minutes: its share follows from the parts of a step of 2,048.
+// A step of 65,536 tokens of the 124M takes minutes: its share follows from the costs of a step of 2,048.
 void muon_shares(const Options& o, const char* precision, FILE* json) {
     constexpr int64_t kFew = 2048, kMany = 65536;
     Options of_llama = o;
     of_llama.model = "llama", of_llama.B = 8, of_llama.T = 256;
-    const MuonPart llama = muon_part(config_of(of_llama), kFew, 3);
-    const MuonPart few = muon_part(config_of_quickstart(), kFew, 12);
-    const MuonPart many = muon_part(config_of_quickstart(), kMany, 3);
+    const MuonCosts llama = muon_costs(config_of(of_llama), kFew, 3);
+    const MuonCosts few = muon_costs(config_of_quickstart(), kFew, 12);
+    const MuonCosts many = muon_costs(config_of_quickstart(), kMany, 3);
     std::vector<std::vector<std::string>> cells = {
         {"Muon's share", "tokens", "of FLOPs", "of time", "Muon", "step"}};
-    const auto add = [&](const char* model, int64_t tokens, const MuonPart& p, double times) {
+    const auto add = [&](const char* model, int64_t tokens, const MuonCosts& p, double times) {
         const double muon = p.muon_seconds, step = muon + times * (p.seconds - muon);
         cells.push_back({model, grouped(tokens), fmt::format("{:.1f}%", 100 * p.share(times)),
                          fmt::format("{:.1f}%", 100 * p.share_of_time(times)),

@@ -81,10 +81,10 @@ static Json zero_stages(const Planner& planner, const Planned& p) {
     return stages;
 }
 
-static Json step_parts(const StepTime& step) {
-    return Json::Members{{"products", step.parts.products}, {"attention", step.parts.attention},
-                         {"other", step.parts.memory},      {"exposed", step.parts.exposed},
-                         {"bubble", step.bubble},           {"hidden", step.parts.hidden}};
+static Json json_of(const StepTime& step) {
+    return Json::Members{{"products", step.by_kind.products}, {"attention", step.by_kind.attention},
+                         {"other", step.by_kind.memory},      {"exposed", step.by_kind.exposed},
+                         {"bubble", step.bubble},             {"hidden", step.by_kind.hidden}};
 }
 
 Json ExploreService::detail(const HttpRequest& request) {
@@ -100,7 +100,7 @@ Json ExploreService::detail(const HttpRequest& request) {
                          {"command", command_of(exploration, request)},
                          {"machine", json_of(*p.machine)},
                          {"run", cost},
-                         {"step", step_parts(e.step)},
+                         {"step", json_of(e.step)},
                          {"zero", zero_stages(planner, p)},
                          {"drawing", json_of(planner.drawn_step(e.cfg, e.ranks, *p.machine))}};
 }

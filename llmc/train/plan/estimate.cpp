@@ -11,22 +11,22 @@
 
 namespace PRECISION {
 
-static size_t& bytes_for(MemoryParts& parts, Purpose purpose) {
+static size_t& bytes_for(BytesByPurpose& memory, Purpose purpose) {
     switch (purpose) {
-    case Purpose::Weights: return parts.weights;
-    case Purpose::Gradients: return parts.gradients;
-    case Purpose::Optimizer: return parts.optimizer;
-    case Purpose::Activations: return parts.activations;
+    case Purpose::Weights: return memory.weights;
+    case Purpose::Gradients: return memory.gradients;
+    case Purpose::Optimizer: return memory.optimizer;
+    case Purpose::Activations: return memory.activations;
     case Purpose::Other: break;
     }
-    return parts.other;
+    return memory.other;
 }
 
-static MemoryParts memory_of(const Model& model) {
-    MemoryParts parts;
-    for (const Arena::Row& row : model.arena.plan()) bytes_for(parts, row.purpose) += row.bytes;
-    parts.other += model.bytes() - parts.sum();  // of libraries, and while kernels are tuned
-    return parts;
+static BytesByPurpose memory_of(const Model& model) {
+    BytesByPurpose memory;
+    for (const Arena::Row& row : model.arena.plan()) bytes_for(memory, row.purpose) += row.bytes;
+    memory.other += model.bytes() - memory.sum();  // of libraries, and while kernels are tuned
+    return memory;
 }
 
 static Estimate without_figures(const Config& cfg, int ranks) {
@@ -39,7 +39,7 @@ static Model model_of_stage(const Config& cfg, const Mesh& mesh) {
 
 // Returns the bytes of the model's rank.
 static size_t add_memory(Estimate& e, const Model& model) {
-    const MemoryParts memory = memory_of(model);
+    const BytesByPurpose memory = memory_of(model);
     if (memory.sum() > e.memory.sum()) e.memory = memory;
     e.params = int64_t(model.zero.layout.parameters);
     return memory.sum();

@@ -8,7 +8,7 @@
 #include "llmc/train/plan/step_time.h"
 
 // Bytes of a device, by purpose.
-struct MemoryParts {
+struct BytesByPurpose {
     size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
 
     size_t sum() const { return weights + gradients + optimizer + activations + other; }
@@ -19,7 +19,7 @@ struct Estimate {
     MeshShape mesh;
     int ranks = 1;
     int64_t params = 0;
-    MemoryParts memory;  // of the fullest rank
+    BytesByPurpose memory;  // of the fullest rank
     std::vector<size_t> memory_of_stages = {};  // bytes of a rank of each pipeline stage
     bool fits = true;
     StepTime step;
@@ -29,7 +29,7 @@ struct Estimate {
 
     double tokens_per_second() const { return double(cfg.train.batch_tokens) / step.seconds; }
     double bubble() const { return step.bubble / step.seconds; }
-    double exposed() const { return step.parts.exposed / step.seconds; }
+    double exposed() const { return step.by_kind.exposed / step.seconds; }
 };
 
 // The device of plans for GPUs, on any build.

@@ -9,7 +9,7 @@
 // ---------------------------------------------------------------------------------------------------------
 // JSON
 
-Json json_of(const MemoryParts& m) {
+Json json_of(const BytesByPurpose& m) {
     return Json::Members{{"weights", uint64_t(m.weights)},
                          {"gradients", uint64_t(m.gradients)},
                          {"optimizer", uint64_t(m.optimizer)},
@@ -74,13 +74,13 @@ static Rows rows_of_step(const Estimate& e) {
     const auto add = [&](const char* name, double seconds) {
         rows.push_back({std::string("  ") + name, human_seconds(seconds), percent(seconds / t.seconds)});
     };
-    add("matrix products", t.parts.products);
-    add("attention", t.parts.attention);
-    add("other ops", t.parts.memory);
+    add("matrix products", t.by_kind.products);
+    add("attention", t.by_kind.attention);
+    add("other ops", t.by_kind.memory);
     const bool copies = e.cfg.memory.offload != Offload::None;
     if (e.ranks > 1 || copies)
         add(e.ranks == 1 ? "waiting for copies" : copies ? "waiting for communication and copies"
-                                                         : "waiting for communication", t.parts.exposed);
+                                                         : "waiting for communication", t.by_kind.exposed);
     if (e.mesh.pp > 1) add("pipeline bubble", t.bubble);
     add("step", t.seconds);
     add("  of it the optimizer's part", t.after);
@@ -108,7 +108,7 @@ std::string time_text(const Estimate& e, const Machine& machine) {
                     grouped(std::llround(e.tokens_per_second())), percent(e.mfu));
     text += table(rows_of_step(e), "lrr");
     if (e.ranks > 1)
-        text += fmt::format("  communication beside ops: {}\n", human_seconds(e.step.parts.hidden));
+        text += fmt::format("  communication beside ops: {}\n", human_seconds(e.step.by_kind.hidden));
     text += fmt::format("run of {}: {}", counted(e.cfg.train.steps, "step"), human_seconds(run.seconds));
     if (run.kwh > 0) text += fmt::format(", {:.4g} kWh", run.kwh);
     if (run.dollars > 0)

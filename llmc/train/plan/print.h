@@ -9,7 +9,7 @@
 // One object: memory_bytes, memory, fits, params, step_seconds, tokens_per_second, mfu, bubble,
 // communication_exposed, goodput, mesh. Times are null without a machine.
 Json json_of(const Estimate& e, bool timed);
-Json json_of(const MemoryParts& m);
+Json json_of(const BytesByPurpose& m);
 // command: of the best; empty where nothing fits.
 Json json_of(const Search& s, const std::string& command);
 

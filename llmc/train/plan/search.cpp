@@ -38,17 +38,17 @@ static BlockCost block_cost(const Config& of, const Machine& machine, const Esti
         return estimate(cfg, cfg.parallel.tp, machine);
     };
     const Estimate one2 = planned(1, 2), one3 = planned(1, 3), two2 = planned(2, 2), two3 = planned(2, 3);
-    const auto bytes = [&](size_t MemoryParts::*p) {
+    const auto bytes = [&](size_t BytesByPurpose::*p) {
         return double(two2.memory.*p) - double(one2.memory.*p);
     };
     // a micro-batch more, of a block more
     const auto grown = [&](auto&& of) { return of(two3) - of(two2) - (of(one3) - of(one2)); };
-    return {.weights = bytes(&MemoryParts::weights),
-            .gradients = bytes(&MemoryParts::gradients),
-            .optimizer = bytes(&MemoryParts::optimizer),
-            .activations = bytes(&MemoryParts::activations),
+    return {.weights = bytes(&BytesByPurpose::weights),
+            .gradients = bytes(&BytesByPurpose::gradients),
+            .optimizer = bytes(&BytesByPurpose::optimizer),
+            .activations = bytes(&BytesByPurpose::activations),
             .seconds = grown([](const Estimate& e) { return e.step.seconds; }),
-            .waits = grown([](const Estimate& e) { return e.step.parts.exposed; })};
+            .waits = grown([](const Estimate& e) { return e.step.by_kind.exposed; })};
 }
 
 // What a plan loses most by, against the best or the fewest ops.
@@ -118,7 +118,7 @@ static void count(Search& s, Loss loss) {
 
 static Loss loss_of(const Estimate& e, const Estimate& best) {
     const double bubble = e.step.bubble - best.step.bubble,
-                 links = e.step.parts.exposed - best.step.parts.exposed;
+                 links = e.step.by_kind.exposed - best.step.by_kind.exposed;
     return largest_loss(e.step.seconds - best.step.seconds - bubble - links, links, bubble);
 }
 

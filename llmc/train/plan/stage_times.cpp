@@ -7,7 +7,7 @@
 
 #include "llmc/train/plan/step_time.h"
 
-Parts& Parts::operator+=(const Parts& o) {
+SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
     products += o.products, attention += o.attention, memory += o.memory;
     exposed += o.exposed, hidden += o.hidden;
     return *this;
@@ -35,15 +35,15 @@ struct Clocks {
         return cost.kind == Kind::Collective ? seconds_of_collective(prices, cost)
                                              : seconds_of_op(prices, cost);
     }
-    void wait_for(const Started& s, Parts& to) {
+    void wait_for(const Started& s, SecondsByKind& to) {
         const double waited = std::max(0.0, s.end - now);
         to.exposed += waited;
         to.hidden += std::max(0.0, s.busy - waited);
         now = std::max(now, s.end);
     }
-    void collective(const Cost& cost, Parts& to);
-    void stand_still(const Cost& cost, Parts& to);
-    void run(const Cost& cost, Parts& to);
+    void collective(const Cost& cost, SecondsByKind& to);
+    void stand_still(const Cost& cost, SecondsByKind& to);
+    void run(const Cost& cost, SecondsByKind& to);
 };
 
 static bool starts(const Cost& c) {
@@ -54,7 +54,7 @@ static bool starts(const Cost& c) {
 static bool marks(const Cost& c) { return std::string_view(c.name) == "mark_copies"; }
 
 // Messages of the pipeline are the simulation's.
-void Clocks::collective(const Cost& cost, Parts& to) {
+void Clocks::collective(const Cost& cost, SecondsByKind& to) {
     if (std::string_view(cost.axis) == "pp") return;
     const double busy = price(cost), end = std::max(now, axes[cost.axis]) + busy;
     axes[cost.axis] = end;
@@ -65,20 +65,20 @@ void Clocks::collective(const Cost& cost, Parts& to) {
 }
 
 // A collective, wait or copy that was measured: the rank stood still for as long.
-void Clocks::stand_still(const Cost& cost, Parts& to) {
+void Clocks::stand_still(const Cost& cost, SecondsByKind& to) {
     if (cost.axis && std::string_view(cost.axis) == "pp") return;
     const double seconds = price(cost);
     now += seconds;
     (cost.axis ? to.exposed : to.memory) += seconds;
 }
 
-void Clocks::run(const Cost& cost, Parts& to) {
+void Clocks::run(const Cost& cost, SecondsByKind& to) {
     const bool computes =
         cost.kind == Kind::Product || cost.kind == Kind::Attention || cost.kind == Kind::Memory;
     if (prices.measured && !computes) return stand_still(cost, to);
-    const auto compute = [&](double& part) {
+    const auto compute = [&](double& kind) {
         const double seconds = price(cost);
-        part += seconds, now += seconds;
+        kind += seconds, now += seconds;
     };
     switch (cost.kind) {
         case Kind::Product:
@@ -115,7 +115,7 @@ static bool meets_all_ranks(const Cost& c) {
 StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
                        int micros) {
     StageTimes t = {.actions = actions,
-                    .parts = std::vector<Parts>(actions.size()),
+                    .seconds = std::vector<SecondsByKind>(actions.size()),
                     .message = std::vector<double>(actions.size()),
                     .before = {},
                     .norm = {},
@@ -126,9 +126,9 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
     for (const Walk::Entry& e : walk.entries) {
         const Cost& cost = walk.of(e);
         began |= e.action >= 0;
-        Parts& end = met ? t.after : t.norm;
-        Parts& outside = began ? end : t.before;
-        Parts& to = e.action >= 0 ? t.parts[size_t(e.action)] : outside;
+        SecondsByKind& end = met ? t.after : t.norm;
+        SecondsByKind& outside = began ? end : t.before;
+        SecondsByKind& to = e.action >= 0 ? t.seconds[size_t(e.action)] : outside;
         const bool sends =
             e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
         if (sends) t.message[size_t(e.action)] = clocks.price(cost);

@@ -35,7 +35,7 @@ struct StageRun {
     std::vector<Action> actions;
     size_t next = 0;
     double now = 0;
-    Parts parts = {};
+    SecondsByKind by_kind = {};
     bool draws = false;
     std::vector<DrawnSpan> spans = {};
 
@@ -72,8 +72,8 @@ static bool advance(StageRun& run, int stage, int micros, Messages& messages) {
             continue;
         }
         const size_t at = run.place(a, micros);
-        run.parts += run.times.parts[at];
-        run.run(a, run.times.parts[at].sum());
+        run.by_kind += run.times.seconds[at];
+        run.run(a, run.times.seconds[at].sum());
         if (a.kind == Action::Send) messages[{stage, a.peer}].push_back(run.now + run.times.message[at]);
     }
     return run.next > first;
@@ -88,7 +88,7 @@ static std::vector<StageRun> run_stages(const PipelineShape& shape,
                         .places = Places(t),
                         .actions = pipeline_schedule(shape, s),
                         .now = t.before.sum(),
-                        .parts = t.before,
+                        .by_kind = t.before,
                         .draws = draws});
     }
     Messages messages;
@@ -98,8 +98,8 @@ static std::vector<StageRun> run_stages(const PipelineShape& shape,
     }
     for (StageRun& run : runs) {
         CHECK(run.next == run.actions.size(), "a stage waits for a message that no stage sends");
-        run.parts += run.times.norm;
-        run.parts += run.times.after;
+        run.by_kind += run.times.norm;
+        run.by_kind += run.times.after;
     }
     return runs;
 }
@@ -118,15 +118,15 @@ static double seconds_of(const std::vector<StageRun>& runs) {
 }
 
 static size_t busiest_of(const std::vector<StageRun>& runs) {
-    const auto less = [](const StageRun& a, const StageRun& b) { return a.parts.sum() < b.parts.sum(); };
+    const auto less = [](const StageRun& a, const StageRun& b) { return a.by_kind.sum() < b.by_kind.sum(); };
     return size_t(std::max_element(runs.begin(), runs.end(), less) - runs.begin());
 }
 
 static StepTime time_of(const std::vector<StageRun>& runs) {
     const StageRun& busiest = runs[busiest_of(runs)];
     const double after = busiest.times.norm.sum() + busiest.times.after.sum();
-    StepTime step = {.seconds = seconds_of(runs), .parts = busiest.parts, .after = after};
-    step.bubble = std::max(0.0, step.seconds - step.parts.sum());
+    StepTime step = {.seconds = seconds_of(runs), .by_kind = busiest.by_kind, .after = after};
+    step.bubble = std::max(0.0, step.seconds - step.by_kind.sum());
     return step;
 }
 
@@ -158,13 +158,15 @@ StepTime step_time(const PipelineShape& shape, const std::vector<const StageTime
     const StepTime b = simulate(with_micros(shape, fewer.many), stages);
     const double more = fewer.more(shape);
     const auto grown = [&](auto member) { return b.*member + more * (b.*member - a.*member); };
-    const auto part_of = [&](double Parts::*p) { return b.parts.*p + more * (b.parts.*p - a.parts.*p); };
+    const auto grown_kind = [&](double SecondsByKind::*p) {
+        return b.by_kind.*p + more * (b.by_kind.*p - a.by_kind.*p);
+    };
     return {.seconds = grown(&StepTime::seconds),
-            .parts = {.products = part_of(&Parts::products),
-                      .attention = part_of(&Parts::attention),
-                      .memory = part_of(&Parts::memory),
-                      .exposed = part_of(&Parts::exposed),
-                      .hidden = part_of(&Parts::hidden)},
+            .by_kind = {.products = grown_kind(&SecondsByKind::products),
+                        .attention = grown_kind(&SecondsByKind::attention),
+                        .memory = grown_kind(&SecondsByKind::memory),
+                        .exposed = grown_kind(&SecondsByKind::exposed),
+                        .hidden = grown_kind(&SecondsByKind::hidden)},
             .after = b.after,
             .bubble = std::max(0.0, grown(&StepTime::bubble))};
 }
@@ -184,7 +186,7 @@ static std::vector<DrawnSpan> spans_of(StageRun& run, double update_begins) {
 
 static std::vector<double> waits_of(const std::vector<StageRun>& runs) {
     std::vector<double> waits;
-    for (const StageRun& run : runs) waits.push_back(std::max(0.0, seconds_of(runs) - run.parts.sum()));
+    for (const StageRun& run : runs) waits.push_back(std::max(0.0, seconds_of(runs) - run.by_kind.sum()));
     return waits;
 }
 

@@ -11,24 +11,24 @@
 #include "llmc/train/step/schedule.h"
 
 // Seconds of a rank, by kind.
-struct Parts {
+struct SecondsByKind {
     double products = 0, attention = 0, memory = 0;  // of ops
     double exposed = 0;                              // waits for collectives and copies
     double hidden = 0;                               // of collectives beside ops; no part of the sum
 
     double sum() const { return products + attention + memory + exposed; }
-    Parts& operator+=(const Parts& o);
+    SecondsByKind& operator+=(const SecondsByKind& o);
 };
 
 // A stage, as walked with a few micro-batches.
 struct StageTimes {
-    std::vector<Action> actions;  // of the walk
-    std::vector<Parts> parts;     // of each action; a receive: none
-    std::vector<double> message;  // seconds on the way, of each send; else 0
-    Parts before;                 // clearing
-    Parts norm;                   // after the last action, until the squares of all ranks are summed
-    Parts after;                  // the update: no rank begins before all have summed
-    int micros = 0;               // of the walk
+    std::vector<Action> actions;         // of the walk
+    std::vector<SecondsByKind> seconds;  // of each action; a receive: none
+    std::vector<double> message;         // seconds on the way, of each send; else 0
+    SecondsByKind before;                // clearing
+    SecondsByKind norm;                  // after the last action, until the squares of all ranks are summed
+    SecondsByKind after;                 // the update: no rank begins before all have summed
+    int micros = 0;                      // of the walk
 };
 
 // walk: of a step; its entries name their action.
@@ -38,9 +38,9 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
 // Of the busiest stage; the others wait for this stage as well.
 struct StepTime {
     double seconds = 0;
-    Parts parts;        // of the step; with the bubble they sum to `seconds`
-    double after = 0;   // seconds of the parts after the last action: norm and update
-    double bubble = 0;  // seconds without work, while the pipeline fills and empties
+    SecondsByKind by_kind;  // of the step; with the bubble they sum to `seconds`
+    double after = 0;       // seconds after the last action: norm and update
+    double bubble = 0;      // seconds without work, while the pipeline fills and empties
 };
 
 // shape: of the whole step. stages[s]: the times of stage s; several stages may share a walk.
@@ -58,7 +58,7 @@ struct DrawnSpan {
 struct DrawnStep {
     std::vector<std::vector<DrawnSpan>> stages;
     std::vector<double> waits;  // seconds of each stage, over the whole step
-    int busiest = 0;            // the stage of StepTime::parts: it waits for StepTime::bubble seconds
+    int busiest = 0;            // the stage of StepTime::by_kind: it waits for StepTime::bubble seconds
     double seconds = 0;         // of the spans: those of the step less those left out
     // Micro-batches beyond the pipeline's filling and emptying are alike. So many are left out at `cut`.
     int micros_left_out = 0;

@@ -43,8 +43,8 @@ TEST(a_measured_rank_stands_still) {
           cost("all_gather", "shard", Kind::Wait, 0), cost("recv", "pp", Kind::Wait, 0)})
         walk.record(c);
     const Prices prices = {.machine = {.gpu = "", .about = "", .sources = ""}, .measured = &kStep};
-    const Parts p =
-        stage_times(prices, walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1).parts[0];
+    const SecondsByKind p =
+        stage_times(prices, walk, {{.kind = Action::Forward, .chunk = 0, .micro = 0}}, 1).seconds[0];
     EXPECT_NEAR(p.memory, 8, 0);
     EXPECT_NEAR(p.exposed, 2 + 4, 0);
     EXPECT_NEAR(p.hidden, 0, 0);

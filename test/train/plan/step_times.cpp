@@ -9,7 +9,7 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
     PipelineShape few = shape;
     few.micros = std::min(shape.micros, shape.chunks > 1 ? 2 * shape.stages : 3);
     StageTimes t = {.actions = pipeline_schedule(few, stage),
-                    .parts = {},
+                    .seconds = {},
                     .message = {},
                     .before = {},
                     .norm = {},
@@ -18,7 +18,7 @@ static StageTimes even_stage(const PipelineShape& shape, int stage, double messa
     for (const Action& a : t.actions) {
         const bool computes = a.kind == Action::Forward || a.kind == Action::Backward;
         const double seconds = a.kind == Action::Forward ? kForward : kBackward;
-        t.parts.push_back({.products = computes ? load * seconds / shape.chunks : 0});
+        t.seconds.push_back({.products = computes ? load * seconds / shape.chunks : 0});
         t.message.push_back(a.kind == Action::Send ? message : 0);
     }
     return t;
@@ -56,7 +56,7 @@ TEST(the_bubble_is_the_papers) {
                 const double bubble = double(stages - 1) / chunks * (kForward + kBackward);
                 EXPECT_NEAR(t.seconds, work + bubble, 1e-9 * work);
                 EXPECT_NEAR(t.bubble, bubble, 1e-9 * work);
-                EXPECT_NEAR(t.parts.products, work, 1e-9 * work);
+                EXPECT_NEAR(t.by_kind.products, work, 1e-9 * work);
             }
 }
 
@@ -71,10 +71,10 @@ TEST(the_slowest_stage_decides) {
     for (int slow = 0; slow < 4; slow++) {
         const StepTime t = time_of(shape, 0, slow, 2);
         const double work = 100 * 2 * (kForward + kBackward);
-        EXPECT_NEAR(t.parts.products, work, 1e-9 * work);
+        EXPECT_NEAR(t.by_kind.products, work, 1e-9 * work);
         EXPECT(t.seconds >= work && t.seconds < work * 1.1, "%g s, the slowest stage works %g", t.seconds,
                work);
-        EXPECT_NEAR(t.seconds, t.parts.sum() + t.bubble, 1e-9 * work);
+        EXPECT_NEAR(t.seconds, t.by_kind.sum() + t.bubble, 1e-9 * work);
     }
 }
 
@@ -137,8 +137,8 @@ TEST(a_drawn_step_is_the_step_that_is_timed) {
 TEST(a_collective_runs_beside_ops_until_awaited) {
     constexpr uint64_t GB = 1000000000;
     for (const double ops : {0.25, 1.0, 3.0}) {
-        const Parts p =
-            times_of({gather(GB), op(uint64_t(ops * double(GB))), await_gather(), op(GB)}).parts[0];
+        const SecondsByKind p =
+            times_of({gather(GB), op(uint64_t(ops * double(GB))), await_gather(), op(GB)}).seconds[0];
         const double exposed = std::max(0.0, 1 - ops);
         EXPECT_NEAR(p.memory, ops + 1, 1e-9);
         EXPECT_NEAR(p.exposed, exposed, 1e-9);
@@ -165,6 +165,6 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
 
 TEST(collectives_of_an_axis_follow_each_other) {
     constexpr uint64_t GB = 1000000000;
-    const Parts p = times_of({gather(GB), gather(GB), await_gather(), await_gather()}).parts[0];
+    const SecondsByKind p = times_of({gather(GB), gather(GB), await_gather(), await_gather()}).seconds[0];
     EXPECT_NEAR(p.exposed, 2, 1e-9);
 }

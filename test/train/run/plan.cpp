@@ -166,7 +166,7 @@ TEST(a_plan_sums_memory_by_purpose) {
         for (const char* row : rows) bytes += plan[row];
         return bytes;
     };
-    const MemoryParts m = memory_estimate(cfg, 1).memory;
+    const BytesByPurpose m = memory_estimate(cfg, 1).memory;
     EXPECT(m.weights == bytes_of({"weights"}), "%zu bytes of weights", m.weights);
     EXPECT(m.gradients == bytes_of({"gradients", "gradient of wte as embedding"}), "%zu bytes of gradients",
            m.gradients);
