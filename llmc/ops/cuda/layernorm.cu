@@ -167,7 +167,7 @@ struct Sums {
 // dx += rstd (w dy - mean(w dy) - xhat mean(w dy xhat)),  xhat = (x1 - mean) rstd;  RMSNorm: mean(w dy) is
 // left out, as x1's mean is
 // partial[block] = (sum of dy xhat, sum of dy) over the block's tokens, (outputs, C)
-// FLOOR bytes = 4 N C sizeof(floatX) + (mean ? 8 : 4) N + (w ? C : 0) sizeof(floatX) + 4 outputs parts C
+// FLOOR bytes = 4 N C sizeof(floatX) + (mean ? 8 : 4) N + (w ? C : 0) sizeof(floatX) + 4 outputs groups C
 template <int P, int R, bool Rms>
 __global__ void __launch_bounds__(kBackwardThreads)
 layernorm_backward_kernel(floatX* dx, float* partial, const floatX* dy, const floatX* x1, const floatX* w,
@@ -273,16 +273,16 @@ void layernorm_backward(floatX* dx, real* dw, real* db, const floatX* dy, const 
     const size_t most = mean || db ? kGpuLayernormBytes : kGpuRmsnormBytes;
     CHECK(size_t(C) * sizeof(floatX) <= most, "layernorm: {} channels; its backward kernel takes at most {}",
           C, most / sizeof(floatX));
-    const Parts parts = parts_of(N, kNormParts);
-    float* partial = outputs ? scratch<float>(size_t(parts.count) * outputs * C) : nullptr;
+    const RowGroups groups = row_groups_of(N, kNormGroups);
+    float* partial = outputs ? scratch<float>(size_t(groups.count) * outputs * C) : nullptr;
     const auto kernel = mean ? backward_kernel<false>(each) : backward_kernel<true>(each);
     const int threads = div_up(div_up(packs, each), 32) * 32;
-    launch(kernel, dim3(parts.count), dim3(threads), 0,
+    launch(kernel, dim3(groups.count), dim3(threads), 0,
            {.bytes = (4. * N + (w ? 1 : 0)) * C * sizeof(floatX) + (mean ? 8. : 4.) * N +
-                     4. * outputs * parts.count * C},
-           dx, partial, dy, x1, w, mean, rstd, N, C, parts.rows, sums);
+                     4. * outputs * groups.count * C},
+           dx, partial, dy, x1, w, mean, rstd, N, C, groups.rows, sums);
     if (!outputs) return;
-    add_columns({.out = {dw ? dw : db, dw ? db : nullptr}, .partial = partial, .rows = parts.count,
+    add_columns({.out = {dw ? dw : db, dw ? db : nullptr}, .partial = partial, .rows = groups.count,
                  .columns = C});
 }
 

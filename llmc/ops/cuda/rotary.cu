@@ -9,11 +9,11 @@ namespace cuda {
 static constexpr int kTurnThreads = 256;
 
 // One pack of each half of a head, in FP32.
-struct HeadPart {
+struct HeadHalves {
     float a[Pack::size], b[Pack::size];
 
-    __device__ __forceinline__ HeadPart() {}
-    __device__ __forceinline__ HeadPart(const Pack& x, const Pack& y) {
+    __device__ __forceinline__ HeadHalves() {}
+    __device__ __forceinline__ HeadHalves(const Pack& x, const Pack& y) {
         #pragma unroll
         for (int k = 0; k < Pack::size; k++) a[k] = float(x[k]), b[k] = float(y[k]);
     }
@@ -56,7 +56,7 @@ static int lanes_of(int D) {
     return lanes;
 }
 
-static __device__ __forceinline__ HeadPart gain_of(const floatX* gain, int c, int half, bool here) {
+static __device__ __forceinline__ HeadHalves gain_of(const floatX* gain, int c, int half, bool here) {
     const Pack one = Pack::filled(floatX(1.f));
     if (!gain || !here) return {one, one};
     return {Pack::load_cached(gain + c), Pack::load_cached(gain + half + c)};
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, 
     const int half = t.D / 2, heads = t.NH + t.KV, c = int(threadIdx.x) % lanes * Pack::size;
     const size_t item = size_t(blockIdx.x) * (kTurnThreads / lanes) + threadIdx.x / lanes;
     const int n = int(item / heads), h = int(item % heads);
-    const bool here = n < t.N && c < half;          // else the lane only takes part in sums
+    const bool here = n < t.N && c < half;          // else the lane only joins the sums
     floatX* x = t.qkv + size_t(n) * t.stride + size_t(h) * t.D + c;
     const Pack zero = Pack::filled(floatX(0.f));
     const Pack first = here ? Pack::load(x) : zero, second = here ? Pack::load(x + half) : zero;
-    HeadPart v(first, second);
+    HeadHalves v(first, second);
     float rstd = 1;
     if (t.norm != QkNorm::None) rstd = 1 / sqrtf(group_sum(v.squares(), lanes) / t.D + t.eps);
     if (!here) return;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, 
         floatX* to = t.before + item * t.D + c;
         first.store(to), second.store(to + half);
     }
-    const HeadPart g = gain_of(h < t.NH ? t.q_gain : t.k_gain, c, half, true);
+    const HeadHalves g = gain_of(h < t.NH ? t.q_gain : t.k_gain, c, half, true);
     const auto normed = [&] {
         #pragma unroll
         for (int k = 0; k < Pack::size; k++) v.a[k] *= rstd * g.a[k], v.b[k] *= rstd * g.b[k];
@@ -102,7 +102,7 @@ static __device__ __forceinline__ float summand(const float* sums, int i, int gr
 }
 
 // The rows of a block, and the sums that it leaves: partial (blocks, 2, D), of the gains of q and of k.
-struct BackwardPart { float* partial; int rows, lanes; };
+struct BackwardRows { float* partial; int rows, lanes; };
 
 // With xhat = x rstd (rotated, if the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
@@ -110,15 +110,15 @@ struct BackwardPart { float* partial; int rows, lanes; };
 //             + (gain ? 2 D sizeof(floatX) + 8 blocks D : 0)
 template <bool Gain>
 __global__ void __launch_bounds__(kTurnThreads)
-rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
+rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardRows block) {
     SMEM(float[Gain ? kPlanes * kPlane : 1], sums);
-    const int lanes = part.lanes, groups = kTurnThreads / lanes, group = int(threadIdx.x) / lanes;
-    const int half = t.D / 2, c = int(threadIdx.x) % lanes * Pack::size, start = blockIdx.x * part.rows;
-    const int rows = t.N - start < part.rows ? t.N - start : part.rows;
+    const int lanes = block.lanes, groups = kTurnThreads / lanes, group = int(threadIdx.x) / lanes;
+    const int half = t.D / 2, c = int(threadIdx.x) % lanes * Pack::size, start = blockIdx.x * block.rows;
+    const int rows = t.N - start < block.rows ? t.N - start : block.rows;
     const bool before = t.norm == QkNorm::Before, after = t.norm == QkNorm::After, has = c < half;
     for (int of_keys = 0; of_keys < 2; of_keys++) {
         const int heads = of_keys ? t.KV : t.NH, items = rows * heads;
-        const HeadPart g = gain_of(of_keys ? t.k_gain : t.q_gain, c, half, has);
+        const HeadHalves g = gain_of(of_keys ? t.k_gain : t.q_gain, c, half, has);
         float da[Gain ? Pack::size : 1] = {}, db[Gain ? Pack::size : 1] = {};
         for (int i = group; i - group < items; i += groups) {       // all lanes of a warp go as often
             const bool here = has && i < items;
@@ -127,11 +127,11 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
             const floatX* x = t.before + (size_t(n) * (t.NH + t.KV) + h) * t.D + c;
             const float* turns = t.turns && here ? t.turns + size_t(t.position(n)) * t.D + c : nullptr;
             const Pack zero = Pack::filled(floatX(0.f));
-            HeadPart d(here ? Pack::load(dx) : zero, here ? Pack::load(dx + half) : zero);
+            HeadHalves d(here ? Pack::load(dx) : zero, here ? Pack::load(dx + half) : zero);
             if (before && turns) d.turn(turns, half, -1);
             if (t.norm != QkNorm::None) {
-                HeadPart u(here ? Pack::load_streaming(x) : zero,
-                           here ? Pack::load_streaming(x + half) : zero);
+                HeadHalves u(here ? Pack::load_streaming(x) : zero,
+                             here ? Pack::load_streaming(x + half) : zero);
                 const float rstd = 1 / sqrtf(group_sum(u.squares(), lanes) / t.D + t.eps);
                 if (after && turns) u.turn(turns, half, 1);
                 float mean = 0;
@@ -157,7 +157,7 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardPart part) {
             for (int i = threadIdx.x; i < t.D; i += kTurnThreads) {
                 float sum = 0;
                 for (int j = 0; j < groups; j++) sum += summand(sums, i, j, lanes, half);
-                part.partial[(size_t(blockIdx.x) * 2 + of_keys) * t.D + i] = sum;
+                block.partial[(size_t(blockIdx.x) * 2 + of_keys) * t.D + i] = sum;
             }
             __syncthreads();
         }
@@ -188,18 +188,20 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
     if (walked(rotary_backward_cost, t)) return;
     const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kTurnThreads / lanes;
     const bool gain = t.q_gain != nullptr;
-    const Parts parts = gain ? parts_of(t.N, kNormParts) : Parts{div_up(groups, heads),
-                                                                 div_up(t.N, div_up(groups, heads))};
+    const int few = div_up(groups, heads);          // rows that occupy a block's threads
+    const RowGroups row_groups =
+        gain ? row_groups_of(t.N, kNormGroups) : RowGroups{.rows = few, .count = div_up(t.N, few)};
     const size_t columns = 2 * size_t(t.D);
-    float* partial = gain ? scratch<float>(size_t(parts.count) * columns) : nullptr;
+    float* partial = gain ? scratch<float>(size_t(row_groups.count) * columns) : nullptr;
     const double bytes = double(t.N) * heads * t.D * sizeof(floatX);
-    launch(gain ? rotary_backward_kernel<true> : rotary_backward_kernel<false>, dim3(parts.count),
+    launch(gain ? rotary_backward_kernel<true> : rotary_backward_kernel<false>, dim3(row_groups.count),
            dim3(kTurnThreads), 0,
            {.bytes = (t.norm != QkNorm::None ? 3 : 2) * bytes + double(rotary_tables(t)) +
-                     (gain ? 4. * double(columns) * parts.count : 0)},
-           dqkv, t, BackwardPart{partial, parts.rows, lanes});
+                     (gain ? 4. * double(columns) * row_groups.count : 0)},
+           dqkv, t, BackwardRows{partial, row_groups.rows, lanes});
     if (gain)
-        add_columns({.out = {dq_gain, dk_gain}, .partial = partial, .rows = parts.count, .columns = t.D});
+        add_columns({.out = {dq_gain, dk_gain}, .partial = partial, .rows = row_groups.count,
+                     .columns = t.D});
 }
 
 }  // namespace cuda

@@ -33,23 +33,24 @@ template <class T> T* scratch(size_t count) {
 
 // ---- what ops need, by their sizes alone: host code, for plans of any machine
 
-// How rows are cut into parts whose sums are partial: enough parts for any GPU, the same on each.
-struct Parts {
-    int rows, count;        // rows of a part (the last may be shorter), number of parts
+// How rows are cut into groups whose sums are partial: enough groups for any GPU, the same on each.
+struct RowGroups {
+    int rows, count;        // rows of a group (the last may be shorter), number of groups
 };
-inline Parts parts_of(int N, int most) {
+inline RowGroups row_groups_of(int N, int most) {
     if (N == 0) return {0, 0};
     const int count = N / 64 < 1 ? 1 : N / 64 < most ? N / 64 : most, rows = (N + count - 1) / count;
     return {rows, (N + rows - 1) / rows};
 }
 
 // Partial sums of layernorm's vectors, and of a bias.
-inline constexpr int kNormParts = 512, kBiasParts = 256;
+inline constexpr int kNormGroups = 512, kBiasGroups = 256;
 inline size_t layernorm_scratch(int N, int C, int outputs) {
-    return scratch_size(size_t(parts_of(N, kNormParts).count) * size_t(outputs) * size_t(C) * sizeof(float));
+    const size_t groups = size_t(row_groups_of(N, kNormGroups).count);
+    return scratch_size(groups * size_t(outputs) * size_t(C) * sizeof(float));
 }
 inline size_t bias_scratch(int N, int OC) {
-    return scratch_size(size_t(parts_of(N, kBiasParts).count) * size_t(OC) * sizeof(float));
+    return scratch_size(size_t(row_groups_of(N, kBiasGroups).count) * size_t(OC) * sizeof(float));
 }
 
 // The encoder radix-sorts (token, place) pairs in two alternating buffers of N pairs. Each bucket of kBucket

@@ -42,7 +42,7 @@ void shortcut_forward(const Mix& t, int N, int C) {
 struct MixInputs { const floatX *in, *x0, *keep, *add; };
 
 // partial[block] = (sum of dx in, sum of dx x0) over the block's rows
-// FLOOR bytes = 6 N C sizeof(floatX) + 2 sizeof(floatX) + 8 parts
+// FLOOR bytes = 6 N C sizeof(floatX) + 2 sizeof(floatX) + 8 groups
 __global__ void __launch_bounds__(kMixThreads)
 shortcut_backward_kernel(MixGrads g, MixInputs t, float* partial, int N, int C, int rows) {
     const int first = blockIdx.x * rows, end = first + rows < N ? first + rows : N;
@@ -70,12 +70,12 @@ void shortcut_backward(const MixGrads& g, const floatX* in, const floatX* x0, co
                        const floatX* add, int N, int C) {
     if (walked(shortcut_backward_cost, N, C)) return;
     check_packs("shortcut: C", C);
-    const Parts parts = parts_of(N, kNormParts);
-    float* partial = scratch<float>(size_t(parts.count) * 2);
-    launch(shortcut_backward_kernel, dim3(parts.count), dim3(kMixThreads), 0,
-           {.bytes = (6. * N * C + 2) * sizeof(floatX) + 8. * parts.count}, g, MixInputs{in, x0, keep, add},
-           partial, N, C, parts.rows);
-    add_columns({.out = {g.dkeep, g.dadd}, .partial = partial, .rows = parts.count, .columns = 1});
+    const RowGroups groups = row_groups_of(N, kNormGroups);
+    float* partial = scratch<float>(size_t(groups.count) * 2);
+    launch(shortcut_backward_kernel, dim3(groups.count), dim3(kMixThreads), 0,
+           {.bytes = (6. * N * C + 2) * sizeof(floatX) + 8. * groups.count}, g, MixInputs{in, x0, keep, add},
+           partial, N, C, groups.rows);
+    add_columns({.out = {g.dkeep, g.dadd}, .partial = partial, .rows = groups.count, .columns = 1});
 }
 
 }  // namespace cuda

@@ -19,7 +19,7 @@ static __device__ __forceinline__ float over_group(float v, int lanes) {
 // The head of a token that a group takes, and this lane's pack of it.
 struct HeadOfToken {
     int n, head, c;
-    bool here;              // else the lane only takes part in sums
+    bool here;              // else the lane only joins the sums
     __device__ __forceinline__ HeadOfToken(const ValueRows& t, int lanes) {
         const size_t item = size_t(blockIdx.x) * (kValueThreads / lanes) + threadIdx.x / lanes;
         n = int(item / t.KV), head = int(item % t.KV), c = int(threadIdx.x) % lanes * Pack::size;
@@ -111,7 +111,7 @@ values_backward_kernel(ValueRowsGrads g, ValueRows t, int lanes) {
 }
 
 // partial[block] = the sums of dgates h over the block's rows, (KV, kGateInputs)
-// FLOOR bytes = 4 N KV + (3 N + KV) kGateInputs sizeof(floatX) + 4 parts KV kGateInputs
+// FLOOR bytes = 4 N KV + (3 N + KV) kGateInputs sizeof(floatX) + 4 groups KV kGateInputs
 //     scattered: a token's first channels are no whole sectors
 __global__ void __launch_bounds__(kValueThreads)
 values_gate_kernel(floatX* dh, const float* dgates, float* partial, ValueRows t, int rows) {
@@ -141,13 +141,13 @@ void values_backward(const ValueRowsGrads& g, const ValueRows& t) {
     const int lanes = lanes_of_values(t.D), columns = t.KV * kGateInputs;
     launch(values_backward_kernel, groups_of(t, lanes), dim3(kValueThreads), 0,
            {.bytes = bytes_of(t) + 4. * t.N * t.KV, .at_most = true}, g, t, lanes);
-    const Parts parts = parts_of(t.N, kNormParts);
-    float* partial = scratch<float>(size_t(parts.count) * columns);
-    launch(values_gate_kernel, dim3(parts.count), dim3(kValueThreads), 0,
+    const RowGroups groups = row_groups_of(t.N, kNormGroups);
+    float* partial = scratch<float>(size_t(groups.count) * columns);
+    launch(values_gate_kernel, dim3(groups.count), dim3(kValueThreads), 0,
            {.bytes = 4. * t.N * t.KV + (3. * t.N + t.KV) * kGateInputs * sizeof(floatX) +
-                     4. * parts.count * columns, .scattered = true},
-           g.dh, g.dgates, partial, t, parts.rows);
-    add_columns({.out = {g.dgatew, nullptr}, .partial = partial, .rows = parts.count, .columns = columns});
+                     4. * groups.count * columns, .scattered = true},
+           g.dh, g.dgates, partial, t, groups.rows);
+    add_columns({.out = {g.dgatew, nullptr}, .partial = partial, .rows = groups.count, .columns = columns});
 }
 
 }  // namespace cuda

@@ -1,5 +1,5 @@
-// A block takes a part of the rows and 32 packs of columns; warp s of 8 adds up rows s, s + 8, ..., then
-// thread by thread the warps are added in order. The parts' sums are added by sums.cu.
+// A block takes a group of rows and 32 packs of columns; warp s of 8 adds up rows s, s + 8, ..., then
+// thread by thread the warps are added in order. The groups' sums are added by sums.cu.
 #include "llmc/base/check.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/sums.h"
@@ -12,12 +12,12 @@ static constexpr int kWarps = 8, kColumns = 32 * Pack::size;
 // In shared memory the lanes' first four columns lie side by side, then their next four, 16 banks further on:
 // writing and reading both need every bank once.
 static constexpr int kApart = 32 * PackF::size + 16, kRow = Pack::size / PackF::size * kApart;
-static __device__ __forceinline__ int slot_of(int column) {
+static __device__ __forceinline__ int place_of(int column) {
     const int k = column % Pack::size;
     return k / PackF::size * kApart + column / Pack::size * PackF::size + k % PackF::size;
 }
 
-// FLOOR bytes = N OC sizeof(floatX) + 4 parts OC
+// FLOOR bytes = N OC sizeof(floatX) + 4 groups OC
 __global__ void __launch_bounds__(32 * kWarps)
 bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows) {
     SMEM(float[kWarps][kRow], sums);
@@ -35,19 +35,19 @@ bias_backward_kernel(float* partial, const floatX* dout, int N, int OC, int rows
     if (c >= kColumns || start + c >= OC) return;
     float total = 0;
     #pragma unroll
-    for (int w = 0; w < kWarps; w++) total += sums[w][slot_of(c)];
+    for (int w = 0; w < kWarps; w++) total += sums[w][place_of(c)];
     store_streaming(partial + size_t(blockIdx.y) * OC + start + c, total);
 }
 
 void bias_backward(real* db, const floatX* dout, int N, int OC) {
     if (!db || walked(bias_backward_cost, N, OC)) return;
     check_packs("bias: OC", OC);
-    const Parts parts = parts_of(N, kBiasParts);
-    float* partial = scratch<float>(size_t(parts.count) * OC);
-    launch(bias_backward_kernel, dim3(div_up(OC, kColumns), parts.count), dim3(32 * kWarps), 0,
-           {.bytes = double(N) * OC * sizeof(floatX) + 4. * parts.count * OC}, partial, dout, N, OC,
-           parts.rows);
-    add_columns({.out = {db, nullptr}, .partial = partial, .rows = parts.count, .columns = OC});
+    const RowGroups groups = row_groups_of(N, kBiasGroups);
+    float* partial = scratch<float>(size_t(groups.count) * OC);
+    launch(bias_backward_kernel, dim3(div_up(OC, kColumns), groups.count), dim3(32 * kWarps), 0,
+           {.bytes = double(N) * OC * sizeof(floatX) + 4. * groups.count * OC}, partial, dout, N, OC,
+           groups.rows);
+    add_columns({.out = {db, nullptr}, .partial = partial, .rows = groups.count, .columns = OC});
 }
 
 }  // namespace cuda
