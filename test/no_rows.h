@@ -53,9 +53,9 @@ inline void attention_on_no_rows(real* sums, floatX* w) {
 }
 
 inline void classifier_on_no_rows(real* sums, floatX* w) {
-    for (const int parts : {1, 2}) {
+    for (const int slices : {1, 2}) {
         const Classifier t = {.losses = sums, .logits = w, .stats = sums, .targets = nullptr, .N = 0, .V = 61,
-                              .Vp = 64, .v0 = 0, .parts = parts};
+                              .Vp = 64, .v0 = 0, .slices = slices};
         classifier_forward(t);
         classifier_forward_backward(t, 1);
         classifier_merge(t, sums);

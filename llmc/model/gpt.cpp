@@ -74,11 +74,11 @@ void Gpt::ready() {
     share_block_acts(acts, d, shape.backward ? shape.level : Recompute::Block);
 }
 
-// Of rows n0 .. n0 + rows. A rank's own statistics are its piece of `stats`.
+// Of rows n0 .. n0 + rows. A rank's own statistics are its slice of `stats`.
 ops::Classifier Gpt::classifier(const Batch& b, int n0, int rows) const {
     return {.losses = losses + n0, .logits = logits, .stats = stats + size_t(tp.index) * size_t(3 * rows),
             .targets = b.targets + n0, .N = rows, .V = d.vocab_here(), .Vp = d.Vp, .v0 = d.v0,
-            .parts = tp.size, .cap = real(d.kind.softcap), .cap_kind = d.kind.softcap_kind};
+            .slices = tp.size, .cap = real(d.kind.softcap), .cap_kind = d.kind.softcap_kind};
 }
 
 void Gpt::begin_step() {

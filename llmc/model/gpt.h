@@ -65,7 +65,7 @@ struct Gpt {
     BlockScratch scratch;
     floatX* sent;         // the message after a chunk that does not end
     floatX* logits;       // (logit_rows, Vp)
-    real* stats;          // (tp, logit_rows, 3)    of each part of a row of logits; tp > 1
+    real* stats;          // (tp, logit_rows, 3)    of each slice of a row of logits; tp > 1
     real* losses;         // (N)
     double* loss;         // sum of losses since clear_loss(), the same on every rank of tp
     floatX* dx;           // gradients of a message: of the stream (n, C), with the shortcut of x0 behind it

@@ -66,11 +66,11 @@ void Scorer::keep(int l, const ScorePass& p) {
                                      .width = 2 * own.d.K});
 }
 
-// The parts of the vocabulary are in the order of the ranks: of equal logits, the first part's comes first.
+// The slices of the vocabulary are in the order of the ranks: of equal logits, the first slice's comes first.
 std::vector<TokenScore> Scorer::read_scores(const ScorePass& p, size_t n0, int count) {
-    const size_t n = size_t(count), parts = size_t(own.tp.size), last = parts * size_t(logit_rows);
-    std::vector<real> loss(n), value(parts * n);
-    std::vector<int32_t> column(parts * n);
+    const size_t n = size_t(count), slices = size_t(own.tp.size), last = slices * size_t(logit_rows);
+    std::vector<real> loss(n), value(slices * n);
+    std::vector<int32_t> column(slices * n);
     const real* all_values = own.tp.all_gather(values, values + last, n);
     const int32_t* all_columns = own.tp.all_gather(columns, columns + last, n);
     ops::copy_to_host(loss.data(), losses, n * sizeof(real));

@@ -90,7 +90,7 @@ template <class W> std::vector<TokenScore> Scorer::score(W& weights, const Score
         const ops::Classifier t = {.losses = losses, .logits = logits,
                                    .stats = tp.size == 1 ? nullptr : stats + size_t(tp.index * count * 3),
                                    .targets = table(3) + n0, .N = count, .V = d.vocab_here(), .Vp = d.Vp,
-                                   .v0 = d.v0, .parts = tp.size, .cap = real(d.kind.softcap),
+                                   .v0 = d.v0, .slices = tp.size, .cap = real(d.kind.softcap),
                                    .cap_kind = d.kind.softcap_kind};
         ops::classifier_forward(t);
         ops::classifier_merge(t, tp.all_gather(stats, t.stats, size_t(3 * count)));

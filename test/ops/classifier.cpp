@@ -40,7 +40,7 @@ struct Tensors {
     }
     cpu::Classifier call() {
         return {.losses = losses.data(), .logits = logits.data(), .stats = nullptr, .targets = targets.data(),
-                .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1, .cap = real(cap.c),
+                .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .slices = 1, .cap = real(cap.c),
                 .cap_kind = cap.kind};
     }
     void forward() { cpu::classifier_forward(call()); }
@@ -98,15 +98,15 @@ TEST(what_is_not_finite_shows_in_the_loss) {
     EXPECT(double(t.logits[0]) == 0 && std::fabs(double(t.logits[1025])) < 1e-6);
 }
 
-// A row of logits cut into parts, as over ranks.
-struct Parts {
-    int V, parts, width;
+// A row of logits cut into slices, as over ranks.
+struct Slices {
+    int V, slices, width;
     std::vector<Tensors> all;
     std::vector<real> stats;
 
-    Parts(const Tensors& whole, int parts, int width)
-        : V(whole.s.V), parts(parts), width(width), stats(poisoned<real>(size_t(parts * whole.s.N * 3))) {
-        for (int p = 0; p < parts; p++) {
+    Slices(const Tensors& whole, int slices, int width)
+        : V(whole.s.V), slices(slices), width(width), stats(poisoned<real>(size_t(slices * whole.s.N * 3))) {
+        for (int p = 0; p < slices; p++) {
             all.emplace_back(Shape{whole.s.N, std::clamp(V - p * width, 0, width), width}, 3, whole.cap);
             Tensors& t = all.back();
             t.targets = whole.targets;
@@ -119,26 +119,26 @@ struct Parts {
     cpu::Classifier call(int p) {
         cpu::Classifier c = all[size_t(p)].call();
         c.stats = stats.data() + size_t(p * c.N * 3);
-        c.v0 = p * width, c.parts = parts;
+        c.v0 = p * width, c.slices = slices;
         return c;
     }
     void forward() {
-        for (int p = 0; p < parts; p++) cpu::classifier_forward(call(p));
-        for (int p = 0; p < parts; p++) cpu::classifier_merge(call(p), stats.data());
+        for (int p = 0; p < slices; p++) cpu::classifier_forward(call(p));
+        for (int p = 0; p < slices; p++) cpu::classifier_merge(call(p), stats.data());
     }
     void backward(real dloss) {
-        for (int p = 0; p < parts; p++) cpu::classifier_forward_backward(call(p), dloss);
-        for (int p = 0; p < parts; p++) cpu::classifier_merge_backward(call(p), stats.data(), dloss);
+        for (int p = 0; p < slices; p++) cpu::classifier_forward_backward(call(p), dloss);
+        for (int p = 0; p < slices; p++) cpu::classifier_merge_backward(call(p), stats.data(), dloss);
     }
 };
 
-TEST(parts_of_the_vocabulary_are_the_whole) {
+TEST(slices_of_the_vocabulary_are_the_whole) {
     const Lent lent(2);
-    for (const auto& [parts, width] : {std::pair{2, 640}, {3, 384}, {4, 384}, {8, 128}, {12, 128}})
+    for (const auto& [slices, width] : {std::pair{2, 640}, {3, 384}, {4, 384}, {8, 128}, {12, 128}})
         for (const auto& [size, cap] : {std::pair{3., kCaps[0]}, {1e3, kCaps[0]}, {8., kCaps[1]},
                                         {8., kCaps[2]}}) {
-            Tensors whole({5, 1026 - 10 * (parts == 8), 1152}, size, cap);
-            Parts p(whole, parts, width), f(whole, parts, width);
+            Tensors whole({5, 1026 - 10 * (slices == 8), 1152}, size, cap);
+            Slices p(whole, slices, width), f(whole, slices, width);
             const double dloss = 0.1;
             f.forward();
             p.backward(real(dloss));
@@ -159,23 +159,23 @@ TEST(parts_of_the_vocabulary_are_the_whole) {
                 sums.push_back(10 + 2 * largest);
             }
             EXPECT_CLOSE(p.all[0].losses, wide(whole.losses), sums);
-            for (int k = 0; k < parts; k++) {
+            for (int k = 0; k < slices; k++) {
                 EXPECT(same_bits(p.all[k].losses, p.all[0].losses));
                 EXPECT(same_bits(f.all[k].losses, p.all[0].losses));
                 for (int n = 0; n < whole.s.N; n++)
                     for (int i = p.all[k].s.V; i < width; i++)
-                        EXPECT(double(p.all[k].logits[n * width + i]) == 0, "padding %d of part %d", i, k);
+                        EXPECT(double(p.all[k].logits[n * width + i]) == 0, "padding %d of slice %d", i, k);
             }
         }
 }
 
-TEST(what_is_not_finite_in_one_part_shows_in_all_losses) {
+TEST(what_is_not_finite_in_one_slice_shows_in_all_losses) {
     const Lent lent(1);
     for (const double bad : {double(NAN), double(INFINITY)})
         for (const int at : {0, 500, 1025}) {
             Tensors whole({1, 1026, 1152});
             whole.logits[at] = floatX(real(bad));
-            Parts p(whole, 3, 384);
+            Slices p(whole, 3, 384);
             p.backward(1);
             for (const Tensors& t : p.all) EXPECT(!std::isfinite(double(t.losses[0])), "%g at %d", bad, at);
         }
@@ -192,7 +192,7 @@ TEST(threads_change_no_bit) {
         EXPECT(same_bits(t.logits, runs[0].logits) && same_bits(t.losses, runs[0].losses));
 }
 
-// Ties go to the first column; a part without a column has none.
+// Ties go to the first column; a slice without a column has none.
 TEST(the_largest_logit_is_found) {
     for (const Shape& s : kShapes) {
         const Lent lent(2);
@@ -213,7 +213,7 @@ TEST(the_largest_logit_is_found) {
         }
         call.V = 0;
         cpu::classifier_largest(values.data(), columns.data(), call);
-        EXPECT(columns[0] == -1 && columns[s.N - 1] == -1, "a part without a column: %d", columns[0]);
+        EXPECT(columns[0] == -1 && columns[s.N - 1] == -1, "a slice without a column: %d", columns[0]);
     }
 }
 

@@ -23,11 +23,11 @@ TEST(momentum_is_the_formula) {
 // Columns of three ranks beside each other.
 TEST(normalized_columns_are_put_together) {
     const Lent lent(2);
-    const int rows = 5, cols = 12, parts = 3;
+    const int rows = 5, cols = 12, slices = 3;
     const auto u = normals<real>(size_t(rows * cols), 1);
     const double squares = 7;
     auto x = poisoned<floatX>(u.size());
-    cpu::muon_normalize(x.data(), u.data(), &squares, rows, cols, parts);
+    cpu::muon_normalize(x.data(), u.data(), &squares, rows, cols, slices);
     Wide want, sums;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {

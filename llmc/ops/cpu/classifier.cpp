@@ -126,24 +126,25 @@ static Softmax softmax_of(const floatX* x, int V, Cap cap, const Kept& kept = {}
 
 static real loss_of(const Softmax& s, real target) { return std::log(s.sum) + (s.max - target); }
 
-// The statistics of a part: maximum, sum, and the target's logit if it is here.
-template <class Cap> static void part_of(real* stats, const floatX* row, int column, int V, Cap cap) {
+// The statistics of a slice: maximum, sum, and the target's logit if it is here.
+template <class Cap> static void row_statistics(real* stats, const floatX* row, int column, int V, Cap cap) {
     const Softmax s = softmax_of(row, V, cap);
     stats[0] = s.max, stats[1] = s.sum;
     stats[2] = column >= 0 && column < V ? cap(real(row[column])) : real(0);
 }
 
-static void parts_of(const Classifier& t) {
+static void slice_statistics(const Classifier& t) {
     with_cap(t, [&](auto cap) {
         #pragma omp parallel for schedule(static) num_threads(context.threads)
         for (int n = 0; n < t.N; n++)
-            part_of(t.stats + 3 * size_t(n), t.logits + size_t(n) * t.Vp, t.targets[n] - t.v0, t.V, cap);
+            row_statistics(t.stats + 3 * size_t(n), t.logits + size_t(n) * t.Vp, t.targets[n] - t.v0, t.V,
+                           cap);
     });
 }
 
 void classifier_forward(const Classifier& t) {
     if (walked(classifier_forward_cost, t)) return;
-    if (t.parts > 1) return parts_of(t);
+    if (t.slices > 1) return slice_statistics(t);
     with_cap(t, [&](auto cap) {
         #pragma omp parallel for schedule(static) num_threads(context.threads)
         for (int n = 0; n < t.N; n++) {
@@ -194,7 +195,7 @@ static void gradient_of(floatX* row, const Softmax& s, int column, real dloss, i
 
 void classifier_forward_backward(const Classifier& t, real dloss) {
     if (walked(classifier_forward_backward_cost, t)) return;
-    if (t.parts > 1) return parts_of(t);
+    if (t.slices > 1) return slice_statistics(t);
     use_scratch("classifier", classifier_scratch(context.threads, t.V));
     std::byte* const scratch = context.scratch;
     with_cap(t, [&](auto cap) {
@@ -221,19 +222,19 @@ void classifier_largest(real* values, int32_t* columns, const Classifier& t) {
     }
 }
 
-// Of row n over all parts.
+// Of row n over all slices.
 static Softmax merged(const Classifier& t, const real* stats, int n) {
-    const auto part = [&](int p) { return stats + 3 * (size_t(p) * t.N + n); };
-    real max = part(0)[0];
-    for (int p = 1; p < t.parts; p++) max = std::max(max, part(p)[0]);
+    const auto slice = [&](int p) { return stats + 3 * (size_t(p) * t.N + n); };
+    real max = slice(0)[0];
+    for (int p = 1; p < t.slices; p++) max = std::max(max, slice(p)[0]);
     double total = 0;
-    for (int p = 0; p < t.parts; p++)
-        total += double(part(p)[1]) * std::exp(double(part(p)[0]) - double(max));
+    for (int p = 0; p < t.slices; p++)
+        total += double(slice(p)[1]) * std::exp(double(slice(p)[0]) - double(max));
     return {max, real(total)};
 }
 
 static void merge(const Classifier& t, const real* stats, const real* dloss) {
-    if (t.parts == 1) return;
+    if (t.slices == 1) return;
     with_cap(t, [&](auto cap) {
         #pragma omp parallel for schedule(static) num_threads(context.threads)
         for (int n = 0; n < t.N; n++) {

@@ -22,15 +22,15 @@ void muon_momentum(real* u, real* m, const real* grad, const GradientState* stat
     }
 }
 
-void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
+void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int slices) {
     if (walked(muon_normalize_cost, rows, cols)) return;
     const real factor = real(1 / (1.01 * std::sqrt(*squares) + 1e-7));
-    const size_t width = size_t(cols / parts);
+    const size_t width = size_t(cols / slices);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int row = 0; row < rows; row++)
-        for (int part = 0; part < parts; part++) {
-            const real* from = u + (size_t(part) * size_t(rows) + size_t(row)) * width;
-            floatX* to = x + size_t(row) * size_t(cols) + size_t(part) * width;
+        for (int slice = 0; slice < slices; slice++) {
+            const real* from = u + (size_t(slice) * size_t(rows) + size_t(row)) * width;
+            floatX* to = x + size_t(row) * size_t(cols) + size_t(slice) * width;
             for (size_t j = 0; j < width; j++) to[j] = floatX(from[j] * factor);
         }
 }

@@ -2,8 +2,8 @@
 // packs in registers, further packs in shared memory. Columns that fit in neither (BF16 on an H100: beyond
 // 144,000) are read twice. A thread reads back its own columns only: the reduction has the only barrier.
 //
-// For a part of a vocabulary the kernel writes the row's statistics instead of a loss. After an exchange,
-// another kernel merges the statistics of all parts, and reads and writes the row once more.
+// For a slice of a vocabulary the kernel writes the row's statistics instead of a loss. After an exchange,
+// another kernel merges the statistics of all slices, and reads and writes the row once more.
 //
 // Exponents are of 2: logits times log2(e), minus the running maximum of these products, in one fused
 // multiply-add. Each pack's maximum comes first, so that one exponential per logit is enough.
@@ -108,9 +108,9 @@ classifier_forward_kernel(float* losses, const floatX* logits, const int32_t* ta
         losses[blockIdx.x] = loss_of(s, capped<kCap>(float(row[targets[blockIdx.x]]), cap));
 }
 
-// The statistics of a part of a row: maximum, sum, and the target's logit if in this part.
+// The statistics of a slice of a row: maximum, sum, and the target's logit if in this slice.
 // FLOOR bytes = N V sizeof(floatX) + 16 N
-template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_part_kernel(Classifier t) {
+template <Cap kCap> __global__ void __launch_bounds__(kThreads) classifier_slice_kernel(Classifier t) {
     const floatX* row = t.logits + size_t(blockIdx.x) * t.Vp;
     Softmax mine = {kLowest, 0};
     for_loaded<4>(int(threadIdx.x) * Pack::size, t.V, kStep,
@@ -225,12 +225,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (; c < Vp; c += kStep) store_gradient<kCap>(row, c, {load_logits(row, c, V), c, V, cap}, g);
 }
 
-// Merges the statistics of row n, part after part.
+// Merges the statistics of row n, slice by slice.
 static __device__ __forceinline__ Softmax merged(const Classifier& t, const float* stats, int n) {
     Softmax s = {kLowest, 0};
-    for (int part = 0; part < t.parts; part++) {
-        const float* of_part = stats + 3 * (size_t(part) * t.N + n);
-        s = join(s, {load_cached(of_part), load_cached(of_part + 1)});
+    for (int slice = 0; slice < t.slices; slice++) {
+        const float* of_slice = stats + 3 * (size_t(slice) * t.N + n);
+        s = join(s, {load_cached(of_slice), load_cached(of_slice + 1)});
     }
     return s;
 }
@@ -239,13 +239,13 @@ static __device__ __forceinline__ float merged_loss(const Classifier& t, const f
     return loss_of(s, load_cached(stats + 3 * (size_t(target / t.Vp) * t.N + n) + 2));
 }
 
-// FLOOR bytes = (8 parts + 12) N
+// FLOOR bytes = (8 slices + 12) N
 __global__ void __launch_bounds__(kThreads) classifier_merge_kernel(Classifier t, const float* stats) {
     const int n = blockIdx.x * kThreads + threadIdx.x;
     if (n < t.N) t.losses[n] = merged_loss(t, stats, merged(t, stats, n), n, t.targets[n]);
 }
 
-// FLOOR bytes = N (V + Vp) sizeof(floatX) + (8 parts + 12) N
+// FLOOR bytes = N (V + Vp) sizeof(floatX) + (8 slices + 12) N
 template <Cap kCap>
 __global__ void __launch_bounds__(kThreads)
     classifier_merge_backward_kernel(Classifier t, const float* stats, float dloss) {
@@ -272,9 +272,9 @@ template <class F> static void with_cap(const Classifier& t, F f) {
     else f(std::integral_constant<Cap, Cap::Sqrt>());
 }
 
-static void part_statistics(const Classifier& t) {
+static void slice_statistics(const Classifier& t) {
     with_cap(t, [&](auto cap) {
-        launch(classifier_part_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
+        launch(classifier_slice_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
                {.bytes = row_bytes(t, t.V) + 16. * t.N}, t);
     });
 }
@@ -282,7 +282,7 @@ static void part_statistics(const Classifier& t) {
 void classifier_forward(const Classifier& t) {
     if (walked(classifier_forward_cost, t)) return;
     check_columns(t.Vp);
-    if (t.parts > 1) return part_statistics(t);
+    if (t.slices > 1) return slice_statistics(t);
     with_cap(t, [&](auto cap) {
         launch(classifier_forward_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
                {.bytes = row_bytes(t, t.V) + 8. * t.N}, t.losses, t.logits, t.targets, t.V, t.Vp, t.cap);
@@ -303,7 +303,7 @@ int logit_rows() { return kLogitRowsOfGpu; }
 void classifier_forward_backward(const Classifier& t, real dloss) {
     if (walked(classifier_forward_backward_cost, t)) return;
     check_columns(t.Vp);
-    if (t.parts > 1) return part_statistics(t);
+    if (t.slices > 1) return slice_statistics(t);
     const size_t room = (shared_limit() - kStaticShared) / sizeof(Pack) * Pack::size;
     const size_t rest = t.Vp > kHeldColumns ? size_t(t.Vp - kHeldColumns) : 0;
     const size_t shared = rest < room ? rest : room;
@@ -316,17 +316,17 @@ void classifier_forward_backward(const Classifier& t, real dloss) {
 
 void classifier_merge(const Classifier& t, const real* stats) {
     if (walked(classifier_merge_cost, t)) return;
-    if (t.parts == 1) return;
+    if (t.slices == 1) return;
     launch(classifier_merge_kernel, dim3(div_up(t.N, kThreads)), dim3(kThreads), 0,
-           {.bytes = (8. * t.parts + 12) * t.N}, t, stats);
+           {.bytes = (8. * t.slices + 12) * t.N}, t, stats);
 }
 
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss) {
     if (walked(classifier_merge_backward_cost, t)) return;
-    if (t.parts == 1) return;
+    if (t.slices == 1) return;
     with_cap(t, [&](auto cap) {
         launch(classifier_merge_backward_kernel<cap>, dim3(t.N), dim3(kThreads), 0,
-               {.bytes = row_bytes(t, t.V + t.Vp) + (8. * t.parts + 12) * t.N}, t, stats, dloss);
+               {.bytes = row_bytes(t, t.V + t.Vp) + (8. * t.slices + 12) * t.N}, t, stats, dloss);
     });
 }
 

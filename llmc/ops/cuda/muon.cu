@@ -67,14 +67,14 @@ __global__ void __launch_bounds__(kMuonThreads)
     });
 }
 
-void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int parts) {
+void muon_normalize(floatX* x, const real* u, const double* squares, int rows, int cols, int slices) {
     if (walked(muon_normalize_cost, rows, cols)) return;
     const size_t stride = size_t(muon_side(kThisDevice, cols)),
                  count = size_t(muon_side(kThisDevice, rows)) * stride;
     const double read = 4. * rows * cols, written = double(count) * sizeof(floatX);
     launch(muon_normalize_kernel, dim3(muon_blocks(count)), dim3(kMuonThreads), 0,
            {.bytes = read + written + 8}, x, u, squares, uint32_t(rows), uint32_t(cols),
-           uint32_t(cols / parts), uint32_t(stride), muon_count(count));
+           uint32_t(cols / slices), uint32_t(stride), muon_count(count));
 }
 
 void gram(floatX* out, real* sums, const floatX* x, int rows, int cols, int count) {

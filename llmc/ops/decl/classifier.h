@@ -9,20 +9,20 @@
 //     tanh    y = c tanh(l / c)              dy/dl = 1 - (y / c)^2
 //     sqrt    y = c l / sqrt(l^2 + c^2)      dy/dl = (1 - (y / c)^2)^(3/2)
 //
-// A vocabulary may be cut into `parts` of Vp columns each, of which `logits` has the one that starts at v0.
-// With one part, classifier_forward() and classifier_forward_backward() do everything. With more they write
-// the statistics of their part alone: of each row its maximum (on a GPU times log2(e)), its sum of
-// exp(logit - maximum), and the target's logit if in this part. classifier_merge() and
-// classifier_merge_backward() read the statistics of all parts and complete losses and gradients; with one
-// part both return at once. Every part computes the same losses.
+// A vocabulary may be cut into `slices` of Vp columns each, of which `logits` has the one that starts at v0.
+// With one slice, classifier_forward() and classifier_forward_backward() do everything. With more they write
+// the statistics of their slice alone: of each row its maximum (on a GPU times log2(e)), its sum of
+// exp(logit - maximum), and the target's logit if in this slice. classifier_merge() and
+// classifier_merge_backward() read the statistics of all slices and complete losses and gradients; with one
+// slice both return at once. Every slice computes the same losses.
 
 struct Classifier {
     real* losses;               // (N)       out
     floatX* logits;             // (N, Vp)   in, and out where there is a dloss
-    real* stats;                // (N, 3)    out; parts > 1
+    real* stats;                // (N, 3)    out; slices > 1
     const int32_t* targets;     // (N)       of the whole vocabulary
     int N, V, Vp;               // V: used columns here, 0 or more
-    int v0, parts;
+    int v0, slices;
     real cap = 0;               // 0: none
     SoftcapKind cap_kind = SoftcapKind::Tanh;
 };
@@ -34,16 +34,16 @@ inline constexpr int kLogitRowsOfGpu = 4096;
 
 void classifier_forward(const Classifier& t);                               // losses only
 void classifier_forward_backward(const Classifier& t, real dloss);
-// One part writes a loss per row; several parts write three statistics per row instead.
+// One slice writes a loss per row; several slices write three statistics per row instead.
 inline Cost classifier_forward_cost(const Target&, const Classifier& t) {
-    const size_t N = size_t(t.N), result = (t.parts > 1 ? 3 : 1) * sizeof(real);
+    const size_t N = size_t(t.N), result = (t.slices > 1 ? 3 : 1) * sizeof(real);
     return {.name = "classifier_forward", .read = N * (size_t(t.V) * sizeof(floatX) + sizeof(int32_t)),
             .written = N * result};
 }
 inline Cost classifier_forward_backward_cost(const Target& on, const Classifier& t) {
     Cost c = classifier_forward_cost(on, t);
     c.name = "classifier_forward_backward";
-    if (t.parts > 1) return c;
+    if (t.slices > 1) return c;
     c.written += size_t(t.N) * size_t(t.Vp) * sizeof(floatX);
     c.needs = needs::classifier_forward_backward(on, t.V);
     return c;
@@ -58,17 +58,17 @@ inline Cost classifier_largest_cost(const Target&, const Classifier& t) {
             .written = N * (sizeof(real) + sizeof(int32_t))};
 }
 
-// stats: (parts, N, 3), in the order of the parts
+// stats: (slices, N, 3), in the order of the slices
 void classifier_merge(const Classifier& t, const real* stats);              // losses only
 void classifier_merge_backward(const Classifier& t, const real* stats, real dloss);
 inline Cost classifier_merge_cost(const Target&, const Classifier& t) {
-    const size_t N = t.parts > 1 ? size_t(t.N) : 0;
-    const size_t of_row = (2 * size_t(t.parts) + 1) * sizeof(real);     // the target's logit of one part
+    const size_t N = t.slices > 1 ? size_t(t.N) : 0;
+    const size_t of_row = (2 * size_t(t.slices) + 1) * sizeof(real);     // the target's logit of one slice
     return {.name = "classifier_merge", .read = N * (of_row + sizeof(int32_t)), .written = N * sizeof(real)};
 }
 inline Cost classifier_merge_backward_cost(const Target& on, const Classifier& t) {
     Cost c = classifier_merge_cost(on, t);
-    const size_t N = t.parts > 1 ? size_t(t.N) : 0;
+    const size_t N = t.slices > 1 ? size_t(t.N) : 0;
     c.name = "classifier_merge_backward";
     c.read += N * size_t(t.V) * sizeof(floatX);
     c.written += N * size_t(t.Vp) * sizeof(floatX);

@@ -3,8 +3,8 @@
 //     out[n] = wte[tokens[n]] + wpe[position]          without wpe (null): out[n] = wte[tokens[n]]
 //     position = t0 + n % T, or positions[n]
 //
-// This rank's part of wte has rows v0 .. v0 + V - 1. Tokens of other parts give an all-zero row, without wpe,
-// so that summing over parts yields each embedding once.
+// This rank's slice of wte has rows v0 .. v0 + V - 1. Tokens of other slices give an all-zero row, without
+// wpe, so that summing over slices yields each embedding once.
 
 struct Encoder {
     const int32_t* tokens;    // (N)

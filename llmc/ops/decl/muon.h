@@ -30,9 +30,9 @@ inline Cost muon_momentum_cost(const Target&, size_t count) {
 }
 
 void muon_normalize(floatX* x,                  // (muon_side(rows), muon_side(cols))
-                    const real* u,              // (parts, rows, cols / parts): columns, part after part
+                    const real* u,              // (slices, rows, cols / slices): columns, slice by slice
                     const double* squares,      // |u|^2
-                    int rows, int cols, int parts);
+                    int rows, int cols, int slices);
 inline Cost muon_normalize_cost(const Target& on, int rows, int cols) {
     const size_t count = size_t(rows) * size_t(cols);
     const size_t written = size_t(muon_side(on, rows)) * size_t(muon_side(on, cols));

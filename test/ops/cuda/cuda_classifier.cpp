@@ -46,45 +46,45 @@ struct Results {
     }
 };
 
-// The same with the vocabulary cut into parts of part_Vp columns, side by side as ranks would have them.
-static Results run_parts(const Shape& s, const Tensors& t, real dloss, int part_Vp) {
-    const int parts = (s.V + part_Vp - 1) / part_Vp + 1;            // the last has no column that counts
+// The same with the vocabulary cut into slices of slice_Vp columns, side by side as ranks would have them.
+static Results run_slices(const Shape& s, const Tensors& t, real dloss, int slice_Vp) {
+    const int slices = (s.V + slice_Vp - 1) / slice_Vp + 1;          // the last has no column that counts
     const OnDevice targets(t.targets);
-    const OnDevice stats(poisoned<real>(size_t(parts) * s.N * 3));
+    const OnDevice stats(poisoned<real>(size_t(slices) * s.N * 3));
     Results all{std::vector<real>(s.N), std::vector<real>(s.N), std::vector<floatX>(t.logits.size())};
     std::vector<std::unique_ptr<OnDevice<floatX>>> logits;
-    const auto classifier = [&](int part, real* losses) {
-        return cuda::Classifier{.losses = losses, .logits = *logits[size_t(part)],
-                                .stats = stats + size_t(part) * s.N * 3, .targets = targets, .N = s.N,
-                                .V = std::clamp(s.V - part * part_Vp, 0, part_Vp), .Vp = part_Vp,
-                                .v0 = part * part_Vp, .parts = parts, .cap = real(t.cap.c),
+    const auto classifier = [&](int slice, real* losses) {
+        return cuda::Classifier{.losses = losses, .logits = *logits[size_t(slice)],
+                                .stats = stats + size_t(slice) * s.N * 3, .targets = targets, .N = s.N,
+                                .V = std::clamp(s.V - slice * slice_Vp, 0, slice_Vp), .Vp = slice_Vp,
+                                .v0 = slice * slice_Vp, .slices = slices, .cap = real(t.cap.c),
                                 .cap_kind = t.cap.kind};
     };
-    for (int p = 0; p < parts; p++) {
-        std::vector<floatX> mine(size_t(s.N) * part_Vp, floatX(real(NAN)));
+    for (int p = 0; p < slices; p++) {
+        std::vector<floatX> mine(size_t(s.N) * slice_Vp, floatX(real(NAN)));
         for (int n = 0; n < s.N; n++)
-            for (int i = 0; i < part_Vp && p * part_Vp + i < s.V; i++)
-                mine[size_t(n) * part_Vp + i] = t.logits[size_t(n) * s.Vp + p * part_Vp + i];
+            for (int i = 0; i < slice_Vp && p * slice_Vp + i < s.V; i++)
+                mine[size_t(n) * slice_Vp + i] = t.logits[size_t(n) * s.Vp + p * slice_Vp + i];
         logits.push_back(std::make_unique<OnDevice<floatX>>(mine));
     }
-    for (int p = 0; p < parts; p++) cuda::classifier_forward(classifier(p, nullptr));
+    for (int p = 0; p < slices; p++) cuda::classifier_forward(classifier(p, nullptr));
     const auto forward_stats = stats.host();
-    for (int p = 0; p < parts; p++) cuda::classifier_forward_backward(classifier(p, nullptr), dloss);
+    for (int p = 0; p < slices; p++) cuda::classifier_forward_backward(classifier(p, nullptr), dloss);
     EXPECT(same_bits(stats.host(), forward_stats));
-    for (int p = 0; p < parts; p++) {
+    for (int p = 0; p < slices; p++) {
         const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
         cuda::classifier_merge(classifier(p, forward_losses), stats);
         cuda::classifier_merge_backward(classifier(p, losses), stats, dloss);
         EXPECT(same_bits(losses.host(), forward_losses.host()));
         if (p == 0) all.losses = losses.host(), all.forward_losses = forward_losses.host();
-        EXPECT(same_bits(losses.host(), all.losses), "part %d", p);
+        EXPECT(same_bits(losses.host(), all.losses), "slice %d", p);
         const auto mine = logits[size_t(p)]->host();
         for (int n = 0; n < s.N; n++)
-            for (int i = 0; i < part_Vp; i++) {
-                const int column = p * part_Vp + i;
-                const floatX got = mine[size_t(n) * part_Vp + i];
+            for (int i = 0; i < slice_Vp; i++) {
+                const int column = p * slice_Vp + i;
+                const floatX got = mine[size_t(n) * slice_Vp + i];
                 if (column < s.V) all.gradient[size_t(n) * s.Vp + column] = got;
-                else EXPECT(double(got) == 0, "padding %d of part %d", i, p);
+                else EXPECT(double(got) == 0, "padding %d of slice %d", i, p);
             }
     }
     return all;
@@ -95,7 +95,7 @@ static Results run(const Shape& s, const Tensors& t, real dloss) {
     const OnDevice targets(t.targets);
     const OnDevice losses(poisoned<real>(s.N)), forward_losses(poisoned<real>(s.N));
     cuda::Classifier c = {.losses = forward_losses, .logits = logits, .stats = nullptr, .targets = targets,
-                          .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1, .cap = real(t.cap.c),
+                          .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .slices = 1, .cap = real(t.cap.c),
                           .cap_kind = t.cap.kind};
     cuda::classifier_forward(c), cuda::classifier_merge(c, nullptr);
     c.losses = losses;
@@ -116,7 +116,7 @@ static void expect_right(const Shape& s, double size, const Cap& cap) {
     const OracleScratch scratch;
     oracle::classifier_forward_backward(
         {.losses = losses.data(), .logits = gradient.data(), .stats = nullptr, .targets = t.targets.data(),
-         .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .parts = 1, .cap = cap.c, .cap_kind = cap.kind},
+         .N = s.N, .V = s.V, .Vp = s.Vp, .v0 = 0, .slices = 1, .cap = cap.c, .cap_kind = cap.kind},
         double(dloss));
     // near its bound the slope of a cap is a small difference
     for (size_t i = 0; i < sums.size(); i++)
@@ -130,7 +130,7 @@ static void expect_right(const Shape& s, double size, const Cap& cap) {
         for (int i = s.V; i < s.Vp; i++)
             EXPECT(double(got.gradient[size_t(n) * s.Vp + i]) == 0, "padding %d", i);
     if (s.V > 20000) return;
-    const Results cut = run_parts(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
+    const Results cut = run_slices(s, t, dloss, s.V > 300 ? 128 * (s.V / 300) : 8);
     EXPECT_CLOSE(cut.losses, losses, loss_sums);
     EXPECT_CLOSE(cut.gradient, gradient, sums);
 }
@@ -165,11 +165,11 @@ static Largest largest(const Shape& s, const std::vector<floatX>& logits, int V)
     const OnDevice columns(std::vector<int32_t>(size_t(s.N), -7));
     cuda::classifier_largest(values, columns, {.losses = nullptr, .logits = on_device, .stats = nullptr,
                                                .targets = nullptr, .N = s.N, .V = V, .Vp = s.Vp, .v0 = 100,
-                                               .parts = 1});
+                                               .slices = 1});
     return {values.host(), columns.host()};
 }
 
-// Ties go to the first column; a part without a column has none.
+// Ties go to the first column; a slice without a column has none.
 TEST(the_largest_logit_is_found) {
     for (const Shape& s : kShapes) {
         if (s.V > 20000) continue;
@@ -185,7 +185,7 @@ TEST(the_largest_logit_is_found) {
                 EXPECT(double(got.values[n]) == double(row[best]) && got.columns[n] == 100 + best,
                        "row %d of V %d: column %d, not %d", n, s.V, got.columns[n], 100 + best);
             }
-            EXPECT(largest(s, t.logits, 0).columns[0] == -1, "a part without a column");
+            EXPECT(largest(s, t.logits, 0).columns[0] == -1, "a slice without a column");
         });
     }
 }
@@ -197,8 +197,8 @@ TEST(order_changes_no_bit) {
     in_every_order([&] { EXPECT(run(s, t, real(0.1)) == first); });
     const Shape small = {3, 1026, 1152};
     const Tensors few(small, 3);
-    const Results parts = run_parts(small, few, real(0.1), 384);
-    in_every_order([&] { EXPECT(run_parts(small, few, real(0.1), 384) == parts); });
+    const Results slices = run_slices(small, few, real(0.1), 384);
+    in_every_order([&] { EXPECT(run_slices(small, few, real(0.1), 384) == slices); });
 }
 
 TEST(moves_no_more_than_its_floor) {
@@ -207,7 +207,7 @@ TEST(moves_no_more_than_its_floor) {
     const Shape small = {9, 5000, 5120};
     for (const Cap& cap : kCaps) {
         EXPECT_FLOORS([&] { run(cap.c ? small : s, Tensors(cap.c ? small : s, 3, cap), 1); });
-        EXPECT_FLOORS([&] { run_parts(small, Tensors(small, 3, cap), 1, 2560); });
+        EXPECT_FLOORS([&] { run_slices(small, Tensors(small, 3, cap), 1, 2560); });
     }
     EXPECT_FLOORS([&] { largest(small, Tensors(small, 3).logits, small.V); });
 }

@@ -41,7 +41,7 @@ static std::vector<Op> ops_of(Rooms& r) {
     const size_t count = size_t(N) * C;
     const cuda::Encoder e{.tokens = r.ids, .v0 = 0, .V = V, .N = N, .T = T, .C = C, .t0 = 0};
     const cuda::Classifier k{.losses = r.a, .logits = r.x, .stats = nullptr, .targets = r.ids, .N = N, .V = V,
-                             .Vp = Vp, .v0 = 0, .parts = 1};
+                             .Vp = Vp, .v0 = 0, .slices = 1};
     const cuda::Layernorm norm{.x1 = r.x, .y = r.y, .mean = r.a, .rstd = r.b, .x = r.x, .r = r.z, .bias = r.w,
                                .w = r.w + C, .b = r.w + 2 * C};
     const cuda::Rotary rotary{.qkv = r.x, .before = r.y, .turns = r.a, .q_gain = r.w, .k_gain = r.w + 64,

@@ -18,8 +18,8 @@ static int side_of(int n) { return cuda::muon_side({Target::Cuda, 1}, n); }
 
 struct Settings { bool finite = true, cautious = false, stochastic = false; };
 
-// All ops; the matrix to normalize is the momentum, of `parts` ranks' columns where they divide.
-static Results run(const MuonShape& s, const Settings& o, int parts = 1) {
+// All ops; the matrix to normalize is the momentum, of `slices` ranks' columns where they divide.
+static Results run(const MuonShape& s, const Settings& o, int slices = 1) {
     const MuonInputs in(s);
     const size_t count = in.m.size();
     const OnDevice m(in.m), grad(in.grad), master(in.master), u(poisoned<real>(count));
@@ -29,7 +29,7 @@ static Results run(const MuonShape& s, const Settings& o, int parts = 1) {
     const OnDevice state(std::vector<cuda::GradientState>{step});
     const OnDevice squares(std::vector<double>{7});
     cuda::muon_momentum(u, m, grad, state, real(kMu), count);
-    cuda::muon_normalize(normal, m, squares, s.rows, s.cols, parts);
+    cuda::muon_normalize(normal, m, squares, s.rows, s.cols, slices);
     cuda::muon_update({.param = kMasterIsParam ? nullptr : param.p, .master = master, .x = x,
                        .x_stride = s.x_stride, .state = state, .rows = s.rows, .cols = s.cols,
                        .lr = real(0.125), .stretch = 2, .decay = real(0.5), .step = 3,
@@ -42,9 +42,9 @@ static Results run(const MuonShape& s, const Settings& o, int parts = 1) {
 TEST(matches_the_formulas) {
     for (const MuonShape& s : kMuonShapes)
         for (const bool cautious : {false, true}) {
-            const int parts = s.cols % 3 == 0 ? 3 : 1;
+            const int slices = s.cols % 3 == 0 ? 3 : 1;
             const MuonInputs in(s);
-            const Results got = run(s, {.cautious = cautious}, parts);
+            const Results got = run(s, {.cautious = cautious}, slices);
             const MuonMomentum momentum = momentum_of(in);
             EXPECT_CLOSE(got.m, momentum.m, momentum.m_sums);
             EXPECT_CLOSE(got.u, momentum.u, momentum.u_sums);
@@ -53,7 +53,7 @@ TEST(matches_the_formulas) {
             for (size_t i = 0; i < got.param.size() && !kMasterIsParam; i++)
                 EXPECT(double(got.param[i]) == double(floatX(got.master[i])), "param[%zu]", i);
             Wide x(got.x.size()), sums(got.x.size()), sum, terms;       // zero beyond the matrix
-            const int width = s.cols / parts, stride = side_of(s.cols);
+            const int width = s.cols / slices, stride = side_of(s.cols);
             for (int i = 0; i < s.rows; i++)
                 for (int j = 0; j < s.cols; j++) {
                     const size_t to = size_t(i * stride + j),
