@@ -17,13 +17,13 @@ inline constexpr int kRows = 7, kCols = 5;
 // The value of each element depends on the step: a checkpoint made of two steps would show.
 inline float value_of(int64_t step, int row, int col) { return float(step * 1000 + row * kCols + col); }
 
-// Tensors cut by rows over the ranks, two parts of each.
+// Tensors cut by rows over the ranks, two arrays of each.
 struct Share { std::vector<SavedPiece> pieces; std::vector<float> data; };
 inline Share share_of(int rank, int ranks, int64_t step) {
     Share s;
     const int begin = kRows * rank / ranks, end = kRows * (rank + 1) / ranks;
-    for (const char* part : {"master", "m"}) {
-        s.pieces.push_back({.tensor = "w", .array = part, .dtype = "F32", .shape = {kRows, kCols},
+    for (const char* array : {"master", "m"}) {
+        s.pieces.push_back({.tensor = "w", .array = array, .dtype = "F32", .shape = {kRows, kCols},
                             .start = {begin, 0}, .extent = {end - begin, kCols}, .file = "", .at = 0});
         for (int r = begin; r < end; r++)
             for (int c = 0; c < kCols; c++) s.data.push_back(value_of(step, r, c));
@@ -43,7 +43,7 @@ inline Manifest head_of(int64_t step) {
 // Protocols that leave something out: tests must notice the gap.
 struct Mutant {
     bool acknowledge_first = false;      // a line in checkpoints.jsonl before the rename
-    bool unsynced_parts = false;         // the manifest is on the medium before the data
+    bool unsynced_shares = false;        // the manifest is on the medium before the data
     bool unsynced_rows = false;          // metrics.jsonl is left to the system
     bool unsynced_prune = false;         // an old checkpoint's files go before its new name is synced
     Check check = Check::Hashes;         // Sizes: a recovery without hashes
@@ -66,22 +66,22 @@ inline std::string save(const Disk& disk, const std::string& dir, int64_t step, 
     if (mutant.save) return mutant.save(disk, dir, step, ranks);
     const SavePlace place{.run_dir = dir, .step = step, .attempt = attempt};
     std::vector<Share> shares;
-    std::vector<DiskQueue> parts;
+    std::vector<DiskQueue> queues;
     std::vector<int> writers;
     for (int r = 0; r < ranks; r++) shares.push_back(share_of(r, ranks, step));
     for (int r = 0; r < ranks; r++) {
         writers.push_back(r);
         const auto data = std::as_bytes(std::span(shares[size_t(r)].data));
-        parts.push_back(save_share(disk, place, r, shares[size_t(r)].pieces,
-                                  {data.first(data.size() / 2), data.last(data.size() / 2)}, 100));
-        if (mutant.unsynced_parts) drop(parts.back(), "cannot sync");
+        queues.push_back(save_share(disk, place, r, shares[size_t(r)].pieces,
+                                   {data.first(data.size() / 2), data.last(data.size() / 2)}, 100));
+        if (mutant.unsynced_shares) drop(queues.back(), "cannot sync");
     }
     for (bool more = true; more;) {
         more = false;
-        for (DiskQueue& q : parts) more |= q.advance();
+        for (DiskQueue& q : queues) more |= q.advance();
     }
     std::string error;
-    for (const DiskQueue& q : parts) if (error.empty()) error = q.error;
+    for (const DiskQueue& q : queues) if (error.empty()) error = q.error;
     if (error.empty()) {
         DiskQueue publish = save_publish(disk, place, head_of(step), writers,
                                          {{"config.json", shared_text("{}\n")}});

@@ -198,9 +198,9 @@ void check_places(const Manifest& m) {
 
 // The pieces of each array of each tensor tile it.
 void check_pieces(const Manifest& m) {
-    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> parts;
-    for (const SavedPiece& p : m.pieces) parts[{p.tensor, p.array}].push_back(&p);
-    for (const auto& [name, pieces] : parts) {
+    std::map<std::pair<std::string, std::string>, std::vector<const SavedPiece*>> arrays;
+    for (const SavedPiece& p : m.pieces) arrays[{p.tensor, p.array}].push_back(&p);
+    for (const auto& [name, pieces] : arrays) {
         const SavedPiece& first = *pieces[0];
         uint64_t whole = 1, covered = 0;
         for (const int64_t n : first.shape) whole *= uint64_t(n);

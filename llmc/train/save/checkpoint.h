@@ -1,6 +1,6 @@
 // The checkpoints of a run: folders run.dir/step_N with the weights, master weights and moments of all ranks
 // (rank_state.h), the settings, the tokenizer, and a manifest (io/files/manifest.h) by which any mesh finds
-// its part.
+// its share.
 //
 // With checkpoint.async saves run beside training (saver.h); else training waits.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace PRECISION {
 
-// Reads a slice of a tensor at a time. Each rank keeps its own part.
+// Reads a slice of a tensor at a time. Each rank keeps its own share.
 void import_weights(Zero& zero, const ForeignModel& foreign);
 
 struct Checkpoint {

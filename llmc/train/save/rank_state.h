@@ -1,6 +1,6 @@
-// This rank's part of a checkpoint, and how a rank finds its part in the checkpoint of any mesh.
+// This rank's share of a checkpoint, and how a rank finds its share in the checkpoint of any mesh.
 //
-// Each part of the state ("weights" where they are no copy of the masters, and each slot of Zero) is written
+// Each array of the state ("weights" where they are no copy of the masters, and each slot of Zero) is written
 // once over all ranks: a data-parallel rank writes its shard at every ZeRO stage, tensors that tensor
 // parallelism does not cut are its first rank's, the tied embedding is the first pipeline stage's.
 #pragma once
@@ -20,7 +20,7 @@ inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && 
 
 struct RankShare {
     std::vector<SavedPiece> pieces;
-    std::vector<size_t> start;           // of each, in the array of its part
+    std::vector<size_t> start;           // of each, in its array
     uint64_t bytes = 0;
 
     // The memory of the pieces; after the arena's allocation.
@@ -28,7 +28,7 @@ struct RankShare {
 };
 RankShare share_to_save(const Zero& zero);
 
-// Reads this rank's part of a checkpoint of any mesh. moments: also the optimizer's. A missing tensor or
+// Reads this rank's share of a checkpoint of any mesh. moments: also the optimizer's. A missing tensor or
 // another shape ends in CHECK_INPUT; wpe may have more positions than needed.
 void load_state(Zero& zero, const std::string& folder, const Manifest& m, bool moments);
 

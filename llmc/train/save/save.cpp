@@ -22,7 +22,7 @@ bool DiskQueue::advance() {
 // Bytes between two syncs of a file: no single sync takes minutes (base/guard/hangs.h).
 static constexpr size_t kSyncBytes = 256 << 20;
 
-static std::string part_name(int rank) { return fmt::format("rank_{:05}", rank); }
+static std::string rank_name(int rank) { return fmt::format("rank_{:05}", rank); }
 
 static int make_folder(const Disk& disk, const std::string& path) {
     const int error = disk.make_folder(path);
@@ -61,7 +61,7 @@ static void add_file(DiskQueue& q, const Disk& disk, const std::string& path,
 }
 
 // ---------------------------------------------------------------------------------------------------------
-// a rank's part
+// a rank's share
 
 // Returns the head of the safetensors file; sets file and offset of each piece.
 static std::string lay_out(std::vector<SavedPiece>& pieces, const std::string& file) {
@@ -89,7 +89,7 @@ DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::ve
     };
     auto s = std::make_shared<State>();
     auto f = std::make_shared<OpenFile>(disk);
-    const std::string name = part_name(rank) + ".safetensors", path = place.temporary() + "/" + name;
+    const std::string name = rank_name(rank) + ".safetensors", path = place.temporary() + "/" + name;
     s->head = lay_out(pieces, name);
     s->note.pieces = std::move(pieces);
     s->note.file.name = name;
@@ -118,7 +118,7 @@ DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::ve
             unsynced = 0;
         }
     add_sync_and_close(q, path, f);
-    add_file(q, disk, place.temporary() + "/" + part_name(rank) + ".json", [s] {
+    add_file(q, disk, place.temporary() + "/" + rank_name(rank) + ".json", [s] {
         s->note.file.hashes = s->hasher.finish();
         return shared_text(to_json(s->note));
     });
@@ -186,7 +186,7 @@ DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manife
     const std::string dir = place.temporary();
     auto m = std::make_shared<Manifest>(std::move(manifest));
     for (const int rank : writers) {
-        const std::string note = dir + "/" + part_name(rank) + ".json";
+        const std::string note = dir + "/" + rank_name(rank) + ".json";
         q.add("cannot read " + note, [&disk, note, m] { return read_note(disk, note, *m); });
         q.add("cannot remove " + note, [&disk, note] { return disk.remove(note); });
     }

@@ -52,7 +52,7 @@ struct ExtraFile {
     std::string name;
     SharedText content;
 };
-// For rank 0, when the parts of all `writers` are on the medium. manifest: without files and pieces.
+// For rank 0, when the shares of all `writers` are on the medium. manifest: without files and pieces.
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras);
 

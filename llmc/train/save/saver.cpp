@@ -65,7 +65,7 @@ void Saver::begin(SaveJob j) {
     job = std::move(j);
     job.place.attempt = ++attempt;
     error.clear();
-    enter(Phase::Parts, 1);
+    enter(Phase::Shares, 1);
     // before any rank writes: bytes written by other ranks would count twice
     uint64_t room = 0;
     if (const int code = disk.free_bytes(job.place.run_dir, &room))
@@ -111,7 +111,7 @@ void Saver::publish() {
     });
 }
 
-// Ranks above 0 have nothing to do but in Parts.
+// Ranks above 0 work in Shares alone.
 std::optional<Saver::Outcome> Saver::advance(double done, double failed) {
     if (done + failed < world.size) return std::nullopt;
     if (thread.joinable()) thread.join();

@@ -1,8 +1,8 @@
 // Checkpoints beside training: a snapshot into planned memory, then a thread that runs the queue of save.h.
 //
 // Ranks agree through the votes of each step: the thread sets this rank's words, poll() reads the sums. A
-// save ends when every rank has written its part and rank 0 has published the folder. Where a rank fails, all
-// ranks receive its error, and rank 0 removes the files.
+// save ends when every rank has written its share and rank 0 has published the folder. Where a rank fails,
+// all ranks receive its error, and rank 0 removes the files.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -38,7 +38,7 @@ struct Saver {
     void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, if idle
 
 private:
-    enum class Phase { Idle, Parts, Publishing, Clearing };
+    enum class Phase { Idle, Shares, Publishing, Clearing };
     void enter(Phase next, int code);                         // code: of `running`
     void set_running(int code);
     std::optional<Outcome> advance(double done, double failed);     // ranks

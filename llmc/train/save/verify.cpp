@@ -8,7 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/train/save/run_state.h"
 
-// The tensors with parts in a chunk of a file, for a message.
+// The tensors with pieces in a chunk of a file, for a message.
 static std::string tensors_in(const Manifest& m, const std::string& file, uint64_t begin, uint64_t end) {
     std::string names;
     int count = 0;

@@ -115,9 +115,9 @@ TEST(two_ranks) {
     for (const auto& e : fs::directory_iterator(folder("pair"))) {
         if (!e.path().filename().string().starts_with("step_")) continue;
         saved++;
-        const string part = e.path().string() + "/rank_00001.safetensors";
-        EXPECT(there(part), "no part of rank 1");
-        fs::resize_file(part, 100);
+        const string share = e.path().string() + "/rank_00001.safetensors";
+        EXPECT(there(share), "no share of rank 1");
+        fs::resize_file(share, 100);
     }
     EXPECT(saved == 1, "%zu checkpoints", saved);
     const string more = " --train.steps=61 --checkpoint.override='[\"train.steps\"]'";

@@ -182,14 +182,14 @@ TEST(without_sync_between_rename_and_removal_old_ones_are_damaged) {
     EXPECT(o.corrupt > 0, "%zu states, all good", o.states);
 }
 
-TEST(parts_that_are_not_synced_leave_damage) {
-    const Outcome o = cut_everywhere(2, nothing, {.unsynced_parts = true});
+TEST(shares_that_are_not_synced_leave_damage) {
+    const Outcome o = cut_everywhere(2, nothing, {.unsynced_shares = true});
     EXPECT(o.corrupt > 0 && o.accepted == 0, "%zu states, %zu corrupt, %zu of them accepted", o.states,
            o.corrupt, o.accepted);
 }
 
 TEST(without_hashes_they_are_accepted) {
-    const Outcome o = cut_everywhere(2, nothing, {.unsynced_parts = true, .check = Check::Sizes});
+    const Outcome o = cut_everywhere(2, nothing, {.unsynced_shares = true, .check = Check::Sizes});
     EXPECT(o.accepted > 0, "%zu states, none accepted", o.states);
 }
 
@@ -225,7 +225,7 @@ static void expect_older(Kept& k, const std::string& file, const std::vector<std
                tensor.c_str(), said.c_str());
 }
 
-// Parts of tensors that have a byte of the file in [begin, end).
+// Arrays of tensors that have a byte of the file in [begin, end).
 static std::vector<std::string> tensors_at(const Manifest& m, const std::string& file, uint64_t begin,
                                            uint64_t end) {
     std::vector<std::string> names;
@@ -241,7 +241,7 @@ TEST(every_truncation_and_every_flipped_bit_is_seen) {
     const Manifest m = *verify_checkpoint(first.disk, in_run("step_2")).manifest;
     std::vector<std::string> files;
     first.disk.list(in_run("step_2"), &files);
-    EXPECT(files.size() == 4, "%zu files: two parts, config and manifest expected", files.size());
+    EXPECT(files.size() == 4, "%zu files: two shares, config and manifest expected", files.size());
     size_t accepted = 0, named = 0;
     const size_t step = kAddressSanitizer ? 17 : 1;     // ten times slower
     for (const std::string& file : files) {

@@ -68,8 +68,8 @@ static void train(const MeshCase& m, const std::string& dir, const std::string& 
     else run_threads(base, body);
 }
 
-// All files of a checkpoint's parts, by name, and the state of its run.
-static std::map<std::string, std::string> parts_of(const std::string& folder) {
+// All files of a checkpoint's shares, by name, and the state of its run.
+static std::map<std::string, std::string> shares_of(const std::string& folder) {
     std::map<std::string, std::string> files = {{"state", open_checkpoint(folder).manifest.state}};
     for (const auto& e : fs::directory_iterator(folder))
         if (e.path().extension() == ".safetensors") files[e.path().filename()] = read_file(e.path());
@@ -81,22 +81,22 @@ TEST(going_on_at_every_step_is_bitwise) {
                               MeshCase{3, 1, 1, 2, 0, true}, MeshCase{4, 2, 1, 2, 0, false, true}}) {
         const std::string straight = fresh("straight");
         train(m, straight, "", 20, [](int64_t) { return true; });
-        const auto expected = parts_of(straight + "/step_20");
+        const auto expected = shares_of(straight + "/step_20");
         EXPECT(int(expected.size()) == m.ranks + 1, "%s: %zu files", m.text().c_str(), expected.size());
         // several ranks, after the first steps and some later ones; AddressSanitizer is eight times slower
         for (int k = 0; k < 20; k += test::kAddressSanitizer ? 9 : m.ranks > 1 && k > 2 ? 5 : 1) {
             const std::string again = fresh("again");
             train(m, again, straight + "/step_" + std::to_string(k), 20, [](int64_t) { return false; });
-            EXPECT(parts_of(again + "/step_20") == expected, "%s: resumed at %d", m.text().c_str(), k);
+            EXPECT(shares_of(again + "/step_20") == expected, "%s: resumed at %d", m.text().c_str(), k);
         }
     }
 }
 
-// The bytes of every part of every tensor, put together from its pieces.
+// The bytes of every array of every tensor, put together from its pieces.
 static std::map<std::string, std::string> tensors_of(const std::string& folder) {
     const Origin o = open_checkpoint(folder);
     std::map<std::string, std::string> tensors;
-    std::map<std::string, std::string> files = parts_of(folder);
+    std::map<std::string, std::string> files = shares_of(folder);
     for (const SavedPiece& p : o.manifest.pieces) {
         const size_t cols = p.shape.size() > 1 ? size_t(p.shape[1]) : 1, element = p.bytes() / p.elements();
         const size_t width = p.extent.size() > 1 ? size_t(p.extent[1]) : 1;

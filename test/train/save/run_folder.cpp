@@ -54,9 +54,9 @@ TEST(the_newest_that_verifies) {
     EXPECT(newest_checkpoint("/nowhere/at/all") == "" && newest_checkpoint(dir) == "", "none");
     for (const int64_t step : {9, 10, 100}) EXPECT(test::save(posix_disk(), dir, step, 1, 1) == "", "saved");
     EXPECT(newest_checkpoint(dir) == dir + "/step_100", "'%s'", newest_checkpoint(dir).c_str());
-    std::string part = read_file(dir + "/step_100/rank_00000.safetensors");
-    part.back() ^= 1;
-    write_file(dir + "/step_100/rank_00000.safetensors", part);
+    std::string share = read_file(dir + "/step_100/rank_00000.safetensors");
+    share.back() ^= 1;
+    write_file(dir + "/step_100/rank_00000.safetensors", share);
     EXPECT(newest_checkpoint(dir) == dir + "/step_10", "'%s'", newest_checkpoint(dir).c_str());
     fs::remove(dir + "/step_10/manifest.json");
     EXPECT(newest_checkpoint(dir) == dir + "/step_9", "'%s'", newest_checkpoint(dir).c_str());
