@@ -17,25 +17,25 @@ size_t row_there(Rows order, size_t row, size_t D) {
 std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, const char* blocks,
                                            const Tensor& t) {
     const std::string before = t.layer < 0 ? "" : blocks + std::to_string(t.layer) + ".";
-    std::vector<ForeignTensor> parts;
+    std::vector<ForeignTensor> tensors;
     for (const TensorName& name : names)
         if (!strcmp(name.own, t.param.name))
-            parts.push_back({.name = before + name.theirs, .first = 0, .rows = size_t(t.param.whole_rows),
-                             .order = name.order});
-    if (parts.size() <= 1) return parts;
+            tensors.push_back({.name = before + name.theirs, .first = 0, .rows = size_t(t.param.whole_rows),
+                               .order = name.order});
+    if (tensors.size() <= 1) return tensors;
     size_t first = 0;
-    for (size_t m = 0; m < parts.size(); m++) {
-        parts[m].first = first;
-        parts[m].rows = size_t(t.param.fused[m]) * size_t(t.param.tp);
-        first += parts[m].rows;
+    for (size_t m = 0; m < tensors.size(); m++) {
+        tensors[m].first = first;
+        tensors[m].rows = size_t(t.param.fused[m]) * size_t(t.param.tp);
+        first += tensors[m].rows;
     }
-    return parts;
+    return tensors;
 }
 
-void read_by_parts(const std::vector<ForeignTensor>& parts, const Tensor& t, size_t D, size_t row,
-                   size_t rows, float* out, const ReadPart& read) {
+void read_foreign_rows(const std::vector<ForeignTensor>& tensors, const Tensor& t, size_t D, size_t row,
+                       size_t rows, float* out, const ReadForeign& read) {
     const size_t cols = size_t(t.param.whole_cols);
-    for (const ForeignTensor& p : parts) {
+    for (const ForeignTensor& p : tensors) {
         const size_t begin = std::max(row, p.first), end = std::min(row + rows, p.first + p.rows);
         const bool at_once = p.order == Rows::Same;
         for (size_t at = begin, n; at < end; at += n) {
@@ -45,7 +45,7 @@ void read_by_parts(const std::vector<ForeignTensor>& parts, const Tensor& t, siz
     }
 }
 
-std::vector<float> values_of_part(const ForeignTensor& p, size_t cols, size_t D,
+std::vector<float> foreign_values(const ForeignTensor& p, size_t cols, size_t D,
                                   const std::vector<float>& all) {
     std::vector<float> values(p.rows * cols);
     for (size_t row = 0; row < p.rows; row++) {

@@ -79,12 +79,12 @@ std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, co
                                            const Tensor& t);
 
 // Rows row to row + rows of t, by reading rows of the foreign tensors.
-using ReadPart = std::function<void(const ForeignTensor& p, size_t row, size_t rows, float* out)>;
-void read_by_parts(const std::vector<ForeignTensor>& parts, const Tensor& t, size_t D, size_t row,
-                   size_t rows, float* out, const ReadPart& read);
+using ReadForeign = std::function<void(const ForeignTensor& p, size_t row, size_t rows, float* out)>;
+void read_foreign_rows(const std::vector<ForeignTensor>& tensors, const Tensor& t, size_t D, size_t row,
+                       size_t rows, float* out, const ReadForeign& read);
 
 // The values of a foreign tensor, from those of the tensor here.
-std::vector<float> values_of_part(const ForeignTensor& p, size_t cols, size_t D,
+std::vector<float> foreign_values(const ForeignTensor& p, size_t cols, size_t D,
                                   const std::vector<float>& all);
 
 bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // value by value

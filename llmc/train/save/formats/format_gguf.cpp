@@ -130,22 +130,22 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
     if (scaled) pairs.push_back({kScaling, to_text(value_of_setting(m.shape, "rope_scaling"))});
     add_tokenizer(pairs, m.tokenizer, m.shape.vocab);
     std::vector<GgufTensor> infos;
-    const auto parts = [&](const Tensor& t) { return foreign_tensors(kind.tensors, kind.blocks, t); };
+    const auto foreign = [&](const Tensor& t) { return foreign_tensors(kind.tensors, kind.blocks, t); };
     for (const Tensor& t : m.layout.tensors)
-        for (const ForeignTensor& p : parts(t))
+        for (const ForeignTensor& p : foreign(t))
             infos.push_back({.name = p.name, .shape = shape_in_gguf(p, t), .type = type_of(t, type)});
     const std::vector<float> divisors = divisors_of(m.shape);
     if (scaled) infos.push_back({kTurns, {divisors.size()}});
     const Tensor& wte = m.layout.tensors.front();
     if (kind.two_heads)
-        infos.push_back({.name = kHead, .shape = shape_in_gguf(parts(wte)[0], wte),
+        infos.push_back({.name = kHead, .shape = shape_in_gguf(foreign(wte)[0], wte),
                          .type = type_of(wte, type)});
     GgufWriter file(path, pairs, infos);
     const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
         const std::vector<float> all = m.read(t);
-        for (const ForeignTensor& p : parts(t)) {
-            const std::vector<float> values = values_of_part(p, size_t(t.param.whole_cols), D, all);
+        for (const ForeignTensor& p : foreign(t)) {
+            const std::vector<float> values = foreign_values(p, size_t(t.param.whole_cols), D, all);
             file.write(values.data(), values.size());
         }
     }
@@ -265,8 +265,8 @@ static ForeignModel open_gguf(const std::string& path) {
     const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
     m.read = [file, &kind, D](const Tensor& t, size_t row, size_t rows, float* out) {
         const size_t cols = size_t(t.param.whole_cols);
-        read_by_parts(foreign_tensors(kind.tensors, kind.blocks, t), t, D, row, rows, out,
-                      [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
+        read_foreign_rows(foreign_tensors(kind.tensors, kind.blocks, t), t, D, row, rows, out,
+                          [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
             file->read(*file->find(p.name), first * cols, count * cols, to);
         });
     };

@@ -197,18 +197,18 @@ static void write_hf(const OwnModel& m, const std::string& dir) {
     if (!m.tokenizer)
         for (const char* name : kTokenizerFiles) remove_file(dir + name);
     const HfType& type = hf_type_named(dir);
-    const auto parts = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
+    const auto foreign = [&](const Tensor& t) { return foreign_tensors(c.kind.tensors, c.kind.blocks, t); };
     std::vector<TensorInfo> infos;
     for (const Tensor& t : m.layout.tensors)
-        for (const ForeignTensor& p : parts(t))
+        for (const ForeignTensor& p : foreign(t))
             infos.push_back({.name = name_in_hf(c, p), .dtype = type.dtype, .shape = shape_in_hf(c, p, t)});
     HfWriter file(dir, type, infos, m.largest_file);
     const size_t D = size_t(with_sizes(m.shape).head_channels);
     for (const Tensor& t : m.layout.tensors) {
         const std::vector<float> all = m.read(t);
         const size_t cols = size_t(t.param.whole_cols);
-        for (const ForeignTensor& p : parts(t)) {
-            std::vector<float> values = values_of_part(p, cols, D, all);
+        for (const ForeignTensor& p : foreign(t)) {
+            std::vector<float> values = foreign_values(p, cols, D, all);
             if (transposed(c, t)) {
                 const std::vector<float> own = values;
                 transpose(own.data(), p.rows, cols, values.data());

@@ -108,8 +108,8 @@ ForeignModel open_hf(const std::string& dir) {
     else if (file_exists(dir + "/vocab.json") && file_exists(dir + "/merges.txt")) m.tokenizer = dir;
     const size_t D = size_t(with_sizes(m.shape).head_channels), C = size_t(m.shape.channels);
     m.read = [weights, &c, D](const Tensor& t, size_t row, size_t rows, float* out) {
-        read_by_parts(foreign_tensors(c.kind.tensors, c.kind.blocks, t), t, D, row, rows, out,
-                      [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
+        read_foreign_rows(foreign_tensors(c.kind.tensors, c.kind.blocks, t), t, D, row, rows, out,
+                          [&](const ForeignTensor& p, size_t first, size_t count, float* to) {
             read_rows(c, *find_in_hf(c, *weights, p.name), t, first, count, to);
         });
     };
