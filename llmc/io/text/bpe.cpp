@@ -44,10 +44,10 @@ bool Bpe::add(Merge m) {
     return true;
 }
 
-// In place, for words of a few dozen bytes. Part i keeps the place of its first byte; bits of `parts` mark
-// the remaining parts. keys[i] has the rank of part i and the next part in its high bits, and the place i
-// below. So the smallest key is the next merge; the search over a fixed number of places takes a few vector
-// instructions.
+// In place, for words of a few dozen bytes. A symbol is a byte or what merges have made of several; symbol i
+// keeps the place i of its first byte. Bits of `symbols` mark the remaining symbols. keys[i] has the rank of
+// symbol i and the next symbol in its high bits, and the place i below. So the smallest key is the next
+// merge; the search over a fixed number of places takes a few vector instructions.
 template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view word, uint32_t* out) {
     constexpr uint32_t kNone = kNoRank << 6;
     const size_t n = word.size();
@@ -57,25 +57,25 @@ template <size_t N> static size_t encode_short(const Bpe& bpe, std::string_view 
     for (size_t i = 0; i + 1 < n; i++) {
         keys[i] = bpe.byte_rank[uint8_t(word[i]) << 8 | uint8_t(word[i + 1])] << 6 | uint32_t(i);
     }
-    uint64_t parts = ~uint64_t(0) >> (64 - n);
+    uint64_t symbols = ~uint64_t(0) >> (64 - n);
     for (;;) {
         uint32_t best = keys[0];
         for (size_t i = 1; i < N; i++) best = std::min(best, keys[i]);
         if (best >= kNone) break;
         const uint32_t at = best & 63;
         const uint64_t above = ~uint64_t(1) << at;              // places after `at`
-        const uint64_t gone = (parts & above) & -(parts & above);
-        parts &= ~gone;
+        const uint64_t gone = (symbols & above) & -(symbols & above);
+        symbols &= ~gone;
         keys[std::countr_zero(gone)] = kNone;
         ids[at] = bpe.merged[best >> 6];
-        const uint64_t after = parts & above, before = parts & ~above & ~(uint64_t(1) << at);
+        const uint64_t after = symbols & above, before = symbols & ~above & ~(uint64_t(1) << at);
         const int next = std::countr_zero(after | uint64_t(1) << 63);
         const int last = int(std::bit_width(before | 1)) - 1;
         keys[at] = after ? bpe.rank(ids[at], ids[next]) << 6 | at : kNone;
         if (before) keys[last] = bpe.rank(ids[last], ids[at]) << 6 | uint32_t(last);
     }
     size_t count = 0;
-    for (uint64_t left = parts; left; left &= left - 1) out[count++] = ids[std::countr_zero(left)];
+    for (uint64_t left = symbols; left; left &= left - 1) out[count++] = ids[std::countr_zero(left)];
     return count;
 }
 
@@ -120,23 +120,23 @@ struct SmallestKey {
 
 }  // namespace
 
-// For any length: O(n log n) steps, 8.4 bytes of memory a byte. As above, part i stays where its first byte
+// For any length: O(n log n) steps, 8.4 bytes of memory a byte. As above, symbol i stays where its first byte
 // is.
 static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
-    SmallestKey ranks(n);               // rank of part i with the next part
-    std::vector<uint64_t> parts((n + 63) / 64, ~uint64_t(0));
-    const auto next_part = [&](size_t i) {          // n: no next part
+    SmallestKey ranks(n);               // rank of symbol i with the next symbol
+    std::vector<uint64_t> symbols((n + 63) / 64, ~uint64_t(0));
+    const auto next_symbol = [&](size_t i) {          // n: no next symbol
         size_t block = ++i / 64;
-        if (block == parts.size()) return n;
-        uint64_t bits = parts[block] & (~uint64_t(0) << i % 64);
-        while (!bits && ++block < parts.size()) bits = parts[block];
+        if (block == symbols.size()) return n;
+        uint64_t bits = symbols[block] & (~uint64_t(0) << i % 64);
+        while (!bits && ++block < symbols.size()) bits = symbols[block];
         return bits ? std::min(n, block * 64 + size_t(std::countr_zero(bits))) : n;
     };
-    const auto part_before = [&](size_t i) {        // of i > 0
+    const auto symbol_before = [&](size_t i) {        // of i > 0
         size_t block = --i / 64;
-        uint64_t bits = parts[block] & (~uint64_t(0) >> (63 - i % 64));
-        while (!bits) bits = parts[--block];
+        uint64_t bits = symbols[block] & (~uint64_t(0) >> (63 - i % 64));
+        while (!bits) bits = symbols[--block];
         return block * 64 + 63 - size_t(std::countl_zero(bits));
     };
     for (size_t i = 0; i < n; i++) {
@@ -147,16 +147,16 @@ static size_t encode_long(const Bpe& bpe, std::string_view word, uint32_t* ids) 
         const size_t at = ranks.find();
         const uint32_t best = ranks.keys[at];
         if (best == kNoRank) break;
-        const size_t gone = next_part(at);
-        parts[gone / 64] &= ~(uint64_t(1) << gone % 64);
+        const size_t gone = next_symbol(at);
+        symbols[gone / 64] &= ~(uint64_t(1) << gone % 64);
         ranks.set(gone, kNoRank);
         ids[at] = bpe.merged[best];
-        const size_t next = next_part(at), before = at ? part_before(at) : n;
+        const size_t next = next_symbol(at), before = at ? symbol_before(at) : n;
         if (before < n) ranks.set(before, bpe.rank(ids[before], ids[at]));
         ranks.set(at, next < n ? bpe.rank(ids[at], ids[next]) : kNoRank);
     }
     size_t count = 0;
-    for (size_t i = 0; i < n; i = next_part(i)) ids[count++] = ids[i];
+    for (size_t i = 0; i < n; i = next_symbol(i)) ids[count++] = ids[i];
     return count;
 }
 
@@ -176,7 +176,7 @@ static size_t encode_character(const Bpe& bpe, std::string_view word, uint32_t* 
     return n - 2;
 }
 
-static size_t encode_part(const Bpe& bpe, std::string_view word, uint32_t* ids) {
+static size_t encode_span(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
     if (n <= 3) return encode_character(bpe, word, ids);
     return n <= 16   ? encode_short<16>(bpe, word, ids)
@@ -185,7 +185,7 @@ static size_t encode_part(const Bpe& bpe, std::string_view word, uint32_t* ids) 
                      : encode_long(bpe, word, ids);
 }
 
-size_t part_end(const Bpe& bpe, std::string_view word, size_t begin) {
+size_t span_end(const Bpe& bpe, std::string_view word, size_t begin) {
     size_t i = begin + 1;
     while (i < word.size() && bpe.joins(uint8_t(word[i - 1]), uint8_t(word[i]))) i++;
     return i;
@@ -193,11 +193,11 @@ size_t part_end(const Bpe& bpe, std::string_view word, size_t begin) {
 
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
-    if (n <= 8) return n ? encode_part(bpe, word, ids) : 0;
+    if (n <= 8) return n ? encode_span(bpe, word, ids) : 0;
     size_t count = 0;
     for (size_t begin = 0, end; begin < n; begin = end) {
-        end = part_end(bpe, word, begin);
-        count += encode_part(bpe, word.substr(begin, end - begin), ids + count);
+        end = span_end(bpe, word, begin);
+        count += encode_span(bpe, word.substr(begin, end - begin), ids + count);
     }
     return count;
 }

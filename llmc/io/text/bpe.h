@@ -46,9 +46,9 @@ struct Bpe {
     }
 };
 
-// End of the part at `begin`. Two bytes that no merge joins belong to different parts, which are encoded
-// separately. In scripts without spaces a part is often a character.
-size_t part_end(const Bpe& bpe, std::string_view word, size_t begin);
+// End of the span at `begin`. Two bytes that no merge joins belong to different spans, which are encoded
+// separately. In scripts without spaces a span is often a character.
+size_t span_end(const Bpe& bpe, std::string_view word, size_t begin);
 
 // Writes the ids by merges, at most an id per byte; returns their number. REQUIRES: each byte has an id.
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);

@@ -12,7 +12,7 @@
 // line of a .jsonl. Beyond 256 MB either is an error.
 //
 // With a validation fraction F, each document is cut in two at the line start nearest to byte (1 - F)
-// D of its D, and the parts go to two sets. A single-line document goes to training whole. If D is not
+// D of its D, and the two sides go to two sets. A single-line document goes to training whole. If D is not
 // known before the end (packed, or a pipe), the text goes through a temporary file first.
 #pragma once
 #include <cstdint>
@@ -28,7 +28,7 @@ constexpr size_t kMaxWord = 256'000'000;        // bytes, of a line of a .jsonl 
 
 struct DocumentSpan {
     size_t begin, end;          // in the chunk's text
-    bool starts_document;       // the first span of a document (or of its validation part)
+    bool starts_document;       // the first span of a document (or of its validation side)
     bool validation;
 };
 
@@ -75,7 +75,7 @@ struct DocumentReader {
     std::vector<char> lines;                    // of a .jsonl file: [line_begin, line_end) as well
     size_t line_begin = 0, line_end = 0;
     uint64_t line = 0;                          // of a .jsonl file
-    bool at_start = true;                       // the next span starts a part of a document
+    bool at_start = true;                       // the next span starts a side of a document
     bool in_validation = false;
     uint64_t text_left = 0;                     // of a text with a cut: bytes until the cut
 

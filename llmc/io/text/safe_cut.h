@@ -2,12 +2,12 @@
 #pragma once
 #include <cstddef>
 
-// A place < n, at `first` or after, to split the text: both parts, normalized and pre-tokenized on their own,
+// A place < n, at `first` or after, to split the text: both sides, normalized and pre-tokenized on their own,
 // give the matches of the whole. The last place of the first kind, else of the second; 0: neither.
 //
 //   - Before an ASCII space character that follows no space; before \r and \n only after a letter or a number
-//     (other characters may take the line's end with them). Right part: a match starts there, and a match
-//     depends on nothing before its start. Left part: the last character is no space, so each run of
+//     (other characters may take the line's end with them). Right side: a match starts there, and a match
+//     depends on nothing before its start. Left side: the last character is no space, so each run of
 //     spaces and its lookahead lie inside; other matches end before a space, and the match at the cut ends
 //     there in the whole text too. A contraction has no spaces, so no contraction crosses the cut.
 //   - Between two characters of different classes, neither a space or a mark, one of them a number or the

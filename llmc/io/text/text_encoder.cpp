@@ -186,7 +186,7 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
         for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
         return out + s.count;
     }
-    if (word.size() > kLongWord && !tokenizer.bpe->lacks_bytes) return encode_parts(word, out);
+    if (word.size() > kLongWord && !tokenizer.bpe->lacks_bytes) return encode_spans(word, out);
     scratch.resize(word.size());
     const size_t count = encode_word(*tokenizer.bpe, word, scratch.data());
     for (size_t k = 0; k < count; k++) out[k] = Id(scratch[k]);
@@ -194,11 +194,11 @@ template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out)
     return out + count;
 }
 
-// Holds memory for a single part, and only while needed.
-template <class Id> Id* Encoder<Id>::encode_parts(std::string_view word, Id* out) {
+// Holds memory for a single span, and only while needed.
+template <class Id> Id* Encoder<Id>::encode_spans(std::string_view word, Id* out) {
     std::vector<uint32_t> ids;
     for (size_t begin = 0, end; begin < word.size(); begin = end) {
-        end = part_end(*tokenizer.bpe, word, begin);
+        end = span_end(*tokenizer.bpe, word, begin);
         if (ids.size() < end - begin) ids = std::vector<uint32_t>(end - begin);
         const size_t count = bpe_encode(*tokenizer.bpe, word.substr(begin, end - begin), ids.data());
         for (size_t k = 0; k < count; k++) *out++ = Id(ids[k]);

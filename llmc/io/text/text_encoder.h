@@ -60,6 +60,6 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
     Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);
     Id* encode_new(const char* word, size_t n, Slot s, Id* out);
     Id* encode_long(std::string_view word, Id* out);
-    Id* encode_parts(std::string_view word, Id* out);
+    Id* encode_spans(std::string_view word, Id* out);
     void add_long(std::string_view word, uint64_t hash, size_t count);
 };

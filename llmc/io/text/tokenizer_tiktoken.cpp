@@ -4,7 +4,7 @@
 // whatever the pair. Yet a single pair yields each token: joins within the token's bytes depend on nothing
 // outside the token, as long as no join crosses the token's ends. So the last join in any text is the last
 // join of the token's bytes alone. Encoding each token with the earlier merges finds the pair. A token that
-// does not reduce to two parts could not have been trained, and is refused.
+// does not reduce to two symbols could not have been trained, and is refused.
 #include <cstring>
 
 #include "llmc/base/check.h"
@@ -92,9 +92,9 @@ Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& n
     for (uint32_t id = 256; id < n; id++) {
         const std::string_view word = v.text_of(id);
         if (ids.size() < word.size()) ids.resize(word.size());
-        const size_t parts = bpe_encode(bpe, word, ids.data());
-        CHECK_INPUT(parts == 2, "{}:{}: token {} is {}", name, id + 1, id,
-                    parts == 1 ? "there twice" : "no two tokens of lower rank joined");
+        const size_t symbols = bpe_encode(bpe, word, ids.data());
+        CHECK_INPUT(symbols == 2, "{}:{}: token {} is {}", name, id + 1, id,
+                    symbols == 1 ? "there twice" : "no two tokens of lower rank joined");
         const Merge m = {ids[0], ids[1], id};
         bpe.add(m);
         v.merges.push_back(m);
