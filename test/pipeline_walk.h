@@ -19,7 +19,10 @@ struct Outcome {
 
 inline const char* const kKinds[] = {"forward", "backward", "send", "receive"};
 
-inline int part_of(const PipelineShape& p, int stage, const Action& a) { return a.chunk * p.stages + stage; }
+// The number of a chunk among those of all stages.
+inline int number_of(const PipelineShape& p, int stage, const Action& a) {
+    return a.chunk * p.stages + stage;
+}
 
 // Every pipeline stage runs its list in order. A message takes no time and moves when its receiver is at the
 // receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `slots`,
@@ -32,7 +35,7 @@ struct Walk {
     struct Message { Action action; int sent, carried = -1; };
     vector<size_t> at = vector<size_t>(size_t(p.stages));
     vector<int> time = vector<int>(size_t(p.stages));
-    std::set<std::tuple<int, int, int>> held = {};  // present: stage, part * 2 + backward, micro
+    std::set<std::tuple<int, int, int>> held = {};  // present: stage, number * 2 + backward, micro
     vector<vector<Message>> sent = vector<vector<Message>>(size_t(p.stages));   // by each stage
     vector<int> waits = vector<int>(size_t(p.stages));                          // waits at a posted send
 
@@ -46,13 +49,13 @@ struct Walk {
     }
     // A work needs the previous work, in this stage or by message; once.
     std::string work(int s, const Action& a) {
-        const int part = part_of(p, s, a), last = p.stages * p.chunks - 1;
+        const int number = number_of(p, s, a), last = p.stages * p.chunks - 1;
         const bool forward = a.kind == Action::Forward;
-        const int from = forward ? part - 1 : part == last ? -2 : part + 1;  // -2: its own forward
+        const int from = forward ? number - 1 : number == last ? -2 : number + 1;  // -2: its own forward
         if (from >= 0 && !held.count({s, from * 2 + !forward, a.micro})) return "no input: " + text(s, a);
-        if (!forward && !held.count({s, part * 2, a.micro})) return "before its forward: " + text(s, a);
-        if (held.count({s, part * 2 + !forward, a.micro})) return "twice: " + text(s, a);
-        held.insert({s, part * 2 + !forward, a.micro});
+        if (!forward && !held.count({s, number * 2, a.micro})) return "before its forward: " + text(s, a);
+        if (held.count({s, number * 2 + !forward, a.micro})) return "twice: " + text(s, a);
+        held.insert({s, number * 2 + !forward, a.micro});
         time[size_t(s)] += forward ? F : B;
         return "";
     }
@@ -82,14 +85,14 @@ struct Walk {
         return nullptr;
     }
     std::string receive(int s, const Action& a, Message& m) {
-        const int part = part_of(p, a.peer, m.action), entered = part_of(p, s, a);
+        const int number = number_of(p, a.peer, m.action), entered = number_of(p, s, a);
         const bool gradient = m.action.payload == Action::Gradient;
         if (a.payload != m.action.payload || a.micro != m.action.micro ||
-            entered != part + (gradient ? -1 : 1))
+            entered != number + (gradient ? -1 : 1))
             return "crossed messages: " + text(a.peer, m.action) + "; " + text(s, a);
-        if (!held.count({a.peer, part * 2 + gradient, a.micro}))
+        if (!held.count({a.peer, number * 2 + gradient, a.micro}))
             return "sent before it is made: " + text(a.peer, m.action);
-        held.insert({s, part * 2 + gradient, a.micro});
+        held.insert({s, number * 2 + gradient, a.micro});
         time[size_t(s)] = m.carried = std::max(time[size_t(s)], m.sent);
         return "";
     }

@@ -267,7 +267,7 @@ TEST(what_has_to_hold_between_settings) {
     parse("{}", {"--train.steps=0"});
 }
 
-TEST(parts_of_later_versions) {
+TEST(features_of_later_versions) {
     refuse_args({"--run.device=cuda"}, {"run.device = cuda", "built for cpu", "make DEVICE=cuda"});
     refuse_args({"--run.device=emulated"}, {"run.device = emulated", "built for cpu", "DEVICE=emulated"});
     refuse_args({"--parallel.cp=2"}, {"parallel.cp = 2", "not in this version", "set it to 1"});

@@ -155,7 +155,7 @@ TEST(mistakes_in_launching) {
             {"2 processes were started, but MPI finds 1", "srun --mpi=pmix"});
 }
 
-// The line of --help for a setting or a flag. Sections of missing parts say so once.
+// The line of --help for a setting or a flag. Sections of missing features say so once.
 static string help_of(const string& name) {
     static const string help = run("./train_gpt --help").out;
     const size_t at = help.find("\n  " + name);
@@ -169,7 +169,7 @@ static string help_of(const string& name) {
     return line;
 }
 
-TEST(parts_of_later_versions_say_so) {
+TEST(features_of_later_versions_say_so) {
     EXPECT(has(help_of("parallel.cp"), "not in this version"), "'%s'", help_of("parallel.cp").c_str());
     for (const char* name : {"--plan", "run.seed", "run.hang_timeout", "parallel.tp", "memory.offload",
                              "checkpoint.every", "checkpoint.override", "--export", "76 ", "77 ", "79 "})

@@ -1,4 +1,4 @@
-// Rules between settings, and values that ask for parts missing from this version.
+// Rules between settings, and values that ask for features missing from this version.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/version.h"
 
-// Message: path = value: the missing part; the alternative
+// Message: path = value: the missing feature; the alternative
 static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {
     if (!asked) return;
     std::string value;

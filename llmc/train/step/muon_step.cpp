@@ -71,10 +71,10 @@ static std::vector<Muon::Round> rounds_of(const std::vector<Muon::Deal>& deals, 
         const Muon::Matrix& m = deals[first].matrices.front();
         size_t most = size_t(ops::muon_batch(ops::target(), m.all_rows, m.all_cols));
         if (ranks > 1) most = std::min(most, kDealsInFlight);
-        const size_t parts = (end - first + most - 1) / most;
-        for (size_t i = 0; i < parts; i++)
-            rounds.emplace_back(deals.begin() + int64_t(first + (end - first) * i / parts),
-                                deals.begin() + int64_t(first + (end - first) * (i + 1) / parts));
+        const size_t count = (end - first + most - 1) / most;
+        for (size_t i = 0; i < count; i++)
+            rounds.emplace_back(deals.begin() + int64_t(first + (end - first) * i / count),
+                                deals.begin() + int64_t(first + (end - first) * (i + 1) / count));
     }
     std::stable_sort(rounds.begin(), rounds.end(), [](const auto& a, const auto& b) {
         return Muon::last_bucket(a) < Muon::last_bucket(b);

@@ -19,11 +19,11 @@ Action backward(const PipelineShape& p, int i) {
     return {Action::Backward, p.chunks - 1 - f.chunk, f.micro};
 }
 
-// A work between its messages. Forward goes from part to part, backward back.
+// A work between its messages. The chunks of all stages have numbers: forward goes up, backward down.
 void add_work(std::vector<Action>& list, const PipelineShape& p, int stage, const Action& work) {
     const bool down = work.kind == Action::Backward;
-    const int part = work.chunk * p.stages + stage, last = p.stages * p.chunks - 1;
-    const int from = down ? part + 1 : part - 1, to = down ? part - 1 : part + 1;
+    const int number = work.chunk * p.stages + stage, last = p.stages * p.chunks - 1;
+    const int from = down ? number + 1 : number - 1, to = down ? number - 1 : number + 1;
     const auto payload = down ? Action::Gradient : Action::Activation;
     const auto elsewhere = [&](int other) { return p.stages > 1 && other >= 0 && other <= last; };
     if (elsewhere(from)) list.push_back({Action::Recv, work.chunk, work.micro, payload, from % p.stages});

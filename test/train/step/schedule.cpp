@@ -35,7 +35,7 @@ static std::string overwritten(const PipelineShape& p, const vector<Action>& lis
         const bool down = a.payload == Action::Gradient;
         if (a.kind == Action::Forward) {
             if (output) return "output before it is sent";
-            if (p.stages > 1 && part_of(p, s, a) != last) output = &a;
+            if (p.stages > 1 && number_of(p, s, a) != last) output = &a;
         }
         if (a.kind == Action::Send && !down) {
             if (!same(output)) return "sends an output that is not there";
@@ -46,7 +46,7 @@ static std::string overwritten(const PipelineShape& p, const vector<Action>& lis
             gradient = &a;
         }
         if (a.kind == Action::Backward) {
-            if (part_of(p, s, a) != last && p.stages > 1 && !same(gradient)) return "another gradient";
+            if (number_of(p, s, a) != last && p.stages > 1 && !same(gradient)) return "another gradient";
             gradient = nullptr;
         }
     }

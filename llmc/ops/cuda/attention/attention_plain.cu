@@ -47,8 +47,8 @@ static __device__ __forceinline__ void store_tile(floatX* to, size_t stride, int
     }
 }
 
-// s[i] = row . tile[part + 8 i]
-static __device__ __forceinline__ void products(float (&s)[4], const float* row, const float* tile, int part,
+// s[i] = row . tile[lane + 8 i]
+static __device__ __forceinline__ void products(float (&s)[4], const float* row, const float* tile, int lane,
                                                 int D) {
     #pragma unroll
     for (int i = 0; i < 4; i++) s[i] = 0;
@@ -56,37 +56,37 @@ static __device__ __forceinline__ void products(float (&s)[4], const float* row,
         const PackF a = PackF::load(row + c);
         #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const PackF b = PackF::load(tile + (part + 8 * i) * (D + 4) + c);
+            const PackF b = PackF::load(tile + (lane + 8 * i) * (D + 4) + c);
             s[i] += (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3]);
         }
     }
 }
 
-// The channels of a row that a thread owns: 4 part + 32 i and the next three, below D.
+// The channels of a row that a thread owns: 4 lane + 32 i and the next three, below D.
 template <int MaxD> struct Channels {
     float sum[MaxD / 32][4] = {};
 
     // += sum over j of weights[j] tile[j]
-    __device__ __forceinline__ void add(const float* weights, const float* tile, int part, int D) {
+    __device__ __forceinline__ void add(const float* weights, const float* tile, int lane, int D) {
         for (int j = 0; j < kRows; j++) {
             const float w = weights[j];
             #pragma unroll
             for (int i = 0; i < MaxD / 32; i++) {
-                if (4 * part + 32 * i >= D) continue;
-                const PackF x = PackF::load(tile + j * (D + 4) + 4 * part + 32 * i);
+                if (4 * lane + 32 * i >= D) continue;
+                const PackF x = PackF::load(tile + j * (D + 4) + 4 * lane + 32 * i);
                 #pragma unroll
                 for (int k = 0; k < 4; k++) sum[i][k] += w * x[k];
             }
         }
     }
-    __device__ __forceinline__ void store(float* row, int part, int D, float factor) const {
+    __device__ __forceinline__ void store(float* row, int lane, int D, float factor) const {
         #pragma unroll
         for (int i = 0; i < MaxD / 32; i++) {
-            if (4 * part + 32 * i >= D) continue;
+            if (4 * lane + 32 * i >= D) continue;
             PackF x;
             #pragma unroll
             for (int k = 0; k < 4; k++) x[k] = sum[i][k] * factor;
-            x.store(row + 4 * part + 32 * i);
+            x.store(row + 4 * lane + 32 * i);
         }
     }
 };
@@ -106,9 +106,9 @@ static __device__ __forceinline__ float row_max(float v) {
 // Where a block works: a head of a sequence, a tile of its rows, and a row of that for each thread.
 template <class Head> struct Place {
     Head head;
-    int start, row, part;
+    int start, row, lane;
     __device__ __forceinline__ explicit Place(const HeadOrder& order)
-        : head(order), start(head.tile * kRows), row(threadIdx.x / 8), part(threadIdx.x % 8) {}
+        : head(order), start(head.tile * kRows), row(threadIdx.x / 8), lane(threadIdx.x % 8) {}
 };
 
 // Keys that the queries of a tile see: [0, seen)
@@ -142,11 +142,11 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
         load_tile(V, v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         __syncthreads();
         float s[4];
-        products(s, Q + at.row * (D + 4), K, at.part, D);
+        products(s, Q + at.row * (D + 4), K, at.lane, D);
         float larger = max;
         #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int u = key + at.part + 8 * i;
+            const int u = key + at.lane + 8 * i;
             if (u > last || u >= d.Tk || (Bounded && u < lowest)) s[i] = -INFINITY;
             larger = fmaxf(larger, s[i]);
         }
@@ -157,18 +157,18 @@ attention_plain_forward_kernel(floatX* out, float* lse, const floatX* q, const f
         for (int i = 0; i < 4; i++) {
             const float p = exp2f((s[i] - max) * kLog2e);
             sum += p;
-            P[at.row * kPitch + at.part + 8 * i] = p;
+            P[at.row * kPitch + at.lane + 8 * i] = p;
         }
         __syncwarp();
         #pragma unroll
         for (int i = 0; i < MaxD / 32 * 4; i++) O.sum[i / 4][i % 4] *= shrink;
-        O.add(P + at.row * kPitch, V, at.part, D);
+        O.add(P + at.row * kPitch, V, at.lane, D);
     }
     sum = row_sum(sum);
     const QueryHead end(order, ptx::block_again());
-    if (at.part == 0 && t < d.Tq) lse[end.statistics(d, order) + t] = max + logf(sum);
+    if (at.lane == 0 && t < d.Tq) lse[end.statistics(d, order) + t] = max + logf(sum);
     __syncthreads();
-    O.store(Q + at.row * (D + 4), at.part, D, 1 / sum);
+    O.store(Q + at.row * (D + 4), at.lane, D, 1 / sum);
     __syncthreads();
     store_tile(out + end.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, Q);
 }
@@ -192,9 +192,9 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
     load_tile(K, x.out + at.head.outputs(d, order), size_t(d.NH) * D, at.start, d.Tq, D, 1);
     __syncthreads();
     float delta = 0;
-    for (int c = at.part; c < D; c += 8) delta += own_dO[c] * K[at.row * (D + 4) + c];
+    for (int c = at.lane; c < D; c += 8) delta += own_dO[c] * K[at.row * (D + 4) + c];
     delta = row_sum(delta);
-    if (at.part == 0 && t < d.Tq) deltas[at.head.statistics(d, order) + t] = delta;
+    if (at.lane == 0 && t < d.Tq) deltas[at.head.statistics(d, order) + t] = delta;
     const float lse = t < d.Tq ? x.lse[at.head.statistics(d, order) + t] : 0;
 
     Channels<MaxD> dQ;
@@ -204,20 +204,20 @@ attention_plain_queries_kernel(AttentionBackward x, float* deltas, AttentionDims
         load_tile(V, x.v + at.head.keys(d, order), d.kv_stride, key, d.Tk, D, 1);
         __syncthreads();
         float s[4], dp[4];
-        products(s, Q + at.row * (D + 4), K, at.part, D);
-        products(dp, own_dO, V, at.part, D);
+        products(s, Q + at.row * (D + 4), K, at.lane, D);
+        products(dp, own_dO, V, at.lane, D);
         #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int u = key + at.part + 8 * i;
+            const int u = key + at.lane + 8 * i;
             const bool hidden = u > last || u >= d.Tk || (Bounded && u < lowest);
             const float p = hidden ? 0 : exp2f((s[i] - lse) * kLog2e);
-            dS[at.row * kPitch + at.part + 8 * i] = p * (dp[i] - delta);
+            dS[at.row * kPitch + at.lane + 8 * i] = p * (dp[i] - delta);
         }
         __syncwarp();
-        dQ.add(dS + at.row * kPitch, K, at.part, D);
+        dQ.add(dS + at.row * kPitch, K, at.lane, D);
     }
     __syncthreads();
-    dQ.store(Q + at.row * (D + 4), at.part, D, scale);
+    dQ.store(Q + at.row * (D + 4), at.lane, D, scale);
     __syncthreads();
     const QueryHead end(order, ptx::block_again());
     store_tile(x.dq + end.queries(d, order), d.q_stride, at.start, d.Tq, D, Q);
@@ -256,23 +256,23 @@ attention_plain_keys_kernel(AttentionBackward x, const float* deltas, AttentionD
             }
             __syncthreads();
             float s[4], dp[4];
-            products(s, K + at.row * (D + 4), Q, at.part, D);
-            products(dp, V + at.row * (D + 4), dO, at.part, D);
+            products(s, K + at.row * (D + 4), Q, at.lane, D);
+            products(dp, V + at.row * (D + 4), dO, at.lane, D);
             #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int j = at.part + 8 * i, t = query + j;
+                const int j = at.lane + 8 * i, t = query + j;
                 const bool visible = t < d.Tq && d.k_offset + u <= d.q_offset + t &&
                                      (!Bounded || t < end);
                 const float p = visible ? exp2f((s[i] - lse[j]) * kLog2e) : 0;
                 P[at.row * kPitch + j] = p, dS[at.row * kPitch + j] = p * (dp[i] - delta[j]);
             }
             __syncwarp();
-            dV.add(P + at.row * kPitch, dO, at.part, D);
-            dK.add(dS + at.row * kPitch, Q, at.part, D);
+            dV.add(P + at.row * kPitch, dO, at.lane, D);
+            dK.add(dS + at.row * kPitch, Q, at.lane, D);
         }
     __syncthreads();
-    dK.store(K + at.row * (D + 4), at.part, D, 1);
-    dV.store(V + at.row * (D + 4), at.part, D, 1);
+    dK.store(K + at.row * (D + 4), at.lane, D, 1);
+    dV.store(V + at.row * (D + 4), at.lane, D, 1);
     __syncthreads();
     const KeyHead again(order, ptx::block_again());
     store_tile(x.dk + again.keys(d, order), d.kv_stride, at.start, d.Tk, D, K);
