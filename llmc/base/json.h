@@ -1,4 +1,4 @@
-// Writes JSON text, piece by piece: numbers in the shortest form that reads back the same.
+// Writes JSON text, value by value: numbers in the shortest form that reads back the same.
 #pragma once
 #include <cstdint>
 #include <string>

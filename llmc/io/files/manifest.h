@@ -53,7 +53,7 @@ struct ShareNote { SavedFile file; std::vector<SavedPiece> pieces; };
 std::string to_json(const ShareNote& note);
 std::optional<ShareNote> parse_note(std::string_view text);
 
-// Hashes of data, added in pieces of any size.
+// Hashes of data, added in spans of any size.
 struct ChunkHasher {
     ChunkHasher();
     ChunkHasher(const ChunkHasher&) = delete;

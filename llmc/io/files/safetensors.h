@@ -31,7 +31,7 @@ size_t safetensors_dtype_bytes(std::string_view dtype);
 // The beginning of a file, the length of the header included; fills in begin and end of the tensors.
 std::string safetensors_head(std::vector<TensorInfo>& tensors, const SafetensorsMetadata& metadata = {});
 
-// Streams a file: the header first, then the data of the tensors in their order, in pieces of any size.
+// Streams a file: the header first, then the data of the tensors in their order, in spans of any size.
 // The file appears under its name when close() has synced it.
 struct SafetensorsWriter {
     NewFile file;

@@ -24,7 +24,7 @@ template <bool digits> CharClass class_here(uint32_t code) {
     return class_of(code);
 }
 
-// Whether a run of spaces gives nothing back to what is at s: the end of the text, or of a piece of it.
+// Whether a run of spaces gives nothing back to what is at s: the end of the text, or of a span of it.
 template <bool digits> bool keeps_spaces(const uint8_t* s, size_t n) {
     if (n == 0) return true;
     if (s[0] < 0x80) return is_ascii_space(s[0]) || (digits && uint8_t(s[0] - '0') < 10);

@@ -13,7 +13,7 @@
 //
 // and a contraction, tried first, matches only at an apostrophe at such a start: its letters start no
 // match, the next character does. SmolLM2 first splits off each digit: every digit is a start, and a run of
-// spaces before a digit ends its piece of text and gives nothing back.
+// spaces before a digit ends its span of text and gives nothing back.
 #pragma once
 #include <cstddef>
 #include <cstdint>

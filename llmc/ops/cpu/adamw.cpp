@@ -1,5 +1,5 @@
 // Memory-bound: the update reads gradient, moments and masters once and writes them once. Threads take
-// pieces of a run; each result depends on one element alone.
+// grains of a run; each result depends on one element alone.
 #include <algorithm>
 #include <cmath>
 
@@ -29,7 +29,7 @@ void gradient_state(GradientState* state, const double* squares, const double* l
     state->finite = std::isfinite(norm) && std::isfinite(*loss);
 }
 
-static constexpr size_t kGrain = 1 << 14;      // elements of one piece of a thread's work
+static constexpr size_t kGrain = 1 << 14;      // elements of a grain of a thread's work
 
 // Constants of a run.
 struct Coefficients { real scale, beta1, beta2, step_size, inverse_bias2, eps, decay; };
@@ -58,7 +58,7 @@ static void update(real* __restrict master, real* __restrict m, real* __restrict
 }
 
 // Elements first .. first + count of a tensor.
-static void round_piece(const Adamw& a, const AdamwTensor& t, size_t first, size_t count) {
+static void round_grain(const Adamw& a, const AdamwTensor& t, size_t first, size_t count) {
     floatX* param = a.param + t.start;
     const real* master = a.master + t.start;
     if (!a.stochastic) {
@@ -79,13 +79,13 @@ void adamw_update(const Adamw& a, const AdamwTensor* tensors, size_t count) {
         const AdamwTensor& run = tensors[t];
         const Coefficients c = coefficients(a, run);
         const auto update_all = a.cautious ? update<true> : update<false>;
-        const int64_t pieces = int64_t((run.count + kGrain - 1) / kGrain);
+        const int64_t grains = int64_t((run.count + kGrain - 1) / kGrain);
         #pragma omp for schedule(static) nowait
-        for (int64_t p = 0; p < pieces; p++) {
-            const size_t from = size_t(p) * kGrain, at = run.start + from,
+        for (int64_t g = 0; g < grains; g++) {
+            const size_t from = size_t(g) * kGrain, at = run.start + from,
                          n = std::min(kGrain, run.count - from);
             update_all(a.master + at, a.m + at, a.v + at, a.grad + at, n, c);
-            if (a.param) round_piece(a, run, from, n);
+            if (a.param) round_grain(a, run, from, n);
         }
     }
 }

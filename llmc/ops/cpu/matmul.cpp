@@ -38,17 +38,17 @@ static constexpr bool kRounds = dtype_of<floatX> != dtype_of<real>;
 // f(first column, columns). Returns false if f does.
 // In BF16 whole rows of C are faster (AMX, 3072 columns: 9.0 against 11.5 ms), but where C is weights.
 template <class F> static bool in_columns(int C, bool weights, F f) {
-    const int pieces = kRounds && !weights ? 1 : (C + 1023) / 1024, width = (C / pieces + 63) / 64 * 64;
+    const int panels = kRounds && !weights ? 1 : (C + 1023) / 1024, width = (C / panels + 63) / 64 * 64;
     for (int j = 0; j < C; j += width)
         if (!f(j, std::min(width, C - j))) return false;
     return true;
 }
 
 // Long sums are slow as well (the head's 50304, FP32: 120 of 155 GFLOP/s, in sixths 160; BF16: 400 and 590).
-// They go in pieces: f(first term, terms).
+// They are cut by terms: f(first term, terms).
 static constexpr int kTerms = 8192;
 template <class F> static bool in_terms(int OC, F f) {
-    const int pieces = std::max(1, OC / kTerms), terms = (OC / pieces + 63) / 64 * 64;
+    const int cuts = std::max(1, OC / kTerms), terms = (OC / cuts + 63) / 64 * 64;
     for (int k = 0; k < OC; k += terms)
         if (!f(k, std::min(terms, OC - k))) return false;
     return true;
@@ -154,10 +154,10 @@ static void plain_backward_input(const floatX* dout, const floatX* w, int N, int
     gemm(N, C, OC, {dout, size_t(OC), 1}, {w, size_t(C), 1}, from_zero(), use);
 }
 
-// A sum that goes in pieces adds up in a panel, and is rounded once.
+// A sum that is cut adds up in a panel, and is rounded once.
 static bool sums_in_panel(int OC) { return kRounds && OC >= 2 * kTerms; }
 
-static Product input_piece(int N, int C, int OC, int width, int k, int terms) {
+static Product input_panel(int N, int C, int OC, int width, int k, int terms) {
     return sums_in_panel(OC) ? input_product(N, C, OC, width, terms, k == 0, dtype_of<real>, width)
                              : input_product(N, C, OC, width, terms, k == 0, dtype_of<floatX>, C);
 }
@@ -169,12 +169,12 @@ void matmul_backward_input(floatX* dx, const floatX* dout, const floatX* w, int 
     const bool done = in_columns(C, false, [=](int j, int width) {
         void* sum = apart ? static_cast<void*>(panel) : dx + j;
         const bool computed = in_terms(OC, [=](int k, int terms) {
-            return by_dnnl(input_piece(N, C, OC, width, k, terms),
+            return by_dnnl(input_panel(N, C, OC, width, k, terms),
                            {.c = sum, .a = dout + k, .b = w + size_t(k) * C + j, .bias = nullptr},
                            apart ? panel_bytes(N, width) : 0);
         });
         if (!apart || !computed) return computed;
-        const Unrecorded part_of_this;
+        const Unrecorded rounding;
         round_to(dx, panel, size_t(N) * size_t(C));         // in BF16 the columns are all of them
         return true;
     });
@@ -385,7 +385,7 @@ Needs backward_input_needs(int threads, int N, int C, int OC) {
         in_columns(C, false, [&](int, int width) {
             const size_t used = sums_in_panel(OC) ? panel_bytes(N, width) : 0;
             return in_terms(OC, [&](int k, int terms) {
-                return f(input_piece(N, C, OC, width, k, terms), used);
+                return f(input_panel(N, C, OC, width, k, terms), used);
             });
         });
     });

@@ -87,9 +87,9 @@ void synchronize() {
     host_waits_for(cuda_device().compute);
 }
 
-// f(bytes done, bytes) for parts of [0, bytes) that cross no multiple of `unit` from either pointer: a CUDA
+// f(bytes done, bytes) for spans of [0, bytes) that cross no multiple of `unit` from either pointer: a CUDA
 // copy may touch one pinned range at a time.
-template <class F> static void in_pieces(const void* a, const void* b, size_t bytes, size_t unit, F f) {
+template <class F> static void in_spans(const void* a, const void* b, size_t bytes, size_t unit, F f) {
     const auto room = [=](const void* p, size_t at) { return unit - (uintptr_t(p) + at) % unit; };
     for (size_t at = 0, n; at < bytes; at += n) {
         n = std::min({bytes - at, room(a, at), room(b, at)});
@@ -98,7 +98,7 @@ template <class F> static void in_pieces(const void* a, const void* b, size_t by
 }
 
 static void copy_async(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-    in_pieces(to, from, bytes, cuda_device().pinned_at_once, [=](size_t at, size_t n) {
+    in_spans(to, from, bytes, cuda_device().pinned_at_once, [=](size_t at, size_t n) {
         CUDA_CHECK(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(from) + at,
                                    n, kind, stream));
     });
@@ -111,7 +111,7 @@ static void check_host_memory(bool there, size_t bytes, const char* why) {
                 double(bytes) / 1e9, why);
 }
 
-// To touch and to pin 100 GB takes longer than a rank may be silent: pieces, with a heartbeat after each.
+// To touch and to pin 100 GB takes longer than a rank may be silent: spans, with a heartbeat after each.
 void* host_allocate(size_t bytes) {
     const size_t unit = cuda_device().pinned_at_once, size = whole_pages(bytes);
     const size_t available = available_memory_bytes();
@@ -124,7 +124,7 @@ void* host_allocate(size_t bytes) {
     std::byte* const start = first + head;
     if (head) munmap(first, head);
     if (head < unit) munmap(start + size, unit - head);
-    in_pieces(start, start, size, unit, [=](size_t at, size_t n) {
+    in_spans(start, start, size, unit, [=](size_t at, size_t n) {
         memset(start + at, 0, n);
         const cudaError_t error = cudaHostRegister(start + at, n, cudaHostRegisterDefault);
         check_host_memory(error == cudaSuccess, bytes, cudaGetErrorString(error));
@@ -135,7 +135,7 @@ void* host_allocate(size_t bytes) {
 
 void host_free(void* p, size_t bytes) {
     std::byte* const start = static_cast<std::byte*>(p);
-    in_pieces(p, p, whole_pages(bytes), cuda_device().pinned_at_once, [=](size_t at, size_t) {
+    in_spans(p, p, whole_pages(bytes), cuda_device().pinned_at_once, [=](size_t at, size_t) {
         CUDA_CHECK(cudaHostUnregister(start + at));
         beat();
     });

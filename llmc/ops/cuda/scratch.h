@@ -1,4 +1,4 @@
-// Scratch of ops between entry and return: pieces of context.scratch, lent by the caller of the op.
+// Scratch of ops between entry and return: spans of context.scratch, lent by the caller of the op.
 #pragma once
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"

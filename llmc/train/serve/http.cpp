@@ -27,9 +27,9 @@ static void set_answer(httplib::Response& to, HttpAnswer answer) {
     const auto stream = std::make_shared<std::function<bool(std::string&)>>(std::move(answer.stream));
     to.set_chunked_content_provider(answer.type, [stream](size_t, httplib::DataSink& sink) {
         if (!sink.is_writable()) return false;          // the page is gone, or has read nothing for long
-        std::string piece;
-        const bool more = (*stream)(piece);
-        if (!piece.empty() && !sink.write(piece.data(), piece.size())) return false;
+        std::string bytes;
+        const bool more = (*stream)(bytes);
+        if (!bytes.empty() && !sink.write(bytes.data(), bytes.size())) return false;
         if (!more) sink.done();
         return true;
     });

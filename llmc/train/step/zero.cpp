@@ -116,7 +116,7 @@ void Zero::add_slot_to(Arena& arena, Arena& host, StateSlot& slot) {
     (offload ? host : arena).of(Purpose::Optimizer).add(slot.planned, &slot.memory, slot.at.back());
 }
 
-// An all-reduce works on equal pieces of as many elements.
+// An all-reduce works on equal slices.
 static size_t staging_of(const Axis& axis, size_t count) {
     const size_t ranks = size_t(axis.size);
     return axis.reduce_staging((count + ranks - 1) / ranks * ranks * sizeof(real));

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-static constexpr size_t kPiece = 1 << 20, kRemembered = 64;
+static constexpr size_t kReadBytes = 1 << 20, kRemembered = 64;
 
 static FileState state_of(const struct stat& s) {
     return {.device = s.st_dev, .inode = s.st_ino, .size = uint64_t(s.st_size),
@@ -69,13 +69,13 @@ bool Tail::same_file(int fd) {
 
 bool Tail::read(int fd, const std::function<void(std::string_view)>& take) {
     if (!same_file(fd)) return false;
-    std::string piece;
+    std::string bytes;
     while (position < file.size) {
-        const size_t size = size_t(std::min<uint64_t>(kPiece, file.size - position));
-        piece.resize(size);
-        const ssize_t n = pread(fd, piece.data(), size, off_t(position));
+        const size_t size = size_t(std::min<uint64_t>(kReadBytes, file.size - position));
+        bytes.resize(size);
+        const ssize_t n = pread(fd, bytes.data(), size, off_t(position));
         if (n <= 0) break;
-        const std::string_view got(piece.data(), size_t(n));
+        const std::string_view got(bytes.data(), size_t(n));
         const size_t end = got.rfind('\n');
         const bool too_long = end == got.npos && got.size() >= kMostLine;
         if (end == got.npos && !too_long) break;            // half a line: its rest comes later

@@ -31,7 +31,7 @@ struct Tail {
     uint64_t position = 0;                      // of the first byte that is not yet read as a line
     FileState file;                             // at the latest look
 
-    // Calls take(lines) with whole lines, in pieces of about a megabyte. Returns false, without a call, where
+    // Calls take(lines) with whole lines, in spans of about a megabyte. Returns false, without a call, where
     // the file is another one or was cut: begin again with a new Tail.
     bool read(int fd, const std::function<void(std::string_view)>& take);
 

@@ -84,7 +84,7 @@ static void run(const Task& task, const Candidate& candidate, const Tensors& t) 
     std::byte* workspace = scratch<std::byte>(kGemmWorkspace, used);
     const bool fused = is_fused(candidate);
     float* gradient = task.op == Op::WeightBias && fused ? scratch<float>(size_t(OC), used) : nullptr;
-    const Unrecorded parts;
+    const Unrecorded each;
     gemm(gemm_of(task, fused),
          {.d = task.op == Op::GeluForward ? t.pre : t.out, .a = t.right, .b = t.left,
           .bias = is_weight(task.op) ? static_cast<void*>(gradient) : const_cast<floatX*>(t.bias),
@@ -134,7 +134,7 @@ void matmul_activation_forward(floatX* act, floatX* pre, const floatX* x, const 
     if (walked(matmul_activation_forward_cost, f, N, C, F, bias != nullptr)) return;
     if (f == Activation::Gelu && bias)
         return run(Op::GeluForward, N, C, F, {.out = act, .left = x, .right = w, .bias = bias, .pre = pre});
-    const Unrecorded parts;
+    const Unrecorded each;
     matmul_forward(pre, x, w, bias, N, C, pre_width(f, F));
     activation_forward(act, pre, f, N, F);
 }
@@ -152,7 +152,7 @@ void matmul_activation_backward_input(floatX* dpre, floatX* dact, const floatX* 
     if (f == Activation::Gelu)
         return run(Op::GeluInput, N, F, OC,
                    {.out = dpre, .left = dout, .right = w, .pre = const_cast<floatX*>(pre)});
-    const Unrecorded parts;
+    const Unrecorded each;
     matmul_backward_input(dact, dout, w, N, F, OC);
     activation_backward(dpre, dact, pre, f, N, F);
 }

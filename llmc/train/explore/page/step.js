@@ -11,10 +11,10 @@ function showStep({plan, step, drawing}) {
     "aria-label": PARTS.map(([part, name]) => `${name} ${percent(share(part))}`).join(", ")});
   const look = (part, i) => part === "bubble" ? "bubble" : colour(i);
   PARTS.forEach(([part], i) => {
-    const piece = make("div", {"data-part": part, "data-share": share(part)});
-    piece.style.width = percent(share(part), 3);
-    if (part === "bubble") piece.className = "bubble"; else piece.style.background = colour(i);
-    strip.append(piece);
+    const segment = make("div", {"data-part": part, "data-share": share(part)});
+    segment.style.width = percent(share(part), 3);
+    if (part === "bubble") segment.className = "bubble"; else segment.style.background = colour(i);
+    strip.append(segment);
   });
   const several = drawing.of_stages > 1, shown = PARTS.filter(([part]) => several || part !== "bubble");
   const names = shown.map(([part, name], i) => [name, look(part, i), percent(share(part))]);
@@ -78,8 +78,8 @@ function pathsOf(spans, x, top, height, {cut, seconds_left_out: missing}) {
   const paths = new Map();
   for (const [kind, chunk, , begin, end] of spans) {
     const look = kind + (chunk % 2 ? " odd" : "");
-    const pieces = missing && begin < cut && end > cut ? [[begin, cut], [cut * (1 + 1e-12), end]] : [[begin, end]];
-    for (const [from, to] of pieces) {
+    const sides = missing && begin < cut && end > cut ? [[begin, cut], [cut * (1 + 1e-12), end]] : [[begin, end]];
+    for (const [from, to] of sides) {
       const wide = x(to) - x(from), thin = wide > 4 ? 0.8 : 0;
       const box = `M${x(from).toFixed(2)} ${top}h${(wide - thin).toFixed(2)}v${height}h${(thin - wide).toFixed(2)}z`;
       paths.set(look, (paths.get(look) ?? "") + box);
