@@ -121,8 +121,8 @@ std::string read_file(const std::string& path, uint64_t most) {
 
 void pread_all(int fd, void* out, size_t bytes, uint64_t offset, const std::string& path) {
     for (size_t done = 0; done < bytes;) {
-        const size_t part = std::min<size_t>(bytes - done, 1 << 30);
-        const ssize_t n = pread(fd, static_cast<char*>(out) + done, part, off_t(offset + done));
+        const size_t size = std::min<size_t>(bytes - done, 1 << 30);
+        const ssize_t n = pread(fd, static_cast<char*>(out) + done, size, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
         CHECK_INPUT(n >= 0, "{}: cannot be read: {}", path, why());
         CHECK_INPUT(n > 0, "{}: ends at byte {}, expected {} bytes more; was it cut while in use?",

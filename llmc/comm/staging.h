@@ -15,7 +15,7 @@ inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
            std::min(j.total, size_t(k) * j.slice) * unit;
 }
 
-// First element of rank k's part in the buffer of an all-to-all, by the counts sent or received.
+// First element of rank k's slice in the buffer of an all-to-all, by the counts sent or received.
 inline size_t first_of(const size_t* counts, int k) {
     return std::accumulate(counts, counts + k, size_t(0));
 }

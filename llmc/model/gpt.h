@@ -73,8 +73,8 @@ struct Gpt {
     bool apart = false;   // between begin_step() and end_step()
     Spread* watched = nullptr;  // statistics of activations (watched.h), which forward() adds to; null: none
 
-    // A tied wte's gradient has two parts, from the head and from the embedding. In fp64 a step sums each
-    // part in the order of its tokens and adds the two at the end of the step: the bits do not depend on the
+    // A tied wte's gradient has two terms, from the head and from the embedding. In fp64 a step sums each
+    // term in the order of its tokens and adds the two at the end of the step: the bits do not depend on the
     // cut of the batch into micro-batches. Only if one rank embeds and ends, and shape.apart is set.
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 

@@ -28,11 +28,11 @@ template <class Id> static uint32_t largest_of(std::span<const Id> ids, uint32_t
 template <class Id, class F> static void split(ShardWriter& w, std::span<const Id> ids, F&& append_bytes) {
     CHECK(w.id_bytes == sizeof(Id), "ids of {} bytes into shards of {}", sizeof(Id), w.id_bytes);
     while (!ids.empty()) {
-        const auto part = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
-        w.largest = largest_of(part, w.largest);
-        if (w.eot) append_starts(part, *w.eot, w.tokens, w.starts);
-        append_bytes(part.data(), part.size());
-        ids = ids.subspan(part.size());
+        const auto head = ids.first(std::min<uint64_t>(ids.size(), w.shard_tokens - w.tokens));
+        w.largest = largest_of(head, w.largest);
+        if (w.eot) append_starts(head, *w.eot, w.tokens, w.starts);
+        append_bytes(head.data(), head.size());
+        ids = ids.subspan(head.size());
     }
 }
 

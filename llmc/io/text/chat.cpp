@@ -110,9 +110,9 @@ std::optional<std::vector<Quoted>> texts_in(std::string_view t) {
     return all;
 }
 
-bool any_has(const std::vector<Quoted>& all, const std::string& part) {
+bool any_has(const std::vector<Quoted>& all, const std::string& word) {
     for (const Quoted& q : all)
-        if (q.text.find(part) != q.text.npos) return true;
+        if (q.text.find(word) != q.text.npos) return true;
     return false;
 }
 
@@ -194,12 +194,12 @@ struct Ids {
         ids.insert(ids.end(), more.begin(), more.end());
         text.clear();
     }
-    void add(std::string_view part) {
-        for (size_t at = 0; at < part.size();) {
+    void add(std::string_view more) {
+        for (size_t at = 0; at < more.size();) {
             const std::string* token = nullptr;
             for (const std::string& name : family.tokens)
-                if (part.substr(at).starts_with(name)) token = &name;
-            if (!token) { text += part[at++]; continue; }
+                if (more.substr(at).starts_with(name)) token = &name;
+            if (!token) { text += more[at++]; continue; }
             flush();
             ids.push_back(int32_t(tokenizer.vocabulary.find_added(*token)));
             at += token->size();

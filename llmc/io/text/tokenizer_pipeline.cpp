@@ -18,16 +18,16 @@ static void read_template(const Json& step, const std::string& name, Vocabulary&
     CHECK_INPUT(single.is_list(), "{}: post_processor: a TemplateProcessing without the list \"single\"",
                 name);
     bool text = false;
-    for (const Json& part : single.list()) {
-        if (part.find("Sequence")) {
+    for (const Json& item : single.list()) {
+        if (item.find("Sequence")) {
             text = true;
             continue;
         }
-        const Json& token = part.get("SpecialToken").get("id");
+        const Json& token = item.get("SpecialToken").get("id");
         const int64_t id = token.is_string() ? v.find_added(token.string()) : -1;
         CHECK_INPUT(id >= 0 && !(v.adds_bos && !text),
                     "{}: post_processor has {}, expected one added token before the text, one after it, or "
-                    "none", name, to_text(part));
+                    "none", name, to_text(item));
         if (text) v.eos = id;
         else v.bos = id;
         v.adds_bos = v.adds_bos || !text;

@@ -33,7 +33,7 @@ static constexpr real kNever = -std::numeric_limits<real>::infinity();
 static int round_up(int n, int step) { return (n + step - 1) / step * step; }
 static int padded(int D) { return round_up(D, kTileStep); }
 
-// One thread's part of context.scratch, in elements. `slice` counts on from there.
+// One thread's slice of context.scratch, in elements. `slice` counts on from there.
 struct Slice {
     real* next;
     real* take(size_t count) { real* p = next; next += (count + 15) / 16 * 16; return p; }
@@ -227,7 +227,8 @@ static size_t checked_slice(const AttentionDims& d, int threads) {
     return elements;
 }
 
-// A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
+// A task is a head, or, where there are few heads for the threads, one of `per_head` tasks: each takes every
+// per_head-th block of queries.
 void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                        const AttentionDims& d) {
     if (walked(attention_forward_cost, d)) return;
@@ -235,16 +236,16 @@ void attention_forward(floatX* out, real* lse, const floatX* q, const floatX* k,
     CHECK(d.fits_documents(), "attention: documents of {} queries and {} keys", d.Tq, d.Tk);
     if (attention_by_products(d.Tq, d.Tk, d.D)) return attention_products_forward(out, lse, q, k, v, d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
-    const int parts = std::clamp(4 * threads / heads, 1, blocks);
+    const int per_head = std::clamp(4 * threads / heads, 1, blocks);
     const size_t elements = checked_slice(d, threads);
     std::byte* scratch = context.scratch;
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int task = 0; task < heads * parts; task++) {
-        const int head = task / parts;
+    for (int task = 0; task < heads * per_head; task++) {
+        const int head = task / per_head;
         const size_t at = key_offset(d, head / d.group());
         Slice slice = slice_of(scratch, omp_get_thread_num(), elements);
         const Keys keys = pack(k + at, v + at, d.kv_stride, d.Tk, d.D, slice);
-        for (int block = task % parts; block < blocks; block += parts)
+        for (int block = task % per_head; block < blocks; block += per_head)
             forward_block(out, lse, q, keys, d, queries_of(d, head, block * kQueries), slice);
     }
 }
@@ -271,7 +272,7 @@ static void softmax_backward(real* s, real* dp, const real* lse, const real* del
     std::fill_n(dp + size_t(p.nk) * kQueries, rest, real(0));
 }
 
-// Adds the block's part to dk and dv, (keys, Dp) in `real`, and sets its rows of dq.
+// Adds the block's terms to dk and dv, (keys, Dp) in `real`, and sets its rows of dq.
 static void backward_block(const Keys& grads, const Keys& keys, const AttentionBackward& t,
                            const AttentionDims& d, const Queries& at, Slice slice) {
     const int D = d.D, Dp = padded(D);

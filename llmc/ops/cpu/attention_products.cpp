@@ -41,7 +41,7 @@ static bool fast_here(int D) {
 }
 bool attention_by_products(int Tq, int Tk, int D) { return fast_here(D) && Tq > kFewQueries && Tq <= Tk; }
 
-// One thread's part of context.scratch.
+// One thread's slice of context.scratch.
 struct Room {
     std::byte* next;
     template <class T> T* take(size_t count) {
@@ -158,21 +158,22 @@ static void use_rooms(const AttentionDims& d) {
     use_scratch("attention", attention_products_scratch(d.Tk, d.D, d.group()) * size_t(context.threads));
 }
 
-// A task is a head, or, where there are few heads for the threads, every parts-th of its blocks of queries.
+// A task is a head, or, where there are few heads for the threads, one of `per_head` tasks: each takes every
+// per_head-th block of queries.
 void attention_products_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                                 const AttentionDims& d) {
     use_rooms(d);
     const int threads = context.threads, heads = d.B * d.NH, blocks = (d.Tq + kQueries - 1) / kQueries;
-    const int parts = std::clamp(4 * threads / heads, 1, blocks);
+    const int per_head = std::clamp(4 * threads / heads, 1, blocks);
     std::byte* scratch = context.scratch;
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int task = 0; task < heads * parts; task++) {
-        const int head = task / parts, h = head % d.NH / d.group();
+    for (int task = 0; task < heads * per_head; task++) {
+        const int head = task / per_head, h = head % d.NH / d.group();
         const size_t at = size_t(head / d.NH) * d.Tk * d.kv_stride + size_t(h) * d.D;
         Room room = room_of(scratch, d);
         const HeadKeys keys = {pack(room, k + at, d.kv_stride, d.Tk, d.D),
                                pack(room, v + at, d.kv_stride, d.Tk, d.D)};
-        for (int block = task % parts; block < blocks; block += parts)
+        for (int block = task % per_head; block < blocks; block += per_head)
             forward_block(out, lse, q, keys, d, head, block * kQueries, room);
     }
 }

@@ -128,7 +128,7 @@ static std::vector<GemmAlgorithm> heuristics(const Plan& p, const Gemm& g) {
         CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kGemmWorkspace);
-    // parts of a long sum are added in FP32, not in BF16, in D or elsewhere
+    // partial sums are added in FP32, not in BF16, in D or elsewhere
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto matrix :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

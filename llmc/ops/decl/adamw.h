@@ -6,7 +6,7 @@
 //     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
 //     master -= lr (u + decay * master)                   cautious: decay only where u * master >= 0
 //               (Chen et al. 2025, arXiv 2510.12402)
-//     param   = master, rounded to nearest, or stochastically: up with the probability of the part cut off
+//     param   = master, rounded to nearest, or stochastically: up with the probability of the rest
 
 // Norm and clipping of a step's gradients, in the memory of the gradients: the update reads the state there,
 // so that no step waits for the host.

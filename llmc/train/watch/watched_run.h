@@ -52,7 +52,7 @@ bool read_evals(WatchedRun& run, const std::string& folder);
 double age_of(const WatchedRun& run);
 const char* state_of(const WatchedRun& run);
 
-// The part of a run that a page has.
+// What a page has of a run.
 struct SentRun {
     uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
@@ -61,7 +61,7 @@ struct SentRun {
     uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
     std::string state = {};
 };
-// The run as a line of JSON: whole with "reset":true, or the part since `sent`, and updates `sent`. most:
+// The run as a line of JSON: whole with "reset":true, or its news since `sent`, and updates `sent`. most:
 // train rows, for a page's first picture of many runs; `sent` stays behind then, and the rest comes next.
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 
