@@ -28,14 +28,14 @@ struct Ranks {
     explicit Ranks(int count, double timeout = 0) {
         page->used = count;
         page->hang_timeout = timeout;
-        for (int i = 0; i < count; i++) page->slots[i].joined = i + 1;
+        for (int i = 0; i < count; i++) page->ranks[i].joined = i + 1;
     }
     void go(int rank, Phase p, int64_t step) {
-        page->slots[rank].phase = p, page->slots[rank].step = step;
-        page->slots[rank].beats++;
+        page->ranks[rank].phase = p, page->ranks[rank].step = step;
+        page->ranks[rank].beats++;
     }
-    void beat(int rank) { page->slots[rank].beats++; }
-    void wait(int rank) { page->slots[rank].collective = "all_gather dp"; }
+    void beat(int rank) { page->ranks[rank].beats++; }
+    void wait(int rank) { page->ranks[rank].collective = "all_gather dp"; }
     // The first moment, up to `most` seconds, at which somebody is blamed; most + 1: nobody is.
     double blamed_after(double most, bool stopped = false, int beating = -1) {
         for (int tick = 1; tick <= int(most * 10); tick++) {

@@ -16,7 +16,7 @@ inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a
 double hang_limit(double asked, double slowest_step, bool starting);
 
 struct HangWatch {
-    struct Slot {
+    struct Watched {
         uint64_t beats = 0;
         int64_t step = 0;
         Phase phase = Phase::Start;
@@ -25,13 +25,14 @@ struct HangWatch {
 
     const ProgressPage& page;
     double slowest_step = 0;
-    std::vector<Slot> slots = {};
+    std::vector<Watched> ranks = {};
 
     void look(double seconds);              // seconds: since the look before
-    // The slot to blame, or -1. stopped: a signal (SIGSTOP) suspended the process: no rank counts as waiting.
+    // The place in `ranks` of the rank to blame, or -1. stopped: a signal (SIGSTOP) suspended the process; no
+    // rank counts as waiting.
     int blamed(bool stopped) const;
-    bool waits(int slot) const { return page.slots[slot].collective.text[0]; }
+    bool waits(int local) const { return page.ranks[local].collective.text[0]; }
 
 private:
-    double limit(const Slot& s, bool stopped) const;
+    double limit(const Watched& w, bool stopped) const;
 };

@@ -69,7 +69,7 @@ void ends_on_purpose() {
 // Notes the rank whose thread crashed.
 static void on_crash(int signal) {
     if (context.progress && progress_page)
-        progress_page->dying = int(context.progress - progress_page->slots) + 1;
+        progress_page->dying = int(context.progress - progress_page->ranks) + 1;
     raise(signal);      // its action is the default again
 }
 

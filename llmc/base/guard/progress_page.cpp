@@ -17,13 +17,13 @@ const char* name_of(Phase p) {
     return names[int(p)];
 }
 
-void join_progress(int rank, int world, int slot) {
-    if (!progress_page || slot >= ProgressPage::kSlots) return;
-    RankProgress& r = progress_page->slots[slot];
+void join_progress(int rank, int world, int local) {
+    if (!progress_page || local >= ProgressPage::kMostRanks) return;
+    RankProgress& r = progress_page->ranks[local];
     r.joined = rank + 1;
     progress_page->world = world;
     int used = progress_page->used;
-    while (used < slot + 1 && !progress_page->used.compare_exchange_weak(used, slot + 1)) {}
+    while (used < local + 1 && !progress_page->used.compare_exchange_weak(used, local + 1)) {}
     context.progress = &r;
 }
 

@@ -27,29 +27,29 @@ struct alignas(64) RankProgress {
     std::atomic<uint64_t> beats;        // number of heartbeats
     std::atomic<int64_t> step;
     std::atomic<Phase> phase;
-    std::atomic<int> joined;            // rank + 1; 0: unused slot
+    std::atomic<int> joined;            // rank + 1; 0: unused
     std::atomic<int> slow_ms;           // of a beat; tests
     SharedWord collective;              // "all_gather tp" while the rank waits there, else empty
 };
 
 // Starts as zeros: fresh memory from the kernel.
 struct ProgressPage {
-    static constexpr int kSlots = 1024;     // ranks as threads
+    static constexpr int kMostRanks = 1024; // as threads of a process
     std::atomic<int> world;                 // ranks of the job
-    std::atomic<int> used;                  // number of slots up to the last joined slot
-    std::atomic<int> dying;                 // slot + 1 of the thread that raised the fatal signal
+    std::atomic<int> used;                  // number of `ranks` up to the last joined
+    std::atomic<int> dying;                 // 1 + place in `ranks` of the thread that raised the fatal signal
     std::atomic<bool> spoken;               // a rank of this process has asked to print the error line
     std::atomic<bool> all_is_shown;         // output waits for its reader, and is never dropped
     std::atomic<bool> expected;             // the exit code is intended
     std::atomic<double> hang_timeout;       // run.hang_timeout
-    RankProgress slots[kSlots];
+    RankProgress ranks[kMostRanks];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
 
 inline ProgressPage* progress_page = nullptr;   // set before there is a second thread; null: unsupervised
 
-// Makes this thread a rank of `world`. Ranks of a process have separate slots.
-void join_progress(int rank, int world, int slot = 0);
+// Makes this thread a rank of `world`. local: its number in the process.
+void join_progress(int rank, int world, int local = 0);
 
 void be_slow(int ms);
 

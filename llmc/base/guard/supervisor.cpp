@@ -62,15 +62,15 @@ struct Supervisor {
 private:
     bool launched() const { return launcher().owns_us && launcher().world > 1; }
     int end_quietly() const;
-    int obituary(int slot, const std::string& what, const std::string& cause, int code) const;
+    int obituary(int local, const std::string& what, const std::string& cause, int code) const;
     int died(int status);
     int exited(int code);
-    int hangs(int slot) const;
+    int hangs(int local) const;
     void forward(const siginfo_t& info);
     void look(double seconds);
-    bool waits(int slot) const { return watch.waits(slot) && !stopped_by; }
+    bool waits(int local) const { return watch.waits(local) && !stopped_by; }
     bool running() const;
-    int busy_slot() const;
+    int busy_rank() const;
 };
 
 // Ends the child, and with the child the rank's part of the job.
@@ -82,7 +82,7 @@ int Supervisor::end_quietly() const {
 
 bool Supervisor::running() const {
     for (int i = 0; i < page->used; i++) {
-        const Phase p = page->slots[i].phase;
+        const Phase p = page->ranks[i].phase;
         if (p != Phase::Start && p != Phase::End) return true;
     }
     return false;
@@ -107,9 +107,9 @@ static std::string doing(Phase p, long long step) {
 }
 
 // A rank that does not wait for the others; else the first rank.
-int Supervisor::busy_slot() const {
+int Supervisor::busy_rank() const {
     for (int i = 0; i < page->used; i++)
-        if (page->slots[i].joined && !page->slots[i].collective.text[0]) return i;
+        if (page->ranks[i].joined && !page->ranks[i].collective.text[0]) return i;
     return 0;
 }
 
@@ -119,11 +119,11 @@ void Supervisor::settle_screen() const {
     while (!screen.settle(kSettle) && page->all_is_shown) {}
 }
 
-// slot < 0: every rank of the process. A single write, so that lines of several processes do not mix.
-int Supervisor::obituary(int slot, const std::string& what, const std::string& cause, int code) const {
-    const RankProgress& r = page->slots[slot < 0 ? busy_slot() : slot];
-    const int last = page->slots[std::max<int>(page->used, 1) - 1].joined - 1;
-    std::string who = slot < 0 ? fmt::format("rank 0 to {}", last) : fmt::format("rank {}", r.joined - 1);
+// local < 0: every rank of the process. A single write, so that lines of several processes do not mix.
+int Supervisor::obituary(int local, const std::string& what, const std::string& cause, int code) const {
+    const RankProgress& r = page->ranks[local < 0 ? busy_rank() : local];
+    const int last = page->ranks[std::max<int>(page->used, 1) - 1].joined - 1;
+    std::string who = local < 0 ? fmt::format("rank 0 to {}", last) : fmt::format("rank {}", r.joined - 1);
     if (page->world > 1) who += fmt::format(" of {}", int(page->world));
     std::string in = r.collective.text;
     if (!in.empty()) in = ", in " + in;
@@ -178,8 +178,8 @@ int Supervisor::died(int status) {
                     ? "; likely by the kernel's out-of-memory killer, which was at work: try a lower "
                       "train.micro_batch, or more ranks"
                     : "; not by the kernel's out-of-memory killer: by hand, or a scheduler's";
-    int slot = page->used > 1 ? page->dying - 1 : 0;
-    return obituary(slot, "was killed by " + named(signal), cause, kExitRestart);
+    int local = page->used > 1 ? page->dying - 1 : 0;
+    return obituary(local, "was killed by " + named(signal), cause, kExitRestart);
 }
 
 void Supervisor::forward(const siginfo_t& info) {
@@ -199,11 +199,11 @@ void Supervisor::look(double seconds) {
     if (!waits_for_reader) watch.look(seconds);
 }
 
-int Supervisor::hangs(int slot) const {
+int Supervisor::hangs(int local) const {
     const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
-                                       : waits(slot) ? ", waiting for its peers" : "";
-    const double silent = watch.slots[size_t(slot)].silent;
-    const int code = obituary(slot, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
+                                       : waits(local) ? ", waiting for its peers" : "";
+    const double silent = watch.ranks[size_t(local)].silent;
+    const int code = obituary(local, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
                               "; it is ended", kExitHang);
     end_quietly();
     return code;
@@ -232,8 +232,8 @@ int Supervisor::run() {
         const double now = seconds_now(), seen = std::min(now - before, 2 * kTick);
         before = now;
         look(seen);
-        const int slot = watch.blamed(stopped_by != 0);
-        if (slot >= 0) return hangs(slot);
+        const int local = watch.blamed(stopped_by != 0);
+        if (local >= 0) return hangs(local);
     }
 }
 

@@ -21,7 +21,7 @@ static constexpr double kFilesPerSecond = 16;               // of the whole job
 namespace {
 // What a rank did at the latest look, and since when.
 struct Doing {
-    int rank = -1;                          // -1: an unused slot
+    int rank = -1;                          // -1: none has joined
     int64_t step = 0;
     Phase phase = Phase::Start;
     std::string collective;
@@ -38,9 +38,9 @@ __attribute__((no_sanitize("thread"))) static std::string text_of(const SharedWo
 
 static void glance(std::vector<Doing>& all) {
     const double now = seconds_now();
-    all.resize(size_t(std::clamp<int>(progress_page->used, 0, ProgressPage::kSlots)));
+    all.resize(size_t(std::clamp<int>(progress_page->used, 0, ProgressPage::kMostRanks)));
     for (size_t i = 0; i < all.size(); i++) {
-        const RankProgress& r = progress_page->slots[i];
+        const RankProgress& r = progress_page->ranks[i];
         Doing is{.rank = r.joined - 1, .step = r.step, .phase = r.phase, .collective = text_of(r.collective),
                  .since = now};
         const Doing& was = all[i];
@@ -69,7 +69,7 @@ static std::string text_of_ranks(const std::vector<Doing>& all, const MeshShape&
 }
 
 RankFile::RankFile(const Config& cfg, const Mesh& mesh) {
-    const bool first = progress_page && context.progress == progress_page->slots;
+    const bool first = progress_page && context.progress == progress_page->ranks;
     if (!first) return;
     folder_ = cfg.run.dir + "/ranks";
     path_ = folder_ + "/" + std::to_string(mesh.rank) + ".json";
