@@ -22,7 +22,7 @@ void join_mpi(Group&, int, int) { CHECK(false, "this build has no MPI"); }
 
 #include "llmc/comm/staging.h"
 
-static constexpr uint64_t kSlots = 8;                   // jobs in flight
+static constexpr uint64_t kInFlight = 8;                // jobs in flight
 static constexpr int kPairTag = 1 << 14;                // of send and recv; jobs have those below
 
 #define MPI_CHECK(call) \
@@ -37,7 +37,7 @@ struct Flight {
 struct MpiMember {
     MPI_Comm comm;
     uint64_t next = 0;                  // ticket
-    Flight flights[kSlots];
+    Flight flights[kInFlight];
     std::deque<std::vector<MPI_Request>> sends;         // on their way
     uint64_t sent = 0;                                  // so far
     std::vector<const void*> slices;
@@ -170,8 +170,8 @@ static void start_broadcast(Group& g, Flight& f) {
 static uint64_t start(Group& g, const Job& job) {
     MpiMember& m = member(g);
     const uint64_t ticket = m.next++;
-    Flight& f = m.flights[ticket % kSlots];
-    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
+    Flight& f = m.flights[ticket % kInFlight];
+    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kInFlight), g.name);
     f.job = job;
     f.open = true;
     f.native = false;
@@ -184,7 +184,7 @@ static uint64_t start(Group& g, const Job& job) {
 }
 
 static void finish(Group& g, uint64_t ticket) {
-    Flight& f = member(g).flights[ticket % kSlots];
+    Flight& f = member(g).flights[ticket % kInFlight];
     await(f.requests);
     if (f.job.kind == Job::Reduce) finish_reduce(g, f);
     f.open = false;

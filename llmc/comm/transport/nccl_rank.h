@@ -8,7 +8,7 @@
 #include "llmc/comm/group.h"
 #include "llmc/ops/cuda/waiting.h"
 
-inline constexpr uint64_t kSlots = 8;                   // jobs in flight
+inline constexpr uint64_t kInFlight = 8;                // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory
 
 // Events of a collective: start and end on its stream, and the start of the compute stream's wait.
@@ -46,7 +46,7 @@ struct NcclRoute {
 
 struct NcclMember : NcclLine {
     uint64_t next = 0;                  // ticket
-    NcclFlight flights[kSlots];
+    NcclFlight flights[kInFlight];
     std::vector<const void*> slices;
     std::vector<NcclRoute> routes;          // from or to this rank
     std::vector<NcclTimes> times, spare;        // not yet looked at, the oldest first; to be used again

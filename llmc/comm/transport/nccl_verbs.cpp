@@ -153,8 +153,8 @@ static void start_reduce(Group& g, NcclFlight& f) {
 static uint64_t start(Group& g, const Job& job) {
     NcclMember& m = nccl_member(g);
     const uint64_t ticket = m.next++;
-    NcclFlight& f = m.flights[ticket % kSlots];
-    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kSlots), g.name);
+    NcclFlight& f = m.flights[ticket % kInFlight];
+    CHECK(!f.open, "more than {} collectives over {} are in flight", int(kInFlight), g.name);
     f.job = job;
     f.ticket = ticket;
     f.open = true;
@@ -182,7 +182,7 @@ static uint64_t start(Group& g, const Job& job) {
 }
 
 static void finish(Group& g, uint64_t ticket) {
-    NcclFlight& f = nccl_member(g).flights[ticket % kSlots];
+    NcclFlight& f = nccl_member(g).flights[ticket % kInFlight];
     f.open = false;
     if (f.on_host) return;
     if (f.timed) nccl_needed(nccl_member(g), f.times);
