@@ -7,7 +7,7 @@
 
 #include "llmc/base/check.h"
 
-constexpr size_t kSlack = 4096;       // extra slots at the end: probing never wraps
+constexpr size_t kSlack = 4096;       // extra entries at the end: probing never wraps
 
 Bpe::Bpe(const Vocabulary& v, size_t merges)
     : unknown(v.unknown), byte_rank(65536, kNoRank), byte_of(v.size(), -1), ends(v.size()) {
@@ -22,7 +22,7 @@ Bpe::Bpe(const Vocabulary& v, size_t merges)
     }
     const size_t size = std::bit_ceil(std::max<size_t>(merges * 2, 512));
     shift = 64 - std::countr_zero(size);
-    slots = Table<uint64_t>(size + kSlack);
+    entries = Table<uint64_t>(size + kSlack);
     merged.reserve(merges);
 }
 
@@ -30,11 +30,11 @@ bool Bpe::add(Merge m) {
     const uint64_t key = uint64_t(m.left) << 20 | m.right;
     const uint64_t hash = hash_of(key);
     uint64_t i = hash >> shift;
-    for (; slots[i]; i++) {
-        if (slots[i] >> 24 == key) return false;
+    for (; entries[i]; i++) {
+        if (entries[i] >> 24 == key) return false;
     }
-    CHECK(i + 1 < slots.size, "the table of merges is too crowded at slot {}", i);
-    slots[i] = key << 24 | (merged.size() + 1);
+    CHECK(i + 1 < entries.size, "the table of merges is too crowded at entry {}", i);
+    entries[i] = key << 24 | (merged.size() + 1);
     filter[hash >> (64 - 13)] |= uint64_t(1) << (hash >> (64 - 19) & 63);
     const int left = byte_of[m.left], right = byte_of[m.right];
     if (left >= 0 && right >= 0) byte_rank[size_t(left << 8 | right)] = uint32_t(merged.size());

@@ -13,12 +13,12 @@
 
 constexpr uint32_t kNoRank = (1 << 24) - 1;
 
-// Maps pairs of ids to ranks: open addressing, 20 + 20 + 24 bits a slot. Most pairs do not merge: a filter of
-// a bit per hash, 64 kB in the cache, spares nine tenths of the pairs a look at the table.
+// Maps pairs of ids to ranks: open addressing, 20 + 20 + 24 bits an entry. Most pairs do not merge: a filter
+// of a bit per hash, 64 kB in the cache, spares nine tenths of the pairs a look at the table.
 struct Bpe {
-    Table<uint64_t> slots;                  // left, right, rank + 1; 0: empty
+    Table<uint64_t> entries;                // left, right, rank + 1; 0: empty
     int shift;
-    uint64_t nothing = 0;                   // an empty slot
+    uint64_t nothing = 0;                   // an empty entry
     int64_t unknown;                        // what a byte without an id becomes, -1: nothing
     uint64_t filter[8192] = {};
     std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
@@ -39,9 +39,9 @@ struct Bpe {
     uint32_t rank(uint32_t left, uint32_t right) const {
         const uint64_t key = uint64_t(left) << 20 | right, hash = hash_of(key);
         const bool maybe = filter[hash >> (64 - 13)] >> (hash >> (64 - 19) & 63) & 1;
-        const uint64_t* slot = maybe ? slots.data + (hash >> shift) : &nothing;
-        for (;; slot++) {
-            if (*slot >> 24 == key || *slot == 0) return (uint32_t(*slot) - 1) & kNoRank;
+        const uint64_t* entry = maybe ? entries.data + (hash >> shift) : &nothing;
+        for (;; entry++) {
+            if (*entry >> 24 == key || *entry == 0) return (uint32_t(*entry) - 1) & kNoRank;
         }
     }
 };

@@ -25,38 +25,38 @@ uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t(left) << 32 | 
 
 // Pairs to counts, by open addressing.
 struct PairCounts {
-    struct Slot { uint64_t pair = kEmpty; int64_t count = 0; };
-    std::vector<Slot> slots = std::vector<Slot>(1 << 16);
+    struct Entry { uint64_t pair = kEmpty; int64_t count = 0; };
+    std::vector<Entry> entries = std::vector<Entry>(1 << 16);
     size_t used = 0;
     int shift = 48;
 
     int64_t& operator[](uint64_t pair) {
         size_t i = place(pair);
-        if (slots[i].pair == kEmpty) {
-            if (++used > slots.size() / 2) grow(), i = place(pair);
-            slots[i].pair = pair;
+        if (entries[i].pair == kEmpty) {
+            if (++used > entries.size() / 2) grow(), i = place(pair);
+            entries[i].pair = pair;
         }
-        return slots[i].count;
+        return entries[i].count;
     }
     size_t place(uint64_t pair) const {
         size_t i = pair * 0x9e3779b97f4a7c15 >> shift;
-        while (slots[i].pair != kEmpty && slots[i].pair != pair) i = (i + 1) & (slots.size() - 1);
+        while (entries[i].pair != kEmpty && entries[i].pair != pair) i = (i + 1) & (entries.size() - 1);
         return i;
     }
     void grow() {
-        std::vector<Slot> old(slots.size() * 2);
-        old.swap(slots);
+        std::vector<Entry> old(entries.size() * 2);
+        old.swap(entries);
         shift--;
-        for (const Slot& s : old) if (s.pair != kEmpty) slots[place(s.pair)] = s;
+        for (const Entry& e : old) if (e.pair != kEmpty) entries[place(e.pair)] = e;
     }
 };
 
-struct Entry {
+struct Candidate {
     int64_t count;
     uint64_t pair;
     size_t words;       // index of the list of words where the pair appeared
 
-    bool operator<(const Entry& o) const {      // the queue returns the largest
+    bool operator<(const Candidate& o) const {      // the queue returns the largest
         return count != o.count ? count < o.count : pair != o.pair ? pair > o.pair : words > o.words;
     }
 };
@@ -72,7 +72,7 @@ struct Trainer {
     std::vector<int64_t> times;
 
     PairCounts counts;
-    std::priority_queue<Entry> queue;
+    std::priority_queue<Candidate> queue;
     std::vector<std::vector<uint32_t>> lists;
     std::vector<size_t> as_left, as_right;  // by neighbour: list of (new, id) and of (id, new), + 1
     std::vector<uint64_t> appeared;                     // pairs in this merge
@@ -192,7 +192,7 @@ Vocabulary train_bpe(const WordCounts& words, uint32_t vocab, const Pattern& pat
     t.count_pairs();
     Progress progress("build vocabulary", "tokens", vocab);
     while (t.token.size() + 1 < vocab && !t.queue.empty()) {
-        Entry top = t.queue.top();
+        Candidate top = t.queue.top();
         t.queue.pop();
         const int64_t count = t.counts[top.pair];
         if (count != top.count) {

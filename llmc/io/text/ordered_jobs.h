@@ -1,7 +1,7 @@
 // Jobs in order over several threads, in bounded memory. The calling thread fills jobs and takes results,
 // both in order; workers process the jobs in any order. With a single thread, the caller does everything.
-// Queued jobs hold at most kJobBytes per slot on average; one larger job may run alone. If the system has
-// fewer threads, the available threads do the work.
+// The queue has 2 threads + 1 places and holds at most kJobBytes for each; one larger job may run alone. If
+// the system has fewer threads, the available threads do the work.
 #pragma once
 #include <condition_variable>
 #include <functional>

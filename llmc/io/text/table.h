@@ -1,5 +1,5 @@
-// A table of plain slots, initially zero, in large pages if the system has any. Hash tables of megabytes are
-// read at random; small pages would cost a TLB miss per read.
+// A table of plain entries, initially zero, in large pages if the system has any. Hash tables of megabytes
+// are read at random; small pages would cost a TLB miss per read.
 #pragma once
 #include <sys/mman.h>
 

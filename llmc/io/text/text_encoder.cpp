@@ -11,12 +11,12 @@
 
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes
-constexpr int kFirstSlots = 19, kMostSlots = 20;    // log2: 16 or 32 MB
-constexpr size_t kProbeSlack = 4096;        // extra slots at the end: probing never wraps
+constexpr int kFirstEntries = 19, kMostEntries = 20;    // log2: 16 or 32 MB
+constexpr size_t kProbeSlack = 4096;        // extra entries at the end: probing never wraps
 constexpr size_t kLargeText = 16 << 20;     // bytes; memory of larger texts is given back
-constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongSlots = 1 << 16;
+constexpr size_t kLongBytes = 16 << 20, kLongWord = 4096, kLongEntries = 1 << 16;
 
-// Key of a word of n bytes, n <= 15. n = 16: every longer word; the shared slot of longer words is always in
+// Key of a word of n bytes, n <= 15. n = 16: every longer word; the shared entry of longer words is always in
 // the table.
 struct KeyMasks { uint64_t low[17], high[17]; };
 
@@ -38,19 +38,19 @@ static inline size_t hash_key(uint64_t low, uint64_t high, int shift) {
 template <class Id> Encoder<Id>::Encoder(const Tokenizer& t) : tokenizer(t) {
     const uint32_t vocab = tokenizer.vocab_size();
     CHECK(vocab <= (sizeof(Id) == 2 ? 65536u : kMaxVocabulary), "{} ids", vocab);
-    long_slots = Table<LongSlot>(kLongSlots);
+    long_entries = Table<LongEntry>(kLongEntries);
     long_text.reserve(kLongBytes + kLongWord);      // growth would copy; unwritten pages cost nothing
     long_ids.reserve(kLongBytes / 4);
-    reset(kFirstSlots);
+    reset(kFirstEntries);
 }
 
 // Empty but for the vocabulary's own words.
-template <class Id> void Encoder<Id>::reset(int log2_slots) {
-    shift = 64 - log2_slots;
-    slots = Table<Slot>((size_t(1) << log2_slots) + kProbeSlack);
+template <class Id> void Encoder<Id>::reset(int log2_entries) {
+    shift = 64 - log2_entries;
+    entries = Table<Entry>((size_t(1) << log2_entries) + kProbeSlack);
     used = 0;
     insert({0, uint64_t(kMaxKey + 1) << 56, {}, Id(kInline + 1)});
-    Slot ahead[32];         // their places are fetched while others are prepared
+    Entry ahead[32];         // their places are fetched while others are prepared
     size_t waiting = 0;
     const auto add = [&] {
         for (size_t i = 0; i < waiting; i++) insert(ahead[i]);
@@ -60,34 +60,34 @@ template <class Id> void Encoder<Id>::reset(int log2_slots) {
     for (uint32_t id = 0; v.words_are_tokens && id < v.size(); id++) {
         const std::string_view word = v.text_of(id);
         if (v.added[id] || word.size() > kMaxKey) continue;
-        Slot s = {0, 0, {Id(id)}, 1};
-        memcpy(&s.low, word.data(), std::min<size_t>(word.size(), 8));
-        if (word.size() > 8) memcpy(&s.high, word.data() + 8, word.size() - 8);
-        s.high |= uint64_t(word.size()) << 56;
-        __builtin_prefetch(&slots[hash_key(s.low, s.high, shift)]);
-        ahead[waiting++] = s;
+        Entry e = {0, 0, {Id(id)}, 1};
+        memcpy(&e.low, word.data(), std::min<size_t>(word.size(), 8));
+        if (word.size() > 8) memcpy(&e.high, word.data() + 8, word.size() - 8);
+        e.high |= uint64_t(word.size()) << 56;
+        __builtin_prefetch(&entries[hash_key(e.low, e.high, shift)]);
+        ahead[waiting++] = e;
         if (waiting == std::size(ahead)) add();
     }
     add();
 }
 
-template <class Id> void Encoder<Id>::insert(const Slot& s) {
-    const size_t size = slots.size - kProbeSlack;
+template <class Id> void Encoder<Id>::insert(const Entry& e) {
+    const size_t size = entries.size - kProbeSlack;
     if (used > size / 4 * 3) {
         const int bits = std::countr_zero(size);
-        if (bits == kMostSlots) {
+        if (bits == kMostEntries) {
             reset(bits);
         } else {
-            Table<Slot> old(2 * size + kProbeSlack);
-            old.swap(slots);
+            Table<Entry> old(2 * size + kProbeSlack);
+            old.swap(entries);
             shift--, used = 0;
-            for (const Slot& o : old) if (o.count) insert(o);
+            for (const Entry& o : old) if (o.count) insert(o);
         }
     }
-    size_t i = hash_key(s.low, s.high, shift);
-    while (slots[i].count) i++;
-    CHECK(i + 1 < slots.size, "the cache of words is too crowded at slot {} of {}", i, slots.size);
-    slots[i] = s;
+    size_t i = hash_key(e.low, e.high, shift);
+    while (entries[i].count) i++;
+    CHECK(i + 1 < entries.size, "the cache of words is too crowded at entry {} of {}", i, entries.size);
+    entries[i] = e;
     used++;
 }
 
@@ -145,15 +145,15 @@ Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words
         low[i] = load64(word) & kMasks.low[n];
         high[i] = (load64(word + 8) & kMasks.high[n]) | uint64_t(n) << 56;
         where[i] = uint32_t(hash_key(low[i], high[i], shift));
-        __builtin_prefetch(&slots[where[i]]);
+        __builtin_prefetch(&entries[where[i]]);
     }
     const int hashed = shift;
     for (size_t i = 0; i < words; i++) {
         if (shift != hashed) [[unlikely]] where[i] = uint32_t(hash_key(low[i], high[i], shift));
-        const Slot* s = &slots[where[i]];
-        while (((s->low ^ low[i]) | (s->high ^ high[i])) && s->count) s++;
-        memcpy(out, s->ids, sizeof s->ids + sizeof s->count);
-        const size_t count = s->count;
+        const Entry* e = &entries[where[i]];
+        while (((e->low ^ low[i]) | (e->high ^ high[i])) && e->count) e++;
+        memcpy(out, e->ids, sizeof e->ids + sizeof e->count);
+        const size_t count = e->count;
         if (count - 1 < kInline) [[likely]] {
             out += count;
         } else {
@@ -166,25 +166,25 @@ Id* Encoder<Id>::encode_words(const char* text, const uint32_t* at, size_t words
 }
 
 // A word of at most 15 bytes, missing from the cache.
-template <class Id> Id* Encoder<Id>::encode_new(const char* word, size_t n, Slot s, Id* out) {
+template <class Id> Id* Encoder<Id>::encode_new(const char* word, size_t n, Entry e, Id* out) {
     uint32_t ids[kMaxKey];
     const size_t count = encode_word(*tokenizer.bpe, {word, n}, ids);
     if (count == 0) return out;
-    s.count = Id(std::min(count, kInline + 1));
+    e.count = Id(std::min(count, kInline + 1));
     for (size_t i = 0; i < count; i++) out[i] = Id(ids[i]);
-    for (size_t i = 0; i < count && count <= kInline; i++) s.ids[i] = Id(ids[i]);
-    insert(s);
+    for (size_t i = 0; i < count && count <= kInline; i++) e.ids[i] = Id(ids[i]);
+    insert(e);
     return out + count;
 }
 
 template <class Id> Id* Encoder<Id>::encode_long(std::string_view word, Id* out) {
     const uint64_t hash = XXH3_64bits(word.data(), word.size());
-    for (size_t i = hash & (kLongSlots - 1); long_slots[i].count; i = (i + 1) & (kLongSlots - 1)) {
-        const LongSlot& s = long_slots[i];
-        if (s.hash != hash || s.length != word.size() ||
-            memcmp(long_text.data() + s.text, word.data(), word.size())) continue;
-        for (size_t k = 0; k < s.count; k++) out[k] = Id(long_ids[s.ids + k]);
-        return out + s.count;
+    for (size_t i = hash & (kLongEntries - 1); long_entries[i].count; i = (i + 1) & (kLongEntries - 1)) {
+        const LongEntry& e = long_entries[i];
+        if (e.hash != hash || e.length != word.size() ||
+            memcmp(long_text.data() + e.text, word.data(), word.size())) continue;
+        for (size_t k = 0; k < e.count; k++) out[k] = Id(long_ids[e.ids + k]);
+        return out + e.count;
     }
     if (word.size() > kLongWord && !tokenizer.bpe->lacks_bytes) return encode_spans(word, out);
     scratch.resize(word.size());
@@ -207,13 +207,13 @@ template <class Id> Id* Encoder<Id>::encode_spans(std::string_view word, Id* out
 }
 
 template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t hash, size_t count) {
-    if (long_used > kLongSlots / 2 || long_text.size() > kLongBytes) {
-        long_slots = Table<LongSlot>(kLongSlots);
+    if (long_used > kLongEntries / 2 || long_text.size() > kLongBytes) {
+        long_entries = Table<LongEntry>(kLongEntries);
         long_text.clear(), long_ids.clear(), long_used = 0;
     }
-    size_t i = hash & (kLongSlots - 1);
-    while (long_slots[i].count) i = (i + 1) & (kLongSlots - 1);
-    long_slots[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()),
+    size_t i = hash & (kLongEntries - 1);
+    while (long_entries[i].count) i = (i + 1) & (kLongEntries - 1);
+    long_entries[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()),
                      uint16_t(count)};
     long_text += word;
     long_ids.insert(long_ids.end(), scratch.begin(), scratch.begin() + std::ptrdiff_t(count));

@@ -1,8 +1,8 @@
 // The fast encoder: text to ids, with a cache of pre-tokens.
 //
 // A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length
-// on top. A slot holds the key and the ids, 32 bytes: a hit reads half a cache line and writes its ids with a
-// single copy. Words come in batches of 128: first keys, hashes and prefetches, then the lookups, so no
+// on top. An entry holds the key and the ids, 32 bytes: a hit reads half a cache line and writes its ids with
+// a single copy. Words come in batches of 128: first keys, hashes and prefetches, then the lookups, so no
 // lookup waits for memory. Longer words, and words with more ids than fit, go through a second table. A full
 // cache is emptied, which bounds its memory.
 #pragma once
@@ -41,24 +41,24 @@ struct Encoder {  // Id: uint16_t, where the vocabulary has at most 65536 ids, o
 
    private:
     static constexpr size_t kInline = sizeof(Id) == 2 ? 7 : 3;
-    struct alignas(32) Slot { uint64_t low, high; Id ids[kInline]; Id count; };       // count 0: empty
-    struct LongSlot { uint64_t hash; uint32_t text, ids; uint16_t length, count; };    // count 0: empty
+    struct alignas(32) Entry { uint64_t low, high; Id ids[kInline]; Id count; };      // count 0: empty
+    struct LongEntry { uint64_t hash; uint32_t text, ids; uint16_t length, count; };    // count 0: empty
 
     Tokenizer tokenizer;
-    Table<Slot> slots;
-    Table<LongSlot> long_slots;
+    Table<Entry> entries;
+    Table<LongEntry> long_entries;
     size_t used = 0, long_used = 0;
     int shift;
-    std::string long_text;                  // the words of long_slots, without separators
+    std::string long_text;                  // the words of long_entries, without separators
     std::vector<uint32_t> long_ids;         // and their ids
     std::vector<uint64_t> starts;
     std::vector<uint32_t> scratch;
 
     void encode_normal(const char* text, size_t n, IdBuffer<Id>& ids);
-    void reset(int log2_slots);
-    void insert(const Slot& s);
+    void reset(int log2_entries);
+    void insert(const Entry& e);
     Id* encode_words(const char* text, const uint32_t* at, size_t words, Id* out);
-    Id* encode_new(const char* word, size_t n, Slot s, Id* out);
+    Id* encode_new(const char* word, size_t n, Entry s, Id* out);
     Id* encode_long(std::string_view word, Id* out);
     Id* encode_spans(std::string_view word, Id* out);
     void add_long(std::string_view word, uint64_t hash, size_t count);

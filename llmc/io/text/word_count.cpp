@@ -13,35 +13,35 @@ namespace {
 
 // Words to counts: open addressing, texts in a shared string.
 struct Counter {
-    struct Slot { uint64_t hash = 0, text = 0, count = 0; uint32_t length = 0; };      // count 0: empty
-    std::vector<Slot> slots = std::vector<Slot>(1 << 16);
+    struct Entry { uint64_t hash = 0, text = 0, count = 0; uint32_t length = 0; };      // count 0: empty
+    std::vector<Entry> entries = std::vector<Entry>(1 << 16);
     size_t used = 0;
     std::string text;
     std::vector<uint64_t> starts;
 
     void add(std::string_view word, uint64_t times) {
         const uint64_t hash = XXH3_64bits(word.data(), word.size());
-        size_t i = hash & (slots.size() - 1);
-        for (; slots[i].count; i = (i + 1) & (slots.size() - 1)) {
-            Slot& s = slots[i];
-            if (s.hash == hash && std::string_view(text).substr(s.text, s.length) == word) {
-                s.count += times;
+        size_t i = hash & (entries.size() - 1);
+        for (; entries[i].count; i = (i + 1) & (entries.size() - 1)) {
+            Entry& e = entries[i];
+            if (e.hash == hash && std::string_view(text).substr(e.text, e.length) == word) {
+                e.count += times;
                 return;
             }
         }
-        slots[i] = {hash, text.size(), times, uint32_t(word.size())};
+        entries[i] = {hash, text.size(), times, uint32_t(word.size())};
         text += word;
-        if (++used > slots.size() / 2) grow();
+        if (++used > entries.size() / 2) grow();
     }
 
     void grow() {
-        std::vector<Slot> old(slots.size() * 2);
-        old.swap(slots);
-        for (const Slot& s : old) {
-            if (!s.count) continue;
-            size_t i = s.hash & (slots.size() - 1);
-            while (slots[i].count) i = (i + 1) & (slots.size() - 1);
-            slots[i] = s;
+        std::vector<Entry> old(entries.size() * 2);
+        old.swap(entries);
+        for (const Entry& e : old) {
+            if (!e.count) continue;
+            size_t i = e.hash & (entries.size() - 1);
+            while (entries[i].count) i = (i + 1) & (entries.size() - 1);
+            entries[i] = e;
         }
     }
 
@@ -87,23 +87,23 @@ WordCounts count_words(DocumentReader& reader, int threads, const Pattern& patte
         [](Chunk&) {});
     Counter& all = counters[0];
     for (size_t t = 1; t < counters.size(); t++) {
-        for (const auto& s : counters[t].slots)
-            if (s.count) all.add({counters[t].text.data() + s.text, s.length}, s.count);
+        for (const auto& e : counters[t].entries)
+            if (e.count) all.add({counters[t].text.data() + e.text, e.length}, e.count);
         counters[t] = {};
     }
     // By their bytes: the result does not depend on threads.
-    std::erase_if(all.slots, [](const Counter::Slot& s) { return s.count == 0; });
-    const auto text_of = [&](const Counter::Slot& s) {
-        return std::string_view(all.text).substr(s.text, s.length);
+    std::erase_if(all.entries, [](const Counter::Entry& e) { return e.count == 0; });
+    const auto text_of = [&](const Counter::Entry& e) {
+        return std::string_view(all.text).substr(e.text, e.length);
     };
-    std::sort(all.slots.begin(), all.slots.end(),
+    std::sort(all.entries.begin(), all.entries.end(),
               [&](const auto& a, const auto& b) { return text_of(a) < text_of(b); });
     WordCounts words;
     words.text.reserve(all.text.size());
-    for (const auto& s : all.slots) {
-        words.text += text_of(s);
-        words.length.push_back(s.length);
-        words.count.push_back(s.count);
+    for (const auto& e : all.entries) {
+        words.text += text_of(e);
+        words.length.push_back(e.length);
+        words.count.push_back(e.count);
     }
     return words;
 }
