@@ -79,11 +79,11 @@ struct Rank {
     std::byte* scratch;
     size_t scratch_bytes;
 
-    Rank(const Sizes& s, const Axis& tp, const Part& part, const std::vector<int>& slots,
+    Rank(const Sizes& s, const Axis& tp, const Part& part, const std::vector<int>& buffers,
          Recompute level = Recompute::None)
         : s(s), d(dims_of(s, tp)), tp(tp), weights(d, part),
           gpt({.d = d, .B = s.B, .T = s.T, .level = level, .backward = true, .apart = false}, tp, part,
-              slots),
+              buffers),
           decoder(d, tp, part) {
         gpt.add_to(arena.of(Purpose::Activations));
         decoder.add_to(arena.of(Purpose::Activations));

@@ -25,13 +25,13 @@ inline int number_of(const PipelineShape& p, int stage, const Action& a) {
 }
 
 // Every pipeline stage runs its list in order. A message takes no time and moves when its receiver is at the
-// receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `slots`,
+// receive: until then the sender's buffer is busy. A sending stage continues with a free buffer of `buffers`,
 // and without buffers waits for each receiver. Messages between two stages arrive in the order of sending;
 // both sides must name the same chunk and micro-batch.
 struct Walk {
     const PipelineShape p;
     const Lists& lists;
-    int F, B, slots;
+    int F, B, buffers;
     struct Message { Action action; int sent, carried = -1; };
     vector<size_t> at = vector<size_t>(size_t(p.stages));
     vector<int> time = vector<int>(size_t(p.stages));
@@ -62,15 +62,15 @@ struct Walk {
     // Whether the stage passes its send: posts the send once a buffer is free, at the time of its release.
     bool send(int s, const Action& a) {
         vector<Message>& out = sent[size_t(s)];
-        const size_t buffers = size_t(std::max(slots, 1));
+        const size_t most = size_t(std::max(buffers, 1));
         if (!waits[size_t(s)]) {
-            if (out.size() >= buffers) {
-                const int freed = out[out.size() - buffers].carried;
+            if (out.size() >= most) {
+                const int freed = out[out.size() - most].carried;
                 if (freed < 0) return false;
                 time[size_t(s)] = std::max(time[size_t(s)], freed);
             }
             out.push_back({a, time[size_t(s)]});
-            waits[size_t(s)] = slots == 0;
+            waits[size_t(s)] = buffers == 0;
         }
         if (!waits[size_t(s)]) return true;
         if (out.back().carried < 0) return false;
@@ -128,8 +128,8 @@ struct Walk {
     }
 };
 
-inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B, int slots) {
-    return Walk{.p = p, .lists = lists, .F = F, .B = B, .slots = slots}.run();
+inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B, int buffers) {
+    return Walk{.p = p, .lists = lists, .F = F, .B = B, .buffers = buffers}.run();
 }
 inline Outcome walk(const PipelineShape& p, const Lists& lists, int F, int B) {
     return walk(p, lists, F, B, send_buffers(p));

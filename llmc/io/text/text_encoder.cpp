@@ -214,7 +214,7 @@ template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t h
     size_t i = hash & (kLongEntries - 1);
     while (long_entries[i].count) i = (i + 1) & (kLongEntries - 1);
     long_entries[i] = {hash, uint32_t(long_text.size()), uint32_t(long_ids.size()), uint16_t(word.size()),
-                     uint16_t(count)};
+                       uint16_t(count)};
     long_text += word;
     long_ids.insert(long_ids.end(), scratch.begin(), scratch.begin() + std::ptrdiff_t(count));
     long_used++;

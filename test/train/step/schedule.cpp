@@ -170,8 +170,8 @@ TEST(the_simulator_sees_a_deadlock_and_crossed_messages) {
     const Outcome waiting = walk(p, sound, 1, 1, 0);
     EXPECT(waiting.wrong.starts_with("deadlock"), "%s", waiting.wrong.c_str());
     const PipelineShape two{4, 2, 8};
-    const Outcome one_slot = walk(two, lists_of(interleaved, two), 1, 1, 1);
-    EXPECT(one_slot.wrong.starts_with("deadlock"), "%s", one_slot.wrong.c_str());
+    const Outcome one_buffer = walk(two, lists_of(interleaved, two), 1, 1, 1);
+    EXPECT(one_buffer.wrong.starts_with("deadlock"), "%s", one_buffer.wrong.c_str());
 
     EXPECT(wrong(sound).empty(), "%s", wrong(sound).c_str());
     Lists crossed = sound;
