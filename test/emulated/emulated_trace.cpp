@@ -86,7 +86,7 @@ TEST(the_gpu_has_a_lane_with_every_op) {
 
 // A traced step adds at most four waits of the host, whatever its length: for the step before, for the mark
 // that ties the clocks, for the step's own statistics and for the last mark. The micro-batches are fewer than
-// staging has places for (Pipeline::kStaged), so that no wait is for a place.
+// the host has buffers for (Pipeline::kBuffered), so that no wait is for a buffer.
 TEST(a_traced_step_waits_outside_of_itself) {
     const auto waits = [](const string& name, const string& args) {
         const string file = folder(name + ".txt");

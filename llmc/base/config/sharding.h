@@ -7,7 +7,7 @@ struct Sharding {
     bool weights, grads, state;      // grads: of blocks; state: of the optimizer
 };
 
-// The stages by their number in parallel.zero.
+// The ZeRO stages by their number in parallel.zero.
 inline constexpr Sharding kZeroStages[] = {{.weights = false, .grads = false, .state = false},
                                            {.weights = false, .grads = false, .state = true},
                                            {.weights = false, .grads = true, .state = true},

@@ -69,16 +69,16 @@ static std::string command_of(const Exploration& e, const HttpRequest& request) 
 
 // The plan with each ZeRO stage, all with its micro-batch.
 static Json zero_stages(const Planner& planner, const Planned& p) {
-    Json::List stages;
+    Json::List plans;
     for (int zero = 0; zero < int(std::size(kZeroStages)); zero++) {
         Config cfg = p.estimate.cfg;
         cfg.parallel.zero = zero;
         const Estimate e = zero == p.estimate.cfg.parallel.zero
                                ? p.estimate
                                : planner.estimate(cfg, p.estimate.ranks, *p.machine);
-        stages.push_back(json_of(e, true));
+        plans.push_back(json_of(e, true));
     }
-    return stages;
+    return plans;
 }
 
 static Json json_of(const StepTime& step) {

@@ -4,7 +4,7 @@
 
 namespace PRECISION {
 
-static constexpr int kFirstMark = Pipeline::kStaged;
+static constexpr int kFirstMark = Pipeline::kBuffered;
 static_assert(kFirstMark + StepStatistics::kPlaces <= ops::kMarks);
 
 StepStatistics::StepStatistics(const Pipeline& p, Optimizer& o, const Axis& w, Votes& v, bool health)

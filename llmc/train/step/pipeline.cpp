@@ -16,7 +16,7 @@ Pipeline::Pipeline(const Config& cfg, const Mesh& m, const Stage& s, Gpt& g, Zer
 void Pipeline::add_to(ArenaOf arena, Arena& host) {
     arena.add("streams to be sent", &outbox, sends.size() * largest_message());
     arena.add("tokens", &tokens, places() * ids_of_batch());
-    host.add("tokens and statistics on their way", &staging, kStaged * ids_of_batch());
+    host.add("tokens and statistics on their way", &outgoing, kBuffered * ids_of_batch());
 }
 
 std::vector<int> block_order(const Part& part, const std::vector<Action>& actions) {
@@ -30,11 +30,11 @@ std::vector<int> block_order(const Part& part, const std::vector<Action>& action
 }
 
 // Starts to copy the tables of a micro-batch to a buffer on the device. Ops called after
-// finish_copies() see the copy. The host waits if kStaged micro-batches ahead of the device.
+// finish_copies() see the copy. The host waits if kBuffered micro-batches ahead of the device.
 void Pipeline::bring(const TokenBatch& b, size_t place) {
-    const int buffer = int(brought++ % kStaged);
+    const int buffer = int(brought++ % kBuffered);
     ops::await_copies(buffer);
-    int32_t* from = staging + size_t(buffer) * ids_of_batch();
+    int32_t* from = outgoing + size_t(buffer) * ids_of_batch();
     int32_t* to = from;
     if (!only_walks())
         for (const auto* table : {&b.tokens, &b.targets, &b.positions, &b.ends})

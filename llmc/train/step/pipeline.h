@@ -1,4 +1,4 @@
-// Runs the forwards and backwards of a step, and of an evaluation: this rank's part of them.
+// Runs the forwards and backwards of a step, and of an evaluation: this rank's share of them.
 #pragma once
 #include <optional>
 #include <span>
@@ -19,7 +19,7 @@ struct Pipeline {
     Stage stage;
     int64_t batch_rows;              // rows of a step, over all ranks
 
-    static constexpr int kStaged = 4;            // micro-batches on their way; marks of copies from 0 on
+    static constexpr int kBuffered = 4;          // micro-batches on their way; marks of copies from 0 on
 
     Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
     Pipeline(const Pipeline&) = delete;
@@ -31,7 +31,7 @@ struct Pipeline {
     // For ranks that walk, without data: a step; of an evaluation of `rows` rows the first and last rounds.
     void walk() { run(nullptr); }
     void walk_evaluation(uint64_t rows);
-    // *out, on the device, = this rank's part of the sum of the step's losses, each counted on one rank.
+    // *out, on the device, = this rank's terms of the sum of the step's losses, each counted on one rank.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
 
@@ -52,7 +52,7 @@ struct Pipeline {
 private:
     std::vector<TokenBatch> batches;             // of the micro-batches alive
     int32_t* tokens = nullptr;                   // of each batch, with its targets and documents
-    int32_t* staging = nullptr;                  // on the host, on their way there
+    int32_t* outgoing = nullptr;                 // on the host, on their way there
     size_t brought = 0;
     floatX* outbox = nullptr;                    // streams on their way to other pipeline stages
     std::vector<Pending> sends;                  // of each

@@ -18,7 +18,7 @@ Zero::Zero(const Dims& dims, const Part& part, const Mesh& on, const ZeroOptions
     size_t at = 0;
     for (int b = 0; b < layout.count(); b++) {
         grads_at.push_back(at);
-        at += stages_grads(b) ? shard(b) : layout.size(b);
+        at += buffers_grads(b) ? shard(b) : layout.size(b);
     }
     grads_at.push_back(at);
     if (mesh.tp.size > 1) tp_runs = shard_runs(partial_over_tp);
@@ -85,7 +85,7 @@ void Zero::add_weights_to(Arena& arena) {
 void Zero::add_training_to(Arena& arena, Arena& host) {
     const ArenaOf gradients = arena.of(Purpose::Gradients);
     gradients.add("gradients", &grads, grads_at.back());
-    for (real*& s : staging)
+    for (real*& s : grad_buffers)
         gradients.add("gradients of two blocks", &s, sharding.grads ? layout.size(largest(true)) : 0);
     gradients.add("gradients to sum over tp", &packed, packed_count());
     for (StateSlot& slot : state) add_slot_to(arena, host, slot);

@@ -10,11 +10,11 @@
 //     3       shards    shards      shards             each micro-batch: reduce; block(l) gathers weights
 //
 // A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
-// Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every stage the norm is
-// taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
+// Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every ZeRO stage the norm
+// is taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
 // sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are a buffer each,
-// and staging would save no memory: their gradients are whole at every stage, summed over micro-batches and
-// reduced once a step, by finish(); sharded weights of the ends stay gathered from begin_step() on.
+// and sharding would save no memory: their gradients are whole at every ZeRO stage, summed over micro-batches
+// and reduced once a step, by finish(); sharded weights of the ends stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
@@ -105,7 +105,7 @@ struct Zero {
     HeadTensors<real> head_grads() const { return head_of(end_grads(layout.wte), final_grads(), d); }
     FinalTensors<real> final_grads() const { return bind_final(end_grads(layout.final), d, layout); }
     BlockTensors<real> block_grads(int l) {
-        return bind_block(sharding.grads ? staged_grads(l) : grads + start(l), l, d, layout);
+        return bind_block(sharding.grads ? buffered_grads(l) : grads + start(l), l, d, layout);
     }
 
     void done_embed() {}
@@ -166,7 +166,7 @@ struct Zero {
     template <class Keep> std::vector<Run> shard_runs(Keep keep) const {
         return shard_runs(mesh.shard.index, keep);
     }
-    // The largest size(runs) of any shard: a buffer of this size is as large on all ranks of a stage.
+    // The largest size(runs) of any shard: such a buffer is as large on all ranks of a pipeline stage.
     template <class Keep, class Size> size_t most_of_shards(Keep keep, Size size) const {
         size_t most = 0;
         for (int i = 0; i < mesh.shard.size; i++) most = std::max(most, size(shard_runs(i, keep)));
@@ -211,7 +211,7 @@ private:
     void place_slot(StateSlot& slot) const;
     void add_slot_to(Arena& arena, Arena& host, StateSlot& slot);
     size_t stored_size(bool sharded) const { return sharded ? layout.size() / shards() : layout.size(); }
-    bool stages_grads(int b) const { return sharding.grads && is_block(b); }
+    bool buffers_grads(int b) const { return sharding.grads && is_block(b); }
     size_t ends_start(int b) const;
     size_t packed_count() const;
     floatX* end_weights(int b) const {
@@ -224,7 +224,7 @@ private:
     int gathered_index(int l) const {
         return gather_buffers[0].block == l ? 0 : gather_buffers[1].block == l ? 1 : -1;
     }
-    real* staged_grads(int l);
+    real* buffered_grads(int l);
     void reduce(int b);
     void take_off(Flight& flight, ZeroEvent::Kind kind, int b, Pending pending);
     void finish_reduce();
@@ -247,7 +247,7 @@ private:
     std::vector<int> order;
     size_t position = 0;
 
-    real* staging[2] = {};                 // where gradients are sharded: whole gradients of a block
+    real* grad_buffers[2] = {};            // where gradients are sharded: whole gradients of a block
     int filling = 0, filled_block = -1;
     std::vector<bool> begun;               // per bucket: its shard holds gradients of this step
     real* result = nullptr;                // of the reduction in flight

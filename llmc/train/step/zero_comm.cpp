@@ -75,23 +75,23 @@ void Zero::clear_grads() {
 }
 
 real* Zero::grad_shard(int b) const {
-    return grads + grads_at[size_t(b)] + (stages_grads(b) ? 0 : own_offset(b));
+    return grads + grads_at[size_t(b)] + (buffers_grads(b) ? 0 : own_offset(b));
 }
 
 // Returns the buffer for a block's gradients of a micro-batch, beside the buffer that is being reduced.
-real* Zero::staged_grads(int l) {
-    if (filled_block != l) ops::set_zero(staging[filling], layout.size(layout.block(l)) * sizeof(real));
+real* Zero::buffered_grads(int l) {
+    if (filled_block != l) ops::set_zero(grad_buffers[filling], layout.size(layout.block(l)) * sizeof(real));
     filled_block = l;
-    return staging[filling];
+    return grad_buffers[filling];
 }
 
-// The first micro-batch is reduced into the shard; later micro-batches in the staging buffer, then added.
+// The first micro-batch is reduced into the shard; later micro-batches in the buffer, then added.
 void Zero::reduce(int b) {
     finish_reduce();
-    const bool staged = sharding.grads;
-    const real* whole = staged ? staging[filling] : grads + grads_at[size_t(b)];
-    result = staged && begun[size_t(b)] ? staging[filling] + own_offset(b) : grad_shard(b);
-    if (staged) filling = 1 - filling, filled_block = -1;
+    const bool buffered = sharding.grads;
+    const real* whole = buffered ? grad_buffers[filling] : grads + grads_at[size_t(b)];
+    result = buffered && begun[size_t(b)] ? grad_buffers[filling] + own_offset(b) : grad_shard(b);
+    if (buffered) filling = 1 - filling, filled_block = -1;
     begun[size_t(b)] = true, completes = last;
     take_off(reduction, ZeroEvent::StartReduce, b, mesh.shard.start_reduce_scatter(result, whole, shard(b)));
     if (!overlap) finish_reduce();

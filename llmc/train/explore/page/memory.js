@@ -6,7 +6,7 @@ const ZERO = ["nothing is sharded", "optimizer state is sharded", "and gradients
 function showMemory({plan, zero, machine}) {
   const limit = 1e9 * machine.memory_gb, most = Math.max(limit * 1.04, ...zero.map(z => z.memory_bytes));
   const own = plan.options.zero, dp = plan.mesh.dp;
-  const rows = zero.map((z, stage) => memoryRow(z, stage, stage === own, most, limit));
+  const rows = zero.map((z, level) => memoryRow(z, level, level === own, most, limit));
   const mark = make("div", {class: "limit", title: "limit"});
   mark.style.left = `${100 * limit / most}%`;
   const axis = make("div", {class: "limits"}, make("span", {text: `${machine.gpu}: ${bytes(limit)}`}));
@@ -19,7 +19,7 @@ function showMemory({plan, zero, machine}) {
   pictureOf("memory").replaceChildren(bars, legendOf(names));
 }
 
-function memoryRow(plan, stage, own, most, limit) {
+function memoryRow(plan, level, own, most, limit) {
   const bar = make("div", {class: "bar", role: "img"}), parts = [];
   PURPOSES.forEach((purpose, i) => {
     const part = make("div", {"data-part": purpose, title: `${purpose}: ${bytes(plan.memory[purpose])}`});
@@ -29,11 +29,11 @@ function memoryRow(plan, stage, own, most, limit) {
     bar.append(part);
   });
   const over = plan.memory_bytes > limit;
-  bar.setAttribute("aria-label", `ZeRO ${stage}: ${parts.join(", ")}`);
-  const name = make("span", {class: "name"}, make("b", {text: `ZeRO ${stage}`}),
-    make("span", {class: "muted", text: ZERO[stage]}));
+  bar.setAttribute("aria-label", `ZeRO ${level}: ${parts.join(", ")}`);
+  const name = make("span", {class: "name"}, make("b", {text: `ZeRO ${level}`}),
+    make("span", {class: "muted", text: ZERO[level]}));
   const total = make("span", {class: "total" + (over ? " over" : ""),
     text: `${bytes(plan.memory_bytes)}${over ? ", too much" : ""}`});
   const time = make("span", {class: "time muted", text: `${exactTime(plan.step_seconds)} a step`});
-  return make("div", {class: "memory" + (own ? " own" : ""), "data-zero": stage}, name, bar, total, time);
+  return make("div", {class: "memory" + (own ? " own" : ""), "data-zero": level}, name, bar, total, time);
 }
