@@ -33,7 +33,7 @@ inline void matmul_on_no_rows(real* sums, floatX* w) {
 
 inline void rotary_on_no_rows(real* sums, floatX* w) {
     for (const QkNorm norm : {QkNorm::None, QkNorm::Before, QkNorm::After}) {
-        const Rotary t = {.qkv = w, .before = w, .turns = sums, .q_gain = norm == QkNorm::None ? nullptr : w,
+        const Rotary t = {.qkv = w, .before = w, .table = sums, .q_gain = norm == QkNorm::None ? nullptr : w,
                           .k_gain = norm == QkNorm::None ? nullptr : w, .norm = norm, .eps = 1, .N = 0,
                           .T = 1, .NH = 2, .KV = 1, .D = 32, .stride = 128, .t0 = 0};
         rotary_forward(t);

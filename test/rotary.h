@@ -12,7 +12,7 @@ struct RotaryShape { int N, T, NH, KV, D, t0, mean = 0; };
 
 struct RotaryKind {
     QkNorm norm;
-    bool gain, turn;
+    bool gain, rotates;
 };
 inline constexpr RotaryKind kRotaryKinds[] = {
     {QkNorm::None, false, true},  {QkNorm::Before, true, true}, {QkNorm::Before, false, true},
@@ -24,7 +24,7 @@ struct RotaryInputs {
     RotaryKind kind;
     size_t stride;
     std::vector<floatX> qkv, dqkv, q_gain, k_gain;
-    std::vector<real> turns, dq_gain, dk_gain;
+    std::vector<real> table, dq_gain, dk_gain;
     std::vector<int32_t> positions;         // of documents
 
     RotaryInputs(const RotaryShape& s, const RotaryKind& k)
@@ -34,11 +34,11 @@ struct RotaryInputs {
         qkv = normals<floatX>(size_t(s.N) * stride, 1, 2), dqkv = normals<floatX>(qkv.size(), 2);
         q_gain = normals<floatX>(D, 3, 0.3, 1), k_gain = normals<floatX>(D, 4, 0.3, 1);
         dq_gain = normals<real>(D, 5), dk_gain = normals<real>(D, 6);
-        turns.resize(rows * D);
+        table.resize(rows * D);
         for (size_t t = 0; t < rows; t++)
             for (size_t i = 0; i < D / 2; i++) {
                 const double angle = double(t) * std::pow(100., -2. * double(i) / s.D);
-                turns[t * D + i] = real(std::cos(angle)), turns[t * D + D / 2 + i] = real(std::sin(angle));
+                table[t * D + i] = real(std::cos(angle)), table[t * D + D / 2 + i] = real(std::sin(angle));
             }
     }
     int position(int n) const { return s.mean ? positions[size_t(n)] : s.t0 + n % s.T; }
@@ -60,12 +60,12 @@ struct RotaryReference {
             for (size_t h = 0; h < in.heads(); h++) head(in, n, h);
     }
     // {c x1 - s x2, c x2 + s x1}; direction -1: back
-    static Wide turned(const RotaryInputs& in, const Wide& x, int n, double direction) {
-        if (!in.kind.turn) return x;
+    static Wide rotated(const RotaryInputs& in, const Wide& x, int n, double direction) {
+        if (!in.kind.rotates) return x;
         const size_t D = x.size(), half = D / 2, row = size_t(in.position(n)) * D;
         Wide y(D);
         for (size_t i = 0; i < half; i++) {
-            const double c = double(in.turns[row + i]), s = direction * double(in.turns[row + half + i]);
+            const double c = double(in.table[row + i]), s = direction * double(in.table[row + half + i]);
             y[i] = x[i] * c - x[half + i] * s, y[half + i] = x[half + i] * c + x[i] * s;
         }
         return y;
@@ -80,8 +80,8 @@ struct RotaryReference {
         double squares = 0, largest = 0, mean = 0;
         for (const double v : x) squares += v * v;
         const double rstd = normed ? 1 / std::sqrt(squares / double(D) + 1e-5) : 1;
-        Wide xhat = before ? x : turned(in, x, n, 1);
-        if (before) dy = turned(in, dy, n, -1);
+        Wide xhat = before ? x : rotated(in, x, n, 1);
+        if (before) dy = rotated(in, dy, n, -1);
         Wide y(D), dx(D);
         for (size_t i = 0; i < D; i++) {
             xhat[i] *= rstd, y[i] = xhat[i] * g[i], mean += g[i] * dy[i] * xhat[i] / double(D);
@@ -90,8 +90,8 @@ struct RotaryReference {
             (key ? dk_sums : dq_sums)[i] += 4 * std::fabs(dy[i] * xhat[i]) + 1;
         }
         for (size_t i = 0; i < D; i++) dx[i] = normed ? rstd * (g[i] * dy[i] - xhat[i] * mean) : dy[i];
-        if (before) y = turned(in, y, n, 1);
-        else dx = turned(in, dx, n, -1);
+        if (before) y = rotated(in, y, n, 1);
+        else dx = rotated(in, dx, n, -1);
         for (size_t i = 0; i < D; i++)
             largest = std::max({largest, std::fabs(dx[i]), std::fabs(mean) * rstd});
         for (size_t i = 0; i < D; i++) {

@@ -40,7 +40,7 @@ void Block::attend_segments(const BlockActs& a, Span span) const {
 }
 
 ops::Rotary Block::rotary(const BlockWeights& w, const BlockActs& a, Span span) const {
-    return {.qkv = a.qkv, .before = a.qk, .turns = rotary_table, .q_gain = w.qnw, .k_gain = w.knw,
+    return {.qkv = a.qkv, .before = a.qk, .table = rotary_table, .q_gain = w.qnw, .k_gain = w.knw,
             .norm = d.kind.qk_norm, .eps = eps(), .N = span.B * span.T, .T = span.T, .NH = d.NH, .KV = d.KV,
             .D = d.D, .stride = size_t(d.W), .t0 = span.t0, .positions = span.documents.positions};
 }

@@ -22,7 +22,7 @@ static std::string rule(int n, int unit, const std::string& where, int most = IN
 static std::string wrong_head(const ModelConfig& settings) {
     const int D = with_sizes(settings).head_channels;
     const bool rotary = settings.position == PositionKind::Rope || settings.qk_norm != QkNorm::None;
-    const int unit = rotary ? std::max(ops::kGpuHeadUnit, ops::kGpuTurnUnit) : ops::kGpuHeadUnit;
+    const int unit = rotary ? std::max(ops::kGpuHeadUnit, ops::kGpuRotaryUnit) : ops::kGpuHeadUnit;
     if (D % unit == 0 && D <= ops::kGpuHeadMost) return "";
     const char* const from = settings.head_channels ? "" : " (model.channels / model.heads)";
     const char* const where = unit > ops::kGpuHeadUnit ? " in bf16 with rope or qk_norm" : "";

@@ -12,7 +12,7 @@ namespace PRECISION {
 // `still`, only the first m = (1 - still) D/2 pairs rotate. RopeKind::scaling applies.
 std::vector<double> rotary_frequencies(const RopeKind& rope, int D);
 
-// Elements of a model's cos/sin table, ops::Rotary::turns; 0: positions are learned.
+// Elements of a model's cos/sin table, ops::Rotary::table; 0: positions are learned.
 size_t rotary_table_size(const Dims& d);
 void add_rotary_table(ArenaOf arena, real** table, const Dims& d);
 

@@ -105,9 +105,9 @@ TEST(positions_begin_anew) {
     EXPECT(same_bits(out, alone) && same_bits(dwte, dwte_alone) && same_bits(dwpe, dwpe_alone));
 
     const int D = 8, heads = C / D;
-    const auto turns = normals<real>(size_t(T * D), 4);
+    const auto table = normals<real>(size_t(T * D), 4);
     auto x = normals<floatX>(size_t(N * C), 5), y = x;
-    cpu::Rotary r = {.qkv = x.data(), .before = nullptr, .turns = turns.data(), .q_gain = nullptr,
+    cpu::Rotary r = {.qkv = x.data(), .before = nullptr, .table = table.data(), .q_gain = nullptr,
                      .k_gain = nullptr, .norm = QkNorm::None, .eps = 0, .N = N, .T = T, .NH = heads, .KV = 0,
                      .D = D, .stride = size_t(C), .t0 = 0, .positions = rows.positions.data()};
     cpu::rotary_forward(r);
@@ -116,7 +116,7 @@ TEST(positions_begin_anew) {
         one.qkv = &y[size_t((b * T + t) * C)], one.N = one.T = n, one.positions = nullptr;
         cpu::rotary_forward(one);
     });
-    EXPECT(same_bits(x, y), "turns");
+    EXPECT(same_bits(x, y), "rotated");
     cpu::rotary_backward(x.data(), nullptr, nullptr, r);
     r.positions = nullptr;
     rows.each([&](int b, int t, int n) {
@@ -124,7 +124,7 @@ TEST(positions_begin_anew) {
         one.N = one.T = n;
         cpu::rotary_backward(&y[size_t((b * T + t) * C)], nullptr, nullptr, one);
     });
-    EXPECT(same_bits(x, y), "turns back");
+    EXPECT(same_bits(x, y), "rotated back");
 }
 
 }  // namespace PRECISION

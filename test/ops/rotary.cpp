@@ -15,7 +15,7 @@ struct Run {
 
     Run(const RotaryShape& s, const RotaryKind& k) : in(s, k), before(poisoned<floatX>(in.kept())) {
         t = {.qkv = in.qkv.data(), .before = k.norm != QkNorm::None ? before.data() : nullptr,
-             .turns = k.turn ? in.turns.data() : nullptr, .q_gain = k.gain ? in.q_gain.data() : nullptr,
+             .table = k.rotates ? in.table.data() : nullptr, .q_gain = k.gain ? in.q_gain.data() : nullptr,
              .k_gain = k.gain ? in.k_gain.data() : nullptr, .norm = k.norm, .eps = real(1e-5), .N = s.N,
              .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride, .t0 = s.t0,
              .positions = s.mean ? in.positions.data() : nullptr};
@@ -80,7 +80,7 @@ TEST(rotary_bits_do_not_depend_on_threads_or_micro_batches) {
     }
 }
 
-// Queries and keys turned alike: their product depends on the distance of their positions alone.
+// Queries and keys rotated alike: their product depends on the distance of their positions alone.
 TEST_IF(sizeof(floatX) == 8, products_depend_on_distances) {
     const Lent lent(1);
     const auto product = [](int t_q, int t_k) {

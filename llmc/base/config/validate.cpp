@@ -85,9 +85,9 @@ static std::string unused_setting(const Config& cfg) {
     Config now = cfg, plain;
     const ModelConfig& m = now.model;
     const bool learned = m.position == PositionKind::Learned;
-    const char* const turns = "is for model.position = rope: learned positions do not turn";
+    const char* const of_rope = "is for model.position = rope: learned positions do not turn";
     const struct { bool unused; std::string path; const char* why; } rules[] = {
-        {learned, "model.rope_theta", turns}, {learned, "model.rope_still", turns},
+        {learned, "model.rope_theta", of_rope}, {learned, "model.rope_still", of_rope},
         {m.softcap == 0, "model.softcap_kind", "is for a model.softcap above 0: these logits have no bound"},
         {m.qk_norm == QkNorm::None, "model.qk_gain",
          "is for model.qk_norm = before or after: queries and keys have no norm"}};

@@ -12,7 +12,7 @@
 
 struct Together {
     int ranks, here = 0;
-    uint64_t turn = 0;
+    uint64_t round = 0;
     bool broken = false;
     std::mutex guard = {};
     std::condition_variable changed = {};
@@ -50,10 +50,10 @@ bool comm::idle_barrier() {
     if (RankProgress* p = context.progress) p->collective = "idle_barrier";
     {
         std::unique_lock lock(t->guard);
-        const uint64_t turn = t->turn;
-        if (++t->here == t->ranks) t->here = 0, t->turn++, t->changed.notify_all();
-        t->changed.wait(lock, [&] { return t->turn != turn || t->broken; });
-        if (t->turn == turn) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
+        const uint64_t round = t->round;
+        if (++t->here == t->ranks) t->here = 0, t->round++, t->changed.notify_all();
+        t->changed.wait(lock, [&] { return t->round != round || t->broken; });
+        if (t->round == round) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
     }
     if (RankProgress* p = context.progress) p->collective = "";
     beat();

@@ -29,9 +29,9 @@ static void write(floatX* x, const Halves2& v, int i, int half) {
 }
 static Halves2 times(const Halves2& v, const Halves2& u) { return {v.a * u.a, v.b * u.b}; }
 // direction: 1, or -1 for the inverse rotation
-static Halves2 turned(const Halves2& x, const real* turn, int i, int half, real direction) {
-    if (!turn) return x;
-    const auto c = load(turn + i, half - i), s = load(turn + half + i, half - i) * direction;
+static Halves2 rotated(const Halves2& x, const real* row, int i, int half, real direction) {
+    if (!row) return x;
+    const auto c = load(row + i, half - i), s = load(row + half + i, half - i) * direction;
     return {x.a * c - x.b * s, x.b * c + x.a * s};
 }
 
@@ -63,10 +63,10 @@ template <int n> [[gnu::always_inline]] static inline void put_vector(floatX* x,
     store(x + k * W, v.a), store(x + (n + k) * W, v.b);
 }
 template <int n>
-[[gnu::always_inline]] static inline Halves2 turned_vector(const Halves2& x, const real* turn, int k,
+[[gnu::always_inline]] static inline Halves2 rotated_vector(const Halves2& x, const real* row, int k,
                                                            real direction) {
-    if (!turn) return x;
-    const Halves2 of = vector_of<n>(turn, k);
+    if (!row) return x;
+    const Halves2 of = vector_of<n>(row, k);
     const auto c = of.a, s = of.b * direction;
     return {x.a * c - x.b * s, x.b * c + x.a * s};
 }
@@ -84,34 +84,34 @@ template <int n> [[gnu::always_inline]] static inline real rstd_of(const Head<n>
 }
 
 template <int n, QkNorm norm>
-static void forward_whole(floatX* x, floatX* before, const floatX* gain, const real* turn, const Rotary& t) {
+static void forward_whole(floatX* x, floatX* before, const floatX* gain, const real* row, const Rotary& t) {
     Head<n> head;
     each<n>([&](int k) { head.v[k] = vector_of<n>(x, k); });
     if (before) each<n>([&](int k) { put_vector<n>(before, head.v[k], k); });
     const real rstd = norm == QkNorm::None ? 1 : rstd_of(head, t);
     each<n>([&](int k) {
         Halves2 v = head.v[k];
-        if (norm == QkNorm::After) v = turned_vector<n>(v, turn, k, 1);
+        if (norm == QkNorm::After) v = rotated_vector<n>(v, row, k, 1);
         if (norm != QkNorm::None) v = {v.a * rstd, v.b * rstd};
         if (gain && norm != QkNorm::None) v = times(v, vector_of<n>(gain, k));
-        if (norm != QkNorm::After) v = turned_vector<n>(v, turn, k, 1);
+        if (norm != QkNorm::After) v = rotated_vector<n>(v, row, k, 1);
         put_vector<n>(x, v, k);
     });
 }
 
 // As backward_head() below.
 template <int n, QkNorm norm, bool gained>
-static void backward_whole(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* turn,
+static void backward_whole(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* row,
                            const Rotary& t) {
     constexpr bool before = norm == QkNorm::Before;
     Head<n> head, dy, g;
     each<n>([&](int k) { head.v[k] = vector_of<n>(x, k); });
     const real rstd = rstd_of(head, t);
     each<n>([&](int k) {
-        const Halves2 v = head.v[k], u = before ? v : turned_vector<n>(v, turn, k, 1);
+        const Halves2 v = head.v[k], u = before ? v : rotated_vector<n>(v, row, k, 1);
         head.v[k] = {u.a * rstd, u.b * rstd};
         const Halves2 d = vector_of<n>(dx, k);
-        dy.v[k] = before ? turned_vector<n>(d, turn, k, -1) : d;
+        dy.v[k] = before ? rotated_vector<n>(d, row, k, -1) : d;
         g.v[k] = gained ? times(dy.v[k], vector_of<n>(gain, k)) : dy.v[k];
     });
     const real mean = sum_of<n>([&](int k) {
@@ -125,7 +125,7 @@ static void backward_whole(floatX* dx, real* dgain, const floatX* x, const float
             store(dgain + (n + k) * W, load(dgain + (n + k) * W) + dy.v[k].b * u.b);
         }
         const Halves2 d = {(g.v[k].a - u.a * mean) * rstd, (g.v[k].b - u.b * mean) * rstd};
-        put_vector<n>(dx, before ? d : turned_vector<n>(d, turn, k, -1), k);
+        put_vector<n>(dx, before ? d : rotated_vector<n>(d, row, k, -1), k);
     });
 }
 
@@ -142,20 +142,20 @@ template <class F> static auto with_vectors(const Rotary& t, F f) {
 // ---------------------------------------------------------------------------------------------------------
 // heads of any size
 
-static const real* turn_of(const Rotary& t, int n) {
-    return t.turns ? t.turns + size_t(t.position(n)) * size_t(t.D) : nullptr;
+static const real* table_row(const Rotary& t, int n) {
+    return t.table ? t.table + size_t(t.position(n)) * size_t(t.D) : nullptr;
 }
 
-static void forward_head(floatX* x, floatX* before, const floatX* gain, const real* turn, const Rotary& t) {
+static void forward_head(floatX* x, floatX* before, const floatX* gain, const real* row, const Rotary& t) {
     const int half = t.D / 2;
     const real rstd = rstd_of(x, t);
     for (int i = 0; i < half; i += W) {
         Halves2 v = read(x, i, half);
         if (before) write(before, v, i, half);
-        if (t.norm == QkNorm::After) v = turned(v, turn, i, half, 1);
+        if (t.norm == QkNorm::After) v = rotated(v, row, i, half, 1);
         if (t.norm != QkNorm::None) v = {v.a * rstd, v.b * rstd};
         if (gain && t.norm != QkNorm::None) v = times(v, read(gain, i, half));
-        if (t.norm != QkNorm::After) v = turned(v, turn, i, half, 1);
+        if (t.norm != QkNorm::After) v = rotated(v, row, i, half, 1);
         write(x, v, i, half);
     }
 }
@@ -181,29 +181,29 @@ void rotary_forward(const Rotary& t) {
         for (size_t h = 0; h < heads; h++)
             forward(t.qkv + size_t(n) * t.stride + h * D,
                     t.before ? t.before + (size_t(n) * heads + h) * D : nullptr,
-                    h < size_t(t.NH) ? t.q_gain : t.k_gain, turn_of(t, n), t);
+                    h < size_t(t.NH) ? t.q_gain : t.k_gain, table_row(t, n), t);
 }
 
-static void turn_back(floatX* dx, const real* turn, int half) {
-    for (int i = 0; i < half; i += W) write(dx, turned(read(dx, i, half), turn, i, half, -1), i, half);
+static void rotate_back(floatX* dx, const real* row, int half) {
+    for (int i = 0; i < half; i += W) write(dx, rotated(read(dx, i, half), row, i, half, -1), i, half);
 }
 
 // With xhat = x rstd (rotated, if the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
 // dgain: (D) of the token's heads, where gained.
 template <QkNorm norm, bool gained>
-static void backward_head(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* turn,
+static void backward_head(floatX* dx, real* dgain, const floatX* x, const floatX* gain, const real* row,
                           const Rotary& t) {
     const int half = t.D / 2;
     constexpr bool before = norm == QkNorm::Before;
     const real rstd = rstd_of(x, t);
     const auto xhat_of = [&](int i) {
-        const Halves2 v = read(x, i, half), u = before ? v : turned(v, turn, i, half, 1);
+        const Halves2 v = read(x, i, half), u = before ? v : rotated(v, row, i, half, 1);
         return Halves2{u.a * rstd, u.b * rstd};
     };
     const auto dy_of = [&](int i) {
         const Halves2 d = read(dx, i, half);
-        return before ? turned(d, turn, i, half, -1) : d;
+        return before ? rotated(d, row, i, half, -1) : d;
     };
     const auto gained_of = [&](const Halves2& dy, int i) {
         return gained ? times(dy, read(gain, i, half)) : dy;
@@ -219,7 +219,7 @@ static void backward_head(floatX* dx, real* dgain, const floatX* x, const floatX
             store(dgain + half + i, load(dgain + half + i, half - i) + dy.b * u.b, half - i);
         }
         const Halves2 d = {(g.a - u.a * mean) * rstd, (g.b - u.b * mean) * rstd};
-        write(dx, before ? d : turned(d, turn, i, half, -1), i, half);
+        write(dx, before ? d : rotated(d, row, i, half, -1), i, half);
     }
 }
 using BackwardHead = void (*)(floatX*, real*, const floatX*, const floatX*, const real*, const Rotary&);
@@ -262,12 +262,12 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
             for (size_t h = 0; h < heads; h++) {
                 const bool key = h >= size_t(t.NH);
                 floatX* const dx = dqkv + n * t.stride + h * D;
-                const real* const turn = turn_of(t, int(n));
+                const real* const row = table_row(t, int(n));
                 if (normed)
                     backward(dx, sum ? sum + (key ? D : 0) : nullptr, t.before + (n * heads + h) * D,
-                             key ? t.k_gain : t.q_gain, turn, t);
+                             key ? t.k_gain : t.q_gain, row, t);
                 else
-                    turn_back(dx, turn, t.D / 2);
+                    rotate_back(dx, row, t.D / 2);
             }
         }
         #pragma omp for schedule(static)

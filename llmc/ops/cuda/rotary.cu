@@ -6,7 +6,7 @@
 namespace PRECISION {
 namespace cuda {
 
-static constexpr int kTurnThreads = 256;
+static constexpr int kRotaryThreads = 256;
 
 // One pack of each half of a head, in FP32.
 struct HeadHalves {
@@ -24,10 +24,10 @@ struct HeadHalves {
         x.store(to), y.store(to + half);
     }
     // direction: 1, or -1 for the inverse rotation
-    __device__ __forceinline__ void turn(const float* turns, int half, float direction) {
+    __device__ __forceinline__ void rotate(const float* row, int half, float direction) {
         #pragma unroll
         for (int k = 0; k < Pack::size; k += PackF::size) {
-            const PackF c = PackF::load_cached(turns + k), s = PackF::load_cached(turns + half + k);
+            const PackF c = PackF::load_cached(row + k), s = PackF::load_cached(row + half + k);
             #pragma unroll
             for (int j = 0; j < PackF::size; j++) {
                 const float x = a[k + j], y = b[k + j], sine = s[j] * direction;
@@ -62,11 +62,11 @@ static __device__ __forceinline__ HeadHalves gain_of(const floatX* gain, int c, 
     return {Pack::load_cached(gain + c), Pack::load_cached(gain + half + c)};
 }
 
-// FLOOR bytes = (before ? 3 : 2) N (NH + KV) D sizeof(floatX) + (turns ? 4 min(T, N) D : 0)
+// FLOOR bytes = (before ? 3 : 2) N (NH + KV) D sizeof(floatX) + (table ? 4 min(T, N) D : 0)
 //             + (gain ? 2 D sizeof(floatX) : 0)
-__global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, int lanes) {
+__global__ void __launch_bounds__(kRotaryThreads) rotary_forward_kernel(Rotary t, int lanes) {
     const int half = t.D / 2, heads = t.NH + t.KV, c = int(threadIdx.x) % lanes * Pack::size;
-    const size_t item = size_t(blockIdx.x) * (kTurnThreads / lanes) + threadIdx.x / lanes;
+    const size_t item = size_t(blockIdx.x) * (kRotaryThreads / lanes) + threadIdx.x / lanes;
     const int n = int(item / heads), h = int(item % heads);
     const bool here = n < t.N && c < half;          // else the lane only joins the sums
     floatX* x = t.qkv + size_t(n) * t.stride + size_t(h) * t.D + c;
@@ -86,14 +86,14 @@ __global__ void __launch_bounds__(kTurnThreads) rotary_forward_kernel(Rotary t, 
         for (int k = 0; k < Pack::size; k++) v.a[k] *= rstd * g.a[k], v.b[k] *= rstd * g.b[k];
     };
     if (t.norm == QkNorm::Before) normed();
-    if (t.turns) v.turn(t.turns + size_t(t.position(n)) * t.D + c, half, 1);
+    if (t.table) v.rotate(t.table + size_t(t.position(n)) * t.D + c, half, 1);
     if (t.norm == QkNorm::After) normed();
     v.store(x, half);
 }
 
 // Where the sums of a block's threads wait, four floats of each side by side: neither stores nor the loads of
 // neighbouring columns meet in a bank.
-static constexpr int kPlane = kTurnThreads * PackF::size + 16, kPlanes = 2 * Pack::size / PackF::size;
+static constexpr int kPlane = kRotaryThreads * PackF::size + 16, kPlanes = 2 * Pack::size / PackF::size;
 
 // The sum of column i that the lanes of `group` left.
 static __device__ __forceinline__ float summand(const float* sums, int i, int group, int lanes, int half) {
@@ -106,13 +106,13 @@ struct BackwardRows { float* partial; int rows, lanes; };
 
 // With xhat = x rstd (rotated, if the norm comes after) and dy the gradient of xhat g:
 //     dg += dy xhat,   dx = rstd (g dy - xhat mean(g dy xhat))
-// FLOOR bytes = (norm ? 3 : 2) N (NH + KV) D sizeof(floatX) + (turns ? 4 min(T, N) D : 0)
+// FLOOR bytes = (norm ? 3 : 2) N (NH + KV) D sizeof(floatX) + (table ? 4 min(T, N) D : 0)
 //             + (gain ? 2 D sizeof(floatX) + 8 blocks D : 0)
 template <bool Gain>
-__global__ void __launch_bounds__(kTurnThreads)
+__global__ void __launch_bounds__(kRotaryThreads)
 rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardRows block) {
     SMEM(float[Gain ? kPlanes * kPlane : 1], sums);
-    const int lanes = block.lanes, groups = kTurnThreads / lanes, group = int(threadIdx.x) / lanes;
+    const int lanes = block.lanes, groups = kRotaryThreads / lanes, group = int(threadIdx.x) / lanes;
     const int half = t.D / 2, c = int(threadIdx.x) % lanes * Pack::size, start = blockIdx.x * block.rows;
     const int rows = t.N - start < block.rows ? t.N - start : block.rows;
     const bool before = t.norm == QkNorm::Before, after = t.norm == QkNorm::After, has = c < half;
@@ -125,15 +125,15 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardRows block) {
             const int n = start + i / heads, h = i % heads + (of_keys ? t.NH : 0);
             floatX* dx = dqkv + size_t(n) * t.stride + size_t(h) * t.D + c;
             const floatX* x = t.before + (size_t(n) * (t.NH + t.KV) + h) * t.D + c;
-            const float* turns = t.turns && here ? t.turns + size_t(t.position(n)) * t.D + c : nullptr;
+            const float* row = t.table && here ? t.table + size_t(t.position(n)) * t.D + c : nullptr;
             const Pack zero = Pack::filled(floatX(0.f));
             HeadHalves d(here ? Pack::load(dx) : zero, here ? Pack::load(dx + half) : zero);
-            if (before && turns) d.turn(turns, half, -1);
+            if (before && row) d.rotate(row, half, -1);
             if (t.norm != QkNorm::None) {
                 HeadHalves u(here ? Pack::load_streaming(x) : zero,
                              here ? Pack::load_streaming(x + half) : zero);
                 const float rstd = 1 / sqrtf(group_sum(u.squares(), lanes) / t.D + t.eps);
-                if (after && turns) u.turn(turns, half, 1);
+                if (after && row) u.rotate(row, half, 1);
                 float mean = 0;
                 #pragma unroll
                 for (int k = 0; k < Pack::size; k++) {
@@ -147,14 +147,14 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardRows block) {
                 for (int k = 0; k < Pack::size; k++)
                     d.a[k] = (d.a[k] - u.a[k] * mean) * rstd, d.b[k] = (d.b[k] - u.b[k] * mean) * rstd;
             }
-            if (!before && turns) d.turn(turns, half, -1);
+            if (!before && row) d.rotate(row, half, -1);
             if (here) d.store(dx, half);
         }
         if constexpr (Gain) {
             float* own = sums + threadIdx.x * PackF::size;
             store_floats(own, da, kPlane), store_floats(own + kPlanes / 2 * kPlane, db, kPlane);
             __syncthreads();
-            for (int i = threadIdx.x; i < t.D; i += kTurnThreads) {
+            for (int i = threadIdx.x; i < t.D; i += kRotaryThreads) {
                 float sum = 0;
                 for (int j = 0; j < groups; j++) sum += summand(sums, i, j, lanes, half);
                 block.partial[(size_t(blockIdx.x) * 2 + of_keys) * t.D + i] = sum;
@@ -165,9 +165,9 @@ rotary_backward_kernel(floatX* dqkv, Rotary t, BackwardRows block) {
 }
 
 static void check(const Rotary& t) {
-    static_assert(kGpuTurnUnit == 2 * Pack::size);
-    CHECK_INPUT(t.D % kGpuTurnUnit == 0 && t.D <= kGpuHeadMost,
-                "rotary: heads of {} channels, expected a multiple of {} up to {}", t.D, kGpuTurnUnit,
+    static_assert(kGpuRotaryUnit == 2 * Pack::size);
+    CHECK_INPUT(t.D % kGpuRotaryUnit == 0 && t.D <= kGpuHeadMost,
+                "rotary: heads of {} channels, expected a multiple of {} up to {}", t.D, kGpuRotaryUnit,
                 kGpuHeadMost);
     CHECK(t.stride % Pack::size == 0, "rotary: rows {} apart, expected a multiple of {}", t.stride,
           Pack::size);
@@ -179,14 +179,15 @@ void rotary_forward(const Rotary& t) {
     const int lanes = lanes_of(t.D);
     const size_t items = size_t(t.N) * t.heads();
     const double bytes = double(items) * t.D * sizeof(floatX);
-    launch(rotary_forward_kernel, dim3(unsigned(div_up(items, kTurnThreads / lanes))), dim3(kTurnThreads), 0,
+    const unsigned blocks = unsigned(div_up(items, kRotaryThreads / lanes));
+    launch(rotary_forward_kernel, dim3(blocks), dim3(kRotaryThreads), 0,
            {.bytes = (t.before ? 3 : 2) * bytes + double(rotary_tables(t))}, t, lanes);
 }
 
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t) {
     check(t);
     if (walked(rotary_backward_cost, t)) return;
-    const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kTurnThreads / lanes;
+    const int lanes = lanes_of(t.D), heads = t.NH + t.KV, groups = kRotaryThreads / lanes;
     const bool gain = t.q_gain != nullptr;
     const int few = div_up(groups, heads);          // rows that occupy a block's threads
     const RowGroups row_groups =
@@ -195,7 +196,7 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
     float* partial = gain ? scratch<float>(size_t(row_groups.count) * columns) : nullptr;
     const double bytes = double(t.N) * heads * t.D * sizeof(floatX);
     launch(gain ? rotary_backward_kernel<true> : rotary_backward_kernel<false>, dim3(row_groups.count),
-           dim3(kTurnThreads), 0,
+           dim3(kRotaryThreads), 0,
            {.bytes = (t.norm != QkNorm::None ? 3 : 2) * bytes + double(rotary_tables(t)) +
                      (gain ? 4. * double(columns) * row_groups.count : 0)},
            dqkv, t, BackwardRows{partial, row_groups.rows, lanes});

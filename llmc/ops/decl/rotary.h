@@ -7,16 +7,16 @@
 // The norm comes before the rotation or after; either may be absent. Position of token n: t0 + n % T, or
 // positions[n].
 
-constexpr int kGpuTurnUnit = int(2 * 16 / sizeof(floatX));      // each half of a head has whole packs
+constexpr int kGpuRotaryUnit = int(2 * 16 / sizeof(floatX));      // each half of a head has whole packs
 
 struct Rotary {
     floatX* qkv;            // (N, stride)     in and out: NH heads of queries, then KV of keys, D each
     floatX* before;         // (N, (NH+KV) D)  out: q and k as they came, for backward; null: not kept
-    const real* turns;      // (maxT, 2, D/2)  cos/sin table of positions; null: no rotation
+    const real* table;      // (maxT, 2, D/2)  cos/sin table of positions; null: no rotation
     const floatX *q_gain, *k_gain;      // (D) g; both null: 1
     QkNorm norm;
     real eps;
-    int N, T, NH, KV, D;    // D is even, on GPUs a multiple of kGpuTurnUnit, at most kGpuHeadMost
+    int N, T, NH, KV, D;    // D is even, on GPUs a multiple of kGpuRotaryUnit, at most kGpuHeadMost
     size_t stride;
     int t0;
     const int32_t* positions = nullptr;     // (N)
@@ -32,7 +32,7 @@ void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t
 
 inline size_t rotary_tables(const Rotary& t) {
     const size_t positions = size_t(t.T < t.N ? t.T : t.N), D = size_t(t.D);
-    return (t.turns ? positions * D * sizeof(real) : 0) + (t.q_gain ? 2 * D * sizeof(floatX) : 0);
+    return (t.table ? positions * D * sizeof(real) : 0) + (t.q_gain ? 2 * D * sizeof(floatX) : 0);
 }
 inline Cost rotary_forward_cost(const Target&, const Rotary& t) {
     const size_t bytes = size_t(t.N) * t.heads() * size_t(t.D) * sizeof(floatX);

@@ -44,7 +44,7 @@ static std::vector<Op> ops_of(Rooms& r) {
                              .Vp = Vp, .v0 = 0, .slices = 1};
     const cuda::Layernorm norm{.x1 = r.x, .y = r.y, .mean = r.a, .rstd = r.b, .x = r.x, .r = r.z, .bias = r.w,
                                .w = r.w + C, .b = r.w + 2 * C};
-    const cuda::Rotary rotary{.qkv = r.x, .before = r.y, .turns = r.a, .q_gain = r.w, .k_gain = r.w + 64,
+    const cuda::Rotary rotary{.qkv = r.x, .before = r.y, .table = r.a, .q_gain = r.w, .k_gain = r.w + 64,
                               .norm = QkNorm::Before, .eps = 1, .N = N, .T = T, .NH = 4, .KV = 4, .D = 64,
                               .stride = C, .t0 = 0};
     const cuda::Mix mix{.out = r.x, .in = r.y, .x = r.x, .r = r.z, .bias = r.w, .x0 = r.w + C, .keep = r.w,

@@ -23,10 +23,10 @@ static Results run(const RotaryShape& s, const RotaryKind& k) {
     const OnDevice positions(in.positions);
     const OnDevice qkv(in.qkv), dqkv(in.dqkv), q_gain(in.q_gain), k_gain(in.k_gain),
         before(poisoned<floatX>(in.kept()));
-    const OnDevice turns(in.turns), dq_gain(in.dq_gain), dk_gain(in.dk_gain);
+    const OnDevice table(in.table), dq_gain(in.dq_gain), dk_gain(in.dk_gain);
     const bool normed = k.norm != QkNorm::None;
     const cuda::Rotary t = {.qkv = qkv, .before = normed ? before.p : nullptr,
-                            .turns = k.turn ? turns.p : nullptr, .q_gain = k.gain ? q_gain.p : nullptr,
+                            .table = k.rotates ? table.p : nullptr, .q_gain = k.gain ? q_gain.p : nullptr,
                             .k_gain = k.gain ? k_gain.p : nullptr, .norm = k.norm, .eps = real(1e-5),
                             .N = s.N, .T = s.T, .NH = s.NH, .KV = s.KV, .D = s.D, .stride = in.stride,
                             .t0 = s.t0, .positions = s.mean ? positions.p : nullptr};

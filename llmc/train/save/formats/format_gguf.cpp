@@ -14,7 +14,7 @@
 #include "llmc/io/files/gguf.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 
-static constexpr const char* kTurns = "rope_freqs.weight";              // divisors of the angles
+static constexpr const char* kRopeFreqs = "rope_freqs.weight";              // divisors of the angles
 static constexpr const char* kScaling = "train_gpt.rope_scaling";       // the setting behind them, as JSON
 
 static std::vector<const ForeignKind*> kinds_of_gguf() {
@@ -135,7 +135,7 @@ static void write_gguf(const OwnModel& m, const std::string& path) {
         for (const ForeignTensor& p : foreign(t))
             infos.push_back({.name = p.name, .shape = shape_in_gguf(p, t), .type = type_of(t, type)});
     const std::vector<float> divisors = divisors_of(m.shape);
-    if (scaled) infos.push_back({kTurns, {divisors.size()}});
+    if (scaled) infos.push_back({kRopeFreqs, {divisors.size()}});
     const Tensor& wte = m.layout.tensors.front();
     if (kind.two_heads)
         infos.push_back({.name = kHead, .shape = shape_in_gguf(foreign(wte)[0], wte),
@@ -183,16 +183,16 @@ static const ForeignKind& kind_of(const std::map<std::string, Json>& values, con
 
 // The divisors do not say which setting they are of: the key does, else Llama 3's own low and high.
 static void read_scaling(const GgufFile& file, const std::map<std::string, Json>& values, ModelConfig& m) {
-    const GgufTensor* t = file.find(kTurns);
+    const GgufTensor* t = file.find(kRopeFreqs);
     if (!t) return;
     const size_t pairs = size_t(with_sizes(m).head_channels) / 2;
     CHECK_INPUT(t->shape == std::vector<uint64_t>{pairs} && t->type == GgufType::F32, "{}: {} is of another "
-                "shape than the {} pairs of a head", file.path, kTurns, pairs);
+                "shape than the {} pairs of a head", file.path, kRopeFreqs, pairs);
     std::vector<float> found(pairs);
     file.read(*t, 0, pairs, found.data());
     const auto named = values.find(kScaling);
     const bool stated = named != values.end();
-    const std::string where = file.path + ": " + (stated ? kScaling : kTurns);
+    const std::string where = file.path + ": " + (stated ? kScaling : kRopeFreqs);
     CHECK_INPUT(!stated || named->second.is_string(), "{} is {}, expected a text", where,
                 for_message(named->second));
     ModelConfig by_largest;
@@ -206,7 +206,7 @@ static void read_scaling(const GgufFile& file, const std::map<std::string, Json>
     for (size_t i = 0; i < pairs; i++)
         CHECK_INPUT(std::abs(found[i] - expected[i]) <= 1e-4f * expected[i], "{}: {} has {:g} for pair {}, "
                     "where Llama 3's scaling by {:g} has {:g}: this program computes no other", file.path,
-                    kTurns,
+                    kRopeFreqs,
                     found[i], i, m.rope_scaling.factor, expected[i]);
 }
 
@@ -222,7 +222,7 @@ static void check_tensors(const ForeignKind& kind, const GgufFile& file, const M
         others.erase(p.name);
     });
     if (m.tied) others.erase(kHead);
-    if (m.rope_scaling.used) others.erase(kTurns);
+    if (m.rope_scaling.used) others.erase(kRopeFreqs);
     CHECK_INPUT(others.empty(), "{}: the tensor {} is no part of a {}; without it the model would compute "
                 "something else", file.path, json_string(*others.begin()), kind.name);
 }
