@@ -183,23 +183,23 @@ void report(const Times& all, double bytes, size_t peak, size_t planned, FILE* j
     const double stall = median(all.stall), copy = median(all.copy), step = median(all.step);
     const double step_writing = median(all.step_writing), beside = median(all.beside);
     const double over = double(peak) / double(planned) - 1;
-    const auto verdict = [](bool met) { return met ? "ok" : "MISSED"; };
+    const auto outcome = [](bool met) { return met ? "ok" : "MISSED"; };
     printf("GPT-2 124M, %s of state, %d threads, medians of %d\n\n", human_bytes(bytes).c_str(),
            context.threads, kRounds);
     printf("  written  %6.2f GB/s  %5.2f of a plain write with fsync (%.2f GB/s)    0.8 asked   %s\n",
-           gb / write, plain_write / write, gb / plain_write, verdict(plain_write / write >= 0.8));
+           gb / write, plain_write / write, gb / plain_write, outcome(plain_write / write >= 0.8));
     printf("  read     %6.2f GB/s  %5.2f of a plain read from the disk (%.2f GB/s)  0.8 asked   %s\n",
-           gb / read, plain_read / read, gb / plain_read, verdict(plain_read / read >= 0.8));
+           gb / read, plain_read / read, gb / plain_read, outcome(plain_read / read >= 0.8));
     printf("  verified %6.2f GB/s  %5.2f of it: before a run goes on, rank 0 looks at all hashes\n",
            gb / verify, plain_read / verify);
     printf("  stall    %6.0f ms    %5.2f of a plain memcpy (%.0f ms)                1.5 at most %s\n",
-           stall * 1e3, stall / copy, copy * 1e3, verdict(stall / copy <= 1.5));
+           stall * 1e3, stall / copy, copy * 1e3, outcome(stall / copy <= 1.5));
     printf("  a step   %6.0f ms    %5.2f of one while nothing is written (%.0f ms)\n", step_writing * 1e3,
            step_writing / step, step * 1e3);
     printf("  a save   %6.2f s     beside %.1f such steps; %.2f s where training waits\n", beside,
            double(all.step_writing.size()) / kRounds, write);
     printf("  memory   %s at most, %s planned                         2%% over    %s\n",
-           human_bytes(double(peak)).c_str(), human_bytes(double(planned)).c_str(), verdict(over <= 0.02));
+           human_bytes(double(peak)).c_str(), human_bytes(double(planned)).c_str(), outcome(over <= 0.02));
     if (!json) return;
     JsonLine line("checkpoint");
     line.add("commit", commit).add("device", cpu_name()).add("threads", context.threads);

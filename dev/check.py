@@ -89,8 +89,8 @@ def functions_of(text):
         elif char == "}" and stack:
             kind, begin, header = stack.pop()
             if kind == "function":
-                lead = len(code[begin:]) - len(code[begin:].lstrip())
-                first, last = (code.count("\n", 0, x) + 1 for x in (begin + lead, at))
+                blanks = len(code[begin:]) - len(code[begin:].lstrip())
+                first, last = (code.count("\n", 0, x) + 1 for x in (begin + blanks, at))
                 found.append((first, last, header.strip()))
                 last_closed = begin
             else:

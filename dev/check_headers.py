@@ -55,13 +55,13 @@ class Headers:
     def circle_of(self, module):
         """The shortest list of modules from a module back to itself by includes, or None."""
         queue, reached = [[module]], set()
-        for way in queue:
-            for target in self.modules.get(way[-1], {}):
+        for path in queue:
+            for target in self.modules.get(path[-1], {}):
                 if target == module:
-                    return way + [target]
+                    return path + [target]
                 if target not in reached:
                     reached.add(target)
-                    queue.append(way + [target])
+                    queue.append(path + [target])
         return None
 
     def circles(self):

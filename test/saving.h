@@ -172,8 +172,8 @@ inline Recovery trusting_recovery(const Disk& disk, const std::string& dir) {
 
 // Recovers as a run would, and checks the files. Returns the first fault (lost, corrupt, left over); empty:
 // no fault. damage: the test has damaged files, and only `acknowledged` must survive.
-inline std::string verdict(const Disk& disk, const std::string& dir, int64_t acknowledged,
-                           bool damage = false, Check check = Check::Hashes) {
+inline std::string first_fault(const Disk& disk, const std::string& dir, int64_t acknowledged,
+                               bool damage = false, Check check = Check::Hashes) {
     Recovery r;
     if (!damage) acknowledged = std::max(acknowledged, acknowledged_in(disk, dir));
     try {

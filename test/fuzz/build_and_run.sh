@@ -54,7 +54,7 @@ for name in "${names[@]}"; do
     mkdir -p "test/fuzz/found/$name" "test/fuzz/corpus/$name"
 done
 
-fuzz() {        # its verdict goes to NAME.verdict
+fuzz() {        # its outcome goes to NAME.outcome
     local name=$1 start=$SECONDS
     if "$out/$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=65536 \
         -print_final_stats=1 -artifact_prefix="$out/$name-" \
@@ -65,7 +65,7 @@ fuzz() {        # its verdict goes to NAME.verdict
         grep -vE '^#[0-9]+' "$out/$name.log" | tail -n 40
         echo "FAIL  fuzz $name: again with " \
              "$out/$name $(sed -n 's/.*Test unit written to //p' "$out/$name.log")"
-    fi >"$out/$name.verdict"
+    fi >"$out/$name.outcome"
 }
 export -f fuzz
 export seconds
@@ -73,8 +73,8 @@ printf '%s\0' "${names[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'fuzz "$@"' fu
 
 passed=0 failed=0
 for name in "${names[@]}"; do
-    cat "$out/$name.verdict"
-    if grep -q '^ok ' "$out/$name.verdict"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    cat "$out/$name.outcome"
+    if grep -q '^ok ' "$out/$name.outcome"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -46,11 +46,12 @@ static std::string killed(Scenario scenario, const std::string& dir, int ranks, 
     waitpid(child, &status, 0);
     if (!WIFSIGNALED(status)) return "the fault was not reached";
     const bool damage = scenario == Scenario::Damaged;
-    const std::string wrong = verdict(posix_disk(), dir, *acknowledged, damage);
+    const std::string wrong = first_fault(posix_disk(), dir, *acknowledged, damage);
     if (!wrong.empty()) return wrong;
     run_to(posix_disk(), dir, ranks, 3, acknowledged);
     const size_t kept = saved_steps(posix_disk(), dir).size();
-    return kept > 2 ? fmt::format("{} checkpoints are kept", kept) : verdict(posix_disk(), dir, 3, damage);
+    if (kept > 2) return fmt::format("{} checkpoints are kept", kept);
+    return first_fault(posix_disk(), dir, 3, damage);
 }
 
 // What a run without a fault does: a number of bytes for each operation.
@@ -136,12 +137,12 @@ TEST(errors_at_every_operation) {
                     {.action = Fault::Error, .at = at, .bytes = size_t(at % 50), .code = code}, dir, ranks);
                 EXPECT(error.find(strerror(code)) != error.npos, "operation %ld: '%s'", at, error.c_str());
                 visible += fs::exists(dir + "/step_3");
-                std::string wrong = at % 2 ? verdict(posix_disk(), dir, 2) : "";
+                std::string wrong = at % 2 ? first_fault(posix_disk(), dir, 2) : "";
                 EXPECT(wrong.empty(), "operation %ld, %s: %s", at, strerror(code), wrong.c_str());
                 const std::string again = save(posix_disk(), dir, 3, ranks, 2);
                 EXPECT(again.empty() && acknowledged_in(posix_disk(), dir) == 3,
                        "operation %ld: the next save of the same step: '%s'", at, again.c_str());
-                wrong = verdict(posix_disk(), dir, 3);
+                wrong = first_fault(posix_disk(), dir, 3);
                 EXPECT(wrong.empty(), "after the next save: %s", wrong.c_str());
             }
         }
@@ -153,7 +154,7 @@ TEST(short_writes_are_completed) {
     const std::string dir = folder_of_test();
     const Fault fault{.action = Fault::Short, .at = 0, .bytes = 3, .lasting = true};
     EXPECT(save_with(fault, dir, 2).empty(), "not saved");
-    const std::string wrong = verdict(posix_disk(), dir, 3);
+    const std::string wrong = first_fault(posix_disk(), dir, 3);
     EXPECT(wrong.empty(), "%s", wrong.c_str());
     fs::remove_all(dir);
 }

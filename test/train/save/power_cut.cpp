@@ -132,10 +132,10 @@ static Outcome cut_everywhere(int ranks, Spoil spoil, const Mutant& mutant = {})
                 int64_t known = acknowledged;
                 (void)run_until_cut(again, ranks, spoil, mutant, &known);
                 SimulatedDisk last = again.after_power_cut(any_choice(again.undecided(), rng));
-                o.count(verdict(last.disk(), kRun, known, false, mutant.check), at);
+                o.count(first_fault(last.disk(), kRun, known, false, mutant.check), at);
                 o.twice++;
             }
-            o.count(verdict(left.disk(), kRun, acknowledged, false, mutant.check), at);
+            o.count(first_fault(left.disk(), kRun, acknowledged, false, mutant.check), at);
         }
     }
     return o;
@@ -253,7 +253,7 @@ TEST(every_truncation_and_every_flipped_bit_is_seen) {
                 std::string& content = k.medium.tree[path].file->content;
                 if (cut) content.resize(at);
                 else content[at] = char(content[at] ^ 1 << (at % 8));
-                accepted += !verdict(k.disk, kRun, 0, true, Check::Sizes).empty();
+                accepted += !first_fault(k.disk, kRun, 0, true, Check::Sizes).empty();
                 const auto tensors = tensors_at(m, file, at, cut ? whole.size() : at + 1);
                 named += !tensors.empty();
                 expect_older(k, file, tensors, cut ? "cut" : "bit flipped", at);

@@ -125,7 +125,7 @@ TEST(all_ranks_agree_whatever_fails_on_one) {
                 EXPECT(heard[0].empty() || says, "rank %d, operation %ld: '%s'", faulty, at,
                        heard[0].c_str());
                 (heard[0].empty() ? warned : failed)++;
-                const std::string wrong = verdict(posix_disk(), dir, 4);
+                const std::string wrong = first_fault(posix_disk(), dir, 4);
                 EXPECT(wrong.empty(), "rank %d, operation %ld: %s", faulty, at, wrong.c_str());
             }
         const auto heard = save_with(faulty, {.action = Fault::Short, .at = 0, .bytes = 3, .lasting = true},
@@ -153,7 +153,7 @@ TEST(a_full_disk_keeps_what_is_there) {
                        left.path().c_str());
         }
     });
-    const std::string wrong = verdict(posix_disk(), dir, 2);
+    const std::string wrong = first_fault(posix_disk(), dir, 2);
     EXPECT(wrong.empty(), "%s", wrong.c_str());
 }
 
