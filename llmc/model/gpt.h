@@ -79,7 +79,6 @@ struct Gpt {
     static constexpr bool kApart = sizeof(floatX) == sizeof(double);
 
     Gpt(const GptShape& shape, const Axis& tp, const Part& part, const std::vector<int>& buffers);
-    Gpt(const GptShape& shape, const Axis& tp) : Gpt(shape, tp, whole_model(shape.d.L), {1}) {}
     Gpt(const Gpt&) = delete;
 
     void add_to(ArenaOf arena);      // asks for memory
