@@ -215,19 +215,21 @@ static bool goes_over_nccl(const ParallelConfig& p) {
            (p.transport == TransportKind::Auto && on_gpus() && has_nccl());
 }
 
+// What carries the messages of a run; None: there is one rank.
+enum class Carrier { None, Threads, Nccl, Mpi };
+
 // Of the ranks of one process.
-static const char* transport_of_threads(const ParallelConfig& p) {
+static Carrier carrier_of_threads(const ParallelConfig& p) {
     CHECK_INPUT(p.transport != TransportKind::Mpi || p.ranks <= 1,
                 "parallel.transport = mpi with parallel.ranks = {}: this is one process; start the ranks by "
-                "mpirun -np {}",
-                p.ranks, p.ranks);
+                "mpirun -np {}", p.ranks, p.ranks);
     CHECK_INPUT(p.transport != TransportKind::Nccl || has_nccl(),
                 "parallel.transport = nccl: this build has no NCCL (make says why); leave it at auto");
-    if (p.ranks <= 1) return "one";
-    return goes_over_nccl(p) ? "nccl" : "threads";
+    if (p.ranks <= 1) return Carrier::None;
+    return goes_over_nccl(p) ? Carrier::Nccl : Carrier::Threads;
 }
 
-static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
+static Carrier carrier_of_gpus(const ParallelConfig& p, int processes) {
     CHECK_INPUT(on_gpus(), "{} processes were started; emulated GPUs are threads of one process: start one, "
                 "with --parallel.ranks={}", processes, processes);
     CHECK_INPUT(p.transport != TransportKind::Mpi,
@@ -235,42 +237,40 @@ static const char* transport_of_gpus(const ParallelConfig& p, int processes) {
     CHECK_INPUT(has_nccl(),
                 "{} processes were started, and this build has no NCCL (make says why): install it and build "
                 "again", processes);
-    return "nccl";
+    return Carrier::Nccl;
 }
 
-// "mpi", "nccl", "threads", or "one" rank
-static const char* transport_of(const Config& cfg) {
+static Carrier carrier_of(const Config& cfg) {
     const ParallelConfig& p = cfg.parallel;
     const int processes = launcher().world;
-    if (processes == 1) return transport_of_threads(p);
+    if (processes == 1) return carrier_of_threads(p);
     CHECK_INPUT(
         p.transport != TransportKind::Threads,
         "parallel.transport = threads: {} processes were started; start one, with --parallel.ranks={}",
         processes, processes);
     CHECK_INPUT(p.ranks == 0 || p.ranks == processes,
                 "parallel.ranks = {}, but {} processes were started: leave it at 0", p.ranks, processes);
-    if (std::string_view(built_device) != "cpu") return transport_of_gpus(p, processes);
+    if (std::string_view(built_device) != "cpu") return carrier_of_gpus(p, processes);
     CHECK_INPUT(p.transport != TransportKind::Nccl,
                 "parallel.transport = nccl: this program is built for CPUs; leave it at auto");
     CHECK_INPUT(has_mpi(),
                 "{} processes were started, and this build has no MPI (make says why): start one, with "
-                "--parallel.ranks={}",
-                processes, processes);
+                "--parallel.ranks={}", processes, processes);
     CHECK_INPUT(launcher().owns_us,
                 "RANK and WORLD_SIZE = {} are set, as torchrun does: on CPUs start the ranks by "
                 "mpirun -np {}, or one process with --parallel.ranks={}",
                 processes, processes, processes);
-    return "mpi";
+    return Carrier::Mpi;
 }
 
 int run_ranks(const Config& cfg, const RankBody& body, const std::string& task) {
     context.rank = launcher().rank;
     check_processes(cfg, task);
-    const std::string transport = transport_of(cfg);
+    const Carrier carrier = carrier_of(cfg);
     check_mesh(cfg, std::max(planned_ranks(cfg.parallel), launcher().world));
-    if (transport == "mpi") return run_processes(cfg, body);
+    if (carrier == Carrier::Mpi) return run_processes(cfg, body);
     if (launcher().world > 1) return run_gpus(cfg, body);
-    if (transport != "one") return run_threads(cfg, transport == "nccl", body);
+    if (carrier != Carrier::None) return run_threads(cfg, carrier == Carrier::Nccl, body);
     join_progress(0, 1);
     return run_rank(cfg, Mesh(), {own_placement(false)}, body);
 }
