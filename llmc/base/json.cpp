@@ -96,9 +96,8 @@ std::string for_terminal(std::string_view s) {
 size_t whole_characters(std::string_view s) {
     for (size_t back = 1; back <= std::min<size_t>(s.size(), 3); back++) {
         const uint8_t b = uint8_t(s[s.size() - back]);
-        if ((b >> 6) == 2) continue;                        // the character begins further in front
-        const size_t length = b < 0xC0 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-        return back < length ? s.size() - back : s.size();
+        if (continues(b)) continue;                         // the character begins further in front
+        return back < bytes_by_first(b) ? s.size() - back : s.size();
     }
     return s.size();
 }

@@ -1,5 +1,6 @@
 // UTF-8, a character at a time (Unicode 16.0, table 3-7).
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +13,9 @@ struct Char {
 
 // Whether a byte continues a character: 10xxxxxx.
 inline bool continues(uint8_t b) { return (b & 0xc0) == 0x80; }
+
+// Bytes of a character, by the first; first: no continuation.
+inline size_t bytes_by_first(uint8_t first) { return first < 0x80 ? 1 : size_t(std::countl_one(first)); }
 
 // The first character of the n >= 1 bytes at s. Overlong forms, surrogates and cut-off characters are
 // invalid, a byte at a time.
