@@ -64,17 +64,17 @@ inline void classifier_on_no_rows(real* sums, floatX* w) {
 }
 
 inline void vectors_on_no_elements(real* sums, floatX* w, double* total) {
-    const floatX* const pieces[] = {w, w};
-    const real* const real_pieces[] = {sums, sums};
+    const floatX* const terms[] = {w, w};
+    const real* const real_terms[] = {sums, sums};
     round_to(w, sums, 0);
     accumulate(sums, sums, 0);
     copy(w, w, 0);
     copy_on_device(w, w, 0);
     set_zero(w, 0);
     sum_in_order(total, sums, 0);
-    sum_terms(w, pieces, 2, 0);
-    sum_rounded(sums, real_pieces, 2, 0);
-    sum_widened(sums, pieces, 2, 0);
+    sum_terms(w, terms, 2, 0);
+    sum_rounded(sums, real_terms, 2, 0);
+    sum_widened(sums, terms, 2, 0);
     sum_of_squares(sums, sums, 0);
     Spread* const in_sums = reinterpret_cast<Spread*>(sums);
     spread(in_sums, sums, 0);

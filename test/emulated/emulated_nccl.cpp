@@ -40,7 +40,7 @@ template <class T> static void on_devices(const Axis& a, size_t count, Seen& see
         Device<T> dst(count), in_place(values<T>(a.index, all)), whole(values<T>(a.index, all));
         a.reduce_scatter(dst.p, src.p, count);
         a.reduce_scatter(in_place.p + own, in_place.p, count);
-        a.all_reduce(whole.p, all - (all > 1));            // pieces of different sizes
+        a.all_reduce(whole.p, all - (all > 1));            // slices of different sizes
         seen.add(dst), seen.add(whole);
         cudaStreamSynchronize(cuda_device().compute);
         seen.add(in_place.host().data() + own, count);
@@ -137,17 +137,17 @@ TEST(native_sums_are_near) {
         const Axis& a = mesh.shard;
         EXPECT(a.group->native && !mesh.world.group->native && a.reduce_staging(100) == 0);
         Device<float> data(values<float>(a.index, 1000)), scattered(values<float>(a.index, 3000));
-        Device<float> piece(1000);
+        Device<float> slice(1000);
         a.all_reduce(data.p, 1000);
-        a.reduce_scatter(piece.p, scattered.p, 1000);
+        a.reduce_scatter(slice.p, scattered.p, 1000);
         cudaStreamSynchronize(cuda_device().compute);
-        const std::vector<float> sum = data.host(), part = piece.host();
+        const std::vector<float> sum = data.host(), own = slice.host();
         double worst = 0;
         for (size_t i = 0; i < 1000; i++) {
             const size_t j = size_t(a.index) * 1000 + i;
-            double want = 0, want_part = 0;
-            for (int r = 0; r < 3; r++) want += value<float>(r, i), want_part += value<float>(r, j);
-            for (const double d : {sum[i] - want, part[i] - want_part})
+            double want = 0, want_own = 0;
+            for (int r = 0; r < 3; r++) want += value<float>(r, i), want_own += value<float>(r, j);
+            for (const double d : {sum[i] - want, own[i] - want_own})
                 worst = test::larger_difference(worst, std::fabs(d));
         }
         EXPECT(worst > 0 && worst < 1e-6, "%.3g apart", worst);

@@ -52,7 +52,7 @@ TEST(two_ranks_equal_one) {
     }
 }
 
-// Sums in the order of the ranks are the same, whoever carries the pieces.
+// Sums in the order of the ranks are the same, whoever carries the slices.
 TEST(ordered_sums_equal_those_between_threads) {
     if (kAddressSanitizer) return skip("the other tests here go over the same code");
     for (const string mesh : {"--parallel.zero=2", "--parallel.tp=2"}) {

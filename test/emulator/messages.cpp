@@ -34,11 +34,11 @@ size_t bytes_of(ncclDataType_t type) {
 // ---------------------------------------------------------------------------------------------------------
 // data
 
-template <class T> static void sum_ring(const Meeting& m, size_t piece, const std::vector<std::byte*>& to) {
+template <class T> static void sum_ring(const Meeting& m, size_t slice, const std::vector<std::byte*>& to) {
     const size_t n = m.parts.size(), total = m.call == Call::AllReduce ? m.count : n * m.count;
     std::vector<T> sums(total);
     for (size_t i = 0; i < total; i++) {
-        const size_t first = i / piece + 1;            // around a ring, ending at its rank
+        const size_t first = i / slice + 1;            // around a ring, ending at its rank
         for (size_t k = 0; k < n; k++) {
             const T x = reinterpret_cast<const T*>(m.parts[(first + k) % n].from)[i];
             if constexpr (std::is_same_v<T, bfloat16>) sums[i] = k ? T(float(sums[i]) + float(x)) : x;
@@ -56,7 +56,7 @@ static void carry_out(const Meeting& m) {
     if (bytes == 0) return;
     std::vector<std::byte*> to;
     for (const auto& p : m.parts) to.push_back(p.to);
-    const size_t piece = m.call == Call::AllReduce ? (m.count + n - 1) / n : m.count;
+    const size_t slice = m.call == Call::AllReduce ? (m.count + n - 1) / n : m.count;
     switch (m.call) {
         case Call::Message: memmove(m.parts[1].to, m.parts[0].from, bytes); return;
         case Call::Broadcast:
@@ -69,12 +69,12 @@ static void carry_out(const Meeting& m) {
         case Call::ReduceScatter: case Call::AllReduce: break;
     }
     switch (m.type) {
-        case ncclFloat32: return sum_ring<float>(m, piece, to);
-        case ncclFloat64: return sum_ring<double>(m, piece, to);
-        case ncclBfloat16: return sum_ring<bfloat16>(m, piece, to);
-        case ncclInt32: return sum_ring<uint32_t>(m, piece, to);
-        case ncclInt64: return sum_ring<uint64_t>(m, piece, to);
-        case ncclInt8: case ncclUint8: return sum_ring<uint8_t>(m, piece, to);
+        case ncclFloat32: return sum_ring<float>(m, slice, to);
+        case ncclFloat64: return sum_ring<double>(m, slice, to);
+        case ncclBfloat16: return sum_ring<bfloat16>(m, slice, to);
+        case ncclInt32: return sum_ring<uint32_t>(m, slice, to);
+        case ncclInt64: return sum_ring<uint64_t>(m, slice, to);
+        case ncclInt8: case ncclUint8: return sum_ring<uint8_t>(m, slice, to);
     }
 }
 
@@ -139,13 +139,13 @@ std::string waits_elsewhere() {
     return "";
 }
 
-// The same on all ranks, or in place: a piece further on each.
+// The same on all ranks, or in place: a slice further on each.
 static bool fit(const Meeting& m, ptrdiff_t Meeting::Part::*at) {
-    const ptrdiff_t piece = ptrdiff_t(m.count * bytes_of(m.type)), first = m.parts[0].*at;
+    const ptrdiff_t slice = ptrdiff_t(m.count * bytes_of(m.type)), first = m.parts[0].*at;
     bool same = true, in_place = first >= 0;
     for (size_t r = 0; r < m.parts.size(); r++) {
         same &= m.parts[r].*at == first;
-        in_place &= m.parts[r].*at == first + ptrdiff_t(r) * piece;
+        in_place &= m.parts[r].*at == first + ptrdiff_t(r) * slice;
     }
     return same || in_place;
 }

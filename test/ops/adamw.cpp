@@ -41,7 +41,7 @@ struct Tensors {
 
 static constexpr real kLr = real(0.01);
 
-// Runs with and without decay and a gap between them; 40,000 elements are several pieces.
+// Runs with and without decay and a gap between them; 40,000 elements are several grains.
 static const std::vector<AdamwTensor> kRuns = {
     {0, 1, 100, kLr, 0}, {1, 40000, 1000, 2 * kLr, real(0.1)}, {40008, 17, 90001, kLr, 0}};
 static constexpr size_t kCount = 40030;

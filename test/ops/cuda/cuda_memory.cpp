@@ -81,7 +81,7 @@ TEST(copies_between_host_and_device) {
     EXPECT(cuda::device_available() > 0 && !cuda::device_name().empty() && !cuda::reached_by_host());
 }
 
-// Memory of the host is pinned a piece at a time, each with a heartbeat, and copied so.
+// Memory of the host is pinned a span at a time, each with a heartbeat, and copied so.
 TEST(a_rank_that_pins_memory_is_alive) {
     CudaDevice& device = cuda_device();
     const size_t before = std::exchange(device.pinned_at_once, size_t(64) << 10), count = 100000;

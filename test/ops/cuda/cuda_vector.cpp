@@ -30,31 +30,31 @@ TEST(vector_operations_match_the_cpu) {
     }
 }
 
-// Of 1 to 5 pieces, the first of which is also the output; aligned, and not.
+// Of 1 to 5 terms, the first of which is also the output; aligned, and not.
 template <class Out, class In, class Sum, class Want>
 static void check_sums(Sum sum, Want want) {
     for (const size_t count : kCounts)
-        for (const int parts : {1, 2, 5})
+        for (const int number : {1, 2, 5})
             for (const size_t offset : {0, 3}) {
-                std::vector<std::unique_ptr<OnDevice<In>>> pieces;
+                std::vector<std::unique_ptr<OnDevice<In>>> terms;
                 std::vector<std::vector<In>> host;
                 std::vector<const In*> device_at, host_at;
-                for (int p = 0; p < parts; p++) {
+                for (int p = 0; p < number; p++) {
                     host.push_back(normals<In>(count + offset, uint64_t(10 + p)));
-                    pieces.push_back(std::make_unique<OnDevice<In>>(host.back()));
-                    device_at.push_back(*pieces.back() + offset);
+                    terms.push_back(std::make_unique<OnDevice<In>>(host.back()));
+                    device_at.push_back(*terms.back() + offset);
                 }
                 for (const auto& v : host) host_at.push_back(v.data() + offset);
                 const OnDevice out(poisoned<Out>(count + offset));
                 std::vector<Out> wanted = out.host();
-                sum(out.p + offset, device_at.data(), parts, count);
+                sum(out.p + offset, device_at.data(), number, count);
                 const Lent lent(1);
-                want(wanted.data() + offset, host_at.data(), parts, count);
-                EXPECT(same_bits(out.host(), wanted), "%d pieces of %zu from %zu", parts, count, offset);
+                want(wanted.data() + offset, host_at.data(), number, count);
+                EXPECT(same_bits(out.host(), wanted), "%d terms of %zu from %zu", number, count, offset);
             }
 }
 
-TEST(sums_of_pieces_are_the_cpus) {
+TEST(sums_of_terms_are_the_cpus) {
     check_sums<floatX, floatX>(cuda::sum_terms, cpu::sum_terms);
     check_sums<real, real>(cuda::sum_rounded, cpu::sum_rounded);
     check_sums<real, floatX>(cuda::sum_widened, cpu::sum_widened);
@@ -84,7 +84,7 @@ TEST(rows_of_doubles_add_up_in_order) {
     EXPECT_FLOORS([&] { cuda::sum_rows(out, dev_in, rows, cols); });
 }
 
-// Parts, columns of a block, and what is left over of each.
+// Groups of rows, columns of a block, and what is left over of each.
 struct Shape { int N, OC; };
 static const Shape kShapes[] = {{1, 8}, {3, 768}, {130, 40}, {700, 264}, {65, 1600}, {200, 64}};
 

@@ -35,7 +35,7 @@ static std::map<std::string, size_t> plan_of(const Model& model) {
     return plan;
 }
 
-// A reduction over `ranks` ranks of `count` elements, cut into equal pieces.
+// A reduction over `ranks` ranks of `count` elements, cut into equal slices.
 static size_t reduced(size_t ranks, size_t count) { return ranks > 1 ? up(count, ranks) * sizeof(real) : 0; }
 
 // The receive buffer of reductions: as large as the largest reduction over any axis, where an export reduces

@@ -13,8 +13,8 @@ static std::vector<int> counted_to(int last) {
     return steps;
 }
 
-TEST(rows_that_come_in_pieces_are_read_once) {
-    const std::string root = folder("pieces"), file = root + "/a/metrics.jsonl";
+TEST(rows_that_come_in_spans_are_read_once) {
+    const std::string root = folder("spans"), file = root + "/a/metrics.jsonl";
     std::string text = start_row();
     for (int step = 1; step <= 200; step++) text += train_row(step) + (step % 20 ? "" : val_row(step));
     write_text(file, "");
