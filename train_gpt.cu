@@ -110,7 +110,6 @@ int train(Config cfg, const Mesh& mesh) {
         model.optimizer->update(lr, step);                          // no change where the norm is not finite
         step_log.add(step + 1, lr);
         asked = step_log.write(StepLog::late());                    // GPU: logs the previous step meanwhile
-        checkpoint.poll();
     }
     phase(Phase::End, cfg.train.steps);
     log.done(state, step_log.meter.totals, memory.largest());

@@ -52,6 +52,7 @@ trained() {
             printf "\"mfu\": %s, \"peak_tflops\": %s, ", mfu[m], peak
             printf "\"micro_batch\": %s, \"planned_MB\": %.0f, ", micro, plan / 1e6
             printf "\"used_MB\": %.0f, \"loss\": %s}\n", used / 1e6, loss
+            if (used > plan + 1e6) { print name ": used more memory than was planned"; exit 1 }
         }' "$WORK/$name/metrics.jsonl"
 }
 

@@ -208,6 +208,7 @@ TEST(other_runs_of_this_machine_do_as_the_first) {
 }
 
 // Device memory at the end against the plan, for a model large enough to neglect the alignment of tensors.
+// The plan leaves two pages of 2 MB for page tables.
 TEST(memory_of_the_device_is_as_planned) {
     if (slow()) return;
     for (const char* args : {"--run.precision=fp32", "--run.precision=bf16 --parallel.ranks=2"}) {
@@ -216,7 +217,8 @@ TEST(memory_of_the_device_is_as_planned) {
         const double plan = rows_of("memory", "start").at(0)["plan_bytes"],
                      peak = rows_of("memory", "done").at(0)["peak_bytes"];
         EXPECT(plan > 10e6 && plan < 200e6, "%s: a plan of %.0f bytes", args, plan);
-        EXPECT_NEAR(peak / plan, 1, 0.02);
+        EXPECT(peak <= plan && peak >= 0.98 * plan - (4 << 20), "%s: a peak of %.0f bytes, %.0f planned",
+               args, peak, plan);
         std::filesystem::remove_all(folder("memory"));
     }
 }

@@ -169,6 +169,12 @@ void unpin(void* p) {
     const std::lock_guard lock(guard);
     pinned.erase(static_cast<std::byte*>(p));
 }
+size_t page_table_bytes() {
+    const std::lock_guard lock(guard);
+    size_t bytes = 0;
+    for (const auto& [start, size] : pinned) bytes += size / 512;
+    return (bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+}
 bool crosses_pinned_pieces(const void* p, size_t bytes) {
     const std::lock_guard lock(guard);
     std::byte* const at = static_cast<std::byte*>(const_cast<void*>(p));

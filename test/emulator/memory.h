@@ -64,6 +64,8 @@ void check_red_zones(const void* kernel);
 
 // Host memory that the device may use.
 void pin(void* p, size_t bytes);
+// Of the device: 8 bytes for each 4 KB of pinned memory, in pages of 2 MB.
+size_t page_table_bytes();
 void unpin(void* p);
 bool is_pinned(const void* p);
 bool crosses_pinned_pieces(const void* p, size_t bytes);        // CUDA copies none

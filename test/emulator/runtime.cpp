@@ -48,7 +48,7 @@ cudaError_t cudaDriverGetVersion(int* version) { *version = settings.driver; ret
 cudaError_t cudaRuntimeGetVersion(int* version) { *version = kRuntime; return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     *free = std::min(device_space().bytes - device_bytes_in_use(), available_memory_bytes());
-    *total = *free + bytes_allocated();
+    *total = *free + bytes_allocated() + page_table_bytes();
     return cudaSuccess;
 }
 

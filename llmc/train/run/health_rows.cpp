@@ -1,5 +1,8 @@
 #include "llmc/train/run/health_rows.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "llmc/base/json.h"
 
 static std::string figures(const Spread& s) {
@@ -37,9 +40,20 @@ std::string spike_row(const Spike& s) {
     return row.str();
 }
 
+static void add_norm(Spread& norms, const Spread& tensor) {
+    const double norm = std::sqrt(tensor.squares);
+    norms.count++;
+    norms.squares += norm * norm, norms.sum += norm, norms.largest = std::max(norms.largest, norm);
+    if (norm > 0) norms.bins[spread_bin(norm)]++;
+    else norms.zeros++;
+}
+
 std::vector<Histogram> histograms_of(const HealthReport& h) {
-    std::vector<Histogram> all;
+    std::vector<Histogram> all = {{"norms/weights", {}}, {"norms/gradients", {}}, {"norms/updates", {}}};
     for (const TensorReport& t : h.tensors) {
+        add_norm(all[0].spread, t.weight);
+        add_norm(all[1].spread, t.gradient);
+        add_norm(all[2].spread, t.update);
         all.push_back({"weights/" + t.name, t.weight});
         all.push_back({"gradients/" + t.name, t.gradient});
     }

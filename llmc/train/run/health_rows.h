@@ -21,5 +21,6 @@ std::string grad_norms_row(int64_t step, std::span<const std::string> names, std
 // {"event":"spike","step":..,"of":"norm","value":..,"z":..,"first":"h.3.fcw","first_z":..,"first_step":..}
 std::string spike_row(const Spike& s);
 
-// "weights/h.0.qkvw", "gradients/h.0.qkvw", ...
+// "weights/h.0.qkvw", "gradients/h.0.qkvw", ...: of absolute elements. "norms/weights", "norms/gradients",
+// "norms/updates": of the norms of all tensors.
 std::vector<Histogram> histograms_of(const HealthReport& h);

@@ -34,7 +34,7 @@ struct Model {
     std::byte *staging, *tp_staging;       // of reductions
     size_t staging_bytes, tp_staging_bytes;
     size_t library_bytes = 0;              // allocated by libraries while ops run
-    size_t program_bytes = 0;              // of the program itself, where it shares the ops' memory
+    size_t program_bytes = 0;              // of the program itself, or a GPU's page tables of host memory
     Arena arena;
     Arena host;                            // offloaded state, and the snapshot
     std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint, for asynchronous saves

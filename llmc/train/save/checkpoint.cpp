@@ -89,6 +89,7 @@ RunState Checkpoint::load_or_init(const std::optional<Origin>& origin) {
 bool Checkpoint::async() const { return saves_async(cfg); }
 
 void Checkpoint::save_if_due(const RunState& state, bool asked, bool ends) {
+    poll();
     asked_ |= asked;
     bool saves = cfg.checkpoint.due(state.step, ends);
     if (!saver.busy() || ends) saves |= std::exchange(asked_, false);

@@ -42,13 +42,13 @@ struct Checkpoint {
     bool async() const;
     // Whether save_if_due may save at this step of a run that goes on.
     bool due(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
-    // Before each step and at the end: saves when the settings or a signal (`asked`) require. A signal during
-    // another save takes effect after that save. ends: the run ends here.
+    // Before each step and at the end: polls, and saves when the settings or a signal (`asked`) require. A
+    // signal during another save takes effect after that save. ends: the run ends here.
     void save_if_due(const RunState& state, bool asked, bool ends);
     // Starts a save that poll() ends in a later step. A save that falls due during another save is skipped,
     // unless the run ends here: then the call waits for both saves, and a failure is fatal().
     void save(const RunState& state, bool ends);
-    // After the host has read a step: prints a line for a finished save, a warning for a failed save.
+    // Prints a line for a save that ended by a step that the host has read, a warning for a failed save.
     void poll() { report(saver.poll(), false); }
     void finish() { report(saver.finish(), false); }        // waits for the save that is under way
 

@@ -276,6 +276,7 @@ TEST(a_run_writes_its_health) {
         if (ranks == 1) of_one = found;
         EXPECT(found.contains("5 weights/wte") && found.contains("10 gradients/lnfw") &&
                found.size() == of_one.size(), "%zu histograms", found.size());
+        EXPECT(found.at("5 norms/gradients").num == double(rows_of(name, "health")[0]["tensors"].size()));
         for (const auto& [key, h] : found) {
             double inside = 0;
             for (const double n : h.buckets) inside += n;

@@ -145,6 +145,24 @@ TEST(training_goes_on_where_answers_cannot_be_written) {
     EXPECT(steps_of("no_answers", "task").size() == 6, "%s", rows_of_tasks("no_answers").c_str());
 }
 
+// script(1) is a terminal: a line is drawn anew while documents are scored, and goes.
+TEST(a_terminal_sees_progress) {
+    if (run("script -qec true /dev/null").code != 0) return skip("no script(1)");
+    const string config = tiny_program_config("progress", task_config());
+    if (train_gpt(config).code != 0) return;
+    const string longer = folder("much.jsonl");
+    std::ofstream out(longer);
+    out << R"({"task": "much", "accuracy": "sum"})" << "\n";
+    for (int i = 0; i < 40000; i++)
+        out << json{{"doc_id", i / 2}, {"idx", i % 2}, {"label", 0},
+                    {"context", "the small model reads " + std::to_string(i / 2)},
+                    {"continuation", i % 2 ? " zebra" : " page"}}.dump() << "\n";
+    out.close();
+    const Ran ran = run("script -qec './train_gpt " + config + " --evaluate=" + longer + "' /dev/null");
+    EXPECT(ran.code == 0 && ran.out.find("much  ") != string::npos && ran.out.find("% ") != string::npos &&
+           ran.out.find('\r') != string::npos, "'%s'", ran.out.c_str());
+}
+
 // Killed while a long task is scored: the scores of the task before are on the disk.
 TEST(a_task_is_written_when_it_is_scored) {
     json settings = task_config();
