@@ -12,8 +12,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
 

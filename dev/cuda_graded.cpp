@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/ops.h"
 

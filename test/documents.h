@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 
 namespace test {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "test/test.h"
 
 namespace test {

@@ -6,7 +6,7 @@
 #define PRECISION bf16
 #include <span>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 namespace graded {
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 // Type of the elements of a message.
 enum class Wire : uint8_t { Byte, BF16, F32, F64, I32, I64 };

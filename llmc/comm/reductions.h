@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 // Copies of bytes have no precision; callers use those of fp32, which every build has. copy_between(): host
 // or device memory, complete on return. settle(): returns when this rank's ops and copies on the device of

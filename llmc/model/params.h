@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/model/dims.h"
 
 // How a tensor is cut over the tp axis. None: whole on every rank, its gradient partial over tp; Rows: output

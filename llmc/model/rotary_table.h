@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/model/dims.h"
 #include "llmc/ops/arena.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "llmc/base/config/choice.h"
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/ops/tensor_spread.h"
 #include "llmc/ops/walk.h"
 

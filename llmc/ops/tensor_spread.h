@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 // Bin i counts elements with 2^(i + kLowestBin) <= |x| < 2^(i + kLowestBin + 1). The first bin also counts
 // smaller elements, the last bin larger elements.

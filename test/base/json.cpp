@@ -4,7 +4,7 @@
 
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "test/test.h"
 
 using nlohmann::ordered_json;

@@ -1,4 +1,4 @@
-#include "llmc/base/math.h"
+#include "llmc/base/numbers/math.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/simd.h"
 #include "test/test.h"
 
 static constexpr int kChunk = 4096;     // consecutive floats: of one sign and one exponent

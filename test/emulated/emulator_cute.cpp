@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/ops/cuda/ptx.h"
 #include "test/emulator/testing.h"
 #include "test/test.h"

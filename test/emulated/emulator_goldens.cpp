@@ -8,8 +8,8 @@
 #include <set>
 #include <sstream>
 
-#include "llmc/base/dtype.h"
 #include "llmc/base/json_value.h"
+#include "llmc/base/numbers/dtype.h"
 #include "test/ptx_goldens.h"
 #include "test/test.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/ops/cuda/ptx.h"
 #include "test/emulator/counters.h"
 #include "test/emulator/settings.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/products.h"
 #include "test/emulator/settings.h"

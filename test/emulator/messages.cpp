@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "test/emulator/settings.h"
 #include "test/emulator/streams.h"
 

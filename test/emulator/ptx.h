@@ -78,7 +78,7 @@ EMULATOR_DEVICE float exp2_approx(float x) {
     return y < 0x1p-126f ? 0 : y;
 }
 
-// Rounded as base/dtype.h rounds.
+// Rounded as base/numbers/dtype.h rounds.
 EMULATOR_DEVICE uint32_t pack_bf16(float low, float high) {
     const auto bits = [](float f) {
         const uint32_t u = std::bit_cast<uint32_t>(f);

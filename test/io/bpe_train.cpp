@@ -5,7 +5,7 @@
 #include <map>
 
 #include "llmc/base/files.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/vocabulary.h"
 #include "test/test.h"
 

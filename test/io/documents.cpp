@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "llmc/base/files.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/encode_set.h"
 #include "llmc/io/text/pretokenize.h"
 #include "llmc/io/files/shard.h"

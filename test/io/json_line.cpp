@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "llmc/base/files.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/documents.h"
 #include "llmc/io/text/unicode.h"
 #include "test/test.h"

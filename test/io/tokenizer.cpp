@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "llmc/base/files.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/pretokenize.h"
 #include "llmc/io/text/safe_cut.h"

@@ -22,7 +22,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "test/reference.h"
 
 namespace PRECISION {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "llmc/base/context.h"
-#include "llmc/base/math.h"
+#include "llmc/base/numbers/math.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "llmc/ops/ops.h"
 #include "test/compare.h"

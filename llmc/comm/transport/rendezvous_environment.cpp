@@ -2,7 +2,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/comm/transport/rendezvous.h"
 
 static constexpr int kPorts = 8;

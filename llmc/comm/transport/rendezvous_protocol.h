@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "llmc/base/check.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/base/sha256.h"
 #include "llmc/comm/transport/rendezvous.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
-#include "llmc/base/half.h"
+#include "llmc/base/numbers/dtype.h"
+#include "llmc/base/numbers/half.h"
 
 GgufBlock block_of(GgufType type) {
     switch (type) {

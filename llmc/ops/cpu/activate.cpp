@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "llmc/base/context.h"
-#include "llmc/base/math.h"
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/math.h"
+#include "llmc/base/numbers/simd.h"
 
 namespace PRECISION {
 namespace cpu {

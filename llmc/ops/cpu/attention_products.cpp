@@ -19,8 +19,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/math.h"
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/math.h"
+#include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/dnnl.h"
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "llmc/base/context.h"
-#include "llmc/base/math.h"
+#include "llmc/base/numbers/math.h"
 #include "llmc/ops/cpu/classifier.h"
 #include "llmc/ops/cpu/vectors.h"
 

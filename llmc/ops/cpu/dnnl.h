@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 // C = A B (+ bias) (+ C).   (m, n) = (m, k) (k, n);  each may be columns of a wider matrix
 struct Product {

@@ -9,7 +9,7 @@
 #include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/matmul.h"
 #include "llmc/ops/ops.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "llmc/base/context.h"
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/rounding.h"
 #include "llmc/ops/ops.h"
 

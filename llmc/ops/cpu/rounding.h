@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "llmc/base/dtype.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/dtype.h"
+#include "llmc/base/numbers/rng.h"
 
 namespace PRECISION {
 namespace cpu {

@@ -2,7 +2,7 @@
 #pragma once
 #include <utility>
 
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/simd.h"
 
 namespace PRECISION {
 namespace cpu {

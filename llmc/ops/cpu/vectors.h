@@ -1,6 +1,6 @@
 // Vectors of `real`, in which this precision computes.
 #pragma once
-#include "llmc/base/simd.h"
+#include "llmc/base/numbers/simd.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {

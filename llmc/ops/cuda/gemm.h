@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 enum class Epilogue {
     None,

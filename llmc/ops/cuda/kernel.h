@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/ops/cuda/ptx.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/ops.h"

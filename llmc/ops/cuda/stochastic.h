@@ -3,7 +3,7 @@
 #pragma once
 #include <bit>
 
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/ops/cuda/kernel.h"
 
 namespace PRECISION {

@@ -8,7 +8,7 @@
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 
 uint64_t permute(uint64_t i, uint64_t n, uint64_t key, uint64_t stream) {
     const int half = std::max(1, (int(std::bit_width(n - 1)) + 1) / 2);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "llmc/base/check.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 
 int32_t Sampler::draw(const float* logits, int V, uint64_t stream, uint64_t position) {
     candidates.clear();

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "llmc/base/context.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 
 namespace PRECISION {
 

@@ -1,2 +1,2 @@
-// Nothing: kernels use base/dtype.h's bfloat16.
+// Nothing: kernels use base/numbers/dtype.h's bfloat16.
 #pragma once

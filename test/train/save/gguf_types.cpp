@@ -1,6 +1,6 @@
 // GGUF files in other formats than FP32: their bytes, how far they are from the weights, and the exports of
 // users, which are read back.
-#include "llmc/base/half.h"
+#include "llmc/base/numbers/half.h"
 #include "llmc/io/files/gguf.h"
 #include "test/program.h"
 

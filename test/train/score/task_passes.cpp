@@ -1,5 +1,5 @@
 // Requests and the passes that compute them.
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/train/score/passes.h"
 #include "test/bytes_tokenizer.h"
 #include "test/test.h"

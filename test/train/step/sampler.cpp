@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "test/test.h"
 
 static SampleConfig with(double temperature, int top_k, double top_p) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/rng.h"
+#include "llmc/base/numbers/rng.h"
 #include "llmc/ops/cuda/tuning/choices.h"
 #include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/cuda/scratch.h"

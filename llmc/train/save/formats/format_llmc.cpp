@@ -5,8 +5,8 @@
 #include <span>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
 #include "llmc/base/files.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/train/save/formats/kind.h"
 
 static constexpr int32_t kMagic = 20240326, kFp32 = 3, kBf16 = 5;

@@ -3,12 +3,12 @@
 #include <set>
 
 #include "llmc/base/check.h"
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 #include "llmc/base/files.h"
 #include "llmc/base/json.h"
 #include "llmc/base/json_file.h"
 #include "llmc/train/save/formats/format_hf.h"
-#include "llmc/base/half.h"
+#include "llmc/base/numbers/half.h"
 
 static constexpr size_t kMostFiles = 10000;
 

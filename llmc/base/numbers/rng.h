@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 struct Philox { uint32_t x[4]; };
 

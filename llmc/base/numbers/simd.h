@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "llmc/base/dtype.h"
+#include "llmc/base/numbers/dtype.h"
 
 namespace simd {
 
