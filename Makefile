@@ -143,8 +143,8 @@ $(BUILD)/fp64/%.o: BACKEND := cpu
 $(foreach p,common $(EVERY),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(COLD)))): HOST_FLAGS += $(COLDLY)
 
 # compiled for any x86-64: it has to run in order to say that the rest cannot
-$(BUILD)/common/llmc/base/cpu_guard.o: HOST_FLAGS := $(subst -march=$(CPU_ARCH),,$(HOST_FLAGS))
-$(BUILD)/common/llmc/base/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(CPU_ARCH)"'
+$(BUILD)/common/llmc/base/host/cpu_guard.o: HOST_FLAGS := $(subst -march=$(CPU_ARCH),,$(HOST_FLAGS))
+$(BUILD)/common/llmc/base/host/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(CPU_ARCH)"'
 $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
 $(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
@@ -165,9 +165,9 @@ $(BUILD)/http_server.so: $(HTTP) $(BUILD)/found.mk
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 $(BUILD)/commit: FORCE
 	@mkdir -p $(@D) && echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
-$(BUILD)/common/llmc/base/version.o: $(BUILD)/commit
+$(BUILD)/common/llmc/base/host/version.o: $(BUILD)/commit
 of_version = -DCOMMIT='"$(COMMIT)"' -DDEVICE='"$1"' $(if $(HAVE_DNNL),-DHAVE_DNNL)
-$(BUILD)/common/llmc/base/version.o: EXTRA = $(call of_version,$(DEVICE))
+$(BUILD)/common/llmc/base/host/version.o: EXTRA = $(call of_version,$(DEVICE))
 
 include dev/make/cuda.mk
 

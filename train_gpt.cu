@@ -6,7 +6,7 @@ every rank. README.md explains the settings, llmc/README.md has a line for every
 */
 #include "llmc/base/context.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/train/save/checkpoint.h"
 #include "llmc/train/step/learning_rate.h"
 #include "llmc/train/run/measure.h"

@@ -25,8 +25,8 @@
 #include "dev/bench_trace.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/json.h"
-#include "llmc/base/machine.h"
 #include "llmc/train/run/log.h"
 
 struct Bench {

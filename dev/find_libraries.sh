@@ -146,7 +146,7 @@ mpi
 nccl
 httplib
 variable FOUND_HEADERS "${headers[*]}"
-# features of a CPU for this build: llmc/base/cpu_guard.cpp
+# features of a CPU for this build: llmc/base/host/cpu_guard.cpp
 features='SSE4_2|POPCNT|MOVBE|LZCNT|BMI2?|GFNI|F16C|FMA|AVX[A-Z0-9]*'
 variable CPU_FEATURES "$(echo | "${cxx[@]}" -march="$CPU_ARCH" -dM -E - |
     sed -nE "s/^#define __($features)__ 1\$/\1/p" | sort | tr '\n' ' ')"

@@ -12,7 +12,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/train/run/model.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/checkpoint.h"

@@ -77,13 +77,13 @@ $(call compile_each,$(EMULATED))
 $(NCCL_PARTS:%=$(EMULATED)/common/%.o): EXTRA = $(EMULATE) -DHAVE_NCCL
 OF_KERNELS = $(foreach p,fp32 bf16,$(patsubst %,$(EMULATED)/$p/%.o,$(basename $(call united,$(ON_KERNELS))))) \
              $(NCCL_PARTS:%=$(EMULATED)/common/%.o)
-OF_ITS_OWN = $(filter-out $(patsubst %,$(BUILD)/common/%.o,llmc/base/version $(NCCL_PARTS)),$(call \
+OF_ITS_OWN = $(filter-out $(patsubst %,$(BUILD)/common/%.o,llmc/base/host/version $(NCCL_PARTS)),$(call \
              objects,$(filter-out $(ON_KERNELS),$(SOURCES))))
 $(EMULATED)/train_gpt: $(EMULATED)/common/llmc/main.o
 $(EMULATED)/cuda_kernels: $(EMULATED)/common/dev/cuda_kernels.o
 $(EMULATED)/common/dev/cuda_kernels.o: EXTRA = $(EMULATE)
-$(EMULATED)/common/llmc/base/version.o: $(BUILD)/commit
-$(EMULATED)/common/llmc/base/version.o: EXTRA = $(call of_version,emulated)
-$(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(OF_ITS_OWN) $(EMULATED)/common/llmc/base/version.o \
-    $(BUILD)/fp64/llmc/comm/reductions.o $(BUILD)/libcuda.a
+$(EMULATED)/common/llmc/base/host/version.o: $(BUILD)/commit
+$(EMULATED)/common/llmc/base/host/version.o: EXTRA = $(call of_version,emulated)
+$(EMULATED)/train_gpt $(EMULATED)/cuda_kernels: $(OF_KERNELS) $(OF_ITS_OWN) \
+    $(EMULATED)/common/llmc/base/host/version.o $(BUILD)/fp64/llmc/comm/reductions.o $(BUILD)/libcuda.a
 	$(LINK)

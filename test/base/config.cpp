@@ -4,7 +4,7 @@
 
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/options.h"
-#include "llmc/base/version.h"
+#include "llmc/base/host/version.h"
 #include "test/test.h"
 
 using std::string;

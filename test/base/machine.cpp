@@ -10,8 +10,8 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/base/console.h"
-#include "llmc/base/cpu_guard.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/cpu_guard.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "test/test.h"
 
@@ -167,7 +167,8 @@ TEST(a_program_for_another_cpu_says_so) {
     for (const string& built : {string("SSE4_2"), fmt::format("SSE4_2 {}", lacking)}) {
         const test::Ran made = test::run(fmt::format(
             "echo 'int puts(const char*); int main() {{ return puts(\"main\") < 0; }}' >{}.c && g++ -I. "
-            "-DCPU_FEATURES='\"{}\"' -DCPU_ARCH='\"another\"' -x c {}.c -x c++ llmc/base/cpu_guard.cpp -o {}",
+            "-DCPU_FEATURES='\"{}\"' -DCPU_ARCH='\"another\"' -x c {}.c "
+            "-x c++ llmc/base/host/cpu_guard.cpp -o {}",
             program, built, program, program));
         EXPECT(made.code == 0, "%s", made.err.c_str());
         const test::Ran ran = test::run(program);

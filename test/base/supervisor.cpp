@@ -1,5 +1,5 @@
 // Deaths and hangs: every kind of death in every phase; ranks are processes of mpirun, threads, or one rank.
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "test/fake_ranks.h"
 
 using namespace test;

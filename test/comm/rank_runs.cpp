@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "llmc/base/console.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "test/planned_memory.h"
 
 namespace fs = std::filesystem;

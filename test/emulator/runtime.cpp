@@ -9,7 +9,7 @@
 #include <nccl.h>
 
 #include "llmc/base/check.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "test/emulator/l2.h"
 #include "test/emulator/memory.h"
 #include "test/emulator/scheduler.h"

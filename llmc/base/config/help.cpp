@@ -2,7 +2,7 @@
 
 #include "llmc/base/config/fields.h"
 #include "llmc/base/config/options.h"
-#include "llmc/base/version.h"
+#include "llmc/base/host/version.h"
 
 static constexpr size_t kWidth = 110;
 

@@ -5,7 +5,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/fields.h"
 #include "llmc/base/console.h"
-#include "llmc/base/version.h"
+#include "llmc/base/host/version.h"
 
 // Message: path = value: the missing feature; the alternative
 static void missing(bool asked, Config& cfg, const char* path, const char* what, const char* instead) {

@@ -11,8 +11,8 @@
 #include <cstdio>
 
 #include "llmc/base/check.h"
+#include "llmc/base/host/start_thread.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/start_thread.h"
 
 static constexpr int kPipeBytes = 1 << 20;
 static constexpr double kStuck = 1;         // seconds

@@ -11,8 +11,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/obituary.h"
+#include "llmc/base/host/start_thread.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/start_thread.h"
 
 enum class Program { Starting, Tool, Training };
 static std::atomic<Program> program = Program::Starting;

@@ -17,7 +17,7 @@
 #include "llmc/base/guard/hangs.h"
 #include "llmc/base/guard/obituary.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/screen.h"

@@ -6,8 +6,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/guard/launcher.h"
-#include "llmc/base/start_thread.h"
-#include "llmc/base/version.h"
+#include "llmc/base/host/start_thread.h"
+#include "llmc/base/host/version.h"
 #include "llmc/comm/axis.h"
 #include "llmc/comm/same_settings.h"
 #include "llmc/comm/transport/nccl.h"

@@ -8,7 +8,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/version.h"
+#include "llmc/base/host/version.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/transport/nccl.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/start_thread.h"
 
 void JobThreads::start(int wanted, const std::function<void(int)>& worker) {
     threads.reserve(size_t(wanted));

@@ -4,7 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 
 #ifndef HAVE_DNNL
 

@@ -6,7 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/numbers/simd.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/gemm.h"

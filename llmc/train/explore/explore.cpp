@@ -1,7 +1,7 @@
 #include "llmc/train/explore/explore.h"
 
 #include "llmc/base/check.h"
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/start_thread.h"
 
 static constexpr int kMostConnections = 16;
 

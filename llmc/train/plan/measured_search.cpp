@@ -8,7 +8,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/train/plan/planned.h"
 #include "llmc/train/run/model.h"
 

@@ -8,9 +8,9 @@
 #include "llmc/base/cache_file.h"
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
+#include "llmc/base/host/version.h"
 #include "llmc/base/sha256.h"
-#include "llmc/base/version.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // prices

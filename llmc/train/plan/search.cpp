@@ -12,8 +12,8 @@
 
 #include "llmc/base/config/sharding.h"
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/machine.h"
+#include "llmc/base/host/start_thread.h"
 
 // ---------------------------------------------------------------------------------------------------------
 // bounds

@@ -4,7 +4,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/comm/votes.h"
 #include "llmc/ops/ops.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/ops/backend_tuning.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/score/scores.h"

@@ -10,10 +10,10 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/guard/progress_page.h"
+#include "llmc/base/host/machine.h"
+#include "llmc/base/host/start_thread.h"
 #include "llmc/base/json.h"
-#include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/start_thread.h"
 
 static constexpr double kGlance = 0.25, kPeriod = 2;        // seconds between reads of the page, and writes
 static constexpr double kFilesPerSecond = 16;               // of the whole job

@@ -15,7 +15,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/json.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/save.h"
 #include "llmc/comm/votes.h"

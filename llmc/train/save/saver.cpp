@@ -11,7 +11,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/start_thread.h"
 #include "llmc/comm/votes.h"
 
 static constexpr int kNice = 10;       // a tenth of a core, if another thread wants the core

@@ -12,7 +12,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/guard/signals.h"
 #include "llmc/base/guard/supervisor.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 
 static constexpr std::chrono::milliseconds kPoll(300);
 static constexpr double kPatience = 1e6;  // seconds that a network file system may take

@@ -4,7 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/start_thread.h"
 
 void find_documents(TokenBatch& batch, int T, int32_t eot) {
     const int count = batch.B * T;

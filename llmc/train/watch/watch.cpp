@@ -3,8 +3,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/base/files.h"
+#include "llmc/base/host/start_thread.h"
 #include "llmc/base/json.h"
-#include "llmc/base/start_thread.h"
 #include "llmc/train/watch/watch_service.h"
 
 static constexpr int kMostThreads = 96;         // connections at once

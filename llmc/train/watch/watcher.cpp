@@ -8,11 +8,11 @@
 #include <algorithm>
 
 #include "llmc/base/check.h"
+#include "llmc/base/host/machine.h"
+#include "llmc/base/host/start_thread.h"
+#include "llmc/base/host/version.h"
 #include "llmc/base/json.h"
-#include "llmc/base/machine.h"
 #include "llmc/base/progress.h"
-#include "llmc/base/start_thread.h"
-#include "llmc/base/version.h"
 
 static constexpr int kDeepestFolder = 8;
 static constexpr size_t kMostRuns = 10000, kMostReaders = 4, kEventBytes = 1 << 18;

@@ -7,7 +7,7 @@
 #include <map>
 #include <regex>
 
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/ops/cpu/dnnl.h"
 #include "test/planned_memory.h"
 

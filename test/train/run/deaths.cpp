@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "test/program.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "llmc/base/context.h"
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 #include "llmc/train/save/run_folder.h"
 #include "test/program.h"
 

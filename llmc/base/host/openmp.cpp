@@ -1,4 +1,4 @@
-#include "llmc/base/openmp.h"
+#include "llmc/base/host/openmp.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "llmc/base/machine.h"
+#include "llmc/base/host/machine.h"
 
 #include <malloc.h>
 #include <sched.h>

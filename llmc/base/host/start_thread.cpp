@@ -1,4 +1,4 @@
-#include "llmc/base/start_thread.h"
+#include "llmc/base/host/start_thread.h"
 
 #include <unistd.h>
 

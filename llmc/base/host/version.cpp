@@ -1,10 +1,10 @@
 // COMMIT and DEVICE come from the Makefile.
-#include "llmc/base/version.h"
+#include "llmc/base/host/version.h"
 
 #include <sstream>
 
 #include "llmc/base/check.h"
-#include "llmc/base/cpu_guard.h"
+#include "llmc/base/host/cpu_guard.h"
 
 #ifndef COMMIT
 #define COMMIT "unknown"

@@ -1,6 +1,6 @@
 // Compiled for any x86-64 (see the Makefile). Uses only plain C of the standard library: the linker may merge
 // a C++ template with another file's copy, compiled with wider instructions.
-#include "llmc/base/cpu_guard.h"
+#include "llmc/base/host/cpu_guard.h"
 
 #include <cpuid.h>
 #include <string.h>
