@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Character classes of pre-tokenization, from Unicode 16.0, and the tables of NFC.
 
-    dev/unicode_tables.py           writes llmc/io/text/unicode_tables.h, letter_tables.h, nfc_tables.h and
+    dev/unicode_tables.py           writes llmc/io/unicode/unicode_tables.h, letter_tables.h, nfc_tables.h and
                                     test/data/unicode_ranges.txt
     dev/unicode_tables.py --check   says whether they are what it would write
 
@@ -39,7 +39,7 @@ def rows(values, form, per_line):
     return "".join("    " + ",".join(form % v for v in line) + ",\n" for line in lines)
 
 
-# as LetterClass in llmc/io/text/unicode.h
+# as LetterClass in llmc/io/unicode/unicode.h
 LETTER_CLASS = {"Lu": 4, "Lt": 4, "Ll": 5, "Lm": 1, "Lo": 1, "Mn": 6, "Mc": 6, "Me": 6}
 
 
@@ -136,9 +136,9 @@ def main():
     assert unicodedata2.unidata_version == "16.0.0", unicodedata2.unidata_version
     stale = 0
     files = {
-        "llmc/io/text/unicode_tables.h": header("Unicode", class_of, 2, "two"),
-        "llmc/io/text/letter_tables.h": header("Letter", letter_class_of, 4, "four"),
-        "llmc/io/text/nfc_tables.h": nfc_header(),
+        "llmc/io/unicode/unicode_tables.h": header("Unicode", class_of, 2, "two"),
+        "llmc/io/unicode/letter_tables.h": header("Letter", letter_class_of, 4, "four"),
+        "llmc/io/unicode/nfc_tables.h": nfc_header(),
         "test/data/unicode_ranges.txt": ranges(),
     }
     for name, text in files.items():

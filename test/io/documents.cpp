@@ -11,7 +11,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/encode_set.h"
-#include "llmc/io/text/pretokenize.h"
+#include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/files/shard.h"
 #include "test/test.h"
 

@@ -7,7 +7,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/documents.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/unicode.h"
 #include "test/test.h"
 
 struct Random {

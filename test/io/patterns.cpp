@@ -1,14 +1,14 @@
 // Every pre-tokenization against matches and ids of Hugging Face's tokenizers (dev/pattern_fixtures.py), and
 // what tokenizer files say besides.
-#include "llmc/io/text/pattern.h"
+#include "llmc/io/unicode/pattern.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "llmc/base/files.h"
-#include "llmc/io/text/nfc.h"
 #include "llmc/io/text/text_encoder.h"
 #include "llmc/io/text/tokenizer_gguf.h"
+#include "llmc/io/unicode/nfc.h"
 #include "test/test.h"
 
 using nlohmann::json;

@@ -9,9 +9,9 @@
 #include "llmc/base/files.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/io/text/text_encoder.h"
-#include "llmc/io/text/pretokenize.h"
-#include "llmc/io/text/safe_cut.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/pretokenize.h"
+#include "llmc/io/unicode/safe_cut.h"
+#include "llmc/io/unicode/unicode.h"
 #include "test/test.h"
 
 static const std::string kData = "test/data/tokenizer/";

@@ -6,8 +6,8 @@
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
 #include "llmc/io/text/json_line.h"
-#include "llmc/io/text/pretokenize.h"
-#include "llmc/io/text/safe_cut.h"
+#include "llmc/io/unicode/pretokenize.h"
+#include "llmc/io/unicode/safe_cut.h"
 
 char* Chunk::grow(size_t bytes) {
     if (text.size() < size + bytes + kTextPadding) text.resize((size + bytes) * 5 / 4 + kTextPadding);

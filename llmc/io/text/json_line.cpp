@@ -6,8 +6,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/json_events.h"
-#include "llmc/io/text/byte_block.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/byte_block.h"
+#include "llmc/io/unicode/unicode.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "llmc/base/check.h"
-#include "llmc/io/text/nfc.h"
+#include "llmc/io/unicode/nfc.h"
 
 constexpr size_t kBatch = 128;              // words
 constexpr size_t kMaxKey = 15;              // longest word that is its own key, in bytes

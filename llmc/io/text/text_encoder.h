@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "llmc/io/text/bpe.h"
-#include "llmc/io/text/pretokenize.h"
 #include "llmc/io/text/table.h"
 #include "llmc/io/text/tokenizer.h"
+#include "llmc/io/unicode/pretokenize.h"
 
 // A vector without initial zeros.
 template <class Id> struct IdBuffer {

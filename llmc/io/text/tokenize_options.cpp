@@ -6,7 +6,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/config/cxxopts.h"
 #include "llmc/io/text/ordered_jobs.h"
-#include "llmc/io/text/pattern.h"
+#include "llmc/io/unicode/pattern.h"
 #include "llmc/io/files/shard.h"
 
 const char* const kTokenizeHelp = R"(Byte-level BPE.

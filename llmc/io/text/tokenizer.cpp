@@ -5,9 +5,9 @@
 #include "llmc/base/check.h"
 #include "llmc/base/files.h"
 #include "llmc/io/text/bpe.h"
-#include "llmc/io/text/nfc.h"
 #include "llmc/io/text/tokenizer_gguf.h"
 #include "llmc/io/text/tokenizer_pipeline.h"
+#include "llmc/io/unicode/nfc.h"
 
 // Hash of everything that decides ids and bytes, independent of the file's format.
 static uint64_t hash_of(const Vocabulary& v) {

@@ -4,7 +4,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/io/files/shard.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/unicode.h"
 
 const ByteAlphabet& byte_alphabet() {
     static const ByteAlphabet alphabet = [] {

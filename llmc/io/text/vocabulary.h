@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/text/pattern.h"
+#include "llmc/io/unicode/pattern.h"
 
 constexpr uint32_t kNoByte = 0xffffffff;
 

@@ -6,8 +6,8 @@
 
 #include "llmc/base/progress.h"
 #include "llmc/io/text/bpe_train.h"
-#include "llmc/io/text/nfc.h"
 #include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/unicode/nfc.h"
 
 namespace {
 

@@ -19,9 +19,9 @@
 // and contractions change what follows an apostrophe, as for GPT-2; those of o200k follow a word.
 #include <bit>
 
-#include "llmc/io/text/byte_block.h"
-#include "llmc/io/text/pretokenize.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/byte_block.h"
+#include "llmc/io/unicode/pretokenize.h"
+#include "llmc/io/unicode/unicode.h"
 
 namespace cl100k {
 

@@ -1,8 +1,8 @@
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/unicode.h"
 
-#include "llmc/io/text/byte_block.h"
-#include "llmc/io/text/letter_tables.h"
-#include "llmc/io/text/unicode_tables.h"
+#include "llmc/io/unicode/byte_block.h"
+#include "llmc/io/unicode/letter_tables.h"
+#include "llmc/io/unicode/unicode_tables.h"
 
 CharClass class_of(uint32_t code) {
     if (code >= 0x110000) return kOther;

@@ -1,10 +1,10 @@
-#include "llmc/io/text/pretokenize.h"
+#include "llmc/io/unicode/pretokenize.h"
 
 #include <bit>
 #include <cstring>
 
-#include "llmc/io/text/byte_block.h"
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/byte_block.h"
+#include "llmc/io/unicode/unicode.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "llmc/io/text/pattern.h"
+#include "llmc/io/unicode/pattern.h"
 
 #include "llmc/base/check.h"
 

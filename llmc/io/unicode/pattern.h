@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "llmc/base/json_value.h"
-#include "llmc/io/text/pretokenize.h"
+#include "llmc/io/unicode/pretokenize.h"
 
 struct Pattern {
     const char* name;               // in --pattern=

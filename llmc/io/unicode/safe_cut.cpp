@@ -1,6 +1,6 @@
-#include "llmc/io/text/safe_cut.h"
+#include "llmc/io/unicode/safe_cut.h"
 
-#include "llmc/io/text/unicode.h"
+#include "llmc/io/unicode/unicode.h"
 
 // The character that ends at s[n - 1]; of the bytes of an invalid one, the last.
 static Char last_character(const uint8_t* s, size_t n) {

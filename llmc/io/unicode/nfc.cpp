@@ -1,4 +1,4 @@
-#include "llmc/io/text/nfc.h"
+#include "llmc/io/unicode/nfc.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/base/utf8.h"
-#include "llmc/io/text/byte_block.h"
-#include "llmc/io/text/nfc_tables.h"
+#include "llmc/io/unicode/byte_block.h"
+#include "llmc/io/unicode/nfc_tables.h"
 
 namespace {
 
