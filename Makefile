@@ -102,7 +102,7 @@ COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/step/packing.cpp,$(fil
          llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
          $(filter-out %/byte_stream.cpp %/document_index.cpp %/shard.cpp %/shard_writer.cpp,$(filter \
          llmc/io/files/%,$(SOURCES))) \
-         llmc/io/text/tokenizer_json.cpp llmc/io/text/tokenize_options.cpp \
+         llmc/io/text/tokenizer_json.cpp llmc/io/corpus/tokenize_options.cpp \
          llmc/tokenize.cpp llmc/main.cpp train_gpt.cu
 include dev/make/unity.mk
 

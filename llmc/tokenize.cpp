@@ -12,12 +12,12 @@
 #include "llmc/base/host/machine.h"
 #include "llmc/base/progress.h"
 #include "llmc/base/host/version.h"
-#include "llmc/io/text/bpe_train.h"
-#include "llmc/io/text/encode_set.h"
+#include "llmc/io/corpus/bpe_train.h"
+#include "llmc/io/corpus/encode_set.h"
 #include "llmc/io/text/text_encoder.h"
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/files/document_index.h"
-#include "llmc/io/text/tokenize_options.h"
+#include "llmc/io/corpus/tokenize_options.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Any bytes as a line of a .jsonl: the fast scanner finds the text that the JSON library finds, or leaves the
 // row to the library.
-#include "llmc/io/text/json_line.h"
+#include "llmc/io/corpus/json_line.h"
 #include "test/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

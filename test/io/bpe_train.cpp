@@ -1,5 +1,5 @@
 // Training: the merges of Hugging Face's trainer, and a naive one on random words.
-#include "llmc/io/text/bpe_train.h"
+#include "llmc/io/corpus/bpe_train.h"
 
 #include <algorithm>
 #include <map>

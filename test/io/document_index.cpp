@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "llmc/io/text/encode_set.h"
+#include "llmc/io/corpus/encode_set.h"
 #include "test/shards.h"
 
 using std::string;

@@ -1,6 +1,6 @@
 // Documents from every kind of input, cut for validation; their sets of shards, equal on any number of
 // threads; the command line of ./tokenize.
-#include "llmc/io/text/documents.h"
+#include "llmc/io/corpus/documents.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -10,7 +10,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/numbers/rng.h"
-#include "llmc/io/text/encode_set.h"
+#include "llmc/io/corpus/encode_set.h"
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/files/shard.h"
 #include "test/test.h"

@@ -1,12 +1,12 @@
 // Lines of a .jsonl: the fast scanner against the JSON library, on rows made at random and on damaged ones;
 // UTF-8 in blocks; lines at every place of the reader's buffer.
-#include "llmc/io/text/json_line.h"
+#include "llmc/io/corpus/json_line.h"
 
 #include <cstring>
 
 #include "llmc/base/files.h"
 #include "llmc/base/numbers/rng.h"
-#include "llmc/io/text/documents.h"
+#include "llmc/io/corpus/documents.h"
 #include "llmc/io/unicode/unicode.h"
 #include "test/test.h"
 

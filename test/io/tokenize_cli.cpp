@@ -12,7 +12,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/text/tokenizer.h"
 #include "test/test.h"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "llmc/base/progress.h"
-#include "llmc/io/text/bpe_train.h"
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/bpe_train.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/unicode/nfc.h"
 
 namespace {

@@ -4,7 +4,7 @@
 // - A queue entry of a pair lists the words where the pair *appeared in the last merge*; taking the entry
 //   changes only these words. A pair can reappear (if a merge yields an existing token), as a new entry.
 // - An entry with an outdated count goes back into the queue with the new count.
-#include "llmc/io/text/bpe_train.h"
+#include "llmc/io/corpus/bpe_train.h"
 
 #include <algorithm>
 #include <bit>

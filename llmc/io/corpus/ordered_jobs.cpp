@@ -1,4 +1,4 @@
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 
 #include <sched.h>
 

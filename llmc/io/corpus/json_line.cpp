@@ -1,4 +1,4 @@
-#include "llmc/io/text/json_line.h"
+#include "llmc/io/corpus/json_line.h"
 
 #include <array>
 #include <bit>

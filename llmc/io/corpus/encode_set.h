@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/text/documents.h"
+#include "llmc/io/corpus/documents.h"
 #include "llmc/io/text/tokenizer.h"
 
 struct EncodeOptions {

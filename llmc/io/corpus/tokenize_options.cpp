@@ -1,11 +1,11 @@
-#include "llmc/io/text/tokenize_options.h"
+#include "llmc/io/corpus/tokenize_options.h"
 
 #include <charconv>
 #include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/cxxopts.h"
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/unicode/pattern.h"
 #include "llmc/io/files/shard.h"
 

@@ -1,4 +1,4 @@
-#include "llmc/io/text/encode_set.h"
+#include "llmc/io/corpus/encode_set.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
 #include "llmc/io/text/text_encoder.h"
-#include "llmc/io/text/ordered_jobs.h"
+#include "llmc/io/corpus/ordered_jobs.h"
 #include "llmc/io/files/shard_writer.h"
 
 // Removes PREFIX_NNNNNN with an ending, except `written`. The prefix is a plain name: [ and * are no

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/io/text/documents.h"
+#include "llmc/io/corpus/documents.h"
 #include "llmc/io/text/tokenizer.h"
 
 constexpr size_t kMaxTokenBytes = 65535;

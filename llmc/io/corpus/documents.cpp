@@ -1,11 +1,11 @@
-#include "llmc/io/text/documents.h"
+#include "llmc/io/corpus/documents.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
-#include "llmc/io/text/json_line.h"
+#include "llmc/io/corpus/json_line.h"
 #include "llmc/io/unicode/pretokenize.h"
 #include "llmc/io/unicode/safe_cut.h"
 
