@@ -19,7 +19,7 @@ from check_headers import INCLUDE, Headers
 # Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
 # and of earlier floors.
 HOUSE = {"base": ["numbers", "", "host", "config", "guard"], "io": ["files", "unicode", "text", "corpus"],
-         "ops": ["decl", "", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
+         "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
          "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "score",
                    "report", "serve", "watch", "run", "plan", "explore"]}
 FLOORS = list(HOUSE)
@@ -34,7 +34,7 @@ TYPE = re.compile(r"(?:template <.*> )?(?:struct|class|enum|enum class) (\w+)\s*
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LAUNCH = re.compile(r"<<<")
 FAST_MATH = re.compile(r"-f(fast-math|unsafe-math-optimizations|finite-math-only|associative-math)|-Ofast")
-LAUNCH_HELPER = "llmc/ops/cuda/runtime."
+LAUNCH_HELPER = "llmc/ops/cuda/device/runtime."
 TOUR = "llmc/README.md"
 PARSER = "llmc/base/json_events.cpp"        # 4 s to compile
 SELF = ("dev/check.py", "test/train/run/scripts.cpp")

@@ -16,7 +16,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/numbers/rng.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/ops.h"
 
 #ifdef CUDA_EMU

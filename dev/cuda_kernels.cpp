@@ -17,7 +17,7 @@
 #include "llmc/base/config/options.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/comm/transport/launch.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/train/run/programs.h"
 
 struct Launch {

@@ -1,7 +1,7 @@
 // How operations of the CUDA backend are tested: against the CPU's in fp64, on the GPU or in the emulation.
 #pragma once
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/gemm.h"
-#include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "test/compare.h"
 

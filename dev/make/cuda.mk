@@ -39,10 +39,10 @@ $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(EMULATE) $(if $(filter 0,$(NCCL))
 endif
 endif
 
-# what a program of this build holds, for llmc/ops/cuda/guard.cu
+# what a program of this build holds, for llmc/ops/cuda/device/guard.cu
 ALL    := sm_80 sm_86 sm_89 sm_90 sm_100 sm_120
 HELD   := $(subst $(space),$(comma)$(space),$(or $(strip $(GPUS)),$(ALL))), PTX of compute_80
-GUARDS := $(BUILD)/common/llmc/ops/cuda/guard.o $(BUILD)/checks/common/llmc/ops/cuda/guard.o
+GUARDS := $(BUILD)/common/llmc/ops/cuda/device/guard.o $(BUILD)/checks/common/llmc/ops/cuda/device/guard.o
 $(GUARDS): EXTRA += -DCUDA_ARCHS='"$(HELD)"'
 $(GUARDS): NVCC_CODE += -DCUDA_ARCHS='"$(HELD)"'
 

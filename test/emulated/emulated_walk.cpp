@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "llmc/comm/transport/launch.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/cuda/tuning/workload.h"
 #include "test/shrunk.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <mutex>
 
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "test/emulator/access.h"
 #include "test/emulator/l2.h"
 #include "test/emulator/memory.h"

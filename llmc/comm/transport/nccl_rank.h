@@ -6,7 +6,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/comm/group.h"
-#include "llmc/ops/cuda/waiting.h"
+#include "llmc/ops/cuda/device/waiting.h"
 
 inline constexpr uint64_t kInFlight = 8;                // jobs in flight
 inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory

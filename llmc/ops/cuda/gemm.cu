@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 
 #define CUBLAS_CHECK(call)                                                                          \
     do {                                                                                            \

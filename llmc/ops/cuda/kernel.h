@@ -10,8 +10,8 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/numbers/dtype.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/ptx.h"
-#include "llmc/ops/cuda/runtime.h"
 #include "llmc/ops/ops.h"
 
 // DYN_SHARED(float, rows);          rows: float*, the dynamic shared memory of the launch, aligned to 128

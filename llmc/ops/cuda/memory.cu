@@ -11,10 +11,10 @@
 #include "llmc/base/progress.h"
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/ops/cuda/gemm.h"
-#include "llmc/ops/cuda/peak.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/peak.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
-#include "llmc/ops/cuda/waiting.h"
+#include "llmc/ops/cuda/device/waiting.h"
 
 namespace PRECISION {
 namespace cuda {

@@ -8,7 +8,7 @@
 #endif
 
 #include "llmc/ops/backend_tuning.h"
-#include "llmc/ops/cuda/waiting.h"
+#include "llmc/ops/cuda/device/waiting.h"
 
 namespace PRECISION {
 namespace cuda {

@@ -1,11 +1,11 @@
 // A driver or a GPU that the program was not built for, as the emulation plays them.
-#include "llmc/ops/cuda/guard.h"
+#include "llmc/ops/cuda/device/guard.h"
 
 #include <cstring>
 #include <vector>
 
 #include "llmc/base/context.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "test/test.h"
 
 TEST(the_kernel_that_is_asked_for_runs) {

@@ -6,7 +6,7 @@
 
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/progress.h"
-#include "llmc/ops/cuda/waiting.h"
+#include "llmc/ops/cuda/device/waiting.h"
 
 namespace PRECISION {
 

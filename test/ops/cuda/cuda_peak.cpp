@@ -1,5 +1,5 @@
 // The table of peak rates: each name, in cudaDeviceProp's spelling, against figures from another source.
-#include "llmc/ops/cuda/peak.h"
+#include "llmc/ops/cuda/device/peak.h"
 
 #include <string>
 

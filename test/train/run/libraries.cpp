@@ -160,7 +160,7 @@ TEST(code_is_compiled_for_the_gpus_of_ARCH) {
     int count = 0;
     for (const auto& [arch, options, held] : cases) {
         const std::string build = folder(fmt::format("arch{}", count++));
-        const std::string object = build + "/common/llmc/ops/cuda/guard.o";
+        const std::string object = build + "/common/llmc/ops/cuda/device/guard.o";
         const test::Ran ran = test::run("env -u MAKEFLAGS -u MAKELEVEL make -n DEVICE=cuda MPI=0 NCCL=0 " +
                                         ("BUILD=" + build) + " CUDA_HOME=" + cuda + " CXX=" + cuda +
                                         "/bin/c++ " + arch + " " + object + " | grep 'nvcc.*-c '");

@@ -2,7 +2,7 @@
 #pragma once
 #include <span>
 
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {

@@ -9,7 +9,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/numbers/rng.h"
 #include "llmc/ops/cuda/tuning/choices.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 #include "llmc/ops/cuda/scratch.h"
 
 namespace PRECISION {

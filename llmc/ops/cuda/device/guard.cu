@@ -1,13 +1,13 @@
 // The runtime loads the program's code for the device's architecture, or for an older architecture of the
 // same generation (sm_80 on 8.6); else the driver compiles the PTX. The runtime names its choice for a kernel
 // without a launch.
-#include "llmc/ops/cuda/guard.h"
+#include "llmc/ops/cuda/device/guard.h"
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 
 #ifndef CUDA_ARCHS
 #define CUDA_ARCHS "sm_80, PTX"

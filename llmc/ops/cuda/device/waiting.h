@@ -1,6 +1,6 @@
 // The host waits for the device.
 #pragma once
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 
 // Called again and again while the host waits; may be null. A transport with kernels that may wait for other
 // ranks checks here whether the other ranks are alive.

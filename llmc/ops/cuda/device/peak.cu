@@ -1,6 +1,6 @@
 // From NVIDIA's datasheets and architecture papers. Most state rates of sparse products, twice those of dense
 // ones; the figures here are dense.
-#include "llmc/ops/cuda/peak.h"
+#include "llmc/ops/cuda/device/peak.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "llmc/ops/cuda/waiting.h"
+#include "llmc/ops/cuda/device/waiting.h"
 
 #include <sched.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/runtime.h"
 
 #include <map>
 

@@ -1,6 +1,6 @@
 // Opens the device of a rank.
-#include "llmc/ops/cuda/guard.h"
-#include "llmc/ops/cuda/runtime.h"
+#include "llmc/ops/cuda/device/guard.h"
+#include "llmc/ops/cuda/device/runtime.h"
 
 // The device of this thread.
 static CudaDevice open_device() {
