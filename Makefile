@@ -146,7 +146,7 @@ $(foreach p,common $(EVERY),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(COLD)))): 
 $(BUILD)/common/llmc/base/host/cpu_guard.o: HOST_FLAGS := $(subst -march=$(CPU_ARCH),,$(HOST_FLAGS))
 $(BUILD)/common/llmc/base/host/cpu_guard.o: EXTRA = -DCPU_FEATURES='"$(CPU_FEATURES)"' -DCPU_ARCH='"$(CPU_ARCH)"'
 $(BUILD)/common/llmc/main.o: EXTRA = $(if $(filter cpu,$(DEVICE)),-DHAVE_FP64)
-$(BUILD)/common/llmc/ops/cpu/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
+$(BUILD)/common/llmc/ops/cpu/products/dnnl.o: EXTRA = $(if $(HAVE_DNNL),-DHAVE_DNNL)
 $(BUILD)/common/llmc/comm/transport/mpi.o: EXTRA = $(MPI_FLAGS)
 
 # files that the program carries: its pages, joined from their parts, and the HTTP server as a shared object

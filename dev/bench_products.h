@@ -11,7 +11,7 @@
 #include "dev/bench_models.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/train/run/measure.h"
 #include "llmc/train/run/model.h"
 

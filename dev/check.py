@@ -19,7 +19,8 @@ from check_headers import INCLUDE, Headers
 # Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
 # and of earlier floors.
 HOUSE = {"base": ["numbers", "", "host", "config", "guard"], "io": ["files", "unicode", "text", "corpus"],
-         "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention", "cpu"],
+         "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
+                 "cpu/products", "cpu"],
          "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "score",
                    "report", "serve", "watch", "run", "plan", "explore"]}
 FLOORS = list(HOUSE)

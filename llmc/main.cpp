@@ -18,7 +18,7 @@
 #include "llmc/comm/transport/meeting.h"
 #include "llmc/comm/transport/mpi.h"
 #include "llmc/comm/transport/nccl.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/train/run/export_place.h"
 #include "llmc/train/save/formats/formats.h"
 #include "llmc/train/explore/explore.h"

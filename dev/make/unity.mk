@@ -4,7 +4,7 @@ UNITY ?= 1
 UNITY_SIZE := 8
 ALONE := $(addprefix llmc/,comm/reductions.cpp train/serve/embedded.cpp) \
          $(addprefix llmc/base/host/,cpu_guard.cpp version.cpp) \
-         $(addprefix llmc/ops/cpu/,matmul.cpp attention%) \
+         $(addprefix llmc/ops/cpu/,products/matmul.cpp attention%) \
          $(addprefix llmc/comm/transport/,mpi.cpp nccl.cpp nccl_meet.cpp nccl_times.cpp nccl_verbs.cpp)
 hash := \#
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "llmc/base/progress.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "test/test.h"
 
 using std::string;

@@ -1,5 +1,5 @@
 // A model before its first step: its weights, and what libraries have built by then.
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "test/tiny.h"
 
 namespace PRECISION {

@@ -1,7 +1,7 @@
 // Generation with a cache of keys and values against the whole forward of training.
 #include <set>
 
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/train/run/generate.h"
 #include "llmc/train/run/run_data.h"
 #include "test/bytes_tokenizer.h"

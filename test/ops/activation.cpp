@@ -1,7 +1,7 @@
 // The activations of the feed-forward layer, in and beside their products.
 #include "test/activations.h"
 
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 
 namespace PRECISION {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "llmc/base/context.h"
 #include "llmc/base/numbers/math.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "llmc/ops/ops.h"
 #include "test/compare.h"
 

@@ -21,7 +21,7 @@
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
 #include "llmc/base/numbers/math.h"
-#include "llmc/ops/cpu/tile.h"
+#include "llmc/ops/cpu/products/tile.h"
 #include "llmc/ops/cpu/vectors.h"
 
 namespace PRECISION {

@@ -22,7 +22,7 @@
 #include "llmc/base/numbers/math.h"
 #include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/attention.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 
 namespace PRECISION {
 namespace cpu {

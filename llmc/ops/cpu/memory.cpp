@@ -11,7 +11,7 @@
 #include "llmc/base/guard/progress_page.h"
 #include "llmc/base/numbers/simd.h"
 #include "llmc/ops/cpu/attention.h"
-#include "llmc/ops/cpu/matmul.h"
+#include "llmc/ops/cpu/products/matmul.h"
 #include "llmc/ops/ops.h"
 
 namespace PRECISION {

@@ -1,7 +1,7 @@
 // Scratch of GPUs by the formulas of ops/cuda/scratch.h, of CPUs by what the ops of this folder say.
 #include "llmc/ops/cpu/attention.h"
 #include "llmc/ops/cpu/classifier.h"
-#include "llmc/ops/cpu/matmul.h"
+#include "llmc/ops/cpu/products/matmul.h"
 #include "llmc/ops/cpu/rotary.h"
 #include "llmc/ops/cuda/scratch.h"
 #include "llmc/ops/ops.h"

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "llmc/base/host/machine.h"
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 #include "test/planned_memory.h"
 
 using namespace test;

@@ -190,7 +190,8 @@ TEST(products_compile_with_oneDNN_3) {
     test::run(python() + " dev/pypi.py " + root + " onednn-devel-cpu-gomp==2023.2.0");
     if (!std::filesystem::exists(include)) return test::skip("oneDNN 3 cannot be downloaded");
     const test::Ran ran = test::run(
-        "printf '%s\\n' '#include \"llmc/ops/cpu/dnnl.cpp\"' 'static_assert(DNNL_VERSION_MAJOR == 3);' | "
+        "printf '%s\\n' '#include \"llmc/ops/cpu/products/dnnl.cpp\"' "
+        "'static_assert(DNNL_VERSION_MAJOR == 3);' | "
         "g++ -std=c++20 -fsyntax-only -fopenmp -Wall -Wextra -Werror -DHAVE_DNNL -I. -I" + include +
         " -x c++ -");
     EXPECT(ran.code == 0, "%s", ran.err.substr(0, 1000).c_str());

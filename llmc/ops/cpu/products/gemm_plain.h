@@ -12,7 +12,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/context.h"
-#include "llmc/ops/cpu/tile.h"
+#include "llmc/ops/cpu/products/tile.h"
 
 namespace PRECISION {
 namespace cpu {

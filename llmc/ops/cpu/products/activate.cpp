@@ -1,4 +1,4 @@
-#include "llmc/ops/cpu/activate.h"
+#include "llmc/ops/cpu/products/activate.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 // Products go to oneDNN where it is the fastest on this CPU, else to the blocked loops of gemm_plain.h, which
 // convert BF16 to FP32 as they pack. An activation and its derivative follow panel by panel.
-#include "llmc/ops/cpu/matmul.h"
+#include "llmc/ops/cpu/products/matmul.h"
 
 #include <algorithm>
 
-#include "llmc/ops/cpu/activate.h"
-#include "llmc/ops/cpu/dnnl.h"
-#include "llmc/ops/cpu/gemm_plain.h"
+#include "llmc/ops/cpu/products/activate.h"
+#include "llmc/ops/cpu/products/dnnl.h"
+#include "llmc/ops/cpu/products/gemm_plain.h"
 
 namespace PRECISION {
 namespace cpu {

@@ -1,6 +1,6 @@
 // One primitive per product, with its scratchpad in user mode: execution allocates no tensor. A thread has
 // its own cache, as primitives in execution hold addresses; oneDNN shares compiled code between threads.
-#include "llmc/ops/cpu/dnnl.h"
+#include "llmc/ops/cpu/products/dnnl.h"
 
 #include "llmc/base/check.h"
 #include "llmc/base/console.h"
