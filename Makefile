@@ -98,7 +98,7 @@ objects   = $(patsubst %,$(BUILD)/common/%.o,$(basename $(filter-out $(NUMERIC),
             p,$(or $2,$(EVERY)),$(patsubst %,$(BUILD)/$p/%.o,$(basename $(call numeric,$p,$(call united,$1)))))
 
 # Host code that calls operations, or runs once: a third less time to compile.
-COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/step/packing.cpp,$(filter \
+COLD  := $(filter-out llmc/comm/reductions.cpp llmc/train/data/packing.cpp,$(filter \
          llmc/base/% llmc/comm/% llmc/train/%,$(SOURCES))) \
          $(filter-out %/byte_stream.cpp %/document_index.cpp %/shard.cpp %/shard_writer.cpp,$(filter \
          llmc/io/files/%,$(SOURCES))) \

@@ -21,7 +21,7 @@ from check_headers import INCLUDE, Headers
 HOUSE = {"base": ["numbers", "", "host", "config", "guard"], "io": ["files", "unicode", "text", "corpus"],
          "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
                  "cpu/products", "cpu"],
-         "comm": ["", "transport"], "model": [""], "train": ["step", "save/formats", "save", "score",
+         "comm": ["", "transport"], "model": [""], "train": ["data", "step", "save/formats", "save", "score",
                    "report", "serve", "watch", "run", "plan", "explore"]}
 FLOORS = list(HOUSE)
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120

@@ -1,6 +1,6 @@
 // The document mask: a row of documents has the loss and the gradients of the documents by themselves, for
 // every kind of model.
-#include "llmc/train/step/loader.h"
+#include "llmc/train/data/loader.h"
 #include "test/documents.h"
 #include "test/tiny.h"
 

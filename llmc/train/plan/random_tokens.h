@@ -1,6 +1,6 @@
 // Tokens to measure steps on.
 #pragma once
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 
 // `count` random ids in a file that is gone already. Under model.document_mask documents have a quarter of a
 // row each, and begin with the last id. REQUIRES: m.vocab is resolved.

@@ -5,9 +5,9 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 #include "llmc/io/text/tokenizer.h"
+#include "llmc/train/data/dataset.h"
 #include "llmc/train/run/tasks.h"
 #include "llmc/train/save/save.h"
-#include "llmc/train/step/dataset.h"
 
 struct RunData {
     std::optional<Tokenizer> tokenizer;

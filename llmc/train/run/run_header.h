@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 
 // Facts for the header, known once the model is planned.
 struct StartInfo {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "llmc/train/step/loader.h"
+#include "llmc/train/data/loader.h"
 #include "llmc/train/step/stage.h"
 #include "llmc/train/step/zero.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 #include "test/shards.h"
 
 using std::string;

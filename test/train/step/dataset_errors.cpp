@@ -1,5 +1,5 @@
 // What a dataset refuses: too little text, ids outside the vocabulary, shards of another tokenizer.
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 #include "llmc/train/run/run_data.h"
 #include "test/shards.h"
 

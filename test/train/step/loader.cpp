@@ -1,7 +1,7 @@
 // The reading thread, and the checks of the data before a run starts.
 #include <set>
 
-#include "llmc/train/step/loader.h"
+#include "llmc/train/data/loader.h"
 #include "llmc/train/run/run_data.h"
 #include "test/shards.h"
 

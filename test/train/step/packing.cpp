@@ -1,5 +1,5 @@
 // Rows that begin with a document: best fit, whatever the shards, ranks, resumed row and epoch.
-#include "llmc/train/step/packing.h"
+#include "llmc/train/data/packing.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "llmc/io/files/shard_writer.h"
+#include "llmc/train/data/loader.h"
 #include "llmc/train/run/run_data.h"
-#include "llmc/train/step/loader.h"
 #include "test/shards.h"
 
 using std::string;

@@ -1,4 +1,4 @@
-#include "llmc/train/step/packing.h"
+#include "llmc/train/data/packing.h"
 
 #include <algorithm>
 

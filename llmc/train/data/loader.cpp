@@ -1,4 +1,4 @@
-#include "llmc/train/step/loader.h"
+#include "llmc/train/data/loader.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 
 #include "llmc/base/config/config.h"
 #include "llmc/io/files/shard.h"
-#include "llmc/train/step/packing.h"
+#include "llmc/train/data/packing.h"
 
 // A corpus: the shards of a glob.
 struct TokenStream {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 
 // Rows of tokens for the model: inputs (B, T) and targets (B, T). Under a document mask also each input's
 // place in its document, and the place in the row behind the document's last, (B, T) each.

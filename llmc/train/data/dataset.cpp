@@ -1,4 +1,4 @@
-#include "llmc/train/step/dataset.h"
+#include "llmc/train/data/dataset.h"
 
 #include <algorithm>
 #include <bit>
