@@ -27,7 +27,7 @@
 #include "llmc/base/context.h"
 #include "llmc/base/host/machine.h"
 #include "llmc/base/json.h"
-#include "llmc/train/run/log.h"
+#include "llmc/train/log/log.h"
 
 struct Bench {
     const char* precision;

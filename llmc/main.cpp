@@ -24,7 +24,7 @@
 #include "llmc/train/explore/explore.h"
 #include "llmc/train/plan/plan.h"
 #include "llmc/train/run/programs.h"
-#include "llmc/train/run/rank_file.h"
+#include "llmc/train/log/rank_file.h"
 #include "llmc/train/save/adopt.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/run_folder.h"

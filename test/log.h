@@ -6,8 +6,8 @@
 #include "llmc/base/context.h"
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
-#include "llmc/train/run/log.h"
-#include "llmc/train/run/step_meter.h"
+#include "llmc/train/log/log.h"
+#include "llmc/train/log/step_meter.h"
 #include "test/test.h"
 
 using std::string;

@@ -5,7 +5,7 @@
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
 #include "llmc/ops/cuda/device/runtime.h"
-#include "llmc/train/run/comm_log.h"
+#include "llmc/train/log/comm_log.h"
 #include "test/emulator/settings.h"
 #include "test/nccl_ranks.h"
 

@@ -1,6 +1,6 @@
 // What is walked is what is then done: the same ops and collectives, in the same order, of the same bytes.
 #include "llmc/comm/transport/launch.h"
-#include "llmc/train/run/step_meter.h"
+#include "llmc/train/log/step_meter.h"
 #include "test/lattice_point.h"
 #include "test/shrunk.h"
 #include "test/walks.h"

@@ -4,9 +4,9 @@
 
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
+#include "llmc/train/log/step_meter.h"
 #include "llmc/train/run/distinct_stages.h"
 #include "llmc/train/run/model.h"
-#include "llmc/train/run/step_meter.h"
 #include "llmc/train/save/rank_state.h"
 
 namespace PRECISION {

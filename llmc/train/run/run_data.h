@@ -6,7 +6,7 @@
 #include "llmc/comm/axis.h"
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/train/data/dataset.h"
-#include "llmc/train/run/tasks.h"
+#include "llmc/train/log/tasks.h"
 #include "llmc/train/save/save.h"
 
 struct RunData {

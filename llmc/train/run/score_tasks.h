@@ -1,6 +1,6 @@
 // Scores of tasks, computed by a model on all ranks.
 #pragma once
-#include "llmc/train/run/tasks.h"
+#include "llmc/train/log/tasks.h"
 #include "llmc/train/score/scores.h"
 
 namespace PRECISION {

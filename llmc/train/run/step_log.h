@@ -3,10 +3,10 @@
 #pragma once
 #include <deque>
 
-#include "llmc/train/run/comm_log.h"
-#include "llmc/train/run/log.h"
+#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/log.h"
+#include "llmc/train/log/step_meter.h"
 #include "llmc/train/run/model.h"
-#include "llmc/train/run/step_meter.h"
 #include "llmc/train/run/trace.h"
 
 namespace PRECISION {

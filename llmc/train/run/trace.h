@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "llmc/ops/timed.h"
+#include "llmc/train/log/trace_lanes.h"
 #include "llmc/train/run/model.h"
-#include "llmc/train/run/trace_lanes.h"
 
 namespace PRECISION {
 

@@ -8,7 +8,7 @@
 #include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 
-static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/run/log.cpp writes it
+static constexpr std::string_view kTrainRow = "{\"event\":\"train\",";      // as train/log/log.cpp writes it
 
 void Newest::add(std::string value) {
     bytes += value.size();

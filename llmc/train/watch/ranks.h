@@ -1,4 +1,4 @@
-// What the ranks of a run do now: the files of train/run/rank_file.h.
+// What the ranks of a run do now: the files of train/log/rank_file.h.
 #pragma once
 #include <string>
 

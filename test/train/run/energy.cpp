@@ -1,5 +1,5 @@
 // Energy against an NVML of the test's own, whose counter and power go by rules.
-#include "llmc/train/run/energy.h"
+#include "llmc/train/log/energy.h"
 
 #include <cmath>
 #include <thread>

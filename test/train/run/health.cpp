@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "llmc/base/json_value.h"
-#include "llmc/train/run/health_rows.h"
+#include "llmc/train/log/health_rows.h"
 #include "test/tiny.h"
 
 namespace PRECISION {

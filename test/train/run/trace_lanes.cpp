@@ -1,5 +1,5 @@
 // The timeline of a traced step, and its lanes, without a run.
-#include "llmc/train/run/trace_lanes.h"
+#include "llmc/train/log/trace_lanes.h"
 
 #include <thread>
 

@@ -10,7 +10,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/json_value.h"
-#include "llmc/train/run/log.h"
+#include "llmc/train/log/log.h"
 #include "llmc/train/save/resume.h"
 #include "llmc/train/save/save.h"
 #include "test/saving.h"

@@ -1,4 +1,4 @@
-#include "llmc/train/run/log.h"
+#include "llmc/train/log/log.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "llmc/base/progress.h"
 #include "llmc/train/save/recover.h"
 #include "llmc/train/save/run_folder.h"
-#include "llmc/train/run/run_header.h"
+#include "llmc/train/log/run_header.h"
 
 RunLog::RunLog(const Config& cfg)
     : start_(seconds_now()), prometheus_(cfg.log.prometheus, cfg.run.dir), writes_(context.rank == 0) {

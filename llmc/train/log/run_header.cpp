@@ -1,4 +1,4 @@
-#include "llmc/train/run/run_header.h"
+#include "llmc/train/log/run_header.h"
 
 #include <algorithm>
 #include <cstdio>

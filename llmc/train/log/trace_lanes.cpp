@@ -1,4 +1,4 @@
-#include "llmc/train/run/trace_lanes.h"
+#include "llmc/train/log/trace_lanes.h"
 
 #include <fmt/core.h>
 

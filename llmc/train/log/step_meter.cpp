@@ -1,4 +1,4 @@
-#include "llmc/train/run/step_meter.h"
+#include "llmc/train/log/step_meter.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "llmc/train/run/spikes.h"
+#include "llmc/train/log/spikes.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "llmc/base/config/config.h"
-#include "llmc/train/run/energy.h"
+#include "llmc/train/log/energy.h"
 #include "llmc/train/save/run_state.h"
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();    // null in metrics.jsonl

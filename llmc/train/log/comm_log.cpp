@@ -1,4 +1,4 @@
-#include "llmc/train/run/comm_log.h"
+#include "llmc/train/log/comm_log.h"
 
 #include <algorithm>
 #include <cmath>

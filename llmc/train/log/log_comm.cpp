@@ -3,7 +3,7 @@
 
 #include "llmc/base/console.h"
 #include "llmc/base/json.h"
-#include "llmc/train/run/log.h"
+#include "llmc/train/log/log.h"
 
 void RunLog::comm(int64_t step, const CommStep& moved) {
     if (!writes_) return;

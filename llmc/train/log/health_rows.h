@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "llmc/train/log/spikes.h"
 #include "llmc/train/report/event_file.h"
-#include "llmc/train/run/spikes.h"
 #include "llmc/train/step/tensor_report.h"
 
 // {"event":"health","step":..,

@@ -1,6 +1,6 @@
 // The counter has a resolution of some 20 to 100 ms: figures of shorter steps are coarse, their sum is not.
 // Where a GPU has no counter, power times time, at the mean of the power at both ends.
-#include "llmc/train/run/energy.h"
+#include "llmc/train/log/energy.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "llmc/train/run/rank_file.h"
+#include "llmc/train/log/rank_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

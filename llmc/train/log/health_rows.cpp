@@ -1,4 +1,4 @@
-#include "llmc/train/run/health_rows.h"
+#include "llmc/train/log/health_rows.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,8 +9,8 @@
 #pragma once
 #include "llmc/comm/group.h"
 #include "llmc/ops/timed.h"
+#include "llmc/train/log/step_meter.h"
 #include "llmc/train/report/chrome_trace.h"
-#include "llmc/train/run/step_meter.h"
 
 // What a GPU did, by the clock of the timeline.
 struct TracedDevice {

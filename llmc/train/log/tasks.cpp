@@ -1,4 +1,4 @@
-#include "llmc/train/run/tasks.h"
+#include "llmc/train/log/tasks.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

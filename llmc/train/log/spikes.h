@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/run/step_meter.h"
+#include "llmc/train/log/step_meter.h"
 
 struct Spike {
     int64_t step = 0;

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "llmc/base/config/config.h"
+#include "llmc/train/log/comm_log.h"
+#include "llmc/train/log/health_rows.h"
+#include "llmc/train/log/run_header.h"
+#include "llmc/train/log/step_meter.h"
+#include "llmc/train/log/tasks.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
-#include "llmc/train/run/comm_log.h"
-#include "llmc/train/run/health_rows.h"
-#include "llmc/train/run/run_header.h"
-#include "llmc/train/run/step_meter.h"
-#include "llmc/train/run/tasks.h"
 #include "llmc/train/save/run_state.h"
 
 struct RunLog {
@@ -35,7 +35,7 @@ struct RunLog {
     void spike(const Spike& s);
     void val(int64_t step, double loss, std::optional<double> bits_per_byte);
     void memory(int64_t step, size_t peak_bytes);       // of the fullest rank so far
-    void task(int64_t step, const ScoredTask& scored);  // and the rows of train/run/tasks.h
+    void task(int64_t step, const ScoredTask& scored);  // and the rows of train/log/tasks.h
     void sample(int64_t step, std::string_view text);   // prompt and continuation
     void stopped(int64_t step, const std::string& checkpoint);     // by a signal; checkpoint: the newest
     void done(const RunState& state, const StepMeter::Totals& totals, size_t peak_bytes);
