@@ -5,7 +5,7 @@
 
 #include "llmc/base/check.h"
 #include "llmc/base/config/config.h"
-#include "llmc/train/plan/random_tokens.h"
+#include "llmc/train/price/random_tokens.h"
 
 struct Options {
     int B = 4, T = 256, threads = 0;

@@ -22,7 +22,7 @@ HOUSE = {"base": ["numbers", "", "host", "config", "guard"], "io": ["files", "un
          "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
                  "cpu/products", "cpu"],
          "comm": ["", "transport"], "model": [""], "train": ["data", "step", "save/formats", "save", "score",
-                   "report", "serve", "watch", "log", "run", "plan", "explore"]}
+                   "report", "serve", "watch", "log", "run", "price", "plan", "explore"]}
 FLOORS = list(HOUSE)
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120

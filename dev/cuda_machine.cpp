@@ -18,7 +18,7 @@
 
 #include "llmc/base/files.h"
 #include "llmc/base/progress.h"
-#include "llmc/train/plan/cluster.h"
+#include "llmc/train/price/cluster.h"
 
 // A part of the name in cudaDeviceProp, and the file of scripts/machines/; the first match counts.
 struct Known { const char *contained, *file; };

@@ -1,8 +1,8 @@
 // A drawn step and a machine as JSON of the page.
 #pragma once
 #include "llmc/base/json_value.h"
-#include "llmc/train/plan/cluster.h"
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/cluster.h"
+#include "llmc/train/price/step_time.h"
 
 // {"stages": [{"stage", "waits", "spans": [["F", chunk, micro, begin, end], ...]}, ...], "of_stages",
 // "busiest", "seconds", "micros_left_out", "cut", "seconds_left_out"}: of many stages an even choice, with

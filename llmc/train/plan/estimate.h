@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "llmc/base/context.h"
-#include "llmc/train/plan/goodput.h"
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/goodput.h"
+#include "llmc/train/price/step_time.h"
 
 // Bytes of a device, by purpose.
 struct BytesByPurpose {

@@ -1,7 +1,7 @@
 // Goodput: the formula against a run simulated failure by failure, and the best interval against all others.
 #include <random>
 
-#include "llmc/train/plan/goodput.h"
+#include "llmc/train/price/goodput.h"
 #include "test/test.h"
 
 // 8 GPUs of a node write 40 GB in 8 s, after a copy of 0.1 s; a failure each 3 hours.

@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "llmc/base/files.h"
-#include "llmc/train/plan/cluster.h"
+#include "llmc/train/price/cluster.h"
 #include "test/test.h"
 
 TEST(every_machine_of_the_table_reads) {

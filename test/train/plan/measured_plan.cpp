@@ -2,7 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/step_time.h"
 #include "test/program.h"
 
 using test::Ran, test::json, std::string;

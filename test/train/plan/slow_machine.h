@@ -1,6 +1,6 @@
 // A machine whose prices are round numbers, and costs to price.
 #pragma once
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/step_time.h"
 #include "test/test.h"
 
 // A machine on which 1e9 bytes take a second to copy, and to gather over 2 ranks.

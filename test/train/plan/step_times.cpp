@@ -1,5 +1,5 @@
 // The time of a step, by hand: schedules with equal stages, unequal stages, messages, collectives beside ops.
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/step_time.h"
 #include "test/train/plan/slow_machine.h"
 
 static constexpr double kForward = 2, kBackward = 3;

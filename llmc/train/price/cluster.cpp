@@ -1,4 +1,4 @@
-#include "llmc/train/plan/cluster.h"
+#include "llmc/train/price/cluster.h"
 
 #include <algorithm>
 #include <cmath>

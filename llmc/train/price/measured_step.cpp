@@ -1,4 +1,4 @@
-#include "llmc/train/plan/measured_step.h"
+#include "llmc/train/price/measured_step.h"
 
 #include <algorithm>
 #include <cerrno>

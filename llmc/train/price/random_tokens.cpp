@@ -1,4 +1,4 @@
-#include "llmc/train/plan/random_tokens.h"
+#include "llmc/train/price/random_tokens.h"
 
 #include <unistd.h>
 

@@ -8,8 +8,8 @@
 #pragma once
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
-#include "llmc/train/plan/cluster.h"
-#include "llmc/train/plan/measured_step.h"
+#include "llmc/train/price/cluster.h"
+#include "llmc/train/price/measured_step.h"
 
 struct Prices {
     Machine machine;

@@ -1,4 +1,4 @@
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/step_time.h"
 
 #include <algorithm>
 #include <array>

@@ -19,7 +19,7 @@
 #pragma once
 #include <cstdint>
 
-#include "llmc/train/plan/cluster.h"
+#include "llmc/train/price/cluster.h"
 
 struct LongRun {
     int ranks = 1;

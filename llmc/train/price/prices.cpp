@@ -1,4 +1,4 @@
-#include "llmc/train/plan/prices.h"
+#include "llmc/train/price/prices.h"
 
 #include <algorithm>
 #include <cmath>

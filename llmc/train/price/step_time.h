@@ -7,7 +7,7 @@
 #pragma once
 #include <vector>
 
-#include "llmc/train/plan/prices.h"
+#include "llmc/train/price/prices.h"
 #include "llmc/train/step/schedule.h"
 
 // Seconds of a rank, by kind.

@@ -1,4 +1,4 @@
-#include "llmc/train/plan/goodput.h"
+#include "llmc/train/price/goodput.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-// One stage of train/plan/step_time.h: the clocks of a rank while it walks.
+// One stage of train/price/step_time.h: the clocks of a rank while it walks.
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <string_view>
 #include <utility>
 
-#include "llmc/train/plan/step_time.h"
+#include "llmc/train/price/step_time.h"
 
 SecondsByKind& SecondsByKind::operator+=(const SecondsByKind& o) {
     products += o.products, attention += o.attention, memory += o.memory;
