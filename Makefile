@@ -86,7 +86,7 @@ SOURCES  := $(filter-out $(HTTP),$(call rooms,llmc/*,*.cpp)) train_gpt.cu
 KERNELS  := $(call rooms,llmc/ops/cuda,*.cu)
 NUMERIC  := $(shell grep -l '^namespace PRECISION' $(SOURCES) $(KERNELS) /dev/null)
 # GPUs have no FP64: a build for them has the CPU's ops and their sums over ranks of it
-ON_GPU   := $(KERNELS) $(wildcard test/ops/cuda/*.cpp test/emulated/*.cpp)
+ON_GPU   := $(KERNELS) $(call rooms,test/ops/cuda,*.cpp) $(wildcard test/emulated/*.cpp)
 # what the CPU's ops and sums over ranks need of a precision that is not asked for
 few       = $(filter llmc/ops/cpu/% llmc/comm/%,$1)
 in_fp64   = $(filter-out $(ON_GPU),$(if $(filter cpu,$(DEVICE)),$1,$(call few,$1)))

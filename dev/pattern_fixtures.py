@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What test/io/patterns.cpp compares with, from PyPI's tokenizers. Rewrites test/data/tokenizer/patterns.*:
+"""What test/io/unicode/patterns.cpp compares with, from PyPI's tokenizers. Rewrites
+test/data/tokenizer/patterns.*:
 
 patterns.txt    text that pre-tokenizers get wrong, of dev/tokenizer_judge.py
 patterns.json   by pattern: bytes of each match, and the ids by the vocabulary of

@@ -39,7 +39,7 @@ SPILLS = {      # by precision and kernel: bytes at most, architectures, and the
     ("bf16", "attention_mma_queries_kernel<128, 2, 32, true>"):
         (16, {120}, "two words beside 254 registers; sm_80 to sm_100 hold them"),
 }
-HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/*.cpp")
+HOST = ("llmc/comm/transport/nccl*.cpp", "dev/cuda_*.cpp", "test/ops/cuda/**/*.cpp")
 # warps, blocks and KiB of shared memory of a processor: CUDA Programming Guide, "Compute Capabilities"
 LIMITS = {80: (64, 32, 164), 86: (48, 16, 100), 89: (48, 24, 100), 90: (64, 32, 228), 100: (64, 32, 228),
           120: (48, 24, 100)}
@@ -195,7 +195,7 @@ def main():
         others = pool.submit(compiled, nvcc, archs[:1],
                              together(sorted(texts.keys() - kernels), folder, "others.cu"), "bf16", folder)
         hosts = [pool.submit(host_errors, nvcc, s) for s in
-                 sorted(f for where in HOST for f in glob.glob(where))]
+                 sorted(f for where in HOST for f in glob.glob(where, recursive=True))]
         for precision, job in jobs:
             target, said = job.result()
             table.add(precision, said)

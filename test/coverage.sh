@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit
 build=build/cpu-native/checks
 out=$build/lines
 targets=()
-for source in test/ops/cuda/*.cpp; do targets+=("$build/test/$(basename "$source" .cpp)"); done
+for source in test/ops/cuda/{,*/}*.cpp; do targets+=("$build/test/$(basename "$source" .cpp)"); done
 mkdir -p "$out"
 env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -j"$(nproc)" "${targets[@]}" >"$out/build.log" 2>&1 ||
     { tail -n 30 "$out/build.log"; exit 1; }

@@ -68,7 +68,7 @@ copy_of_tree() {
 sanitized_functions() {
     local build=build/cpu-native-address-undefined-bf16 sources targets
     mapfile -t sources < <(grep -LE 'test::run\(|"test/(program|gguf|shards)\.h"|"\./tokenize' \
-                                test/{base,io,model,ops,train/step,train/save}/*.cpp)
+                                test/{base,base/*,io/*,model,ops,train/{data,step,save}}/*.cpp)
     targets=("${sources[@]##*/}")
     targets=("${targets[@]/#/$build/test/}")
     targets=("${targets[@]%.cpp}")
@@ -124,7 +124,9 @@ emulation() {
         "EMU_ARCH=80 EMU_ORDER=reverse"
         "EMU_ARCH=120 EMU_ORDER=random:7 EMU_ASYNC=issue EMU_STREAMS=lazy")
     few && variants=()
-    for source in test/ops/cuda/*.cpp; do tests+=("build/cpu-native/test/$(basename "$source" .cpp)"); done
+    for source in test/ops/cuda/{,*/}*.cpp; do
+        tests+=("build/cpu-native/test/$(basename "$source" .cpp)")
+    done
     plain_make "${tests[@]}" >"$out/emulation-build.log" 2>&1 ||
         { tail -n 30 "$out/emulation-build.log"; return; }
     {

@@ -1,5 +1,5 @@
-# Tests: every test/ROOM/NAME.cpp is a binary of its own, $(BUILD)/test/NAME, over the whole program but its mains;
-# so are benches and tools in dev/.
+# Tests: every NAME.cpp in a room of test/ is a binary of its own, $(BUILD)/test/NAME, over the whole program but its
+# mains; so are benches and tools in dev/.
 
 OF_SCRIPTS   := data_scripts emulator_cute explore_page gpu_check libraries page quickstart report_scripts \
                 script_inputs scripts
@@ -7,7 +7,7 @@ OVER_KERNELS := emulated_meshes emulated_nccl_runs emulated_trace emulated_train
 # under sanitizers neither the trainer over the emulated kernels, the host's code once more, nor scripts
 NOT_HERE     := $(if $(SANITIZE),emulated_% $(OF_SCRIPTS)) $(if $(filter cuda,$(DEVICE)),emulat%) \
                 $(if $(filter emulated,$(DEVICE)),$(OVER_KERNELS))
-OF_TEST      := $(filter-out test/test.cpp test/emulator/% test/fuzz/%,$(call rooms,test,*.cpp))
+OF_TEST      := $(filter-out test/emulator/% test/fuzz/%,$(call rooms,test/*,*.cpp))
 source_of     = $(filter %/$1.cpp,$(OF_TEST))
 TEST_NAMES   := $(filter-out $(NOT_HERE),$(notdir $(basename $(OF_TEST))))
 TEST_SOURCES := $(foreach n,$(TEST_NAMES),$(call source_of,$n))
@@ -55,7 +55,8 @@ $(BUILD)/test/gpu_check: | $(BUILD)/dev/cuda_bench $(BUILD)/dev/cuda_goldens $(B
 
 # Half the time to compile, and what they test is compiled in full.
 $(BUILD)/common/test/%.o: OF_TESTS = $(COLDLY) -Wno-conversion
-$(BUILD)/common/test/base/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): OF_TESTS = $(QUICKLY) -Wno-conversion
+$(BUILD)/common/test/base/numbers/math.o $(foreach p,$(PRECISIONS),$(BUILD)/$p/test/%.o): \
+    OF_TESTS = $(QUICKLY) -Wno-conversion
 $(BUILD)/common/test/emulator/%.o: OF_TESTS = -Wno-conversion
 
 # what scripts/gpu_check.sh runs, in one folder

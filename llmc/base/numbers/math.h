@@ -1,7 +1,7 @@
 // exp, tanh and GELU without a branch or a call: GCC vectorizes them inside `#pragma omp simd` loops.
 //
-// float: vexp and vtanh are within 2 ulp of the true value for every float (test/base/math.cpp tests each),
-// with the limits of exp and tanh at infinity, subnormal results, and NaN for NaN. double: libm.
+// float: vexp and vtanh are within 2 ulp of the true value for every float (test/base/numbers/math.cpp tests
+// each), with the limits of exp and tanh at infinity, subnormal results, and NaN for NaN. double: libm.
 //
 //     gelu(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u))       u = sqrt(2/pi) (x + 0.044715 x^3)
 #pragma once

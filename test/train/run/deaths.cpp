@@ -1,6 +1,6 @@
 // A rank of ./train_gpt dies or hangs, in every phase of a run: a single line names rank, cause and place,
 // the exit code keeps the contract, the job ends in time, and no process is left. base/guard/progress_page.h
-// plants the faults; test/base/supervisor.cpp has more deaths, without the model.
+// plants the faults; test/base/guard/supervisor.cpp has more deaths, without the model.
 #include <dirent.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // Ranks meeting over TCP: other jobs, missing ranks, and the environment's description of a job.
-// test/comm/rendezvous_strangers.cpp has strangers and secrets.
+// test/comm/transport/rendezvous_strangers.cpp has strangers and secrets.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // Prices of collectives over nodes and pods, and of products, by hand.
-#include "test/train/plan/slow_machine.h"
+#include "test/train/price/slow_machine.h"
 
 TEST(links_between_nodes_are_shared_by_the_members_of_a_node) {
     Prices p = slow_machine();

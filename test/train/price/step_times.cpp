@@ -1,6 +1,6 @@
 // The time of a step, by hand: schedules with equal stages, unequal stages, messages, collectives beside ops.
 #include "llmc/train/price/step_time.h"
-#include "test/train/plan/slow_machine.h"
+#include "test/train/price/slow_machine.h"
 
 static constexpr double kForward = 2, kBackward = 3;
 
