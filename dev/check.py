@@ -15,15 +15,8 @@ import sys
 import tempfile
 
 from check_headers import INCLUDE, Headers
+from check_rooms import FLOORS, HOUSE, place_of, too_large
 
-# Floors and their rooms (folders; "" is the floor's own): a file includes files of its room, of earlier rooms
-# and of earlier floors.
-HOUSE = {"base": ["numbers", "", "host", "config", "guard"], "io": ["files", "unicode", "text", "corpus"],
-         "ops": ["decl", "", "cuda/device", "cuda", "cuda/tuning", "cuda/products", "cuda/attention",
-                 "cpu/products", "cpu"],
-         "comm": ["", "transport"], "model": [""], "train": ["data", "step", "save/formats", "save", "score",
-                   "report", "serve", "watch", "log", "run", "price", "plan", "explore"]}
-FLOORS = list(HOUSE)
 FILE_LINES, OPS_FILE_LINES, MAIN_LINES = 300, 500, 120
 HOST_LINES, KERNEL_LINES, COLUMNS, MAKE_COLUMNS = 60, 120, 110, 120
 CPP = (".h", ".cpp", ".cu", ".cuh")
@@ -109,12 +102,6 @@ def name_of(header):
     return m.group(1) if m else header.split("\n")[0][:40]
 
 
-def place_of(path):
-    """(floor, room) of a file in llmc/; (None, None) of any other and of the mains."""
-    parts = path.split("/")
-    return (parts[1], "/".join(parts[2:-1])) if parts[0] == "llmc" and len(parts) > 2 else (None, None)
-
-
 class Check:
     def __init__(self, root):
         self.root, self.violations, self.notes = root, [], []
@@ -128,7 +115,7 @@ class Check:
         floor, room = place_of(path)
         if floor and room not in HOUSE.get(floor, []):
             self.report(path, 1, "rooms", f"no floor or room llmc/{floor}/{room}".rstrip("/") +
-                        "; dev/check.py lists them")
+                        "; dev/check_rooms.py lists them")
         code = without_comments_and_strings(text).split("\n")
         for i, line in enumerate(lines, 1):
             included = INCLUDE.match(line)
@@ -272,7 +259,7 @@ class Check:
             if path.endswith(".sh") or text.startswith(("#!/usr/bin/env bash", "#!/bin/bash", "#!/bin/sh")):
                 shell.append(path)
         self.tour(names)
-        for violation in self.headers.violations():
+        for violation in [*too_large(everything), *self.headers.violations()]:
             self.report(*violation)
         for path in shell:
             self.tool(["bash", "-n"], [path], "shell")

@@ -85,11 +85,15 @@ TEST(check_finds_each_violation) {
     write(clean + "/llmc/ops/cpu/op.cpp", "#include \"llmc/ops/cpu/op.h\"\n");
     write(clean + "/llmc/README.md", "`ok`, `table`, `op`\n");
     write(clean + "/Makefile", "# no -ffast-math\nall:\n\techo\n");
+    for (char name = 'a'; name <= 'y'; name++) write(clean + "/llmc/train/watch/page/" + name + ".js", "");
+    write(clean + "/llmc/train/watch/page/README.md", "");
     const auto ok = test::run("PYTHON=" + python() + " dev/check.sh --root " + clean);
     EXPECT(ok.code == 0 && has(ok.out, " 0 violations"), "%s%s", ok.out.c_str(), ok.err.c_str());
 
     const std::string root = folder("planted");
     auto all = planted();
+    all.push_back({"llmc/train/watch/page/z.js", "", "llmc/train/watch/page:1: rooms: 26 files, at most 25"});
+    for (char name = 'a'; name <= 'y'; name++) write(root + "/llmc/train/watch/page/" + name + ".js", "");
     all.insert(all.end(), std::begin(kPlantedHeaders), std::end(kPlantedHeaders));
     for (const Planted& p : all) write(root + "/" + p.path, p.content);
     const auto ran = test::run("PYTHON=" + python() + " dev/check.sh --root " + root);
