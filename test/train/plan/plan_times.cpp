@@ -148,3 +148,35 @@ TEST(mistakes_are_one_line) {
                args, ran.code, ran.err.c_str());
     }
 }
+
+// README's answers are the planner's.
+TEST(the_readme_states_what_is_planned) {
+    const std::string readme = test::text_of("README.md"),
+                      h100 = " --json --cluster.gpu=h100 --parallel.ranks=";
+    const auto parsed = [](const std::string& path) { return json::parse(std::ifstream("scripts/" + path)); };
+    const double dollars = parsed("machines/h100.json").at("dollars_per_hour").get<double>();
+    const auto expect_said = [&](const std::string& words) {
+        EXPECT(readme.find(words) != readme.npos, "README lacks '%s'", words.c_str());
+    };
+    const auto hours = [&](const std::string& name, const json& plan) {
+        const double steps = parsed(name).at("train").at("steps");
+        return steps * plan.at("step_seconds").get<double>() / 3600;
+    };
+    const json small = printed("scripts/gpt2_774M.json --plan --json --cluster.gpu=rtx4090");
+    const json large = printed("scripts/gpt2_1558M.json --plan --json --cluster.gpu=rtx4090");
+    EXPECT(small.at("fits").get<bool>() && !large.at("fits").get<bool>(), "what fits");
+    const double bytes = small.at("memory_bytes");
+    expect_said(fmt::format("fits: {:.1f} of 24 GB; 1558M does not", 1e-9 * bytes));
+    const double h = hours("gpt2_1558M.json", printed("scripts/gpt2_1558M.json --plan" + h100 + "8")),
+                 few = hours("gpt2_124M.json", printed("scripts/gpt2_124M.json --plan" + h100 + "8"));
+    expect_said(fmt::format("{:.0f} h, ${:.0f}; 124M: {:.0f} min, ${:.0f}", h, 8 * dollars * h, 60 * few,
+                            8 * dollars * few));
+    const auto best = [&](const std::string& args) { return printed(args).at("candidates").at(0); };
+    const json of_8B = best("scripts/llama3_8B.json --plan=search" + h100 + "512");
+    const double days = hours("llama3_8B.json", of_8B) / 24;
+    expect_said(fmt::format("ZeRO {}: {:.0f} days, ${:.1f} M", int(of_8B.at("options").at("zero")), days,
+                            1e-6 * 512 * 24 * dollars * days));
+    const json of_70B = best("scripts/llama3_70B.json --plan=search" + h100 + "256");
+    expect_said(fmt::format("tp {}, ZeRO {}: {:.0f} s a step", int(of_70B.at("mesh").at("tp")),
+                            int(of_70B.at("options").at("zero")), double(of_70B.at("step_seconds"))));
+}
