@@ -65,8 +65,9 @@ def panels(page, server):
     newest = page.js(text)
     slide(page, "#texts input[type=range]", 0)
     check("the slider of texts goes back", page.until(f"{text} !== {json.dumps(newest)}"), newest)
-    memory = page.js("document.querySelector(\"[data-chart='memory'] [data-run='a']\").dataset.points")
-    check("memory and its plan are curves", int(memory) == 18, memory)
+    page.js("document.querySelector(\"[data-chart='memory']\").scrollIntoView()")
+    points = "document.querySelector(\"[data-chart='memory'] [data-run='a']\").dataset.points"
+    check("memory and its plan are curves", page.until(points + " === '18'"), page.js(points))
     tiles = page.js("[...document.querySelectorAll('.tile')].map(t => [t.dataset.rank, t.title])")
     check("a tile for each rank", [t[0] for t in tiles] == [str(r) for r in range(8)], tiles)
     check("which says its place and what it does", "pp 1" in tiles[2][1] and "all_reduce dp for" in

@@ -69,7 +69,7 @@ static __global__ void golden_memory(uint4* out, const uint4* in) {
     single.x ^= ptx::load_cached(words + lane);
     single.y ^= ptx::load_streaming(words + 3 * lane);
     single.z ^= unsigned(ptx::load_cached(halves + lane)) << 16 | ptx::load_streaming(halves + 5 * lane);
-    ptx::store16(out + 2 * kLanes + lane, single);
+    ptx::store16_global(out + 2 * kLanes + lane, single);
     auto* doubles = reinterpret_cast<double*>(out + 3 * kLanes);
     ptx::store_streaming(doubles + 2 * lane, ptx::load_cached(reinterpret_cast<const double*>(in) + lane));
     auto* shorts = reinterpret_cast<uint16_t*>(doubles + 2 * lane + 1);
