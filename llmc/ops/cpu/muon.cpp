@@ -26,12 +26,16 @@ void muon_normalize(floatX* x, const real* u, const double* squares, int rows, i
     if (walked(muon_normalize_cost, rows, cols)) return;
     const real factor = real(1 / (1.01 * std::sqrt(*squares) + 1e-7));
     const size_t width = size_t(cols / slices);
+    constexpr size_t W = size_t(simd::width<real>);
     #pragma omp parallel for schedule(static) num_threads(context.threads)
     for (int row = 0; row < rows; row++)
         for (int slice = 0; slice < slices; slice++) {
             const real* from = u + (size_t(slice) * size_t(rows) + size_t(row)) * width;
             floatX* to = x + size_t(row) * size_t(cols) + size_t(slice) * width;
-            for (size_t j = 0; j < width; j++) to[j] = floatX(from[j] * factor);
+            for (size_t j = 0; j < width; j += W) {
+                const int left = int(std::min(width - j, W));
+                simd::store(to + j, factor * simd::load(from + j, left), left);
+            }
         }
 }
 
