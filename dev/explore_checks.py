@@ -16,8 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from chromium import installed
-from page_tab import Page, check, checked, failures
+from page_tab import Page, check, end, need_chromium
 from show_help import show_help
 
 STATE = {"model.layers": 36, "model.heads": 20, "model.channels": 1280, "model.vocab": 50257,
@@ -254,8 +253,7 @@ def checks(address):
         check("without settings, a first state", "cluster.gpu" in state and "parallel.ranks" in state, state)
         over = page.js("Boolean(document.querySelector('[data-zero=\"0\"] .over'))")
         check("of which stage 0 does not fit", over)
-    print(f"{len(checked)} checks, {len(failures)} failed")
-    sys.exit(1 if failures else 0)
+    end()
 
 
 def picture(address, path):
@@ -272,9 +270,7 @@ def main():
     path = next((a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith("--picture=")), None)
     if len(given) > 1:
         sys.exit(__doc__)
-    if not installed():
-        print("no Chromium: apt-get install chromium")
-        sys.exit(3)
+    need_chromium()
     server = None
     if not given:
         command = ["./train_gpt", "--explore", "--port=0"]

@@ -13,8 +13,7 @@ import time
 import urllib.parse
 
 import fake_watch
-from chromium import installed
-from page_tab import Page, check, checked, failures
+from page_tab import Page, check, end, need_chromium
 from show_help import show_help
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
@@ -282,12 +281,9 @@ def main():
     parts = {"live": live, "views": views, "many": many, "report": report}
     if len(sys.argv) < 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
-    if not installed():
-        print("no Chromium: apt-get install chromium")
-        sys.exit(3)
+    need_chromium()
     parts[sys.argv[1]](*sys.argv[2:])
-    print(f"{len(checked)} checks, {len(failures)} failed")
-    sys.exit(1 if failures else 0)
+    end()
 
 
 if __name__ == "__main__":

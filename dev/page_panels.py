@@ -13,8 +13,7 @@ import os
 import sys
 
 import fake_watch
-from chromium import installed
-from page_tab import Page, check, checked, failures
+from page_tab import Page, check, end, need_chromium
 from show_help import show_help
 
 MARKS = [{"step": 100, "kind": "checkpoint", "text": "runs/a/step_100"},
@@ -138,15 +137,12 @@ def invented():
 
 
 def main():
-    if not installed():
-        print("no Chromium: apt-get install chromium")
-        sys.exit(3)
+    need_chromium()
     if len(sys.argv) == 3:
         served(*sys.argv[1:])
     else:
         invented()
-    print(f"{len(checked)} checks, {len(failures)} failed")
-    sys.exit(1 if failures else 0)
+    end()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A tab for checks of the page: reads its charts, and counts checks."""
 import json
+import sys
 import time
 
-from chromium import Chromium
+from chromium import Chromium, installed
 
 checked, failures = [], []              # names of checks
 
@@ -12,6 +13,18 @@ def check(name, ok, detail=""):
     if not ok:
         failures.append(name)
         print(f"FAIL  {name}: {detail}", flush=True)
+
+
+def need_chromium():
+    if not installed():
+        print("no Chromium: apt-get install chromium")
+        sys.exit(3)
+
+
+def end():
+    """The last line counts; exit code 1 where a check failed."""
+    print(f"{len(checked)} checks, {len(failures)} failed")
+    sys.exit(1 if failures else 0)
 
 
 class Page(Chromium):

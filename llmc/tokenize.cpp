@@ -153,7 +153,8 @@ int ids(const Options& o) {
         }
         for (size_t i = 0; i < ids.count; i++) out.add(fmt::format("{}\n", ids.data[i]));
     }
-    for (const int32_t id : tokenizer.encode_with_added(whole)) out.add(fmt::format("{}\n", id));
+    if (o.added)
+        for (const int32_t id : tokenizer.encode_with_added(whole)) out.add(fmt::format("{}\n", id));
     out.flush();
     return kExitDone;
 }

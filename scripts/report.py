@@ -166,7 +166,7 @@ def config_of(folder):
 
 
 def memory_rows(rows):
-    """What was planned, and memory used so far."""
+    """Planned memory, and memory used so far."""
     plan, found = math.nan, []
     for row in rows:
         if row["event"] in ("start", "resume"):

@@ -19,6 +19,12 @@ inline std::string text_of(const std::string& path) {
     return text.str();
 }
 
+inline int count_of(const std::string& text, const std::string& words) {
+    int count = 0;
+    for (size_t at = 0; (at = text.find(words, at)) != text.npos; at += words.size()) count++;
+    return count;
+}
+
 inline bool there(const std::string& path) { return std::ifstream(path).good(); }
 
 // A model that trains in a second; `changes` are merged into its config, and the file's path is returned.

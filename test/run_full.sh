@@ -21,8 +21,8 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
-# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs; the emulation runs once; a
-# third of the lattice, and none of it under ThreadSanitizer, whose build compiles files together.
+# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs. The emulation runs once. A
+# third of the lattice runs, and none of it under ThreadSanitizer, whose build compiles files together.
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
 # be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail

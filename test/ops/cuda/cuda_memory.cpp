@@ -10,7 +10,7 @@
 
 namespace PRECISION {
 
-// What lies before a mark is the host's to wait for when it likes; finish_copies() waits for the rest only.
+// The host awaits the copies before a mark when it likes; finish_copies() waits for later copies only.
 TEST(copies_up_to_a_mark_are_there_when_awaited) {
     const auto values = normals<real>(5000, 1);
     const OnDevice device(values);

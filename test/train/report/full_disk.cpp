@@ -7,12 +7,6 @@
 using std::string;
 using namespace test;
 
-static size_t count_of(const string& text, const string& words) {
-    size_t count = 0;
-    for (size_t at = 0; (at = text.find(words, at)) != text.npos; at += words.size()) count++;
-    return count;
-}
-
 // Bytes of the records that are whole, by their lengths.
 static size_t whole_records(const string& events) {
     size_t at = 0;

@@ -13,12 +13,6 @@ using std::string;
 
 static bool has(const string& text, const string& word) { return text.find(word) != string::npos; }
 
-static size_t count_of(const string& text, const string& word) {
-    size_t count = 0;
-    for (size_t at = 0; (at = text.find(word, at)) != string::npos; at++) count++;
-    return count;
-}
-
 static const char* const kStopping = "stopping after this step";
 
 // 4 million tokens: an evaluation, or a step, of a minute

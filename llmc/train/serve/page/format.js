@@ -140,6 +140,12 @@ function make(tag, {text, ...attributes} = {}, ...children) {
   return element;
 }
 
+/** A table. heads: [text, class of the column]; rows: elements tr. */
+function makeTable(heads, rows = []) {
+  const cells = heads.map(([text, side]) => make("th", {text, scope: "col", class: side}));
+  return make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
+}
+
 /** Writes only what changed: a page with 100 runs touches few elements a second. */
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

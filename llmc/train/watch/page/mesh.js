@@ -82,9 +82,9 @@ function healthTable(title, items) {
       return make("td", {class: bad ? "bad" : "", text: v === undefined ? "" : statisticText(path, v)});
     }));
   });
-  const head = [title, ...paths].map((text, i) => make("th", {text, scope: "col", class: i ? "" : "left"}));
+  const heads = [title, ...paths].map((text, i) => [text, i ? "" : "left"]);
   return make("div", {class: "wide", tabindex: "0", role: "group", "aria-label": `Health: ${title}`},
-    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
+    makeTable(heads, rows));
 }
 
 function showHealth() {

@@ -67,8 +67,7 @@ function showTable() {
   const place = byId("table").querySelector(".wide");
   byId("table").hidden = !runs.size;
   if (!place.firstChild) {
-    const heads = COLUMNS.map(([text, , side]) => make("th", {text, scope: "col", class: side ?? ""}));
-    place.append(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody")));
+    place.append(makeTable(COLUMNS.map(([text, , side]) => [text, side ?? ""])));
   }
   const body = place.querySelector("tbody"), sorted = [...runs.values()].sort(byName);
   for (const [name, row] of tableRows) {

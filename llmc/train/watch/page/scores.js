@@ -38,9 +38,8 @@ function showScores() {
   const text = JSON.stringify(rows), place = panel.querySelector(".wide");
   if (place.dataset.shown === text) return;
   place.dataset.shown = text;
-  const head = SCORE_COLUMNS.map(([text, side]) => make("th", {text, scope: "col", class: side}));
   const body = rows.map(({cells, run, hint}) =>
     make("tr", run === undefined ? {class: "muted", title: hint} : {"data-run": run},
       ...cells.map((text, i) => make("td", {text, class: SCORE_COLUMNS[i][1]}))));
-  place.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+  place.replaceChildren(makeTable(SCORE_COLUMNS, body));
 }
