@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: every op against the CPU's, as in make test
-# limit: 80
+# limit: 65
 # quick: 35
 code=0
 for test in "$BIN"/cuda_*; do

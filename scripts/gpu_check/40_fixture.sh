@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: the whole model against PyTorch's tensors
-# limit: 20
+# limit: 10
 # quick: 10
 code=0
 for precision in fp32 bf16; do

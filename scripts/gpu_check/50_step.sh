@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: 124M, a whole step: tokens/s, MFU, memory against plan
-# limit: 50
+# limit: 40
 # quick: 20
 source scripts/gpu_check/train.sh
 if [ "$QUICK" = 1 ]; then steps=6; else steps=12; fi

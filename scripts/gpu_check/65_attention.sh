@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: every variant of attention, also where L2 holds no keys; without --quick other heads, too
-# limit: 20
+# limit: 15
 # quick: 10
 set -e
 "$BIN/cuda_bench" attention --C=768 --NH=12 --B=64

@@ -1,14 +1,15 @@
 # shellcheck shell=bash
-# Sourced by parts that train, on tokens in GPT-2's range, made from the text of this repository.
+# Sourced by parts that train, on tokens in GPT-2's range: files of this repository, each a document.
 #
 #     trained NAME CONFIG STEPS [OPTION ...]      a run in $WORK/NAME; its figures as a result
 make_tokens() {
+    local files
     [ ! -e "$WORK/text_train_000000.bin" ] || return 0
-    find . \( -path ./build -o -path ./packed \) -prune -o \
-        \( -name '*.md' -o -name '*.cpp' -o -name '*.h' \) -print0 | sort -z | xargs -0 cat >"$WORK/text.txt"
-    "$BIN/tokenize" train --vocab=4096 --out="$WORK/tokenizer.json" "$WORK/text.txt" >/dev/null &&
-        "$BIN/tokenize" encode --tokenizer="$WORK/tokenizer.json" --out="$WORK/text" --val=0.1 \
-            "$WORK/text.txt" >/dev/null
+    mapfile -d '' files < <(find . \( -path ./build -o -path ./packed \) -prune -o \
+        \( -name '*.md' -o -name '*.cpp' -o -name '*.h' \) -print0 | sort -z)
+    "$BIN/tokenize" train --vocab=4096 --as=text --out="$WORK/tokenizer.json" "${files[@]}" >/dev/null &&
+        "$BIN/tokenize" encode --tokenizer="$WORK/tokenizer.json" --as=text --out="$WORK/text" --val=0.1 \
+            "${files[@]}" >/dev/null
 }
 
 run_trainer() {             # PROGRAM NAME CONFIG STEPS [OPTION ...]
@@ -39,7 +40,7 @@ trained() {
             plan = value("plan_bytes"); peak = value("peak_tflops")
         }
         /"event":"done"/ { used = value("peak_bytes") }
-        /"event":"train"/ { loss = value("loss") }
+        /"event":"train"/ { loss = value("loss"); last = value("ms") }
         /"event":"train"/ && ++rows > 2 {
             n++
             rate[n] = value("tokens_per_s") + 0; mfu[n] = value("mfu"); ms[n] = value("ms")
@@ -51,8 +52,10 @@ trained() {
             printf "= {\"run\": \"%s\", \"tokens_per_s\": %s, \"ms\": %s, ", name, rate[m], ms[m]
             printf "\"mfu\": %s, \"peak_tflops\": %s, ", mfu[m], peak
             printf "\"micro_batch\": %s, \"planned_MB\": %.0f, ", micro, plan / 1e6
-            printf "\"used_MB\": %.0f, \"loss\": %s}\n", used / 1e6, loss
+            printf "\"used_MB\": %.0f, \"loss\": %s, \"last_ms\": %s}\n", used / 1e6, loss, last
             if (used > plan + 1e6) { print name ": used more memory than was planned"; exit 1 }
+            # the host does not end a step, so a full launch queue moves no time between steps
+            if (last < 0.95 * ms[m]) { print name ": the last step is shorter than the others"; exit 1 }
         }' "$WORK/$name/metrics.jsonl"
 }
 
