@@ -16,18 +16,7 @@ extern "C" [[gnu::weak]] void __gcov_init();    // there in `make coverage`: eve
 namespace fp64::cpu {
 #ifndef DECLARED_FP64_CPU
 #define DECLARED_FP64_CPU
-#include "llmc/ops/decl/adamw.h"
-#include "llmc/ops/decl/attention.h"
-#include "llmc/ops/decl/classifier.h"
-#include "llmc/ops/decl/encoder.h"
-#include "llmc/ops/decl/layernorm.h"
-#include "llmc/ops/decl/matmul.h"
-#include "llmc/ops/decl/memory.h"
-#include "llmc/ops/decl/muon.h"
-#include "llmc/ops/decl/rotary.h"
-#include "llmc/ops/decl/shortcut.h"
-#include "llmc/ops/decl/spread.h"
-#include "llmc/ops/decl/values.h"
+#include "llmc/ops/decl/all.h"
 #endif
 }  // namespace fp64::cpu
 

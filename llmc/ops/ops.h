@@ -22,33 +22,11 @@ namespace fp64 {
 namespace PRECISION {
 
 namespace cpu {
-#include "llmc/ops/decl/adamw.h"
-#include "llmc/ops/decl/attention.h"
-#include "llmc/ops/decl/classifier.h"
-#include "llmc/ops/decl/encoder.h"
-#include "llmc/ops/decl/layernorm.h"
-#include "llmc/ops/decl/matmul.h"
-#include "llmc/ops/decl/memory.h"
-#include "llmc/ops/decl/muon.h"
-#include "llmc/ops/decl/rotary.h"
-#include "llmc/ops/decl/shortcut.h"
-#include "llmc/ops/decl/spread.h"
-#include "llmc/ops/decl/values.h"
+#include "llmc/ops/decl/all.h"
 }  // namespace cpu
 
 namespace cuda {
-#include "llmc/ops/decl/adamw.h"
-#include "llmc/ops/decl/attention.h"
-#include "llmc/ops/decl/classifier.h"
-#include "llmc/ops/decl/encoder.h"
-#include "llmc/ops/decl/layernorm.h"
-#include "llmc/ops/decl/matmul.h"
-#include "llmc/ops/decl/memory.h"
-#include "llmc/ops/decl/muon.h"
-#include "llmc/ops/decl/rotary.h"
-#include "llmc/ops/decl/shortcut.h"
-#include "llmc/ops/decl/spread.h"
-#include "llmc/ops/decl/values.h"
+#include "llmc/ops/decl/all.h"
 }  // namespace cuda
 
 namespace ops = BACKEND;

@@ -1,0 +1,13 @@
+// Every operation of the model. Included inside a namespace of a backend.
+#include "llmc/ops/decl/adamw.h"
+#include "llmc/ops/decl/attention.h"
+#include "llmc/ops/decl/classifier.h"
+#include "llmc/ops/decl/encoder.h"
+#include "llmc/ops/decl/layernorm.h"
+#include "llmc/ops/decl/matmul.h"
+#include "llmc/ops/decl/memory.h"
+#include "llmc/ops/decl/muon.h"
+#include "llmc/ops/decl/rotary.h"
+#include "llmc/ops/decl/shortcut.h"
+#include "llmc/ops/decl/spread.h"
+#include "llmc/ops/decl/values.h"
