@@ -119,6 +119,15 @@ def memory(page, address):
                    "[e.dataset.part, e.getBoundingClientRect().width])), "
                    f"limit: {left.format('.limit')} - {left.format('.bar')}}}))")
     check("a bar for each ZeRO stage", [b["zero"] for b in bars] == [0, 1, 2, 3], bars)
+    start = fetch(address, "start.json", {})
+    said = page.js("[...document.querySelectorAll('.memory .name .muted')].map(e => e.textContent)")
+    check("what each stage shards", said == ["shards " + words for words in start["sharded"]] and
+          said[:2] == ["shards nothing", "shards optimizer state"], said)
+    offered = page.js("Object.fromEntries(['parallel.zero', 'memory.recompute', 'memory.offload'].map("
+                      "k => [k, [...document.querySelectorAll(`input[name='${k}']`)].map(e => e.value)]))")
+    check("radio buttons for every choice of the setting",
+          all(values == [str(c) for c in start["choices"][key]] for key, values in offered.items()) and
+          offered["memory.recompute"] == ["none", "selective", "block"], offered)
     for bar in bars:
         plan = fetch(address, "plan.json", {**state, "parallel.zero": bar["zero"]})
         scale = bar["limit"] / 12e9                             # pixels a byte

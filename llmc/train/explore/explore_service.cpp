@@ -4,7 +4,9 @@
 #include <map>
 
 #include "llmc/base/check.h"
+#include "llmc/base/config/fields.h"
 #include "llmc/base/config/options.h"
+#include "llmc/base/config/sharding.h"
 #include "llmc/base/context.h"
 #include "llmc/base/progress.h"
 #include "llmc/train/explore/address_settings.h"
@@ -189,6 +191,33 @@ static Settings first_settings(const Exploration& e, const std::vector<Preset>& 
     return settings;
 }
 
+// The values of each setting that has few, by its key.
+static Json choices() {
+    Config cfg;
+    Json::Members all;
+    for (const Field& f : fields(cfg)) {
+        const Word* const* word = std::get_if<Word*>(&f.value);
+        if (!word) continue;
+        Json::List words;
+        for (int i = 0; !Word::at((*word)->words, i).empty(); i++)
+            words.push_back(std::string(Word::at((*word)->words, i)));
+        all.emplace_back(f.path(), words);
+    }
+    Json::List stages;
+    for (int zero = 0; zero < int(std::size(kZeroStages)); zero++) stages.push_back(zero);
+    all.emplace_back("parallel.zero", stages);
+    return all;
+}
+
+static std::string sharded_by(const Sharding& s) {
+    std::string text;
+    const auto add = [&](bool sharded, const char* what) {
+        if (sharded) text += (text.empty() ? "" : ", ") + std::string(what);
+    };
+    add(s.state, "optimizer state"), add(s.grads, "gradients"), add(s.weights, "weights");
+    return text.empty() ? "nothing" : text;
+}
+
 Json ExploreService::start() {
     Json::List machines;
     const ClusterConfig& own = exploration.base.cluster;
@@ -198,7 +227,11 @@ Json ExploreService::start() {
     for (const Preset& p : presets)
         models.push_back(
             Json::Members{{"name", p.name}, {"about", p.about}, {"settings", json_of_settings(p.settings)}});
+    Json::List sharded;
+    for (const Sharding& stage : kZeroStages) sharded.push_back(sharded_by(stage));
     return Json::Members{{"config", parse_json(to_json(exploration.base))},
+                         {"choices", choices()},
+                         {"sharded", sharded},
                          {"needed", json_of_settings(needed_settings(exploration))},
                          {"first", json_of_settings(first_settings(exploration, presets))},
                          {"machines", machines},

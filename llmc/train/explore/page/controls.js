@@ -21,10 +21,10 @@ const CONTROLS = [
   {key: "parallel.pp", name: "Pipeline", steps: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64], unit: ["stage"]},
   {key: "parallel.virtual_stages", name: "Interleaved", steps: [1, 2, 3, 4, 5, 6, 8], unit: ["chunk", " a stage"],
    set: setChunks},
-  {key: "parallel.zero", name: "ZeRO stage", kind: "radio", of: [0, 1, 2, 3]},
+  {key: "parallel.zero", name: "ZeRO stage", kind: "radio"},
   {title: "Memory"},
-  {key: "memory.recompute", name: "Recompute", kind: "radio", of: ["none", "selective", "block"]},
-  {key: "memory.offload", name: "Offload to the host", kind: "radio", of: ["none", "optimizer"]},
+  {key: "memory.recompute", name: "Recompute", kind: "radio"},
+  {key: "memory.offload", name: "Offload to the host", kind: "radio"},
 ];
 
 /** "1 chunk a stage", "8 ranks" */
@@ -55,7 +55,7 @@ function makeSlider(control) {
 }
 
 function makeRadios(control) {
-  const buttons = control.of.map(value => {
+  const choices = start.choices[control.key], buttons = choices.map(value => {
     const input = make("input", {type: "radio", name: control.key, value});
     input.addEventListener("change", () => {
       settings.set(control.key, String(value));
@@ -66,7 +66,7 @@ function makeRadios(control) {
   control.show = () => {
     for (const button of buttons) button.checked = button.value === String(valueOf(control.key));
   };
-  const labels = buttons.map((button, i) => make("label", {}, button, String(control.of[i])));
+  const labels = buttons.map((button, i) => make("label", {}, button, String(choices[i])));
   const choice = make("fieldset", {class: "choice"}, make("legend", {text: control.name}), ...labels);
   return make("div", {class: "control"}, make("span", {text: control.name, "aria-hidden": "true"}), choice);
 }

@@ -1,7 +1,6 @@
 // ---- memory.js: bars of memory by purpose, one for each ZeRO stage, against the limit of the GPU
 
 const PURPOSES = ["weights", "gradients", "optimizer", "activations", "other"];
-const ZERO = ["nothing is sharded", "optimizer state is sharded", "and gradients", "and weights"];
 
 function showMemory({plan, zero, machine}) {
   const limit = 1e9 * machine.memory_gb, most = Math.max(limit * 1.04, ...zero.map(z => z.memory_bytes));
@@ -31,7 +30,7 @@ function memoryRow(plan, level, own, most, limit) {
   const over = plan.memory_bytes > limit;
   bar.setAttribute("aria-label", `ZeRO ${level}: ${parts.join(", ")}`);
   const name = make("span", {class: "name"}, make("b", {text: `ZeRO ${level}`}),
-    make("span", {class: "muted", text: ZERO[level]}));
+    make("span", {class: "muted", text: `shards ${start.sharded[level]}`}));
   const total = make("span", {class: "total" + (over ? " over" : ""),
     text: `${bytes(plan.memory_bytes)}${over ? ", too much" : ""}`});
   const time = make("span", {class: "time muted", text: `${exactTime(plan.step_seconds)} a step`});
