@@ -41,20 +41,57 @@ std::vector<Tensor> whole_tensors(const Dims& d) {
 
 static size_t aligned(size_t count) { return (count + kTensorAlign - 1) / kTensorAlign * kTensorAlign; }
 
+static size_t shard_size(size_t bucket, size_t shards) { return aligned((bucket + shards - 1) / shards); }
+
+// Elements of the tensors, one after the other from `at` on, that lie whole in one shard.
+static size_t whole_in_a_shard(std::span<Tensor* const> tensors, size_t at, size_t shard) {
+    size_t whole = 0;
+    for (const Tensor* t : tensors) {
+        const size_t count = t->param.count();
+        if (at / shard == (at + count - 1) / shard) whole += count;
+        at += aligned(count);
+    }
+    return whole;
+}
+
+// Reorders the tensors of a block so that most of their elements are in tensors that one rank owns whole.
+// Every other block has the reversed order, if that is as good: owners alternate.
+static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
+    constexpr size_t kMost = 6;         // 720 orders
+    if (tensors.empty() || tensors.size() > kMost) return;
+    std::vector<size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<Tensor*> best = tensors, tried = tensors;
+    size_t most = whole_in_a_shard(best, at, shard);
+    while (std::next_permutation(order.begin(), order.end())) {
+        for (size_t i = 0; i < order.size(); i++) tried[i] = tensors[order[i]];
+        const size_t whole = whole_in_a_shard(tried, at, shard);
+        if (whole > most) most = whole, best = tried;
+    }
+    tried.assign(best.rbegin(), best.rend());
+    const bool reverse = best[0]->layer % 2 != 0 && whole_in_a_shard(tried, at, shard) == most;
+    tensors = reverse ? tried : best;
+}
+
 // Sets start, from the bucket's first element on, and trailing. Returns the elements before the trailing
 // tensors, and of all.
-static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vector<std::string>& trailing) {
-    size_t leading = 0, count = 0;
-    for (const bool of_trailing : {false, true}) {
-        for (Tensor& t : tensors) {
-            t.trailing = std::find(trailing.begin(), trailing.end(), t.param.name) != trailing.end();
-            if (t.trailing != of_trailing) continue;
-            t.start = count;
-            count += aligned(t.param.count());
-        }
-        if (!of_trailing) leading = count;
+static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vector<std::string>& trailing,
+                                      size_t shards) {
+    std::vector<Tensor*> groups[2];     // leading, trailing
+    size_t all = 0, at = 0, leading = 0;
+    for (Tensor& t : tensors) {
+        t.trailing = std::find(trailing.begin(), trailing.end(), t.param.name) != trailing.end();
+        groups[t.trailing].push_back(&t);
+        all += aligned(t.param.count());
     }
-    return {leading, count};
+    const auto place = [&at](const std::vector<Tensor*>& group) {
+        for (Tensor* t : group) t->start = at, at += aligned(t->param.count());
+    };
+    place(groups[0]);
+    leading = at;
+    if (shards > 1) keep_whole(groups[1], at, shard_size(all, shards));
+    place(groups[1]);
+    return {leading, all};
 }
 
 Layout make_layout(const Dims& d, const Part& part, size_t shards,
@@ -68,7 +105,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
     // Of consecutive tensors. starts: of each in the bucket.
     const auto bucket = [&](size_t first, size_t count, std::vector<size_t>* starts = nullptr) {
         std::vector<Tensor> tensors(all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(first + count));
-        const auto [leading, packed] = pack(tensors, trailing);
+        const auto [leading, packed] = pack(tensors, trailing, shards);
         if (starts) starts->clear();
         for (Tensor& t : tensors) {
             if (starts) starts->push_back(t.start);
@@ -79,7 +116,7 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
         layout.tensors.insert(layout.tensors.end(), tensors.begin(), tensors.end());
         layout.buckets.push_back(at);
         layout.leading.push_back(leading);
-        at += aligned((packed + shards - 1) / shards) * shards;
+        at += shard_size(packed, shards) * shards;
         return int(layout.buckets.size()) - 1;
     };
     for (const Tensor& t : all) layout.parameters += t.param.whole();

@@ -103,14 +103,35 @@ TEST(trailing_tensors_come_last) {
             trailing += t.trailing;
         }
         EXPECT(trailing == 4 * 5 + 1 && layout.buckets == plain.buckets, "%zu trailing tensors", trailing);
-        std::vector<float> memory(layout.size(layout.block(0)));
-        const BlockTensors<float> g = bind_block(memory.data(), 0, dims(2, 1), layout);
+        std::vector<float> memory(layout.size(layout.block(3)));
+        const BlockTensors<float> g = bind_block(memory.data(), 3, dims(2, 1), layout);
         for (const auto& row : block_params<float>(dims(2, 1), 3))
             for (const Tensor& t : layout.tensors)
                 if (t.layer == 3 && !strcmp(t.param.name, row.param.name))
                     EXPECT(size_t(g.*(row.member) - memory.data()) == t.start - layout.start(t.bucket), "%s",
                            t.name.c_str());
     }
+}
+
+// One rank owns a trailing tensor whole where an order of them allows it. Two shards of 59 x 64 elements, of
+// which 10 x 64 lead: fcw (36) and attprojw (9) are whole in the first, fcprojw (36) in the second, and qkvw
+// (27) is cut.
+TEST(trailing_tensors_lie_whole_in_a_shard) {
+    const std::vector<std::string> names = {"qkvw", "attprojw", "fcw", "fcprojw"};
+    const auto whole = [&](size_t shards, const std::vector<std::string>& trailing) {
+        const Layout layout = make_layout(dims(1, 0), whole_model(5), shards, trailing);
+        std::string text;
+        for (const std::string& name : names)
+            for (const Tensor& t : layout.tensors) {
+                const size_t shard = layout.size(t.bucket) / shards, at = t.start - layout.start(t.bucket);
+                if (t.name == "h.3." + name && at / shard == (at + t.param.count() - 1) / shard)
+                    text += name + " ";
+            }
+        return text;
+    };
+    EXPECT(whole(2, names) == "attprojw fcw fcprojw ", "%s", whole(2, names).c_str());
+    EXPECT(whole(2, {}) == "qkvw attprojw fcprojw ", "in the table's order: %s", whole(2, {}).c_str());
+    EXPECT(whole(1, names) == "qkvw attprojw fcw fcprojw ", "%s", whole(1, names).c_str());
 }
 
 TEST(buckets_divide_by_the_shards) {

@@ -3,88 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "llmc/base/guard/progress_page.h"
 
 namespace PRECISION {
 
-// ---------------------------------------------------------------------------------------------------------
-// which rank has which matrix
-
-static void add_matrices(std::vector<Muon::Matrix>& matrices, const Tensor& t) {
-    const Param& p = t.param;
-    const int of_rows = p.split == Split::Rows ? p.tp : 1;
-    std::vector<int> rows = {p.rows};
-    if (p.is_fused()) rows.assign(p.fused.begin(), p.fused.end());
-    int begin = 0;
-    for (const int n : rows) {
-        if (n == 0) continue;
-        matrices.push_back({.tensor = &t, .start = size_t(begin) * size_t(p.cols), .rows = n, .cols = p.cols,
-                            .all_rows = n * of_rows, .all_cols = p.whole_cols,
-                            .first_row = of_rows > 1 ? n * p.tp_index : 0, .first_col = p.first_col});
-        begin += n;
-    }
-}
-
-int Muon::last_bucket(const Round& round) {
-    int last = 0;
-    for (const Deal& deal : round)
-        for (const Matrix& m : deal.matrices) last = std::max(last, m.tensor->bucket);
-    return last;
-}
-
-// The ranks of a deal wait for its largest matrix: matrices are dealt by size.
-static std::vector<Muon::Deal> deal(const Layout& layout, size_t ranks) {
-    std::vector<Muon::Matrix> matrices;
-    for (const Tensor& t : layout.tensors)
-        if (t.trailing) add_matrices(matrices, t);
-    const auto shape = [](const Muon::Matrix& m) { return std::tuple(m.all(), m.all_rows, m.rows); };
-    std::stable_sort(matrices.begin(), matrices.end(),
-                     [&](const auto& a, const auto& b) { return shape(a) > shape(b); });
-    std::vector<Muon::Deal> deals((matrices.size() + ranks - 1) / ranks);
-    for (size_t i = 0; i < matrices.size(); i++) deals[i / ranks].matrices.push_back(matrices[i]);
-    return deals;
-}
-
-// Of whole matrices, and of a rank's slices.
-static bool have_one_shape(const Muon::Deal& a, const Muon::Deal& b) {
-    const auto sides = [](const Muon::Matrix& m) {
-        return std::tuple(m.all_rows, m.all_cols, m.rows, m.cols);
-    };
-    const auto same = [&](const Muon::Matrix& m) { return sides(m) == sides(a.matrices.front()); };
-    return std::all_of(a.matrices.begin(), a.matrices.end(), same) &&
-           std::all_of(b.matrices.begin(), b.matrices.end(), same);
-}
-
-// A transport takes eight collectives in flight; directions of a round are one for each deal.
-static constexpr size_t kDealsInFlight = 6;
-
-// Rounds are about equally large. They run in the order of the buckets that they complete, as complete
-// buckets are gathered during later rounds.
-static std::vector<Muon::Round> rounds_of(const std::vector<Muon::Deal>& deals, size_t ranks) {
-    std::vector<Muon::Round> rounds;
-    for (size_t first = 0, end; first < deals.size(); first = end) {
-        end = first + 1;
-        while (end < deals.size() && have_one_shape(deals[first], deals[end])) end++;
-        const Muon::Matrix& m = deals[first].matrices.front();
-        size_t most = size_t(ops::muon_batch(ops::target(), m.all_rows, m.all_cols));
-        if (ranks > 1) most = std::min(most, kDealsInFlight);
-        const size_t count = (end - first + most - 1) / most;
-        for (size_t i = 0; i < count; i++)
-            rounds.emplace_back(deals.begin() + int64_t(first + (end - first) * i / count),
-                                deals.begin() + int64_t(first + (end - first) * (i + 1) / count));
-    }
-    std::stable_sort(rounds.begin(), rounds.end(), [](const auto& a, const auto& b) {
-        return Muon::last_bucket(a) < Muon::last_bucket(b);
-    });
-    return rounds;
-}
-
 Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
     : zero(z), shard(z.sharding.state ? z.mesh.shard : Axis()), cfg(c), seed(s), iterations(iterations_of(c)),
-      rounds(rounds_of(deal(z.layout, size_t(shard.size)), size_t(shard.size))),
+      rounds(rounds_of(z.layout, shard.size)),
       rounds_until(size_t(z.layout.count())) {
     for (size_t r = 0; r < rounds.size(); r++) {
         size_t at = 0;
@@ -101,16 +28,6 @@ Muon::Muon(const OptimizerConfig& c, uint64_t s, Zero& z)
     }
     std::inclusive_scan(rounds_until.begin(), rounds_until.end(), rounds_until.begin(),
                         [](size_t a, size_t b) { return std::max(a, b); });
-}
-
-Muon::Overlap Muon::overlap(const Matrix& m, int k) const {
-    const Layout& layout = zero.layout;
-    const int bucket = m.tensor->bucket;
-    const size_t size = layout.size(bucket) / size_t(shard.size);
-    const size_t base = layout.start(bucket) + size * size_t(k), begin = m.tensor->start + m.start;
-    const size_t from = std::max(base, begin), to = std::min(base + size, begin + m.here());
-    if (from >= to) return {0, 0, 0};
-    return {from - base, from - begin, to - from};
 }
 
 std::vector<Muon::MatrixRun> Muon::runs_of(size_t round) const {

@@ -1,8 +1,9 @@
 // Muon: the update of a block's matrices. A fused matrix is several; ops/decl/muon.h has the formula.
 //
 // Weights and momentum are cut over the shards like the state of any other tensor, and Muon's products need
-// whole matrices. So matrices are dealt, at most one to each rank of the shard axis. A round is one deal, or
-// several deals of matrices of one shape, whose products run as a batch (muon_batch()):
+// whole matrices. So matrices are dealt, at most one to each rank of the shard axis, where possible to the
+// rank with most of its elements. A round is one deal, or several deals of matrices of one shape, whose
+// products run as a batch (muon_batch()):
 //
 //     momentum()       each rank: the direction of its elements of the round's matrices
 //     start()          each direction travels to the rank that has the matrix
@@ -58,6 +59,7 @@ struct Muon {
     std::vector<size_t> rounds_until;   // [b]: leading rounds that cover all matrices of buckets 0 to b
 
     static int last_bucket(const Round& round);     // of a matrix of the round
+    static std::vector<Round> rounds_of(const Layout& layout, int ranks);
 
     Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
     Muon(const Muon&) = delete;
@@ -67,7 +69,8 @@ struct Muon {
     std::vector<MatrixRun> runs_of(size_t round) const;
     // Elements of a matrix in the shard of rank k: where they begin in the shard and in the matrix.
     struct Overlap { size_t in_shard, in_matrix, count; };
-    Overlap overlap(const Matrix& m, int k) const;
+    static Overlap overlap(const Layout& layout, const Matrix& m, int k, int shards);
+    Overlap overlap(const Matrix& m, int k) const { return overlap(zero.layout, m, k, shard.size); }
 
     // In this order; start(r + 1) also before orthogonalize(r). Pointers: of the run. step: finished steps.
     void momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,

@@ -154,13 +154,22 @@ TEST(another_optimizer_begins_without_moments) {
     }
 }
 
-// Of 4 matrices in 4 blocks there are no second moments.
+// Of 4 matrices in 4 blocks there are no second moments. On two ranks each matrix has one owner, on others
+// shards cut them.
 TEST_IF(kIsFp64 || kIsBf16, every_mesh_reads_what_muon_wrote) {
     const auto muon = [](MeshCase m) {
         m.muon = true;
         return m;
     };
-    expect_all_read_all({muon({1}), muon({3, 1, 1, 1}), muon({4, 2, 1, 3}), muon({4, 1, 2, 2})},
+    const Dims d = dims_of(config_on({2}, ""), 67);
+    const Layout layout = make_layout(d, whole_model(d.L), 2, muon_tensors(d));
+    for (const Tensor& t : layout.tensors) {
+        const size_t shard = layout.size(t.bucket) / 2, at = t.start - layout.start(t.bucket);
+        const bool whole = at / shard == (at + t.param.count() - 1) / shard;
+        EXPECT(whole || !t.trailing, "%s is cut", t.name.c_str());
+    }
+    expect_all_read_all({muon({1}), muon({2, 1, 1, 3}), muon({3, 1, 1, 1}), muon({4, 2, 1, 3}),
+                         muon({4, 1, 2, 2})},
                         (kIsBf16 ? 4u : 3u) * (4 * 12 + 4) - 16);
 }
 

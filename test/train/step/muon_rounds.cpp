@@ -13,8 +13,10 @@ struct Described {
     std::unique_ptr<RankMesh> mesh;
     std::optional<Zero> zero;
     std::optional<Muon> muon;
-    Described(int ranks, int rank) {
-        cfg.model.kv_heads = 1, cfg.model.activation = Activation::Swiglu, cfg.model.ffn_channels = 40;
+    Described(int ranks, int rank, bool gpt2 = false) {
+        ModelConfig& m = cfg.model;
+        if (gpt2) m.layers = 4;
+        else m.kv_heads = 1, m.activation = Activation::Swiglu, m.ffn_channels = 40;
         cfg.parallel.ranks = ranks, cfg.optimizer.kind = OptimizerKind::Muon;
         mesh = described_mesh(cfg.parallel, ranks, rank);
         const Dims d = dims_of(cfg, cfg.model.vocab);
@@ -83,6 +85,24 @@ TEST(matrices_are_dealt_over_the_ranks) {
         EXPECT(waited <= largest + elements / size_t(ranks), "%zu elements in a row, of %zu on %d ranks",
                waited, elements, ranks);
     }
+}
+
+// Two ranks, four blocks of GPT-2 with 24 channels, in units of 64 elements. A shard has 59 of the 118 units of
+// a block: 10 of biases and norms, attprojw (9), fcw (36), 4 of qkvw; then 23 of qkvw, and fcprojw (36). Odd
+// blocks are reversed, so each rank owns two of fcw. Rank 1 owns 12 of the 16 matrices of 9 units: two travel
+// whole. Of the four that are cut, one slice travels: 4, 5, 4 and 5 units.
+TEST(matrices_stay_where_they_lie) {
+    Ranks all;
+    for (int rank : {0, 1}) all.push_back(std::make_unique<Described>(2, rank, true));
+    size_t travelling = 0, elements = 0;
+    for (size_t rank = 0; rank < 2; rank++)
+        for (const Muon::Round& round : all[rank]->muon->rounds)
+            for (const Muon::Deal& deal : round) {
+                elements += deal.given[0] + deal.given[1];
+                travelling += deal.given[1 - rank];
+            }
+    EXPECT(elements == 4 * 108 * 64, "%zu elements", elements);
+    EXPECT(travelling == 36 * 64, "%zu of %zu elements travel", travelling, elements);
 }
 
 // On CPUs one product fills the cores: a round is one deal. On GPUs a round has several, of one shape.
