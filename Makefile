@@ -205,7 +205,7 @@ bench-checkpoint: $(BUILD)/dev/bench_checkpoint
 dev-cuda: $(BUILD)/dev/cuda_graded
 	@$<
 planner-check: train_gpt
-	@$(PYTHON) dev/planner_check.py
+	@$(PYTHON) dev/planner_check.py && $(PYTHON) dev/planner_gpu.py
 planner-here: train_gpt
 	@$(PYTHON) dev/planner_here.py
 dev/ckpt: $(BUILD)/dev/ckpt FORCE

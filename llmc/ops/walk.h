@@ -44,6 +44,8 @@ struct Cost {
                                     // ignored
     uint64_t read = 0, written = 0; // bytes as the formula needs them: every tensor once. Collective: bytes
                                     // that the rank sends are `read`, bytes of its result are `written`
+    uint64_t passes = 0;            // Product: bytes that kernels of their own move behind it on a GPU, for
+                                    // the activation or the sums of a bias's gradient
     Needs needs = {};
     const char* axis = nullptr;     // of a collective
     int peer = -1;                  // of a message: rank on the axis

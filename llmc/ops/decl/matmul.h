@@ -98,6 +98,7 @@ inline Cost matmul_activation_forward_cost(const Target& on, Activation f, int N
     Cost cost = product_cost(names[int(f)], N, int(p), C, bias);
     cost.read = (n * c + p * c + (bias ? p : 0)) * sizeof(floatX);
     cost.written = n * (p + size_t(F)) * sizeof(floatX);
+    cost.passes = n * (p + size_t(F)) * sizeof(floatX);
     cost.needs = needs::product_activation_forward(on, f, N, C, F, bias);
     return cost;
 }
@@ -120,6 +121,8 @@ inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f
     const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
     Cost cost = product_cost(names[int(f)], N, F, OC);
     cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX), cost.written = n * p * sizeof(floatX);
+    // cuBLASLt's epilogue knows GELU, and reads pre beside the product
+    cost.passes = n * (f == Activation::Gelu ? p : size_t(F) + 2 * p) * sizeof(floatX);
     cost.needs = needs::product_activation_backward_input(on, N, F, OC);
     return cost;
 }
@@ -134,6 +137,7 @@ inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int
     Cost cost = matmul_backward_weight_cost(on, N, C, OC);
     cost.name = "matmul_backward_weight_bias", cost.dims[3] = true;
     cost.read += size_t(OC) * sizeof(real), cost.written += size_t(OC) * sizeof(real);
+    cost.passes = size_t(N) * size_t(OC) * sizeof(floatX);
     cost.needs = needs::product_backward_weight(on, N, C, OC, true);
     return cost;
 }

@@ -64,7 +64,8 @@ double seconds_of_op(const Prices& p, const Cost& cost) {
             const double m = cost.dims[0], n = cost.dims[1], k = cost.dims[2];
             const double batch = std::max(1, cost.dims[4]), full = 2.0 * batch * m * n * k;
             const double all = product_seconds(p, batch, m, n, k);
-            return std::max(full > 0 ? all * cost.flops / full : 0, moved) + launch;
+            const double behind = double(cost.passes) / (1e9 * on.copy_gbs);
+            return std::max(full > 0 ? all * cost.flops / full : 0, moved) + behind + launch;
         }
         case Kind::Attention:
             return std::max(cost.flops / (peak * on.attention), moved) + launch;

@@ -87,10 +87,10 @@ TEST(matrices_are_dealt_over_the_ranks) {
     }
 }
 
-// Two ranks, four blocks of GPT-2 with 24 channels, in units of 64 elements. A shard has 59 of the 118 units of
-// a block: 10 of biases and norms, attprojw (9), fcw (36), 4 of qkvw; then 23 of qkvw, and fcprojw (36). Odd
-// blocks are reversed, so each rank owns two of fcw. Rank 1 owns 12 of the 16 matrices of 9 units: two travel
-// whole. Of the four that are cut, one slice travels: 4, 5, 4 and 5 units.
+// Two ranks, four blocks of GPT-2 with 24 channels, in units of 64 elements. A shard has 59 of the 118
+// units of a block: 10 of biases and norms, attprojw (9), fcw (36), 4 of qkvw; then 23 of qkvw, and
+// fcprojw (36). Odd blocks are reversed, so each rank owns two of fcw. Rank 1 owns 12 of the 16 matrices
+// of 9 units: two travel whole. Of the four that are cut, one slice travels: 4, 5, 4 and 5 units.
 TEST(matrices_stay_where_they_lie) {
     Ranks all;
     for (int rank : {0, 1}) all.push_back(std::make_unique<Described>(2, rank, true));
