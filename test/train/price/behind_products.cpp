@@ -5,8 +5,8 @@
 namespace PRECISION {
 
 // N = 512 tokens, C = 256, F = 1024, in units of N F elements. GELU reads pre (1) and writes act (1); its
-// backward pass reads pre beside the product. SwiGLU's pre is twice as wide: 3 forward; backward dact (1), pre
-// (2) and its gradient (2). The sums of a bias's gradient read the gradient of the output (1).
+// backward pass reads pre beside the product. SwiGLU's pre is twice as wide: 3 forward; backward dact (1),
+// pre (2) and its gradient (2). The sums of a bias's gradient read the gradient of the output (1).
 TEST(kernels_behind_a_product_cost_what_they_move) {
     Prices p = slow_machine();
     p.machine.copy_gbs = 1;
