@@ -7,7 +7,8 @@
 struct ClusterConfig {
     std::string gpu, file;
     int gpus_per_node = 0;
-    double node_gbs = 0, network_gbs = 0, memory_gb = 0, days = 0, dollars = 0;
+    double node_gbs = 0, network_gbs = 0, memory_gb = 0, watts = 0, dollars_per_hour = 0, failure_hours = 0;
+    double days = 0, dollars = 0;
 
     bool named() const { return !gpu.empty() || !file.empty(); }
     bool measured() const { return gpu == "auto"; }     // this machine, by steps on it
@@ -20,6 +21,12 @@ struct ClusterConfig {
         f("network_gbs", network_gbs, "GB/s each way and GPU between nodes; 0: of the GPU's file",
           at_least(0));
         f("memory_gb", memory_gb, "memory of a GPU in 1e9 bytes; 0: of the GPU's file", at_least(0));
+        f("watts", watts, "of a GPU and its share of the node, or of a rank of this machine; 0: of the "
+          "GPU's file", at_least(0));
+        f("dollars_per_hour", dollars_per_hour, "price of a GPU, or of a rank of this machine; 0: of the "
+          "GPU's file", at_least(0));
+        f("failure_hours", failure_hours, "of a GPU between failures that end the job, or of a rank of this "
+          "machine; 0: of the GPU's file", at_least(0));
         f("days", days, "deadline of all steps, for --plan=search without parallel.ranks; 0: none",
           at_least(0));
         f("dollars", dollars, "budget of all steps, likewise; 0: none", at_least(0));

@@ -110,7 +110,9 @@ static Estimate timed_estimate(const Config& cfg, int ranks, const Prices& price
     const WalkedStages walked = walk_stages(prices, e);
     e.step = step_time(walked.shape, walked.all());
     e.fits = double(e.memory.sum()) <= 1e9 * prices.machine.memory_gb;
-    if (!prices.measured) add_goodput(e, prices.machine, walked.saved_bytes);
+    // nobody knows how often this machine fails, unless a setting says so
+    if (!prices.measured || cfg.cluster.failure_hours > 0)
+        add_goodput(e, prices.machine, walked.saved_bytes);
     const double flops = model_flops_per_token(cfg.model, e.params) * e.tokens_per_second();
     e.mfu = flops / (1e12 * prices.peak_tflops() * ranks);
     return e;

@@ -44,6 +44,7 @@ static Machine this_machine(const Config& cfg, int ranks) {
     m.gpus_per_node = ranks;
     m.product_unit = ops::target().product_unit();
     m.noun = ops::reached_by_host() ? "rank" : "GPU";
+    take_costs(m, cfg.cluster);
     return m;
 }
 
@@ -69,8 +70,10 @@ HereSearch search_here(const Config& asked, int ranks) {
     if (candidates.empty()) return here;
     const MeasuredFile file = {.path = cache_path("machine.json"), .device = ops::device_name()};
     const MeasuredMeshes measured = measured_meshes(file, candidates, ranks);
-    double tflops = 0;
-    for (const auto& [of, step] : measured.steps) tflops = std::max(tflops, step.tflops);
+    double tflops = 0, copy = 0;
+    for (const auto& [of, step] : measured.steps)
+        tflops = std::max(tflops, step.tflops), copy = std::max(copy, step.copy_gbs());
+    here.machine.host_gbs = copy;       // a checkpoint begins with a copy
     here.machine.bf16_tflops = here.machine.fp32_tflops = tflops;
     here.search = search(cfg, ranks, here.machine, measured_estimator(measured, ranks, cfg.run.threads));
     here.measured = fmt::format("measured {} by steps of {}", measured.steps.front().second.date,
@@ -81,8 +84,6 @@ HereSearch search_here(const Config& asked, int ranks) {
 }
 
 HereCounts search_counts_here(const Config& cfg) {
-    CHECK_INPUT(cfg.cluster.dollars == 0, "cluster.dollars = {}: of cluster.gpu = auto no price is known",
-                cfg.cluster.dollars);
     HereCounts here = {.counts = {}, .machine = this_machine(cfg, 1), .measured = {}};
     const int most = ops::reached_by_host() ? std::max(1, cores()) : 1;
     here.counts = search_counts(cfg.cluster, here.machine, most, [&](int ranks) {

@@ -113,7 +113,8 @@ std::string time_text(const Estimate& e, const Machine& machine) {
     if (run.kwh > 0) text += fmt::format(", {:.4g} kWh", run.kwh);
     if (run.dollars > 0)
         text +=
-            fmt::format(", {} at ${:.2f} an hour and GPU", money(run.dollars), machine.dollars_per_hour);
+            fmt::format(", {} at ${:.2f} an hour and {}", money(run.dollars), machine.dollars_per_hour,
+                        machine.noun);
     if (!keeps_limits(run, e.cfg.cluster))
         text += fmt::format("; more than {}", limits_text(e.cfg.cluster));
     text += "\n";

@@ -47,9 +47,8 @@ CountedSearch search_counts(const Config& cfg, const Machine& machine, const Est
 CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
                             const std::function<Search(int ranks)>& search_of) {
     CHECK_INPUT(limits.dollars == 0 || machine.dollars_per_hour > 0,
-                "cluster.dollars = {}: no price of {} is known; state dollars_per_hour in a file: "
-                "--cluster.file=FILE.json with {{\"gpu\": \"{}\", \"dollars_per_hour\": 2}}",
-                limits.dollars, machine.gpu, machine.gpu);
+                "cluster.dollars = {}: no price of {} is known; state it, as in --cluster.dollars_per_hour=2",
+                limits.dollars, machine.gpu);
     CountedSearch all;
     for (int ranks = 1; ranks <= most; ranks *= 2) add_count(all, search_of(ranks));
     std::vector<Estimate> best = within_limits(all, limits, machine);

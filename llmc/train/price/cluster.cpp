@@ -137,6 +137,12 @@ std::vector<Machine> all_machines() {
     return all;
 }
 
+void take_costs(Machine& m, const ClusterConfig& c) {
+    if (c.watts > 0) m.watts = c.watts;
+    if (c.dollars_per_hour > 0) m.dollars_per_hour = c.dollars_per_hour;
+    if (c.failure_hours > 0) m.failure_hours = c.failure_hours;
+}
+
 Machine machine_of(const ClusterConfig& c) {
     const bool known = c.gpu.empty() || in_table(c.gpu);
     CHECK_INPUT(known,
@@ -153,5 +159,6 @@ Machine machine_of(const ClusterConfig& c) {
     if (c.node_gbs > 0) m.node_gbs = c.node_gbs;
     if (c.network_gbs > 0) m.network_gbs = c.network_gbs;
     if (c.memory_gb > 0) m.memory_gb = c.memory_gb;
+    take_costs(m, c);
     return m;
 }

@@ -82,6 +82,8 @@ std::vector<Machine> all_machines();
 // The machine of cluster.*. Exit code 78: an unknown GPU; a file with an unknown key, a missing key or a
 // value that is no positive number. REQUIRES: c.named() and no c.measured().
 Machine machine_of(const ClusterConfig& c);
+// Watts, price and failures of cluster.*, where they are set.
+void take_costs(Machine& m, const ClusterConfig& c);
 
 // text: JSON of the file `name`. Keys of a file change the machine of the table that its "gpu" names, or
 // `gpu` where the file names none; other files state every number but watts,

@@ -78,6 +78,12 @@ double MeasuredStep::seconds_of(const Cost& cost) const {
     return interpolated([](const MeasuredOp&) { return true; });
 }
 
+double MeasuredStep::copy_gbs() const {
+    constexpr uint64_t kGB = 1000000000;
+    const double seconds = seconds_of({.name = "copy", .kind = Kind::Memory, .read = kGB, .written = kGB});
+    return seconds > 0 ? 1 / seconds : INFINITY;
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // the file
 

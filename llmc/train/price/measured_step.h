@@ -44,6 +44,8 @@ struct MeasuredStep {
     // interpolated by inverse distance (Shepard, 23rd ACM National Conference, 1968). 0: no op of the kind
     // was measured.
     double seconds_of(const Cost& cost) const;
+    // Of a copy in memory, by the ops that compute little.
+    double copy_gbs() const;
 };
 
 // Steps of a measurement: one that touches memory, one more, and others for `seconds`, at most 15. The times

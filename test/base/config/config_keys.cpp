@@ -33,7 +33,8 @@ TEST(keys_are_those_of_the_interface) {
         "checkpoint.every checkpoint.keep_last checkpoint.keep_every checkpoint.resume "
         "checkpoint.async checkpoint.override log.every log.comm log.peak_tflops log.tensorboard "
         "log.prometheus log.trace log.health log.histograms cluster.gpu cluster.file cluster.gpus_per_node "
-        "cluster.node_gbs cluster.network_gbs cluster.memory_gb cluster.days cluster.dollars");
+        "cluster.node_gbs cluster.network_gbs cluster.memory_gb cluster.watts cluster.dollars_per_hour "
+        "cluster.failure_hours cluster.days cluster.dollars");
     std::set<string> promised;
     for (string key; table >> key;) promised.insert(key);
     Config c;

@@ -105,6 +105,25 @@ TEST(this_machine_is_measured_once) {
     EXPECT(machine.at("steps").size() == 1, "another machine's measurements are kept");
 }
 
+// Nobody knows what this machine costs and how often it fails, but the user.
+TEST(costs_of_this_machine_are_settings) {
+    const string steps = "--train.steps=1000000 ", costs = "--cluster.watts=100 --cluster.dollars_per_hour=2 "
+                                                           "--cluster.failure_hours=0.01 ";
+    const Ran unknown = planned("costs", steps), known = planned("costs", steps + costs);
+    for (const char* words : {"kWh", "$", "goodput"})
+        EXPECT(unknown.out.find(words) == unknown.out.npos, "'%s' in %s", words, unknown.out.c_str());
+    const json p = figures_of(planned("costs", steps + costs + "--checkpoint.every=1000 --json"));
+    const double hours = 1e6 * p.at("step_seconds").get<double>() / 3600;
+    for (const string& words : {fmt::format("{:.4g} kWh", 0.1 * hours), string("at $2.00 an hour and rank"),
+                                string("goodput")})
+        EXPECT(known.out.find(words) != known.out.npos, "'%s' is missing in %s", words.c_str(),
+               known.out.c_str());
+    // a failure each 36 s: the restart of 600 s costs nearly all
+    const double lost = 600 / 36. + 1000 * p.at("step_seconds").get<double>() / 2 / 36;
+    EXPECT_NEAR(p.at("goodput").get<double>(), 1 / (1 + lost), 0.01 / (1 + lost));
+    EXPECT(figures_of(planned("costs", steps + "--json")).at("goodput").is_null(), "failures from nowhere");
+}
+
 TEST(what_does_not_fit_is_not_measured) {
     const string args = "--model.layers=96 --model.heads=96 --model.channels=12288 ";
     const Ran ran = planned("large", args + "--json"), text = planned("large", args);

@@ -138,6 +138,9 @@ TEST(this_machine_has_a_table_of_meshes) {
     const Ran counts = searched("");
     EXPECT(counts.code == 0 && counts.out.find("ranks") < counts.out.find("tokens/s"), "exit %d: %s",
            counts.code, counts.out.c_str());
+    const Ran priced = searched("--cluster.dollars_per_hour=2 --cluster.dollars=1000");
+    EXPECT(priced.code == 0 && priced.out.find("the fastest within $1,000: ") != priced.out.npos,
+           "exit %d: %s%s", priced.code, priced.out.c_str(), priced.err.c_str());
     for (const char* key : {"node_gbs", "dollars"}) {
         const Ran wrong = searched("--cluster." + string(key) + "=5");
         EXPECT(wrong.code == 78 && wrong.out.empty() && wrong.err.find(key) != wrong.err.npos, "%s",
