@@ -1,6 +1,7 @@
 #include "llmc/train/plan/estimate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "llmc/base/context.h"
 #include "llmc/comm/transport/launch.h"
@@ -82,7 +83,8 @@ struct WalkedStages {
 // On the device of this thread. e: gets the memory.
 static WalkedStages walk_stages(const Prices& prices, Estimate& e) {
     const DistinctStages distinct = distinct_stages(e.cfg);
-    WalkedStages walked = {.of = distinct.of};
+    WalkedStages walked;
+    std::vector<StageTimes> times;  // of the distinct stages
     std::vector<size_t> bytes;
     for (const int s : distinct.stages) {
         const auto rank = described_mesh(e.cfg.parallel, e.ranks, s * e.cfg.parallel.tp);
@@ -92,7 +94,16 @@ static WalkedStages walk_stages(const Prices& prices, Estimate& e) {
         walked.shape = model.stage.shape;
         PipelineShape few = walked.shape;
         few.micros = walked_micros(walked.shape);
-        walked.times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
+        times.push_back(stage_times(prices, model.step, pipeline_schedule(few, s), few.micros));
+    }
+    std::map<std::pair<size_t, Near>, size_t> known;  // places in walked.times
+    for (int s = 0; s < walked.shape.stages; s++) {
+        const std::pair key(distinct.of[size_t(s)], near_of(prices, s));
+        const auto [it, fresh] = known.try_emplace(key, walked.times.size());
+        const size_t i = key.first;
+        if (fresh)
+            walked.times.push_back(at_stage(times[i], key.second, distinct.stages[i], walked.shape.stages));
+        walked.of.push_back(it->second);
     }
     e.memory_of_stages = each_of(distinct, bytes);
     return walked;

@@ -84,23 +84,26 @@ Members members_of(const MeshShape& mesh, const char* name, const Machine& machi
     const std::string_view axis = name;
     const int tp = mesh.tp, pp = tp * mesh.cp, dp = pp * mesh.pp, ranks = dp * mesh.dp;
     int all = ranks;
-    int stride = 1;  // ranks from a member to the next
+    int stride = 1;     // ranks from a member to the next
+    int span = ranks;   // from a group to the next
     if (axis == "tp")
-        all = mesh.tp;
+        all = mesh.tp, span = tp;
     else if (axis == "cp")
-        all = mesh.cp, stride = tp;
+        all = mesh.cp, stride = tp, span = pp;
     else if (axis == "pp")
-        all = mesh.pp, stride = pp;
+        all = mesh.pp, stride = pp, span = dp;
     else if (axis == "tied")
-        all = 2, stride = pp * std::max(1, mesh.pp - 1);
+        all = 2, stride = pp * std::max(1, mesh.pp - 1), span = dp;
     else if (axis == "shard")
-        all = mesh.shard, stride = dp;
+        all = mesh.shard, stride = dp, span = dp * all / mesh.cp;
     else if (axis == "replica")
         all = mesh.dp * mesh.cp / mesh.shard, stride = dp * mesh.shard / mesh.cp;
-    // of the group whose parts, cut by borders every `gpus` ranks, are smallest
+    // of the group whose parts, cut by borders every `gpus` ranks, are smallest: borders cut its ranks at
+    // multiples of gcd(gpus, span)
     const auto together = [&](int gpus) {
         if (gpus == 0 || ranks <= gpus) return all;
-        return std::gcd(std::max(1, gpus / std::max(1, stride)), all);
+        const int part = std::gcd(gpus, span);
+        return part == span ? all : std::clamp(part / std::max(1, stride), 1, all);
     };
     return {.all = all, .inside = together(machine.gpus_per_node), .in_pod = together(machine.pod_gpus)};
 }
@@ -161,9 +164,22 @@ static double ring_latency(const Route& r) {
            double(r.members - r.nodes) * r.node_latency / 4;
 }
 
-static double send_seconds(const Route& r, double bytes) {
-    const bool near = r.nodes == 1;  // else a link of the slowest stage crosses a border
+double seconds_of_message(const Prices& p, const Cost& cost, bool near) {
+    const Route r = route_of(p, cost.axis);
+    const double bytes = double(std::max(cost.read, cost.written));
     return bytes / (near ? r.node : r.adapter) + (near ? r.node_latency : r.network_latency);
+}
+
+bool in_one_node(const MeshShape& mesh, int stage, int other, const Machine& machine) {
+    const int gpus = machine.gpus_per_node, of_stage = mesh.tp * mesh.cp;
+    if (gpus == 0 || of_stage * mesh.pp * mesh.dp <= gpus) return true;
+    if (std::abs(stage - other) * of_stage >= gpus) return false;
+    for (int copy = 0; copy < std::min(mesh.dp, gpus); copy++)      // then borders repeat
+        for (int i = 0; i < of_stage; i++) {
+            const int first = (copy * mesh.pp + stage) * of_stage + i;
+            if (first / gpus != (first + (other - stage) * of_stage) / gpus) return false;
+        }
+    return true;
 }
 
 // Each member's messages to other nodes go through its own adapter.
@@ -171,6 +187,15 @@ static double all_to_all_seconds(const Route& r, double bytes) {
     const double inside = double(r.members) / r.nodes;
     const double far = (r.members - inside) / r.members, near = (inside - 1) / r.members;
     return std::max(bytes * far / r.adapter, bytes * near / r.node) + ring_latency(r);
+}
+
+// One after the other: between nodes, each GPU with those at its place in other nodes, by all adapters at
+// once; then inside each node. A scatter goes the other way.
+static double by_nodes_seconds(const Route& r, double bytes) {
+    const double inside = double(r.members) / r.nodes;
+    if (r.nodes == 1 || inside <= 1) return INFINITY;
+    return bytes * (r.nodes - 1) / r.nodes / r.network + r.nodes * r.network_latency +
+           bytes * (inside - 1) / inside / r.node + inside * r.node_latency / 4;
 }
 
 // The switch adds what a node's GPUs send; between nodes sums travel as in a tree.
@@ -184,10 +209,9 @@ static double nvls_seconds(const Route& r, double bytes) {
 double seconds_of_collective(const Prices& p, const Cost& cost) {
     const Route r = route_of(p, cost.axis);
     const std::string_view verb = cost.name;
-    const double most = double(std::max(cost.read, cost.written));
-    if (verb == "send" || verb == "recv") return send_seconds(r, most);
+    if (verb == "send" || verb == "recv") return seconds_of_message(p, cost, r.nodes == 1);
     if (r.members == 1) return 0;
-    if (verb == "all_to_all") return all_to_all_seconds(r, most);
+    if (verb == "all_to_all") return all_to_all_seconds(r, double(std::max(cost.read, cost.written)));
     const int n = r.members;
     const double bytes = whole_bytes(cost, n), share = double(n - 1) / n;
     const double rate = r.nodes > 1 ? r.network : r.node;
@@ -199,5 +223,5 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double ring = passes * (share * bytes / rate + ring_latency(r));
     const double tree = passes * (bytes / rate * 1.2 + steps * hop);
     const double nvls = verb == "all_reduce" ? nvls_seconds(r, bytes) : INFINITY;
-    return std::min({ring, tree, nvls});
+    return std::min({ring, tree, passes * by_nodes_seconds(r, bytes), nvls});
 }

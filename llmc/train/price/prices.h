@@ -3,8 +3,9 @@
 //     product      2 m n k FLOPs in tiles: waves over the multiprocessors, K split where tiles are few
 //     attention    FLOPs at the share of the peak rate that attention reaches
 //     other ops    bytes read and written, at the copy rate
-//     collective   ring, tree or NVLS, whichever is fastest; over nodes at the rate of a node's adapters,
-//                  which links between pods may lower
+//     collective   ring, tree, NVLS, or between nodes and then inside them, whichever is fastest; over nodes
+//                  at the rate of a node's adapters, which links between pods may lower
+//     message      of a pipeline stage to its neighbour: by the links of their node where they share it
 #pragma once
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
@@ -22,6 +23,10 @@ struct Prices {
 
 double seconds_of_op(const Prices& p, const Cost& cost);          // product, attention, other op, or copy
 double seconds_of_collective(const Prices& p, const Cost& cost);  // of the axis cost.axis
+// near: to a stage in the same node. A message as a collective goes to another node, if its axis has one.
+double seconds_of_message(const Prices& p, const Cost& cost, bool near);
+// Whether two stages share a node in every copy of the pipeline: the slowest copy decides.
+bool in_one_node(const MeshShape& mesh, int stage, int other, const Machine& machine);
 
 // Members of an axis: all of them, and the fewest that lie together in a node, and in a pod. A border between
 // nodes or pods may cut a group.

@@ -117,6 +117,7 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
     StageTimes t = {.actions = actions,
                     .seconds = std::vector<SecondsByKind>(actions.size()),
                     .message = std::vector<double>(actions.size()),
+                    .near_message = std::vector<double>(actions.size()),
                     .before = {},
                     .norm = {},
                     .after = {},
@@ -131,10 +132,29 @@ StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector
         SecondsByKind& to = e.action >= 0 ? t.seconds[size_t(e.action)] : outside;
         const bool sends =
             e.action >= 0 && cost.kind == Kind::Collective && std::string_view(cost.name) == "send";
-        if (sends) t.message[size_t(e.action)] = clocks.price(cost);
+        if (sends) {
+            const double far = t.message[size_t(e.action)] = clocks.price(cost);
+            t.near_message[size_t(e.action)] = prices.measured ? far : seconds_of_message(prices, cost, true);
+        }
         clocks.run(cost, to);
         met |= began && e.action < 0 && meets_all_ranks(cost);
     }
     if (!met) t.after = std::exchange(t.norm, {});      // one rank
+    return t;
+}
+
+Near near_of(const Prices& prices, int stage) {
+    const int stages = prices.mesh.pp;
+    const auto near = [&](int other) { return in_one_node(prices.mesh, stage, other, prices.machine); };
+    return {.previous = near((stage + stages - 1) % stages), .next = near((stage + 1) % stages)};
+}
+
+StageTimes at_stage(StageTimes t, const Near& near, int walked, int stages) {
+    for (size_t i = 0; i < t.actions.size(); i++) {
+        if (t.actions[i].kind != Action::Send) continue;
+        const int away = t.actions[i].peer - walked;
+        const bool next = away == 1 || away == 1 - stages;
+        if (next ? near.next : near.previous) t.message[i] = t.near_message[i];
+    }
     return t;
 }

@@ -10,11 +10,13 @@
 // ---------------------------------------------------------------------------------------------------------
 // all stages
 
-// The micro-batch of a walk that stands for one of the step: the first, the last, or one between.
+// The micro-batch of a walk that stands for one of the step: the first, one of the last, or one between. The
+// last ones of an interleaved schedule wait for sums of chunks that have ended.
 static int stands_for(int micro, int micros, int walked) {
     if (micros <= walked) return micro;
     if (micro == 0) return 0;
-    return micro == micros - 1 ? walked - 1 : 1 % walked;
+    const int left = micros - micro;
+    return left <= std::max(1, walked / 2) ? walked - left : 1 % walked;
 }
 
 // Where the walk of a stage has an action of these: kind, chunk, micro-batch.

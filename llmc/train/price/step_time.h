@@ -5,6 +5,7 @@
 // Ranks differ by their stage alone: all tp and dp ranks of a stage do the same. So a step on 16,384 ranks
 // costs a walk of each distinct stage, of a few micro-batches.
 #pragma once
+#include <compare>
 #include <vector>
 
 #include "llmc/train/price/prices.h"
@@ -25,6 +26,7 @@ struct StageTimes {
     std::vector<Action> actions;         // of the walk
     std::vector<SecondsByKind> seconds;  // of each action; a receive: none
     std::vector<double> message;         // seconds on the way, of each send; else 0
+    std::vector<double> near_message = {};  // the same to a stage in the same node
     SecondsByKind before;                // clearing
     SecondsByKind norm;                  // after the last action, until the squares of all ranks are summed
     SecondsByKind after;                 // the update: no rank begins before all have summed
@@ -34,6 +36,15 @@ struct StageTimes {
 // walk: of a step; its entries name their action.
 StageTimes stage_times(const Prices& prices, const Walk& walk, const std::vector<Action>& actions,
                        int micros);
+
+// Which neighbours share the node of a stage. The first stage and the last are neighbours.
+struct Near {
+    bool previous = false, next = false;
+    auto operator<=>(const Near&) const = default;
+};
+Near near_of(const Prices& prices, int stage);
+// t: of the stage `walked`. Returns the times of a stage with neighbours `near`.
+StageTimes at_stage(StageTimes t, const Near& near, int walked, int stages);
 
 // Of the busiest stage; the others wait for this stage as well.
 struct StepTime {

@@ -67,11 +67,64 @@ TEST(a_switch_that_sums_beats_the_ring) {
     EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 7 / 8.0 / 0.4, 1e-9);
 }
 
+// 16 GPUs in two nodes gather 1 GB. Between nodes: half of it, by 8 adapters of 0.1 GB/s. Then 7 / 8 of it at
+// 8 GB/s. A ring would pass 15 / 16 of it at 0.8 GB/s.
+TEST(a_gather_may_go_between_nodes_and_then_inside_them) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 16, .shard = 16};
+    p.machine.node_gbs = 8;
+    const double seconds = 0.5 / 0.8 + 0.875 / 8;
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), seconds, 1e-9);
+    Cost sum = gather(1000000000);
+    sum.name = "all_reduce";
+    EXPECT_NEAR(seconds_of_collective(p, sum), 2 * seconds, 1e-9);
+    Cost scatter = {.name = "reduce_scatter", .kind = Kind::Collective, .axis = "shard"};
+    scatter.read = 937500000;
+    EXPECT_NEAR(seconds_of_collective(p, scatter), seconds, 1e-9);
+    p.machine.network_us = 1000, p.machine.node_us = 4000;      // 2 hops, and 8 of a quarter
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), seconds + 0.002 + 0.008, 1e-9);
+    p.machine.network_us = p.machine.node_us = 0;
+    p.machine.node_gbs = 1;                                     // no faster than the adapters: a ring
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.8, 1e-9);
+    p.machine.gpus_per_node = 1;
+    EXPECT_NEAR(seconds_of_collective(p, gather(1000000000)), 15 / 16.0 / 0.1, 1e-9);
+}
+
+// tp = 4 on nodes of 8: two stages share a node. 12 stages: those of the second copy begin in the middle of a
+// node.
+TEST(neighbouring_stages_may_share_a_node) {
+    Prices p = slow_machine();
+    const auto near = [&](int stage, int other) { return in_one_node(p.mesh, stage, other, p.machine); };
+    p.mesh = {.pp = 8, .tp = 4};
+    EXPECT(near(0, 1) && !near(1, 2) && near(2, 3) && !near(7, 0), "tp 4");
+    p.mesh = {.pp = 12};
+    EXPECT(near(3, 4) && !near(7, 8) && near(8, 11), "one copy");
+    p.mesh = {.dp = 2, .pp = 12};
+    EXPECT(near(0, 1) && !near(3, 4) && !near(7, 8), "two copies");
+    p.mesh = {.pp = 8};
+    EXPECT(near(0, 7), "a node");
+    p.mesh = {.dp = 2, .pp = 8};
+    const Cost send = {.name = "send", .kind = Kind::Collective, .read = 1000000000, .axis = "pp"};
+    EXPECT_NEAR(seconds_of_message(p, send, true), 2, 1e-9);
+    EXPECT_NEAR(seconds_of_message(p, send, false), 10, 1e-9);
+}
+
+// dp with a stride of 3 ranks on nodes of 8: ranks 6 and 9, of a group of two, lie in different nodes.
+TEST(a_group_of_distant_ranks_may_cross_a_border) {
+    Prices p = slow_machine();
+    p.mesh = {.dp = 8, .tp = 3, .shard = 2};
+    EXPECT(members_of(p.mesh, "shard", p.machine).inside == 1, "a border is not seen");
+    p.mesh.shard = 8;
+    EXPECT(members_of(p.mesh, "shard", p.machine).inside == 2, "2 to 3 of 8 ranks are in a node");
+    p.mesh = {.dp = 2, .pp = 4};
+    EXPECT(members_of(p.mesh, "tied", p.machine).inside == 2, "both ends of a pipeline of 4");
+}
+
 // Pods of 32 GPUs, nodes of 8: a ring of 64 GPUs crosses the border by 8 adapters, which 32 GPUs share.
 TEST(links_between_pods_are_oversubscribed) {
     Prices p = slow_machine();
     p.mesh = {.dp = 64, .shard = 64};
-    p.machine.network_gbs = 0.01;
+    p.machine.network_gbs = 0.01, p.machine.node_gbs = 0.1;
     const double whole = seconds_of_collective(p, gather(1000000000));
     EXPECT_NEAR(whole, 63 / 64.0 / 0.08, 1e-9);
     p.machine.pod_gpus = 32, p.machine.oversubscription = 4;

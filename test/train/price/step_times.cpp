@@ -163,6 +163,37 @@ TEST(the_norm_ends_with_a_collective_of_all_ranks) {
     EXPECT_NEAR(t.after.memory, 3, 1e-9);
 }
 
+// A copy to the host takes a second beside the ops, like a collective.
+TEST(a_copy_runs_beside_ops_until_awaited) {
+    constexpr uint64_t GB = 1000000000;
+    const Cost copy = {.name = "to_host", .kind = Kind::Copy, .read = GB},
+               wait = {.name = "await_copies", .kind = Kind::Wait};
+    const SecondsByKind p = times_of({copy, op(GB / 4), copy, wait, op(GB)}).seconds[0];
+    EXPECT_NEAR(p.memory, 1.25, 1e-9);
+    EXPECT_NEAR(p.exposed, 1.75, 1e-9);
+}
+
+// A stage whose next stage is in its node: activations go by near links, gradients by the network.
+TEST(messages_to_a_stage_of_the_node_are_near) {
+    for (const int chunks : {1, 2}) {
+        const PipelineShape shape = {
+            4, chunks, 8, chunks > 1 ? PipelineSchedule::Interleaved : PipelineSchedule::OneFOneB};
+        for (const int stage : {0, 1, 3}) {
+            StageTimes t = even_stage(shape, stage, 0.5);
+            t.near_message = std::vector<double>(t.actions.size(), 0.125);
+            const StageTimes at = at_stage(t, {.previous = false, .next = true}, stage, 4);
+            int sends = 0;
+            for (size_t i = 0; i < t.actions.size(); i++) {
+                const Action& a = t.actions[i];
+                const bool near = a.kind == Action::Send && a.payload == Action::Activation;
+                EXPECT_NEAR(at.message[i], near ? 0.125 : t.message[i], 0);
+                sends += near;
+            }
+            EXPECT((sends > 0) == (chunks > 1 || stage < 3), "stage %d: %d messages", stage, sends);
+        }
+    }
+}
+
 TEST(collectives_of_an_axis_follow_each_other) {
     constexpr uint64_t GB = 1000000000;
     const SecondsByKind p = times_of({gather(GB), gather(GB), await_gather(), await_gather()}).seconds[0];
