@@ -27,7 +27,7 @@ static const char* const kHead =
     "                                   processes with parallel.transport=mpi besides, or below mpirun;\n"
     "                                   with cluster.gpu the time and price as well\n"
     "  --plan=search                    the fastest meshes of parallel.ranks GPUs of cluster.gpu; without\n"
-    "                                   parallel.ranks the best mesh of 1, 2, 4 ... 1,024; cluster.days\n"
+    "                                   parallel.ranks the best mesh of 1, 2, 4 ... 16,384; cluster.days\n"
     "                                   or cluster.dollars chooses one of them\n"
     "  --json                           with --plan: one JSON object\n"
     "  --generate=TEXT                  continue the text with model.init, or the newest checkpoint of\n"

@@ -48,16 +48,34 @@ static std::vector<Config> pipelines_of(Config cfg) {
     return found;
 }
 
-static void add_candidates(std::vector<Config>& all, const Config& mesh, int dp) {
-    for (Config& cfg : pipelines_of(mesh)) {
-        ParallelConfig& p = cfg.parallel;
-        for (const int B : micro_batches_of(cfg, dp))
-            for (p.zero = 0; p.zero < (dp > 1 ? int(std::size(kZeroStages)) : 1); p.zero++)
+// What ZeRO may shard, and over how many ranks: all of dp (0), or those of a node, whose links are faster.
+struct ZeroChoice {
+    int zero, group;
+};
+
+static std::vector<ZeroChoice> zeros_of(const ParallelConfig& p, int ranks, const Machine& machine) {
+    const MeshShape mesh = mesh_shape(p, ranks);
+    std::vector<ZeroChoice> found = {{.zero = 0, .group = 0}};
+    if (mesh.dp == 1) return found;
+    const int inside = members_of(mesh, "shard", machine).inside;
+    const bool nodes = inside > 1 && inside < mesh.dp && mesh.dp % inside == 0;
+    for (int zero = 1; zero < int(std::size(kZeroStages)); zero++) {
+        found.push_back({.zero = zero, .group = 0});
+        if (nodes) found.push_back({.zero = zero, .group = inside});
+    }
+    return found;
+}
+
+static void add_candidates(std::vector<Config>& all, const Config& mesh, int ranks, const Machine& machine) {
+    const std::vector<ZeroChoice> zeros = zeros_of(mesh.parallel, ranks, machine);
+    for (Config& cfg : pipelines_of(mesh))
+        for (const int B : micro_batches_of(cfg, mesh_shape(mesh.parallel, ranks).dp))
+            for (const auto& [zero, group] : zeros)
                 for (const Recompute level : {Recompute::None, Recompute::Selective, Recompute::Block}) {
+                    cfg.parallel.zero = zero, cfg.parallel.zero_group = group;
                     cfg.train.micro_batch = B, cfg.memory.recompute = level;
                     all.push_back(cfg);
                 }
-    }
 }
 
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine) {
@@ -69,7 +87,7 @@ std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& m
         for (const int pp : divisors(ranks / tp, cfg.model.layers)) {
             p.tp = tp, p.pp = pp;
             if (tp > 1 && !ffn_fits(cfg.model, tp, machine.product_unit)) continue;
-            if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks / (tp * pp));
+            if (mesh_mistake(p, c.model, ranks).empty()) add_candidates(all, c, ranks, machine);
         }
     return all;
 }

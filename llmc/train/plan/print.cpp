@@ -22,6 +22,7 @@ Json json_of(const Estimate& e, bool timed) {
     const Json::Members mesh = {
         {"dp", e.mesh.dp}, {"tp", e.mesh.tp}, {"pp", e.mesh.pp}, {"cp", e.mesh.cp}, {"ranks", e.ranks}};
     const Json::Members options = {{"zero", e.cfg.parallel.zero},
+                                   {"zero_group", e.cfg.parallel.zero_group},
                                    {"schedule", std::string(e.cfg.parallel.schedule.text())},
                                    {"virtual_stages", e.cfg.parallel.virtual_stages},
                                    {"micro_batch", e.cfg.train.micro_batch},
@@ -131,12 +132,13 @@ static const std::vector<std::string> kColumns = {"step", "tokens/s", "mfu", "bu
 static std::vector<std::string> cells_of(const Estimate& e) {
     const ParallelConfig& p = e.cfg.parallel;
     std::string schedule = p.pp == 1 ? "-" : p.schedule.text();
-    std::string recompute = e.cfg.memory.recompute.text();
+    std::string recompute = e.cfg.memory.recompute.text(), zero = std::to_string(p.zero);
+    if (p.zero_group) zero += fmt::format(" of {}", p.zero_group);
     if (e.cfg.memory.offload != Offload::None) recompute += ", offload";
     if (p.virtual_stages > 1) schedule += fmt::format(" x{}", p.virtual_stages);
     return {human_seconds(e.step.seconds), grouped(std::llround(e.tokens_per_second())), percent(e.mfu),
             percent(e.bubble()), percent(e.exposed()), human_bytes(double(e.memory.sum())),
-            std::to_string(e.mesh.dp), std::to_string(p.tp), std::to_string(p.pp), std::to_string(p.zero),
+            std::to_string(e.mesh.dp), std::to_string(p.tp), std::to_string(p.pp), zero,
             std::to_string(e.cfg.train.micro_batch), recompute, schedule};
 }
 

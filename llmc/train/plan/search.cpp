@@ -66,10 +66,10 @@ struct Bounds {
 
 static Bounds bounds_of(const Config& c, int ranks, const BlockCost& block, double fewest_ops) {
     const ParallelConfig& p = c.parallel;
-    const int dp = ranks / (p.tp * p.pp);
-    const Sharding cut = sharding_of(p.zero, dp);
+    const int dp = ranks / (p.tp * p.pp), shards = p.zero_group ? p.zero_group : dp;
+    const Sharding cut = sharding_of(p.zero, shards);
     const double blocks = double(c.model.layers / p.pp), micros = double(micros_of_step(c, dp));
-    const auto kept = [&](double bytes, bool sharded) { return sharded ? bytes / dp : bytes; };
+    const auto kept = [&](double bytes, bool sharded) { return sharded ? bytes / shards : bytes; };
     const double optimizer = c.memory.offload == Offload::None ? kept(block.optimizer, cut.state) : 0;
     const double state = kept(block.weights, cut.weights) + kept(block.gradients, cut.grads) + optimizer;
     const double alive = std::min<double>(p.pp, micros) * block.activations;

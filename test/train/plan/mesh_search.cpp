@@ -1,5 +1,6 @@
 // Estimates and the search on small meshes, against brute force: every rank walked whole, every candidate
 // planned.
+#include <array>
 #include <set>
 
 #include "llmc/comm/transport/launch.h"
@@ -35,27 +36,32 @@ static StepTime whole_step(const Config& cfg, int ranks, const Machine& machine,
             walk_of_run(planned, rank->mesh, {.micro_batch = cfg.train.micro_batch, .micros = 0});
         const Stage stage = make_stage(planned, rank->mesh, cfg.train.micro_batch);
         shape = stage.shape;
-        times.push_back(stage_times(prices, walk, stage.actions, shape.micros));
+        const StageTimes t = stage_times(prices, walk, stage.actions, shape.micros);
+        times.push_back(at_stage(t, near_of(prices, s), s, p.pp));
     }
     std::vector<const StageTimes*> stages;
     for (const StageTimes& t : times) stages.push_back(&t);
     return step_time(shape, stages);
 }
 
+// Two nodes: ZeRO over all ranks, and over those of a node; pipelines with borders of both kinds.
 TEST(a_few_walks_stand_for_all_ranks_and_micro_batches) {
-    const Machine machine = h100();
+    Machine machine = h100();
+    machine.gpus_per_node = 4;
     for (const Config& c : candidates_of(planned_config(), 8, machine)) {
         const ParallelConfig& p = c.parallel;
         if (c.train.micro_batch > 2 || c.memory.recompute == Recompute::Selective || p.tp > 2) continue;
         const double few = estimate(c, 8, machine).step.seconds;
+        // The slowest copy decides. Where groups have copies of the state, only the first sums squares of it.
         const int dp = 8 / (p.tp * p.pp) - 1, tp = p.tp - 1;  // the farthest copy
-        const double whole = whole_step(c, 8, machine, dp, tp).seconds;
+        const double whole = std::max(whole_step(c, 8, machine, dp, tp).seconds,
+                                      whole_step(c, 8, machine, 0, 0).seconds);
         // a micro-batch may wait for collectives of the previous micro-batch: not quite like any other
         EXPECT(std::abs(few / whole - 1) < (p.zero < 2 ? 0.01 : 0.03),
-               "tp %d, pp %d x %d, zero %d, micro %d, "
+               "tp %d, pp %d x %d, zero %d of %d, micro %d, "
                "recompute %d: %g s, whole %g s",
-               p.tp, p.pp, p.virtual_stages, p.zero, c.train.micro_batch, int(Recompute(c.memory.recompute)),
-               few, whole);
+               p.tp, p.pp, p.virtual_stages, p.zero, p.zero_group, c.train.micro_batch,
+               int(Recompute(c.memory.recompute)), few, whole);
     }
 }
 
@@ -63,6 +69,7 @@ TEST(bounds_hide_no_better_mesh) {
     const Machine small = [] {
         Machine m = h100();
         m.memory_gb = 0.12;  // some plans do not fit
+        m.gpus_per_node = 4;
         return m;
     }();
     const Config cfg = planned_config();
@@ -216,6 +223,46 @@ TEST(offload_is_for_what_does_not_fit_otherwise) {
         EXPECT(e.cfg.memory.offload == Offload::None, "offload although %zu bytes fit", e.memory.sum());
     m.memory_gb = 0.02;
     EXPECT(search(cfg, 2, m, estimate).best.empty(), "a plan fits in 20 MB");
+}
+
+TEST(offload_is_chosen_where_nothing_else_fits) {
+    Machine m = h100();
+    const Config cfg = planned_config();
+    double least = INFINITY;
+    for (const Config& c : candidates_of(cfg, 1, m))
+        least = std::min(least, double(estimate(c, 1, m).memory.sum()));
+    m.memory_gb = 0.98e-9 * least;
+    const Search found = search(cfg, 1, m, estimate);
+    EXPECT(!found.best.empty() && found.without_memory > 0, "%d without memory", found.without_memory);
+    for (const Estimate& e : found.best)
+        EXPECT(e.fits && options_of(e).find("--memory.offload=optimizer") != std::string::npos, "%s",
+               options_of(e).c_str());
+}
+
+// ZeRO over a node's ranks is a choice where dp has ranks in several nodes, and several in each.
+TEST(zero_may_stay_inside_a_node) {
+    using Meshes = std::set<std::array<int, 3>>;    // tp, pp, group
+    const auto groups_of = [](int gpus_per_node) {
+        Machine m = h100();
+        m.gpus_per_node = gpus_per_node;
+        Meshes found;
+        for (const Config& c : candidates_of(planned_config(), 8, m)) {
+            const ParallelConfig& p = c.parallel;
+            EXPECT(p.zero_group == 0 || p.zero > 0, "a group without ZeRO");
+            if (p.zero_group) found.insert({p.tp, p.pp, p.zero_group});
+        }
+        return found;
+    };
+    EXPECT(groups_of(8).empty(), "groups inside a node");
+    const Meshes of_4 = {{1, 1, 4}, {1, 2, 2}, {2, 1, 2}}, of_2 = {{1, 1, 2}};
+    EXPECT(groups_of(4) == of_4, "%zu meshes", groups_of(4).size());
+    EXPECT(groups_of(2) == of_2, "%zu meshes", groups_of(2).size());
+
+    Search found;
+    found.best.push_back(estimate(planned_config(), 8, h100()));
+    found.best[0].cfg.parallel.zero = 3, found.best[0].cfg.parallel.zero_group = 4;
+    const std::string text = search_text(found, h100(), "");
+    EXPECT(text.find("  3 of 4  ") != text.npos, "%s", text.c_str());
 }
 
 // Memory by purpose sums to the plan, and ZeRO divides sharded memory.

@@ -22,6 +22,8 @@ const CONTROLS = [
   {key: "parallel.virtual_stages", name: "Interleaved", steps: [1, 2, 3, 4, 5, 6, 8], unit: ["chunk", " a stage"],
    set: setChunks},
   {key: "parallel.zero", name: "ZeRO stage", kind: "radio"},
+  {key: "parallel.zero_group", name: "ZeRO within", steps: [0, ...powers(2, 64)], unit: ["rank"],
+   text: v => v === 0 ? "all ranks" : null},
   {title: "Memory"},
   {key: "memory.recompute", name: "Recompute", kind: "radio"},
   {key: "memory.offload", name: "Offload to the host", kind: "radio"},

@@ -4,15 +4,16 @@ const PURPOSES = ["weights", "gradients", "optimizer", "activations", "other"];
 
 function showMemory({plan, zero, machine}) {
   const limit = 1e9 * machine.memory_gb, most = Math.max(limit * 1.04, ...zero.map(z => z.memory_bytes));
-  const own = plan.options.zero, dp = plan.mesh.dp;
+  const own = plan.options.zero, dp = plan.mesh.dp, shards = plan.options.zero_group || dp;
   const rows = zero.map((z, level) => memoryRow(z, level, level === own, most, limit));
   const mark = make("div", {class: "limit", title: "limit"});
   mark.style.left = `${100 * limit / most}%`;
   const axis = make("div", {class: "limits"}, make("span", {text: `${machine.gpu}: ${bytes(limit)}`}));
   axis.firstChild.style.insetInlineEnd = `${100 - 100 * limit / most}%`;
   const names = PURPOSES.map((p, i) => [p === "optimizer" ? "optimizer state" : p, colour(i), bytes(plan.memory[p])]);
-  setText(noteOf("memory"), dp > 1 ? `the fullest rank; ZeRO shards over ${grouped(dp)} data-parallel ranks`
-    : "the fullest rank; one data-parallel rank: ZeRO shards nothing");
+  const sharded = `ZeRO shards over ${grouped(shards)} data-parallel ranks`;
+  setText(noteOf("memory"), "the fullest rank; " +
+    (dp > 1 ? sharded : "one data-parallel rank: ZeRO shards nothing"));
   const bars = make("div", {class: "bars"}, axis, ...rows);
   for (const row of rows) row.querySelector(".bar").append(mark.cloneNode());
   pictureOf("memory").replaceChildren(bars, legendOf(names));
