@@ -6,10 +6,11 @@ Usage: planner_check.py [--write] [--fit]       (make planner-check)
 A row has a config, a machine of scripts/machines/ and what its source measured. The error is of the step
 time: predicted / measured - 1. dev/planner_systems.json has at most two shares per system (whose code it
 was): of the machine's rates of ops, and of its links; 1 where nothing was fitted. Rows that state a peak of
-memory are compared with the plan's, which a row's "logit_bytes" correct: bytes of a micro-batch's logits that
-the other system keeps. --fit searches the shares on every second row of a system and writes the
-file; --write puts the tables into dev/README.md. Exit code 1: a row without a plan, or on A100 and H100 a
-median error above 10% or fewer than 80% of the rows within 25%.
+memory are compared with the plan's, and with what the row's source says that its system keeps: "logit_bytes"
+of a micro-batch's logits, "weight_bytes", "gradient_bytes" and "optimizer_bytes" of a parameter. --fit
+searches the shares on every second row of a system and writes the file; --write puts the tables into
+dev/README.md. Exit code 1: a row without a plan, or on A100 and H100 a median error above 10% or fewer than
+80% of the rows within 25%.
 """
 import argparse
 import json
@@ -28,9 +29,15 @@ PEAK = {name: json.load(open(f"scripts/machines/{name}.json", encoding="utf-8"))
         for name in ("a100", "h100", "rtx4090", "rtx_pro_6000")}
 
 
+# Bytes of a parameter in a plan in bf16, and where the plan counts them.
+BYTES = {"weight": ("weights", 2), "gradient": ("gradients", 4), "optimizer": ("optimizer", 12)}
+
+
 def measured_seconds(row, p):
-    """Step time of a row with the plan p, by its source's seconds, tokens/s, MFU or FLOP/s."""
+    """Step time of a row with the plan p, by its source's seconds, tokens/s, MFU or FLOP/s; None: unknown."""
     m, model = row["measured"], row["config"]["model"]
+    if not m.keys() - {"memory_gb"}:
+        return None
     if "step_seconds" in m:
         return m["step_seconds"]
     if "tokens_per_second" in m:
@@ -79,8 +86,11 @@ def plan(row, shares, folder):
 
 
 def planned_memory(row, p):
-    """Bytes of the fullest pipeline stage: as planned, and with the system's logits on the last stage."""
-    config, stages = row["config"], list(p["memory_of_stages"])
+    """Bytes of the fullest pipeline stage: as planned, and as the row's system keeps them."""
+    config = row["config"]
+    more = sum((row[f"{key}_bytes"] / own - 1) * p["memory"][part]
+               for key, (part, own) in BYTES.items() if f"{key}_bytes" in row)
+    stages = [stage + more for stage in p["memory_of_stages"]]
     logits = config["train"]["micro_batch"] * config["model"]["context"] * config["model"]["vocab"]
     stages[-1] += row.get("logit_bytes", 0) * logits / p["mesh"]["tp"]
     return p["memory_bytes"], max(stages)
@@ -91,8 +101,9 @@ def outcome(row, shares, folder):
     if not p:
         return None
     measured, memory = measured_seconds(row, p), planned_memory(row, p)
-    return {"id": row["id"], "system": row["system"], "gpu": row["gpu"], "ranks": row["ranks"],
-            "predicted": p["step_seconds"], "measured": measured, "error": p["step_seconds"] / measured - 1,
+    return {"id": row["id"], "source": row["source"], "system": row["system"], "gpu": row["gpu"],
+            "ranks": row["ranks"], "predicted": p["step_seconds"], "measured": measured,
+            "error": p["step_seconds"] / measured - 1 if measured else None,
             "own_gb": memory[0] / 1e9, "memory_gb": memory[1] / 1e9,
             "measured_gb": row["measured"].get("memory_gb")}
 
@@ -100,6 +111,7 @@ def outcome(row, shares, folder):
 def fit(rows, folder):
     """For each system the shares with the least mean of |log(predicted / measured)| over every second row."""
     systems = {}
+    rows = [r for r in rows if r["measured"].keys() - {"memory_gb"}]
     for system in sorted({r["system"] for r in rows}):
         own = [r for r in rows if r["system"] == system][::2]
         many = any(r["ranks"] > 8 for r in own)
@@ -115,11 +127,23 @@ def fit(rows, folder):
     return systems
 
 
+def figures(found):
+    """Number of rows, median error, share within 25%."""
+    errors = [abs(f["error"]) for f in found]
+    return len(found), statistics.median(errors), sum(e <= 0.25 for e in errors) / len(errors)
+
+
 def summary(found, name):
-    errors = sorted(abs(f["error"]) for f in found)
-    within = sum(e <= 0.25 for e in errors) / len(errors)
-    return (f"{name}: {len(found)} rows, median error {statistics.median(errors):.1%}, "
-            f"{within:.0%} within 25%")
+    rows, median, within = figures(found)
+    return f"{name}: {rows} rows, median error {median:.1%}, {within:.0%} within 25%"
+
+
+def by_source(found):
+    lines = ["| source | system | rows | median error | within 25% |", "|---|---|---|---|---|"]
+    for source, system in sorted({(f["source"], f["system"]) for f in found}):
+        rows, median, within = figures([f for f in found if (f["source"], f["system"]) == (source, system)])
+        lines.append(f"| {source} | {system} | {rows} | {median:.1%} | {within:.0%} |")
+    return lines
 
 
 def held_out(found):
@@ -143,7 +167,7 @@ def table(found):
 def memory_table(found):
     """Of the rows whose source states a peak."""
     own = [f for f in found if f["measured_gb"]]
-    lines = ["| row | this program's tensors | with their logits | measured | error |",
+    lines = ["| row | this program's tensors | as their system keeps them | measured | error |",
              "|---|---|---|---|---|"]
     for f in own:
         lines.append(f"| {f['id']} | {f['own_gb']:.1f} GB | {f['memory_gb']:.1f} GB | "
@@ -177,21 +201,21 @@ def main():
                 f.write(json.dumps(fit(rows, folder), indent=2) + "\n")
         systems = json.load(open(SYSTEMS, encoding="utf-8")) if os.path.exists(SYSTEMS) else {}
         shares = [systems.get(r["system"], {"compute": 1, "communication": 1}) for r in rows]
-        found = [f for f in (outcome(r, s, folder) for r, s in zip(rows, shares)) if f]
-    for name in sorted({f["system"] for f in found}):
-        print(summary([f for f in found if f["system"] == name], name))
-    lines = table(found)
+        planned = [f for f in (outcome(r, s, folder) for r, s in zip(rows, shares)) if f]
+    found = [f for f in planned if f["measured"]]
+    lines, sources = table(found), by_source(found)
     of_both = [f for f in found if f["gpu"] in ("a100", "h100")]
     totals = [summary(of_both, "A100 and H100"), summary(found, "all"),
               summary(held_out(of_both), "of A100 and H100 without the rows of --fit")]
-    memory = memory_table(found)
-    print("\n".join([*lines, *totals, *left_out(file["left_out"]), "", *memory]))
+    memory = memory_table(planned)
+    print("\n".join([*lines, "", *sources, "", *totals, *left_out(file["left_out"]), "", *memory]))
     if args.write:
-        put([*lines, "", *[t + "." for t in totals], *left_out(file["left_out"])], "planner-check")
+        tables = [*lines, "", *sources, ""]
+        put([*tables, *[t + "." for t in totals], *left_out(file["left_out"])], "planner-check")
         put(memory, "planner-check-memory")
     errors = sorted(abs(f["error"]) for f in of_both)
     good = statistics.median(errors) <= 0.10 and sum(e <= 0.25 for e in errors) >= 0.80 * len(errors)
-    sys.exit(len(found) < len(rows) or not good)
+    sys.exit(len(planned) < len(rows) or not good)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Machines: every file of scripts/machines/ reads; files of one's own change a machine of the table, or state
 // every number; mistakes are one line that names file and key.
 #include <fstream>
+#include <sstream>
 
 #include "llmc/base/files.h"
 #include "llmc/train/price/cluster.h"
@@ -15,6 +16,13 @@ TEST(every_machine_of_the_table_reads) {
         EXPECT(path.ends_with("/" + m.gpu + ".json"), "%s says that it is %s", path.c_str(), m.gpu.c_str());
         EXPECT(!m.about.empty() && m.sources.size() > 40, "%s: sources are '%s'", path.c_str(),
                m.sources.c_str());
+        std::string keys = "reached attention copy links latencies";
+        if (m.gpu == "h100" || m.gpu == "h200") keys = "";
+        if (m.nvls > 0) keys += " nvls";
+        if (m.dollars_per_hour > 0) keys += " price";
+        std::stringstream named(keys);
+        for (std::string key; named >> key;)
+            EXPECT(m.sources.find(key) != m.sources.npos, "%s: no source of %s", path.c_str(), key.c_str());
         EXPECT(m.memory_gb >= 16 && m.copy_gbs > 500 && m.bf16_tflops > m.fp32_tflops &&
                    m.node_gbs > m.network_gbs,
                "%s: implausible", path.c_str());
