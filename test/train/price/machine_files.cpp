@@ -17,7 +17,6 @@ TEST(every_machine_of_the_table_reads) {
         EXPECT(!m.about.empty() && m.sources.size() > 40, "%s: sources are '%s'", path.c_str(),
                m.sources.c_str());
         std::string keys = "reached attention copy links latencies";
-        if (m.gpu == "h100" || m.gpu == "h200") keys = "";
         if (m.nvls > 0) keys += " nvls";
         if (m.dollars_per_hour > 0) keys += " price";
         std::stringstream named(keys);
