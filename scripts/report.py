@@ -9,19 +9,24 @@ interval; all validations, scores and texts stay. Damaged lines of metrics.jsonl
 """
 import argparse
 import fcntl
+import glob
 import json
 import math
 import os
 import struct
 import sys
 import time
+import unicodedata
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, HERE)                # python3 -I leaves the script's folder out
-from plot import integer, printable, say                                    # noqa: E402
+sys.path[:0] = [HERE, HERE + "/report"]         # python3 -I leaves the script's folder out
+import history as metrics                                                   # noqa: E402
+from history import by_task, columns, finite, mark_of, number, rows_of, text   # noqa: E402
+from plot import printable, say                                             # noqa: E402
 
 PAGE = os.path.join(HERE, "../llmc/train/watch/page.html")
 MOST_ROWS = 2000
+OF_A_RANK = ("rank", "host", "dp", "pp", "tp", "doing", "step", "collective")
 DATA = '<script type="application/json" id="data">null</script>'
 
 
@@ -41,67 +46,24 @@ def joined(path):
     return "".join(lines)
 
 
-def shallow(value, levels=16):
-    """Whether lists and objects nest no deeper than files of train_gpt do."""
-    if not isinstance(value, (dict, list)):
-        return True
-    inside = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(shallow(v, levels - 1) for v in inside)
+def rows_beside(folder, name):
+    """Rows with a step, of a file that a run may lack."""
+    path = os.path.join(folder, name)
+    rows = rows_of(path) if os.path.exists(path) else ()
+    return [row for row in rows if row and math.isfinite(number(row, "step"))]
 
 
-def rows_of(path, event=None):
-    """(rows, damaged lines) of a file; the last line may be half written. event: of rows that name none."""
-    rows, damaged = [], 0
-    with open(path, encoding="utf-8", errors="replace") as f:
-        for line in f:
-            if not line.endswith("\n"):
-                break
-            try:
-                row = json.loads(line, parse_int=integer)
-            except (ValueError, RecursionError):
-                row = None
-            if event and isinstance(row, dict):
-                row.setdefault("event", event)
-            known = isinstance(row, dict) and isinstance(row.get("event"), str) and shallow(row)
-            if known and (row["event"] in ("start", "done") or type(row.get("step")) is int):
-                rows.append(row)
-            else:
-                damaged += 1
-    return rows, damaged
-
-
-def flat(row, prefix=""):
-    """Figures of a row, nested figures under a name with a dot."""
-    for key, value in row.items():
-        if isinstance(value, dict):
-            yield from flat(value, prefix + key + ".")
-        elif value is None or isinstance(value, (bool, int, float)):
-            yield prefix + key, value
-
-
-def columns(rows):
-    """Rows of an event as columns: the last row of each step, None where a row lacks a figure."""
-    by_step = {row["step"]: dict(flat(row)) for row in rows}
-    order = [by_step[step] for step in sorted(by_step)]
-    keys = list(dict.fromkeys(key for row in order for key in row)) or ["step"]
-    return {key: [row.get(key) for row in order] for key in keys}
-
-
-def finite(value):
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def kept_rows(table, most, figures):
-    """Indices of some `most` rows: of each interval the first and those with extremes of the figures."""
-    count = len(table["step"])
-    if count <= most:
+def kept_rows(table, figures):
+    """Indices of the rows that stay, as llmc/train/watch/columns.h chooses them."""
+    count = len(table.get("step", ()))
+    if count <= MOST_ROWS:
         return list(range(count))
-    intervals, kept = most // 5, {0, count - 1}
+    intervals, kept = MOST_ROWS // 5, {count - 1}
     for i in range(intervals):
-        part = range(count * i // intervals, count * (i + 1) // intervals)
-        kept.add(part[0])
+        interval = range(count * i // intervals, count * (i + 1) // intervals)
+        kept.add(interval[0])
         for column in (table[key] for key in figures if key in table):
-            there = [j for j in part if finite(column[j])]
+            there = [j for j in interval if column[j] is not None]
             if there:
                 kept |= {min(there, key=column.__getitem__), max(there, key=column.__getitem__)}
     return sorted(kept)
@@ -109,79 +71,17 @@ def kept_rows(table, most, figures):
 
 def thinned(table, figures):
     """(some of the rows of a long table, whether rows were left out)"""
-    kept = kept_rows(table, MOST_ROWS, figures)
-    return {key: [column[i] for i in kept] for key, column in table.items()}, len(kept) < len(table["step"])
-
-
-def train_columns(rows):
-    """(columns of the train rows with seconds in training steps, whether rows were left out)"""
-    train = columns(rows)
-    seconds, sums = 0.0, []
-    for ms in train.get("ms", [None] * len(train["step"])):
-        seconds += ms / 1000 if finite(ms) else 0
-        sums.append(round(seconds, 3))
-    train["seconds"] = sums
-    return thinned(train, ("loss", "norm"))
-
-
-def number(row, key):
-    value = row.get(key)
-    return value if type(value) in (int, float) else math.nan
-
-
-def spike_text(row):
-    text = f"spike: {row.get('of', '')} {number(row, 'value'):.4g}, z {number(row, 'z'):.1f}"
-    if row.get("first"):
-        moved = f"{row['first']} (z {number(row, 'first_z'):.1f} at step {number(row, 'first_step')})"
-        text += f"; first moved: {moved}"
-    return text
-
-
-def marks_of(rows, folder):
-    marks = [{"step": row["step"], "kind": "restart", "text": f"resumed at {row['step']}"}
-             for row in rows if row["event"] == "resume"]
-    not_finite = "step {} was skipped: its loss or gradient was not finite"
-    marks += [{"step": row["step"], "kind": "skipped", "text": not_finite.format(row["step"])}
-              for row in rows if row["event"] == "train" and row.get("skipped") is True]
-    marks += [{"step": row["step"], "kind": "spike", "text": spike_text(row)}
-              for row in rows if row["event"] == "spike"]
-    try:
-        with open(os.path.join(folder, "checkpoints.jsonl"), encoding="utf-8", errors="replace") as f:
-            for line in f:
-                row = json.loads(line)
-                if type(row.get("step")) is int:
-                    marks.append({"step": row["step"], "kind": "checkpoint", "text": str(row.get("dir", ""))})
-    except (OSError, ValueError, AttributeError):
-        pass                            # no checkpoint, or a line half written
-    return sorted(marks, key=lambda mark: mark["step"])
+    kept = kept_rows(table, figures)
+    return {key: [column[i] for i in kept] for key, column in table.items()}, \
+        len(kept) < len(table.get("step", ()))
 
 
 def config_of(folder):
     try:
-        with open(os.path.join(folder, "config.json"), encoding="utf-8", errors="replace") as f:
-            config = json.load(f, parse_int=integer)
-    except (OSError, ValueError, RecursionError):
+        with open(os.path.join(folder, "config.json"), "rb") as f:
+            return metrics.object_of(f.read(), 32)
+    except OSError:
         return None
-    return config if isinstance(config, dict) and shallow(config) else None
-
-
-def memory_rows(rows):
-    """Planned memory, and memory used so far."""
-    plan, found = math.nan, []
-    for row in rows:
-        if row["event"] in ("start", "resume"):
-            plan = number(row, "plan_bytes")
-        if row["event"] in ("start", "memory", "done"):
-            found.append({"step": row.get("step", 0), "peak_bytes": number(row, "peak_bytes"),
-                          "plan_bytes": plan})
-    return found
-
-
-def by_task(rows):
-    tasks = {}
-    for row in rows:
-        tasks.setdefault(str(row.get("task")), []).append(row)
-    return {task: columns(own) for task, own in tasks.items()}
 
 
 def is_locked(folder):
@@ -195,51 +95,61 @@ def is_locked(folder):
     return found != fcntl.F_UNLCK
 
 
-def state_of(folder, rows, age):
-    """As llmc/train/watch/watched_run.h has it, without the ranks."""
-    if rows and rows[-1]["event"] == "done":
+def ranks_of(folder, current):
+    """What the ranks do, by files that are written every two seconds, as llmc/train/watch/ranks.h has it."""
+    ranks, paths = {}, glob.glob(os.path.join(glob.escape(folder), "ranks", "*.json"))
+    for path in paths:
+        try:
+            age, rows = time.time() - os.stat(path).st_mtime, list(rows_of(path))
+        except OSError:
+            continue                    # of a process that ended just now
+        if age > max(current, 3 / 16 * len(paths)):
+            continue                    # of a process that was killed
+        for row in rows:
+            if row and text(row, "event") == "rank" and math.isfinite(number(row, "rank")):
+                seconds = number(row, "seconds") + max(0, age)
+                ranks[row["rank"]] = {**{key: row.get(key) for key in OF_A_RANK},
+                                      "seconds": round(seconds, 1) if finite(seconds) else None}
+    return [ranks[rank] for rank in sorted(ranks)] or None
+
+
+def state_of(history, locked, ranks, age):
+    """As llmc/train/watch/watched_run.h has it."""
+    if history.ended:
         return "done"
-    if is_locked(folder) is False:
+    if locked is False and ranks is None:
         return "stopped"
-    times = [number(row, "ms") for row in rows if row["event"] == "train"]
-    step = times[-1] / 1000 if times and finite(times[-1]) else 0
-    return "training" if age < max(15, 10 * step) else "quiet"
+    return "training" if age < max(15, 10 * history.ms / 1000) else "quiet"
+
+
+def name_of(folder):
+    """The folder's name, as printable() of llmc/base/json.h; a byte that is no UTF-8 is a surrogate here."""
+    unclean = lambda c: unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
+    return "".join("\ufffd" if unclean(c) else c for c in os.path.basename(os.path.abspath(folder)))
 
 
 def run_object(folder):
     """The run as the page knows it, and the number of damaged lines."""
     path = os.path.join(folder, "metrics.jsonl")
-    rows, damaged = rows_of(path)
+    history = metrics.History(path)
     age = max(0.0, time.time() - os.stat(path).st_mtime)
-    events = ("train", "val", "task", "comm", "sample")
-    of = {event: [row for row in rows if row["event"] == event] for event in events}
-    starts = [row for row in rows if row["event"] in ("start", "resume")]
-    train, sampled = train_columns(of["train"])
-    comm, _ = thinned(columns(of["comm"]), ("wait_ms", "device_wait_ms"))
-    evals_path = os.path.join(folder, "evals.jsonl")
-    evals, _ = rows_of(evals_path, "task") if os.path.exists(evals_path) else ([], 0)
-    ended = rows and rows[-1]["event"] == "done"
+    train, sampled = thinned(columns(history.of["train"]), ("loss", "norm"))
+    comm, _ = thinned(columns(history.of["comm"]), ("wait_ms", "device_wait_ms"))
+    evals = by_task(rows_beside(folder, "evals.jsonl"))
+    checkpoints = [mark_of(row, "checkpoint", text(row, "dir"))
+                   for row in rows_beside(folder, "checkpoints.jsonl")]
+    locked = is_locked(folder)
+    ranks = ranks_of(folder, 10 if locked is False else 60)
     return {
-        "run": os.path.basename(os.path.realpath(folder)), "reset": True, "age": round(age, 1),
-        "state": state_of(folder, rows, age),
-        "config": config_of(folder), "start": starts[-1] if starts else None,
-        "done": rows[-1] if ended else None, "train": train, "sampled": sampled,
-        "val": columns(of["val"]),
-        "tasks": by_task(of["task"]), "evals": by_task(evals), "comm": comm,
-        "memory": columns(memory_rows(rows)),
-        "health": [row for row in rows if row["event"] in ("health", "grad_norms")][-100:],
-        "marks": marks_of(rows, folder), "ranks": None,
-        "samples": [{"step": row["step"], "text": str(row.get("text"))} for row in of["sample"]],
-    }, damaged
-
-
-def without_infinities(value):
-    """The value as JSON allows: infinities and NaN become null."""
-    if isinstance(value, dict):
-        return {str(key): without_infinities(v) for key, v in value.items()}
-    if isinstance(value, list):
-        return [without_infinities(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        "run": name_of(folder), "reset": True, "state": state_of(history, locked, ranks, age),
+        "age": round(age, 1),
+        "config": config_of(folder), "start": history.start, "done": history.done,
+        "train": train, "sampled": sampled, "val": columns(history.of["val"]),
+        "tasks": by_task(history.of["task"]), **({"evals": evals} if evals else {}), "comm": comm,
+        "memory": metrics.table_of(history.of["memory"]), "health": history.of["health"][-100:],
+        "samples": [{"step": row["step"], "text": text(row, "text")} for row in history.of["sample"]],
+        "marks": history.marks + checkpoints, "ranks": ranks,
+    }, history.damaged
 
 
 def main():
@@ -259,14 +169,14 @@ def main():
             run["run"] = os.path.normpath(folder)
         objects.append(run)
         lost += damaged
-        if not run["train"]["step"] and not run["val"]["step"]:
+        if not run["train"] and not run["val"]:
             fail(path, "no training or validation rows yet")
     try:
         page = joined(PAGE)
     except OSError as e:
         fail(e.filename, e)
-    text = json.dumps(without_infinities(objects), separators=(",", ":")).replace("<", "\\u003c")
-    page = page.replace(DATA, DATA.replace("null", text), 1)
+    data = json.dumps(objects, separators=(",", ":")).replace("<", "\\u003c")
+    page = page.replace(DATA, DATA.replace("null", data), 1)
     out = args.out or os.path.join(args.runs[0], "report.html")
     try:
         with open(out, "w", encoding="utf-8") as f:

@@ -59,6 +59,38 @@ void Columns::thin() {
     leave(left);
 }
 
+// Marks the rows in [begin, end) with the first least and the first largest value of a column.
+static void keep_extremes(const std::vector<double>& column, size_t begin, size_t end,
+                          std::vector<bool>& kept) {
+    size_t least = end, largest = end;
+    for (size_t i = begin; i < end; i++) {
+        if (std::isnan(column[i])) continue;
+        if (least == end || column[i] < column[least]) least = i;
+        if (largest == end || column[i] > column[largest]) largest = i;
+    }
+    if (least == end) return;
+    kept[least] = true;
+    kept[largest] = true;
+}
+
+void Columns::leave_extremes(size_t most, const std::array<const char*, 2>& figures) {
+    seen = rows();                                  // damaged rows are no rows that a reader could miss
+    if (rows() <= most) return;
+    std::vector<bool> kept(rows());
+    kept.back() = true;
+    const size_t intervals = most / 5;
+    for (size_t i = 0; i < intervals; i++) {
+        const size_t begin = rows() * i / intervals, end = rows() * (i + 1) / intervals;
+        kept[begin] = true;
+        for (const char* figure : figures)
+            if (const std::vector<double>* column = find(figure)) keep_extremes(*column, begin, end, kept);
+    }
+    std::vector<size_t> left;
+    for (size_t i = 0; i < rows(); i++)
+        if (kept[i]) left.push_back(i);
+    leave(left);
+}
+
 std::string columns_json(const Columns& columns, size_t first, size_t most) {
     if (first == columns.rows()) return "{}";
     const size_t last = columns.rows() - 1;

@@ -1,5 +1,6 @@
 // Rows of one kind as columns, in bounded memory: the newest rows in full, older ones evenly thinned.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ struct Columns {
     const std::vector<double>* find(std::string_view name) const;
     // Appends the row that was counted last: index seen - 1.
     void add(const MetricsRow& row, bool marked = false);
+    // For a report: leaves some `most` rows of more. The first and the last row stay, and of each of most / 5
+    // intervals the first row and the rows with the least and the largest of two figures. scripts/report.py
+    // chooses the same rows.
+    void leave_extremes(size_t most, const std::array<const char*, 2>& figures);
 
 private:
     uint64_t stride_ = 1;                           // of older rows: index % stride_ == 0

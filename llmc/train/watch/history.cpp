@@ -30,6 +30,16 @@ std::string Newest::text(uint64_t from) const {
     return list + "]";
 }
 
+History History::whole() {
+    constexpr size_t kEvery = SIZE_MAX / 4;
+    History history;
+    for (Columns* columns : {&history.train, &history.comm, &history.val, &history.memory})
+        columns->most = kEvery;
+    for (Newest* newest : {&history.samples, &history.marks}) newest->most = kEvery;
+    for (Newest* newest : {&history.samples, &history.marks, &history.health}) newest->most_bytes = kEvery;
+    return history;
+}
+
 uint64_t History::generation() const {
     uint64_t sum = generation_ + train.generation + comm.generation + val.generation + memory.generation;
     for (const auto& [name, columns] : tasks) sum += columns.generation;
@@ -137,9 +147,9 @@ void History::evaluated(const MetricsRow& row) {
     }
     const std::string name(row.text("task"));
     if (name.empty() || (!tasks.contains(name) && tasks.size() >= kMostTasks)) return;
-    const bool known = tasks.contains(name);
-    Columns& task = tasks[name];
-    generation_ += !known;
+    const auto [place, added] = tasks.try_emplace(name, train.most);
+    Columns& task = place->second;
+    generation_ += added;
     task.seen++;
     task.add(row);
 }
@@ -165,12 +175,15 @@ static std::string spike_text(const MetricsRow& row) {
 }
 
 void History::other(std::string_view line, const MetricsRow& row) {
-    if (row.event.empty()) return;
+    const bool needs_no_step = row.event == "start" || row.event == "done";
+    if (row.event.empty() || !(needs_no_step || std::isfinite(row.number("step")))) return;
     if (row.event == "train") {                 // written by others, with blanks say
         train.seen++;
         ended = false;
-        ms = std::isnan(row.number("ms")) ? ms : row.number("ms");
-        seconds += 1e-3 * ms;
+        if (const double took = row.number("ms"); took >= 0) {
+            ms = took;
+            seconds += 1e-3 * took;
+        }
         keep_train(row);
     } else if (row.event == "start" || row.event == "resume") begun(line, row);
     else if (row.event == "val" || row.event == "task") evaluated(row);

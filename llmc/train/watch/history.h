@@ -24,7 +24,7 @@ struct Newest {
 std::string mark_json(const MetricsRow& row, const char* kind, const std::string& text);
 
 struct History {
-    Columns train, comm, val{16384};
+    Columns train, comm, val{16384};            // each task has as much room as train
     Columns memory{4096};                       // plan_bytes, and peak_bytes so far
     static constexpr size_t kMostTasks = 200;
     std::map<std::string, Columns> tasks;       // by name; of the first kMostTasks
@@ -35,6 +35,9 @@ struct History {
     double last_mark = -1;                      // largest step of the marks
     double ms = 0;                              // of the last step
     RunMetrics metrics{""};                     // of the last rows
+
+    // A history without limits, but for the number of tasks and of rows of health. For a report.
+    static History whole();
 
     // Takes whole lines. Of the train rows between others the row with index % every == 0 is kept, and the
     // last row of `lines`, and skipped steps. Every other row is kept.

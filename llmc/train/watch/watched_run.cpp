@@ -62,7 +62,7 @@ bool view_run(WatchedRun& run, const std::string& folder) {
 }
 
 static void read_all(WatchedRun& run, int fd) {
-    History history;
+    History history = run.whole ? History::whole() : History();
     Tail tail;
     const uint64_t every = every_for(estimated_lines(fd, size_of_open(fd)), history.train.most);
     tail.read(fd, [&](std::string_view lines) { history.feed(lines, every); });

@@ -26,6 +26,7 @@ struct WatchedRun {
     FileState config_file;
     uint64_t replaced = 0;              // grows where known rows may have changed
     bool viewed = false;                // by first_view(), or in full
+    bool whole = false;                 // every row is kept, for a report
 
     WatchedRun(uint64_t id, std::string name, std::string path)
         : id(id), name(std::move(name)), path(std::move(path)) {}

@@ -9,6 +9,7 @@
 #include "llmc/train/serve/embedded.h"
 #include "llmc/train/watch/watched_run.h"
 
+static constexpr size_t kMostRows = 2000;
 static constexpr std::string_view kNoData = "id=\"data\">null<";     // of the live page
 
 // No text of a run ends the script element that holds the data.
@@ -22,15 +23,19 @@ static std::string without_tags(const std::string& json) {
 }
 
 int write_report(const std::string& run_dir, std::string file) {
-    const std::filesystem::path path = std::filesystem::path(run_dir).lexically_normal();
+    const std::filesystem::path path = std::filesystem::absolute(run_dir).lexically_normal();
     const bool bare = !path.has_filename();
     const std::string name = (bare ? path.parent_path() : path).filename().string();
     WatchedRun run(1, printable(name), "");
+    run.whole = true;
+    run.checkpoints.most = run.checkpoints.most_bytes = SIZE_MAX;
     read_run(run, run_dir);
     read_evals(run, run_dir);
     read_life(run, run_dir);
     CHECK_INPUT(!run.loading, "--report: run.dir '{}' has no metrics.jsonl; train first, or name another run "
                 "by --run.dir=DIR", run_dir);
+    run.history.train.leave_extremes(kMostRows, {"loss", "norm"});
+    run.history.comm.leave_extremes(kMostRows, {"wait_ms", "device_wait_ms"});
     if (file.empty()) file = run_dir + "/report.html";
     SentRun nothing;
     const std::string data = "[" + without_tags(run_json(run, nothing)) + "]";
