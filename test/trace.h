@@ -29,8 +29,9 @@ inline ReadTrace read_trace(const std::string& path) {
         if (e["ph"] == "M" && e["name"] == "process_name") t.ranks[rank] = e["args"]["name"];
         if (e["ph"] == "M" && e["name"] == "thread_name") t.lanes[{rank, lane}] = e["args"]["name"];
         if (e["ph"] != "X") continue;
-        const double begin = e["ts"], length = e["dur"];
-        t.events.push_back({begin, begin + length, rank, lane, e["cat"], e["name"], e["args"]});
+        // as Perfetto reads them: whole nanoseconds, fractions cut off
+        const double begin = std::floor(1e3 * double(e["ts"])), length = std::floor(1e3 * double(e["dur"]));
+        t.events.push_back({begin / 1e3, (begin + length) / 1e3, rank, lane, e["cat"], e["name"], e["args"]});
     }
     return t;
 }
@@ -55,9 +56,8 @@ inline double length_of(const ReadTrace& t, int rank) {
 }
 
 // Empty: events are sorted, have names and a known category, end after they begin, and nest or follow one
-// another in their lane. Times are rounded to nanoseconds.
+// another in their lane, to the nanosecond.
 inline std::string wrong_with(const ReadTrace& t) {
-    const double rounding = 0.002;
     std::map<std::pair<int, int>, std::vector<TracedEvent>> open;
     double last = -INFINITY;
     if (t.events.empty()) return "no events";
@@ -73,8 +73,8 @@ inline std::string wrong_with(const ReadTrace& t) {
         if (e.category != "op" && e.category != "collective" && e.category != "wait" && e.category != "copy")
             return where + ": of category " + e.category;
         auto& stack = open[{e.rank, e.lane}];
-        while (!stack.empty() && stack.back().end <= e.begin + rounding) stack.pop_back();
-        if (!stack.empty() && e.end > stack.back().end + rounding)
+        while (!stack.empty() && stack.back().end <= e.begin) stack.pop_back();
+        if (!stack.empty() && e.end > stack.back().end)
             return where + ": crosses the end of " + stack.back().name;
         stack.push_back(e);
     }

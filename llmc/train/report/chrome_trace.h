@@ -21,7 +21,8 @@ struct ChromeProcess {
     std::vector<ChromeEvent> events;
 };
 
-// A line per event or name, each a JSON object, sorted by time. origin: time 0 of the trace.
+// A line per event or name, each a JSON object, sorted by time. origin: time 0 of the trace. Times are
+// multiples of 1/8 microsecond.
 // Events that begin at the same time keep their order. REQUIRES: in a lane, an event stands before the events
 // that it contains; an event without length stands before the next event.
 std::string chrome_lines(int pid, ChromeProcess process, double origin);

@@ -103,6 +103,27 @@ TEST(events_that_begin_together_keep_their_order) {
     }
 }
 
+// Events of any lengths nest to the nanosecond as Perfetto reads a file: it drops events that cross the end
+// of another.
+TEST(events_in_a_file_nest_to_the_nanosecond) {
+    ChromeProcess p = {.name = "rank 0", .lanes = {"host"}, .events = {}};
+    double now = 7;
+    for (uint64_t i = 0; i < 2000; i++) {
+        const auto random = [&](uint64_t n) { return 1e-9 * double(philox(4, n, i).x[0] % 9000) / 3; };
+        const double middle = now + random(1), end = middle + random(2);
+        p.events.push_back({now, end, 0, "wait", "outer", ""});
+        p.events.push_back({now, middle, 0, "op", "first", ""});
+        p.events.push_back({middle, end, 0, "op", "second", ""});
+        now = end;
+    }
+    const string path = folder("nested.json"), lines[] = {chrome_lines(0, p, 7 - 1e-3)};
+    std::ofstream(path) << chrome_trace(lines);
+    const ReadTrace t = read_trace(path);
+    EXPECT(wrong_with(t) == "" && t.events.size() == 6000, "%s", wrong_with(t).c_str());
+    EXPECT_NEAR(t.events.front().begin, 1000, 1e-9);
+    EXPECT_NEAR(t.events.back().end, 1000 + 1e6 * (now - 7), 0.0626);
+}
+
 // The check of test/trace.h sees a plain mistake: an op stretched into the wait behind it, and disorder.
 TEST(the_check_of_lanes_sees_what_crosses) {
     ReadTrace t;
