@@ -34,6 +34,10 @@ $(foreach p,common fp32 bf16,$(KERNELS:%.cu=$(BUILD)/$p/%.o) $(EMULATOR:%.cpp=$(
     $(call of_tests,test/emulated/*.cpp test/ops/cuda/*.cpp test/ops/cuda/*/*.cpp) $(of_dev) \
     $(BUILD)/common/test/ptx_goldens.o: EXTRA = $(EMULATE)
 $(BUILD)/common/test/emulator/planted.o: EXTRA = $(EMULATE) $(WATCHED)
+# Ranges of profilers need one real header, where there is a CUDA toolkit.
+NVTX      := $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-idirafter $(CUDA_HOME)/include)
+$(foreach p,fp32 bf16,$(BUILD)/$p/llmc/ops/cuda/timing.o) \
+    $(BUILD)/common/test/emulated/emulated_trace.o: EXTRA += $(NVTX)
 ifeq ($(DEVICE),emulated)
 $(NCCL_PARTS:%=$(BUILD)/common/%.o): EXTRA = $(EMULATE) $(if $(filter 0,$(NCCL)),,-DHAVE_NCCL)
 endif

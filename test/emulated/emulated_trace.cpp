@@ -1,6 +1,7 @@
 // log.trace over the emulated kernels: lanes of the GPU and of NCCL, by events, beside those of the host.
 #include <filesystem>
 
+#include "test/fake_profiler.h"
 #include "test/trace.h"
 
 using std::string;
@@ -103,6 +104,54 @@ TEST(a_traced_step_waits_outside_of_itself) {
     const int more_of_two = waits("two_traced", two + trace) - waits("two_plain", two);
     EXPECT(more_of_one > 0 && more_of_one <= 4 && more_of_two == more_of_one,
            "%d more waits in a step of one micro-batch, %d in one of two", more_of_one, more_of_two);
+}
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+static constexpr bool kHaveNvtx = true;
+#else
+static constexpr bool kHaveNvtx = false;
+#endif
+
+// Names on a rank's host lane, as its timeline has them: without the axes.
+static std::vector<string> timeline_of(const ReadTrace& t, int rank) {
+    std::vector<string> names;
+    for (const TracedEvent& e : t.events)
+        if (e.rank == rank && e.lane == 0 && e.name != "host code")
+            names.push_back(e.name.substr(e.name.rfind('.') + 1));
+    return names;
+}
+
+// A profiler sees each step of each rank, in it blocks and micro-batches, in these the ops that a trace has.
+TEST(ranges_of_a_profiler_nest_and_name_every_op) {
+    if (!kHaveNvtx) return skip("no nvtx3/nvToolsExt.h: the kernels are built without ranges");
+    struct { const char *name, *args; size_t ranks; } const shapes[] = {
+        {"one", "", 1},
+        {"zero3", "--parallel.ranks=2 --parallel.zero=3 --parallel.transport=nccl", 2},
+        {"pp2", "--parallel.ranks=2 --parallel.pp=2 --parallel.transport=nccl", 2}};
+    const string library = fake_profiler();
+    for (const auto& [shape, args, ranks] : shapes) {
+        const string name = string("profiled_") + shape, plain = name + "_plain";
+        const string ranges = folder(name + ".txt");
+        const Ran ran = emulated(name, string(args) + " '--log.trace=[3]'",
+                                 "NVTX_INJECTION64_PATH=" + library + " RANGES=" + ranges);
+        const Ran alone = emulated(plain, args);
+        EXPECT(ran.code == 0 && alone.code == 0, "%s: '%s'", shape, ran.err.c_str());
+        const ReadTrace trace = read_trace(folder(name) + "/trace_step_3.json");
+        const auto threads = read_ranges(ranges);
+        EXPECT(threads.size() == ranks, "%s: ranges of %zu threads", shape, threads.size());
+        if (threads.size() != ranks) continue;
+        std::multiset<std::vector<string>> seen, traced;
+        for (const auto& [id, thread] : threads) {
+            EXPECT(thread.open.empty() && thread.step == 4, "%s: %zu open ranges after step %d", shape,
+                   thread.open.size(), thread.step);
+            EXPECT(thread.groups > 4 * 2, "%s: %d ranges of blocks", shape, thread.groups);
+            seen.insert(thread.steps.at(3));
+        }
+        for (size_t r = 0; r < ranks; r++) traced.insert(timeline_of(trace, int(r)));
+        EXPECT(seen == traced && seen.begin()->size() > 100, "%s: %zu ranges in a step, %zu events", shape,
+               seen.begin()->size(), traced.begin()->size());
+        EXPECT(figures_of(name) == figures_of(plain), "%s: other figures", shape);
+    }
 }
 
 // Times of a GPU's ops are by marks of its clock.
