@@ -221,7 +221,7 @@ for r in rows:
 known = {(r["model"], r["task"], r["rule"]): r["score"] for r in rows}
 assert known["GPT-2 124M", "hellaswag", "characters"] == 31.14
 assert known["GPT-2 1558M", "hellaswag_llmc", "tokens"] == 48.93
-for size, least in (("124M", 8), ("350M", 7), ("774M", 1), ("1558M", 7)):
+for size, least in (("124M", 8), ("350M", 7), ("774M", 2), ("1558M", 7)):
     assert sum(r["model"] == f"GPT-2 {size}" for r in rows) >= least, size
 EOF)py");
     EXPECT(ran.code == 0, "%s", ran.err.c_str());
