@@ -1,13 +1,24 @@
-// Shards of short documents of one length, for tests of rows with several documents.
+// Shards of short documents, a byte a token, for tests of rows with several documents.
 #pragma once
 #include "test/program.h"
 
 namespace test {
 
-// 97 documents of 16 tokens, a byte each, end-of-text included; settings of `data`. The vocabulary has 257
-// ids.
+// Encodes PREFIX.jsonl, a byte a token, end-of-text behind each document; settings of `data`. The vocabulary
+// has 257 ids.
+inline json data_of_bytes(const std::string& prefix, const std::string& args = "") {
+    const std::string tokenizer = folder("bytes.json");
+    std::ofstream(folder("letters.txt")) << "abc";
+    const Ran a = run("./tokenize train --vocab=257 --out=" + tokenizer + " " + folder("letters.txt"));
+    const Ran b = run("./tokenize encode --tokenizer=" + tokenizer + " --out=" + prefix + " " + args + " " +
+                      prefix + ".jsonl");
+    EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
+    return {{"train", prefix + "_train_*.bin"}, {"val", prefix + "_train_*.bin"}, {"tokenizer", tokenizer}};
+}
+
+// 97 documents of 16 tokens, end-of-text included.
 inline json even_documents() {
-    const std::string prefix = folder("even"), t = folder("bytes.json");
+    const std::string prefix = folder("even");
     std::ofstream rows(prefix + ".jsonl");
     for (int i = 0; i < 97; i++) {
         std::string text;
@@ -15,12 +26,9 @@ inline json even_documents() {
         rows << R"({"text": ")" << text << "\"}\n";
     }
     rows.close();
-    std::ofstream(folder("letters.txt")) << "abc";
-    const Ran a = run("./tokenize train --vocab=257 --out=" + t + " " + folder("letters.txt"));
-    const Ran b = run("./tokenize encode --tokenizer=" + t + " --out=" + prefix + " " + prefix + ".jsonl");
-    EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
-    return {{"train", prefix + "_train_*.bin"}, {"val", prefix + "_train_*.bin"}, {"tokenizer", t},
-            {"shuffle", false}};
+    json data = data_of_bytes(prefix);
+    data["shuffle"] = false;
+    return data;
 }
 
 }  // namespace test

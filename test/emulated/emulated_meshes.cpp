@@ -11,6 +11,7 @@
 #include "llmc/base/config/config.h"
 #include "test/kinds.h"
 #include "test/even_documents.h"
+#include "test/task_file.h"
 
 using std::string;
 using namespace test;
@@ -168,19 +169,15 @@ TEST(documents_of_a_row_train_as_on_the_cpu) {
 
 // Shared beginnings, batches by length, and answers, by a GPU's kernels.
 TEST(tasks_are_scored_as_on_the_cpu) {
-    std::ofstream task(folder("short.jsonl"));
-    task << R"({"task": "short", "accuracy": "sum", "accuracy_norm": "bytes"})" << "\n";
-    for (int d = 0; d < 10; d++)
-        for (int i = 0; i < 3; i++)
-            task << json{{"doc_id", d}, {"idx", i}, {"label", 0},
-                         {"context", "the small model reads" + string(size_t(d % 4), '.')},
-                         {"continuation", i == 0 ? " a page" : i == 1 ? " zebra" : " text and line"}}.dump()
-                 << "\n";
-    task.close();
+    std::vector<TaskDocument> documents;
+    for (size_t d = 0; d < 10; d++)
+        documents.push_back({"the small model reads" + string(d % 4, '.'),
+                             {" a page", " zebra", " text and line"}});
+    const string task = task_file("short", R"("accuracy": "sum", "accuracy_norm": "bytes")", documents);
     json changes = text_config();
     changes.merge_patch({{"train", {{"steps", 2}}}, {"sample", {{"every", 0}}},
                          {"checkpoint", {{"every", 0}}},
-                         {"eval", {{"every", 0}, {"tasks", {folder("short.jsonl")}}, {"task_every", 2}}}});
+                         {"eval", {{"every", 0}, {"tasks", {task}}, {"task_every", 2}}}});
     const string config = tiny_program_config("scored", changes);
     const auto answers = [&](const string& folder_of_program, const string& args) {
         const Ran ran = run(folder_of_program + "/train_gpt " + config + args);

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "llmc/train/report/event_file.h"
-#include "test/program.h"
+#include "test/task_file.h"
 
 using std::string;
 using namespace test;
@@ -25,10 +25,7 @@ TEST(a_disk_that_fills_up_costs_whole_rows) {
         return;
     }
     json changes = text_config();
-    const string task = folder("last.jsonl");
-    std::ofstream(task) << R"({"task": "last", "accuracy": "greedy"}
-{"doc_id": 0, "idx": 0, "label": 0, "context": "the small", "continuation": " model"}
-)";
+    const string task = task_file("last", R"("accuracy": "greedy")", {{"the small", {" model"}}});
     changes.merge_patch({{"run", {{"dir", run_dir}}}, {"train", {{"steps", 400}}}, {"sample", {{"every", 0}}},
                          {"checkpoint", {{"every", 0}}},
                          {"log", {{"tensorboard", true}, {"prometheus", disk + "/run.prom"}, {"every", 0}}},

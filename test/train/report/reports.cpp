@@ -7,7 +7,7 @@
 #include "llmc/base/json.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
-#include "test/program.h"
+#include "test/task_file.h"
 
 using std::string;
 using std::vector;
@@ -208,14 +208,12 @@ static vector<string> expected_events(const string& run) {
 
 TEST(a_run_writes_them) {
     const string prom = folder("board.prom"), path = folder("board") + "/" + EventFile::kName;
-    std::ofstream(folder("ends.jsonl")) << R"({"task": "ends", "accuracy": "sum", "accuracy_norm": "bytes"}
-{"doc_id": 0, "idx": 0, "label": 0, "context": "the small", "continuation": " model"}
-{"doc_id": 0, "idx": 1, "label": 0, "context": "the small", "continuation": " zebra"}
-)";
+    const string ends = task_file("ends", R"("accuracy": "sum", "accuracy_norm": "bytes")",
+                                  {{"the small", {" model", " zebra"}}});
     json changes = text_config();
     changes.merge_patch({{"log", {{"tensorboard", true}, {"prometheus", prom}, {"comm", true}}},
                          {"parallel", {{"ranks", 2}, {"transport", "threads"}}}, {"train", {{"steps", 10}}},
-                         {"eval", {{"every", 5}, {"tasks", {folder("ends.jsonl")}}, {"task_every", 5}}},
+                         {"eval", {{"every", 5}, {"tasks", {ends}}, {"task_every", 5}}},
                          {"sample", {{"every", 5}}}, {"checkpoint", {{"every", 5}, {"keep_last", 9}}}});
     const string config = tiny_program_config("board", changes);
     for (const bool resumed : {false, true}) {

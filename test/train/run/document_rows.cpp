@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "llmc/base/files.h"
-#include "test/program.h"
+#include "test/even_documents.h"
 
 using std::string;
 using std::vector;
@@ -13,22 +13,18 @@ static bool has(const string& text, const string& word) { return text.find(word)
 
 // Documents of 20 and 13 tokens, a byte each: a pair fills a row of T = 32. more: and as many of 41.
 static json documents_config(bool more = false) {
-    const string name = more ? "more" : "pairs", prefix = folder(name), t = folder("bytes.json");
-    std::ofstream rows(folder(name + ".jsonl"));
+    const string prefix = folder(more ? "more" : "pairs");
+    std::ofstream rows(prefix + ".jsonl");
     for (int i = 0; i < 80; i++)
         for (const int letters : {19, 12, more ? 40 : 0})
             if (letters) rows << R"({"text": ")" << string(size_t(letters), char('a' + (i + letters) % 26))
                               << "\"}\n";
     rows.close();
-    std::ofstream(folder("letters.txt")) << "abc";
-    const Ran a = run("./tokenize train --vocab=257 --out=" + t + " " + folder("letters.txt"));
-    const Ran b = run("./tokenize encode --tokenizer=" + t + " --out=" + prefix + " --shard-tokens=1000 " +
-                      folder(name + ".jsonl"));
-    EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
+    json data = data_of_bytes(prefix, "--shard-tokens=1000");
+    data["rows"] = "documents";
     return {{"run", {{"precision", "fp64"}}},
             {"model", {{"vocab", 0}, {"layers", 1}}},
-            {"data", {{"train", prefix + "_train_*.bin"}, {"val", prefix + "_train_*.bin"}, {"tokenizer", t},
-                      {"rows", "documents"}}},
+            {"data", data},
             {"train", {{"steps", 6}, {"batch_tokens", 128}, {"micro_batch", 1}}},
             {"eval", {{"every", 2}, {"batches", 0}}}};
 }

@@ -2,31 +2,31 @@
 #include <filesystem>
 
 #include "test/own_processes.h"
-#include "test/program.h"
+#include "test/task_file.h"
 
 using std::string;
 using std::vector;
 using namespace test;
 
-// A word that ends a line of the training text, or words in a wrong order; and a task of single words.
-static string task_file(const string& name, const string& rules, int choices) {
-    const string path = folder(name + ".jsonl");
-    std::ofstream out(path);
-    out << R"({"task": ")" << name << "\", " << rules << "}\n";
+// Words that end a line of the training text.
+static vector<TaskDocument> documents_of(size_t choices) {
     const char* words[] = {" the small", " a model", " reads line", " text", " zebra"};
-    for (int d = 0; d < 12; d++)
-        for (int i = 0; i < choices; i++)
-            out << json{{"doc_id", d}, {"idx", i}, {"label", d % choices},
-                        {"context", "the small model reads" + string(size_t(d), '.')},
-                        {"continuation", words[(d + 2 * i) % 5]}}.dump() << "\n";
-    return path;
+    vector<TaskDocument> documents;
+    for (size_t d = 0; d < 12; d++) {
+        TaskDocument document{.context = "the small model reads" + string(d, '.'), .continuations = {},
+                              .label = d % choices};
+        for (size_t i = 0; i < choices; i++) document.continuations.push_back(words[(d + 2 * i) % 5]);
+        documents.push_back(document);
+    }
+    return documents;
 }
 
 static json task_config() {
     json cfg = text_config();
     cfg["checkpoint"] = {{"every", 10}, {"keep_last", 9}};
-    cfg["eval"]["tasks"] = {task_file("choices", R"("accuracy": "sum", "accuracy_norm": "bytes")", 3),
-                            task_file("greedy", R"("accuracy": "greedy")", 1)};
+    cfg["eval"]["tasks"] = {
+        task_file("choices", R"("accuracy": "sum", "accuracy_norm": "bytes")", documents_of(3)),
+        task_file("greedy", R"("accuracy": "greedy")", documents_of(1))};
     cfg["eval"]["task_every"] = 10;
     return cfg;
 }
