@@ -150,7 +150,7 @@ std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int rank
     const int ffn = with_sizes(m).ffn_channels;
     if (ffn % p.tp)
         return fmt::format("parallel.tp = {} does not divide model.ffn_channels = {}{}: each rank computes "
-                           "an equal part; the nearest multiples are {} and {}", p.tp, ffn,
+                           "an equal share; the nearest multiples are {} and {}", p.tp, ffn,
                            m.ffn_channels ? "" : " (4 x model.channels)", ffn / p.tp * p.tp,
                            (ffn / p.tp + 1) * p.tp);
     const int stages = p.pp * p.virtual_stages;

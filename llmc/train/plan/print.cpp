@@ -84,7 +84,7 @@ static Rows rows_of_step(const Estimate& e) {
                                                          : "waiting for communication", t.by_kind.exposed);
     if (e.mesh.pp > 1) add("pipeline bubble", t.bubble);
     add("step", t.seconds);
-    add("  of it the optimizer's part", t.after);
+    add("  of it the optimizer", t.after);
     return rows;
 }
 
