@@ -189,8 +189,8 @@ static double all_to_all_seconds(const Route& r, double bytes) {
     return std::max(bytes * far / r.adapter, bytes * near / r.node) + ring_latency(r);
 }
 
-// One after the other: between nodes, each GPU with those at its place in other nodes, by all adapters at
-// once; then inside each node. A scatter goes the other way.
+// Half of a sum, one after the other: between nodes, each GPU with those at its place in other nodes, by all
+// adapters at once; then inside each node. NCCL gathers and scatters by a ring alone.
 static double by_nodes_seconds(const Route& r, double bytes) {
     const double inside = double(r.members) / r.nodes;
     if (r.nodes == 1 || inside <= 1) return INFINITY;
@@ -223,5 +223,6 @@ double seconds_of_collective(const Prices& p, const Cost& cost) {
     const double ring = passes * (share * bytes / rate + ring_latency(r));
     const double tree = passes * (bytes / rate * 1.2 + steps * hop);
     const double nvls = verb == "all_reduce" ? nvls_seconds(r, bytes) : INFINITY;
-    return std::min({ring, tree, passes * by_nodes_seconds(r, bytes), nvls});
+    const double by_nodes = verb == "all_reduce" ? passes * by_nodes_seconds(r, bytes) : INFINITY;
+    return std::min({ring, tree, by_nodes, nvls});
 }
