@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Runs test binaries, two at a time: prints a line as each ends, the output of failed binaries, and the sum.
+# Runs test binaries, three at a time, as some wait: prints a line as each ends, the output of failed
+# binaries, and the sum.
 #
 #     test/run_all.sh BINARY ...
 #
 # A binary that dies, or ends without its own "N passed, N failed", counts as a failed test.
-# TEST_JOBS (2, on one core 1): binaries at a time.
+# TEST_JOBS (3, on one core 1): binaries at a time.
 set -uo pipefail
 # Threads that wait for each other by spinning cost a factor of three on a machine with other work.
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
-jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 2 : 1))}
+jobs=${TEST_JOBS:-$(($(nproc) > 1 ? 3 : 1))}
 folder=$(mktemp -d)
 export folder
 # of the emulation, for test/emulated/emulator_ran.cpp, the last to run

@@ -21,8 +21,9 @@
 #   - ranks as threads in fp64 under ThreadSanitizer, of one thread each and without oneDNN: libgomp is not
 #     instrumented. Each file by itself: it includes what it uses
 #
-# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs. The emulation runs once. A
-# third of the lattice runs, and none of it under ThreadSanitizer, whose build compiles files together.
+# FULL=few (.ci/run): sanitizers look at functions in bf16, not at whole programs. The emulation runs once. No
+# lattice, no deaths, crashes and floats besides those of `make test`. ThreadSanitizer's build compiles files
+# together.
 # FULL_TIMEOUT (1500) bounds each part, in seconds; crashes have 300, tokenizers four times as much. Parts can
 # be named: test/run_full.sh sanitizers fuzzers
 set -uo pipefail
@@ -64,15 +65,15 @@ copy_of_tree() {
         --exclude=./tokenize -cf - . | tar -xf - -C "$1"
 }
 
-# Tests of operations, model, files and optimizer that start no program; their own code is looked at, too.
+# Tests of operations, model, files and optimizer that start no program.
 sanitized_functions() {
-    local build=build/cpu-native-address-undefined-bf16 sources targets
+    local build=build/cpu-native-address-undefined-bf16 native=build/cpu-native sources targets
     mapfile -t sources < <(grep -LE 'test::run\(|"test/(program|gguf|shards)\.h"|"\./tokenize' \
                                 test/{base,base/*,io/*,model,ops,train/{data,step,save}}/*.cpp)
     targets=("${sources[@]##*/}")
     targets=("${targets[@]/#/$build/test/}")
     targets=("${targets[@]%.cpp}")
-    plain_make SANITIZE=address,undefined PRECISIONS=bf16 "${targets[@]}" \
+    plain_make SANITIZE=address,undefined PRECISIONS=bf16 TESTS_OF=$native "${targets[@]}" \
         >"$out/sanitizers-build.log" 2>&1 || { tail -n 30 "$out/sanitizers-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
@@ -94,15 +95,16 @@ sanitizers() {
 }
 
 portable() {
-    local arch=x86-64-v3 build name targets=()
-    build=build/cpu-$arch-nodnnl-fp32-bf16
+    local arch=x86-64-v3 precisions="fp32 bf16" build name targets=()
+    few && precisions=fp32
+    build=build/cpu-$arch-nodnnl-${precisions/ /-}
     if ! grep -qw avx2 /proc/cpuinfo; then
         echo "skip  portable: this CPU has no AVX2"; echo "0 passed, 0 failed, 1 skipped"; return
     fi
     for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
         targets+=("$build/test/$name")
     done
-    plain_make DNNL=0 WERROR=1 PRECISIONS="fp32 bf16" ARCH=$arch "${targets[@]}" \
+    plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" ARCH=$arch "${targets[@]}" \
         >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
@@ -154,7 +156,7 @@ assembler() {
 lattice() {
     plain_make build/cpu-native/test/lattice >"$out/lattice-build.log" 2>&1 ||
         { tail -n 30 "$out/lattice-build.log"; return; }
-    few || export LATTICE=all
+    export LATTICE=all
     BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
 }
 
@@ -247,12 +249,14 @@ if [ $# != 0 ]; then
     lane "$@"
 else
     compiled=(assembler sanitizers portable races)
-    native=(emulation deaths crashes floats slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
-    parts=("${compiled[@]}" "${native[@]}" lattice)
+    native=(emulation slow_bf16 reference tokenizers smollm2 scores reports fuzzers)
+    last=()
+    if ! few; then native+=(deaths crashes floats) last=(lattice); fi
+    parts=("${compiled[@]}" "${native[@]}" "${last[@]}")
     lane "${native[@]}" &
     (renice -n 10 "$BASHPID" >/dev/null; lane "${compiled[@]}")
     wait
-    part lattice
+    lane "${last[@]}"
 fi
 passed=0 failed=0 skipped=0
 for name in "${parts[@]}"; do

@@ -54,8 +54,11 @@ trained() {
             printf "\"micro_batch\": %s, \"planned_MB\": %.0f, ", micro, plan / 1e6
             printf "\"used_MB\": %.0f, \"loss\": %s, \"last_ms\": %s}\n", used / 1e6, loss, last
             if (used > plan + 1e6) { print name ": used more memory than was planned"; exit 1 }
-            # the host does not end a step, so a full launch queue moves no time between steps
-            if (last < 0.95 * ms[m]) { print name ": the last step is shorter than the others"; exit 1 }
+            # the host does not end a step: a full launch queue moves no time between steps. Short steps vary
+            if (ms[m] > 100 && last < 0.95 * ms[m]) {
+                print name ": the last step is shorter than the others"
+                exit 1
+            }
         }' "$WORK/$name/metrics.jsonl"
 }
 
