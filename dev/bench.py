@@ -22,7 +22,7 @@ from show_help import show_help
 LAYERS, CHANNELS, VOCAB = 12, 768, 50257
 PARAMETERS = {"gpt2": 124439808, "llama": 114114048}       # both tie the head to the embedding
 SHAPES = (("gpt2", 4, 256), ("gpt2", 1, 1024), ("llama", 4, 256))      # model, B, T
-OPERATIONS = (*SHAPES, ("slots", 4, 256), ("packed", 4, 256))          # as bench_models.h has them
+OPERATIONS = (*SHAPES, ("features", 4, 256), ("packed", 4, 256))          # as bench_models.h has them
 KINDS = {"gpt2": {}, "llama": {
     "kv_heads": 4, "norm": "rmsnorm", "bias": False, "position": "rope", "activation": "swiglu",
     "ffn_channels": 2048}}

@@ -14,19 +14,19 @@ struct Options {
     std::vector<std::string> precisions;
 };
 
-// gpt2: GPT-2 124M. llama: as many layers and channels, with GQA. slots: features missing in both, and Muon.
+// gpt2: GPT-2 124M. llama: as many layers and channels, with GQA. features: those missing in both, and Muon.
 // packed: llama under a document mask, with the other softcap.
 inline Config config_of(const Options& o) {
     Config cfg;
     ModelConfig& m = cfg.model;
     m = {.layers = 12, .heads = 12, .channels = 768, .context = o.T, .vocab = 50257, .init = "random"};
-    CHECK_INPUT(o.model == "gpt2" || o.model == "llama" || o.model == "slots" || o.model == "packed",
-                "--model={}: gpt2, llama, slots or packed", o.model);
+    CHECK_INPUT(o.model == "gpt2" || o.model == "llama" || o.model == "features" || o.model == "packed",
+                "--model={}: gpt2, llama, features or packed", o.model);
     if (o.model != "gpt2") {
         m.kv_heads = 4, m.norm = NormKind::RmsNorm, m.bias = false, m.position = PositionKind::Rope;
         m.activation = Activation::Swiglu, m.ffn_channels = 2048;
     }
-    if (o.model == "slots") {
+    if (o.model == "features") {
         m.qk_norm = QkNorm::Before, m.activation = Activation::Relu2, m.softcap = 15, m.embed_norm = true;
         m.window = {o.T / 4, 0};
         m.shortcut = Shortcut::X0, m.value_embeddings = ValueEmbeddings::Alternate;

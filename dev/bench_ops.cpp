@@ -1,6 +1,6 @@
 // Times every operation of a model's steps in its real place: in whole steps of the trainer.
 //
-//     bench_ops [--model=gpt2|llama|slots|packed] [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates]
+//     bench_ops [--model=gpt2|llama|features|packed] [--json=FILE] [--B=4 --T=256] [--threads=N] [--rates]
 //               [--muon] [--trace] [fp32 bf16 fp64]
 //
 // The walk records the ops, their order, FLOPs and bytes (ops/walk.h). Rates are compared

@@ -10,7 +10,7 @@
 #     issue, lazy streams; the share of their lines that ran. What nvcc makes of them, where it is, for every
 #     GPU (ASSEMBLE_FOR="sm_80 sm_90": for these)
 #   - fuzzers, FUZZ_SECONDS (60) each
-#   - the whole lattice of meshes, and 30 of them under mpirun
+#   - the whole lattice of meshes, and 30 of them under mpirun; every preset's walk on each of seven meshes
 #   - every way to die in every phase, of processes and threads
 #   - the fixtures of test/model computed again by PyTorch; ids of ./tokenize by Hugging Face's tokenizers;
 #     SmolLM2-135M against transformers, its scores of six tasks, and exports to GGUF against llama.cpp
@@ -69,11 +69,11 @@ copy_of_tree() {
 sanitized_functions() {
     local build=build/cpu-native-address-undefined-bf16 native=build/cpu-native sources targets
     mapfile -t sources < <(grep -LE 'test::run\(|"test/(program|gguf|shards)\.h"|"\./tokenize' \
-                                test/{base,base/*,io/*,model,ops,train/{data,step,save}}/*.cpp)
+                                test/{base,base/*,io/*,model,ops,train/{data,step,save,save/formats}}/*.cpp)
     targets=("${sources[@]##*/}")
     targets=("${targets[@]/#/$build/test/}")
     targets=("${targets[@]%.cpp}")
-    plain_make SANITIZE=address,undefined PRECISIONS=bf16 TESTS_OF=$native "${targets[@]}" \
+    plain_make SANITIZE=address,undefined PRECISIONS=bf16 CXXFLAGS=-g0 TESTS_OF=$native "${targets[@]}" \
         >"$out/sanitizers-build.log" 2>&1 || { tail -n 30 "$out/sanitizers-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
@@ -104,7 +104,7 @@ portable() {
     for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
         targets+=("$build/test/$name")
     done
-    plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" ARCH=$arch "${targets[@]}" \
+    plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" TEST_PRECISIONS="$precisions" ARCH=$arch "${targets[@]}" \
         >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
@@ -154,10 +154,11 @@ assembler() {
 }
 
 lattice() {
-    plain_make build/cpu-native/test/lattice >"$out/lattice-build.log" 2>&1 ||
+    local targets=(build/cpu-native/test/{lattice,walk,emulated_walk})
+    plain_make "${targets[@]}" >"$out/lattice-build.log" 2>&1 ||
         { tail -n 30 "$out/lattice-build.log"; return; }
     export LATTICE=all
-    BUILD=build/cpu-native timeout "$limit" test/run_all.sh build/cpu-native/test/lattice
+    BUILD=build/cpu-native timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
 crashes() {

@@ -1,10 +1,18 @@
 // Walks compared: records entry by entry, and the bytes that they send.
 #pragma once
+#include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "llmc/comm/mesh.h"
 #include "llmc/ops/walk.h"
 #include "test/test.h"
+
+// Whether every preset is walked on every mesh and in each precision: LATTICE=all.
+inline bool walks_all() {
+    const char* const which = getenv("LATTICE");
+    return which && !strcmp(which, "all");
+}
 
 inline std::string text_of(const Walk& w, const Walk::Entry& e) {
     const Cost& c = w.of(e);

@@ -16,7 +16,7 @@ TEST_PRECISIONS ?= $(PRECISIONS)        # of tests that have one; the program ha
 # ... and those of the operations and of the model, which take seconds, in all
 OF_OPERATIONS := adamw attention attention_window classifier decoder encoder layernorm matmul memory mixes packed_rows \
                  spread test_gpt
-precisions_of  = $(if $(filter $(OF_OPERATIONS),$1),$(PRECISIONS),$(TEST_PRECISIONS))
+precisions_of  = $(if $(filter $(OF_OPERATIONS) cuda_% emulat%,$1),$(PRECISIONS),$(TEST_PRECISIONS))
 TESTS        := $(TEST_NAMES:%=$(BUILD)/test/%)
 LIBRARY      := $(BUILD)/libtrain_gpt.a
 BENCHES      := $(patsubst dev/%.cpp,$(BUILD)/dev/%,$(filter-out \

@@ -18,7 +18,7 @@ inline bool continues(uint8_t b) { return (b & 0xc0) == 0x80; }
 inline size_t bytes_by_first(uint8_t first) { return first < 0x80 ? 1 : size_t(std::countl_one(first)); }
 
 // The first character of the n >= 1 bytes at s. Overlong forms, surrogates and cut-off characters are
-// invalid, a byte at a time.
+// invalid, a byte at a time. is_utf8() (io/unicode) has the same rules for 64 bytes at a time.
 inline Char decode_utf8(const uint8_t* s, size_t n) {
     const uint32_t b = s[0];
     if (b < 0x80) return {b, 1};

@@ -103,16 +103,18 @@ static void expect_walked(const std::string& name, const Config& cfg) {
     });
 }
 
-// Each preset on two of four meshes, by precision.
+// Each preset on one of four meshes, another than in walk; LATTICE=all: in both precisions, on every mesh.
 TEST(every_preset_does_what_is_walked) {
     struct On { int tp, pp, zero; const char* recompute; };
     const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {1, 1, 3, "block"}, {1, 1, 2, "none"}};
-    size_t next = 0;
-    for (const std::string& path : preset_paths()) {
-        const size_t i = next++;
-        if (i % 2 != kIsBf16) continue;
+    const std::vector<std::string> presets = preset_paths();
+    const bool all = walks_all();
+    for (size_t i = 0; i < presets.size() * std::size(meshes); i++) {
+        const size_t preset = i / std::size(meshes), mesh = i % std::size(meshes);
+        if (!all && (preset % 2 != kIsBf16 || mesh != (preset / 2 + 1) % std::size(meshes))) continue;
+        const std::string& path = presets[preset];
         Config cfg = shrunk_for_gpus(path);
-        On on = meshes[i / 2 % std::size(meshes)];
+        On on = meshes[mesh];
         if (cfg.model.heads % on.tp) on.tp = 1;                 // the 25 heads of gpt2_1558M
         cfg.parallel.ranks = 2, cfg.parallel.transport = "nccl";
         cfg.parallel.tp = on.tp, cfg.parallel.pp = on.pp, cfg.parallel.zero = on.zero;

@@ -69,15 +69,19 @@ TEST(what_is_walked_is_done_on_every_mesh) {
         expect_walked(p.text(), p.config());
 }
 
-// Each preset on a mesh and in a precision.
+// Each preset on one of three meshes and in one precision; LATTICE=all: on each, in each.
 TEST(every_preset_does_what_is_walked) {
     struct On { int tp, pp, zero; const char* recompute; };
     const On meshes[] = {{2, 1, 0, "selective"}, {1, 2, 1, "none"}, {2, 1, 3, "block"}};
     const std::vector<std::string> presets = preset_paths();
-    for (size_t i = kIsFp64 ? 2 : kIsBf16 ? 1 : 0; i < presets.size(); i += 3) {
-        const std::string& name = presets[i];
+    const size_t precision = kIsFp64 ? 2 : kIsBf16 ? 1 : 0;
+    const bool all = walks_all();
+    for (size_t i = 0; i < presets.size() * std::size(meshes); i++) {
+        const size_t preset = i / std::size(meshes), mesh = i % std::size(meshes);
+        if (!all && (preset % 3 != precision || mesh != preset / 3 % std::size(meshes))) continue;
+        const std::string& name = presets[preset];
         Config cfg = shrunk(name);
-        On on = meshes[i / 3 % std::size(meshes)];
+        On on = meshes[mesh];
         if (cfg.model.heads % on.tp) on.tp = 1;                 // the 25 heads of gpt2_1558M
         cfg.parallel.ranks = 4, cfg.parallel.tp = on.tp, cfg.parallel.pp = on.pp;
         cfg.parallel.zero = on.zero, cfg.memory.recompute = on.recompute;

@@ -170,6 +170,9 @@ struct CheckpointConfig {
     bool async = true;
     std::vector<std::string> override_;    // `override` is a keyword in places; its key is "override"
 
+    bool resumes_newest() const { return resume == "auto"; }
+    bool begins_anew() const { return resume == "never"; }
+    bool resumes_from_path() const { return !resumes_newest() && !begins_anew(); }
     bool due(int64_t step, bool last) const { return every && (last || (step > 0 && step % every == 0)); }
 
     template <class F> void visit(F&& f) {

@@ -43,6 +43,12 @@ static std::vector<std::string> texts_from(const Rendezvous& r, const Socket& s,
     return texts;
 }
 
+static const char* how_secrets_differ(bool has_secret, bool own) {
+    if (!has_secret) return "has no TRAIN_GPT_SECRET, and this rank has one";
+    if (!own) return "has a TRAIN_GPT_SECRET, and this rank has none";
+    return "has another TRAIN_GPT_SECRET than this rank";
+}
+
 static std::vector<std::string> ask(const Rendezvous& r, const std::string& own) {
     const double begin = seconds_now(), until = begin + r.timeout;
     while (seconds_now() < until) {
@@ -60,9 +66,7 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
         CHECK_INPUT(!other_secret || seconds_now() < begin + r.patience,
                     "rank 0 of this job, at {}, {}: start all ranks with the same TRAIN_GPT_SECRET, or all "
                     "without", r.host,
-                    !has_secret        ? "has no TRAIN_GPT_SECRET, and this rank has one"
-                    : r.secret.empty() ? "has a TRAIN_GPT_SECRET, and this rank has none"
-                                       : "has another TRAIN_GPT_SECRET than this rank");
+                    how_secrets_differ(has_secret, !r.secret.empty()));
         usleep(50000);
     }
     fatal(kExitRestart, __FILE__, __LINE__, "rank 0 does not answer at {}, ports {}, within {:g} s",

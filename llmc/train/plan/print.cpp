@@ -72,16 +72,16 @@ using Rows = std::vector<std::vector<std::string>>;
 static Rows rows_of_step(const Estimate& e) {
     const StepTime& t = e.step;
     Rows rows;
-    const auto add = [&](const char* name, double seconds) {
-        rows.push_back({std::string("  ") + name, human_seconds(seconds), percent(seconds / t.seconds)});
+    const auto add = [&](const std::string& name, double seconds) {
+        rows.push_back({"  " + name, human_seconds(seconds), percent(seconds / t.seconds)});
     };
     add("matrix products", t.by_kind.products);
     add("attention", t.by_kind.attention);
     add("other ops", t.by_kind.memory);
-    const bool copies = e.cfg.memory.offload != Offload::None;
-    if (e.ranks > 1 || copies)
-        add(e.ranks == 1 ? "waiting for copies" : copies ? "waiting for communication and copies"
-                                                         : "waiting for communication", t.by_kind.exposed);
+    std::string waited;
+    if (e.ranks > 1) waited = "communication";
+    if (e.cfg.memory.offload != Offload::None) waited += waited.empty() ? "copies" : " and copies";
+    if (!waited.empty()) add("waiting for " + waited, t.by_kind.exposed);
     if (e.mesh.pp > 1) add("pipeline bubble", t.bubble);
     add("step", t.seconds);
     add("  of it the optimizer", t.after);

@@ -164,13 +164,13 @@ static std::string named_and_verified(const Disk& disk, const Config& cfg) {
 
 std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Disk& disk) {
     check_shared(cfg.run.dir, world, file_exists);
-    const std::string& how = cfg.checkpoint.resume;
     std::string folder;
     run_on_rank_0(world, [&](const Heartbeat& heartbeat) {
         const Disk seen = noticed(disk, heartbeat);
         remove_leftovers(seen, cfg.run.dir);
-        if (how == "never") return;
-        folder = how == "auto" ? newest_verified(seen, cfg.run.dir) : named_and_verified(seen, cfg);
+        if (cfg.checkpoint.begins_anew()) return;
+        folder = cfg.checkpoint.resumes_newest() ? newest_verified(seen, cfg.run.dir)
+                                                 : named_and_verified(seen, cfg);
     });
     folder = from_rank_0(world, folder);
     if (folder.empty()) return std::nullopt;
@@ -178,12 +178,11 @@ std::optional<Origin> find_origin(const Config& cfg, const Axis& world, const Di
 }
 
 Foreseen foresee_origin(const Config& cfg) {
-    const std::string& how = cfg.checkpoint.resume;
     std::vector<std::string> folders;
-    if (how == "auto")
+    if (cfg.checkpoint.resumes_newest())
         for (const int64_t step : saved_steps(posix_disk(), cfg.run.dir))
             folders.push_back(folder_of(cfg.run.dir, step));
-    else if (how != "never") folders.push_back(how);
+    else if (cfg.checkpoint.resumes_from_path()) folders.push_back(cfg.checkpoint.resume);
     const bool any = !folders.empty();
     for (; !folders.empty(); folders.pop_back()) {
         Verified v = verify_checkpoint(posix_disk(), folders.back(), Check::Sizes);

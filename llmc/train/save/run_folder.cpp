@@ -141,12 +141,12 @@ void check_run_dir(const Config& cfg) {
                     "one. Move it away, or name another folder (--run.dir={}_2)", path, d);
     }
     const bool run = file_exists(dir + "/metrics.jsonl"), saved = holds_checkpoint(dir);
-    CHECK_INPUT(cfg.checkpoint.resume != "never" || (!run && !saved),
+    CHECK_INPUT(!cfg.checkpoint.begins_anew() || (!run && !saved),
                 "run.dir {} already holds a run, and checkpoint.resume = never.\n"
                 "       Go on with it (--checkpoint.resume=auto), name another folder (--run.dir={}_2), or "
                 "delete this one (rm -r {})", d, d, d);
     const bool finished = run && !saved && has_done_row(posix_disk(), dir + "/metrics.jsonl");
-    CHECK_INPUT(!finished || (cfg.checkpoint.resume != "auto" && cfg.checkpoint.resume != "never"),
+    CHECK_INPUT(!finished || cfg.checkpoint.resumes_from_path(),
                 "run.dir {} already holds a run, finished, without a checkpoint to go on from.\n"
                 "       Name another folder (--run.dir={}_2), or delete this one (rm -r {})", d, d, d);
     CHECK_INPUT(run || saved || !file_exists(dir + "/config.json"),

@@ -57,9 +57,9 @@ static int owner_of(const Muon::Matrix& m, const Layout& layout, int shards) {
 static void alternate_owners(std::span<Muon::Matrix> matrices, const Layout& layout, int shards) {
     std::map<int, std::vector<Muon::Matrix>> of;
     for (const Muon::Matrix& m : matrices) of[owner_of(m, layout, shards)].push_back(m);
-    for (size_t turn = 0, at = 0; at < matrices.size(); turn++)
+    for (size_t i = 0, at = 0; at < matrices.size(); i++)
         for (const auto& [owner, own] : of)
-            if (turn < own.size()) matrices[at++] = own[turn];
+            if (i < own.size()) matrices[at++] = own[i];
 }
 
 // The matrices of a deal go to its leading ranks, one each: the largest overlap of a matrix and a shard
