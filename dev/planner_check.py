@@ -13,6 +13,7 @@ dev/README.md. Exit code 1: a row without a plan, or on A100 and H100 a median e
 80% of the rows within 25%.
 """
 import argparse
+import glob
 import json
 import os
 import statistics
@@ -25,8 +26,8 @@ SHARES = [1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4]
 # What other systems' attention reaches, where the machine file has this program's: FlashAttention 3 (arXiv
 # 2407.08608), forward and backward at 1,024 to 4,096 tokens.
 FLASH = {"h100": 0.35}
-PEAK = {name: json.load(open(f"scripts/machines/{name}.json", encoding="utf-8"))["bf16_tflops"] * 1e12
-        for name in ("a100", "h100", "rtx4090", "rtx_pro_6000")}
+PEAK = {m["gpu"]: m["bf16_tflops"] * 1e12 for m in
+        (json.load(open(path, encoding="utf-8")) for path in glob.glob("scripts/machines/*.json"))}
 
 
 # Bytes of a parameter in a plan in bf16, and where the plan counts them.
@@ -135,7 +136,7 @@ def figures(found):
 
 def summary(found, name):
     rows, median, within = figures(found)
-    return f"{name}: {rows} rows, median error {median:.1%}, {within:.0%} within 25%"
+    return f"{name}: {rows} rows, median error {median:.1%}, {within:.0%} within 25%."
 
 
 def by_source(found):
@@ -211,7 +212,7 @@ def main():
     print("\n".join([*lines, "", *sources, "", *totals, *left_out(file["left_out"]), "", *memory]))
     if args.write:
         tables = [*lines, "", *sources, ""]
-        put([*tables, *[t + "." for t in totals], *left_out(file["left_out"])], "planner-check")
+        put([*tables, *totals, *left_out(file["left_out"])], "planner-check")
         put(memory, "planner-check-memory")
     errors = sorted(abs(f["error"]) for f in of_both)
     good = statistics.median(errors) <= 0.10 and sum(e <= 0.25 for e in errors) >= 0.80 * len(errors)

@@ -1,5 +1,5 @@
-// Figures of --plan, recomputed: mfu, goodput, what a run costs, ZeRO inside a node; and the check against
-// published runs.
+// Figures of --plan, recomputed: mfu, goodput, what a run costs, ZeRO inside a node; and the checks against
+// published runs and this program's own on GPUs.
 #include "llmc/train/plan/run_cost.h"
 #include "test/program.h"
 #include "test/script_helpers.h"
@@ -84,6 +84,43 @@ TEST(a_slow_network_keeps_zero_inside_a_node) {
 // ---------------------------------------------------------------------------------------------------------
 // published runs
 
+// Lines with text.
+static std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::stringstream all(text);
+    for (std::string line; std::getline(all, line);)
+        if (!line.empty()) lines.push_back(line);
+    return lines;
+}
+
+// A check prints what stands in dev/README.md between the marks of these names. A plan for a described
+// machine is arithmetic: no printed digit depends on this machine.
+static void expect_in_readme(const std::string& printed, const std::vector<std::string>& names) {
+    const std::string readme = test::text_of("dev/README.md");
+    std::vector<std::string> written;
+    for (const std::string& name : names) {
+        const std::string begin = "<!-- " + name + " -->";
+        const size_t at = readme.find(begin), end = readme.find("<!-- /" + name + " -->");
+        EXPECT(at < end && end != readme.npos, "no marks of %s", name.c_str());
+        if (at >= end || end == readme.npos) return;
+        for (const std::string& line : lines_of(readme.substr(at + begin.size(), end - at - begin.size())))
+            written.push_back(line);
+    }
+    const std::vector<std::string> lines = lines_of(printed);
+    EXPECT(lines.size() == written.size(), "%zu lines, dev/README.md has %zu", lines.size(), written.size());
+    for (size_t i = 0; i < std::min(lines.size(), written.size()); i++)
+        EXPECT(lines[i] == written[i], "'%s', in dev/README.md '%s': run dev/planner_check.py --write and "
+               "dev/planner_gpu.py --write", lines[i].c_str(), written[i].c_str());
+}
+
+TEST(own_runs_on_gpus_are_met) {
+    if (test::run("command -v " + python()).code != 0) return test::skip("no python3");
+    const Ran ran = test::run(python() + " dev/planner_gpu.py");
+    EXPECT(ran.code == 0 && has(ran.out, "| h200 | simple |"), "exit %d: %s%s", ran.code, ran.out.c_str(),
+           ran.err.c_str());
+    expect_in_readme(ran.out, {"planner-gpu"});
+}
+
 // The check's own verdict, and the figures that it prints.
 TEST(published_runs_are_met) {
     if (test::run("command -v " + python()).code != 0) return test::skip("no python3");
@@ -100,4 +137,5 @@ TEST(published_runs_are_met) {
     for (const char* line : {"| A | nanotron | 26 |", "| B | llm-foundry | 30 |", "| E | megatron | 10 |",
                              "| I16 | llm.q | 1 rtx5090 |", "| I18 | llm.q | 4 l40s |", "Memory: "})
         EXPECT(has(ran.out, line), "'%s' is missing", line);
+    expect_in_readme(ran.out, {"planner-check", "planner-check-memory"});
 }
