@@ -68,11 +68,15 @@ static const Precision& precision_of(Config& cfg, bool goes_on) {
     __builtin_unreachable();
 }
 
-// Of a plan; a plan for GPUs is in bf16.
+// Of a plan; a plan for GPUs is in bf16, or in fp32 where that is asked for.
 static const Precision& precision_to_plan(Config& cfg) {
     const ClusterConfig& c = cfg.cluster;
-    const bool on_gpu = c.named() && !c.measured() && cfg.run.precision == RunPrecision::Auto;
-    if (on_gpu) cfg.run.precision = RunPrecision::Bf16;
+    const bool on_gpu = c.named() && !c.measured();
+    CHECK_INPUT(!on_gpu || cfg.run.precision != RunPrecision::Fp64,
+                "run.precision = fp64: a plan for GPUs is in bf16 or fp32, as programs built for GPUs have "
+                "no fp64; choose one of these, or leave out cluster.{} for a plan of this machine",
+                c.gpu.empty() ? "file" : "gpu");
+    if (on_gpu && cfg.run.precision == RunPrecision::Auto) cfg.run.precision = RunPrecision::Bf16;
     return precision_of(cfg, true);
 }
 

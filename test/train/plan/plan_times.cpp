@@ -64,11 +64,14 @@ TEST(the_printed_command_plans_the_same) {
 
 TEST(the_tables_say_what_matters) {
     const std::string config = test::tiny_program_config("plan_times");
-    const Ran plan = test::run("./train_gpt " + config + kArgs + "--plan --parallel.ranks=2");
+    const Ran plan = test::run("./train_gpt " + config + kArgs + "--plan --parallel.ranks=4 --parallel.pp=2");
     for (const char* words :
-         {"memory plan", "matrix products", "waiting for communication", "tokens/s", "kWh", "$",
-          "goodput", "checkpoint.every=", "of it the optimizer"})
+         {"memory plan", "matrix products", "waiting for communication", "pipeline bubble", "tokens/s", "kWh",
+          "$", "goodput", "checkpoint.every=", "of it the optimizer", "communication beside ops: "})
         EXPECT(plan.out.find(words) != plan.out.npos, "'%s' is missing in %s", words, plan.out.c_str());
+    const Ran single = test::run("./train_gpt " + config + kArgs + "--plan --parallel.ranks=1");
+    for (const char* words : {"waiting for communication", "pipeline bubble", "communication beside ops"})
+        EXPECT(single.out.find(words) == single.out.npos, "'%s' of one rank", words);
     const Ran found = test::run("./train_gpt " + config + kArgs + "--plan=search --parallel.ranks=2");
     for (const char* words : {"the fastest of", "recompute", "need more memory", "./train_gpt "})
         EXPECT(found.out.find(words) != found.out.npos, "'%s' is missing in %s", words, found.out.c_str());
@@ -140,6 +143,8 @@ TEST(mistakes_are_one_line) {
         {"--plan --cluster.gpu=b9000", "b9000"},
         {"--plan=search --parallel.ranks=8", "cluster.gpu"},
         {"--plan --cluster.gpu=h100 --cluster.network_gbs=-1", "network_gbs"},
+        {"--plan --cluster.gpu=h100 --run.precision=fp64", "bf16 or fp32"},
+        {"--plan=search --cluster.file=scripts/machines/a100.json --run.precision=fp64", "bf16 or fp32"},
         {"--json", "--plan"},
         {"--plan --cluster.file=/nowhere.json", "/nowhere.json"}};
     for (const auto& [args, words] : cases) {
