@@ -30,6 +30,7 @@ struct ClusterConfig {
         f("days", days, "deadline of all steps, for --plan=search without parallel.ranks; 0: none",
           at_least(0));
         f("dollars", dollars, "budget of all steps, likewise; 0: none", at_least(0));
-        f("file", file, "JSON with the same keys, or a machine of your own as in scripts/machines/");
+        f("file", file, "JSON with these keys but for days and dollars, or a machine of your own as in "
+          "scripts/machines/");
     }
 };

@@ -1,6 +1,7 @@
 // Machines: every file of scripts/machines/ reads; files of one's own change a machine of the table, or state
 // every number; mistakes are one line that names file and key.
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "llmc/base/files.h"
@@ -78,6 +79,21 @@ TEST(a_share_is_reached_by_dtype_and_size) {
     EXPECT(by.bf16.size() == 2 && by.bf16[0].side == 1024 && by.bf16[0].share == 0.4 &&
            by.bf16[1].side == 8192 && by.bf16[1].share == 0.7, "%zu sizes", by.bf16.size());
     EXPECT(by.fp32.size() == 1 && by.fp32[0].side == 0 && by.fp32[0].share == 0.9, "%zu", by.fp32.size());
+}
+
+// --help says of cluster.file which settings are no keys.
+TEST(a_file_has_the_keys_of_the_settings) {
+    std::set<std::string> keys;
+    Machine().visit([&](const char* key, const auto&) { keys.insert(key); });
+    std::set<std::string> others;
+    std::string help;
+    ClusterConfig().visit([&](const std::string& key, const auto&, const char* about, const auto&...) {
+        if (key == "file") help = about;
+        else if (!keys.contains(key)) others.insert(key);
+    });
+    EXPECT(others.size() == 2 && others.contains("days") && others.contains("dollars"), "%zu", others.size());
+    for (const std::string& key : others)
+        EXPECT(help.find(key) != help.npos, "help lacks '%s': %s", key.c_str(), help.c_str());
 }
 
 static void refused(const char* text, std::vector<const char*> words) {
