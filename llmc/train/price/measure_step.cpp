@@ -17,7 +17,6 @@
 
 namespace PRECISION {
 
-static constexpr int kLayers = 4;      // as many as the patterns of windows have
 static constexpr int kMost = 15;       // steps
 
 // A model with all ops of cfg's and a step with all actions; what runs beside the steps is off.
@@ -25,8 +24,8 @@ static Config reduced(const Config& cfg, int ranks) {
     Config c = cfg;
     ParallelConfig& p = c.parallel;
     p.ranks = ranks, p.transport = TransportKind::Threads;
-    const int chunks = p.pp * p.virtual_stages, dp = mesh_shape(p, ranks).dp;
-    c.model.layers = std::min(cfg.model.layers, (kLayers + chunks - 1) / chunks * chunks);
+    const int dp = mesh_shape(p, ranks).dp;
+    c.model.layers = measured_layers(cfg);
     c.model.init = "random", c.model.depth = 0;
     const int64_t tokens = int64_t(cfg.model.context) * cfg.train.micro_batch * dp;
     const PipelineShape shape = {

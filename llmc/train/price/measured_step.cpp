@@ -131,11 +131,18 @@ static MeasuredStep step_of(const Json& v) {
     return step;
 }
 
-// Settings that change what an op of a step takes, or which ops there are. The number of layers does not,
-// where the measured model has fewer.
+int measured_layers(const Config& cfg) {
+    constexpr int kLayers = 4;      // as many as the patterns of windows have
+    const int chunks = cfg.parallel.pp * cfg.parallel.virtual_stages;
+    return std::min(cfg.model.layers, (kLayers + chunks - 1) / chunks * chunks);
+}
+
+// Settings that change what an op of a step takes, or which ops there are. Models with more layers than are
+// measured share a measurement.
 static std::string key_of(const Config& cfg, int ranks) {
     Config of;
     of.model = cfg.model, of.model.init = "random", of.model.depth = 0;
+    of.model.layers = measured_layers(cfg);
     of.parallel = cfg.parallel, of.parallel.ranks = ranks;
     of.memory = cfg.memory;
     of.optimizer.kind = cfg.optimizer.kind, of.optimizer.iterations = cfg.optimizer.iterations;

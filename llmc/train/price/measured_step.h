@@ -69,6 +69,9 @@ namespace fp64 {
 MeasureFunction measure_step;
 }
 
+// Layers of the model whose steps are measured for a plan of cfg: enough for every op of its stages.
+int measured_layers(const Config& cfg);
+
 // The file of this user's measurements, machine.json in the cache folder: of one device, number of cores and
 // build of the program. Measurements of any other are dropped.
 struct MeasuredFile {

@@ -97,7 +97,8 @@ TEST(this_machine_is_measured_once) {
     for (const char* words : {"matrix products", "tokens/s", "4 of 8 layers", "machine.json"})
         EXPECT(text.out.find(words) != text.out.npos, "'%s' is missing in %s", words, text.out.c_str());
     EXPECT(measures(planned("once", "--train.micro_batch=2 --json")), "other sizes are not measured");
-    EXPECT(!measures(planned("once", "--optimizer.lr=1 --run.dir=elsewhere --json")), "measured for nothing");
+    for (const char* same : {"--optimizer.lr=1 --run.dir=elsewhere", "--model.layers=12"})
+        EXPECT(!measures(planned("once", string(same) + " --json")), "%s is measured for nothing", same);
     machine["device"] = "cpu: another";
     std::ofstream(machine_of("once")) << machine.dump();
     EXPECT(measures(planned("once", "--json")), "another machine's measurement is taken");
