@@ -4,13 +4,14 @@
     dev/page_panels.py [ADDRESS METRICS]
 
 Against a stand-in for the server: scores, health, memory, texts, the picture of the mesh, marks of each kind,
-references of tasks, and the Tab key. With the ADDRESS of ./train_gpt --watch: a row that is appended to the
-metrics.jsonl of one of its runs moves the curve. A line per check that fails, and exit code 1; the last line
-counts. Exit code 3: no Chromium.
+references of tasks, the Tab key, and the table beside the crosshair with 40 runs. With the ADDRESS of
+./train_gpt --watch: a row that is appended to the metrics.jsonl of one of its runs moves the curve. A line
+per check that fails, and exit code 1; the last line counts. Exit code 3: no Chromium.
 """
 import json
 import os
 import sys
+import time
 
 import fake_watch
 from page_tab import Page, check, end, need_chromium
@@ -105,6 +106,50 @@ def tab_key(page):
     check("what has the focus is outlined", outline != "none", outline)
 
 
+def many_curves():
+    """The chart with the crosshair lists each curve; those around the pointer or the highlighted are seen."""
+    server, runs = fake_watch.Server(), 40
+    for i in range(runs):
+        server.send("run", fake_watch.run_object(f"run_{i:02d}", 400, 400, 1 + i, "done"))
+    tip = "document.querySelector(\"[data-chart='train/loss'] .tip\")"
+    seen = ("(t => { const box = t.querySelector('.list').getBoundingClientRect(); return [..."
+            "t.querySelectorAll('tr')].filter(r => { const a = r.getBoundingClientRect(); return "
+            "a.top >= box.top - 1 && a.bottom <= box.bottom + 1 }).map(r => r.querySelector('.name')"
+            ".textContent) })(" + tip + ")")
+    with Page() as page:
+        page.open(server.address)
+        page.wait_for("40 runs", lambda c: len(c) == runs and min(c.values())[0] > 10)
+        left, top, width, height = page.plot()
+        shown = []
+        for y in (0.1, 0.9):                    # above all curves, and below them
+            page.mouse("Moved", left + width / 2, top + y * (height - 40))
+            page.until(f"!{tip}.hidden")
+            time.sleep(0.2)
+            shown.append(page.js(seen))
+        names = page.js(f"[...{tip}.querySelectorAll('td.name')].map(e => e.textContent)")
+        check("the crosshair reads every curve", len(set(names)) == len(names) == runs, names)
+        check("those near the pointer are in view", shown[0] and shown[1] and names[0] in shown[0] and
+              names[-1] in shown[1] and not set(shown[0]) & set(shown[1]), shown)
+        box = page.js(f"(t => t.getBoundingClientRect().bottom)({tip})")
+        check("within the chart", box <= top + height, f"{box} of {top + height}")
+        page.js("document.querySelector(\"[data-chart='train/loss'] .plot\").focus()")
+        page.key("ArrowRight")
+        lit = f"{tip}.querySelector('tr.lit .name')?.textContent"
+        visited = set()
+        for _ in range(runs):
+            before = page.js(lit)
+            page.key("ArrowDown")
+            now = page.until(f"(name => name !== {json.dumps(before)} && {seen}.includes(name) && name)("
+                             f"{lit})")
+            visited.add(now)
+        check("down shows each run in turn", len(visited) == runs and None not in visited, visited)
+        page.key("ArrowRight")
+        spoken = "document.querySelector('#spoken').textContent"
+        said = page.js(spoken)
+        check("a screen reader hears every curve", all(f"run_{i:02d} " in said for i in range(runs)), said)
+        page.clean(server.address)
+
+
 def served(address, metrics):
     """The program's own server, and a run that goes on."""
     name = os.path.basename(os.path.dirname(metrics))
@@ -142,6 +187,7 @@ def main():
         served(*sys.argv[1:])
     else:
         invented()
+        many_curves()
     end()
 
 

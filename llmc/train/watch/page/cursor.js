@@ -1,6 +1,7 @@
 // ---- cursor.js: the crosshair, which reads all curves of all charts; the highlighted run; the box of a zoom
 
-const READ = 8;                         // curves that a table beside the crosshair lists; fewer in a low chart
+const READ = 8;                         // curves in the table of a chart without the pointer; fewer in a low chart
+const ROW = 17;                         // pixels of the table's row
 
 /** The nearest point of each curve to the cursor. */
 function readings(chart) {
@@ -14,10 +15,11 @@ function readings(chart) {
   return found;
 }
 
-/** Runs in the order in which tables list them: that of the chart under the pointer. */
+/** Runs in the order in which tables list them: the highlighted, then those nearest to the pointer in its chart. */
 function readingOrder() {
-  const here = charts.get(state.cursor.chart);
-  const order = here ? readings(here).sort((a, b) => a.away - b.away).map(r => r.line.run.name) : [];
+  const here = charts.get(state.cursor.chart), lit = r => Number(r.line.run.name === state.lit);
+  const order = here ? readings(here).sort((a, b) => lit(b) - lit(a) || a.away - b.away).map(r => r.line.run.name)
+    : [];
   return new Map([...new Set(order)].map((name, i) => [name, i]));
 }
 
@@ -70,15 +72,19 @@ function drawHighlight(chart, c) {
 
 const nameOf = line => line.run.name + (line.second ? ", dashed" : "");
 
-/** The table beside the crosshair: where it is, and the nearest point of each curve. */
+/**
+ * The table beside the crosshair: where it is, and the nearest point of each curve. The chart with the pointer lists
+ * all curves, and shows those around the pointer or the highlighted one; the others list the first in the order.
+ */
 function showTip(chart, rows, order) {
   const {tip, spec} = chart;
   tip.hidden = !rows.length || Boolean(chart.drag?.box);
   if (tip.hidden) return;
-  const most = Math.min(READ, Math.floor((chart.height - EDGE.bottom - 44) / 17));
-  const rank = r => order.get(r.line.run.name) ?? order.size;
-  const listed = rows.slice().sort((a, b) => rank(a) - rank(b)).slice(0, most).sort((a, b) => a.y - b.y);
-  const table = make("table");
+  const fit = Math.floor((chart.height - EDGE.bottom - 44) / ROW), all = spec.name === state.cursor.chart;
+  const rank = r => order.get(r.line.run.name) ?? order.size, ranked = rows.slice().sort((a, b) => rank(a) - rank(b));
+  const listed = ranked.slice(0, all ? rows.length : Math.min(READ, fit)).sort((a, b) => a.y - b.y);
+  const table = make("table"), list = make("div", {class: "list"}, table);
+  list.style.maxHeight = `${fit * ROW}px`;
   for (const {line, i} of listed) {
     const swatch = make("span", {class: "swatch"}), smooth = line.main !== line.y && chart.width > 480;
     swatch.style.borderTopColor = colourOf(line.run);
@@ -92,9 +98,14 @@ function showTip(chart, rows, order) {
   const marked = markedRuns(chart), of = marked.length ? marked : [runs.get(state.lit)].filter(Boolean);
   const ofRun = mark => of.length > 1 ? `${mark.run.name}: ` : "";
   const marks = state.marks ? marksOf(chart, of).filter(m => Math.abs(m.x - x) < 5).slice(0, 3) : [];
-  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), table,
+  tip.replaceChildren(make("div", {class: "muted", text: AXES[state.axis].write(at)}), list,
     ...marks.map(m => make("div", {text: ofRun(m) + (m.text || `${m.kind} at step ${m.step}`)})));
   if (more > 0) tip.append(make("div", {class: "muted", text: `and ${more} more`}));
+  if (listed.length > fit) {
+    const row = table.children[listed.indexOf(ranked[0])];
+    list.scrollTop = row.offsetTop - (list.clientHeight - row.offsetHeight) / 2;
+    tip.append(make("div", {class: "muted", text: `${listed.length} curves: up and down shows the others`}));
+  }
   const wide = tip.offsetWidth, left = x > chart.width / 2 ? x - 12 - wide : x + 12;
   tip.style.left = `${Math.max(0, Math.min(chart.width - wide, left))}px`;
 }
@@ -102,6 +113,6 @@ function showTip(chart, rows, order) {
 /** What a screen reader says of the crosshair. */
 function speak(chart) {
   const write = WRITE[chart.spec.write];
-  const said = readings(chart).slice(0, READ).map(({line, i}) => `${nameOf(line)} ${write(line.y[i])}`);
+  const said = readings(chart).map(({line, i}) => `${nameOf(line)} ${write(line.y[i])}`);
   setText(byId("spoken"), `${AXES[state.axis].write(state.cursor.at)}: ${said.join(", ")}`);
 }
