@@ -62,8 +62,8 @@ std::vector<Request> requests_of(const EvalTask& task, const Tokenizer& tokenize
             requests.push_back(request_of(document.contexts[i], document.continuations[i], contexts, most));
             requests.back().document = int(d);
             CHECK_INPUT(!requests.back().tokens.empty(),
-                        "task {}, doc_id {}: continuation {} has no token of this tokenizer", task.name,
-                        for_message(document.id), i);
+                        "{}, line {}: task {}, doc_id {}: continuation {} has no token of this tokenizer",
+                        task.path, document.lines.at(i), task.name, for_message(document.id), i);
         }
     }
     return requests;

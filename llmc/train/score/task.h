@@ -21,10 +21,11 @@ struct Document {
     Json id;                                // as in the file
     int label = 0;                          // the right continuation
     std::vector<std::string> contexts = {}, continuations = {};      // of each choice
+    std::vector<int64_t> lines = {};        // of the file, of each choice
 };
 
 struct EvalTask {
-    std::string name;
+    std::string name, path = {};
     Rule accuracy = Rule::Sum;
     std::optional<Rule> accuracy_norm = {};
     std::vector<Document> documents = {};

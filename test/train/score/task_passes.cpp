@@ -1,8 +1,9 @@
 // Requests and the passes that compute them.
 #include "llmc/base/numbers/rng.h"
 #include "llmc/train/score/passes.h"
+#include "llmc/train/score/answers.h"
 #include "test/bytes_tokenizer.h"
-#include "test/test.h"
+#include "test/task_file.h"
 
 using std::string;
 using std::vector;
@@ -63,12 +64,14 @@ TEST(a_token_across_the_cut_is_not_the_contexts) {
 
 // The tokenizer lacks a byte, and the continuation has no other.
 TEST(a_continuation_without_tokens_is_told) {
-    const EvalTask empty = task_of({{"a", "b"}, {"", "\x04"}});
+    const string path = test::task_file("empty", R"("accuracy": "sum")",
+                                        {{"a", {"b"}}, {"", {"c", "\x04"}}});
+    const EvalTask empty = load_task(path, "", 0);
     const Tokenizer t = bytes_tokenizer(4);
     EXPECT(t.encode("\x04").empty(), "the byte has a token");
     const Fatal e = test::fatal_of([&] { requests_of(empty, t, 64); });
-    EXPECT(e.code == kExitConfig && string(e.what()).find("task t, doc_id 0: continuation 1 has no token") !=
-           string::npos, "%s", e.what());
+    const string told = path + ", line 4: task empty, doc_id 1: continuation 1 has no token";
+    EXPECT(e.code == kExitConfig && string(e.what()).find(told) != string::npos, "%s", e.what());
 }
 
 TEST(long_contexts_lose_their_beginning) {
@@ -158,6 +161,39 @@ TEST(every_token_is_scored_once_behind_its_own_context) {
             for (const bool share : {true, false})
                 expect_whole(requests, pass_groups(requests, limits, share), limits);
     }
+}
+
+// WinoGrande: the contexts of a document differ, and the end of its text, which is scored, is common.
+TEST(a_common_suffix_is_scored_behind_each_context) {
+    const string path = test::task_file(
+        "suffix", R"("accuracy": "sum")",
+        {{.continuations = {" was late.", " was late."}, .label = 1,
+          .contexts = {"Ann waited for Sue, as Ann", "Ann waited for Sue, as Sue"}},
+         {.continuations = {"was red.", "was red."}, .label = 0,
+          .contexts = {"He took the box for the bag: the box ", "He took the box for the bag: the bag "}}});
+    const EvalTask task = load_task(path, "", 0);
+    const vector<Request> requests = requests_of(task, bytes_tokenizer(), 64);
+    const char* const begins[] = {"Ann waited for Sue, as Ann", "Ann waited for Sue, as Sue",
+                                  "He took the box for the bag: the box",
+                                  "He took the box for the bag: the bag"};
+    CHECK(requests.size() == 4, "{} requests", requests.size());
+    for (size_t i = 0; i < 4; i++) {
+        const string left = text_of(requests[i], false), right = text_of(requests[i], true);
+        EXPECT(left == begins[i] && right == (i < 2 ? " was late." : " was red."), "'%s' + '%s'",
+               left.c_str(), right.c_str());
+    }
+    // the beginning that the contexts share is computed once, and what differs is not shared
+    for (const bool share : {true, false}) {
+        const PassLimits limits{256, 1024};
+        const vector<PassGroup> groups = pass_groups(requests, limits, share);
+        expect_whole(requests, groups, limits);
+        EXPECT(groups.at(0).at(0).is_prefix == share, "the contexts share a beginning");
+    }
+    // the context that leads better to the suffix is chosen
+    const vector<Score> scores = {{-9, 10, false}, {-8, 10, false}, {-5, 9, false}, {-5, 9, false}};
+    const vector<Answer> answers = answers_of(task, scores);
+    EXPECT(answers[0].chosen == 1 && answers[1].chosen == 0 && result_of(task, answers).correct == 2,
+           "%d and %d are chosen", answers[0].chosen, answers[1].chosen);
 }
 
 static int64_t tokens_of_all(const vector<PassGroup>& groups) {
