@@ -1,109 +1,17 @@
 // Files for other programs: TensorBoard's records, and Prometheus' text.
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <map>
 
 #include "llmc/base/json.h"
 #include "llmc/train/report/event_file.h"
 #include "llmc/train/report/prometheus.h"
+#include "test/log.h"
+#include "test/read_events.h"
 #include "test/task_file.h"
 
 using std::string;
 using std::vector;
 using namespace test;
-
-// The parts of a protobuf message: number of the field, its bytes (of a varint or a number: the value's).
-struct Part { uint64_t field; string value; };
-static uint64_t varint(const string& s, size_t& at) {
-    uint64_t v = 0;
-    for (int shift = 0;; shift += 7) {
-        const uint8_t byte = uint8_t(s.at(at++));
-        v |= uint64_t(byte & 0x7f) << shift;
-        if (byte < 0x80) return v;
-    }
-}
-static vector<Part> parts_of(const string& message) {
-    vector<Part> parts;
-    for (size_t at = 0; at < message.size();) {
-        const uint64_t key = varint(message, at);
-        size_t bytes = key % 8 == 1 ? 8 : key % 8 == 5 ? 4 : 0;
-        if (key % 8 == 0) {
-            const uint64_t v = varint(message, at);
-            parts.push_back({key / 8, string(reinterpret_cast<const char*>(&v), 8)});
-            continue;
-        }
-        if (key % 8 == 2) bytes = varint(message, at);
-        parts.push_back({key / 8, message.substr(at, bytes)});
-        at += bytes;
-    }
-    return parts;
-}
-static string field(const vector<Part>& parts, uint64_t number) {
-    for (const Part& p : parts)
-        if (p.field == number) return p.value;
-    return "";
-}
-template <class T> static T as(const string& bytes) {
-    T v{};
-    memcpy(&v, bytes.data(), std::min(bytes.size(), sizeof v));
-    return v;
-}
-
-// "step tag value" of each scalar of a file, and "step tag text"; every checksum is verified.
-static vector<string> read_events(const string& path) {
-    vector<string> rows;
-    const string all = text_of(path);
-    for (size_t at = 0; at < all.size();) {
-        const uint64_t length = as<uint64_t>(all.substr(at, 8));
-        const string message = all.substr(at + 12, length);
-        EXPECT(as<uint32_t>(all.substr(at + 8, 4)) == masked_crc32c(all.substr(at, 8)) &&
-               as<uint32_t>(all.substr(at + 12 + length, 4)) == masked_crc32c(message), "checksums");
-        at += length + 16;
-        const vector<Part> event = parts_of(message);
-        const int64_t step = as<int64_t>(field(event, 2));
-        if (const string version = field(event, 3); !version.empty()) rows.push_back(version);
-        for (const Part& value : parts_of(field(event, 5))) {
-            const vector<Part> v = parts_of(value.value);
-            const string text = field(parts_of(field(v, 8)), 8);
-            rows.push_back(fmt::format("{} {} {}", step, field(v, 1),
-                                       text.empty() ? fmt::format("{}", as<float>(field(v, 2))) : text));
-        }
-    }
-    return rows;
-}
-
-static vector<double> doubles(const string& packed) {
-    vector<double> all(packed.size() / 8);
-    memcpy(all.data(), packed.data(), packed.size());
-    return all;
-}
-
-// HistogramProto.
-struct ReadHistogram {
-    double min, max, num, sum, sum_squares;
-    vector<double> limits, buckets;
-};
-// "step tag" -> the histogram.
-static std::map<string, ReadHistogram> read_histograms(const string& path) {
-    std::map<string, ReadHistogram> found;
-    const string all = text_of(path);
-    for (size_t at = 0; at < all.size();) {
-        const uint64_t length = as<uint64_t>(all.substr(at, 8));
-        const vector<Part> event = parts_of(all.substr(at + 12, length));
-        at += length + 16;
-        for (const Part& value : parts_of(field(event, 5))) {
-            const vector<Part> v = parts_of(value.value), h = parts_of(field(v, 5));
-            if (h.empty()) continue;
-            const string key = fmt::format("{} {}", as<int64_t>(field(event, 2)), field(v, 1));
-            EXPECT(!found.contains(key), "%s twice", key.c_str());
-            found[key] = {as<double>(field(h, 1)), as<double>(field(h, 2)), as<double>(field(h, 3)),
-                          as<double>(field(h, 4)), as<double>(field(h, 5)), doubles(field(h, 6)),
-                          doubles(field(h, 7))};
-        }
-    }
-    return found;
-}
 
 TEST(crc32c_is_castagnolis) {
     // RFC 3720, B.4: 32 bytes of zeros, and the check value of the catalogue of CRCs
@@ -191,11 +99,12 @@ static vector<string> expected_events(const string& run) {
     for (const json& row : rows_of(run)) {
         const string event = row["event"];
         const auto add = [&](const string& tag, const char* key) {
-            if (row.contains(key))
+            if (row.contains(key) && row[key].is_number())
                 rows.push_back(fmt::format("{} {} {}", int(row["step"]), tag, float(row[key])));
         };
         if (event == "train" || event == "val")
-            for (const char* key : {"loss", "norm", "lr", "ms", "tokens_per_s", "loss_z", "norm_z"})
+            for (const char* key : {"loss", "norm", "lr", "ms", "tokens_per_s", "mfu", "loss_z", "norm_z",
+                                    "joules", "bits_per_byte"})
                 add(event + "/" + key, key);
         if (event == "comm") add("comm/wait_ms", "wait_ms");
         if (event == "memory") add("memory", "peak_bytes");
@@ -204,6 +113,36 @@ static vector<string> expected_events(const string& run) {
         rows.push_back(fmt::format("{} sample/text {}", int(row["step"]), printable(string(row["text"]))));
     }
     return rows;
+}
+
+// Also of figures that no run on a CPU has. One that is unknown has no row.
+TEST(each_figure_of_a_step_has_its_tag) {
+    Config c = small_run("tags");
+    c.log.tensorboard = true;
+    printed([&] {
+        LoggedRun run(c, kInfo);
+        run.log.train({.step = 1, .loss = 2, .norm = 3, .lr = 4, .joules = 5, .ms = 6, .tokens_per_s = 7,
+                       .mfu = 0.5, .loss_z = 8, .norm_z = 9});
+        run.log.comm(1, {.rows = {{.name = "dp.all_reduce", .calls = 1, .bytes = 1, .seconds = 0.25}},
+                         .device = {.busy = 0.5, .waited = 0.125}});
+        run.log.val(1, 10, 11);
+        run.log.train({.step = 2, .loss = 12, .norm = 13, .lr = 14, .ms = 15, .tokens_per_s = 16,
+                       .mfu = kUnknown});
+        run.log.comm(2, {.rows = {{.name = "dp.all_reduce", .calls = 1, .bytes = 1, .seconds = 0.5}},
+                         .device = {}});
+        run.log.val(2, 17, {});
+    });
+    const vector<string> want = {
+        "brain.Event:2", "1 train/loss 2", "1 train/norm 3", "1 train/lr 4", "1 train/ms 6",
+        "1 train/tokens_per_s 7", "1 train/mfu 0.5", "1 train/joules 5", "1 train/loss_z 8",
+        "1 train/norm_z 9", "1 comm/wait_ms 250", "1 comm/device_wait_ms 125", "1 comm/hidden 0.75",
+        "1 val/loss 10", "1 val/bits_per_byte 11", "2 train/loss 12", "2 train/norm 13", "2 train/lr 14",
+        "2 train/ms 15", "2 train/tokens_per_s 16", "2 comm/wait_ms 500", "2 val/loss 17"};
+    const vector<string> found = read_events(c.run.dir + "/" + EventFile::kName);
+    for (size_t i = 0; i < std::max(found.size(), want.size()); i++) {
+        const string is = i < found.size() ? found[i] : "none", wanted = i < want.size() ? want[i] : "none";
+        EXPECT(is == wanted, "row %zu: '%s', expected '%s'", i, is.c_str(), wanted.c_str());
+    }
 }
 
 TEST(a_run_writes_them) {
