@@ -52,6 +52,16 @@ struct Connection {
     }
 };
 
+// Whether a connection to an address of this machine, as "127.0.0.2", is taken.
+inline bool listens_at(const char* address, int port) {
+    const Fd fd{socket(AF_INET, SOCK_STREAM, 0)};
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(uint16_t(port));
+    CHECK(inet_pton(AF_INET, address, &to.sin_addr) == 1, "{} is no address", address);
+    return connect(fd.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+}
+
 inline std::string ask(int port, const std::string& target, const std::string& host = "127.0.0.1",
                        const std::string& method = "GET") {
     Connection c(port);

@@ -47,6 +47,22 @@ inline void expect_error(const test::Ran& ran, const std::vector<std::string>& s
     for (const auto& s : says) EXPECT(has(ran.err, s), "not there: '%s' in: %s", s.c_str(), ran.err.c_str());
 }
 
+// Expects that a page loads nothing and leads nowhere: no address but XML's names and this machine's. The
+// data of a page (JSON) may have addresses, as text.
+inline void expect_no_address_outside(std::string page) {
+    EXPECT(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "no page");
+    for (size_t at; (at = page.find("<script type=\"application/json\"")) != page.npos;)
+        page.erase(at, page.find("</script>", at) - at);
+    for (const char* word : {"src=", ".src", "srcset", "href", "@import", "url(h", "url(/", "url(\"", "url('",
+                             "\"//", "'//", "`//", "innerHTML", "insertAdjacentHTML", "document.write",
+                             "eval("})
+        EXPECT(!has(page, word), "%s: %s", word, page.substr(page.find(word), 60).c_str());
+    for (size_t at = page.find("://"); at != page.npos; at = page.find("://", at + 1)) {
+        const std::string address = page.substr(at + 3, 60);
+        EXPECT(address.starts_with("www.w3.org/") || address.starts_with("127.0.0.1"), "%s", address.c_str());
+    }
+}
+
 // Runs checks of a page in a browser, and expects every check to hold.
 inline void expect_page_checks(const std::string& command) {
     const test::Ran ran = test::run(python() + " " + command);

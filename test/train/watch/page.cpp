@@ -21,6 +21,7 @@ TEST(page_draws_what_the_program_serves) {
     const int port = test::port_of(test::text_of(p.log));
     expect_page_checks(fmt::format("dev/page_panels.py http://127.0.0.1:{}/ {}", port, file));
 }
+TEST(page_has_no_address_outside) { expect_no_address_outside(std::string(watch_page())); }
 TEST(page_has_scores_health_marks_and_ranks) { expect_page_checks("dev/page_panels.py"); }
 
 // ---------------------------------------------------------------------------------------------------------

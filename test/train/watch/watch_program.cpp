@@ -99,6 +99,22 @@ TEST(a_host_brings_a_token) {
     EXPECT(status(ask(port_of(log), "/?token=" + log.substr(at + 8, 32), "any.example")) == 200, "with");
 }
 
+// All of 127.0.0.0/8 leads to this machine: a server of every address answers at 127.0.0.2, too.
+TEST(a_page_is_served_at_127_0_0_1_alone) {
+    if (no_server()) return;
+    const string root = folder("alone");
+    write_text(root + "/a/metrics.jsonl", start_row() + train_rows(1, 5));
+    for (const bool everywhere : {false, true}) {
+        const Program p(everywhere ? "everywhere.log" : "alone.log",
+                        "--watch=" + root + " --port=0" + (everywhere ? " --host=0.0.0.0" : ""));
+        EXPECT(p.says("Ctrl-C"), "%s", text_of(p.log).c_str());
+        const int port = port_of(text_of(p.log));
+        EXPECT(listens_at("127.0.0.1", port), "nobody at 127.0.0.1:%d", port);
+        EXPECT(listens_at("127.0.0.2", port) == everywhere, "127.0.0.2:%d %s", port,
+               everywhere ? "is not served by --host=0.0.0.0" : "is served");
+    }
+}
+
 // While it trains, each process says what its ranks do; after its end nothing is left.
 TEST(a_run_says_what_its_ranks_do) {
     const json changes = {{"train", {{"steps", 1000000}}}, {"parallel", {{"ranks", 2}, {"tp", 2}}},
