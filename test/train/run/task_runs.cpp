@@ -135,6 +135,41 @@ TEST(a_mesh_scores_as_one_rank_does) {
            "'%s' '%s'", rows_of_tasks("mesh").c_str(), rows_of_tasks("four").c_str());
 }
 
+// Equal weights in FP32, where tp adds in another order: log probabilities differ, the counts do not.
+TEST(ranks_that_share_a_document_count_the_same) {
+    json settings = task_config();
+    settings["eval"]["tasks"] = json::array();
+    const string config = tiny_program_config("counts", settings);
+    // contexts of a document differ, and its continuation is common
+    vector<TaskDocument> pairs;
+    for (size_t d = 0; d < 12; d++)
+        pairs.push_back({.continuations = {" model reads", " model reads"}, .label = d % 2,
+                         .contexts = {"the small" + string(d, '.'), "of a page" + string(d, '.')}});
+    const string tasks = folder("choices.jsonl") + "," + folder("greedy.jsonl") + "," +
+                         task_file("pairs", R"("accuracy": "sum", "accuracy_norm": "tokens")", pairs);
+    EXPECT(train_gpt(config).code == 0, "no checkpoint");
+    const string mesh = " --parallel.transport=threads --parallel.ranks=2 --parallel.tp=2";
+    vector<string> rows, answers;
+    for (const string& args : {string(), mesh}) {
+        const Ran ran = train_gpt(config, "--evaluate=" + tasks + args);
+        EXPECT(ran.code == 0, "'%s'", ran.err.c_str());
+        rows.push_back(text_of(folder("counts") + "/evals.jsonl"));
+        answers.push_back(text_of(folder("counts") + "/answers/pairs.jsonl"));
+    }
+    const string second = rows[1].substr(std::min(rows[0].size(), rows[1].size()));
+    EXPECT(second == rows[0] && lines_in(folder("counts") + "/evals.jsonl") == 6, "'%s' '%s'",
+           rows[0].c_str(), second.c_str());
+    EXPECT(answers[0] != answers[1], "the mesh scores with the bits of one rank: is it one?");
+    std::istringstream lines(answers[0]);
+    int documents = 0;
+    for (string line; std::getline(lines, line); documents++) {
+        const json row = json::parse(line);
+        EXPECT(row["tokens"][0] == row["tokens"][1] && row["logprob"][0] != row["logprob"][1], "%s",
+               line.c_str());
+    }
+    EXPECT(documents == 12, "%d documents", documents);
+}
+
 TEST(training_goes_on_where_answers_cannot_be_written) {
     const string config = tiny_program_config("no_answers", task_config());
     std::filesystem::create_directories(folder("no_answers"));
