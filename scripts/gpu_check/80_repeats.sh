@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # what: three runs end in the same bits
-# limit: 40
+# limit: 30
 # quick: 25
 source scripts/gpu_check/train.sh
 code=0

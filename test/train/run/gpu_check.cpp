@@ -86,7 +86,7 @@ TEST(parts_are_selected) {
     EXPECT(gpu_check(parts, "--fast").code == 78);
     const Ran list = test::run("scripts/gpu_check.sh --list");
     for (const char* name : {"ceilings", "ptx", "ops", "fixture", "step", "kernels", "gemm", "attention",
-                             "models", "repeats", "torch", "sanitizer"})
+                             "models", "traced", "repeats", "torch", "sanitizer"})
         EXPECT(has("\n" + list.out, "\n" + std::string(name) + " "), "no %s in %s", name, list.out.c_str());
 }
 
@@ -115,6 +115,42 @@ TEST(limits_of_the_parts_fit_together) {
     }
     EXPECT(sum[0] > 300 && sum[0] <= 470, "%d s", sum[0]);
     EXPECT(sum[1] > 60 && sum[1] <= 115, "quick: %d s", sum[1]);
+}
+
+// A stand-in for the trainer: traced steps take 101 ms, of which events of the GPU cover 90.
+static const std::string kTracer = R"sh(
+for a; do
+    case $a in --run.dir=*) to=${a#*=} ;; --train.steps=*) n=${a#*=} ;; --log.trace=*) all=${a#*=} ;; esac
+done
+event() { echo "{\"ts\":$1,\"dur\":$2,\"ph\":\"X\",\"pid\":$3,\"tid\":$4,\"cat\":\"op\",\"name\":\"x\"},"; }
+lane() { echo "{\"pid\":0,\"tid\":$1,\"name\":\"thread_name\",\"args\":{\"name\":\"$2\"}},"; }
+mkdir -p "$to" && echo '{"micro_batch": 4}' >"$to/config.json"
+for ((s = 1; s <= n; s++)); do
+    ms=100
+    if [[ $all =~ [^0-9]$s[^0-9] ]]; then
+        ms=101
+        { lane 0 host; lane 1 GPU; lane 2 dp.all_reduce; event 0 60000 0 0; event 500 90000 0 1
+          event 1000 5000 0 0; event 1000 99000 1 0; event 2000 98000 0 2
+          event 60000 $LAST 0 0; } >"$to/trace_step_$s.json"
+    fi
+    echo "{\"event\":\"train\",\"step\":$s,\"loss\":2,\"ms\":$ms,\"tokens_per_s\":9,\"mfu\":null}"
+done >"$to/metrics.jsonl"
+)sh";
+
+TEST(traced_steps_are_measured) {
+    const std::string dir = folder("traced");
+    write_program(dir + "/train_gpt", kTracer);
+    write(dir + "/text_train_000000.bin", "");
+    const auto part = [&](int last) {
+        return test::run("LAST=" + std::to_string(last) + " BIN=" + dir + " WORK=" + dir +
+                         " bash scripts/gpu_check/73_traced.sh");
+    };
+    const Ran ran = part(39000), gap = part(35000);
+    EXPECT(ran.code == 0 && has(ran.out, R"(= {"traced_steps": 9, "traced_ms": 101.00, "other_ms": 100.00, )"
+                                         R"("more": 0.0100, "host_covers": 0.9802, "gpu_covers": 0.8911})"),
+           "exit %d: %s%s", ran.code, ran.out.c_str(), ran.err.c_str());
+    EXPECT(gap.code == 1 && has(gap.out, "the host covers less than 95%"), "exit %d: %s", gap.code,
+           gap.out.c_str());
 }
 
 TEST(attention_is_timed_where_l2_holds_no_keys) {
