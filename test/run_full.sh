@@ -104,8 +104,8 @@ portable() {
     for name in adamw attention classifier decoder encoder layernorm math matmul memory test_gpt train; do
         targets+=("$build/test/$name")
     done
-    plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" TEST_PRECISIONS="$precisions" ARCH=$arch "${targets[@]}" \
-        >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
+    plain_make DNNL=0 WERROR=1 PRECISIONS="$precisions" TEST_PRECISIONS="$precisions" ARCH=$arch \
+        "${targets[@]}" >"$out/portable-build.log" 2>&1 || { tail -n 30 "$out/portable-build.log"; return; }
     BUILD=$build timeout "$limit" test/run_all.sh "${targets[@]}"
 }
 
