@@ -40,16 +40,25 @@ Muon::Overlap Muon::overlap(const Layout& layout, const Matrix& m, int k, int sh
     return {from - base, from - begin, to - from};
 }
 
-// The rank with most of a matrix's elements.
-static int owner_of(const Muon::Matrix& m, const Layout& layout, int shards) {
+// Calls f(rank, elements) for each rank whose shard has elements of the matrix.
+template <class F>
+static void for_each_shard(const Muon::Matrix& m, const Layout& layout, int shards, F&& f) {
     const size_t in_bucket = m.tensor->start + m.start - layout.start(m.tensor->bucket);
     const int first = int(in_bucket / (layout.size(m.tensor->bucket) / size_t(shards)));
-    int owner = first;
-    for (size_t k = size_t(first), most = 0; k < size_t(shards); k++) {
-        const size_t n = Muon::overlap(layout, m, int(k), shards).count;
-        if (n == 0) break;
-        if (n > most) most = n, owner = int(k);
+    for (int k = first; k < shards; k++) {
+        const size_t n = Muon::overlap(layout, m, k, shards).count;
+        if (n == 0) return;
+        f(k, n);
     }
+}
+
+// The rank with most of a matrix's elements.
+static int owner_of(const Muon::Matrix& m, const Layout& layout, int shards) {
+    int owner = 0;
+    size_t most = 0;
+    for_each_shard(m, layout, shards, [&](int rank, size_t n) {
+        if (n > most) most = n, owner = rank;
+    });
     return owner;
 }
 
@@ -68,16 +77,10 @@ static void give_to_owners(Muon::Deal& deal, const Layout& layout, int shards) {
     struct Pair { size_t count, matrix; int rank; };
     const size_t count = deal.matrices.size();
     std::vector<Pair> pairs;
-    for (size_t i = 0; i < count; i++) {
-        const Muon::Matrix& m = deal.matrices[i];
-        const size_t in_bucket = m.tensor->start + m.start - layout.start(m.tensor->bucket);
-        const int first = int(in_bucket / (layout.size(m.tensor->bucket) / size_t(shards)));
-        for (int k = first; k < int(count); k++) {
-            const size_t n = Muon::overlap(layout, m, k, shards).count;
-            if (n == 0) break;
-            pairs.push_back({n, i, k});
-        }
-    }
+    for (size_t i = 0; i < count; i++)
+        for_each_shard(deal.matrices[i], layout, shards, [&](int rank, size_t n) {
+            if (size_t(rank) < count) pairs.push_back({n, i, rank});
+        });
     std::stable_sort(pairs.begin(), pairs.end(),
                      [](const Pair& a, const Pair& b) { return a.count > b.count; });
     std::vector<const Muon::Matrix*> of_rank(count);
