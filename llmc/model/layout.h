@@ -6,8 +6,8 @@
 // start at multiples of 64 elements; the gaps are zero and stay zero.
 //
 // Tensors follow each other and are cut wherever a shard ends. The trailing tensors, the last of their
-// bucket, may lack some of an optimizer's state. They stand in the order that leaves most of them uncut: one
-// rank of the shard axis owns such a tensor whole.
+// bucket, may lack some of an optimizer's state. Their order leaves most of them uncut; one rank
+// of the shard axis owns an uncut tensor.
 #pragma once
 #include <algorithm>
 #include <numeric>

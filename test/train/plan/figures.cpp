@@ -64,9 +64,9 @@ TEST(a_run_costs_time_energy_and_money) {
     EXPECT(keeps_limits(run, limits), "within both");
 }
 
-// Two nodes of GPUs with 70 GB, 100 GB/s inside a node and 1 GB/s between nodes: Llama 3 8B does not fit with
-// ZeRO 1 and one copy of the rest on each GPU, tp waits for 100 GB/s, and ZeRO 2 and 3 over both nodes for
-// gathers and sums of every micro-batch.
+// Llama 3 8B on two nodes of GPUs with 70 GB, 100 GB/s inside a node and 1 GB/s between nodes. ZeRO 1 keeps a
+// copy of weights and gradients on each GPU: too much memory. tp waits for 100 GB/s. ZeRO 2 and 3 over both
+// nodes wait for gathers and sums of every micro-batch.
 TEST(a_slow_network_keeps_zero_inside_a_node) {
     const std::string args = "scripts/llama3_8B.json --cluster.gpu=h100 --cluster.memory_gb=70 "
                              "--cluster.node_gbs=100 --cluster.network_gbs=1 ";
