@@ -1,5 +1,7 @@
 // Shards of short documents, a byte a token, for tests of rows with several documents.
 #pragma once
+#include "llmc/base/files.h"
+#include "llmc/io/files/document_index.h"
 #include "test/program.h"
 
 namespace test {
@@ -14,6 +16,16 @@ inline json data_of_bytes(const std::string& prefix, const std::string& args = "
                       prefix + ".jsonl");
     EXPECT(a.code == 0 && b.code == 0, "'%s' '%s'", a.err.c_str(), b.err.c_str());
     return {{"train", prefix + "_train_*.bin"}, {"val", prefix + "_train_*.bin"}, {"tokenizer", tokenizer}};
+}
+
+// Writes an index beside each shard, as ./tokenize does for larger shards; returns the number of shards.
+inline size_t index_shards(const std::string& pattern, int32_t eot = 256) {
+    const std::vector<std::string> paths = glob_files(pattern);
+    for (const std::string& path : paths) {
+        const ShardFile shard = open_shard_file(path);
+        write_file(index_path(path), index_text(scan_documents(shard, eot), shard.info.tokens));
+    }
+    return paths.size();
 }
 
 // 97 documents of 16 tokens, end-of-text included.

@@ -36,8 +36,10 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
         size_t bytes() const { return chunk.size; }
     };
     const auto writer = [&](const char* half) {
-        return ShardWriter(options.prefix + half, tokenizer.vocab_size(), tokenizer.hash(),
-                           options.shard_tokens, tokenizer.eot());
+        ShardWriter w(options.prefix + half, tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens,
+                      tokenizer.eot());
+        w.indexed_tokens = options.indexed_tokens;
+        return w;
     };
     ShardWriter sets[2] = {writer("_train"), writer("_val")};
     for (const ShardWriter& s : sets)
@@ -76,10 +78,8 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     write_file(mark, "");
     publish(sets);
     for (ShardWriter& s : sets) {
-        std::vector<std::string> indexes;
-        for (const std::string& path : s.paths) indexes.push_back(index_path(path));
         result.removed += remove_others(s.prefix, ".bin", s.paths);
-        remove_others(s.prefix, kIndexSuffix, indexes);
+        remove_others(s.prefix, kIndexSuffix, s.indexes);
         result.shards.insert(result.shards.end(), s.paths.begin(), s.paths.end());
     }
     unlink(mark.c_str());

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "llmc/io/corpus/documents.h"
+#include "llmc/io/files/shard_writer.h"
 #include "llmc/io/text/tokenizer.h"
 
 struct EncodeOptions {
     std::string prefix;             // PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...
     uint64_t shard_tokens;
     int threads;
+    uint64_t indexed_tokens = kIndexedTokens;       // tokens of a shard that gets an index
 };
 
 struct EncodeResult {

@@ -68,8 +68,9 @@ void ShardWriter::close_shard() {
     pwrite_all(pending[0].fd.fd, &header, sizeof header, 0, pending[0].path);
     pending[0].commit(false);       // shards can be made again; a sync would cost more than the encoding
     pending.clear();
-    if (eot) {
-        NewFile index(index_path(paths.back()) + kUnfinished);
+    if (eot && tokens >= indexed_tokens) {
+        indexes.push_back(index_path(paths.back()));
+        NewFile index(indexes.back() + kUnfinished);
         const std::string text = index_text({.eot = int32_t(*eot), .starts = std::move(starts)}, tokens);
         index.write(text.data(), text.size());
         index.commit(false);
@@ -87,8 +88,6 @@ void publish(std::span<const ShardWriter> halves) {
                     path, kUnfinished, strerror(errno));
     };
     for (const ShardWriter& w : halves)
-        for (const std::string& path : w.paths) {
-            appears(path);
-            if (w.eot) appears(index_path(path));
-        }
+        for (const auto* files : {&w.paths, &w.indexes})
+            for (const std::string& path : *files) appears(path);
 }

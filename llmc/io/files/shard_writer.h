@@ -8,17 +8,22 @@
 // Suffix of a shard until its set is complete: excluded from globs of *.bin.
 inline constexpr const char* kUnfinished = ".new";
 
+// Shards of fewer tokens have no index of documents: a scan takes less time than the index's file.
+inline constexpr uint64_t kIndexedTokens = 1 << 16;
+
 // Writes PREFIX_000000.bin, PREFIX_000001.bin, ... under unfinished names; publish() renames them. An earlier
-// set stays whole where something fails on the way. With an eot, the id that begins a document, each shard
-// gets an index of its documents beside it.
+// set stays whole where something fails on the way. With an eot, the id that begins a document, each shard of
+// `indexed_tokens` or more gets an index of its documents beside it.
 struct ShardWriter {
     std::string prefix;
     uint32_t vocab;
     uint64_t tokenizer_hash, shard_tokens;
     std::optional<uint32_t> eot;
+    uint64_t indexed_tokens = kIndexedTokens;
     int id_bytes;
     std::vector<NewFile> pending;   // the open shard; empty: no shard is open
     std::vector<std::string> paths; // of every shard, the open shard included
+    std::vector<std::string> indexes;
     uint64_t tokens = 0;            // in the open shard
     uint64_t total = 0;             // in every shard
     uint32_t largest = 0;           // in the open shard

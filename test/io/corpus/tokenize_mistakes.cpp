@@ -64,7 +64,7 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     std::string rows;
     for (int i = 0; i < 200000; i++) rows += "{\"text\": \"a row of some words\"}\n";
     write_file(path_of("last_row.jsonl"), rows + "{\"no text\": 1}\n");
-    refused(encode + "--shard-tokens=10000 --threads=1 " + path_of("last_row.jsonl"), {":200001", "text"});
+    refused(encode + "--shard-tokens=70000 --threads=1 " + path_of("last_row.jsonl"), {":200001", "text"});
     const auto left = glob_files(folder + "/*");
     EXPECT(left.size() > before.size(), "it failed before it wrote a shard: nothing is shown");
     for (const std::string& path : left)
@@ -76,8 +76,7 @@ TEST(a_set_that_fails_leaves_the_one_before) {
     write_file(folder + "/x_train_000000.other", "of nobody");
     test::run("./tokenize " + encode + text);
     const auto now = glob_files(folder + "/*");
-    EXPECT(now.size() == 3 && now[0].ends_with("x_train_000000.bin") &&
-               now[1].ends_with("x_train_000000.idx"), "%zu files", now.size());
+    EXPECT(now.size() == 2 && now[0].ends_with("x_train_000000.bin"), "%zu files", now.size());
 }
 
 // Tokens and merges reach the terminal escaped, and no longer than a message.

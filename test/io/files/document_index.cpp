@@ -36,7 +36,7 @@ TEST(a_scan_finds_every_document) {
 
 // The set of some documents of many lengths, in shards of a few thousand tokens.
 static EncodeResult encode(const Tokenizer& t, const string& prefix, uint64_t shard_tokens, int threads,
-                           size_t documents = 300) {
+                           size_t documents = 300, uint64_t indexed_tokens = 0) {
     string rows;
     for (size_t i = 0; i < documents; i++) {
         rows += "{\"text\": \"";
@@ -45,7 +45,7 @@ static EncodeResult encode(const Tokenizer& t, const string& prefix, uint64_t sh
     }
     write_file(path_of("rows.jsonl"), rows);
     DocumentReader reader({path_of("rows.jsonl")}, 0.2, test::temporary_directory());
-    return encode_set(t, reader, {path_of(prefix), shard_tokens, threads});
+    return encode_set(t, reader, {path_of(prefix), shard_tokens, threads, indexed_tokens});
 }
 
 TEST(encode_writes_what_a_scan_finds) {
@@ -77,6 +77,9 @@ TEST(encode_writes_what_a_scan_finds) {
                    info.out.find(", 300 documents") != info.out.npos, "%s%s", info.out.c_str(),
                info.err.c_str());
     }
+    const EncodeResult small = encode(t, "set", 1000, 2, 300, 1000);
+    EXPECT(glob_files(path_of("set_*.idx")).size() == small.shards.size() - 2, "the last shards are smaller");
+    encode(t, "set", 1'000'000, 1);
     expect_words("an index", test::fatal_of([] { open_shard_file(path_of("set_train_000000.idx")); }),
                  {"set_train_000000.idx", "index of a shard's documents", ".bin"});
 }

@@ -159,6 +159,7 @@ TEST(an_index_gives_the_rows_of_a_scan) {
     vector<uint16_t> ids;
     for (const int32_t id : wide) ids.push_back(id == kEot ? uint16_t(499) : uint16_t(id % 499));
     ShardWriter writer(path_of("indexed"), 500, 7, 10'000, 499);
+    writer.indexed_tokens = 0;
     for (size_t at = 0; at < ids.size(); at += 777)
         writer.append(std::span(ids).subspan(at, std::min<size_t>(777, ids.size() - at)));
     writer.close();

@@ -60,6 +60,7 @@ TEST(corpora_have_one_end_of_text) {
     run("./tokenize train --vocab=258 --out=" + folder("ab.json") + " " + folder("ab.txt"));
     run("./tokenize encode --tokenizer=" + folder("ab.json") + " --out=" + folder("odd") + " " +
         folder("even.jsonl"));
+    index_shards(folder("even_train_*.bin")), index_shards(folder("odd_train_*.bin"), 257);
     settings["data"].erase("tokenizer"), settings["model"]["vocab"] = 258, settings["eval"]["every"] = 0;
     settings["data"]["train"] = {{{"path", folder("even_train_*.bin")}, {"weight", 1}},
                                  {{"path", folder("odd_train_*.bin")}, {"weight", 1}}};
@@ -79,7 +80,7 @@ TEST(the_mask_needs_to_know_end_of_text) {
     EXPECT(ran.code == 78 && ran.err.find(told) != string::npos,
            "code %d, '%s'", ran.code, ran.err.c_str());
     EXPECT(no_message(ran.err).empty(), "%s", no_message(ran.err).c_str());
+    index_shards(folder("even_train_*.bin"));           // an index says the id
     const Ran packed = train_gpt(config, masks + " --data.rows=documents --train.steps=1");
-    // an index has said it
     EXPECT(packed.code == 0, "code %d, '%s'", packed.code, packed.err.c_str());
 }
