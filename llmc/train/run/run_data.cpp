@@ -15,6 +15,12 @@ std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view pro
     return ids;
 }
 
+std::vector<int32_t> document_ids(const Tokenizer& tokenizer, std::string_view text) {
+    std::vector<int32_t> ids = tokenizer.encode(text);
+    ids.insert(ids.begin(), int32_t(tokenizer.eot()));
+    return ids;
+}
+
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer) {
     if (!tokenizer) return cfg.model.vocab;
     const int size = int(tokenizer->vocab_size());
@@ -60,7 +66,7 @@ static RunData open(const Config& cfg, uint64_t scan, DocumentScans& scans) {
     const uint64_t seed = uint64_t(cfg.run.seed);
     if (!cfg.data.tokenizer.empty()) data.tokenizer = Tokenizer::load(cfg.data.tokenizer);
     if (data.tokenizer) {
-        data.prompt = prompt_ids(*data.tokenizer, cfg.sample.prompt);
+        data.prompt = document_ids(*data.tokenizer, cfg.sample.prompt);
         data.tokenizer_files = files_of(data.tokenizer->vocabulary);
     }
     const int T = cfg.model.context;

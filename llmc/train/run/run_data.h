@@ -26,9 +26,11 @@ struct RunData {
 // Rank 0 of `ranks` first: errors of the data are reported once.
 RunData open_run_data(const Config& cfg, const Axis& ranks = {});
 
-// The first ids of a text: BOS where the tokenizer adds BOS, then the prompt. If empty: end-of-text, the
-// beginning of a document.
+// The first ids of a text of --generate: BOS where the tokenizer adds BOS, then the prompt. If empty:
+// end-of-text, the beginning of a document.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);
+// The first ids of a document, as in token shards: end-of-text, then the text. Samples of training begin so.
+std::vector<int32_t> document_ids(const Tokenizer& tokenizer, std::string_view text);
 
 // model.vocab without reading shards: the config's, or the tokenizer's; 0: unknown.
 int vocab_of(const Config& cfg, const std::optional<Tokenizer>& tokenizer);
