@@ -120,7 +120,7 @@ static GgufValue value_in_gguf(const Json& v) {
 
 static void write_gguf(const OwnModel& m, const std::string& path) {
     const ForeignKind& kind = gguf_kinds()[kind_for(m.shape, kinds_of_gguf())];
-    const GgufType type = type_named(path).value_or(m.bf16 ? GgufType::BF16 : GgufType::F32);
+    const GgufType type = type_named(path).value_or(GgufType::F32);
     const bool scaled = m.shape.rope_scaling.used;
     std::vector<GgufPair> pairs = {{"general.architecture", std::string(kind.id)},
                                    {"general.name", std::string("train_gpt")},
@@ -287,7 +287,7 @@ static std::string meant_as_gguf(const std::string& path) {
 
 extern const Format kGguf = {.prefix = "gguf", .place = "FILE",
                              .meaning = "llama.cpp; rounded as X-f16.gguf, X-bf16 or X-q8_0 say",
-                             .writes_bf16 = true, .open = open_gguf, .write = write_gguf,
+                             .writes_bf16 = false, .open = open_gguf, .write = write_gguf,
                              .round = round_as_gguf, .kinds = kinds_of_gguf, .files = files_of_gguf,
                              .head = kHead,
                              .other_head = "which is the head of a GPT-2 here: it has other values, or is "
