@@ -44,6 +44,7 @@ void return_freed_blocks() {
     if (room_in_address_space() != SIZE_MAX) mallopt(M_ARENA_MAX, 1);
 }
 size_t resident_bytes() { return kilobytes("/proc/self/status", "VmRSS"); }
+size_t resident_file_bytes() { return kilobytes("/proc/self/status", "RssFile"); }
 
 bool reset_peak_resident() {
     std::ofstream out("/proc/self/clear_refs");

@@ -138,21 +138,26 @@ static std::unique_ptr<Primitive> build(const Product& p) {
           p.k, p.n, e.what(), int(e.status));
 }
 
+// A product of the same kind whose tensors are small.
+static Product shrunk(Product p) {
+    constexpr int64_t kMost = 512, kGap = 256;
+    p.m = std::min(p.m, kMost), p.n = std::min(p.n, kMost), p.k = std::min(p.k, kMost);
+    if (p.a_stride) p.a_stride = (p.a_transposed ? p.m : p.k) + kGap;
+    if (p.b_stride) p.b_stride = (p.b_transposed ? p.k : p.n) + kGap;
+    if (p.c_stride) p.c_stride = p.n + kGap;
+    return p;
+}
+
 // oneDNN generates the code of gemm:jit, some megabytes for all shapes of a type, at the first product. Here
-// a product of zeros has it generated where products are built, before memory is measured. Beside larger
-// tensors these megabytes do not count.
-static void generate_code(Primitive& p, const Product& of) {
-    static std::once_flag once[2][2][2];
-    constexpr size_t kMost = size_t(32) << 20;
-    const std::vector<memory*> tensors = {&p.a, &p.b, &p.c, &p.bias, &p.scratchpad};
-    const auto bytes_of = [](const memory* m) { return *m ? m->get_desc().get_size() : 0; };
-    size_t bytes = 0;
-    for (const memory* m : tensors) bytes += bytes_of(m);
-    if (bytes > kMost) return;
-    std::call_once(once[of.in == DType::BF16][of.a_transposed][of.b_transposed], [&] {
+// a product of zeros has it generated where products are built, before memory is measured.
+static void generate_code(const Product& of) {
+    static std::once_flag once[2][2][2][2];
+    std::call_once(once[of.in == DType::BF16][of.a_transposed][of.b_transposed][of.accumulate], [&] {
+        const std::unique_ptr<Primitive> small = build(shrunk(of));
+        Primitive& p = *small;
         std::vector<std::vector<std::byte>> zeros;
-        for (memory* m : tensors) {
-            zeros.emplace_back(bytes_of(m));
+        for (memory* m : {&p.a, &p.b, &p.c, &p.bias, &p.scratchpad}) {
+            zeros.emplace_back(*m ? m->get_desc().get_size() : 0);
             if (*m) m->set_data_handle(zeros.back().data());
         }
         p.op.execute(cache().stream, p.arguments);
@@ -176,7 +181,7 @@ static Primitive& find(const Product& p, int threads) {
     try {
         kept = build(p);
         built++;
-        if (kept->packs) generate_code(*kept, p);
+        if (kept->packs) generate_code(p);
     } catch (const dnnl::error& e) { failed(p, e); }
     return *kept;
 }
