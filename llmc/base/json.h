@@ -16,10 +16,11 @@ std::string printable(std::string_view s);
 inline constexpr size_t kMessageBytes = 2000, kMessageLines = 6;
 std::string for_terminal(std::string_view s);
 
-// Bytes of s without an incomplete character at the end.
+// Length of s in bytes, without an incomplete UTF-8 character at the end.
 size_t whole_characters(std::string_view s);
 
-// One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str()
+// One object on one line: JsonLine("train").add("step", 3).add("loss", 4.2).str() is
+// {"event":"train","step":3,"loss":4.2} and a newline.
 struct JsonLine {
     std::string text = "{";
 

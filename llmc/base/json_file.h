@@ -1,18 +1,18 @@
-// JSON that a person or another program wrote. Where it is broken the program ends with exit code 78; the
-// message names the file, line and column, and quotes the place.
+// Parses JSON that a person or another program wrote. Invalid JSON ends the program with exit code 78; the
+// message names the file, line and column, and quotes the place of the error.
 #pragma once
 #include <string>
 #include <string_view>
 
 #include "llmc/base/json_value.h"
 
-// Hints on mistakes, behind the quote.
+// Hints that the message adds behind the quote.
 struct JsonHints {
-    const char* start = "";         // the text begins with another character than a brace
-    const char* comment = "JSON has no comments";
+    const char* start = "";         // where the text begins with another character than a brace
+    const char* comment = "JSON has no comments";       // where the error is at a / or a #
 };
 
-// name: of the file, for the message. deepest: as for parse_json().
+// name: the file's name, for the message. deepest: as for parse_json().
 Json parse_json_text(std::string_view text, const std::string& name, int deepest = 32,
                      const JsonHints& hints = {});
 Json parse_json_file(const std::string& path);

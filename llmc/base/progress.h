@@ -11,7 +11,7 @@ struct Progress {
     std::string what;        // "encode"
     const char* unit;        // unit of the count: "B" is printed as MB
     uint64_t total;          // 0: not known
-    double started, drawn;
+    double started, drawn;   // by seconds_now(); drawn: the last line
     bool terminal, shown = false;
 
     Progress(std::string what, const char* unit, uint64_t total);
@@ -21,7 +21,8 @@ struct Progress {
     void done();             // removes the line from a terminal
 };
 
-// Whether output of descriptor 1 or 2 ends on a terminal, as found by note_terminals().
+// Whether output of descriptor 1 or 2 ends on a terminal. note_terminals() keeps the answers for both, before
+// a pipe takes the terminal's place (base/guard/screen.cpp).
 bool on_terminal(int descriptor);
 void note_terminals();
 

@@ -7,14 +7,14 @@
 inline constexpr uint32_t kInvalid = 0xffffffff;
 
 struct Char {
-    uint32_t code;      // kInvalid: a byte that is not UTF-8 here
+    uint32_t code;      // code point; kInvalid: one byte that is invalid here
     uint32_t bytes;
 };
 
 // Whether a byte continues a character: 10xxxxxx.
 inline bool continues(uint8_t b) { return (b & 0xc0) == 0x80; }
 
-// Bytes of a character, by the first; first: no continuation.
+// Bytes of a character, by its first byte. REQUIRES: `first` continues no character.
 inline size_t bytes_by_first(uint8_t first) { return first < 0x80 ? 1 : size_t(std::countl_one(first)); }
 
 // The first character of the n >= 1 bytes at s. Overlong forms, surrogates and cut-off characters are

@@ -8,12 +8,13 @@
 
 #include "llmc/base/check.h"
 
-// The value, for code that walks all settings: the index of a word among "auto|cpu|cuda".
+// Such a value without its enum, for code that walks all settings: the list of words, as in "auto|cpu|cuda",
+// and the index of the word in the list.
 struct Word {
     const char* words;
     uint8_t index = 0;
 
-    // The word of an index; empty beyond the last.
+    // The word at `index`; empty beyond the last word.
     static std::string_view at(std::string_view words, int index) {
         for (; index > 0; index--) {
             const size_t bar = words.find('|');
@@ -23,7 +24,7 @@ struct Word {
     }
     std::string text() const { return std::string(at(words, index)); }
     bool operator==(const Word&) const = default;
-    // False, and unchanged, for an unknown word.
+    // Sets the index to that of the word `text`. An unknown word: changes nothing, returns false.
     bool parse(std::string_view text) {
         for (int i = 0; !at(words, i).empty(); i++)
             if (at(words, i) == text) return index = uint8_t(i), true;
@@ -31,7 +32,8 @@ struct Word {
     }
 };
 
-// REQUIRES: words_of(E) lists a word for each value of E, in their order.
+// A setting of type E. An unknown word in the constructor is fatal().
+// REQUIRES: words_of(E) lists a word for each value of E, in the order of the values.
 template <class E> struct Choice {
     Word word;
 
@@ -56,7 +58,7 @@ enum class RunPrecision : uint8_t { Auto, Bf16, Fp32, Fp64 };
 enum class RowKind : uint8_t { Stream, Documents };
 enum class NormKind : uint8_t { LayerNorm, RmsNorm };
 enum class PositionKind : uint8_t { Learned, Rope };
-enum class QkNorm : uint8_t { None, Before, After };             // before or after the rotation
+enum class QkNorm : uint8_t { None, Before, After };             // norm before or after the rotation
 enum class Activation : uint8_t { Gelu, Relu2, Swiglu };
 enum class SoftcapKind : uint8_t { Tanh, Sqrt };
 enum class InitKind : uint8_t { Gpt2, Unit };

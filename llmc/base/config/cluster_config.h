@@ -10,8 +10,8 @@ struct ClusterConfig {
     double node_gbs = 0, network_gbs = 0, memory_gb = 0, watts = 0, dollars_per_hour = 0, failure_hours = 0;
     double days = 0, dollars = 0;
 
-    bool named() const { return !gpu.empty() || !file.empty(); }
-    bool measured() const { return gpu == "auto"; }     // this machine, by steps on it
+    bool named() const { return !gpu.empty() || !file.empty(); }    // --plan prices times as well
+    bool measured() const { return gpu == "auto"; }     // times are those of steps measured on this machine
 
     template <class F> void visit(F&& f) {
         f("gpu", gpu, "GPU that --plan prices, a file of scripts/machines/ such as h100; auto: this machine, "

@@ -168,7 +168,7 @@ struct CheckpointConfig {
     int64_t keep_every = 0;
     std::string resume = "auto";
     bool async = true;
-    std::vector<std::string> override_;    // `override` is a keyword in places; its key is "override"
+    std::vector<std::string> override_;    // key "override", which C++ reserves in places
 
     bool resumes_newest() const { return resume == "auto"; }
     bool begins_anew() const { return resume == "never"; }
@@ -266,16 +266,18 @@ void validate(const Config& cfg);
 // Exit code 78 if `ranks` ranks cannot form the mesh, or if a step does not divide into micro-batches on the
 // mesh.
 void check_mesh(const Config& cfg, int ranks);
-// Why these axes cannot be of `ranks` ranks and this model; empty: they can.
+// Why `ranks` ranks cannot form these axes for this model; empty: they can.
 std::string mesh_mistake(const ParallelConfig& p, const ModelConfig& m, int ranks);
 
 // Whether train.batch_tokens divide into equally many micro-batches on each of dp data-parallel ranks.
-// micro_batch: sequences; 0: not chosen yet, any may do.
+// micro_batch: sequences; 0: not chosen yet, and counts as one sequence.
 bool batch_divides(const Config& cfg, int dp, int micro_batch);
-// Of a data-parallel rank in a step: rows of model.context tokens; micro-batches of train.micro_batch rows.
+// The share of a data-parallel rank in a step: rows of model.context tokens each, and micro-batches of
+// train.micro_batch rows each.
 int64_t rows_of_step(const Config& cfg, int dp);
 int64_t micros_of_step(const Config& cfg, int dp);
-void check_batch(const Config& cfg, int dp, int micro_batch);   // exit code 78; names the nearest multiples
+// Exit code 78 where batch_divides() is false; the message names the nearest multiples.
+void check_batch(const Config& cfg, int dp, int micro_batch);
 
 // Names of a model's sizes in some file, for messages.
 struct ShapeKeys {
@@ -284,7 +286,8 @@ struct ShapeKeys {
 };
 // Why the limits of the settings exclude the shape; empty: the shape is valid. REQUIRES: vocab is resolved.
 std::string wrong_shape(const ModelConfig& shape, const ShapeKeys& keys);
-// The same for the rules between settings alone. REQUIRES: each is within its own limits.
+// Why rules between the settings of the model exclude m; empty: m is valid. REQUIRES: each setting is within
+// its own limits.
 std::string wrong_model(const ModelConfig& m, const ShapeKeys& keys);
 
 // Every value as JSON, in the order of visit.

@@ -11,7 +11,7 @@
 struct RopeScaling {
     bool used = false;
     double factor = 8, low = 1, high = 4;
-    int context = 8192;             // of the first training
+    int context = 8192;             // tokens of a sequence in the first training
     bool operator==(const RopeScaling&) const = default;
 };
 
@@ -98,7 +98,7 @@ struct ModelConfig {
 // Whether model.init asks for random weights.
 inline bool starts_random(const std::string& init) { return init == "random"; }
 
-// Of the settings of section `model`, those of its training: a file of weights has none of them.
+// Whether a key of section `model` concerns training alone. A file of weights has no such key.
 inline bool is_of_training(const std::string& key) {
     return key == "init" || key == "init_kind" || key == "document_mask";
 }
@@ -108,7 +108,7 @@ inline bool has_values(const ModelConfig& m, int l) {
     return m.value_embeddings == ValueEmbeddings::Alternate && (m.layers - 1 - l) % 2 == 0;
 }
 
-// With the value that a 0 stands for in kv_heads, head_channels and ffn_channels.
+// m with sizes in place of the zeros of kv_heads, head_channels and ffn_channels.
 inline ModelConfig with_sizes(ModelConfig m) {
     if (m.kv_heads == 0) m.kv_heads = m.heads;
     if (m.head_channels == 0) m.head_channels = m.channels / m.heads;

@@ -1,5 +1,5 @@
-// What the ranks of the shard axis keep a shard of instead of a whole copy (ZeRO: Rajbhandari et al. 2019,
-// arXiv 1910.02054).
+// Three words: true where each rank of the shard axis keeps one shard, false where each rank keeps a whole
+// copy (ZeRO: Rajbhandari et al. 2019, arXiv 1910.02054).
 #pragma once
 #include <iterator>
 
@@ -15,8 +15,8 @@ inline constexpr Sharding kZeroStages[] = {{.weights = false, .grads = false, .s
 inline constexpr const char* kZeroHelp =
     "shard over data-parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights";
 
-// With one shard, weights and gradients count as whole; state stays marked as sharded and its shard is the
-// whole.
+// The words of ZeRO stage `zero` over `shards` shards. One shard: weights and gradients count as whole; the
+// state still counts as sharded, and its one shard is the whole state.
 constexpr Sharding sharding_of(int zero, int shards) {
     const Sharding s = kZeroStages[zero];
     return {.weights = s.weights && shards > 1, .grads = s.grads && shards > 1, .state = s.state};

@@ -12,7 +12,8 @@
 inline constexpr double kCourtesy = 2;      // seconds beyond the limit before a waiting rank is blamed
 
 // Seconds without progress that count as a hang. asked: run.hang_timeout; 0: five times the slowest step so
-// far, at least a minute. Work at the start (measuring, first touch of memory) has at least a minute.
+// far, at least a minute. starting: the rank is in Phase::Start (measuring, first touch of memory), whose
+// limit is at least a minute too.
 double hang_limit(double asked, double slowest_step, bool starting);
 
 struct HangWatch {
@@ -27,7 +28,7 @@ struct HangWatch {
     double slowest_step = 0;
     std::vector<Watched> ranks = {};
 
-    void look(double seconds);              // seconds: since the look before
+    void look(double seconds);              // reads the page; seconds: since the last call
     // The place in `ranks` of the rank to blame, or -1. stopped: a signal (SIGSTOP) suspended the process; no
     // rank counts as waiting.
     int blamed(bool stopped) const;

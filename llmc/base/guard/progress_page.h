@@ -51,7 +51,7 @@ inline ProgressPage* progress_page = nullptr;   // set before there is a second 
 // Makes this thread a rank of `world`. local: its number in the process.
 void join_progress(int rank, int world, int local = 0);
 
-void be_slow(int ms);
+void be_slow(int ms);               // sleeps, for the action slow
 
 // Heartbeat: this rank made progress.
 inline void beat() {
