@@ -41,8 +41,8 @@ struct Moved {
     double seconds = 0;                 // of waiting, by the caller
 };
 
-// Collectives between memory of devices: seconds on the device, and seconds that ops on the device waited.
-// The difference was hidden beside computing.
+// Seconds of collectives between memory of devices: on the device, and of these the seconds that ops on the
+// device waited. In the difference the device computed.
 struct DeviceTimes {
     double busy = 0, waited = 0;
 };
@@ -55,7 +55,7 @@ struct DeviceSpan {
 
 struct Group;
 
-// A started verb that the caller still has to await. Empty: done.
+// A started verb that the caller still has to await. A null group: the verb is complete.
 struct Pending {
     Group* group = nullptr;
     uint64_t ticket = 0;
@@ -94,7 +94,7 @@ struct Transport {
 
 struct Group {
     const char* name = "";              // "tp"
-    int index = 0, size = 1;            // of this rank among the members
+    int index = 0, size = 1;            // this rank's place among the members; number of members
     const Transport* transport = nullptr;
     std::shared_ptr<void> state;        // the transport's
 
@@ -104,12 +104,12 @@ struct Group {
     int most_delay_us = 0;              // tests: each call waits up to this long, at random
     size_t message = size_t(1) << 30;   // bytes of one call of a library whose counts have 31 bits, at most
 
-    std::byte* staging = nullptr;       // lent
+    std::byte* staging = nullptr;       // by lend_staging()
     size_t staging_bytes = 0;
-    std::vector<std::byte> small;       // of reductions of a few values
+    std::vector<std::byte> small;       // staging for reductions of a few values
     int reductions_in_flight = 0;
     Moved moved[kVerbs];
-    bool timed = false;                 // whether `device` is kept, from the next collective on
+    bool timed = false;                 // measure `device`, from the next collective on
     DeviceTimes device;
     std::vector<DeviceSpan>* spans = nullptr;   // of a traced step: look_at_times() appends collectives
 };
@@ -128,7 +128,7 @@ void recv(Group&, void* data, size_t count, Wire, int peer);
 void barrier(Group&);
 void lend_staging(Group&, void* memory, size_t bytes);
 
-// Bytes of staging for a reduction of `bytes`, all slices together.
+// Bytes of staging that a reduction needs. bytes: of all slices together.
 inline size_t staging_of(const Group& g, size_t bytes) {
     const bool in_place = g.transport->on_device && g.native && !g.bf16_wire;      // as NCCL does
     return g.transport->needs_staging && !in_place ? bytes : 0;
@@ -139,11 +139,12 @@ inline size_t staging_of(const Group& g, size_t bytes) {
 // so cudaMalloc and cudaFree belong between two idle barriers. For other ranks returns false at once.
 bool idle_barrier();
 
-// Zeroed device memory for fast transfers by this rank's transport; null: the transport has none.
+// Device memory, all zeros, for fast transfers by this rank's transport; null: the transport has none.
 void* alloc(size_t bytes);
 bool release(void* p);              // false: p is not from alloc()
 
-// For transports. Elements of slice k, and the sum of slices in their order; rounded: FP32 goes through bf16.
+// For transports. elements(): elements of slice k. sum(): *dst = the sum of `number` slices, added in their
+// order; rounded: FP32 terms are rounded to bf16 first.
 inline size_t elements(const Job& j, int k) {
     const size_t begin = std::min(j.total, size_t(k) * j.slice);
     return std::min(j.slice, j.total - begin);

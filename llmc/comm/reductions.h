@@ -18,7 +18,8 @@ namespace fp32 { void sum_of_terms(float* out, const float* const* terms, int nu
 namespace fp64 { void sum_of_terms(double* out, const double* const* terms, int number, size_t count); }
 namespace bf16 {
 void sum_of_terms(bfloat16* out, const bfloat16* const* terms, int number, size_t count);
-// FP32 values, rounded to bf16 before the addition, here or by the sender
+// Sums of FP32 values rounded to bf16. sum_rounded_terms() rounds the terms; sum_widened_terms() receives
+// terms that their senders have rounded by round_for_wire().
 void sum_rounded_terms(float* out, const float* const* terms, int number, size_t count);
 void sum_widened_terms(float* out, const bfloat16* const* terms, int number, size_t count);
 void round_for_wire(bfloat16* out, const float* in, size_t count);

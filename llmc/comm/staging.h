@@ -8,8 +8,10 @@
 #include "llmc/comm/group.h"
 #include "llmc/comm/reductions.h"
 
+// Whether the job rounds FP32 to bf16 for the wire.
 inline bool rounds(const Group& g, const Job& j) { return g.bf16_wire && j.type == Wire::F32; }
 
+// First byte of slice k. unit: bytes of an element.
 inline std::byte* slice_of(const void* data, const Job& j, int k, size_t unit) {
     return const_cast<std::byte*>(static_cast<const std::byte*>(data)) +
            std::min(j.total, size_t(k) * j.slice) * unit;
@@ -20,9 +22,9 @@ inline size_t first_of(const size_t* counts, int k) {
     return std::accumulate(counts, counts + k, size_t(0));
 }
 
-// Elements to and from another rank.
+// What a rank sends to another rank and receives from there: memory, and numbers of elements.
 struct Parcel { const void* out; size_t sent; void* in; size_t received; };
-// Of an all-to-all, rank k.
+// The parcel of rank k in an all-to-all.
 inline Parcel parcel_of(const Job& j, int k) {
     const size_t unit = size_of(j.type);
     return {static_cast<const std::byte*>(j.src) + first_of(j.sent, k) * unit, j.sent[k],
@@ -34,7 +36,7 @@ inline std::byte* received(Group& g, const Job& j) {
     return g.staging + (rounds(g, j) ? size_t(g.size) * j.slice * sizeof(bfloat16) : 0);
 }
 
-// *j.dst = the sum of this rank's own slice and the slices in staging. `slices` has g.size places.
+// *j.dst = the sum of this rank's own slice and the slices in staging. slices: workspace, g.size pointers.
 inline void sum_received(Group& g, const Job& j, std::vector<const void*>& slices) {
     const bool rounded = rounds(g, j);
     const size_t unit = rounded ? sizeof(bfloat16) : size_of(j.type), own = comm::elements(j, g.index);

@@ -5,6 +5,6 @@
 
 #include "llmc/comm/axis.h"
 
-// Returns every rank's text on rank 0, and nothing on other ranks, which need memory for a chunk of a text at
-// a time. All ranks together.
+// On rank 0 returns the texts `own` of all ranks, in the order of the ranks; on other ranks an empty list.
+// Texts travel in chunks of 1 MB, as all that other ranks need memory for. All ranks together.
 std::vector<std::string> gather_texts(const Axis& world, const std::string& own);

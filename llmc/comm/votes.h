@@ -14,7 +14,8 @@
 #include "llmc/comm/axis.h"
 #include "llmc/ops/walk.h"
 
-// values: in, this rank's; out, the sums. Many go in chunks: each gather takes little memory.
+// values: on entry this rank's, on return the sums over the ranks. Many values travel in chunks, so that each
+// gather needs little memory.
 inline void sum_over(const Axis& ranks, std::span<double> values) {
     constexpr size_t kChunk = 4096;
     for (; ranks.size > 1 && !values.empty(); values = values.subspan(std::min(kChunk, values.size()))) {
@@ -31,7 +32,7 @@ std::array<double, n> sum_over(const Axis& ranks, std::array<double, n> values) 
     return values;
 }
 
-// f() of rank 0, then of the other ranks: errors that all ranks meet are reported once.
+// Runs f() on rank 0, then on the other ranks: an error of every rank is reported by rank 0 alone.
 template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
     const bool first = ranks.index == 0;
     if (!first) ranks.barrier();
@@ -40,7 +41,7 @@ template <class F> auto on_rank_0_first(const Axis& ranks, F&& f) {
     return result;
 }
 
-// `values`, a text or a vector, become those of rank 0.
+// Replaces `values`, a text or a vector, by those of rank 0.
 template <class Values> void take_from_rank_0(const Axis& ranks, Values& values) {
     uint64_t count = values.size();
     ranks.broadcast(&count, 1, 0);
@@ -48,15 +49,15 @@ template <class Values> void take_from_rank_0(const Axis& ranks, Values& values)
     if (count) ranks.broadcast(values.data(), count, 0);
 }
 
-// On a rank that walks false: a walk goes through to its end.
+// Whether `mine` is true on any rank. False on a rank that walks: nothing interrupts a walk.
 inline bool any_of(const Axis& ranks, bool mine) {
     return sum_over<1>(ranks, {double(mine)})[0] > 0 && !only_walks();
 }
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
 // a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host
-// reads a step after the next step has begun. Sums concern some work only once `read` exceeds the value
-// of `sent` at the start of the work.
+// reads a step after the next step has begun. So the sums may be older than work that a rank votes about:
+// they include the work once `read` exceeds the value that `sent` had at the start of the work.
 struct Votes {
     // kSave, kStop: the rank received such a signal. kDone, kFailed: the rank's phase of a save succeeded,
     // failed; both 0: the phase is running.
@@ -79,8 +80,8 @@ struct Votes {
 using Heartbeat = std::function<void()>;
 void run_on_rank_0(const Axis& world, const std::function<void(const Heartbeat& heartbeat)>& work);
 
-// The largest over the ranks.
+// The largest `mine` of all ranks.
 double largest_over(const Axis& ranks, double mine);
 
-// The signals of any rank: a signal may have reached one rank only.
+// The signals that any rank received: a signal may reach one rank only.
 Signals agree(const Axis& ranks, const Signals& mine);

@@ -1,4 +1,5 @@
-// Ranks with a GPU each, over NCCL: processes, or threads of a process. A build without NCCL has stubs.
+// Ranks with a GPU each, over NCCL: processes, or threads of a process. In a build without NCCL nccl_begin()
+// is fatal(), and the other functions return zeros and empty values.
 #pragma once
 #include <memory>
 #include <string>
@@ -6,15 +7,15 @@
 
 #include "llmc/comm/transport/nccl_blocks.h"
 
-// Whether NCCL itself can sum: known without NCCL, for plans.
+// Whether NCCL itself can sum the type. Builds without NCCL know the answer too, for plans.
 inline bool nccl_sums(const Group& g, Wire t) { return !(g.bf16_wire && t == Wire::F32); }
 
 std::string nccl_library();                 // "NCCL 2.28.9"; empty: a build without NCCL
-std::vector<std::string> gpu_addresses();   // on the bus, of the GPUs visible to this process
+std::vector<std::string> gpu_addresses();   // PCI bus ids of the GPUs visible to this process
 int fewest_processors();                    // streaming multiprocessors (SMs) of the smallest visible GPU
 
-// Ranks that are threads, for comm::idle_barrier(): created before the ranks run. A failing rank breaks the
-// barrier for all ranks.
+// The shared part of comm::idle_barrier() of ranks that are threads, made before the ranks run. A failing
+// rank breaks the barrier for all ranks.
 std::shared_ptr<Together> ranks_together(int ranks);
 
 // The id by which NCCL connects the ranks of a job: made once, and copied to every rank.
@@ -24,5 +25,5 @@ NcclId new_nccl_id();
 // All ranks together: this thread becomes a rank on the visible GPU `device`, and joins the groups of its
 // mesh.
 void nccl_begin(const NcclId& id, RankMesh& ranks, int device, const NcclBlocks& blocks);
-// failed: ranks that wait for this rank end in exit code 75.
+// This thread is no rank any more. failed: ranks that wait for this rank end with exit code 75.
 void nccl_end(bool failed);

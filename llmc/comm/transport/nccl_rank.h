@@ -1,4 +1,4 @@
-// Shared by the files of the transport over NCCL.
+// State of a rank of the transport over NCCL, for the files of the transport.
 #pragma once
 #include <nccl.h>
 
@@ -8,8 +8,8 @@
 #include "llmc/comm/group.h"
 #include "llmc/ops/cuda/device/waiting.h"
 
-inline constexpr uint64_t kInFlight = 8;                // jobs in flight
-inline constexpr size_t kBounce = 1 << 20;              // bytes; staging of messages in host memory
+inline constexpr uint64_t kInFlight = 8;                // most jobs of an axis in flight
+inline constexpr size_t kBounce = 1 << 20;              // bytes of NcclRank::bounce
 
 // Events of a collective: start and end on its stream, and the start of the compute stream's wait.
 struct NcclTimes {
@@ -18,13 +18,16 @@ struct NcclTimes {
 };
 inline constexpr uint64_t kNoTicket = ~uint64_t(0);
 
+// A started collective.
 struct NcclFlight {
     Job job;
     uint64_t ticket = 0;
-    bool open = false, on_host = false, sums = false;   // sums: the slices of others are in staging
+    bool open = false;                  // not yet awaited
+    bool on_host = false;               // with a buffer of the host: complete when started
+    bool sums = false;                  // this rank adds the received slices, which are in staging
     bool timed = false;
     NcclTimes times;
-    cudaEvent_t done = nullptr;
+    cudaEvent_t done = nullptr;         // the collective's end on the stream
 };
 
 // A communicator and the stream of its calls.
@@ -41,17 +44,20 @@ struct NcclRoute {
     int from, to;
     NcclLine line;
     cudaEvent_t sent[kSends] = {};
-    uint64_t sends = 0;                 // so far; kSends on their way at once
+    uint64_t sends = 0;                 // so far; at most kSends are in flight
 };
 
+// This rank's part of an axis: Group::state.
 struct NcclMember : NcclLine {
     uint64_t next = 0;                  // ticket
     NcclFlight flights[kInFlight];
-    std::vector<const void*> slices;
-    std::vector<NcclRoute> routes;          // from or to this rank
-    std::vector<NcclTimes> times, spare;        // not yet looked at, the oldest first; to be used again
+    std::vector<const void*> slices;    // workspace of sum_received()
+    std::vector<NcclRoute> routes;      // from or to this rank
+    std::vector<NcclTimes> times;       // not yet looked at, the oldest first
+    std::vector<NcclTimes> spare;       // events to be used again
 };
 
+// Memory of comm::alloc(), and its registration with each communicator.
 struct Registered {
     void* memory;
     std::vector<std::pair<ncclComm_t, void*>> handles;
@@ -64,7 +70,7 @@ struct NcclRank {
     std::vector<NcclMember*> members;
     std::vector<NcclLine> lines;        // of the members and their routes; empty: not begun
     std::vector<Registered> memory;
-    std::byte* bounce = nullptr;
+    std::byte* bounce = nullptr;        // kBounce bytes of the device, for collectives on host memory
     std::shared_ptr<Together> together;
 };
 extern thread_local NcclRank nccl_rank;

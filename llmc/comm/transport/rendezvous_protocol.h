@@ -2,10 +2,10 @@
 //
 //     rank r                                  rank 0
 //     Hello, with a random number      ->
-//                                      <-     Answer, with another, and a proof of the secret
+//                                      <-     Answer, with a random number and a proof
 //     Shown, with a proof; its text    ->
-//                                      <-     kMagic: taken
-//                                      <-     all texts, each behind its length, and a proof
+//                                      <-     kMagic: accepted
+//                                      <-     all texts, as of joined(), and a proof
 //
 // A proof is an HMAC by the secret over the speaker, both random numbers, the rank and the text.
 #pragma once
@@ -51,7 +51,8 @@ inline Nonce new_nonce() {
     return nonce;
 }
 
-// says: the speaker, "rank 0", "rank" or "all": a proof sent back is invalid.
+// says: the speaker: "rank 0" of an Answer, "rank" of a Shown, "all" of all texts. So a proof is invalid when
+// it is sent back to its sender.
 inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, const Nonce& answer,
                        const std::string& text = "") {
     std::string data = std::string(says) + '\n';
@@ -60,6 +61,7 @@ inline Sha256 proof_of(const Rendezvous& r, const char* says, const Hello& h, co
     return hmac_sha256(r.secret, data + text);
 }
 
+// All texts in one, each behind its length.
 inline std::string joined(const std::vector<std::string>& texts) {
     std::string all;
     for (const std::string& text : texts) {
@@ -70,6 +72,7 @@ inline std::string joined(const std::vector<std::string>& texts) {
     return all;
 }
 
+// "29500, 31007", for messages.
 inline std::string ports_of(const Rendezvous& r) {
     std::string text;
     for (const uint16_t p : r.ports) text += (text.empty() ? "" : ", ") + std::to_string(p);

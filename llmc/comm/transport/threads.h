@@ -4,7 +4,7 @@
 
 #include "llmc/comm/group.h"
 
-struct ThreadTeam;
+struct ThreadTeam;          // threads.cpp
 
 // Shared by the ranks of a job. A failing rank breaks the object: every rank that waits, now or later, ends
 // by Fatal.
@@ -13,13 +13,14 @@ struct ThreadWorld {
     ~ThreadWorld();
     void broken();                      // a rank has failed: ends the waits of all others
 
-    // The members of one axis. A team is made before its ranks run; `index` is a member's place.
+    // The members of one axis; made before the ranks run.
     ThreadTeam* make_team(int size);
     struct State;
     std::unique_ptr<State> state;
 };
 
-// Never by a library.
+// Threads have no library that sums.
 inline bool threads_sum(const Group&, Wire) { return false; }
 
+// This thread becomes member number `index`.
 void join_team(Group& g, ThreadTeam* team, int index);
