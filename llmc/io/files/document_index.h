@@ -4,7 +4,7 @@
 //         [0] magic 20241120
 //         [1] version 1
 //         [2] tokens of the shard
-//         [3] documents that begin in the shard
+//         [3] documents that begin in the shard: the number of offsets
 //         [4] id of end-of-text
 //         [5] 0
 //         [6] [7] XXH3 of the offsets, 64 bits, low and high half
@@ -22,8 +22,8 @@
 constexpr size_t kIndexHeaderBytes = 32;
 
 struct DocumentIndex {
-    int32_t eot = 0;
-    std::vector<uint32_t> starts;
+    int32_t eot = 0;                    // id of end-of-text
+    std::vector<uint32_t> starts;       // the offsets
 };
 
 std::string index_path(const std::string& shard_path);
@@ -38,6 +38,6 @@ DocumentIndex scan_documents(const ShardFile& shard, int32_t eot,
 
 std::string index_text(const DocumentIndex& index, uint64_t tokens);     // content of the file
 
-// Appends the places of eot in ids; `at` is the place of ids[0].
+// Appends the offset of each eot in ids. at: offset of ids[0] in the shard.
 void append_starts(std::span<const uint16_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);
 void append_starts(std::span<const uint32_t> ids, uint32_t eot, uint64_t at, std::vector<uint32_t>& starts);

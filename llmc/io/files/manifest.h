@@ -11,7 +11,7 @@
 #include <vector>
 
 inline constexpr const char* kManifest = "manifest.json";
-inline constexpr uint64_t kHashChunk = 1 << 20;     // bytes of a file behind each hash
+inline constexpr uint64_t kHashChunk = 1 << 20;     // bytes of a file per hash
 
 struct SavedPiece {
     std::string tensor, array, dtype;            // "h.3.qkvw", "master", "F32"
@@ -40,15 +40,17 @@ struct Manifest {
     std::vector<SavedPiece> pieces;
 };
 
-// The text ends with its own hash, which reveals a flipped bit anywhere in the text.
+// The text ends with its own hash, which reveals a flipped bit anywhere in the text. with_hash(): completes
+// the text of an object, which ends in a comma, with hash and brace.
 std::string to_json(const Manifest& m);
-std::string with_hash(const std::string& open_text);    // closes a text that ends in "," after a value
+std::string with_hash(const std::string& open_text);
 
-// *error gets the error: not JSON, a bad hash, a piece outside of its tensor or its file, a tensor not
-// covered exactly by its pieces. Never fatal(); memory is bounded by a few times the text.
+// Empty for an invalid manifest, with the reason in *error: not JSON, a bad hash, a piece outside of its
+// tensor or its file, a tensor not covered exactly by its pieces. Memory is bounded by a few times the text.
 std::optional<Manifest> parse_manifest(std::string_view text, std::string* error);
 
-// Passed from each writing rank to the writer of the manifest.
+// The entries of a writing rank for the manifest, passed to the writer of the manifest. parse_note(): empty
+// for an invalid text.
 struct ShareNote { SavedFile file; std::vector<SavedPiece> pieces; };
 std::string to_json(const ShareNote& note);
 std::optional<ShareNote> parse_note(std::string_view text);

@@ -19,17 +19,17 @@ struct Bpe {
     Table<uint64_t> entries;                // left, right, rank + 1; 0: empty
     int shift;
     uint64_t nothing = 0;                   // an empty entry
-    int64_t unknown;                        // what a byte without an id becomes, -1: nothing
+    int64_t unknown;                        // id that a byte without an id becomes; -1: the byte is dropped
     uint64_t filter[8192] = {};
-    std::vector<uint32_t> merged;           // of a rank: the id that the pair becomes
+    std::vector<uint32_t> merged;           // by rank: the id that the pair becomes
     uint32_t byte_id[256];
-    std::vector<uint32_t> byte_rank;  // of two bytes: rank of their ids, kNoRank: no merge
-    std::vector<int16_t> byte_of;           // of an id: its byte, -1: several bytes
+    std::vector<uint32_t> byte_rank;        // by first << 8 | second: rank of two bytes, or kNoRank
+    std::vector<int16_t> byte_of;           // by id: its byte; -1: several bytes
     struct Ends { uint8_t first, last; };
-    std::vector<Ends> ends;                 // of an id: its bytes at both ends
+    std::vector<Ends> ends;                 // by id: its bytes at both ends
     uint64_t joined[1024] = {};             // bit first << 8 | second: some merge joins the two bytes
     bool lacks_bytes = false;               // some byte_id is kNoByte
-    std::map<std::string, uint32_t, std::less<>> whole_words;   // tokens that merges do not give, see below
+    std::map<std::string, uint32_t, std::less<>> whole_words;   // by find_whole_words(): bytes -> id
 
     Bpe(const Vocabulary& v, size_t merges);        // no merges yet, but room for `merges`
     bool add(Merge m);                      // at the next rank; false: duplicate pair
@@ -50,14 +50,15 @@ struct Bpe {
 // separately. In scripts without spaces a span is often a character.
 size_t span_end(const Bpe& bpe, std::string_view word, size_t begin);
 
-// Writes the ids by merges, at most an id per byte; returns their number. REQUIRES: each byte has an id.
+// Writes the ids of `word` by merges, at most an id per byte; returns the number of ids. REQUIRES: each byte
+// has an id.
 size_t bpe_encode(const Bpe& bpe, std::string_view word, uint32_t* ids);
 
-// The same of a whole pre-token, any bytes. A pre-token of `whole_words` becomes that token. Bytes without
-// an id become `unknown`, or are dropped, and then their neighbours may merge.
+// The same for a whole pre-token of any bytes. A pre-token in `whole_words` becomes that token. Bytes without
+// an id become `unknown` or are dropped; neighbours of a dropped byte may merge.
 size_t encode_word(const Bpe& bpe, std::string_view word, uint32_t* ids);
 
-// Fills whole_words, for a vocabulary that ignores merges: tokens that their merges do not give.
+// Fills whole_words, for a vocabulary with ignore_merges: tokens whose bytes the merges encode as other ids.
 void find_whole_words(Bpe& bpe, const Vocabulary& v);
-// Whether there are none: then ignore_merges changes no id.
+// Whether find_whole_words() finds no token: then ignore_merges changes no id.
 bool merges_give_every_token(const Vocabulary& v);

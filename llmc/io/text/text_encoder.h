@@ -1,10 +1,10 @@
 // The fast encoder: text to ids, with a cache of pre-tokens.
 //
-// A pre-token of up to 15 bytes (99% of English) is its own key: 16 bytes, zero beyond the word, its length
-// on top. An entry holds the key and the ids, 32 bytes: a hit reads half a cache line and writes its ids with
-// a single copy. Words come in batches of 128: first keys, hashes and prefetches, then the lookups, so no
-// lookup waits for memory. Longer words, and words with more ids than fit, go through a second table. A full
-// cache is emptied, which bounds its memory.
+// A pre-token ("word") of up to 15 bytes (99% of English) is its own key: 16 bytes, zeros beyond the word,
+// its length in the last byte. An entry holds the key and the ids, 32 bytes: a hit reads half a cache line
+// and writes the ids with a single copy. Words are looked up in batches of 128: first keys, hashes and
+// prefetches, then the lookups, so no lookup waits for memory. Longer words, and words with more ids than
+// fit, are in a second table. A full cache is emptied, which bounds its memory.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include "llmc/io/text/tokenizer.h"
 #include "llmc/io/unicode/pretokenize.h"
 
-// A vector without initial zeros.
+// A vector whose new elements are uninitialized.
 template <class Id> struct IdBuffer {
     std::unique_ptr<Id[]> data;
     size_t count = 0, capacity = 0;

@@ -31,24 +31,24 @@ struct Tokenizer {
 
     uint32_t vocab_size() const { return vocabulary.size(); }      // end-of-text included
     uint32_t eot() const { return vocabulary.eot; }
-    // Where a text begins and ends by the tokenizer's file; -1: the file does not say.
+    // Ids that begin and end a text, by the tokenizer's file; -1: the file names none.
     int64_t bos() const { return vocabulary.bos; }
     int64_t eos() const { return vocabulary.eos; }
     bool adds_bos() const { return vocabulary.adds_bos; }          // ids of a text begin with bos
     uint64_t hash() const { return content_hash; }                 // the same from any kind of file; never 0
 
     std::vector<int32_t> encode(std::string_view text) const;
-    // The same, but the names of added tokens in the text become their ids: the leftmost, of several the
-    // longest.
+    // The same, but a name of an added token in the text becomes the token's id. Where names overlap, the
+    // leftmost counts, and of several at one place the longest.
     std::vector<int32_t> encode_with_added(std::string_view text) const;
-    // End-of-text, and ids outside the vocabulary, give nothing.
+    // The bytes of the ids. End-of-text, and ids outside the vocabulary, have no bytes.
     std::string decode(std::span<const int32_t> ids) const;
     std::string_view bytes_of(uint32_t id) const;                  // end-of-text: empty
 };
 
-// The parsers behind load(), a parser per kind of file; `name` is for messages. end: the token that ends a
-// text by a file beside, for vocabularies that have none of the usual names. Where `end` is no token either,
-// the parsers append <|endoftext|>.
+// The parsers behind load(), one per kind of file. name: for messages. end: the token that ends a text, by
+// tokenizer_config.json, for vocabularies without one of kEndNames; if `end` is no token either, the parsers
+// append <|endoftext|>. json_of_vocabulary(): the text of a tokenizer.json.
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
                               const std::string& end = "");
 Vocabulary vocabulary_of_tiktoken(std::string_view content, const std::string& name);

@@ -11,22 +11,22 @@
 struct GgufVocabulary {
     std::string model, pre;                 // "gpt2" for byte-level BPE; the name of a pre-tokenization
     std::vector<std::string> tokens, merges;
-    std::vector<int32_t> token_type;        // 1: of the merges' characters; others: text of an added token
+    std::vector<int32_t> token_type;        // 1: a token in GPT-2's characters; others: an added token's text
     int64_t bos_token_id = -1, eos_token_id = -1, unknown_token_id = -1;
     int add_bos_token = -1;                 // 0: no, 1: yes, -1: not there
     std::string chat_template;              // empty: not there
 };
 
 bool has_vocabulary(const GgufFile& file);
-// Checks that the values have the types and counts of a vocabulary. REQUIRES: has_vocabulary().
+// Reads the values, and checks their types and counts. REQUIRES: has_vocabulary().
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
-// `name` is the file's, for messages.
+// name: the file's, for messages.
 Vocabulary vocabulary_of_gguf(const GgufVocabulary& gguf, const std::string& name);
 
 bool is_gguf(const std::string& path);      // by the file's first bytes
 
-// What a GGUF file says of this vocabulary, in a model of `ids` ids: those beyond the vocabulary's have names
-// and are marked unused. Without a BOS in the file llama.cpp takes id 11: where the vocabulary has no BOS or
-// EOS, end-of-text.
+// The values to write for this vocabulary in a model of `ids` ids. Ids beyond the vocabulary are named
+// "[unused 50257]" and have the type unused. A vocabulary without BOS or EOS writes end-of-text in its place:
+// without a BOS in the file llama.cpp uses id 11.
 GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids);

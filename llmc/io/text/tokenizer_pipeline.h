@@ -13,6 +13,6 @@ Json json_of_template(const Vocabulary& v);
 // tokenizer_config.json: BOS, EOS and chat template. A chat_template.jinja overrides that template. Missing
 // files change nothing.
 Json tokenizer_config_of(const std::string& folder);        // null: no such file
-std::string special_token(const Json& config, const char* key);     // of "eos_token"; empty: not said
+std::string special_token(const Json& config, const char* key);     // key: "eos_token"; empty: none
 void read_tokenizer_config(const Json& config, const std::string& folder, Vocabulary& v);
 Json::Members tokenizer_config(const Vocabulary& v);        // BOS, EOS, chat template of v

@@ -15,11 +15,11 @@ struct Merge { uint32_t left, right, id; };     // two ids become one; rank is t
 
 struct Vocabulary {
     std::vector<char> text;             // bytes of every token, by id
-    std::vector<uint32_t> start;        // of id i: text[start[i] .. start[i + 1])
-    std::vector<uint8_t> added;  // of id i: 1: no merge yields i (end-of-text, a foreign file's extras)
+    std::vector<uint32_t> start;        // by id: id i has the bytes text[start[i] .. start[i + 1])
+    std::vector<uint8_t> added;         // by id: 1 for ids that no merge yields (end-of-text and others)
     std::vector<Merge> merges;
     uint32_t byte_id[256] = {};         // kNoByte: no token has this byte alone
-    int64_t unknown = -1;               // id for these bytes; -1: dropped, as in Hugging Face's
+    int64_t unknown = -1;               // id of a byte without a token; -1: dropped, as in Hugging Face's
     uint32_t eot = 0;
     bool words_are_tokens = false;      // each token's bytes, encoded as a word, are known to give the token
     const Pattern* pattern = &patterns()[0];
@@ -47,7 +47,7 @@ struct ByteAlphabet {
 };
 const ByteAlphabet& byte_alphabet();
 
-// The bytes of such characters; false: a character has no byte.
+// Sets `bytes` to the bytes that such characters stand for; false: a character stands for no byte.
 bool bytes_of_characters(std::string_view characters, std::string& bytes);
 std::string characters_of_bytes(std::string_view bytes);
 
@@ -58,7 +58,7 @@ constexpr std::string_view kEndOfText = "<|endoftext|>";
 constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>", "<|bos|>"};
 constexpr std::string_view kBeginNames[] = {"<|begin_of_text|>", "<|startoftext|>", "<|bos|>"};
 
-// Tokens of a file, by id; `added` ids are no result of merges and their text is used unchanged.
+// Tokens of a file, by id. added: as in Vocabulary; the text of such a token is used unchanged.
 struct TokenList {
     std::vector<std::string> text;
     std::vector<uint8_t> added;
@@ -71,6 +71,6 @@ struct TokenList {
     }
 };
 
-// Checks that printable single bytes have tokens, as every text needs, and that no two tokens have the same
-// text; lays out the vocabulary without merges.
+// A vocabulary of these tokens, without merges. CHECK_INPUT: an empty token, two tokens that are the same
+// byte, a printable ASCII character without a token. name: the file's, for messages.
 Vocabulary vocabulary_of_tokens(const TokenList& tokens, uint32_t eot, const std::string& name);
