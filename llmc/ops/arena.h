@@ -17,7 +17,7 @@ enum class Purpose : uint8_t { Weights, Gradients, Optimizer, Activations, Other
 struct ArenaOf;
 
 struct Arena {
-    struct Row { std::string name; Purpose purpose; size_t bytes; };    // of the plan: such entries, summed
+    struct Row { std::string name; Purpose purpose; size_t bytes; };    // all entries of a name and purpose
     struct Region { std::string name; size_t offset, bytes; std::function<void(std::byte*)> place; };
 
     // Memory for `count` elements; *pointer is set by allocate(). Regions are aligned to 64 bytes.
@@ -36,7 +36,8 @@ struct Arena {
     using Allocate = void* (*)(size_t);
     using Free = void (*)(void*, size_t);
     void allocate(Allocate allocate, Free free);        // memory is zero; call once
-    // For a walk: sets all pointers to unmapped addresses; a read or a write ends in SIGSEGV.
+    // In place of allocate(), for a walk: sets all pointers to unmapped addresses; a read or a write ends in
+    // SIGSEGV.
     void describe();
 
     // For tests of memory errors: unused bytes behind each entry. red_zone_made receives these bytes, and the

@@ -4,9 +4,9 @@
 //
 //     if (walked(cost_of_the_op, its sizes ...)) return;
 //
-// A rank that computes pays for a test of a pointer. A rank that walks records the cost and returns. So the
-// real step of any rank of any mesh runs on any machine, without touching a tensor. The record serves the
-// plan of scratch, the warm-up of libraries, tuning, and counts of FLOPs and bytes.
+// A rank that computes pays for a test of a pointer. A rank that walks records the cost, and the op returns.
+// So the real step of any rank of any mesh runs on any machine, without touching a tensor. The record serves
+// the plan of scratch, the warm-up of libraries, tuning, and counts of FLOPs and bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@
 struct Target {
     enum Backend : uint8_t { Cpu, Cuda } backend;
     int threads;                    // of a rank; Cpu
-    bool any_size = false;          // Cuda: of another program, whose kernels take every size; for plans
+    bool any_size = false;          // Cuda: kernels of another program, without limits on sizes; for plans
     // The sides of weights are multiples of this.
     constexpr int product_unit() const { return backend == Cuda ? 8 : 1; }
     bool operator==(const Target&) const = default;
@@ -80,7 +80,7 @@ private:
     std::unordered_multimap<uint64_t, int32_t> known;   // hash of a cost -> its place
 };
 
-// Whether the op returns at once, as the rank only walks.
+// Records the cost of an op, if a walk is on. True: the rank only walks, and the op must return.
 template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
     Walk* walk = context.walk;
     if (!walk) return false;
@@ -91,10 +91,10 @@ template <class F, class... Args> bool walked(F&& cost, const Args&... args) {
 // Whether ops only record: code that reads or writes tensors on the host has to ask.
 inline bool only_walks() { return context.walk && !context.walk->computes; }
 
-// An op of the CPU says how much of context.scratch it is about to use.
+// Ops of the CPU call this before they use `bytes` of context.scratch; fatal() if less is lent.
 void use_scratch(const char* op, size_t bytes);
 
-// Records what f() does. Without memory: no tensor is touched.
+// Records what f() does. computes: ops run as well; else no tensor is touched.
 template <class F> Walk walk_of(const Target& target, F&& f, bool computes = false) {
     Walk walk(target);
     walk.computes = computes;

@@ -16,7 +16,8 @@ inline real attention_scale(const AttentionDims& d) {
 // Bytes of context.scratch, where `group` heads of queries share a head of keys.
 size_t attention_scratch(int threads, int Tq, int Tk, int D, int group);
 
-// Attention by BF16 products: whether the products are faster here; bytes of scratch per thread; the ops.
+// Attention by BF16 products of oneDNN. attention_by_products(): whether the products are faster on this CPU
+// for these sizes. attention_products_scratch(): bytes per thread.
 bool attention_by_products(int Tq, int Tk, int D);
 size_t attention_products_scratch(int T, int D, int group);     // 0: never used on this CPU
 // Builds the calling thread's products of T tokens with a window, or without (0), and of documents.

@@ -1,4 +1,5 @@
-// Scratch of classifier_forward_backward(), in bytes: what a pass over a row keeps for the next.
+// Scratch of classifier_forward_backward(), in bytes: exponentials of a row, which each thread keeps from the
+// first pass over the row to the second.
 #pragma once
 #include "llmc/ops/ops.h"
 

@@ -29,7 +29,7 @@ inline bfloat16 round_stochastically(float x, uint32_t random) {
     return result;
 }
 
-// Elements global .. global + count of the model.
+// param[i] = master[i], rounded, for i < count. global: index of element 0 in the model.
 inline void round_run(floatX* param, const real* master, size_t count, uint64_t global, uint64_t seed,
                       int64_t step) {
     constexpr size_t kDraw = 1024;          // random words drawn at once

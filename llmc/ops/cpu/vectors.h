@@ -1,4 +1,4 @@
-// Vectors of `real`, in which this precision computes.
+// Vectors of `real`, the type in which this precision computes; W: elements of a vector.
 #pragma once
 #include "llmc/base/numbers/simd.h"
 #include "llmc/ops/ops.h"

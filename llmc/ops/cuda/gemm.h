@@ -24,7 +24,7 @@ struct Gemm {
     DType in, out;              // of A and B; of D, bias and aux
     bool accumulate;            // + D
     Epilogue epilogue;
-    int64_t batch = 1;          // products; the matrices of A, of B and of D follow one another
+    int64_t batch = 1;          // number of products; the matrices of A, of B and of D follow one another
     auto operator<=>(const Gemm&) const = default;
 };
 
@@ -52,5 +52,5 @@ void open_gemm();           // makes the handles of both libraries, which take m
 inline constexpr size_t kGemmWorkspace = 32 << 20;      // as NVIDIA advises for Hopper
 void gemm(const Gemm& g, const GemmTensors& t, const GemmAlgorithm& algorithm, void* workspace);
 
-// "cuBLASLt 130100, NVIDIA H200": what algorithms are good for
+// "cuBLASLt 130100, NVIDIA H200": the library and the GPU for which algorithms are valid
 const char* gemm_platform();

@@ -91,7 +91,7 @@ template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) PackOf 
 };
 using Pack = PackOf<floatX>;
 using PackF = PackOf<float>;
-// The columns of an op whose threads take a pack each; what: "layernorm: C"
+// fatal() where `columns` do not divide into packs. what: "layernorm: C", for the message.
 inline void check_packs(const char* what, int columns) {
     CHECK(columns % Pack::size == 0, "{} = {} is no multiple of {}", what, columns, Pack::size);
 }

@@ -33,7 +33,8 @@ template <class T> T* scratch(size_t count) {
 
 // ---- what ops need, by their sizes alone: host code, for plans of any machine
 
-// How rows are cut into groups whose sums are partial: enough groups for any GPU, the same on each.
+// Cuts N rows into groups, each with a partial sum: at most `most` groups, which are enough for any GPU and
+// the same on every GPU.
 struct RowGroups {
     int rows, count;        // rows of a group (the last may be shorter), number of groups
 };

@@ -6,10 +6,11 @@
 //     u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
 //     master -= lr (u + decay * master)                   cautious: decay only where u * master >= 0
 //               (Chen et al. 2025, arXiv 2510.12402)
-//     param   = master, rounded to nearest, or stochastically: up with the probability of the rest
+//     param   = master, rounded to nearest, or stochastically: away from zero with the probability
+//               (discarded bits) / 2^16
 
-// Norm and clipping of a step's gradients, in the memory of the gradients: the update reads the state there,
-// so that no step waits for the host.
+// Norm and clipping of a step's gradients, on the device: the update reads the state there, so that the
+// device never waits for the host.
 struct GradientState {
     real norm;       // L2 norm over all parameters, before clipping
     real scale;      // factor of the gradients: min(1, clip / norm); 1 if clip is 0

@@ -22,12 +22,13 @@ struct Documents {
 };
 
 struct AttentionDims {
-    int B, Tq, Tk;                   // sequences; rows of queries, of keys in each: b's start at b Tq, b Tk
+    int B, Tq, Tk;                   // sequences; rows of queries and of keys in each: those of sequence b
+                                     // begin at rows b Tq and b Tk
     int NH, D;                       // heads, channels of a head; head h is at channels [hD, hD + D) of a row
     size_t q_stride, kv_stride;      // elements from row to row of q, and of k and v
     int q_offset, k_offset;          // REQUIRES: every query sees at least one key
     double scale = 0;                // 0: D^-1/2
-    int key_heads = 0;               // they divide NH; 0: NH
+    int key_heads = 0;               // a divisor of NH; 0: NH
     int window = 0;                  // tokens that a query sees, itself the last; 0: all before it
     Documents documents = {};        // REQUIRES: queries and keys are the same rows
 
@@ -80,7 +81,7 @@ inline double attention_pairs(const AttentionDims& d) {
     const double hidden = d.window > 0 ? series(d.first_key(from), d.Tq - from) : 0;
     return (seen - hidden) * d.B * d.NH;
 }
-// Two products of D terms for each pair; backward five, with the scores computed again.
+// products: of D terms for each pair; forward has two, backward five with the recomputed scores.
 inline Cost attention_cost(const char* name, const AttentionDims& d, int products) {
     return {.name = name, .kind = Kind::Attention,
             .dims = {d.B, d.Tq, d.Tk, d.NH, d.D, d.apart(), d.windowed() ? d.window : 0,

@@ -32,7 +32,7 @@ void encoder_backward(real* dwte,           // (V, C)
                       real* dwpe,           // (maxT, C), or null
                       const floatX* dout,   // (N, C)
                       const Encoder& e);
-// At most: as many rows of wte as tokens.
+// An upper bound: every token has another row of wte.
 inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), V = size_t(e.V), C = size_t(e.C);
     const size_t T = has_wpe ? size_t(e.T < e.N ? e.T : e.N) : 0;

@@ -141,7 +141,7 @@ inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int
     cost.needs = needs::product_backward_weight(on, N, C, OC, true);
     return cost;
 }
-// dims[4]: products of a batch; 0 of one product, which is a product as any other.
+// The cost of `count` products; dims[4]: their number, 0 for a single product.
 inline Cost batch_cost(Cost one, int count) {
     const uint64_t n = uint64_t(count);
     if (count > 1) one.dims[4] = count;

@@ -24,15 +24,15 @@ void open_device();
 void* host_allocate(size_t bytes);
 void host_free(void* p, size_t bytes);
 
-// Copies between any two memories, one after the other. A copy starts when earlier ops are complete, and runs
-// beside later ops. Ops after finish_copies() see the copies complete, and data for the host has arrived when
-// finish_copies() returns.
+// Copies between any two memories, in the order of the calls. A copy starts when earlier ops are complete,
+// and runs beside later ops. Ops after finish_copies() see the copies complete, and data for the host has
+// arrived when finish_copies() returns.
 void start_copy(void* out, const void* in, size_t bytes);
 void finish_copies();
 
 // mark_copies(m) defers the host's wait: finish_copies() then does not block the host for copies before the
 // mark, and await_copies(m) waits for them later. Without a mark m, await_copies(m) returns at once.
-// *arrived: on the host; receives seconds_now() as those copies complete, whenever the host waits for them.
+// *arrived, on the host, receives seconds_now() when those copies complete, even if the host waits later.
 inline constexpr int kMarks = 8;
 void mark_copies(int mark, double* arrived = nullptr);
 void await_copies(int mark);
@@ -92,5 +92,5 @@ inline Target target() {
     if (context.target) return *context.target;
     return {.backend = reached_by_host() ? Target::Cpu : Target::Cuda, .threads = context.threads};
 }
-// The needs of the ops that f() calls there; no op runs.
+// The needs of the ops that f() calls, on target(); no op runs.
 template <class F> Needs needs_of(F&& f) { return walk_of(target(), f).needs(); }

@@ -3,12 +3,12 @@
 //
 //     g = grad * scale;   m = mu m + (1 - mu) g;   u = (1 - mu) g + mu m
 //     x = u / (1.01 |u| + 1e-7)                    |u|: the Frobenius norm of the whole matrix
-//     x = a x + (b A + c A^2) x,  A = x x^T        a few times, by products of matmul.h
+//     x = a x + (b A + c A^2) x,  A = x x^T        a few times, by the products below
 //     master -= lr (stretch x + decay master)      cautious: decay only where x * master >= 0
 //     param   = master, rounded as by adamw.h
 //
-// The optimizer calls these in order; x is floatX, as the products are. Its sides in memory are muon_side()
-// of rows and cols, with zeros beyond the matrix, which stay zero.
+// The optimizer calls the ops in this order. In memory x is floatX, and its sides are muon_side() of rows and
+// cols, with zeros beyond the matrix, which stay zero.
 
 inline int muon_side(const Target& on, int n) {
     const int unit = on.product_unit();
@@ -52,7 +52,7 @@ inline void muon_product(floatX* out, const floatX* a, const floatX* x, int rows
     else matmul_forward_batch(out, x, a, rows, cols, cols, count);
 }
 
-constexpr int kGramRows = 64, kGramWide = 512;          // rows of a block; from this side on twice as many
+constexpr int kGramRows = 64, kGramWide = 512;      // rows of a block; twice as many from side kGramWide on
 inline size_t gram_sums(const Target& on, int rows, int cols) {
     return on.backend == Target::Cuda && rows > cols ? size_t(cols) * size_t(cols) : 0;
 }

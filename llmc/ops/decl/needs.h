@@ -1,6 +1,6 @@
-// needs -- memory of ops besides their arguments, on either backend, by their sizes.
+// needs -- memory of ops besides their arguments, on either backend, by the sizes of the op.
 //
-// On CPUs oneDNN builds each product to answer; on GPUs the sizes alone decide.
+// On CPUs oneDNN builds the product, and tells its scratch; on GPUs the sizes alone decide.
 namespace needs {
 Needs product_forward(const Target& t, int N, int C, int OC, bool bias);
 Needs product_activation_forward(const Target& t, Activation f, int N, int C, int F, bool bias);
@@ -15,9 +15,9 @@ Needs attention_backward(const Target& t, int B, int Tq, int Tk, int NH, int D, 
 Needs classifier_forward_backward(const Target& t, int V);
 Needs encoder_backward(const Target& t, int N, int C);
 Needs rotary_backward(const Target& t, int N, int D);          // with gains
-Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: of dw and db
+Needs layernorm_backward(const Target& t, int N, int C, int outputs);     // outputs: how many of dw and db
 Needs shortcut_backward(const Target& t, int N);
 Needs values_backward(const Target& t, int N, int KV);
 Needs spread(const Target& t, size_t count);
-Needs any_rows(const Target& t);        // room for products of as many rows as a prompt happens to have
+Needs any_rows(const Target& t);        // room for products of any number of rows, as prompts have
 }  // namespace needs

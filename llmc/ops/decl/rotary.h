@@ -30,6 +30,7 @@ void rotary_forward(const Rotary& t);
 // `before`: as forward left it, read if there is a norm. dq_gain, dk_gain (D) +=, where not null.
 void rotary_backward(floatX* dqkv, real* dq_gain, real* dk_gain, const Rotary& t);
 
+// Bytes of the cos/sin table and of the gains.
 inline size_t rotary_tables(const Rotary& t) {
     const size_t positions = size_t(t.T < t.N ? t.T : t.N), D = size_t(t.D);
     return (t.table ? positions * D * sizeof(real) : 0) + (t.q_gain ? 2 * D * sizeof(floatX) : 0);

@@ -8,8 +8,8 @@
 namespace PRECISION {
 namespace cuda {
 
-// In FP32 throughout, without tensor cores: heads of any multiple of 8 up to 128. For FP32, and what others
-// are checked against.
+// Computes in FP32, without tensor cores; heads of any multiple of 8 up to 128. For precision fp32, and for
+// head sizes without a variant below. Tuning compares the variants with these kernels.
 void attention_plain_forward(floatX* out, real* lse, const floatX* q, const floatX* k, const floatX* v,
                              const AttentionDims& d);
 void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d);
@@ -17,8 +17,8 @@ void attention_plain_backward(const AttentionBackward& t, const AttentionDims& d
 // Ends the program where rows do not begin at multiples of 16 bytes, or no kernel takes heads of this size.
 void attention_check(const AttentionDims& d);
 
-// By tensor cores: BF16, heads of 32, 64, 80, 96 or 128. Each pass has variants, precompiled, with tiles of
-// other sizes: its candidates (choices.h).
+// By tensor cores: BF16, heads of 32, 64, 80, 96 or 128. Each pass has precompiled variants, with tiles of
+// different sizes: the candidates of tuning (choices.h).
 struct AttentionForward {
     floatX* out;
     real* lse;
@@ -29,16 +29,16 @@ struct AttentionGradients {
     float* deltas;                              // (B, NH, Tq): set with dq, read for dk and dv
 };
 template <class Tensors> struct AttentionVariant {
-    const char* name;                           // "64x32": rows of a block, rows that it reads at a time
-    bool (*supports)(int D);                    // on this rank's device
-    Floor (*floor)(const AttentionDims& d);
+    const char* name;                           // "64x32": rows of a block, rows of a tile that it reads
+    bool (*supports)(int D);                    // whether this rank's device can run heads of size D
+    Floor (*floor)(const AttentionDims& d);     // runtime.h
     void (*run)(const Tensors& t, const AttentionDims& d);
 };
 using AttentionForwardVariants = std::span<const AttentionVariant<AttentionForward>>;
 using AttentionBackwardVariants = std::span<const AttentionVariant<AttentionGradients>>;
 AttentionForwardVariants attention_forward_variants();      // out and lse
-AttentionBackwardVariants attention_queries_variants();     // dq and deltas; to be run before
-AttentionBackwardVariants attention_keys_variants();        // dk and dv
+AttentionBackwardVariants attention_queries_variants();     // dq and deltas
+AttentionBackwardVariants attention_keys_variants();        // dk and dv; after dq, as they read deltas
 
 }  // namespace cuda
 }  // namespace PRECISION

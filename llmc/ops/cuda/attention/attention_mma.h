@@ -25,8 +25,8 @@ struct Rows {
     size_t stride;
 };
 
-// Copies rows [start, start + N) of a to shared memory, and of b to `apart` elements behind (0: no b); zeros
-// behind row `end`.
+// Starts to copy rows [start, start + N) of a to shared memory at `to`, and of b to `to + apart` (0: no b).
+// Rows from `end` on become zeros.
 template <int D, int N>
 static __device__ __forceinline__ void fetch_rows(floatX* to, Rows a, int apart, Rows b, int start, int end) {
     constexpr int packs = D / Pack::size, at_once = kThreads / packs;
@@ -144,8 +144,8 @@ static __device__ __forceinline__ float quad_sum(float v) {
     return v + __shfl_xor_sync(kFullWarp, v, 2);
 }
 
-// The first `rows` of a warp's 16 M rows to global memory, each times its factor, by way of `own`, the place
-// of the warp's rows in shared memory.
+// Stores the first `rows` of a warp's 16 M rows to global memory, each times its factor. own: the place of
+// the warp's rows in shared memory, through which the rows pass.
 template <int D, int M>
 static __device__ __forceinline__ void store_rows(floatX* to, size_t stride, int rows, floatX* own,
                                                   const float (&sum)[M][D / 8][4],
@@ -208,8 +208,8 @@ HOST_DEVICE inline int tiles_from(int first, int N, int end) {
     return tiles > 0 ? tiles : 0;
 }
 
-// Of a head: pairs (row, row) with a computed score, and the rows of the other side that blocks read for the
-// pairs.
+// Work on a head, by the tiles that warps compute: pairs (query, key) with a score, and rows of the other
+// side that blocks read.
 struct Work { double pairs = 0, rows = 0; };
 
 template <int M, int N> static Work work_on_queries(const AttentionDims& d) {
@@ -235,10 +235,10 @@ template <int M, int N> static Work work_on_keys(const AttentionDims& d) {
     return sum;
 }
 
-// Head sizes for which something is compiled.
+// The head sizes for which a kernel is compiled.
 template <int... Sizes> struct HeadSizes {
     static constexpr bool has(int D) { return sizeof(floatX) == 2 && ((D == Sizes) || ...); }
-    // f(constant of D)
+    // Calls f(D as a constant) if D is one of the sizes.
     template <class F> static void with(int D, F f) {
         if constexpr (sizeof(floatX) == 2)
             ((D == Sizes ? f(std::integral_constant<int, Sizes>()) : void()), ...);

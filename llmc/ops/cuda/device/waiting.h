@@ -6,4 +6,4 @@
 // ranks checks here whether the other ranks are alive.
 inline thread_local void (*while_host_waits)() = nullptr;
 void host_waits_for(cudaStream_t stream);       // until the stream is empty
-void host_waits_for(cudaEvent_t event);         // returns if never recorded
+void host_waits_for(cudaEvent_t event);         // at once if the event was never recorded

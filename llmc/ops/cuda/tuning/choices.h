@@ -2,10 +2,11 @@
 //
 // A task is a product, or a pass of attention, of given sizes. Its candidates compute the same result by
 // different tiles, algorithms or fusions. tuning.cu times the candidates and chooses the fastest. A task
-// without a choice runs the first candidate, which moves the fewest bytes. Each rank (thread) has its own.
+// without a choice runs the first candidate: of a product a fused one, which moves fewer bytes, of attention
+// the variant with the lowest Floor. Each rank (thread) has its own choices.
 //
-// Attention is timed over whole rows with a key head for each query head: documents, windows and groups of
-// heads do not enter, as documents have any length.
+// Attention is timed over whole rows, with a key head for each query head. A task has no documents, as they
+// have any length, no windows and no groups of heads.
 #pragma once
 #include <array>
 #include <compare>
@@ -24,7 +25,7 @@ enum class Op {
 
 struct Task {
     Op op;
-    // of a product: N, C, OC, 0 or the products of a batch; of attention: B, T, NH, D
+    // product: N, C, OC, and the number of products of a batch (0: no batch); attention: B, T, NH, D
     std::array<int, 4> sizes = {};
     auto operator<=>(const Task&) const = default;
 };

@@ -15,13 +15,14 @@
 namespace PRECISION {
 namespace cuda {
 
-// Columns of rows of `stride`, as a candidate computed them and as expected.
+// A result: `columns` columns of `rows` rows, `stride` elements apart, as computed by a candidate and by the
+// simplest kernels.
 struct Comparison {
     const char* tensor;
     const void *values, *expected;
     DType type;
     size_t rows, columns, stride;
-    double tolerance;           // |values - expected| / |expected| that rounding explains
+    double tolerance;           // of |values - expected| / |expected|: the most that rounding explains
 };
 
 struct Workload {
@@ -31,17 +32,18 @@ struct Workload {
     std::function<void()> run_simplest;         // into the expected tensors
     std::vector<Comparison> comparisons;
 
-    // The next `count` elements of memory; memory null: only counts bytes.
+    // Points `tensor` at the next `count` elements of memory. memory null: only counts the bytes.
     template <class T> void take(void* memory, T*& tensor, size_t count) {
         tensor = reinterpret_cast<T*>(static_cast<std::byte*>(memory) + bytes);
         bytes += scratch_size(count * sizeof(T));
     }
 };
 
-// In order of preference; empty: the op has one kernel (attention in FP32, or with heads of another size).
+// In order of preference; empty: the op has one kernel (attention in FP32, or with heads of a size without
+// variants).
 std::vector<Candidate> product_candidates(const Task& task);
 std::vector<Candidate> attention_candidates(const Task& task);
-// compares: with room for the expected tensors, and run_simplest.
+// A workload in `memory`. compares: with the expected tensors and run_simplest, which timing does not need.
 Workload product_workload(const Task& task, void* memory, bool compares);
 Workload attention_workload(const Task& task, void* memory, bool compares);
 
@@ -54,11 +56,11 @@ struct Timing {
 };
 std::vector<Timing> time_candidates(const Task& task, void* memory, int repeats,
                                     const std::function<void()>& progress = beat);
-// What is wrong with a candidate's results; empty: nothing.
+// The results of a candidate that differ from the simplest kernels', for a message; empty: all agree.
 std::string differences(const Task& task, const Candidate& candidate, void* memory);
-size_t workload_bytes(const Task& task);        // of memory for either
+size_t workload_bytes(const Task& task);        // of the memory for time_candidates() and differences()
 
-// mean + deviation * normal numbers, as activations are: power, and with it the clock, depends on the data.
+// Normal random numbers, as activations are: a GPU's power depends on the data, and its clock on the power.
 // The numbers repeat every 10,007 elements, out of step with rows.
 template <class T> void fill_with_normals(T* tensor, size_t count, float deviation = 1, float mean = 0) {
     std::vector<T> some(std::min(count, size_t(10007)));
