@@ -15,7 +15,7 @@ namespace PRECISION {
 
 struct BlockActs {
     floatX *in, *x, *ln1, *qkv, *qk, *atty, *x1, *ln2, *pre, *act;
-    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // without means of an RMSNorm
+    real *ln1_mean, *ln1_rstd, *lse, *ln2_mean, *ln2_rstd;      // an RMSNorm has no mean
     const floatX* kv;       // first row of the keys and values to attend to: qkv, or the cache in generation
     const floatX *h1, *h2;  // buffers with ln1 and ln2 of all N tokens, from the latest all-gather
     bool receives = false;  // another chunk sent the stream into `in` and, behind the stream, x0
@@ -23,9 +23,9 @@ struct BlockActs {
 
 struct ActRow {
     const char* name;
-    floatX* BlockActs::* x;     // one of the two
-    real* BlockActs::* s;
-    size_t count;
+    floatX* BlockActs::* x;     // the member; s is null
+    real* BlockActs::* s;       // or the member, for statistics; x is null
+    size_t count;               // elements
     Recompute shared_from;
     bool always_own;            // kept per block at every level: the start of recomputation
 };

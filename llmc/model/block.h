@@ -6,7 +6,7 @@
 //
 // Dims::kind says which norm and activation f, and which gains and biases there are. x0 is the stream after
 // the embedding. The next norm (of the following block, or the final norm) does the add that ends a block,
-// and so reads and writes the stream once: a block takes and returns a `Stream`.
+// and so reads and writes the stream once: a block takes and returns a `Stream`, the terms of that add.
 //
 // Over tp, matrices are cut by heads and by features (Shoeybi et al. 2019, arXiv 1909.08053), the stream and
 // its norms by tokens (Korthikanti et al. 2022, arXiv 2205.05198): two gathers and two scatters each way, and
@@ -22,19 +22,19 @@ namespace PRECISION {
 using BlockWeights = BlockTensors<floatX>;
 using BlockGrads = BlockTensors<real>;
 
-// The residual stream: x + (r + bias); with r, the sum is still to be computed.
+// The residual stream, x + (r + bias), before the addition; without r, x is the sum.
 struct Stream {
     const floatX* x;                  // (n, C)
-    const floatX* r = nullptr;        // (n, C)
+    const floatX* r = nullptr;        // (n, C), or null
     const floatX* bias = nullptr;     // (C), or null
 };
 
-// The segments of a pass, and the keys and values of prefixes that sequences share.
+// The segments of a pass (score_pass.h), and this block's keys and values of prefixes that sequences share.
 struct SharedKeys {
     std::span<const Segment> segments;
     const floatX* kept;     // (rows, 2K)       of the prefixes
-    const int32_t* from;    // see ScorePass
-    floatX* joined;         // (B, t0 + T, 2K)  of a segment: the prefixes' rows, then the sequences' own
+    const int32_t* from;    // ScorePass::from
+    floatX* joined;         // (B, t0 + T, 2K)  workspace of a segment: rows of the prefix, then the own rows
 };
 
 // The tokens of a call: B sequences of T tokens, the first at position t0. Keys before t0 are the rows of
@@ -57,12 +57,12 @@ struct Slice {
         : n((N + tp.size - 1) / tp.size), mine(std::clamp(N - tp.index * n, 0, n)) {}
 };
 
-// Buffers that are dead between two lines of a block.
+// Buffers of a pass through a block. Only r, slice and bias live on: they are terms of the returned Stream.
 struct BlockScratch {
-    floatX *h, *h2;   // (n tp, C)   gathered inputs; without h2 both in h
+    floatX *h, *h2;   // (n tp, C)   ln1 and ln2 of all tokens, gathered over tp; h2 null: both in h
     floatX* r;        // (n tp, C)   a matmul's addend to the stream
     floatX* slice;    // (n, C)      r or dh after the scatter
-    floatX* bias;     // (C)         still to be added to the stream
+    floatX* bias;     // (C)         copy of the bias in the returned Stream
     floatX* dh;       // (n tp, C)   gradients, from here on
     floatX* dqkv;     // (N, W)
     floatX* datty;    // (N, A)
@@ -84,7 +84,7 @@ struct Block {
     void attention_input(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s,
                          Span span) const;
 
-    // Recomputes the contents of shared buffers.
+    // Computes the contents of buffers that blocks share (acts.h) again, before backward.
     void recompute(const BlockWeights& w, BlockActs& a, const BlockScratch& s, Span span) const;
 
     // dx (n, C): on entry the gradient of x2, on return the gradient of the incoming stream. dx0 (n, C) +=,
@@ -93,14 +93,14 @@ struct Block {
                   const BlockScratch& s, Span span) const;
 
 private:
-    // Forward without its last matmul: every input of backward. again: recomputation, from the incoming
-    // stream, and from a.x1 if kept.
+    // Computes every input of backward: forward without its last matmul. again: recomputation, which starts
+    // from the kept incoming stream, and reads a.x1 if kept.
     void activations(const BlockWeights& w, BlockActs& a, Stream in, const BlockScratch& s, Span span,
                      bool again) const;
     ops::AttentionDims attention_dims(Span span) const;
     void attend(const BlockActs& a, Span span) const;
     void attend_segments(const BlockActs& a, Span span) const;
-    // Rows of the cache before a single query's window, in whole blocks of keys: attention leaves them out.
+    // Rows of the cache before the window of a single query, in whole blocks of keys, which attention skips.
     static int unseen(Span span) {
         const bool single = span.T == 1 && span.B == 1 && !span.shared;
         const int before = single && span.window > 0 ? span.t0 - span.window + 1 : 0;
@@ -109,7 +109,7 @@ private:
     ops::Rotary rotary(const BlockWeights& w, const BlockActs& a, Span span) const;
     // The shortcut: a.x and a.in = the incoming stream.
     void mix(const BlockWeights& w, const BlockActs& a, Stream in, Span span) const;
-    // qkv: a.qkv, or its gradient. h: of all of tp.
+    // The op's arguments for value embeddings. qkv: a.qkv, or its gradient. h: the norm of all tokens.
     ops::ValueRows values(const BlockWeights& w, floatX* qkv, const floatX* h, Span span) const;
     void values_backward(const BlockWeights& w, const BlockGrads& dw, const floatX* h, const BlockScratch& s,
                          Span span) const;

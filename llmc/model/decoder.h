@@ -11,10 +11,10 @@ struct Decoder {
     ForwardOnly own;
     std::vector<floatX*> cache;        // per block (maxT, W)
     floatX* own_logits;                // (1, Vp)
-    floatX* all_logits;                // (1, tp Vp): the vocabulary is whole; own_logits on one rank
+    floatX* all_logits;                // (1, tp Vp), of the whole vocabulary; on one rank of tp own_logits
     int32_t* tokens;                   // (rows)
 
-    static constexpr int kRows = 64;   // a prompt is read by so many tokens at once
+    static constexpr int kRows = 64;   // tokens of a prompt per call: own.rows
 
     Decoder(const Dims& d, const Axis& tp, const Part& part);
     void add_to(ArenaOf arena);
@@ -25,7 +25,7 @@ struct Decoder {
     template <class W>
     const floatX* forward(W& weights, const int32_t* ids, int count, int t0, int chunk = 0);
 
-    // Copies the logits that forward() returned to the host, and caps them where the model does.
+    // Copies the logits that forward() returned to the host, and applies the model's softcap.
     std::vector<floatX> on_host(const floatX* logits) const;
 };
 

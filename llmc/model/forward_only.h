@@ -11,7 +11,7 @@ struct ForwardOnly {
     Part part;
     Block block;
     int rows;                          // most tokens of a call
-    BlockActs acts = {};               // null: rows that the kind of model lacks
+    BlockActs acts = {};               // members without a row in acts.h are null
     BlockScratch scratch;
     EmbedActs embedded = {};
     HeadActs head = {};
@@ -20,9 +20,9 @@ struct ForwardOnly {
 
     ForwardOnly(const Dims& d, const Axis& tp, const Part& part, int rows);
     ForwardOnly(const ForwardOnly&) = delete;
-    // name: of the activations, in the plan. cached: the blocks' packed rows lie in a cache of the caller.
+    // name: of the activations, in the plan. cached: acts.qkv lies in a cache of the caller.
     void add_to(ArenaOf arena, const char* name, bool cached);
-    void ready();                      // after Arena::allocate()
+    void ready();                      // after Arena::allocate(): fills the rotary table
 
     // As in Gpt: the incoming message of N tokens before a chunk that does not embed, and the outgoing
     // message after a chunk that does not end; message_count() elements.

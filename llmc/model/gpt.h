@@ -7,9 +7,9 @@
 //     embed_grads(), block_grads(l), final_grads(), head_grads()      where to add gradients
 //     done_embed(), done_block(l), done_final(), done_head()          this micro-batch's gradients are done
 //
-// No floor below train/ knows of data parallelism, and no call is virtual. l counts the blocks here.
-// A tied head is wte again. Chunks that embed call embed(), chunks that end call final() and head(). On a
-// rank with both, the gradient of wte is complete at done_embed().
+// No floor below train/ knows of data parallelism, and no call is virtual. l: number of a block of this rank.
+// The matrix of a tied head is wte. Chunks that embed call embed(), chunks that end call final() and head().
+// On a rank with both, the gradient of wte is complete at done_embed().
 #pragma once
 #include <algorithm>
 
@@ -19,8 +19,8 @@
 
 namespace PRECISION {
 
-// A micro-batch: inputs and targets, (B, T) each, and under a document mask the documents. Every rank of tp
-// has the same.
+// A micro-batch: inputs and targets, (B, T) each, and with model.document_mask the documents. Equal on every
+// rank of tp.
 struct Batch {
     const int32_t* tokens;
     const int32_t* targets;
@@ -33,13 +33,13 @@ struct GptShape {
     int B, T;             // largest micro-batch
     Recompute level = Recompute::None;
     bool backward = true;
-    bool apart = true;    // see Gpt::kApart
+    bool apart = true;    // gradients as Gpt::kApart says
 };
 
 // Activations of the norm right after the embedding, kept for backward; without embed_norm none.
 struct EmbedActs {
     floatX* raw;          // (n, C)       the embedded tokens
-    real *mean, *rstd;    // (n)          of an RMSNorm without means
+    real *mean, *rstd;    // (n)          an RMSNorm has no mean
 };
 void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d, size_t n);
 
@@ -47,7 +47,7 @@ void add_embed_acts(ArenaOf arena, const char* name, EmbedActs& a, const Dims& d
 struct HeadActs {
     floatX* xf;           // (n, C)       the residual stream after the last block
     floatX* lnf;          // (n, C)
-    real *mean, *rstd;    // (n)          of an RMSNorm without means
+    real *mean, *rstd;    // (n)          an RMSNorm has no mean
 };
 
 struct Gpt {
@@ -82,15 +82,18 @@ struct Gpt {
     Gpt(const Gpt&) = delete;
 
     void add_to(ArenaOf arena);      // asks for memory
-    void ready();                   // after Arena::allocate()
+    void ready();                   // after Arena::allocate(): shares buffers between blocks
     size_t reduction_bytes() const; // of the largest reduction over tp, for tp's staging
 
-    void begin_step();              // before several calls of backward(); a call outside stands alone
+    // Around the calls of backward() in a step. end_step() adds dtokens to dwte, if kApart applies. A call of
+    // backward() without a step adds every gradient to its tensor.
+    void begin_step();
     void end_step(real* dwte);
     void clear_loss() { ops::set_zero(loss, sizeof *loss); }
 
-    // Elements of the stream of a micro-batch of N tokens here, (n, C), and of a message to another stage. A
-    // message is the stream, with the shortcut followed by x0. Messages back have the gradients.
+    // For a micro-batch of N tokens: elements of this rank's slice of the stream, (n, C), and of a message to
+    // another stage. A message is the stream, with the shortcut followed by x0; a message back has the
+    // gradients of both.
     size_t stream_count(int N) const { return size_t(Slice(tp, N).n) * size_t(d.C); }
     size_t message_count(int N) const { return stream_count(N) * (d.kind.shortcut ? 2 : 1); }
     // Place of the incoming message before forward() of a chunk that does not embed.
@@ -107,11 +110,11 @@ struct Gpt {
     // Runs a chunk and keeps the inputs of backward().
     template <class W> void forward(W& weights, const Batch& b, int chunk = 0, int buffer = 0);
 
-    // Adds the losses of the micro-batch that forward() of the chunk that ends has seen.
+    // Adds the losses of a micro-batch. REQUIRES: forward() of the chunk that ends has run for this buffer.
     template <class W> void head_loss(W& weights, const Batch& b, int buffer = 0);
 
-    // The gradients of all parameters of a chunk, each token's loss weighted by dloss. Of the chunk that ends
-    // also the losses, as head_loss().
+    // Adds the gradients of all parameters of a chunk, each token's loss weighted by dloss. The chunk that
+    // ends also adds the losses, as head_loss() does.
     template <class W> void backward(W& weights, const Batch& b, real dloss, int chunk = 0, int buffer = 0);
 
 private:
@@ -120,7 +123,8 @@ private:
         return {.B = b.B, .T = b.T, .window = d.kind.window(part.layers[size_t(l)]),
                 .documents = b.documents, .tokens = b.tokens, .x0 = x0};
     }
-    // The embedded tokens of a micro-batch: this chunk's own, or behind the stream that came.
+    // With the shortcut: the embedded tokens of a micro-batch, computed by this chunk, or behind the stream
+    // in the incoming message; else null.
     const floatX* x0(const Batch& b, int chunk, int buffer) {
         if (!d.kind.shortcut) return nullptr;
         const size_t before = part.chunks[size_t(chunk)].embeds ? 0 : stream_count(b.B * b.T);

@@ -1,12 +1,11 @@
-// Sizes of a model that the kernels for GPUs take, as rules between settings.
+// Sizes of a model that the kernels for GPUs support, as rules between settings.
 #pragma once
 #include <string>
 
 #include "llmc/base/config/model_config.h"
 #include "llmc/ops/walk.h"
 
-// Whether each rank of tp has as many of the ffn_channels as products take: a multiple of `unit`, which is
-// Target::product_unit().
+// Whether the ffn_channels of a rank of tp are a multiple of `unit`, which is Target::product_unit().
 inline bool ffn_fits(const ModelConfig& settings, int tp, int unit) {
     return with_sizes(settings).ffn_channels % (unit * tp) == 0;
 }

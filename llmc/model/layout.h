@@ -27,7 +27,7 @@ struct Chunk {
 struct Part {
     std::vector<int> layers;        // number in the whole model of each block here
     std::vector<Chunk> chunks;
-    bool first, last;               // a chunk embeds, a chunk ends. Either holds a tied wte
+    bool first, last;               // a chunk embeds, a chunk ends; either part holds a tied wte
 };
 
 // Stage `stage` of `stages`, each of `virtual_stages` chunks: chunk c is number c * stages + stage of the
@@ -55,7 +55,8 @@ struct Tensor {
 
 struct Layout {
     std::vector<Tensor> tensors;    // by start
-    // Offset of each tensor within its bucket, in the order of embed_params() without wte, of final_params().
+    // Offsets of tensors within their bucket: embed_at in the order of embed_params() without wte, final_at
+    // in the order of final_params().
     std::vector<size_t> embed_at, final_at;
     std::vector<int> layers;                    // number in the whole model of each block here
     std::vector<std::vector<size_t>> block_at;  // [l][row]: offset of tensor `row` in the bucket of block l

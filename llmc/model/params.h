@@ -41,7 +41,7 @@ struct Param {
     Init init;
     bool decay;
     std::array<int, 3> fused = {};        // rows here of each matrix that is fused by rows into this one
-                                          // (q, k, v), split and exported by itself. None: it is one matrix
+                                          // (q, k, v), each split and exported by itself. Zeros: one matrix
 
     // Filled in by place(). Row i here is row first_row + i of the whole tensor; rows from whole_rows on are
     // padding. Row i of fused matrix m is row tp_index * fused[m] + i of the whole matrix m, which has
@@ -64,18 +64,17 @@ inline void place(Param& p, const Dims& d) {
     p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
 }
 
-// Standard deviation of a tensor's initial normal values; 0 for tensors with constant start. Gpt2: 0.02, and
-// of Residual 0.02 / sqrt(2L).
+// Standard deviation of a tensor's initial normal values; 0 for tensors with a constant initial value.
 inline double deviation(const Param& p, const Dims& d) {
     if (p.init < Init::Embed) return 0;
     if (d.kind.init == InitKind::Gpt2) return p.init == Init::Residual ? 0.02 / std::sqrt(2.0 * d.L) : 0.02;
     if (p.init == Init::Embed) return 1;
-    if (p.init == Init::Value) return 1 / std::sqrt(double(d.C));       // of what it is added to
+    if (p.init == Init::Value) return 1 / std::sqrt(double(d.C));       // as Wv, whose values it is added to
     return p.init == Init::Matrix ? 1 / std::sqrt(double(p.whole_cols)) : 0;
 }
 
-// Constant initial value of other tensors; l: block of the whole model. Keep falls from 1.15 to 1.05 over the
-// blocks, Add from 0.2 to 0.05.
+// Constant initial value of the other tensors; l: block of the whole model. Keep falls from 1.15 to 1.05 over
+// the blocks, Add from 0.2 to 0.05.
 inline double constant(const Param& p, int l, const Dims& d) {
     const double depth = double(l) / std::max(1, d.L - 1);
     if (p.init == Init::Keep) return 1.15 - 0.1 * depth;

@@ -9,8 +9,8 @@
 namespace PRECISION {
 
 struct Scorer {
-    ForwardOnly own;                   // own.rows: tokens of a pass, and of the prefixes that are kept
-    int logit_rows;                    // rows of logits at once
+    ForwardOnly own;                   // own.rows: most tokens of a pass, so also of the kept prefixes
+    int logit_rows;                    // rows of logits in memory at once
     std::vector<floatX*> kept;         // per block (rows, 2K)
     floatX* joined;                    // (joined_rows(), 2K)
     floatX* picked;                    // (logit_rows, C)    rows before scored tokens
@@ -23,7 +23,7 @@ struct Scorer {
     Scorer(const Dims& d, const Axis& tp, const Part& part);
     void add_to(ArenaOf arena);
     size_t reduction_bytes() const;    // of the largest reduction over tp, for tp's staging
-    void ready();                      // after Arena::allocate()
+    void ready();                      // after Arena::allocate(): fills tables
 
     // Most rows of keys, prefixes included, of the sequences of a segment. One prefix of `rows` tokens with a
     // few continuations fits.
@@ -32,12 +32,12 @@ struct Scorer {
 
     // Runs one chunk. The chunk that ends returns the scores of the pass, on every rank of tp; others none.
     // REQUIRES: N <= own.rows; of segments behind prefixes B (t0 + T) <= joined_rows(); positions below maxT.
-    // A pass behind prefixes comes after the pass of these, in this chunk.
+    // The pass of a group's prefixes has to run first, in each chunk.
     template <class W> std::vector<TokenScore> forward(W& weights, const ScorePass& p, int chunk = 0);
 
 private:
     void check_sizes(const ScorePass& p) const;
-    void bring(const ScorePass& p);
+    void bring(const ScorePass& p);        // copies the tables to the device
     // A table of the pass in memory of the device: 0 tokens, 1 from, 2 rows, 3 targets, 4 positions.
     const int32_t* table(int i) const { return tables + size_t(i) * size_t(own.rows); }
     void keep(int l, const ScorePass& p);
