@@ -1,9 +1,9 @@
 // Rows that begin with a document (data.rows = documents).
 //
-// A row of T + 1 tokens takes documents from the next 1,000, again and again the longest that fits its rest.
-// If every document is too long, the shortest is cut to the rest. Among documents of equal length the
-// earliest is taken. A document longer than a row is cut to T + 1 tokens. The last documents are left out if
-// they fill no row.
+// A row of T + 1 tokens takes documents from a buffer of the next 1,000: repeatedly the longest document that
+// fits the rest of the row. If every document is too long, the shortest is cut to the rest. Among documents
+// of equal length the earliest is taken. A document longer than a row is cut to T + 1 tokens. The last
+// documents are left out if they fill no row.
 //
 // Rows follow from T and the lengths of the documents alone: every rank computes the same rows.
 #pragma once
@@ -31,7 +31,7 @@ struct Passage {
 struct PackedRows {
     std::vector<Passage> passages;
     std::vector<uint64_t> first = {0};  // first passage of each row; at the end the number of passages
-    int32_t eot = 0;                    // first id of each passage
+    int32_t eot = 0;                    // end-of-text, the first id of each passage
 
     uint64_t rows() const { return first.size() - 1; }
     std::span<const Passage> row(uint64_t i) const {
@@ -39,7 +39,7 @@ struct PackedRows {
     }
 };
 
-// Fills row after row with documents, which are added in the order of their starts.
+// Fills row after row with documents. add(): the next document of the stream, `tokens` long, at `start`.
 struct Packer {
     static constexpr size_t kBuffer = 1000;
 
@@ -57,13 +57,14 @@ private:
     PackedRows packed;
 };
 
-// What passes over shards without an index have found, by shard and end-of-text: rank 0's for the others.
+// Indexes of shards without an index file, by the shard's path and the id of end-of-text: rank 0 reads the
+// shards through, and other ranks receive its indexes.
 using DocumentScans = std::map<std::pair<std::string, int32_t>, DocumentIndex>;
 
 // The rows of a corpus: shards joined in their order, first[i] the place of shard i's first token. A document
-// starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. Shards without an
-// index are read through, unless `scans` has them, and added there. name: the setting and its value, for
-// messages.
+// starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. A shard without an
+// index file is looked up in `scans`; if missing there, the shard is read through and its index added. name:
+// the setting and its value, for messages.
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
                           std::span<const uint64_t> first, int T, int64_t eot,
                           DocumentScans* scans = nullptr);

@@ -7,7 +7,7 @@
 #include "llmc/train/price/goodput.h"
 #include "llmc/train/price/step_time.h"
 
-// Bytes of a device, by purpose.
+// Bytes of a rank's device, by purpose.
 struct BytesByPurpose {
     size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
 
@@ -24,11 +24,11 @@ struct Estimate {
     bool fits = true;
     StepTime step;
     double mfu = 0;  // share of the peak rate
-    Goodput goodput = {};       // with checkpoint.every
-    Goodput best_goodput = {};  // with the best interval
+    Goodput goodput = {};       // with the interval checkpoint.every
+    Goodput best_goodput = {};  // with the interval that costs least
 
     double tokens_per_second() const { return double(cfg.train.batch_tokens) / step.seconds; }
-    double bubble() const { return step.bubble / step.seconds; }
+    double bubble() const { return step.bubble / step.seconds; }            // shares of the step's time
     double exposed() const { return step.by_kind.exposed / step.seconds; }
 };
 
@@ -45,7 +45,7 @@ struct Described {
     Described(const Described&) = delete;
 };
 
-// cfg as GPUs run it.
+// cfg with NCCL, the transport between GPUs.
 inline Config over_nccl(Config cfg) {
     cfg.parallel.transport = TransportKind::Nccl;
     return cfg;
@@ -58,12 +58,12 @@ inline bool writes_texts(const Config& cfg) {
 
 // REQUIRES: the mesh is valid for cfg and ranks (check_mesh); model.vocab and train.micro_batch are resolved.
 using EstimateFunction = Estimate(const Config& cfg, int ranks, const Machine& machine);
-// On the device of this thread, with the times of a measured step.
+// The same on ops::target(), the device of this thread, with the times of a measured step.
 using MeasuredFunction = Estimate(const Config& cfg, int ranks, const Machine& machine,
                                   const MeasuredStep& measured);
-// The memory alone, on the device of this thread.
+// The memory alone, on ops::target().
 using MemoryFunction = Estimate(const Config& cfg, int ranks);
-// The step whose time estimate() states.
+// The drawing of the step that estimate() prices.
 using DrawFunction = DrawnStep(const Config& cfg, int ranks, const Machine& machine);
 namespace fp32 {
 EstimateFunction estimate;

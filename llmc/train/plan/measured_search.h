@@ -11,7 +11,7 @@
 // The models to measure for these candidates of `ranks` ranks; their run.threads are resolved.
 std::vector<Config> models_to_measure(const std::vector<Config>& candidates, int ranks);
 
-// Steps measured on equally many ranks, and what they say of an op on a mesh with pp stages.
+// Configs of small models, with their steps as measured on equally many ranks.
 struct MeasuredMeshes {
     std::vector<std::pair<Config, MeasuredStep>> steps;
 
@@ -23,7 +23,7 @@ struct MeasuredMeshes {
 struct HereSearch {
     Search search;
     Machine machine;
-    std::string measured;  // when, by what, and where that is kept
+    std::string measured;  // for people: date, number of models, file with the times
 };
 struct HereCounts {
     CountedSearch counts;
@@ -31,10 +31,11 @@ struct HereCounts {
     std::string measured;
 };
 
-// Prices candidates of `ranks` ranks, with so many threads each. The function may be called on any thread.
+// The estimator of candidates with `ranks` ranks, of `threads` threads each. It may be called on any thread.
 using MeasuredEstimator = Estimator(const MeasuredMeshes& measured, int ranks, int threads);
-// Measures what no file has, with a line of progress. Without parallel.ranks: 1, 2, 4 ... ranks, at most one
-// for each core; a GPU is one rank. Exit code 78: settings that measuring excludes, too little memory.
+// Measure the models whose times no file has, with a line of progress, then search. search_counts_here():
+// 1, 2, 4 ... ranks, at most one for each core; a GPU is one rank. Exit code 78: settings that exclude
+// measuring, too little memory.
 using HereSearchFunction = HereSearch(const Config& cfg, int ranks);
 using HereCountsFunction = HereCounts(const Config& cfg);
 namespace fp32 {

@@ -1,14 +1,14 @@
-// From settings to figures: what --plan and the page of --explore say of a config, by the same calls.
+// From a config to its plan: the calls that --plan and the page of --explore share.
 #pragma once
 #include <optional>
 
 #include "llmc/train/plan/search.h"
 
 struct Planned {
-    Estimate estimate;                    // its cfg has the micro-batch that was chosen
-    std::optional<Machine> machine = {};  // of cluster.*; none: this machine, whose memory alone is planned
-    bool here = true;                     // on this machine, and no described GPU
-    std::string measured = {};            // cluster.gpu=auto: when, by what, and where that is kept
+    Estimate estimate;                    // estimate.cfg has the chosen micro-batch
+    std::optional<Machine> machine = {};  // by cluster.*; none: the plan has no times
+    bool here = true;                     // on this machine; false: on a GPU that cluster.* describes
+    std::string measured = {};            // cluster.gpu=auto, for people: date, models, file with the times
 };
 
 // Resolves model.vocab from the checkpoint, the tokenizer or the shards, as a run does.
@@ -16,9 +16,9 @@ void take_open_settings(Config& cfg);
 // Ranks of the job that cfg describes.
 int ranks_to_plan(const Config& cfg);
 
-// Exit code 78 where the mesh cannot be, or the machine is unknown. Allocates nothing, but for
-// cluster.gpu=auto, which runs steps on this machine where no file has their times. A plan that does not fit
-// this machine has no times there.
+// Exit code 78 where the mesh is invalid, or the machine is unknown. Allocates no tensors, except for
+// cluster.gpu=auto: where no file has the times, steps run on this machine. With cluster.gpu=auto, a plan
+// beyond this machine's memory may have no times.
 using PlannedFunction = Planned(Config cfg);
 // Exit code 78 where cluster.gpu=auto cannot measure so many ranks with these settings.
 using CheckMeasurable = void(const Config& cfg, int ranks);

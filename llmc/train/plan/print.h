@@ -17,7 +17,7 @@ Json json_of(const Search& s, const std::string& command);
 std::string time_text(const Estimate& e, const Machine& machine);
 // The best meshes as a table, why the others lose, and the command of the best.
 std::string search_text(const Search& s, const Machine& machine, const std::string& command);
-// A row for each number of GPUs that is faster than all smaller ones: time, energy and price of the run, and
-// its mesh. With limits: the best number within them, and its command.
+// A row for each number of GPUs that is faster than all smaller numbers: time, energy and price of the run,
+// and the mesh. With limits: the best number within the limits, and the command of its mesh.
 std::string counts_text(const CountedSearch& found, const ClusterConfig& limits, const Machine& machine,
                         const std::string& command);

@@ -9,10 +9,11 @@
 #include "llmc/train/plan/estimate.h"
 
 struct Search {
-    std::vector<Estimate> best;  // that fit, fastest first; at most kShown
+    std::vector<Estimate> best;  // plans that fit, fastest first; at most kShown
     static constexpr size_t kShown = 10;
 
-    // The others: plans with too little memory, and slower plans by what costs them most against the best.
+    // Numbers of other plans: too large for the memory; slower, by the cause of most of the difference to the
+    // best plan.
     int without_memory = 0, by_bubble = 0, by_links = 0, by_ops = 0;
     int beyond_limits = 0;       // of cluster.days and cluster.dollars
 
@@ -26,7 +27,7 @@ struct Search {
 std::vector<Config> candidates_of(const Config& cfg, int ranks, const Machine& machine);
 
 // Exhaustive: a candidate is left out unplanned only where a bound shows that its memory is too large, or
-// that Search::kShown others are faster. What does not fit is planned again with memory.offload.
+// that Search::kShown others are faster. A candidate that does not fit is planned again with memory.offload.
 // stops: asked before each plan, on any thread; once true, the search ends with what it has found.
 using Estimator = std::function<EstimateFunction>;
 Search search(const Config& cfg, int ranks, const Machine& machine, const Estimator& estimate,

@@ -4,13 +4,14 @@
 
 struct CountedSearch {
     std::vector<Estimate> rows;  // the fastest mesh of each number of GPUs, fewest first
-    // best: the rows within cluster.days and cluster.dollars. With a deadline the cheapest is first, else the
-    // fastest. The others are counted.
+    // best: the rows within cluster.days and cluster.dollars, with a deadline the cheapest first, else the
+    // fastest. The counts are sums over the searches.
     Search search;
 };
 
-// Numbers: 1, 2, 4 ... most; with a limit also those in eighths around the best. search_of: the search for
-// one number. Exit code 78: cluster.dollars for a machine without a price.
+// Searches 1, 2, 4 ... `most` GPUs. A deadline or a budget adds numbers between the best power of two and its
+// neighbours, in steps of an eighth. search_of: the search for one number. Exit code 78: cluster.dollars for
+// a machine without a price.
 inline constexpr int kMostGpus = 16384;
 CountedSearch search_counts(const ClusterConfig& limits, const Machine& machine, int most,
                             const std::function<Search(int ranks)>& search_of);

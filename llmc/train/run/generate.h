@@ -24,16 +24,16 @@ struct Generator {
     Zero& zero;
     Mesh mesh;
     Sampler sampler;
-    std::vector<Action> actions;       // of this stage for a call of the decoder
-    std::vector<int> order;            // of the blocks here
+    std::vector<Action> actions;       // of this stage, for a call of the decoder
+    std::vector<int> order;            // of the blocks here, for Zero::begin_step()
     std::vector<float> logits;
     int32_t turn_end = -1;             // ends a text, besides end-of-text and EOS; -1: unused
 
     Generator(const Config& cfg, const Mesh& mesh, Decoder& decoder, Zero& zero);
 
-    // Draws the next token and appends it. REQUIRES: there are ids. `stream` keys the random numbers. Past
-    // the model's context the window moves by half. None if a signal to any rank interrupted the text. A rank
-    // that walks draws token 0.
+    // Draws the next token and appends it. REQUIRES: text.ids is not empty. `stream` keys the random numbers.
+    // A full context keeps its last half, and is computed again. None if a signal to any rank interrupted the
+    // text. A rank that walks draws token 0.
     std::optional<int32_t> next(TextState& text, uint64_t stream);
 
     // Returns the text that the model writes after `ids`: up to sample.tokens tokens, or until an end token.

@@ -40,10 +40,11 @@ struct Model {
     std::byte* snapshot = nullptr;         // of this rank's share of a checkpoint, for asynchronous saves
                                            // or state on a device
 
-    // A rank's part of the model. micro_batch: sequences at once. Plans without allocating.
+    // Plans the memory of this rank of `mesh`, without allocating. micro_batch: sequences at once. generates:
+    // with a decoder.
     Model(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-    // Memory of the device that runs the ops: without `host` on a GPU.
+    // Bytes on the device that runs the ops, so on a GPU without `host`.
     size_t bytes() const {
         const size_t shared = ops::reached_by_host() ? host.bytes() : 0;
         return std::max(arena.bytes(), tuning_bytes) + library_bytes + program_bytes + shared;
@@ -71,11 +72,12 @@ struct WalkedRun {
     size_t prompt = 0;
     bool generates = false, scores = false, measured = false;
 };
-// Micro-batches of Model::step: a few have every op of a step, as there are the first, the last, and one
-// between.
+// Micro-batches of Model::step: enough for every op of a step, as the first, the last and one between differ;
+// more with several chunks.
 int walked_micros(const PipelineShape& shape);
 
-// Walks on this rank of any mesh, described or present, by a model of its own without memory.
+// The walk of these parts on this rank of any mesh, described or present. The walk has its own Model, without
+// memory.
 Walk walk_of_run(const Config& cfg, const Mesh& mesh, const WalkedRun& run);
 
 // Lets libraries build their code for this model's steps, evaluations and texts before the first step.
@@ -90,12 +92,12 @@ size_t available_to_rank(const Mesh& mesh);
 // The bytes of the fullest rank. All ranks together, or a rank of a described mesh.
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
-// train.micro_batch; if 0, the largest divisor of the rows of a step whose plan fits in memory on every rank,
-// or 1.
+// train.micro_batch; if 0, the largest divisor of the rows of a step whose plan takes at most 90% of
+// `available` bytes on every rank; 1 if no divisor does.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
-// The same; an error with alternatives if the plan does not fit. saved: the checkpoint's micro-batch,
-// preferred if it fits, since sums in another order end in other bits; 0: no checkpoint.
+// The same for a run: exit code 78, with alternatives, if the plan does not fit. saved: the checkpoint's
+// micro-batch, preferred if it fits, since sums in another order end in other bits; 0: no checkpoint.
 int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved = 0);
 
 // The plan of a rank, a row per kind of memory, and its sum.

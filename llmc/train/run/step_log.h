@@ -23,12 +23,13 @@ struct StepLog {
     // Starts the clock of a step, unless the previous step is still running on the device. A step of
     // log.trace waits for the previous step.
     void begin();
-    // After the update of a step. step: number of this step, counted from 1.
+    // Adds a step after its update. step: number of this step, counted from 1.
     void add(int64_t step, double lr);
-    // Waits for and logs every step but the newest `left`, and a traced step. Returns the requests of signals
-    // to any rank. More skipped steps than train.max_skips are fatal(). All ranks together.
+    // Waits for the added steps and logs them, except the newest `left`; after a traced step, all of them.
+    // Returns the requests of signals to any rank. More skipped steps than train.max_skips are fatal(). All
+    // ranks together.
     Signals write(size_t left = 0);
-    // Steps that may be unlogged when the next begins: 0 where the device is the host.
+    // write()'s `left` for a running step: 1 on a GPU, 0 where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }
 
 private:

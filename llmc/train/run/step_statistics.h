@@ -38,11 +38,11 @@ struct StepStatistics {
     StepStatistics(const StepStatistics&) = delete;
     void add_to(Arena& arena, Arena& host);
 
-    // After the backward passes of a step. All ranks together. joules: drawn by this rank's device.
+    // Sums after the backward passes of a step. All ranks together. joules: drawn by this rank's device.
     StepSums sum_over_ranks(const Signals& asked = {}, double joules = 0);
-    // After the norm is known: the sums start on their way to the host.
+    // Starts the copies to the host. REQUIRES: optimizer.clip() has been called.
     void start_read();
-    // The oldest step on its way to the host; `votes` receive the step's sums.
+    // Waits for the oldest step whose copies started, and returns it. `votes` receive the step's sums.
     StepResult read();
 
 private:

@@ -17,11 +17,11 @@ struct StepTrace {
     StepTrace(const StepTrace&) = delete;
 
     bool due(int64_t step) const;           // the step is one of log.trace
-    // Records from here on, if the step is due. A profiler gets its ranges in every step.
+    // Starts to record, if the step is due. A profiler gets its ranges in every step.
     // REQUIRES, of a step that is due: earlier steps are complete.
     void begin(int64_t step);
     bool recording() const { return running && running->timeline.records; }
-    // span: of a recorded step. REQUIRES, of a recorded step: the step is complete.
+    // Ends the recording, if any. span: begin and end of the step. REQUIRES: a recorded step is complete.
     void end(StepSpan span = {});
     // Writes the step recorded last, once. A file that cannot be written is a warning. All ranks together.
     void write();

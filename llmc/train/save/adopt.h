@@ -5,22 +5,23 @@
 #include "llmc/base/config/config.h"
 
 struct ReadModel {
-    std::string from;                               // in the form of model.init
+    std::string from;                               // the value of model.init
     ModelConfig shape;
     std::string tokenizer;                          // path of the model's own; empty: none
 };
 
-// An import or a folder step_N; reads no weights.
+// init: an import, or a folder step_N. Reads no weights.
 ReadModel model_of(const std::string& init);
 
-// For training and --plan, before the settings are checked. Sets every model.* that file and command line
-// leave out: to the value of the checkpoint to resume (except model.vocab, set by adopt_open_settings()),
-// else of model.init. A named value that differs from model.init's is exit code 78; check_settings() compares
-// with the checkpoint. The tokenizer of an import becomes data.tokenizer if the settings name no tokenizer.
-// An unusable tokenizer is one warning if `warns`; eval.tasks, which need one, are then left out.
+// For training and --plan, before the settings are checked. Sets every model.* that config file and command
+// line leave out: to the checkpoint's value where a run resumes (except model.vocab, which
+// adopt_open_settings() sets), else to model.init's. A model.* that differs from model.init's is exit code
+// 78; check_settings() compares with the checkpoint. The tokenizer of an import becomes data.tokenizer if the
+// settings name no tokenizer. An unusable tokenizer is one warning if `warns`, and leaves out eval.tasks,
+// which need a tokenizer.
 void adopt_open_model(Config& cfg, bool warns);
 
-// For --generate, --evaluate and --export: no step, a batch that any mesh divides.
+// Settings `train` of --generate, --evaluate and --export: no steps, and a batch that any mesh divides.
 TrainConfig no_training(int64_t batch_tokens);
 
 // For --generate and --export: the whole shape, whatever the settings say.

@@ -12,7 +12,8 @@
 
 namespace PRECISION {
 
-// Reads a slice of a tensor at a time. Each rank keeps its own share.
+// Sets the weights to those of a foreign model. Each rank reads its tensors, a slice at a time, and keeps its
+// own share.
 void import_weights(Zero& zero, const ForeignModel& foreign);
 
 struct Checkpoint {
@@ -20,27 +21,27 @@ struct Checkpoint {
     Zero& zero;
     const Mesh& mesh;
     Votes& votes;                    // of the run's steps
-    std::byte* const& snapshot;      // of the share, for asynchronous saves or state on a device
-    std::vector<ExtraFile> tokenizer_files;      // in folders
-    std::string run;                 // its id
+    std::byte* const& snapshot;      // memory for a copy of the share; null: saves read the tensors
+    std::vector<ExtraFile> tokenizer_files;      // written into each checkpoint
+    std::string run;                 // id of the run
     RankShare share;
     uint64_t total_bytes = 0;        // over all ranks
     Saver saver;
     FileId folder;                   // of run.dir, while this run has its lock
-    int64_t saved = -1;              // step of the newest in run.dir
-    std::string newest;              // folder that the run began with, or saved last; empty: neither
+    int64_t saved = -1;              // step of the newest checkpoint in run.dir
+    std::string newest;              // folder that the run resumed from, or saved last; empty: none
 
     // All ranks together, like every function here.
     Checkpoint(const Config& cfg, Zero& zero, Votes& votes, std::byte* const& snapshot,
                std::vector<ExtraFile> tokenizer_files, Disk disk = posix_disk());
 
-    // Loads the state of the origin; without an origin, random weights or the weights of model.init.
+    // Loads weights, state and RunState of the origin. Without an origin: weights, random or of model.init.
     RunState load_or_init(const std::optional<Origin>& origin);
-    // Weights alone: a checkpoint's folder, or another program's model.
+    // Loads weights alone. init: a checkpoint's folder, or another program's model.
     void load_weights(const std::string& init);
 
     bool async() const;
-    // Whether save_if_due may save at this step of a run that goes on.
+    // Whether save_if_due() may save at this step, if the run does not end here.
     bool due(int64_t step) const { return asked_ || cfg.checkpoint.due(step, false); }
     // Before each step and at the end: polls, and saves when the settings or a signal (`asked`) require. A
     // signal during another save takes effect after that save. ends: the run ends here.
@@ -48,9 +49,10 @@ struct Checkpoint {
     // Starts a save that poll() ends in a later step. A save that falls due during another save is skipped,
     // unless the run ends here: then the call waits for both saves, and a failure is fatal().
     void save(const RunState& state, bool ends);
-    // Prints a line for a save that ended by a step that the host has read, a warning for a failed save.
+    // Prints a line for a save that has ended, a warning for a failed save, once the votes of every rank are
+    // read.
     void poll() { report(saver.poll(), false); }
-    void finish() { report(saver.finish(), false); }        // waits for the save that is under way
+    void finish() { report(saver.finish(), false); }        // the same, but waits for a running save
 
 private:
     bool asked_ = false;             // and not yet saved

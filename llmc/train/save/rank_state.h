@@ -1,8 +1,8 @@
 // This rank's share of a checkpoint, and how a rank finds its share in the checkpoint of any mesh.
 //
-// Each array of the state ("weights" where they are no copy of the masters, and each slot of Zero) is written
-// once over all ranks: a data-parallel rank writes its shard at every ZeRO stage, tensors that tensor
-// parallelism does not cut are its first rank's, the tied embedding is the first pipeline stage's.
+// Each array of the state ("weights" unless a copy of the masters, and each slot of Zero) is written once
+// over all ranks. A data-parallel rank writes its shard, at every ZeRO stage. The first rank of tp writes
+// tensors that tensor parallelism does not cut, the first pipeline stage the tied embedding.
 #pragma once
 #include <span>
 
@@ -20,10 +20,10 @@ inline bool saves_async(const Config& cfg) { return cfg.checkpoint.every > 0 && 
 
 struct RankShare {
     std::vector<SavedPiece> pieces;
-    std::vector<size_t> start;           // of each, in its array
+    std::vector<size_t> start;           // of each piece: its first element in the array
     uint64_t bytes = 0;
 
-    // The memory of the pieces; after the arena's allocation.
+    // The memory of each piece. REQUIRES: the arena is allocated.
     std::vector<std::span<const std::byte>> data(const Zero& zero) const;
 };
 RankShare share_to_save(const Zero& zero);

@@ -9,10 +9,10 @@
 #include "llmc/base/files.h"
 #include "llmc/comm/axis.h"
 
-// The lock of run.dir: rank 0 creates the folder and takes the lock before any rank reads or writes there. A
-// start beside another run waits two seconds, then ends with the other's process and host, read from the
-// file. The system frees the lock when the process ends, also by SIGKILL. The file stays. A start that fails
-// before its first row removes the file and the folders that it created.
+// The lock of run.dir: rank 0 creates the folder and takes the lock before any rank reads or writes there. If
+// another run has the lock, the start waits two seconds, then ends; the message names the other run's process
+// and host, which the file holds. The system frees the lock when the process ends, even by SIGKILL; the file
+// stays. A start that fails before its first row of metrics.jsonl removes the file, and folders that it made.
 inline constexpr const char* kLockFile = "train_gpt.lock";
 struct RunLock {
     explicit RunLock(const std::string& run_dir, const Axis& world = {});     // all ranks together
@@ -31,11 +31,11 @@ private:
     void remove_unused() const;
 };
 
-// Whether a process holds the lock of this file: looked at, never taken. Null: no file, or a disk without
+// Whether a process holds the lock of this file, without taking the lock. Empty: no file, or a disk without
 // locks.
 std::optional<bool> is_locked(const Fd& lock_file);
 
-// Refuses a run.dir with a finished run without checkpoints, with files of others, or, with
-// checkpoint.resume=never, with any run. Accepts a run to resume, or a run that stopped before its first
-// checkpoint and starts anew. Creates no file.
+// Refuses a run.dir that holds a finished run without checkpoints, files of other programs, or, with
+// checkpoint.resume=never, any run. Accepts a run to resume, and a run that stopped before its first
+// checkpoint and so starts anew. Creates no file.
 void check_run_dir(const Config& cfg);

@@ -25,8 +25,9 @@ struct Validation {
 };
 
 struct RunState {
-    int64_t step = 0;               // finished optimizer steps; `step` arguments with the running step say so
-    int64_t sample = 0;             // rows of data.train drawn: the loader's position
+    int64_t step = 0;               // finished optimizer steps; a parameter `step` means the same, unless its
+                                    // comment counts the running step
+    int64_t sample = 0;             // rows of data.train drawn so far: the loader's position
     int64_t seed = 0;               // of every random number (Philox, base/numbers/rng.h)
     int64_t skipped = 0;            // steps without a finite loss and gradient norm
     // The evaluation, the text and the scores of tasks that were due at this step are done.

@@ -42,8 +42,8 @@ struct SavePlace {
     std::string temporary() const { return folder() + ".tmp-" + std::to_string(attempt); }
 };
 
-// A rank's share. data: of each piece, unchanged until the queue is empty. The call fills in the pieces' file
-// and place. write_bytes: of one write, at most.
+// Writes a rank's share. data: the bytes of each piece, unchanged until the queue is empty. The call fills in
+// `file` and `at` of the pieces. write_bytes: of one write, at most.
 DiskQueue save_share(const Disk& disk, const SavePlace& place, int rank, std::vector<SavedPiece> pieces,
                     const std::vector<std::span<const std::byte>>& data, size_t write_bytes = 1 << 20);
 
@@ -52,7 +52,8 @@ struct ExtraFile {
     std::string name;
     SharedText content;
 };
-// For rank 0, when the shares of all `writers` are on the medium. manifest: without files and pieces.
+// Publishes the folder: on rank 0, once the shares of all `writers`, which are ranks, are on the medium.
+// manifest: without files and pieces.
 DiskQueue save_publish(const Disk& disk, const SavePlace& place, Manifest manifest, std::vector<int> writers,
                        std::vector<ExtraFile> extras);
 

@@ -34,7 +34,7 @@ struct Saver {
     bool busy() const { return phase != Phase::Idle; }        // the same on all ranks
     void begin(SaveJob job);                                  // REQUIRES: !busy(). All ranks together
     std::optional<Outcome> poll();                            // after a step is read; the outcome, once
-    std::optional<Outcome> finish();                          // waits; none without a save
+    std::optional<Outcome> finish();                          // waits for the save; empty if there is none
     void prune(const std::string& run_dir) const;             // removes old checkpoints; rank 0, if idle
 
 private:

@@ -1,9 +1,10 @@
 // Requests as calls of the model: full passes, whose segments have sequences of similar length; the shared
 // beginning of a document's sequences is computed once.
 //
-// Documents form groups: a pass for their beginnings, then passes for the rest. Documents of a class share
-// equally many tokens, as many as its shortest beginning has; the others' further tokens come with each
-// continuation. Groups do not depend on the mesh: every mesh computes the same passes.
+// A group of documents is one pass for their beginnings, then passes for the rest of their sequences. Within
+// a group, documents with beginnings of similar length form a class. A class shares equally many tokens of
+// each beginning, as many as its shortest beginning has; further tokens of a beginning are computed with each
+// sequence. Groups do not depend on the mesh: every mesh computes the same passes.
 #pragma once
 #include <span>
 
@@ -13,7 +14,7 @@
 struct PassLimits {
     int rows;               // tokens of a pass
     int joined;             // tokens of a segment together with the beginnings before its sequences
-    int segment_cost = 0;   // of a segment besides its tokens, in tokens: padding is cheaper than another
+    int segment_cost = 0;   // fixed cost of a segment, in tokens, which is weighed against padding
 };
 
 using PassGroup = std::vector<ScorePass>;      // in the order of their computation

@@ -11,8 +11,8 @@
 
 namespace PRECISION {
 
-// The score of each request, equal on every rank; none if a signal to any rank interrupted the work. passes:
-// this rank's, of passes_of_rank(). All ranks together. progress counts the tokens of the passes.
+// The score of each request, equal on every rank; empty if a signal to any rank interrupted the work. passes:
+// this rank's, by passes_of_rank(). progress: receives the tokens of completed passes. All ranks together.
 std::optional<std::vector<Score>> score_requests(std::span<const Request> requests,
                                                  std::span<const ScorePass> passes, Scorer& scorer,
                                                  Zero& zero, const Mesh& mesh, Progress* progress = nullptr);

@@ -7,30 +7,30 @@
 
 #include "llmc/base/json_value.h"
 
-// The value of a continuation. A space that begins the continuation is no character and no byte of it.
+// The value of a continuation. A space at the beginning of a continuation counts as no character and no byte.
 enum class Rule : uint8_t {
     Sum,            // sum of the tokens' log probabilities
     Characters,     // sum / code points
     Bytes,          // sum / bytes of UTF-8
     Tokens,         // sum / tokens
-    Greedy          // right where each token is the likeliest. The document has one continuation
+    Greedy          // right if each token is the likeliest; documents have one continuation
 };
 inline constexpr std::array<const char*, 5> kRules = {"sum", "characters", "bytes", "tokens", "greedy"};
 
 struct Document {
     Json id;                                // as in the file
     int label = 0;                          // the right continuation
-    std::vector<std::string> contexts = {}, continuations = {};      // of each choice
-    std::vector<int64_t> lines = {};        // of the file, of each choice
+    std::vector<std::string> contexts = {}, continuations = {};      // one of each per choice
+    std::vector<int64_t> lines = {};        // line of each choice in the file
 };
 
 struct EvalTask {
     std::string name, path = {};
-    Rule accuracy = Rule::Sum;
-    std::optional<Rule> accuracy_norm = {};
+    Rule accuracy = Rule::Sum;              // the rule behind the result `accuracy`
+    std::optional<Rule> accuracy_norm = {}; // the rule behind `accuracy_norm`; empty: no such result
     std::vector<Document> documents = {};
 };
 
-// A file, or the name of FOLDER/NAME.jsonl. limit: documents to read; 0: all. A missing or wrong file ends in
-// CHECK_INPUT with file, line, and what is wrong.
+// Reads a file, or FOLDER/NAME.jsonl by its name. limit: documents to read; 0: all. A missing or invalid file
+// ends in CHECK_INPUT, which names file, line and mistake.
 EvalTask load_task(const std::string& file_or_name, const std::string& folder, int64_t limit);

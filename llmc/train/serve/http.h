@@ -40,7 +40,7 @@ struct HttpService {
 
 struct HttpServer {
     int port = 0;                           // bound
-    int error = 0;                          // errno value where it cannot be bound
+    int error = 0;                          // errno, if the port cannot be bound; else 0
     void* state = nullptr;
 };
 

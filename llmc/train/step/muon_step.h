@@ -1,12 +1,12 @@
 // Muon: the update of a block's matrices. A fused matrix is several; ops/decl/muon.h has the formula.
 //
 // Weights and momentum are cut over the shards like the state of any other tensor, and Muon's products need
-// whole matrices. So matrices are dealt, at most one to each rank of the shard axis, where possible to the
-// rank with most of its elements. A round is one deal, or several deals of matrices of one shape, whose
-// products run as a batch (muon_batch()):
+// whole matrices. So matrices are dealt to the ranks of the shard axis. A deal gives each rank at most one
+// matrix, where possible a matrix of which the rank has most elements. A round is one deal, or several deals
+// of matrices of one shape, whose products run as a batch (muon_batch()):
 //
-//     momentum()       each rank: the direction of its elements of the round's matrices
-//     start()          each direction travels to the rank that has the matrix
+//     momentum()       each rank: the direction u of its elements of the round's matrices
+//     start()          each direction travels to the rank to which its matrix is dealt
 //     normalize()      there: x of the whole matrix; over tp the rank gathers the other slices
 //     orthogonalize()  the products; each element of the result travels back
 //     update()         each rank: the weights of the same elements
@@ -40,14 +40,15 @@ struct Muon {
         // given[k]: elements of rank k's matrix in this rank's shard; taken[k]: elements of this rank's
         // matrix in rank k's shard
         std::vector<size_t> given, taken;
-        size_t at = 0;                              // of `given`, among the round's
+        size_t at = 0;                              // first element of the deal among a rank's directions of
+                                                    // the round
     };
     using Round = std::vector<Deal>;
     // Elements of a matrix in this rank's shard.
     struct MatrixRun {
         const Matrix* matrix;
-        size_t from, first, count;      // from: in the shard; first: of the matrix
-        size_t at;                      // among the elements of the round's matrices in the shard
+        size_t from, first, count;      // first element in the shard, and in the matrix
+        size_t at;                      // first element among the rank's directions of the round
     };
 
     Zero& zero;
@@ -63,16 +64,17 @@ struct Muon {
 
     Muon(const OptimizerConfig& cfg, uint64_t seed, Zero& zero);
     Muon(const Muon&) = delete;
-    void add_to(ArenaOf arena);         // as large on every rank of a stage
+    void add_to(ArenaOf arena);         // equally large on every rank of a pipeline stage
 
-    // Of the matrices of a round, in order.
+    // This rank's runs of the matrices of a round, in order.
     std::vector<MatrixRun> runs_of(size_t round) const;
     // Elements of a matrix in the shard of rank k: where they begin in the shard and in the matrix.
     struct Overlap { size_t in_shard, in_matrix, count; };
     static Overlap overlap(const Layout& layout, const Matrix& m, int k, int shards);
     Overlap overlap(const Matrix& m, int k) const { return overlap(zero.layout, m, k, shard.size); }
 
-    // In this order; start(r + 1) also before orthogonalize(r). Pointers: of the run. step: finished steps.
+    // Called in this order; start(r + 1) is called before orthogonalize(r). Pointers: to the run's first
+    // element. step: finished steps.
     void momentum(const MatrixRun& run, real* momentum, const real* grad, const ops::GradientState* state,
                   int64_t step) const;
     void start(size_t round);
@@ -83,14 +85,16 @@ struct Muon {
                 double lr, int64_t step) const;
 
 private:
-    int own(size_t round) const;                                // matrices of this rank: of leading deals
+    int own(size_t round) const;                                // matrices dealt to this rank: one in each of
+                                                                // the first deals
     const Matrix& own_of(const Deal& deal) const { return deal.matrices[size_t(shard.index)]; }
     void iterate(const Matrix& m, int count);                   // of x, in x, for `count` of m's shape
     const floatX* slices_here(const Round& round, int count) const;     // of x, dense
     void finish_travel();
 
-    real *directions = nullptr, *received = nullptr;            // of a round here; of a matrix
-    const floatX* results = nullptr;                            // of the directions
+    real* directions = nullptr;                                 // of the round's elements in this shard
+    real* received = nullptr;                                   // of this rank's matrices
+    const floatX* results = nullptr;                            // x of the elements: in `returned`, or in x
     floatX* returned = nullptr;
     std::vector<Pending> travelling;                            // directions, by deal
     // of the largest round, with the sides of muon_side(): (rows, cols), or square of the smaller side.

@@ -1,4 +1,4 @@
-// Runs the forwards and backwards of a step, and of an evaluation: this rank's share of them.
+// Runs this rank's forwards and backwards of a step, and its forwards of an evaluation.
 #pragma once
 #include <optional>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace PRECISION {
 
-// The blocks of a part in the order in which the actions ask for their weights.
+// The blocks of a part in the order in which the actions request weights.
 std::vector<int> block_order(const Part& part, const std::vector<Action>& actions);
 
 struct Pipeline {
@@ -19,7 +19,7 @@ struct Pipeline {
     Stage stage;
     int64_t batch_rows;              // rows of a step, over all ranks
 
-    static constexpr int kBuffered = 4;          // micro-batches on their way; marks of copies from 0 on
+    static constexpr int kBuffered = 4;          // micro-batches in copy; uses the marks 0 .. 3 of copies
 
     Pipeline(const Config& cfg, const Mesh& mesh, const Stage& stage, Gpt& gpt, Zero& zero);
     Pipeline(const Pipeline&) = delete;
@@ -28,10 +28,11 @@ struct Pipeline {
     // Runs the forwards and backwards of a step. `zero` then holds the gradients of the mean loss per token,
     // summed and placed by its Sharding.
     void run(Loader& data) { run(&data); }
-    // For ranks that walk, without data: a step; of an evaluation of `rows` rows the first and last rounds.
+    // For ranks that walk, without data. walk(): a step. walk_evaluation(): the first and the last rounds of
+    // an evaluation of `rows` rows.
     void walk() { run(nullptr); }
     void walk_evaluation(uint64_t rows);
-    // *out, on the device, = this rank's terms of the sum of the step's losses, each counted on one rank.
+    // *out, on the device, = the sum of the step's losses that this rank counts; one rank counts each loss.
     void sum_losses(double* out) const;
     double step_tokens() const { return double(batch_rows) * gpt.shape.T; }
 
@@ -39,7 +40,7 @@ struct Pipeline {
         double loss;                             // mean per token
         std::optional<double> bits_per_byte;     // of the targets' text; empty without `bytes`
     };
-    // Over the first `batches` batches of the set, its rows in order; 0: over every row. bytes: length of
+    // Evaluates the first `batches` batches of the set, its rows in order; 0: every row. bytes: length of
     // each id's text. Equal on every rank. Empty if a signal to any rank interrupted the evaluation.
     std::optional<Evaluation> evaluate(const Dataset& set, int64_t batches,
                                        std::span<const uint16_t> bytes) {

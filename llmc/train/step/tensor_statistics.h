@@ -20,7 +20,7 @@ struct TensorStatistics {
 
     TensorStatistics(const Config& cfg, const Zero& zero, Gpt& gpt);
     TensorStatistics(const TensorStatistics&) = delete;
-    // elements: the most of any call of before_update().
+    // elements: the largest Updated::count.
     void add_to(Arena& arena, size_t elements);
 
     // step: number of this step, counted from 1. begin_as(): the caller decides whether to measure.
@@ -29,12 +29,13 @@ struct TensorStatistics {
     // Sets *squares where log.health is set. All ranks together.
     void sum_squares();
 
-    // Elements of a bucket that are updated at once, on the device: before is kept until after_update().
+    // Elements of a bucket that one update changes, on the device.
     struct Updated {
         int bucket;
         size_t from, count;         // from: counted from the start of the bucket
         const real *master, *gradient;
     };
+    // before_update() copies the masters; after_update() measures their change.
     void before_update(const Updated& u);
     void after_update(const Updated& u);
 

@@ -1,6 +1,6 @@
 // Weights, gradients and optimizer state in flat buffers, and their placement over the ranks.
 //
-// The model asks for weights and reports complete gradients; here, and only here, the three words of Sharding
+// The model requests weights and reports complete gradients. Here, and only here, the three words of Sharding
 // decide the effect of each call:
 //
 //     ZeRO    weights   gradients   state              done_block(l)
@@ -12,9 +12,9 @@
 // A bucket is cut into equal shards over mesh.shard, and every rank of mesh.replica has the same shards.
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every ZeRO stage the norm
 // is taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
-// sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are a buffer each,
-// and sharding would save no memory: their gradients are whole at every ZeRO stage, summed over micro-batches
-// and reduced once a step, by finish(); sharded weights of the ends stay gathered from begin_step() on.
+// sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are not sharded
+// within a step, which would save no memory: their gradients are whole at every ZeRO stage, summed over
+// micro-batches and reduced once a step, by finish(); their weights stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.
@@ -44,7 +44,7 @@ struct StateSlot {
 
     bool has(const Tensor& t) const { return of_trailing || !t.trailing; }
 };
-// The place of a slot in the list; there has to be one of this name.
+// The place of a slot in the list. REQUIRES: the list has a slot of this name.
 size_t slot_named(const std::vector<StateSlot>& slots, std::string_view name);
 
 struct ZeroOptions {
@@ -146,17 +146,18 @@ struct Zero {
         e.at = slot.at[size_t(b)];
         return e;
     }
-    // The elements whose state is here: this rank updates them.
+    // The elements that this rank updates: those whose state is here.
     floatX* owned_params(int b) const {
         const Extent weights = stored_weights(b);
         return params + weights.at + (stored_state(b).from - weights.from);
     }
     real* owned_grads(int b) const { return grad_shard(b) - (own_offset(b) - stored_state(b).from); }
 
-    // Around the update of each bucket, in order.
+    // An update calls before_update(b) and after_update(b) around the update of each bucket b, in order, then
+    // end_update().
     void before_update(int b);
     void after_update(int b);
-    void finish_gather();                  // what after_update() started; before other collectives of shard
+    void finish_gather();                  // awaits a started gather; before other collectives of mesh.shard
     void end_update();
 
     // Elements of a shard of a bucket, counted from its start.
@@ -183,7 +184,7 @@ struct Zero {
             if (slot.weights) return slot.memory;
         return nullptr;
     }
-    void weights_changed() { stale = true; }       // by who writes to params
+    void weights_changed() { stale = true; }       // call after a write to params
 
     // ---- weights by coordinates of the whole model: the same calls on every mesh
 

@@ -24,11 +24,11 @@ struct Columns {
     size_t rows() const { return index.size(); }
     bool sampled() const { return seen > rows(); }
     const std::vector<double>* find(std::string_view name) const;
-    // Appends the row that was counted last: index seen - 1.
+    // Appends a row. REQUIRES: the caller has counted the row in `seen`; its index is seen - 1.
     void add(const MetricsRow& row, bool marked = false);
-    // For a report: leaves some `most` rows of more. The first and the last row stay, and of each of most / 5
-    // intervals the first row and the rows with the least and the largest of two figures. scripts/report.py
-    // chooses the same rows.
+    // For a report: reduces the rows to about `most`. The last row stays, and of each of most / 5 intervals
+    // the first row and the rows with the least and the largest value of two columns, `figures`.
+    // scripts/report.py chooses the same rows.
     void leave_extremes(size_t most, const std::array<const char*, 2>& figures);
 
 private:
@@ -40,5 +40,6 @@ private:
     void leave(const std::vector<size_t>& left);
 };
 
-// {"step":[1,2],"loss":[4.5,null]}: rows from `first` on; of more than `most` an even choice, with the last.
+// {"step":[1,2],"loss":[4.5,null]}: rows from `first` on; of more than `most` rows an even choice, with the
+// last row.
 std::string columns_json(const Columns& columns, size_t first = 0, size_t most = SIZE_MAX);

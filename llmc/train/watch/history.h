@@ -33,16 +33,16 @@ struct History {
     bool ended = false;                         // by the row done
     double seconds = 0;                         // in training steps
     double last_mark = -1;                      // largest step of the marks
-    double ms = 0;                              // of the last step
-    RunMetrics metrics{""};                     // of the last rows
+    double ms = 0;                              // time of the last step
+    RunMetrics metrics{""};                     // by the last rows
 
     // A history without limits, but for the number of tasks and of rows of health. For a report.
     static History whole();
 
-    // Takes whole lines. Of the train rows between others the row with index % every == 0 is kept, and the
-    // last row of `lines`, and skipped steps. Every other row is kept.
+    // Adds whole lines. Of the train rows only each `every`-th is kept (index % every == 0), the last one of
+    // `lines`, and skipped steps. Rows of other kinds are all kept.
     void feed(std::string_view lines, uint64_t every = 1);
-    // A row of a file that is read here and there: `index` rows are before it.
+    // Adds a row of a file that is read at a few places. index: number of rows before the row.
     void add_sampled(MetricsRow row, uint64_t index);
     // Grows with each change that appends nothing.
     uint64_t generation() const;

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-// A JSON list of the ranks by number, from RUN/ranks/*.json; "null" where there is no current file. path: of
-// the run below the folder, with a slash at its end. current: seconds since a file was written, at most; of
-// large jobs, which write less often, more.
+// A JSON list of the ranks by number, from RUN/ranks/*.json; "null" without a current file. path: of the run
+// below the folder, with a slash at its end. A file counts as current if it was written in the last `current`
+// seconds; for large jobs, which write less often, this limit is larger.
 std::string read_ranks(const std::string& folder, const std::string& path, double current);

@@ -8,7 +8,7 @@
 
 #include "llmc/base/files.h"
 
-// What a look at a file says; equal for a file that has not changed.
+// Identity, size and time of a file; equal for a file that has not changed.
 struct FileState {
     uint64_t device = 0, inode = 0, size = 0;
     int64_t changed = 0;                        // nanoseconds since 1970
@@ -16,7 +16,7 @@ struct FileState {
 
     bool operator==(const FileState&) const = default;
 };
-FileState file_state(const std::string& path);     // of a link: not there
+FileState file_state(const std::string& path);     // a link counts as not there
 
 // Opens a regular file below a folder for reading. No symbolic link on the way from the folder to the file is
 // followed. Empty: there is no such file.
@@ -31,8 +31,8 @@ struct Tail {
     uint64_t position = 0;                      // of the first byte that is not yet read as a line
     FileState file;                             // at the latest look
 
-    // Calls take(lines) with whole lines, in spans of about a megabyte. Returns false, without a call, where
-    // the file is another one or was cut: begin again with a new Tail.
+    // Calls take(lines) with whole lines, in spans of about a megabyte. Returns false, without a call, if the
+    // file was cut or replaced: the caller starts again with a new Tail.
     bool read(int fd, const std::function<void(std::string_view)>& take);
 
 private:

@@ -10,10 +10,10 @@
 struct WatchedRun {
     const uint64_t id;                  // unique in a Watcher, never 0
     const std::string name;             // shown: the path below the folder, "." the folder itself
-    const std::string path;             // the same as bytes, and a slash; empty: the folder itself
+    const std::string path;             // the path's bytes and a slash; empty: the folder itself
     std::atomic<uint64_t> version{0};   // grows with each change for pages
     std::atomic<bool> queued{false};    // a worker will read the run
-    std::atomic<bool> loading{true};    // not yet read to its end
+    std::atomic<bool> loading{true};    // metrics.jsonl is not yet read to its end
 
     std::mutex mutex;                   // guards the members below
     History history;
@@ -25,23 +25,23 @@ struct WatchedRun {
     std::optional<bool> locked;                 // a process holds the run's lock; null: unknown
     FileState config_file;
     uint64_t replaced = 0;              // grows where known rows may have changed
-    bool viewed = false;                // by first_view(), or in full
+    bool viewed = false;                // history is filled, by first_view() or by reading from the start
     bool whole = false;                 // every row is kept, for a report
 
     WatchedRun(uint64_t id, std::string name, std::string path)
         : id(id), name(std::move(name)), path(std::move(path)) {}
 };
 
-// A first view of a long file, by samples. False: the file is short, or gone.
+// Fills the history of a long metrics.jsonl by samples (sample.h). False: the file is short, or gone.
 bool view_run(WatchedRun& run, const std::string& folder);
 // Reads new bytes of the run's files, except the ranks' and evals.jsonl.
 void read_run(WatchedRun& run, const std::string& folder);
 
-// Looks whether the run's processes live: by its lock and by the progress of its ranks. True: changed since
-// the last call.
+// Reads whether the run's processes live: the run's lock, and the files of its ranks. True: an answer differs
+// from the last call's.
 bool read_life(WatchedRun& run, const std::string& folder);
-// Reads new rows of evals.jsonl: scores of --evaluate. Those of training are in metrics.jsonl as well.
-// True: something else than before.
+// Reads new rows of evals.jsonl: scores of --evaluate, and of training, which are in metrics.jsonl as well.
+// True: the rows have changed.
 bool read_evals(WatchedRun& run, const std::string& folder);
 
 // Seconds since metrics.jsonl was written, and the run's state:
@@ -53,7 +53,7 @@ bool read_evals(WatchedRun& run, const std::string& folder);
 double age_of(const WatchedRun& run);
 const char* state_of(const WatchedRun& run);
 
-// What a page has of a run.
+// The parts of a run that a page has received: numbers of rows and values.
 struct SentRun {
     uint64_t id = 0;                    // 0: nothing yet
     uint64_t version = 0, generation = 0;
@@ -62,9 +62,10 @@ struct SentRun {
     uint64_t samples = 0, marks = 0, checkpoints = 0, health = 0, evals = 0;
     std::string state = {};
 };
-// The run as a line of JSON: whole with "reset":true, or its news since `sent`, and updates `sent`. most:
-// train rows, for a page's first picture of many runs; `sent` stays behind then, and the rest comes next.
+// The run as a line of JSON: whole, with "reset":true, or its additions since `sent`; updates `sent`. most:
+// limit of train rows, for a page's first picture of many runs. If rows are left out, the next call sends the
+// whole run.
 std::string run_json(WatchedRun& run, SentRun& sent, size_t most = SIZE_MAX);
 
-// Train rows of the steps from..to, `points` at most, as a run object.
+// Train rows of the steps from..to, at most `points`, as a run's JSON object.
 std::string rows_json(WatchedRun& run, const std::string& folder, double from, double to, size_t points);

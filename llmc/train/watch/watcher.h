@@ -25,7 +25,8 @@ struct Watcher {
     ~Watcher();
     Watcher(const Watcher&) = delete;
 
-    // Queues runs with changed files for the readers. walk: also finds new and deleted runs, and reads ranks.
+    // Queues runs with changed files for the reading threads. walk: also finds new and deleted runs, and
+    // reads the files of ranks.
     void look(bool walk);
     // The same, with a walk if due: once a second, less often where a walk takes long.
     void look();
@@ -67,10 +68,10 @@ struct PageFeed {
     std::map<std::string, SentRun> sent = {};
     uint64_t seen = 0;
     size_t watching = SIZE_MAX, loading = 0;            // as last sent
-    double spoke = 0;                                   // time of the last event
+    double spoke = 0;                                   // time of the last event, by seconds_now()
 
     // Appends the next server-sent events to `out`, about 256 KB at most.
     void append(std::string& out);
-    // The same; waits for a second where nothing is new. False: the watcher stops.
+    // The same; without news waits up to a second for a change. False: the watcher stops.
     bool next(std::string& out);
 };

@@ -51,8 +51,8 @@ struct Format {
     std::vector<const ForeignKind*> (*kinds)();             // of models that the format holds
     // Files that write() makes, in the order of their removal; tokenizer: whether the model has one.
     std::vector<std::string> (*files)(const std::string& path, bool tokenizer);
-    // The head's own matrix in a file of a model whose head is the embedding, and what to do where the two
-    // differ, for a message; null: no file has one.
+    // For a message. head: the head matrix that files of tied models may have besides the embedding;
+    // other_head: what to do where the two differ. Null: no file has both.
     const char *head, *other_head;
     // For an error message: the model.init that a path without a prefix stands for; empty: another format's.
     std::string (*meant)(const std::string& path);
@@ -61,7 +61,8 @@ struct Format {
 // Row order within a head of a foreign matrix, by RoPE convention. Same, as here: channels i and i + D/2
 // rotate together. Swapped: halves exchanged, the opposite rotation. Pairs: i and i + D/2 interleaved.
 enum class Rows : uint8_t { Same, Swapped, Pairs };
-size_t row_there(Rows order, size_t row, size_t D);         // D: channels of a head
+// The foreign row of a row here. D: channels of a head.
+size_t row_there(Rows order, size_t row, size_t D);
 
 // Name of a tensor here and in the file. A fused matrix has one table entry, or one entry per foreign tensor.
 struct TensorName { const char *own, *theirs; Rows order = Rows::Same; };
@@ -73,23 +74,24 @@ struct ForeignTensor {
     Rows order;
 };
 
-// None: the format has no such tensor. blocks: what goes before a block's number, "h." of
-// "h.3.attn.c_attn.weight"; other names stand alone.
+// The foreign tensors that hold t; empty: the format has no such tensor. blocks: the text before a block's
+// number, "h." of "h.3.attn.c_attn.weight"; names of tensors outside blocks have no such prefix.
 std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, const char* blocks,
                                            const Tensor& t);
 
-// Rows row to row + rows of t, by reading rows of the foreign tensors.
+// read_foreign_rows(): out = rows row .. row + rows of t. read(): reads rows of one foreign tensor as FP32,
+// by their numbers there.
 using ReadForeign = std::function<void(const ForeignTensor& p, size_t row, size_t rows, float* out)>;
 void read_foreign_rows(const std::vector<ForeignTensor>& tensors, const Tensor& t, size_t D, size_t row,
                        size_t rows, float* out, const ReadForeign& read);
 
-// The values of a foreign tensor, from those of the tensor here.
+// The values of a foreign tensor, from all values of the tensor here, of `cols` columns.
 std::vector<float> foreign_values(const ForeignTensor& p, size_t cols, size_t D,
                                   const std::vector<float>& all);
 
-bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // value by value
+bool head_is_embedding(const ForeignModel& m, const Tensor& wte);       // compares all values
 
-void remove_file(const std::string& path);                              // where there is one
+void remove_file(const std::string& path);                              // if it exists
 
 // Calls f(row, rows) for slices of a tensor: half a MB each, or 64 rows.
 template <class F> void for_each_slice(const Tensor& t, F&& f) {

@@ -19,7 +19,7 @@ void check_head(const ForeignModel& m, const Tensor& wte);      // refuses a hea
 
 // Exports, to = "PREFIX:PATH".
 void check_export_format(const std::string& to);                // refuses other names
-void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses what no kind holds
+void check_export_kind(const std::string& to, const ModelConfig& model);    // refuses a model of no kind
 void export_to(const OwnModel& m, const std::string& to);
 std::vector<std::string> files_of_export(const std::string& to);     // every file that an export may write
 void remove_export(const std::string& to, bool tokenizer);      // tokenizer: the export had one

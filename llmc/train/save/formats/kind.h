@@ -25,7 +25,7 @@ struct ForeignKind {
     const char* name;                       // "LlamaForCausalLM"
     const char* id;                         // of config.json's model_type, or GGUF's architecture
     const char* blocks;                     // before the number of a block
-    std::vector<TensorName> tensors;        // empty: named elsewhere
+    std::vector<TensorName> tensors;        // empty: the format has no names of tensors
     std::vector<FormatKey> keys;            // in the order of writing
     std::vector<const char*> others;        // settings that the format has in a form of its own
     std::vector<FixedSetting> fixed;        // all other settings are GPT-2's
@@ -39,14 +39,14 @@ std::string list_of_ids(const std::vector<const ForeignKind*>& kinds);      // f
 // A setting's value as JSON.
 Json value_of_setting(const ModelConfig& m, const std::string& setting);
 
-// The settings of a model in a file. value: of a key; nullptr: no such key. read_others() sets kind.others
-// of a model whose sizes fit together. Refuses values outside the limits of settings, and those that this
-// program does not compute.
+// The settings of a model in a file. value(): the value of a key; nullptr: no such key. read_others(): sets
+// kind.others; called when the model's sizes are set and valid. Refuses values outside the limits of
+// settings, and values that this program does not compute.
 ModelConfig settings_of(const ForeignKind& kind, const std::string& path,
                         const std::function<const Json*(const char* key)>& value,
                         const std::function<void(ModelConfig&)>& read_others = nullptr);
 
-// The keys and values to write, but kind.others.
+// The keys and values to write, without kind.others.
 Json::Members keys_to_write(const ForeignKind& kind, const ModelConfig& m);
 
 // Settings that keep a kind from holding m, each as "model.softcap = 0, not 15"; empty: the kind holds m.
