@@ -41,8 +41,8 @@ struct Moved {
     double seconds = 0;                 // of waiting, by the caller
 };
 
-// Seconds of collectives between memory of devices: on the device, and of these the seconds that ops on the
-// device waited. In the difference the device computed.
+// Seconds of collectives between memory of devices. busy: on the device. waited: the part in which ops on the
+// device waited; during the rest the device computed.
 struct DeviceTimes {
     double busy = 0, waited = 0;
 };

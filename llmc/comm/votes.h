@@ -56,8 +56,8 @@ inline bool any_of(const Axis& ranks, bool mine) {
 
 // Decisions that ride on the small all-gather of each step (train/run/step_statistics.h): every rank sends
 // a number for each Word, and the host receives the sums over ranks when it reads the step. On a GPU the host
-// reads a step after the next step has begun. So the sums may be older than work that a rank votes about:
-// they include the work once `read` exceeds the value that `sent` had at the start of the work.
+// reads a step after the next step has begun. So the sums may be older than the work that ranks vote about.
+// Sums include that work once `read` exceeds the value of `sent` at the start of the work.
 struct Votes {
     // kSave, kStop: the rank received such a signal. kDone, kFailed: the rank's phase of a save succeeded,
     // failed; both 0: the phase is running.

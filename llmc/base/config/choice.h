@@ -8,8 +8,8 @@
 
 #include "llmc/base/check.h"
 
-// Such a value without its enum, for code that walks all settings: the list of words, as in "auto|cpu|cuda",
-// and the index of the word in the list.
+// Such a value without its enum, for code that walks all settings: a list of words, as in "auto|cpu|cuda",
+// and an index into the list.
 struct Word {
     const char* words;
     uint8_t index = 0;

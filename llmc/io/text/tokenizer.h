@@ -47,7 +47,7 @@ struct Tokenizer {
 };
 
 // The parsers behind load(), one per kind of file. name: for messages. end: the token that ends a text, by
-// tokenizer_config.json, for vocabularies without one of kEndNames; if `end` is no token either, the parsers
+// tokenizer_config.json, for vocabularies without one of kEndNames. If `end` is no token either, the parsers
 // append <|endoftext|>. json_of_vocabulary(): the text of a tokenizer.json.
 Vocabulary vocabulary_of_json(std::string_view content, const std::string& name,
                               const std::string& end = "");

@@ -62,9 +62,9 @@ private:
 using DocumentScans = std::map<std::pair<std::string, int32_t>, DocumentIndex>;
 
 // The rows of a corpus: shards joined in their order, first[i] the place of shard i's first token. A document
-// starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. A shard without an
-// index file is looked up in `scans`; if missing there, the shard is read through and its index added. name:
-// the setting and its value, for messages.
+// starts with end-of-text. eot: its id; -1: the id that an index names, else GPT-2's. Shards without an index
+// file are read through, unless `scans` has their indexes, and their indexes added to `scans`. name: the
+// setting and its value, for messages.
 PackedRows pack_documents(const std::string& name, std::span<const ShardFile> shards,
                           std::span<const uint64_t> first, int T, int64_t eot,
                           DocumentScans* scans = nullptr);

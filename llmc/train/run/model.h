@@ -93,11 +93,11 @@ size_t available_to_rank(const Mesh& mesh);
 size_t largest_plan(const Config& cfg, const Mesh& mesh, int micro_batch, bool generates);
 
 // train.micro_batch; if 0, the largest divisor of the rows of a step whose plan takes at most 90% of
-// `available` bytes on every rank; 1 if no divisor does.
+// `available` bytes on every rank. If no divisor does, 1.
 int choose_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available);
 
 // The same for a run: exit code 78, with alternatives, if the plan does not fit. saved: the checkpoint's
-// micro-batch, preferred if it fits, since sums in another order end in other bits; 0: no checkpoint.
+// micro-batch; 0: no checkpoint. It is preferred if it fits: sums in another order end in other bits.
 int fitting_micro_batch(const Config& cfg, const Mesh& mesh, bool generates, size_t available, int saved = 0);
 
 // The plan of a rank, a row per kind of memory, and its sum.

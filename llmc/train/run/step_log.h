@@ -25,9 +25,9 @@ struct StepLog {
     void begin();
     // Adds a step after its update. step: number of this step, counted from 1.
     void add(int64_t step, double lr);
-    // Waits for the added steps and logs them, except the newest `left`; after a traced step, all of them.
-    // Returns the requests of signals to any rank. More skipped steps than train.max_skips are fatal(). All
-    // ranks together.
+    // Waits for the added steps, except the newest `left`, and logs these steps; after a traced step, every
+    // added step. Returns the requests of signals to any rank. More skipped steps than train.max_skips are
+    // fatal(). All ranks together.
     Signals write(size_t left = 0);
     // write()'s `left` for a running step: 1 on a GPU, 0 where the device is the host.
     static size_t late() { return ops::reached_by_host() ? 0 : 1; }

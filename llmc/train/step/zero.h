@@ -13,8 +13,8 @@
 // Reduced means: this rank's shard holds the sum over the data-parallel ranks. At every ZeRO stage the norm
 // is taken of the same shards. A bucket at start(bucket) in a whole buffer is at start(bucket) / shards in a
 // sharded buffer. The ends of the model (wte, the rest of the embedding, the final group) are not sharded
-// within a step, which would save no memory: their gradients are whole at every ZeRO stage, summed over
-// micro-batches and reduced once a step, by finish(); their weights stay gathered from begin_step() on.
+// within a step, which would save no memory. At every ZeRO stage their gradients are whole, summed over
+// micro-batches and reduced once a step, by finish(). Their weights stay gathered from begin_step() on.
 //
 // A step:  begin_step(order); clear_grads(); { begin_backward(last); Gpt::backward() } ...; finish();
 // then Optimizer.

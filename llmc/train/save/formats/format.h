@@ -75,7 +75,7 @@ struct ForeignTensor {
 };
 
 // The foreign tensors that hold t; empty: the format has no such tensor. blocks: the text before a block's
-// number, "h." of "h.3.attn.c_attn.weight"; names of tensors outside blocks have no such prefix.
+// number, "h." of "h.3.attn.c_attn.weight". Names of tensors outside blocks have no such prefix.
 std::vector<ForeignTensor> foreign_tensors(std::span<const TensorName> names, const char* blocks,
                                            const Tensor& t);
 
