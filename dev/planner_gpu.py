@@ -20,7 +20,7 @@ OPTIONS = {"simple": ["--model.document_mask=true"]}        # as scripts/gpu_che
 
 
 def runs():
-    """The newest result of each GPU and model, in the order of the files."""
+    """The newest result of each GPU and model, by GPU."""
     found = {}
     for path in sorted(glob.glob("dev/results/gpu_check_*.json")):
         file = json.load(open(path, encoding="utf-8"))
@@ -28,7 +28,7 @@ def runs():
         for part in file["parts"] if gpu else []:
             if part["part"] in ("step", "models", "modern"):
                 found |= {(gpu, r["run"]): r for r in part["results"] if "ms" in r}
-    return found
+    return dict(sorted(found.items(), key=lambda item: item[0][0]))
 
 
 def plan(gpu, run):

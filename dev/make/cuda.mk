@@ -51,14 +51,14 @@ $(GUARDS): EXTRA += -DCUDA_ARCHS='"$(HELD)"'
 $(GUARDS): NVCC_CODE += -DCUDA_ARCHS='"$(HELD)"'
 
 define kernel_rules
-$$(BUILD)/$1/llmc/ops/cuda/%.o: llmc/ops/cuda/%.cu $$(BUILD)/found.mk | $$(PRECOMPILED)
+$$(BUILD)/$1/llmc/ops/cuda/%.o: llmc/ops/cuda/%.cu $$(BUILD)/found.mk
 	$$(call COMPILE_KERNEL,$(filter-out common,$1))
 endef
 $(foreach p,common fp32 bf16,$(eval $(call kernel_rules,$p)))
-$(BUILD)/common/test/ptx_goldens.o: test/ptx_goldens.cu $(BUILD)/found.mk | $(PRECOMPILED)
+$(BUILD)/common/test/ptx_goldens.o: test/ptx_goldens.cu $(BUILD)/found.mk
 	$(call COMPILE_KERNEL,)
 GRADED := $(patsubst %.cu,$(BUILD)/common/%.o,$(wildcard dev/cuda/*.cu))
-$(GRADED): $(BUILD)/common/%.o: %.cu $(BUILD)/found.mk | $(PRECOMPILED)
+$(GRADED): $(BUILD)/common/%.o: %.cu $(BUILD)/found.mk
 	$(call COMPILE_KERNEL,)
 $(GRADED): EXTRA = $(EMULATE) $(WATCHED)                            # their plain accesses are counted too
 $(BUILD)/libcuda.a: $(call objects,$(KERNELS) $(EMULATOR),$(if $(SANITIZE),$(TEST_PRECISIONS)))

@@ -1,7 +1,7 @@
 // Weights, gradients and optimizer state in flat buffers, and their placement over the ranks.
 //
-// The model requests weights and reports complete gradients. Here, and only here, the three words of Sharding
-// decide the effect of each call:
+// The model requests weights and reports complete gradients. The three words of Sharding decide the effect of
+// each call:
 //
 //     ZeRO    weights   gradients   state              done_block(l)
 //     0       whole     whole       whole              last micro-batch: reduce; update() gathers gradients
