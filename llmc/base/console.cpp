@@ -6,9 +6,13 @@
 // Three digits and a prefix of a thousand to the power k.
 static std::string scaled(double v, const char* const* prefixes, int count) {
     int k = 0;
-    while (k + 1 < count && std::abs(v) >= 999.5) v /= 1000, k++;
+    while (k + 1 < count && std::abs(v) >= 999.5) {
+        v /= 1000;
+        k++;
+    }
     const bool whole = k == 0 && v == std::floor(v);
-    const int digits = whole || std::abs(v) >= 99.95 ? 0 : std::abs(v) >= 9.995 ? 1 : 2;
+    int digits = std::abs(v) >= 9.995 ? 1 : 2;
+    if (whole || std::abs(v) >= 99.95) digits = 0;
     return fmt::format("{:.{}f}{}", v, digits, prefixes[k]);
 }
 
@@ -50,8 +54,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     for (const auto& row : rows) {
         for (size_t i = 0; i < row.size(); i++) {
             const std::string pad(width[i] - row[i].size(), ' ');
-            const bool left = i < alignment.size() && alignment[i] == 'l';
-            text += (i ? "  " : "") + (left ? row[i] + (i + 1 < row.size() ? pad : "") : pad + row[i]);
+            const bool left = i < alignment.size() && alignment[i] == 'l', last = i + 1 == row.size();
+            if (i) text += "  ";
+            if (!left) text += pad;
+            text += row[i];
+            if (left && !last) text += pad;
         }
         text += "\n";
     }

@@ -263,7 +263,8 @@ std::vector<std::string> glob_files(const std::string& pattern) {
 
 std::string parent_directory(const std::string& path) {
     const size_t slash = path.find_last_of('/');
-    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 int make_folders(const std::string& path, const FolderCall& make, const FolderCall& sync) {

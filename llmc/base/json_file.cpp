@@ -24,7 +24,10 @@ static std::string hint_of(const JsonHints& hints, std::string_view text, size_t
                                 const JsonHints& hints) {
     size_t at = std::min(e.byte - 1, text.size());
     // the end of a text is where its last line with anything ends
-    while (at == text.size() && !text.empty() && isspace(uint8_t(text.back()))) text.remove_suffix(1), at--;
+    while (at == text.size() && !text.empty() && isspace(uint8_t(text.back()))) {
+        text.remove_suffix(1);
+        at--;
+    }
     const size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
     const size_t begin = before == std::string_view::npos ? 0 : before + 1;
     const size_t line = 1 + size_t(std::count(text.begin(), text.begin() + ptrdiff_t(begin), '\n'));

@@ -99,21 +99,31 @@ struct Builder final : JsonEvents {
         auto& members = std::get<Json::Members>(open.back()->value);
         return members.emplace_back(std::move(name), std::move(v)).second;
     }
+    bool add(Json v) {
+        put(std::move(v));
+        return true;
+    }
     bool enter(Json v) {
         if (int(open.size()) == deepest)
             throw JsonError(JsonError::Deep, "nested more than " + std::to_string(deepest) + " deep");
         open.push_back(&put(std::move(v)));
         return true;
     }
-    bool leave() { return open.pop_back(), true; }
+    bool leave() {
+        open.pop_back();
+        return true;
+    }
 
-    bool null() override { return put(nullptr), true; }
-    bool boolean(bool v) override { return put(v), true; }
-    bool negative(int64_t v) override { return put(v), true; }
-    bool natural(uint64_t v) override { return put(v), true; }
-    bool real(double v) override { return put(v), true; }
-    bool string(std::string& v) override { return put(std::move(v)), true; }
-    bool key(std::string& v) override { return name = std::move(v), true; }
+    bool null() override { return add(nullptr); }
+    bool boolean(bool v) override { return add(v); }
+    bool negative(int64_t v) override { return add(v); }
+    bool natural(uint64_t v) override { return add(v); }
+    bool real(double v) override { return add(v); }
+    bool string(std::string& v) override { return add(std::move(v)); }
+    bool key(std::string& v) override {
+        name = std::move(v);
+        return true;
+    }
     bool start_object() override { return enter(Json::Members()); }
     bool start_list() override { return enter(Json::List()); }
     bool end_list() override { return leave(); }
@@ -142,7 +152,10 @@ struct Writer {
     int indent;
 
     void line(int depth) {
-        if (indent >= 0) text += "\n", text.append(size_t(depth * indent), ' ');
+        if (indent >= 0) {
+            text += "\n";
+            text.append(size_t(depth * indent), ' ');
+        }
     }
     void write(const Json& v, int depth) {
         if (v.is_null()) text += "null";
@@ -154,15 +167,20 @@ struct Writer {
         else if (v.is_list()) {
             const char* between = "[";
             for (const Json& x : v.list()) {
-                text += between, between = ",", line(depth + 1);
+                text += between;
+                between = ",";
+                line(depth + 1);
                 write(x, depth + 1);
             }
             close(v.list().empty(), "[", "]", depth);
         } else {
             const char* between = "{";
             for (const auto& [key, x] : v.members()) {
-                text += between, between = ",", line(depth + 1);
-                text += json_string(key), text += indent >= 0 ? ": " : ":";
+                text += between;
+                between = ",";
+                line(depth + 1);
+                text += json_string(key);
+                text += indent >= 0 ? ": " : ":";
                 write(x, depth + 1);
             }
             close(v.members().empty(), "{", "}", depth);

@@ -36,14 +36,24 @@ inline Char decode_utf8(const uint8_t* s, size_t n) {
 
 // Writes the UTF-8 of a code point to out, which has room for 4 bytes; returns the number of bytes.
 inline int encode_utf8(uint32_t c, char* out) {
-    if (c < 0x80) return out[0] = char(c), 1;
-    if (c < 0x800) return out[0] = char(0xc0 | c >> 6), out[1] = char(0x80 | (c & 0x3f)), 2;
+    if (c < 0x80) {
+        out[0] = char(c);
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = char(0xc0 | c >> 6);
+        out[1] = char(0x80 | (c & 0x3f));
+        return 2;
+    }
     if (c < 0x10000) {
-        out[0] = char(0xe0 | c >> 12), out[1] = char(0x80 | (c >> 6 & 0x3f)),
+        out[0] = char(0xe0 | c >> 12);
+        out[1] = char(0x80 | (c >> 6 & 0x3f));
         out[2] = char(0x80 | (c & 0x3f));
         return 3;
     }
-    out[0] = char(0xf0 | c >> 18), out[1] = char(0x80 | (c >> 12 & 0x3f));
-    out[2] = char(0x80 | (c >> 6 & 0x3f)), out[3] = char(0x80 | (c & 0x3f));
+    out[0] = char(0xf0 | c >> 18);
+    out[1] = char(0x80 | (c >> 12 & 0x3f));
+    out[2] = char(0x80 | (c >> 6 & 0x3f));
+    out[3] = char(0x80 | (c & 0x3f));
     return 4;
 }

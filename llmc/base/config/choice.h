@@ -27,7 +27,10 @@ struct Word {
     // Sets the index to that of the word `text`. An unknown word: changes nothing, returns false.
     bool parse(std::string_view text) {
         for (int i = 0; !at(words, i).empty(); i++)
-            if (at(words, i) == text) return index = uint8_t(i), true;
+            if (at(words, i) == text) {
+                index = uint8_t(i);
+                return true;
+            }
         return false;
     }
 };

@@ -10,7 +10,8 @@ static int channels_of(int depth) { return (64 * depth + 127) / 128 * 128; }
 
 // Parameters of block matrices and head.
 static double scaled_parameters(ModelConfig m, int depth, int channels) {
-    m.layers = depth, m.channels = channels;
+    m.layers = depth;
+    m.channels = channels;
     m.heads = std::max(1, channels / 128);
     m = with_sizes(m);
     double gates = 0;

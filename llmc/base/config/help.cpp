@@ -76,7 +76,10 @@ static void append_wrapped(std::string& out, const std::string& text, size_t ind
             out += "\n" + std::string(indent, ' ');
             column = indent;
         }
-        if (column > indent) out += " ", column++;
+        if (column > indent) {
+            out += " ";
+            column++;
+        }
         out += text.substr(i, end - i);
         column += end - i;
         i = end + 1;

@@ -58,7 +58,10 @@ static bool assign(RopeScaling& to, const Json& v) {
 template <class T> static bool assign(std::vector<T>& to, const Json& v) {
     to.clear();
     if constexpr (std::is_same_v<T, Corpus>)
-        if (v.is_string()) return to.push_back({v.string()}), true;
+        if (v.is_string()) {
+            to.push_back({v.string()});
+            return true;
+        }
     if constexpr (std::is_same_v<T, int>)
         if (v.is_number()) return assign(to.emplace_back(), v);
     if (!v.is_list()) return false;
@@ -83,7 +86,8 @@ static const Field* find(const std::vector<Field>& all, const std::string& path)
 [[noreturn]] static void unknown(const std::string& where, const std::string& path, bool section = false) {
     const KnownName* known = known_name(path);
     const std::string near = section ? nearest_section(path) : nearest(path);
-    const std::string what = known ? advice(*known) : near.empty() ? "" : " Did you mean " + near + "?";
+    std::string what = near.empty() ? "" : " Did you mean " + near + "?";
+    if (known) what = advice(*known);
     fatal(kExitConfig, __FILE__, __LINE__, "{}: there is no such {}.{}\n"
           "       ./train_gpt --help lists them all.", where, section ? "section" : "setting",
           what);

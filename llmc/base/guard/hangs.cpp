@@ -25,7 +25,9 @@ void HangWatch::look(double seconds) {
             if (w.phase == Phase::Train) slowest_step = std::max(slowest_step, w.in_phase);
             w.in_phase = 0;
         }
-        w.beats = now.beats, w.step = now.step, w.phase = now.phase;
+        w.beats = now.beats;
+        w.step = now.step;
+        w.phase = now.phase;
     }
 }
 
@@ -41,5 +43,6 @@ int HangWatch::blamed(bool stopped) const {
         if (w.silent < most + kCourtesy) all = false;
         else if (longest(victim)) victim = i;
     }
-    return culprit >= 0 ? culprit : all ? victim : -1;
+    if (culprit >= 0) return culprit;
+    return all ? victim : -1;
 }

@@ -28,7 +28,9 @@ static Launcher find_launcher() {
     for (const Names& k : kinds) {
         if (!all_there({k.rank, k.world})) continue;
         Launcher l;
-        l.rank = atoi(getenv(k.rank)), l.world = atoi(getenv(k.world)), l.owns_us = k.owns;
+        l.rank = atoi(getenv(k.rank));
+        l.world = atoi(getenv(k.world));
+        l.owns_us = k.owns;
         if (l.world < 1 || l.rank < 0 || l.rank >= l.world) continue;
         l.speaks_mpi = !strcmp(k.rank, "OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMIX_RANK");
         if (l.world > 1)        // Hydra names no job, but the ranks of a host share a parent

@@ -44,7 +44,8 @@ bool ScreenStream::show(const char* text, size_t size) {
             continue;
         }
         if (n <= 0) return false;
-        text += n, size -= size_t(n);
+        text += n;
+        size -= size_t(n);
     }
     return true;
 }
@@ -63,7 +64,8 @@ bool ScreenStream::copy() {
             text = fmt::format("{}({} lines are not shown: nobody read them. The files in run.dir have "
                                "everything)\n", at_line_start ? "" : "\n", dropped);
             text += rest;
-            dropped = 0, rest.clear();
+            dropped = 0;
+            rest.clear();
         }
         text.append(bytes, size_t(std::max<ssize_t>(n, 0)));
         if (n == 0 && text.empty()) gone = true;

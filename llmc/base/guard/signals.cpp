@@ -93,7 +93,10 @@ void receive_signals() {
 void signals_as_usual() { program = Program::Tool; }
 
 void end_with_reader() {
-    signal(SIGPIPE, [](int) { ends_on_purpose(), _exit(kExitDone); });
+    signal(SIGPIPE, [](int) {
+        ends_on_purpose();
+        _exit(kExitDone);
+    });
 }
 
 void catch_signals() {

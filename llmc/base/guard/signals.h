@@ -13,7 +13,10 @@
 
 struct Signals {
     bool save = false, stop = false;
-    void operator|=(const Signals& s) { save |= s.save, stop |= s.stop; }
+    void operator|=(const Signals& s) {
+        save |= s.save;
+        stop |= s.stop;
+    }
 };
 
 // Blocks the signals, SIGHUP as well. The first call of main(): a launcher may signal a rank at any time. The

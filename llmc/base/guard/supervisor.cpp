@@ -193,15 +193,19 @@ void Supervisor::forward(const siginfo_t& info) {
 
 void Supervisor::look(double seconds) {
     oom_age += seconds;
-    if (oom_age > 10) oom_before = oom_recent, oom_recent = out_of_memory_kills(vmstat), oom_age = 0;
+    if (oom_age > 10) {
+        oom_before = oom_recent;
+        oom_recent = out_of_memory_kills(vmstat);
+        oom_age = 0;
+    }
     screen.look(!page->all_is_shown);
     const bool waits_for_reader = page->all_is_shown && screen.stuck();
     if (!waits_for_reader) watch.look(seconds);
 }
 
 int Supervisor::hangs(int local) const {
-    const std::string why = stopped_by ? ", stopped by " + named(stopped_by)
-                                       : waits(local) ? ", waiting for its peers" : "";
+    std::string why = waits(local) ? ", waiting for its peers" : "";
+    if (stopped_by) why = ", stopped by " + named(stopped_by);
     const double silent = watch.ranks[size_t(local)].silent;
     const int code = obituary(local, fmt::format("hangs: no progress for {:.1f} s{}", silent, why),
                               "; it is ended", kExitHang);

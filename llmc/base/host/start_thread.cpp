@@ -33,7 +33,10 @@ int possible_threads(int wanted) {
     const std::shared_future<void> end = all_made.get_future();
     int count = 1;
     for (Probe& p : probes) {
-        const auto wait = [&p, end] { p.id = gettid(), end.wait(); };
+        const auto wait = [&p, end] {
+            p.id = gettid();
+            end.wait();
+        };
         if (!start_thread(p.thread, wait).empty()) break;
         count++;
     }

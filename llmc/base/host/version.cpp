@@ -23,7 +23,10 @@ std::string build_text(const char* program, const std::string& rows) {
     size_t column = text.size() - text.rfind('\n');
     std::stringstream features(built_for.features);
     for (std::string name; features >> name; column += name.size() + 1) {
-        if (column + name.size() > 100) text += "\n           ", column = 12;
+        if (column + name.size() > 100) {
+            text += "\n           ";
+            column = 12;
+        }
         text += " " + name;
     }
     return text + "\n";

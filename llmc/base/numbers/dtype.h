@@ -40,8 +40,14 @@ struct [[gnu::may_alias]] bfloat16 {
 
 enum class DType { F32, BF16, F64 };
 
-constexpr size_t size_of(DType t) { return t == DType::F64 ? 8 : t == DType::F32 ? 4 : 2; }
-constexpr const char* name_of(DType t) { return t == DType::F64 ? "F64" : t == DType::F32 ? "F32" : "BF16"; }
+constexpr size_t size_of(DType t) {
+    if (t == DType::F64) return 8;
+    return t == DType::F32 ? 4 : 2;
+}
+constexpr const char* name_of(DType t) {
+    if (t == DType::F64) return "F64";
+    return t == DType::F32 ? "F32" : "BF16";
+}
 
 template <class T> inline constexpr DType dtype_of = DType::F32;
 template <> inline constexpr DType dtype_of<bfloat16> = DType::BF16;

@@ -17,8 +17,12 @@ HOST_DEVICE inline Philox philox(uint64_t key, uint64_t stream, uint64_t index) 
     for (int round = 0; round < 10; round++) {
         const uint64_t p0 = uint64_t(0xD2511F53) * c[0], p1 = uint64_t(0xCD9E8D57) * c[2];
         const uint32_t n0 = uint32_t(p1 >> 32) ^ c[1] ^ k0, n2 = uint32_t(p0 >> 32) ^ c[3] ^ k1;
-        c[1] = uint32_t(p1), c[3] = uint32_t(p0), c[0] = n0, c[2] = n2;
-        k0 += 0x9E3779B9, k1 += 0xBB67AE85;
+        c[1] = uint32_t(p1);
+        c[3] = uint32_t(p0);
+        c[0] = n0;
+        c[2] = n2;
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
     }
     return {{c[0], c[1], c[2], c[3]}};
 }
