@@ -16,7 +16,9 @@
 enum class Wire : uint8_t { Byte, BF16, F32, F64, I32, I64 };
 
 constexpr size_t size_of(Wire t) {
-    return t == Wire::Byte ? 1 : t == Wire::BF16 ? 2 : t == Wire::F32 || t == Wire::I32 ? 4 : 8;
+    if (t == Wire::Byte) return 1;
+    if (t == Wire::BF16) return 2;
+    return t == Wire::F32 || t == Wire::I32 ? 4 : 8;
 }
 
 template <class T> constexpr Wire wire_of() {

@@ -70,7 +70,10 @@ struct Votes {
 
     Words send();                                           // this rank's words, for the next step
     void receive(const double* sums_of_all);                // kWords, of the oldest unread step
-    void ask(const Signals& asked) { mine[kSave] = asked.save, mine[kStop] = asked.stop; }
+    void ask(const Signals& asked) {
+        mine[kSave] = asked.save;
+        mine[kStop] = asked.stop;
+    }
     Signals asked() const { return {.save = sums[kSave] > 0, .stop = sums[kStop] > 0}; }
 };
 

@@ -99,7 +99,10 @@ static void abort_all() {
 }
 
 void nccl_end(bool failed) {
-    if (failed) while_host_waits = nullptr, break_apart();
+    if (failed) {
+        while_host_waits = nullptr;
+        break_apart();
+    }
     if (nccl_rank.lines.empty()) return;
     if (failed) return abort_all();
     for (const NcclLine& l : nccl_rank.lines) host_waits_for(l.stream);

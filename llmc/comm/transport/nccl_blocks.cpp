@@ -6,7 +6,7 @@ static constexpr int kMost = 32;            // more than any collective gains fr
 
 NcclBlocks nccl_blocks(const MeshShape& s, int processors) {
     const bool stages = s.pp > 1;
-    const int routes = !stages ? 0 : s.pp == 2 ? 2 : 4;       // to and from each neighbour
+    const int neighbours = std::min(s.pp - 1, 2), routes = 2 * neighbours;      // to and from each
     // what is waited for most: tensor parallelism, then the shards of a block
     const struct { bool used; int weight; } axes[kAxes] = {
         {stages, 1}, {s.cp > 1, 4}, {s.tp > 1, 8}, {s.shard > 1, 8}, {s.dp * s.cp / s.shard > 1, 4},

@@ -51,7 +51,11 @@ bool comm::idle_barrier() {
     {
         std::unique_lock lock(t->guard);
         const uint64_t round = t->round;
-        if (++t->here == t->ranks) t->here = 0, t->round++, t->changed.notify_all();
+        if (++t->here == t->ranks) {
+            t->here = 0;
+            t->round++;
+            t->changed.notify_all();
+        }
         t->changed.wait(lock, [&] { return t->round != round || t->broken; });
         if (t->round == round) fatal(kExitRestart, __FILE__, __LINE__, "another rank has failed");
     }

@@ -37,7 +37,8 @@ void nccl_look_at_times(Group& g) {
         float busy = 0, waited = 0;         // milliseconds
         CUDA_CHECK(cudaEventElapsedTime(&busy, t.began, t.ended));
         CUDA_CHECK(cudaEventElapsedTime(&waited, t.needed, t.ended));
-        g.device.busy += 1e-3 * double(busy), g.device.waited += 1e-3 * std::max(0., double(waited));
+        g.device.busy += 1e-3 * double(busy);
+        g.device.waited += 1e-3 * std::max(0., double(waited));
         if (g.spans) add_span(*g.spans, t);
         m.spare.push_back(t);
         seen++;

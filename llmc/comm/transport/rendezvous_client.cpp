@@ -60,7 +60,10 @@ static std::vector<std::string> ask(const Rendezvous& r, const std::string& own)
             Answer answer;
             const Met met = s ? introduce(r, s, own, soon, &hello, &answer) : Met::Nobody;
             if (met == Met::RankZero) return texts_from(r, s, hello, answer.nonce, until);
-            if (met == Met::OtherSecret) other_secret = true, has_secret = answer.has_secret;
+            if (met == Met::OtherSecret) {
+                other_secret = true;
+                has_secret = answer.has_secret;
+            }
         }
         // rank 0 may yet come, to another port
         CHECK_INPUT(!other_secret || seconds_now() < begin + r.patience,

@@ -134,7 +134,10 @@ void Server::wait(double until) {
     const auto add = [&](const Socket& s, short events) { all.push_back({s.fd, events, 0}); };
     for (const Socket& listener : listeners) add(listener, POLLIN);
     for (const Caller& p : peers) add(p.socket, POLLRDHUP);         // -1, not here yet, is passed over
-    for (const Caller& c : callers) add(c.socket, POLLIN), until = std::min(until, c.until);
+    for (const Caller& c : callers) {
+        add(c.socket, POLLIN);
+        until = std::min(until, c.until);
+    }
     poll(all.data(), all.size(), int(std::max(0., until - seconds_now()) * 1000) + 1);
     for (size_t i = 0; i < peers.size(); i++)                       // whoever has left is missing again
         if (all[listeners.size() + i].revents) peers[i].socket = Socket();

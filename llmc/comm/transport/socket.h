@@ -33,7 +33,8 @@ struct Socket {
     }
     ssize_t recv_some(void* data, size_t n) const {
         const ssize_t k = recv(fd, data, n, MSG_DONTWAIT);
-        return k == 0 ? -1 : k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
+        if (k == 0) return -1;
+        return k < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : k;
     }
     bool send_all(const void* data, size_t n, double until) const {
         for (size_t at = 0; at < n;) {
