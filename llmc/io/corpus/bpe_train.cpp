@@ -33,7 +33,10 @@ struct PairCounts {
     int64_t& operator[](uint64_t pair) {
         size_t i = place(pair);
         if (entries[i].pair == kEmpty) {
-            if (++used > entries.size() / 2) grow(), i = place(pair);
+            if (++used > entries.size() / 2) {
+                grow();
+                i = place(pair);
+            }
             entries[i].pair = pair;
         }
         return entries[i].count;
@@ -57,7 +60,8 @@ struct Candidate {
     size_t words;       // index of the list of words where the pair appeared
 
     bool operator<(const Candidate& o) const {      // the queue returns the largest
-        return count != o.count ? count < o.count : pair != o.pair ? pair > o.pair : words > o.words;
+        if (count != o.count) return count < o.count;
+        return pair != o.pair ? pair > o.pair : words > o.words;
     }
 };
 

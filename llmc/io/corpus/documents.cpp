@@ -110,7 +110,10 @@ bool DocumentReader::open_next() {
     if (next_file == files.size()) return false;
     stream = std::make_unique<ByteStream>(files[next_file++]);
     json_lines = !as_text && unpacked_name(stream->path).ends_with(".jsonl");
-    line = 0, at_start = true, in_validation = false, text_left = ~uint64_t(0);
+    line = 0;
+    at_start = true;
+    in_validation = false;
+    text_left = ~uint64_t(0);
     if (json_lines) return true;
     documents++;
     if (validation > 0) {
@@ -177,8 +180,10 @@ void DocumentReader::add_text(Chunk& chunk) {
     if (chunk.size > begin || at_start) chunk.spans.push_back({begin, chunk.size, at_start, in_validation});
     at_start = false;
     if (!end) return;
-    if (text_left == 0) at_start = in_validation = true, text_left = ~uint64_t(0);
-    else close_stream();
+    if (text_left == 0) {
+        at_start = in_validation = true;
+        text_left = ~uint64_t(0);
+    } else close_stream();
 }
 
 std::string_view DocumentReader::next_line(bool& last) {
@@ -202,7 +207,9 @@ std::string_view DocumentReader::next_line(bool& last) {
             lines.swap(others);
         } else if (left) memmove(lines.data(), lines.data() + begin, left);
         const size_t read = stream->read(lines.data() + left, chunk_bytes);
-        line_begin = 0, looked_at = left, line_end = left + read;
+        line_begin = 0;
+        looked_at = left;
+        line_end = left + read;
         if (read == 0) {
             last = true;
             line_begin = line_end;

@@ -27,14 +27,16 @@ static uint64_t remove_others(const std::string& prefix, const std::string& endi
     return removed;
 }
 
+template <class Id> struct EncodeJob {
+    Chunk chunk;
+    IdBuffer<Id> ids[2];            // for training, for validation
+    size_t bytes() const { return chunk.size; }
+};
+
 template <class Id>
 static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader,
                               const EncodeOptions& options) {
-    struct Job {
-        Chunk chunk;
-        IdBuffer<Id> ids[2];        // for training, for validation
-        size_t bytes() const { return chunk.size; }
-    };
+    using Job = EncodeJob<Id>;
     const auto writer = [&](const char* half) {
         ShardWriter w(options.prefix + half, tokenizer.vocab_size(), tokenizer.hash(), options.shard_tokens,
                       tokenizer.eot());
@@ -84,7 +86,8 @@ static EncodeResult encode_as(const Tokenizer& tokenizer, DocumentReader& reader
     }
     unlink(mark.c_str());
     result.documents = reader.documents;
-    result.train_tokens = sets[0].total, result.val_tokens = sets[1].total;
+    result.train_tokens = sets[0].total;
+    result.val_tokens = sets[1].total;
     return result;
 }
 

@@ -70,7 +70,8 @@ struct Scanner {
             c.store(out);
             const uint64_t special = c.among(0, ' ') | c.is('"') | c.is('\\');
             const int plain = std::countr_zero(special);        // 64: no special byte
-            p += plain, out += plain;
+            p += plain;
+            out += plain;
             if (p >= end) return false;
             if (special == 0) continue;
             if (is('"')) return true;
@@ -119,10 +120,10 @@ struct Scanner {
     }
     bool value(int depth) {
         if (p >= end || depth == kDeepest) return false;
+        if (is('"')) return string();
+        if (is('{')) return items('}', [&] { return key() && value(depth + 1); });
+        if (is('[')) return items(']', [&] { return value(depth + 1); });
         switch (*p) {
-            case '"': return p++, string();
-            case '{': return p++, items('}', [&] { return key() && value(depth + 1); });
-            case '[': return p++, items(']', [&] { return value(depth + 1); });
             case 't': return word("true");
             case 'f': return word("false");
             case 'n': return word("null");
@@ -144,7 +145,10 @@ struct TextOf final : JsonEvents {
     bool natural(uint64_t) override { return value(); }
     bool real(double) override { return value(); }
     bool string(std::string& s) override {
-        if (depth == 1 && wanted) text.swap(s), found = true;
+        if (depth == 1 && wanted) {
+            text.swap(s);
+            found = true;
+        }
         return value();
     }
     bool key(std::string& s) override { wanted = depth == 1 && s == "text"; return true; }
@@ -170,7 +174,10 @@ bool scan_json_line(std::string_view row, char* out, size_t& bytes) {
         const bool named = std::string_view(key, size_t(begin - key)) == "text";
         const bool wanted = named && s.p < s.end && *s.p == '"';
         if (!s.value(1)) return false;
-        if (wanted) text = begin, bytes = size_t(s.out - begin);
+        if (wanted) {
+            text = begin;
+            bytes = size_t(s.out - begin);
+        }
         return true;
     };
     if (!is_utf8(row.data(), row.size())) return false;

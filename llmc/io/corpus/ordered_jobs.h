@@ -14,7 +14,8 @@ constexpr size_t kJobBytes = 1 << 20;       // a larger job is freed after take(
 template <class Job, class Fill, class Work, class Take>
 void run_in_this_thread(Fill&& fill, Work&& work, Take&& take) {
     for (Job job; fill(job);) {
-        work(0, job), take(job);
+        work(0, job);
+        take(job);
         if (job.bytes() > kJobBytes) job = Job();
     }
 }

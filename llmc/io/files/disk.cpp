@@ -48,7 +48,8 @@ static int size_of(const std::string& path, uint64_t* bytes) {
     struct stat s;
     if (stat(path.c_str(), &s) != 0) return errno;
     *bytes = uint64_t(s.st_size);
-    return S_ISDIR(s.st_mode) ? EISDIR : S_ISREG(s.st_mode) ? 0 : ESPIPE;
+    if (S_ISDIR(s.st_mode)) return EISDIR;
+    return S_ISREG(s.st_mode) ? 0 : ESPIPE;
 }
 
 static ssize_t read_at(const std::string& path, void* out, size_t bytes, uint64_t offset) {
@@ -110,7 +111,8 @@ int write_whole(const Disk& disk, int file, const void* data, size_t bytes) {
         const ssize_t n = disk.write(file, at, bytes);
         if (n < 0 && n != -EINTR) return int(-n);
         if (n == 0) return EIO;
-        at += std::max<ssize_t>(n, 0), bytes -= size_t(std::max<ssize_t>(n, 0));
+        at += std::max<ssize_t>(n, 0);
+        bytes -= size_t(std::max<ssize_t>(n, 0));
     }
     return 0;
 }

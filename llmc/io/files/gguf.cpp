@@ -33,12 +33,16 @@ static void put(std::string& out, const std::string& text) {
     out += text;
 }
 
-static void put_value(std::string& out, uint32_t v) { put(out, uint32_t(U32)), put(out, v); }
-static void put_value(std::string& out, int32_t v) { put(out, uint32_t(I32)), put(out, v); }
-static void put_value(std::string& out, float v) { put(out, uint32_t(F32)), put(out, v); }
-static void put_value(std::string& out, double v) { put(out, uint32_t(F64)), put(out, v); }
-static void put_value(std::string& out, bool v) { put(out, uint32_t(Bool)), put(out, uint8_t(v)); }
-static void put_value(std::string& out, const std::string& v) { put(out, uint32_t(Text)), put(out, v); }
+template <class T> static void put_typed(std::string& out, Type type, const T& v) {
+    put(out, uint32_t(type));
+    put(out, v);
+}
+static void put_value(std::string& out, uint32_t v) { put_typed(out, U32, v); }
+static void put_value(std::string& out, int32_t v) { put_typed(out, I32, v); }
+static void put_value(std::string& out, float v) { put_typed(out, F32, v); }
+static void put_value(std::string& out, double v) { put_typed(out, F64, v); }
+static void put_value(std::string& out, bool v) { put_typed(out, Bool, uint8_t(v)); }
+static void put_value(std::string& out, const std::string& v) { put_typed(out, Text, v); }
 template <class T> static void put_value(std::string& out, const std::vector<T>& list) {
     put(out, uint32_t(Array));
     put(out, uint32_t(std::is_same_v<T, std::string> ? Text : I32));

@@ -67,7 +67,10 @@ template <class T> static void put(uint8_t* to, T v) { memcpy(to, &v, sizeof v);
 static void encode_q8(const float* in, uint8_t* out) {
     float largest = 0;
     bool finite = true;
-    for (int i = 0; i < 32; i++) largest = std::max(largest, std::abs(in[i])), finite &= std::isfinite(in[i]);
+    for (int i = 0; i < 32; i++) {
+        largest = std::max(largest, std::abs(in[i]));
+        finite &= std::isfinite(in[i]);
+    }
     const float d = finite ? largest / 127 : NAN;
     const half stored = half_of(d);
     const float inverse = float(stored) > 0 ? 1 / d : 0;

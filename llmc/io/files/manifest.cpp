@@ -35,7 +35,9 @@ void ChunkHasher::add(const void* data, size_t bytes) {
         }
         const size_t n = size_t(std::min<uint64_t>(bytes, kHashChunk - in_chunk));
         XXH3_64bits_update(xxh(state), at, n);
-        at += n, bytes -= n, in_chunk += n;
+        at += n;
+        bytes -= n;
+        in_chunk += n;
     }
 }
 

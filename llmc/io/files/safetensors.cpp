@@ -131,7 +131,10 @@ struct HeaderReader final : JsonEvents {
     }
 
     bool start_object() override {
-        if (at == Outside) return at = Top, true;
+        if (at == Outside) {
+            at = Top;
+            return true;
+        }
         if (at != Top) return wrong("an object");
         at = field == "__metadata__" ? Metadata : Entry;
         if (at == Metadata) return true;
@@ -141,12 +144,16 @@ struct HeaderReader final : JsonEvents {
         return true;
     }
 
+    bool* flag_of(std::string_view k) {
+        if (k == "dtype") return &has_dtype;
+        if (k == "shape") return &has_shape;
+        return k == "data_offsets" ? &has_offsets : nullptr;
+    }
     bool key(std::string& k) override {
         if (at == Top && !names.insert(k).second) return fail("has " + shown(k) + " twice");
         if (at == Metadata && metadata.contains(k)) return fail("has " + shown(k) + " twice");
         if (at == Entry) {
-            bool* has = k == "dtype" ? &has_dtype : k == "shape" ? &has_shape
-                      : k == "data_offsets" ? &has_offsets : nullptr;
+            bool* has = flag_of(k);
             if (!has) return fail("has the key " + shown(k) + ", expected dtype, shape and data_offsets");
             if (*has) return fail("has " + shown(k) + " twice");
             *has = true;
@@ -156,7 +163,10 @@ struct HeaderReader final : JsonEvents {
     }
 
     bool string(std::string& s) override {
-        if (at == Metadata) return metadata[field] = std::move(s), true;
+        if (at == Metadata) {
+            metadata[field] = std::move(s);
+            return true;
+        }
         if (at != Entry || field != "dtype") return wrong("a string");
         if (!safetensors_dtype_bytes(s)) return fail("has dtype " + shown(s) + ", which is not known");
         tensors.back().dtype = std::move(s);
@@ -185,9 +195,8 @@ struct HeaderReader final : JsonEvents {
 
     bool end_object() override {
         if (at == Entry) {
-            const char* missing = !has_dtype ? "dtype" : !has_shape ? "shape"
-                                : !has_offsets ? "data_offsets" : nullptr;
-            if (missing) return fail("has no " + std::string(missing));
+            for (const char* needed : {"dtype", "shape", "data_offsets"})
+                if (!*flag_of(needed)) return fail("has no " + std::string(needed));
             tensors.back().begin = uint64_t(offsets[0]);
             tensors.back().end = uint64_t(offsets[1]);
         }

@@ -168,8 +168,10 @@ static size_t encode_character(const Bpe& bpe, std::string_view word, uint32_t* 
     for (size_t i = 0; i < n; i++) ids[i] = bpe.byte_id[byte(i)];
     const uint32_t first = n > 1 ? rank(0) : kNoRank, second = n > 2 ? rank(1) : kNoRank;
     if (std::min(first, second) == kNoRank) return n;
-    if (first <= second) ids[0] = bpe.merged[first], ids[1] = ids[n - 1];
-    else ids[1] = bpe.merged[second];
+    if (first <= second) {
+        ids[0] = bpe.merged[first];
+        ids[1] = ids[n - 1];
+    } else ids[1] = bpe.merged[second];
     const uint32_t both = n > 2 ? bpe.rank(ids[0], ids[1]) : kNoRank;
     if (both == kNoRank) return n - 1;
     ids[0] = bpe.merged[both];
@@ -179,10 +181,10 @@ static size_t encode_character(const Bpe& bpe, std::string_view word, uint32_t* 
 static size_t encode_span(const Bpe& bpe, std::string_view word, uint32_t* ids) {
     const size_t n = word.size();
     if (n <= 3) return encode_character(bpe, word, ids);
-    return n <= 16   ? encode_short<16>(bpe, word, ids)
-           : n <= 32 ? encode_short<32>(bpe, word, ids)
-           : n <= 64 ? encode_short<64>(bpe, word, ids)
-                     : encode_long(bpe, word, ids);
+    if (n <= 16) return encode_short<16>(bpe, word, ids);
+    if (n <= 32) return encode_short<32>(bpe, word, ids);
+    if (n <= 64) return encode_short<64>(bpe, word, ids);
+    return encode_long(bpe, word, ids);
 }
 
 size_t span_end(const Bpe& bpe, std::string_view word, size_t begin) {

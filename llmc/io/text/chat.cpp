@@ -77,6 +77,12 @@ Quoted outside_text(std::string_view t, size_t at) {
 }
 
 // Fails if a tag, or a text in quotes, does not end.
+// The character that a template writes as a backslash and c.
+char escaped_by(char c) {
+    if (c == 'n') return '\n';
+    return c == 't' ? '\t' : c;
+}
+
 std::optional<std::vector<Quoted>> texts_in(std::string_view t) {
     std::vector<Quoted> all;
     for (size_t at = 0; at < t.size();) {
@@ -99,7 +105,7 @@ std::optional<std::vector<Quoted>> texts_in(std::string_view t) {
             for (at++; at < t.size() && t[at] != quote; at++) {
                 const bool escaped = t[at] == '\\' && at + 1 < t.size();
                 if (escaped) at++;
-                text += escaped && t[at] == 'n' ? '\n' : escaped && t[at] == 't' ? '\t' : t[at];
+                text += escaped ? escaped_by(t[at]) : t[at];
             }
             if (at == t.size()) return std::nullopt;
             all.push_back({std::move(text), at + 1, false});

@@ -30,7 +30,9 @@ template <class T> struct Table {
     T* begin() const { return data; }
     T* end() const { return data + size; }
     void swap(Table& other) noexcept {
-        std::swap(data, other.data), std::swap(size, other.size), std::swap(base, other.base);
+        std::swap(data, other.data);
+        std::swap(size, other.size);
+        std::swap(base, other.base);
     }
 
    private:

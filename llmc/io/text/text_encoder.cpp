@@ -80,7 +80,8 @@ template <class Id> void Encoder<Id>::insert(const Entry& e) {
         } else {
             Table<Entry> old(2 * size + kProbeSlack);
             old.swap(entries);
-            shift--, used = 0;
+            shift--;
+            used = 0;
             for (const Entry& o : old) if (o.count) insert(o);
         }
     }
@@ -125,7 +126,8 @@ template <class Id> void Encoder<Id>::encode_normal(const char* text, size_t n, 
         have += size_t(count);
         if (have > kBatch) {
             out = encode_words(text, at, have - 1, out);
-            at[0] = at[have - 1], have = 1;
+            at[0] = at[have - 1];
+            have = 1;
         }
     }
     at[have] = uint32_t(n);
@@ -209,7 +211,9 @@ template <class Id> Id* Encoder<Id>::encode_spans(std::string_view word, Id* out
 template <class Id> void Encoder<Id>::add_long(std::string_view word, uint64_t hash, size_t count) {
     if (long_used > kLongEntries / 2 || long_text.size() > kLongBytes) {
         long_entries = Table<LongEntry>(kLongEntries);
-        long_text.clear(), long_ids.clear(), long_used = 0;
+        long_text.clear();
+        long_ids.clear();
+        long_used = 0;
     }
     size_t i = hash & (kLongEntries - 1);
     while (long_entries[i].count) i = (i + 1) & (kLongEntries - 1);

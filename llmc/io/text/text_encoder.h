@@ -27,9 +27,13 @@ template <class Id> struct IdBuffer {
         n += std::min<size_t>(n / 2, 1 << 20);      // a large buffer is allocated once
         auto bigger = std::make_unique_for_overwrite<Id[]>(n);
         std::copy(data.get(), data.get() + count, bigger.get());
-        data = std::move(bigger), capacity = n;
+        data = std::move(bigger);
+        capacity = n;
     }
-    void push(Id id) { reserve(count + 1), data[count++] = id; }
+    void push(Id id) {
+        reserve(count + 1);
+        data[count++] = id;
+    }
 };
 
 template <class Id>

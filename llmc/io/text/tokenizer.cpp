@@ -78,7 +78,10 @@ std::vector<int32_t> Tokenizer::encode_with_added(std::string_view text) const {
         size_t bytes = 0;
         int32_t found = 0;
         for (const auto& [name, id] : by_first[uint8_t(text[at])])
-            if (name.size() > bytes && text.substr(at).starts_with(name)) bytes = name.size(), found = id;
+            if (name.size() > bytes && text.substr(at).starts_with(name)) {
+                bytes = name.size();
+                found = id;
+            }
         if (bytes) {
             add_until(at);
             ids.push_back(found);
@@ -105,7 +108,10 @@ Tokenizer Tokenizer::load(const std::string& path) {
         std::string merges = path + "/vocab.bpe", ids = path + "/encoder.json";
         const std::string json = path + "/tokenizer.json";
         if (!file_exists(merges) && file_exists(json)) return load(json);
-        if (!file_exists(merges)) merges = path + "/merges.txt", ids = path + "/vocab.json";
+        if (!file_exists(merges)) {
+            merges = path + "/merges.txt";
+            ids = path + "/vocab.json";
+        }
         CHECK_INPUT(file_exists(merges) && file_exists(ids),
                     "{}: no tokenizer: expected GPT-2's vocab.bpe and encoder.json in the folder (or "
                     "merges.txt and vocab.json), or a tokenizer.json",

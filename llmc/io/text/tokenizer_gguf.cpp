@@ -181,7 +181,8 @@ GgufVocabulary gguf_of_vocabulary(const Vocabulary& v, size_t ids) {
     for (uint32_t id = 0; id < v.size(); id++) {
         const bool special = !std::binary_search(v.not_special.begin(), v.not_special.end(), id);
         g.tokens.push_back(v.added[id] ? std::string(v.text_of(id)) : characters_of_bytes(v.text_of(id)));
-        g.token_type.push_back(!v.added[id] ? kNormal : special ? kControl : kUserDefined);
+        const int32_t type_of_added = special ? kControl : kUserDefined;
+        g.token_type.push_back(v.added[id] ? type_of_added : kNormal);
     }
     for (const Merge& m : v.merges) g.merges.push_back(g.tokens[m.left] + " " + g.tokens[m.right]);
     for (size_t id = v.size(); id < ids; id++) {

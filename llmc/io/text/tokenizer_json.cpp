@@ -31,9 +31,13 @@ struct Names {
     void put(uint64_t id, const std::string& text, bool is_added) {
         CHECK_INPUT(id < kMaxVocabulary, "{}: id {}, expected less than {}", file, id,
                     kMaxVocabulary);
-        if (id >= tokens.text.size()) tokens.text.resize(id + 1), tokens.added.resize(id + 1);
+        if (id >= tokens.text.size()) {
+            tokens.text.resize(id + 1);
+            tokens.added.resize(id + 1);
+        }
         CHECK_INPUT(tokens.text[id].empty(), "{}: id {} is there twice", file, id);
-        tokens.text[id] = text, tokens.added[id] = is_added;
+        tokens.text[id] = text;
+        tokens.added[id] = is_added;
     }
 
     // "vocab" of tokenizer.json and the whole of encoder.json: characters to ids; `added` ids are there

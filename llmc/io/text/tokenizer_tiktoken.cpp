@@ -13,12 +13,11 @@
 #include "llmc/io/text/vocabulary.h"
 
 static int base64_value(char c) {
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    if (c == '+') return 62;
+    return c == '/' ? 63 : -1;
 }
 
 // Appends the bytes; false: not base64.
@@ -29,7 +28,8 @@ static bool decode_base64(std::string_view code, std::vector<char>& bytes) {
         return v;
     }();
     if (code.empty() || code.size() % 4) return false;
-    const int pad = code[code.size() - 1] != '=' ? 0 : code[code.size() - 2] != '=' ? 1 : 2;
+    int pad = code[code.size() - 2] == '=' ? 2 : 1;
+    if (code.back() != '=') pad = 0;
     for (size_t i = 0; i < code.size(); i += 4) {
         const int digits = i + 4 == code.size() ? 4 - pad : 4;
         int bits = 0;

@@ -60,7 +60,10 @@ void classify_high(const uint8_t* s, size_t n, Masks& m, uint64_t& inner, uint64
         high &= ~(bytes << i);
         const size_t end = size_t(i) + c.bytes;
         if (k == kSpace && !keeps_spaces<digits>(s + end, n - end)) last_space |= uint64_t(1) << i;
-        if (end > 64) carry.tail = bytes >> (64 - i), carry.tail_class = k;
+        if (end > 64) {
+            carry.tail = bytes >> (64 - i);
+            carry.tail_class = k;
+        }
     }
     m.letter |= by_class[kLetter];
     m.number |= by_class[kNumber];
@@ -92,7 +95,9 @@ template <bool digits> inline uint64_t block_starts(const uint8_t* s, size_t n, 
     const uint64_t valid = n >= 64 ? ~uint64_t(0) : (uint64_t(1) << n) - 1;
     uint64_t inner = 0, last = 0;
     m.high &= valid;
-    m.letter &= valid, m.number &= valid, m.space |= ~valid;    // the end counts as space
+    m.letter &= valid;
+    m.number &= valid;
+    m.space |= ~valid;    // the end counts as space
     const uint64_t ascii_space = m.space;
     if (m.high | carry.tail) [[unlikely]] classify_high<digits>(s, n, m, inner, last, carry);
 
@@ -110,8 +115,12 @@ template <bool digits> inline uint64_t block_starts(const uint8_t* s, size_t n, 
     starts |= m.space & (~(m.space << 1 | carry.space) | last);
     starts &= ~inner & valid;
     starts = (starts & ~carry.clear) | (carry.set & valid);
-    carry.letter = m.letter >> 63, carry.number = m.number >> 63, carry.other = other >> 63;
-    carry.space = m.space >> 63, carry.blank = m.blank >> 63, carry.set = carry.clear = 0;
+    carry.letter = m.letter >> 63;
+    carry.number = m.number >> 63;
+    carry.other = other >> 63;
+    carry.space = m.space >> 63;
+    carry.blank = m.blank >> 63;
+    carry.set = carry.clear = 0;
 
     const uint64_t quotes = m.quote & starts & (m.letter >> 1 | uint64_t(1) << 63);
     if (quotes) [[unlikely]] starts = contract(s, n, starts, quotes, carry) & valid;

@@ -264,9 +264,15 @@ template <WordKind kind> static inline uint64_t block_starts(const uint8_t* s, s
         if (start | lower) carry.in_lower = lower >= start;
     }
     carry.prefix = prefix >> (63 - std::countl_zero(~m.inner)) & other >> 63;
-    carry.word = m.word >> 63, carry.lower = m.lower >> 63, carry.caseless = caseless >> 63;
-    carry.number = m.number >> 63, carry.other = other >> 63, carry.space = space >> 63;
-    carry.gap = gap >> 63, carry.newline = newline >> 63, carry.blank = m.blank >> 63;
+    carry.word = m.word >> 63;
+    carry.lower = m.lower >> 63;
+    carry.caseless = caseless >> 63;
+    carry.number = m.number >> 63;
+    carry.other = other >> 63;
+    carry.space = space >> 63;
+    carry.gap = gap >> 63;
+    carry.newline = newline >> 63;
+    carry.blank = m.blank >> 63;
     carry.tail = tail >> 63;
     return starts;
 }
