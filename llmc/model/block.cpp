@@ -35,7 +35,8 @@ void Block::attend_segments(const BlockActs& a, Span span) const {
         }
         ops::attention_forward(a.atty + row * size_t(d.A), a.lse + row * size_t(d.NH), qkv, keys, keys + d.K,
                                dims);
-        row += size_t(s.B) * size_t(s.T), sequence += size_t(s.B);
+        row += size_t(s.B) * size_t(s.T);
+        sequence += size_t(s.B);
     }
 }
 

@@ -33,7 +33,8 @@ struct ForwardOnly {
 
     // With the shortcut: the embedded tokens of a chunk of N tokens; else null.
     const floatX* x0(const Chunk& chunk, int N) const {
-        return d.kind.shortcut ? received + (chunk.embeds ? 0 : stream_count(N)) : nullptr;
+        if (!d.kind.shortcut) return nullptr;
+        return chunk.embeds ? received : received + stream_count(N);
     }
     // The stream that enters a chunk: embedded here, or received.
     template <class W> Stream enter(W& weights, const Chunk& chunk, const ops::Encoder& e) {

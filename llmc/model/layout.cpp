@@ -66,7 +66,10 @@ static void keep_whole(std::vector<Tensor*>& tensors, size_t at, size_t shard) {
     while (std::next_permutation(order.begin(), order.end())) {
         for (size_t i = 0; i < order.size(); i++) tried[i] = tensors[order[i]];
         const size_t whole = whole_in_a_shard(tried, at, shard);
-        if (whole > most) most = whole, best = tried;
+        if (whole > most) {
+            most = whole;
+            best = tried;
+        }
     }
     tried.assign(best.rbegin(), best.rend());
     const bool reverse = best[0]->layer % 2 != 0 && whole_in_a_shard(tried, at, shard) == most;
@@ -85,7 +88,10 @@ static std::pair<size_t, size_t> pack(std::span<Tensor> tensors, const std::vect
         all += aligned(t.param.count());
     }
     const auto place = [&at](const std::vector<Tensor*>& group) {
-        for (Tensor* t : group) t->start = at, at += aligned(t->param.count());
+        for (Tensor* t : group) {
+            t->start = at;
+            at += aligned(t->param.count());
+        }
     };
     place(groups[0]);
     leading = at;
@@ -109,7 +115,8 @@ Layout make_layout(const Dims& d, const Part& part, size_t shards,
         if (starts) starts->clear();
         for (Tensor& t : tensors) {
             if (starts) starts->push_back(t.start);
-            t.bucket = int(layout.buckets.size()), t.start += at;
+            t.bucket = int(layout.buckets.size());
+            t.start += at;
         }
         std::sort(tensors.begin(), tensors.end(),
                   [](const Tensor& a, const Tensor& b) { return a.start < b.start; });

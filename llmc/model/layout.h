@@ -96,10 +96,12 @@ template <class F> void for_each_run(const Tensor& t, size_t first, size_t count
         size_t begin = 0, rows = size_t(p.rows), whole_begin = 0, whole_rows = size_t(p.whole_rows);
         size_t first_row = size_t(p.first_row);
         for (size_t m = 0; m < p.fused.size() && p.is_fused(); m++) {
-            rows = size_t(p.fused[m]), whole_rows = rows * size_t(p.tp);
+            rows = size_t(p.fused[m]);
+            whole_rows = rows * size_t(p.tp);
             first_row = rows * size_t(p.tp_index);
             if (row < begin + rows) break;
-            begin += rows, whole_begin += whole_rows;
+            begin += rows;
+            whole_begin += whole_rows;
         }
         const size_t in_matrix = first_row + row - begin;
         n = std::min(end, (rows_join ? begin + rows : row + 1) * cols) - at;

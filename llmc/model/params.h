@@ -59,7 +59,10 @@ struct Param {
 
 inline void place(Param& p, const Dims& d) {
     p.whole_cols = p.split == Split::Cols ? p.cols * d.tp : p.cols;
-    if (p.split != Split::None) p.tp = d.tp, p.tp_index = d.tp_index;
+    if (p.split != Split::None) {
+        p.tp = d.tp;
+        p.tp_index = d.tp_index;
+    }
     p.first_row = p.split == Split::Rows ? p.rows * d.tp_index : 0;
     p.first_col = p.split == Split::Cols ? p.cols * d.tp_index : 0;
 }

@@ -19,7 +19,8 @@ std::vector<double> rotary_frequencies(const RopeKind& rope, int D) {
     std::vector<double> frequencies(size_t(D / 2), 0.);
     const int turning = int(std::lround((1 - rope.still) * D / 2));
     for (int i = 0; i < turning; i++) {
-        const double exponent = rope.still == 0 ? 2. * i / D : turning > 1 ? i / double(turning - 1) : 0;
+        double exponent = turning > 1 ? i / double(turning - 1) : 0;
+        if (rope.still == 0) exponent = 2. * i / D;
         const double f = std::pow(rope.theta, -exponent);
         frequencies[size_t(i)] = rope.scaling.used ? scaled(f, rope.scaling) : f;
     }

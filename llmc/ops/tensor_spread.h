@@ -37,9 +37,10 @@ inline void add_spread(Spread& to, const Spread& more) {
 // REQUIRES: x is finite and not zero.
 HOST_DEVICE inline int spread_bin(float x) {
     const int bin = int(std::bit_cast<uint32_t>(x) >> 23 & 0xff) - 127 - kLowestBin;
-    return bin < 0 ? 0 : bin < kSpreadBins ? bin : kSpreadBins - 1;
+    if (bin < 0) return 0;
+    return bin < kSpreadBins ? bin : kSpreadBins - 1;
 }
 inline int spread_bin(double x) {
     const int bin = int(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1023 - kLowestBin;
-    return bin < 0 ? 0 : bin < kSpreadBins ? bin : kSpreadBins - 1;
+    return std::clamp(bin, 0, kSpreadBins - 1);
 }

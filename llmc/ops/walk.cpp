@@ -9,9 +9,15 @@
 
 static uint64_t hash_of(const Cost& c) {
     uint64_t h = uint64_t(reinterpret_cast<uintptr_t>(c.name));
-    const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15u, h ^= h >> 29; };
+    const auto mix = [&h](uint64_t v) {
+        h = (h ^ v) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    };
     for (const int d : c.dims) mix(uint64_t(d));
-    mix(c.read), mix(c.written), mix(c.needs.scratch), mix(uint64_t(c.peer));
+    mix(c.read);
+    mix(c.written);
+    mix(c.needs.scratch);
+    mix(uint64_t(c.peer));
     mix(uint64_t(reinterpret_cast<uintptr_t>(c.axis)));
     return h;
 }

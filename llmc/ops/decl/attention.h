@@ -52,7 +52,8 @@ struct AttentionDims {
     }
     constexpr int end_query(int u) const {
         const int end = u - apart() + window;
-        return window == 0 || end > Tq ? Tq : end > 0 ? end : 0;
+        if (window == 0 || end > Tq) return Tq;
+        return end > 0 ? end : 0;
     }
     // The same in sequence b, with its documents.
     constexpr int first_key(int t, int b) const {
@@ -74,7 +75,7 @@ void attention_forward(floatX* out,                              // (B Tq, NH D)
 inline double attention_pairs(const AttentionDims& d) {
     // first + (first + 1) + ..., n terms
     const auto series = [](double first, double n) { return n > 0 ? n * first + n * (n - 1) / 2 : 0; };
-    const int behind = d.Tk - d.apart(), rising = behind < 0 ? 0 : behind < d.Tq ? behind : d.Tq;
+    const int rising = std::clamp(d.Tk - d.apart(), 0, d.Tq);
     const double seen = series(d.apart() + 1, rising) + double(d.Tq - rising) * d.Tk;
     // the first query with keys before its window
     const int from = d.window > d.apart() ? d.window - d.apart() : 0;

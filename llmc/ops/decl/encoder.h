@@ -23,7 +23,8 @@ void encoder_forward(floatX* out,           // (N, C)
 // Positions are read once for all sequences.
 inline Cost encoder_forward_cost(const Target&, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), row = size_t(e.C) * sizeof(floatX);
-    const size_t T = has_wpe ? size_t(e.T < e.N ? e.T : e.N) : 0;
+    const int positions = e.T < e.N ? e.T : e.N;
+    const size_t T = has_wpe ? size_t(positions) : 0;
     return {.name = "encoder_forward", .read = (N + T) * row + N * sizeof(int32_t), .written = N * row};
 }
 
@@ -35,7 +36,8 @@ void encoder_backward(real* dwte,           // (V, C)
 // An upper bound: every token has another row of wte.
 inline Cost encoder_backward_cost(const Target& on, const Encoder& e, bool has_wpe) {
     const size_t N = size_t(e.N), V = size_t(e.V), C = size_t(e.C);
-    const size_t T = has_wpe ? size_t(e.T < e.N ? e.T : e.N) : 0;
+    const int positions = e.T < e.N ? e.T : e.N;
+    const size_t T = has_wpe ? size_t(positions) : 0;
     const size_t rows = (N < V ? N : V) + T;
     return {.name = "encoder_backward",
             .read = N * C * sizeof(floatX) + rows * C * sizeof(real) + N * sizeof(int32_t),

@@ -88,7 +88,8 @@ inline Cost product_cost(const char* name, int m, int n, int k, bool bias = fals
 inline Cost matmul_forward_cost(const Target& on, int N, int C, int OC, bool bias) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
     Cost cost = product_cost("matmul_forward", N, OC, C, bias);
-    cost.read = (n * c + oc * c + (bias ? oc : 0)) * sizeof(floatX), cost.written = n * oc * sizeof(floatX);
+    cost.read = (n * c + oc * c + (bias ? oc : 0)) * sizeof(floatX);
+    cost.written = n * oc * sizeof(floatX);
     cost.needs = needs::product_forward(on, N, C, OC, bias);
     return cost;
 }
@@ -111,7 +112,8 @@ inline Cost activation_forward_cost(const Target&, Activation f, int N, int F) {
 inline Cost matmul_backward_input_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
     Cost cost = product_cost("matmul_backward_input", N, C, OC);
-    cost.read = (n * oc + oc * c) * sizeof(floatX), cost.written = n * c * sizeof(floatX);
+    cost.read = (n * oc + oc * c) * sizeof(floatX);
+    cost.written = n * c * sizeof(floatX);
     cost.needs = needs::product_backward_input(on, N, C, OC);
     return cost;
 }
@@ -120,7 +122,8 @@ inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f
                                      "matmul_swiglu_backward_input"};
     const size_t n = size_t(N), oc = size_t(OC), p = size_t(pre_width(f, F));
     Cost cost = product_cost(names[int(f)], N, F, OC);
-    cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX), cost.written = n * p * sizeof(floatX);
+    cost.read = (n * oc + oc * size_t(F) + n * p) * sizeof(floatX);
+    cost.written = n * p * sizeof(floatX);
     // cuBLASLt's epilogue knows GELU, and reads pre beside the product
     cost.passes = n * (f == Activation::Gelu ? p : size_t(F) + 2 * p) * sizeof(floatX);
     cost.needs = needs::product_activation_backward_input(on, N, F, OC);
@@ -129,14 +132,17 @@ inline Cost matmul_activation_backward_input_cost(const Target& on, Activation f
 inline Cost matmul_backward_weight_cost(const Target& on, int N, int C, int OC) {
     const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
     Cost cost = product_cost("matmul_backward_weight", OC, C, N);
-    cost.read = n * (oc + c) * sizeof(floatX) + oc * c * sizeof(real), cost.written = oc * c * sizeof(real);
+    cost.read = n * (oc + c) * sizeof(floatX) + oc * c * sizeof(real);
+    cost.written = oc * c * sizeof(real);
     cost.needs = needs::product_backward_weight(on, N, C, OC, false);
     return cost;
 }
 inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int OC) {
     Cost cost = matmul_backward_weight_cost(on, N, C, OC);
-    cost.name = "matmul_backward_weight_bias", cost.dims[3] = true;
-    cost.read += size_t(OC) * sizeof(real), cost.written += size_t(OC) * sizeof(real);
+    cost.name = "matmul_backward_weight_bias";
+    cost.dims[3] = true;
+    cost.read += size_t(OC) * sizeof(real);
+    cost.written += size_t(OC) * sizeof(real);
     cost.passes = size_t(N) * size_t(OC) * sizeof(floatX);
     cost.needs = needs::product_backward_weight(on, N, C, OC, true);
     return cost;
@@ -145,7 +151,9 @@ inline Cost matmul_backward_weight_bias_cost(const Target& on, int N, int C, int
 inline Cost batch_cost(Cost one, int count) {
     const uint64_t n = uint64_t(count);
     if (count > 1) one.dims[4] = count;
-    one.flops *= count, one.read *= n, one.written *= n;
+    one.flops *= count;
+    one.read *= n;
+    one.written *= n;
     return one;
 }
 inline Cost matmul_forward_batch_cost(const Target& on, int N, int C, int OC, int count) {
